@@ -102,8 +102,7 @@ def test_the_notebook_runs_from_top_to_bottom(user_folder):
     names = {}
     for cell in cells:
         exec("".join(cell["source"]), names)
-    assert len(names["losses"]) == 3
-    assert len(names["right"]) == 96
+    assert (len(names["losses"]), len(names["right"])) == (3, 96)
     assert (user_folder / "model.onnx").stat().st_size > 10_000
 
 

@@ -6,7 +6,6 @@ from PySide6.QtGui import QAccessible, QWheelEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QComboBox, QSlider
 
-from app import translation
 from app.main_window import PAGES
 from app.training.session import State, TrainingSession
 from tests.helpers.window import write_folder
@@ -148,15 +147,10 @@ def test_shortcuts_of_the_window_work_in_a_search(start, qtbot, place, tmp_path)
     assert search.text() == "", "what edits text stays with the field"
 
 
-@pytest.mark.parametrize("language", ["en", "vi"])
 def test_no_two_entries_of_a_menu_share_their_letter(start, qapp, language):
-    translation.install(qapp, language)
-    try:
-        bar = start().window.menuBar()
-        menus = {"": bar.actions()} | {action.text(): action.menu().actions() for action in bar.actions()}
-        for title, entries in menus.items():
-            texts = [entry.text() for entry in entries if entry.text()]
-            letters = [text[text.index("&") + 1].casefold() for text in texts if "&" in text]
-            assert len(letters) == len(set(letters)), f"{title}: {texts}"
-    finally:
-        translation.remove(qapp)
+    bar = start().window.menuBar()
+    menus = {"": bar.actions()} | {action.text(): action.menu().actions() for action in bar.actions()}
+    for title, entries in menus.items():
+        texts = [entry.text() for entry in entries if entry.text()]
+        letters = [text[text.index("&") + 1].casefold() for text in texts if "&" in text]
+        assert len(letters) == len(set(letters)), f"{title}: {texts}"

@@ -5,7 +5,6 @@ from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QAccessible, QImage
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QSlider, QWidget
 
-from app import translation
 from app.main_window import PAGES
 from app.panels.diagnose.brush import BrushDialog
 from app.viewmodels.result import PhotoResult, read_result
@@ -13,13 +12,6 @@ from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
-
-
-@pytest.fixture(params=["en", "vi"])
-def language(request, qapp):
-    translation.install(qapp, request.param)
-    yield request.param
-    translation.remove(qapp)
 
 
 @pytest.fixture

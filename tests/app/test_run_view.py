@@ -27,16 +27,14 @@ def test_a_series_grows_beyond_its_first_room():
         series.add(n, 2 * n)
     assert np.array_equal(series.column(1), 2 * np.arange(1000))
     series.cut(0, 499)
-    assert len(series) == 500
-    assert series.last(0) == 499
+    assert (len(series), series.last(0)) == (500, 499)
 
 
 def test_curves_run_over_epochs():
     view = RunView()
     view.read([STARTED, *steps(1, 20), epoch(0), epoch(1)])
     each, train, validation = view.curves("loss")
-    assert each.x[-1] == 2.0
-    assert each.y[3] == pytest.approx(1 / 4)
+    assert (each.x[-1], each.y[3]) == (2.0, pytest.approx(1 / 4))
     assert train.x.tolist() == [1.0, 2.0]
     assert validation.y.tolist() == [0.5, 0.5]
     assert view.curves("rate")[0].y[0] == pytest.approx(0.01)
@@ -46,8 +44,7 @@ def test_speed_and_time_left_follow_the_recent_steps():
     view = RunView()
     view.read([STARTED, *steps(1, 10), epoch(0)])
     assert view.photos_per_second == pytest.approx(32)
-    assert view.seconds_left == pytest.approx(10 * 0.5 + 1.0)
-    assert view.best == 0.8
+    assert (view.seconds_left, view.best) == (pytest.approx(10 * 0.5 + 1.0), 0.8)
 
 
 def test_a_resumed_run_forgets_what_came_after_its_checkpoint():

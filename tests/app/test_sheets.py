@@ -39,8 +39,7 @@ def test_rows_stay_whole_and_nothing_is_lost(qapp):
     document = lay_out("<h1>Many</h1>", long_table(40), page.paragraphs(["word " * 900]))
     sheets = cut_sheets(document, HEIGHT)
     assert len(sheets) > 5
-    assert sheets[0].top == 0
-    assert sheets[-1].bottom == document.size().height()
+    assert (sheets[0].top, sheets[-1].bottom) == (0, document.size().height())
     assert all(a.bottom == b.top for a, b in zip(sheets, sheets[1:], strict=False))
     for sheet in sheets:
         assert 0 < sheet.bottom - sheet.top + (sheet.head.height if sheet.head else 0) <= HEIGHT

@@ -7,7 +7,6 @@ import pytest
 from PySide6.QtCore import QPoint, QRect, QSize
 from PySide6.QtWidgets import QWidget
 
-from app import translation
 from app.main_window import PAGES, first_size
 from app.theme import Theme
 from app.viewmodels.kernel_benchmark import BenchmarkedKernel
@@ -35,35 +34,30 @@ def in_sight(widget):
     return widget.isVisible()
 
 
-@pytest.mark.parametrize("language", ["en", "vi"])
 def test_the_answer_and_its_correction_are_in_sight(language, start, qapp, qtbot, tmp_path):
-    translation.install(qapp, language)
-    try:
-        program = start()
-        program.window.resize(1024, 640)
-        program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
-        photo = next(write_folder(tmp_path / "photos", {"a": 1}).rglob("*.png"))
-        program.diagnosis.rows.append([read_result(PhotoResult(0, str(photo)), {**answer(0.9), "diseased": 45.0})])
-        panel = program.window.go("diagnose")
-        panel.coverage._on_model()
-        panel._show_selected()
-        qtbot.wait(100)
-        for widget in (panel.detail.correct, panel.detail.notes, panel.detail.verdict, panel.detail.bars,
-                       panel.detail.which, panel.table):  # fmt: skip
-            assert in_sight(widget), widget
-        heights = set()
-        for change in ({}, {"sure": False, "reason": UNFAMILIAR}, {"error": "The file is empty."}, {"diseased": 45.0}):
-            panel.detail.show_result(replace(program.diagnosis.rows.rows[0], **change))
-            qtbot.wait(20)
-            heights.add(panel.detail.height())
-            if "error" not in change:
-                assert panel.detail.correct.width() == panel.detail.correct.sizeHint().width()
-        assert len(heights) == 1, "the table would jump from photo to photo"
-        panel.state.setText("42 photos, 1 not answered, 1 not readable")
-        qtbot.wait(50)
-        assert panel.state.width() >= panel.state.sizeHint().width()
-    finally:
-        translation.remove(qapp)
+    program = start()
+    program.window.resize(1024, 640)
+    program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
+    photo = next(write_folder(tmp_path / "photos", {"a": 1}).rglob("*.png"))
+    program.diagnosis.rows.append([read_result(PhotoResult(0, str(photo)), {**answer(0.9), "diseased": 45.0})])
+    panel = program.window.go("diagnose")
+    panel.coverage._on_model()
+    panel._show_selected()
+    qtbot.wait(100)
+    for widget in (panel.detail.correct, panel.detail.notes, panel.detail.verdict, panel.detail.bars,
+                   panel.detail.which, panel.table):  # fmt: skip
+        assert in_sight(widget), widget
+    heights = set()
+    for change in ({}, {"sure": False, "reason": UNFAMILIAR}, {"error": "The file is empty."}, {"diseased": 45.0}):
+        panel.detail.show_result(replace(program.diagnosis.rows.rows[0], **change))
+        qtbot.wait(20)
+        heights.add(panel.detail.height())
+        if "error" not in change:
+            assert panel.detail.correct.width() == panel.detail.correct.sizeHint().width()
+    assert len(heights) == 1, "the table would jump from photo to photo"
+    panel.state.setText("42 photos, 1 not answered, 1 not readable")
+    qtbot.wait(50)
+    assert panel.state.width() >= panel.state.sizeHint().width()
 
 
 def test_names_are_read_in_the_narrowest_tables(start, qtbot):
@@ -138,51 +132,41 @@ def overlaps(widget):
 
 
 @pytest.mark.parametrize("size", [(1024, 640), (1280, 752)])
-@pytest.mark.parametrize("language", ["en", "vi"])
 def test_a_message_covers_nothing_and_squeezes_nothing(language, size, start, qapp, qtbot, tmp_path):
-    translation.install(qapp, language)
-    try:
-        program = start()
-        window = program.window
-        window.resize(*size)
-        program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
-        program.diagnosis.rows.append([read_result(PhotoResult(0, "/photos/a.jpg"), {**answer(0.9), "diseased": 45.0})])
-        for place in ("dataset", "train", "diagnose"):
-            panel = window.go(place)
-            if place == "diagnose":
-                panel.coverage._on_model()
-                panel._show_selected()
-            panel.notice.alarm("A message that is so long that it needs more than one line. " * 3, "x", "Resume", print)
-            qtbot.wait(50)
-            assert (window.width(), window.height()) == size
-            assert not overlaps(panel), place
-            if place == "diagnose":
-                top = panel.coverage.mapTo(panel, QPoint(0, 0)).y()
-                assert panel.detail.mapTo(panel, QPoint(0, panel.detail.height())).y() <= top
-    finally:
-        translation.remove(qapp)
+    program = start()
+    window = program.window
+    window.resize(*size)
+    program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
+    program.diagnosis.rows.append([read_result(PhotoResult(0, "/photos/a.jpg"), {**answer(0.9), "diseased": 45.0})])
+    for place in ("dataset", "train", "diagnose"):
+        panel = window.go(place)
+        if place == "diagnose":
+            panel.coverage._on_model()
+            panel._show_selected()
+        panel.notice.alarm("A message that is so long that it needs more than one line. " * 3, "x", "Resume", print)
+        qtbot.wait(50)
+        assert (window.width(), window.height()) == size
+        assert not overlaps(panel), place
+        if place == "diagnose":
+            top = panel.coverage.mapTo(panel, QPoint(0, 0)).y()
+            assert panel.detail.mapTo(panel, QPoint(0, panel.detail.height())).y() <= top
 
 
-@pytest.mark.parametrize("language", ["en", "vi"])
 def test_the_window_fits_small_screens_and_what_has_no_room_scrolls(language, start, qapp, qtbot):
     """960 x 540 is a screen of 1920 x 1080 at 200 %."""
     assert first_size(QSize(1280, 770)).height() <= 770 - 40
     assert first_size(QSize(1280, 770)).width() <= 1280
-    translation.install(qapp, language)
-    try:
-        program = start()
-        window = program.window
-        for place in PAGES:
-            window.go(place)
-        window.resize(*first_size(QSize(960, 510)).toTuple())
+    program = start()
+    window = program.window
+    for place in PAGES:
+        window.go(place)
+    window.resize(*first_size(QSize(960, 510)).toTuple())
+    qtbot.wait(50)
+    assert window.height() <= 510
+    assert window.width() <= 960
+    area = window.findChild(PageArea)
+    for place in PAGES:
+        panel = window.go(place)
         qtbot.wait(50)
-        assert window.height() <= 510
-        assert window.width() <= 960
-        area = window.findChild(PageArea)
-        for place in PAGES:
-            panel = window.go(place)
-            qtbot.wait(50)
-            assert panel.height() >= panel.minimumSizeHint().height(), place
-            assert panel.width() <= area.viewport().width(), f"{place} needs no sideways scrolling"
-    finally:
-        translation.remove(qapp)
+        assert panel.height() >= panel.minimumSizeHint().height(), place
+        assert panel.width() <= area.viewport().width(), f"{place} needs no sideways scrolling"

@@ -197,8 +197,7 @@ def test_new_rows_are_shown_at_once_below_many_sorted_ones(model, qtbot):
     assert shown.row_of(2 * MANY) == 2 * MANY  # the last of all
     held = QPersistentModelIndex(shown.index(2 * MANY, 0))
     qtbot.waitUntil(lambda: not shown.arranging)
-    assert held.row() == MANY
-    assert held.data() == "new"
+    assert (held.row(), held.data()) == (MANY, "new")
     shown.set_filter("3")
     qtbot.waitUntil(lambda: not shown.arranging)
     before = shown.rowCount()

@@ -19,10 +19,8 @@ def kernel(layer, direction, milliseconds, flops, size):
 
 
 STEP = (
-    kernel("conv", "forward", 2.0, 2_000_000_000, 1_000_000),
-    kernel("relu", "forward", 0.5, 10_000_000, 40_000_000),
-    kernel("conv", "backward_weight", 4.0, 4_000_000_000, 1_000_000),
-    kernel("copy", "forward", 0.1, 0, 1_000_000),
+    kernel("conv", "forward", 2.0, 2_000_000_000, 1_000_000), kernel("relu", "forward", 0.5, 10_000_000, 40_000_000),
+    kernel("conv", "backward_weight", 4.0, 4_000_000_000, 1_000_000), kernel("copy", "forward", 0.1, 0, 1_000_000),
 )
 
 

@@ -25,14 +25,12 @@ needs_model = pytest.mark.skipif(not shipped_model(), reason="the shipped model 
 def test_training_starts_from_the_pretrained_model_by_default(start):
     setup = start().window.go("train").setup
     values = setup.form.values()
-    assert values["start"] == shipped_model()
-    assert values["preset"] == "transfer"
+    assert (values["start"], values["preset"]) == (shipped_model(), "transfer")
     assert not setup.form.fields["image_size"].editor.isEnabled()
     assert "trained on leaves" in setup.start.said.text()
     setup.start._group.button(0).click()
     values = setup.form.values()
-    assert values["start"] == ""
-    assert values["preset"] == "tomato-cpu"
+    assert (values["start"], values["preset"]) == ("", "tomato-cpu")
     assert setup.form.fields["image_size"].editor.isEnabled()
     setup.show_device("cuda")
     setup.start._group.button(0).click()
@@ -47,8 +45,7 @@ def test_training_starts_from_the_pretrained_model_by_default(start):
 def test_the_demo_leaves_keep_their_quick_recipe_and_other_photos_do_not(start):
     setup = start().window.go("train").setup
     setup.show_demo(True)
-    assert setup.form.values()["preset"] == "demo"
-    assert setup.form.values()["start"] == ""
+    assert (setup.form.values()["preset"], setup.form.values()["start"]) == ("demo", "")
     setup.show_demo(False)
     assert setup.form.values()["preset"] == "transfer"
 

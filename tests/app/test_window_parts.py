@@ -39,8 +39,7 @@ def test_settings_come_back_as_they_were_set(settings, qtbot):
     settings.set("theme", "dark")
     settings.set_bytes("geometry", QByteArray(b"\x00\x01"))
     assert settings.flag("expert")
-    assert settings.text("theme") == "dark"
-    assert settings.bytes("geometry") == QByteArray(b"\x00\x01")
+    assert (settings.text("theme"), settings.bytes("geometry")) == ("dark", QByteArray(b"\x00\x01"))
     assert settings.bytes("nothing").isEmpty()
     assert settings.flag("never set", default=True)
     assert not settings.flag("never set")
@@ -137,8 +136,7 @@ def test_results_go_to_a_table_that_spreadsheets_read_safely(tmp_path):
     write_csv(tmp_path / "out.csv", RESULTS)
     rows = list(csv.DictReader((tmp_path / "out.csv").read_text("utf-8").splitlines()))
     assert rows[0]["class1"] == "tomato/rust"
-    assert float(rows[0]["probability2"]) == pytest.approx(0.1)
-    assert rows[1]["path"] == "'=cmd.jpg"
+    assert (float(rows[0]["probability2"]), rows[1]["path"]) == (pytest.approx(0.1), "'=cmd.jpg")
     assert rows[1]["error"] == "The file is empty."
     names = [(row["model"], row["model_hash"], row["model_date"]) for row in rows]
     assert names == [("tomato 2026-11-22", "0123456789abcdef", "2026-11-22"), ("citrus", "fedcba9876543210", "")]

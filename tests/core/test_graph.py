@@ -26,8 +26,7 @@ def test_a_training_graph_with_class_weights_comes_back_equal():
 
 def test_a_graph_answers_for_its_nodes_parameters_and_users():
     graph = build("squeezenet1_1", 5)
-    assert graph.classes == 5
-    assert graph.photo_shape == (224, 224, 3)
+    assert (graph.classes, graph.photo_shape) == (5, (224, 224, 3))
     assert graph.node("features.3").op == "concat"
     assert [u.name for u in graph.users("features.3.squeeze_activation")] == [
         "features.3.expand1x1",

@@ -93,8 +93,7 @@ def test_digits_continue_from_a_model_file_of_the_same_network(tmp_path, capsys,
 def test_generated_digits_are_like_mnist():
     images, labels = synthetic_digits.generate_digits("t10k")
     again, _ = synthetic_digits.generate_digits("t10k")
-    assert images.shape == (2000, 28, 28, 1)
-    assert images.dtype == np.uint8
+    assert (images.shape, images.dtype) == ((2000, 28, 28, 1), np.uint8)
     assert np.array_equal(images, again)
     assert set(labels) == set(range(10))
     assert 0.05 < (images > 128).mean() < 0.3
@@ -306,8 +305,7 @@ def test_a_module_holds_the_layers_of_a_fire_in_both_directions():
                ("features.3.squeeze", "backward_input", 8.0),
                ("features.3.expand3x3", "backward_weight", 16.0)]  # fmt: skip
     found = add_up(kernels)
-    assert found == {"photo": (1.0, 0.0), "features.3": (6.0, 24.0)}
-    assert totals(found) == (7.0, 24.0)
+    assert (found, totals(found)) == ({"photo": (1.0, 0.0), "features.3": (6.0, 24.0)}, (7.0, 24.0))
 
 
 def test_a_sweep_prints_photos_per_second_of_every_size(tmp_path, capsys):

@@ -75,10 +75,9 @@ def test_a_link_at_the_temporary_name_is_not_followed(tmp_path, monkeypatch):
         open_new(mine)
 
 
-@pytest.mark.parametrize(
-    ("number", "remedy"),
-    [(errno.ENOSPC, "Free disk space or choose another folder."), (errno.EACCES, "Choose another folder.")],
-)
+@pytest.mark.parametrize(("number", "remedy"), [
+    (errno.ENOSPC, "Free disk space or choose another folder."), (errno.EACCES, "Choose another folder."),
+])  # fmt: skip
 def test_room_is_asked_for_only_where_it_lacks(number, remedy):
     reason = os.strerror(number)
     assert str(storage_error(Path("a"), OSError(number, reason))) == f"a could not be saved: {reason}. {remedy}"

@@ -14,17 +14,14 @@ from core.user_cache import user_cache_folder, user_kernel_folder
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(
-    ("system", "variable", "value", "wanted"),
-    [
-        ("linux", "XDG_CACHE_HOME", "/elsewhere", "/elsewhere/leafclinic"),
-        ("linux", "XDG_CACHE_HOME", "not/absolute", "/home/me/.cache/leafclinic"),
-        ("linux", "XDG_CACHE_HOME", "", "/home/me/.cache/leafclinic"),
-        ("darwin", "XDG_CACHE_HOME", "", "/home/me/Library/Caches/LeafClinic"),
-        ("win32", "LOCALAPPDATA", "/local", "/local/LeafClinic/Cache"),
-        ("win32", "LOCALAPPDATA", "", "/home/me/AppData/Local/LeafClinic/Cache"),
-    ],
-)
+@pytest.mark.parametrize(("system", "variable", "value", "wanted"), [
+    ("linux", "XDG_CACHE_HOME", "/elsewhere", "/elsewhere/leafclinic"),
+    ("linux", "XDG_CACHE_HOME", "not/absolute", "/home/me/.cache/leafclinic"),
+    ("linux", "XDG_CACHE_HOME", "", "/home/me/.cache/leafclinic"),
+    ("darwin", "XDG_CACHE_HOME", "", "/home/me/Library/Caches/LeafClinic"),
+    ("win32", "LOCALAPPDATA", "/local", "/local/LeafClinic/Cache"),
+    ("win32", "LOCALAPPDATA", "", "/home/me/AppData/Local/LeafClinic/Cache"),
+])  # fmt: skip
 def test_each_system_has_its_own_place(system, variable, value, wanted, monkeypatch):
     monkeypatch.setattr(user_cache.sys, "platform", system)
     monkeypatch.setattr(user_cache.Path, "home", lambda: Path("/home/me"))

@@ -123,12 +123,9 @@ def test_the_process_that_compiles_for_the_gpu_beside_a_foreign_core(foreign):
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 @pytest.mark.parametrize(("typed", "wanted"), [
-    ("leafclinic ev", "evaluate"),
-    ("leafclinic train --pre", "--preset --precision"),
-    ("leafclinic train --optimizer a", "adam adamw"),
-    ("leafclinic train --preset tr", "transfer"),
-    ("leafclinic lab mn", "mnist"),
-    ("leafclinic diagnose READ", "README.md"),
+    ("leafclinic ev", "evaluate"), ("leafclinic train --pre", "--preset --precision"),
+    ("leafclinic train --optimizer a", "adam adamw"), ("leafclinic train --preset tr", "transfer"),
+    ("leafclinic lab mn", "mnist"), ("leafclinic diagnose READ", "README.md"),
 ])
 def test_bash_completes_commands_options_values_and_files(typed, wanted, tmp_path, capsys):
     assert main(["--print-completion", "bash"]) == 0

@@ -73,13 +73,11 @@ def test_the_chosen_class_stays_chosen_when_its_photos_change(panel, monkeypatch
     panel.classes.table.selectRow(1)
     panel.grid.setCurrentIndex(panel.photos.index(0))
     panel._actions.exclude.trigger()
-    assert panel.classes.selected() == ["rust"]
-    assert panel.photos.rowCount() == 32
+    assert (panel.classes.selected(), panel.photos.rowCount()) == (["rust"], 32)
     assert panel._actions.exclude.isEnabled(), "the same photos are shown and stay selected"
     monkeypatch.setattr(QInputDialog, "getItem", lambda *_: ("mildew", True))
     panel._on_move()
-    assert panel.classes.selected() == ["rust"]
-    assert panel.photos.rowCount() == 31
+    assert (panel.classes.selected(), panel.photos.rowCount()) == (["rust"], 31)
     assert not panel._actions.exclude.isEnabled(), "the photo has gone elsewhere, and with it the selection"
 
 
@@ -106,8 +104,7 @@ def test_the_examination_finds_what_is_wrong_and_measures_the_leak(panel, qtbot)
     panel.health.table.selectRow(0)
     assert 0 < panel.photos.rowCount() < 62
     panel.side.setCurrentWidget(panel.split)
-    assert panel._examination.split["photos"] == 61
-    assert panel._examination.split["leaked"] == 0
+    assert (panel._examination.split["photos"], panel._examination.split["leaked"]) == (61, 0)
     assert len(panel.split.model.rows) == 2
 
 
@@ -127,8 +124,7 @@ def test_the_preview_shows_other_draws_of_the_selected_photo(panel, qtbot):
 
 def test_a_list_of_photos_is_shown_until_the_filter_changes(panel):
     panel.show_rows(np.array([3, 5]), "finding")
-    assert panel.photos.rows.tolist() == [3, 5]
-    assert panel.shown.text() == "finding: 2 photos"
+    assert (panel.photos.rows.tolist(), panel.shown.text()) == ([3, 5], "finding: 2 photos")
     panel.which.setCurrentIndex(1)
     assert panel.photos.rowCount() == 62
 

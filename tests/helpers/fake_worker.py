@@ -11,20 +11,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from core.device import KernelTime
-from core.training.events import (
-    CheckpointSaved,
-    EpochDone,
-    KernelTimes,
-    RunFailed,
-    RunFinished,
-    RunStarted,
-    StepDone,
-    to_line,
-)
+from core.training import events
 
 
 def tell(event):
-    sys.stdout.write(to_line(event) + "\n")
+    sys.stdout.write(events.to_line(event) + "\n")
     sys.stdout.flush()
 
 
@@ -36,13 +27,14 @@ def main(mode):
     go.set()
     threading.Thread(target=listen, args=(stop, go), daemon=True).start()
     steps = 20_000 if mode == "burst" else 40
-    tell(RunStarted(str(folder), "cnn", "cpu", ("healthy", "rust"), 40, 10, 10, 2, steps // 2, 0, 1 << 20, ("tiled",)))
-    tell(CheckpointSaved(0, str(folder / "last.safetensors"), False))
+    classes, kernels = ("healthy", "rust"), ("tiled",)
+    tell(events.RunStarted(str(folder), "cnn", "cpu", classes, 40, 10, 10, 2, steps // 2, 0, 1 << 20, kernels))
+    tell(events.CheckpointSaved(0, str(folder / "last.safetensors"), False))
     if mode == "noise":
         sys.stdout.write("a library says hello\n")
     for step in range(1, steps + 1):
         if mode == "fail" and step == 5:
-            tell(RunFailed("There is no room on the disk.", "Traceback", 1))
+            tell(events.RunFailed("There is no room on the disk.", "Traceback", 1))
             sys.exit(1)
         if mode == "kill" and step == 5:
             sys.stdout.flush()
@@ -50,18 +42,19 @@ def main(mode):
         while not go.wait(0.01) and not stop.is_set():
             pass
         if stop.is_set():
-            tell(RunFinished("stopped", step, 0, 0.5, None, "", "", 1.0))
+            tell(events.RunFinished("stopped", step, 0, 0.5, None, "", "", 1.0))
             return
-        tell(StepDone(step, step * 2 // (steps + 1), 1 / step, 1 - 1 / step, 0.01, 10, 0.01, 0.0))
+        tell(events.StepDone(step, step * 2 // (steps + 1), 1 / step, 1 - 1 / step, 0.01, 10, 0.01, 0.0))
         if step % (steps // 2) == 0:
             times = (KernelTime("conv", "forward", "tiled", 1.5, 3_000_000, 1000, 0.5),
                      KernelTime("conv", "backward_weight", "tiled", 2.5, 3_000_000, 1000, 0.5))
-            tell(KernelTimes(step, times))
+            tell(events.KernelTimes(step, times))
             epoch = step * 2 // steps - 1
-            tell(EpochDone(epoch, step, 0.5, 0.8, 0.6, 0.7 + 0.1 * epoch, True, ((4, 1), (0, 5)), 1.0, 100.0, 1 << 20))
+            right = 0.7 + 0.1 * epoch
+            tell(events.EpochDone(epoch, step, 0.5, 0.8, 0.6, right, True, ((4, 1), (0, 5)), 1.0, 100.0, 1 << 20))
         if mode != "burst":
             time.sleep(0.01)
-    tell(RunFinished("completed", steps, 1, 0.8, 0.75, str(folder / "best.safetensors"), "", 2.0))
+    tell(events.RunFinished("completed", steps, 1, 0.8, 0.75, str(folder / "best.safetensors"), "", 2.0))
 
 
 def listen(stop, go):

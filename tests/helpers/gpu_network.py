@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from core.device import PhotoBatch
 from core.gpu.hardware import typical
@@ -11,6 +12,16 @@ from core.ops.photo import identity_augmentation
 
 AMPERE = replace(typical(), capability=(8, 0))
 """A GPU of the size of an H200 that has no kernels of its own."""
+
+
+def open_hopper():
+    """The device; skips the test where its compute capability is not 9.0."""
+    from core.gpu.driver.device import open_device
+
+    device = open_device()
+    if device.capability != (9, 0):
+        pytest.skip("a GPU of compute capability 9.0 alone runs it")
+    return device
 
 
 def random_weights(graph, seed=0):

@@ -67,8 +67,6 @@ def _read(log: str) -> Resources:
         return max((int(value) for value in found), default=0)
 
     return Resources(
-        registers=number(r"Used (\d+) registers"),
-        stack=number(r"(\d+) bytes stack frame"),
-        spills=number(r"(\d+) bytes spill stores"),
-        shared=number(r"(\d+) bytes smem"),
+        registers=number(r"Used (\d+) registers"), stack=number(r"(\d+) bytes stack frame"),
+        spills=number(r"(\d+) bytes spill stores"), shared=number(r"(\d+) bytes smem"),
     )

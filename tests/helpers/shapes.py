@@ -211,10 +211,8 @@ _CASES = {
         for shape, batch in (((13, 13, 10), 2), ((1, 1, 3), 1), ((7, 11, 37), 3), ((5, 1, 1), 1))
     ),
     "dense": (
-        case("dense", (37,), units=10),
-        case("dense", (128,), units=64, activation="relu", batch=5),
-        case("dense", (1,), units=1, batch=1),
-        case("dense", (500,), units=10, bias=False, batch=33),
+        case("dense", (37,), units=10), case("dense", (128,), units=64, activation="relu", batch=5),
+        case("dense", (1,), units=1, batch=1), case("dense", (500,), units=10, bias=False, batch=33),
         case("dense", (3,), units=131, batch=1, activation="relu6"),
     ),
     "relu": _elementwise("relu"),
@@ -236,16 +234,12 @@ _CASES = {
         case("softmax_cross_entropy", (3,), batch=33, taught=True, class_weights=(1.0, 0.25, 3.0)),
     ),
     "concat": (
-        case("concat", (5, 7, 3), (5, 7, 4)),
-        case("concat", (1, 1, 1), (1, 1, 1), (1, 1, 1), batch=1),
-        case("concat", (13, 13, 16), (13, 13, 48), batch=3),
-        case("concat", (6,), (5,)),
+        case("concat", (5, 7, 3), (5, 7, 4)), case("concat", (1, 1, 1), (1, 1, 1), (1, 1, 1), batch=1),
+        case("concat", (13, 13, 16), (13, 13, 48), batch=3), case("concat", (6,), (5,)),
     ),
     "add": (
-        case("add", (5, 7, 3), (5, 7, 3)),
-        case("add", (1, 1, 1), (1, 1, 1), batch=1),
-        case("add", (8, 8, 24), (8, 8, 24), batch=3, activation="relu6"),
-        case("add", (11,), (11,)),
+        case("add", (5, 7, 3), (5, 7, 3)), case("add", (1, 1, 1), (1, 1, 1), batch=1),
+        case("add", (8, 8, 24), (8, 8, 24), batch=3, activation="relu6"), case("add", (11,), (11,)),
     ),
     "multiply": (
         case("multiply", (5, 7, 3), (3,)),
@@ -261,9 +255,7 @@ _CASES = {
         case("batch_norm", (11,), batch=16),
     ),
     "dropout": (
-        *_elementwise("dropout"),
-        case("dropout", (13, 13, 64), rate=0.2, key=3),
-        case("dropout", (100,), rate=0.0),
+        *_elementwise("dropout"), case("dropout", (13, 13, 64), rate=0.2, key=3), case("dropout", (100,), rate=0.0),
         case("dropout", (33,), rate=0.9, batch=1, key=1),
     ),
     "flatten": (case("flatten", (5, 7, 3)), case("flatten", (1, 1, 1), batch=1), case("flatten", (11,))),

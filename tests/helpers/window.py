@@ -13,6 +13,7 @@ from PySide6.QtCore import QEvent, QMimeData, QPointF, Qt, QThread, QTimer, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication, QMessageBox
 
+from app import translation
 from core.data.photo_reader import READERS
 
 FAKE_WORKER = Path(__file__).with_name("fake_worker.py")
@@ -41,6 +42,14 @@ def children() -> set[int]:
 def own_threads() -> set[threading.Thread]:
     """Python's threads; what it keeps of Qt's threads that have ended does not count."""
     return {t for t in threading.enumerate() if not isinstance(t, threading._DummyThread)}
+
+
+@pytest.fixture(params=["en", "vi"])
+def language(request, qapp):
+    """The window's language of this test."""
+    translation.install(qapp, request.param)
+    yield request.param
+    translation.remove(qapp)
 
 
 @pytest.fixture

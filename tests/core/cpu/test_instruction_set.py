@@ -72,19 +72,15 @@ def test_every_column_lies_in_one_tile_whatever_the_rows(name, m, depth, monkeyp
         assert first == count
 
 
-def test_fourteen_pixels_are_one_high_tile_instead_of_three_wide_ones(monkeypatch):
-    monkeypatch.setattr("core.cpu.cutting.current_isa", lambda: INSTRUCTION_SETS["avx512"])
+@pytest.mark.parametrize(("isa", "columns", "vectors"), [
+    ("avx512", (64, 14, 384), [2]), ("avx512", (64,), [4]), ("avx2", (24, 56, 144), [3]),
+    ("avx2", (64, 55, 144), [2]),  # 3, 3 and 2 would go through the image twice
+    ("avx2", (1280, 7, 320), [3, 1]),  # what that saves with seven rows is more
+])  # fmt: skip
+def test_columns_are_split_into_the_tiles_of_least_cost(isa, columns, vectors, monkeypatch):
+    monkeypatch.setattr("core.cpu.cutting.current_isa", lambda: INSTRUCTION_SETS[isa])
     monkeypatch.setattr("core.cpu.cutting.split_rows", split_rows.__wrapped__)
-    assert [p.vectors for p in split_columns(64, 14, 384)] == [2]
-    assert [p.vectors for p in split_columns(64)] == [4]
-
-
-def test_twenty_four_columns_are_one_tile_of_three_vectors_and_sixty_four_are_not_mixed(monkeypatch):
-    monkeypatch.setattr("core.cpu.cutting.current_isa", lambda: INSTRUCTION_SETS["avx2"])
-    monkeypatch.setattr("core.cpu.cutting.split_rows", split_rows.__wrapped__)
-    assert [p.vectors for p in split_columns(24, 56, 144)] == [3]
-    assert [p.vectors for p in split_columns(64, 55, 144)] == [2]  # 3, 3 and 2 would go through the image twice
-    assert [p.vectors for p in split_columns(1280, 7, 320)] == [3, 1]  # what that saves with seven rows is more
+    assert [p.vectors for p in split_columns(*columns)] == vectors
 
 
 CHECK = """

@@ -8,52 +8,41 @@ from core.device import PhotoBatch
 from core.errors import InputError
 from core.graph import PHOTO
 from core.models.architectures import build
-from core.ops.photo import (
-    AFFINE,
-    BACKGROUND,
-    BACKGROUND_AFFINE,
-    BLUR,
-    BLUR_RADIUS,
-    COLOUR,
-    CUTOUT,
-    MASK,
-    Backgrounds,
-    identity_augmentation,
-    transform,
-)
+from core.ops import photo
 from tests.helpers.compare import assert_close
 
 
 def _rows(kind, count):
     rng = np.random.default_rng(4)
-    rows = identity_augmentation(count, (41, 37), (32, 32))
+    rows = photo.identity_augmentation(count, (41, 37), (32, 32))
     if kind == "plain":
-        rows[:, AFFINE] = (1, 0, 3, 0, 1, 5)
+        rows[:, photo.AFFINE] = (1, 0, 3, 0, 1, 5)
     elif kind == "edge":
-        rows[:, AFFINE] = (1, 0, -4, 0, 1, 12)
+        rows[:, photo.AFFINE] = (1, 0, -4, 0, 1, 12)
     elif kind == "full":
-        rows[:, AFFINE] += rng.normal(0, 0.2, (count, 6))
-        rows[:, COLOUR] += rng.normal(0, 0.2, (count, 12))
-        rows[::2, BLUR], rows[:, BLUR_RADIUS] = 0.15, 1.3
-        rows[:, CUTOUT] = (-3, 4, 9, 40)
+        rows[:, photo.AFFINE] += rng.normal(0, 0.2, (count, 6))
+        rows[:, photo.COLOUR] += rng.normal(0, 0.2, (count, 12))
+        rows[::2, photo.BLUR], rows[:, photo.BLUR_RADIUS] = 0.15, 1.3
+        rows[:, photo.CUTOUT] = (-3, 4, 9, 40)
     if kind == "background":
-        rows[:, AFFINE] += rng.normal(0, 0.2, (count, 6))
-        rows[:, COLOUR] += rng.normal(0, 0.2, (count, 12))
-        rows[:, BACKGROUND], rows[:, MASK] = (2, 0, 1), (1, 0, 4)
-        rows[:, BACKGROUND_AFFINE] = rng.normal(0, 1, (count, 6)) + (1, 0, 9, 0, 1, 9)
+        rows[:, photo.AFFINE] += rng.normal(0, 0.2, (count, 6))
+        rows[:, photo.COLOUR] += rng.normal(0, 0.2, (count, 12))
+        rows[:, photo.BACKGROUND], rows[:, photo.MASK] = (2, 0, 1), (1, 0, 4)
+        rows[:, photo.BACKGROUND_AFFINE] = rng.normal(0, 1, (count, 6)) + (1, 0, 9, 0, 1, 9)
     if kind == "mixed":
-        rows[:, AFFINE] += rng.normal(0, 0.2, (count, 6))
-        rows[:, COLOUR] += rng.normal(0, 0.2, (count, 12))
-        rows[:, BACKGROUND], rows[:, MASK], rows[1, BLUR], rows[1, BLUR_RADIUS] = (-2, -3, 0), (1, 0.4, 0), 0.1, 1.1
-        rows[0, CUTOUT], rows[2, CUTOUT] = (-3, 4, 9, 40), (2, 3, 4, 5)
-        rows[:, BACKGROUND_AFFINE] = rng.normal(0, 1, (count, 6)) + (1, 0, 9, 0, 1, 9)
+        rows[:, photo.AFFINE] += rng.normal(0, 0.2, (count, 6))
+        rows[:, photo.COLOUR] += rng.normal(0, 0.2, (count, 12))
+        rows[:, photo.BACKGROUND], rows[:, photo.MASK] = (-2, -3, 0), (1, 0.4, 0)
+        rows[1, photo.BLUR], rows[1, photo.BLUR_RADIUS] = 0.1, 1.1
+        rows[0, photo.CUTOUT], rows[2, photo.CUTOUT] = (-3, 4, 9, 40), (2, 3, 4, 5)
+        rows[:, photo.BACKGROUND_AFFINE] = rng.normal(0, 1, (count, 6)) + (1, 0, 9, 0, 1, 9)
     return rows
 
 
 def _backgrounds():
     rng = np.random.default_rng(8)
     masks = rng.integers(0, 256, (5, 20, 17), dtype=np.uint8)
-    return Backgrounds(masks, rng.integers(0, 256, (2, 29, 33, 3), dtype=np.uint8))
+    return photo.Backgrounds(masks, rng.integers(0, 256, (2, 29, 33, 3), dtype=np.uint8))
 
 
 @pytest.mark.parametrize("kind", ["scaled", "plain", "edge", "full", "background", "mixed"])
@@ -66,12 +55,14 @@ def test_photos_enter_the_network_as_in_the_reference(kind, channels):
     node = graph.nodes[0]
     backgrounds = _backgrounds()
     plan.keep_backgrounds(backgrounds)
-    want = transform(photos, rows, (32, 32), node.attributes["mean"], node.attributes["std"], backgrounds)
+    want = photo.transform(photos, rows, (32, 32), node.attributes["mean"], node.attributes["std"], backgrounds)
     got = plan.predict(PhotoBatch(photos, rows, np.zeros(3, np.int32)))[PHOTO]
     assert_close(got, want, 3e-5)
 
 
-@pytest.mark.parametrize(("column", "number"), [(BACKGROUND, 3), (BACKGROUND, -4), (MASK, 5), (MASK, -1)])
+@pytest.mark.parametrize(("column", "number"), [
+    (photo.BACKGROUND, 3), (photo.BACKGROUND, -4), (photo.MASK, 5), (photo.MASK, -1),
+])  # fmt: skip
 def test_a_missing_background_is_refused_before_any_kernel_reads_it(column, number):
     plan = CpuPlan(build("cnn", 3, 32), batch=3, training=False)
     rows = _rows("background", 3)

@@ -142,10 +142,8 @@ def test_inference_agrees_with_the_reference_on_the_unfolded_network(name, count
 
 
 @pytest.mark.parametrize("optimizer", [
-    Optimizer("sgd", 0.9, True, 0.01, clip_norm=0.5, average=0.9),
-    Optimizer("sgd", 0.5, False),
-    Optimizer("adam", weight_decay=0.1, average=0.99),
-    Optimizer("adamw", weight_decay=0.1, clip_norm=100.0),
+    Optimizer("sgd", 0.9, True, 0.01, clip_norm=0.5, average=0.9), Optimizer("sgd", 0.5, False),
+    Optimizer("adam", weight_decay=0.1, average=0.99), Optimizer("adamw", weight_decay=0.1, clip_norm=100.0),
 ])  # fmt: skip
 def test_updates_agree_with_the_reference_and_leave_frozen_parameters(optimizer):
     graph = _graph("cnn")

@@ -58,8 +58,7 @@ def assert_sound(dataset, cache):
 def test_photos_are_decoded_once(photos, tmp_path, monkeypatch):
     dataset, first = fill(photos, tmp_path / "store")
     assert_sound(dataset, first)
-    assert first.photos.dtype == np.uint8
-    assert first.side == SIDE
+    assert (first.photos.dtype, first.side) == (np.uint8, SIDE)
     assert not first.photos.flags.writeable
     monkeypatch.setattr(cache_store, "decode_all", lambda *a: pytest.fail("decoded again"))
     assert_sound(*fill(photos, tmp_path / "store"))

@@ -55,16 +55,14 @@ def test_splits_are_read_from_folders(tmp_path, names, crop):
     dataset = open_folder(plant(tmp_path, *paths))
     assert dataset.classes == (f"{crop}a", f"{crop}b")
     split_of = dict(zip(dataset.paths, dataset.splits.tolist(), strict=True))
-    assert split_of[f"{train}/{crop}a/0.jpg"] == TRAIN
-    assert split_of[f"{val}/{crop}b/1.jpg"] == VALIDATION
+    assert (split_of[f"{train}/{crop}a/0.jpg"], split_of[f"{val}/{crop}b/1.jpg"]) == (TRAIN, VALIDATION)
     assert split_of[f"{test}/{crop}a/1.jpg"] == TEST
 
 
 def test_a_class_that_a_split_lacks_is_still_matched_by_name(tmp_path):
     paths = ["train/a/1.jpg", "train/b/1.jpg", "train/c/1.jpg", "val/c/2.jpg", "val/b/2.jpg"]
     dataset = open_folder(plant(tmp_path, *paths))
-    assert labels(dataset)["val/b/2.jpg"] == "b"
-    assert dataset.classes == ("a", "b", "c")
+    assert (labels(dataset)["val/b/2.jpg"], dataset.classes) == ("b", ("a", "b", "c"))
 
 
 def test_classes_named_like_splits_are_classes_when_train_is_not_among_them(tmp_path):
@@ -74,8 +72,7 @@ def test_classes_named_like_splits_are_classes_when_train_is_not_among_them(tmp_
 def test_an_outer_folder_that_holds_everything_says_nothing(tmp_path):
     paths = [f"Data/PlantSet/{photo}" for photo in ("train/a/1.jpg", "train/b/1.jpg", "val/a/2.jpg")]
     dataset = open_folder(plant(tmp_path, *paths))
-    assert dataset.classes == ("a", "b")
-    assert set(dataset.splits.tolist()) == {TRAIN, VALIDATION}
+    assert (dataset.classes, set(dataset.splits.tolist())) == (("a", "b"), {TRAIN, VALIDATION})
     one_crop = open_folder(plant(tmp_path / "x", "tomato/rust/a.jpg", "tomato/healthy/b.jpg"))
     assert one_crop.classes == ("tomato/healthy", "tomato/rust")
     wrapped = open_folder(plant(tmp_path / "y", "set/tomato/rust/a.jpg", "set/bean/healthy/b.jpg"))
@@ -162,16 +159,11 @@ def test_filters_look_at_crop_condition_label_and_split(tmp_path):
         open_folder(root, where=("crop=rice",))
 
 
-@pytest.mark.parametrize(
-    ("paths", "said"),
-    [
-        ([], "There are no photos in .* into a subfolder"),
-        (["a/readme.txt", "b/x.pdf"], "There are no photos in"),
-        (["1.jpg", "2.jpg"], "are not in class folders"),
-        (["train/1.jpg", "val/2.jpg"], "are not in class folders"),
-        (["a/1.jpg", "a/2.jpg"], "have the class 'a'. Training needs two"),
-    ],
-)
+@pytest.mark.parametrize(("paths", "said"), [
+    ([], "There are no photos in .* into a subfolder"), (["a/readme.txt", "b/x.pdf"], "There are no photos in"),
+    (["1.jpg", "2.jpg"], "are not in class folders"), (["train/1.jpg", "val/2.jpg"], "are not in class folders"),
+    (["a/1.jpg", "a/2.jpg"], "have the class 'a'. Training needs two"),
+])  # fmt: skip
 def test_folders_that_are_no_classification_are_refused(tmp_path, paths, said):
     plant(tmp_path, *paths)
     with pytest.raises(DataError, match=said) as raised:

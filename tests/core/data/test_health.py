@@ -50,13 +50,10 @@ def paths(health, kind):
 
 def test_every_kind_is_found_where_it_is(sick):
     health = examine(*sick)
-    assert health.photos == 22
-    assert health.counts == {"blight": 4, "healthy": 4, "mildew": 5, "rust": 9}
-    assert paths(health, "unreadable") == {"rust/broken.png"}
-    assert paths(health, "tiny") == {"rust/tiny.png"}
+    assert (health.photos, health.counts) == (22, {"blight": 4, "healthy": 4, "mildew": 5, "rust": 9})
+    assert (paths(health, "unreadable"), paths(health, "tiny")) == ({"rust/broken.png"}, {"rust/tiny.png"})
     assert "rust/blurred.png" in paths(health, "blurred")
-    assert paths(health, "dark") == {"rust/dark.png"}
-    assert paths(health, "glare") == {"rust/glare.png"}
+    assert (paths(health, "dark"), paths(health, "glare")) == ({"rust/dark.png"}, {"rust/glare.png"})
     assert {"mildew/good-3.png", "mildew/copy-turned.png"} <= paths(health, "copies")
     assert {"rust/copy-of-mildew.png", "mildew/good-3.png"} <= paths(health, "two_labels")
     assert all("mildew and rust" in f.message for f in health.of("two_labels"))

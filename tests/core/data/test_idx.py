@@ -53,19 +53,16 @@ def test_a_missing_file_is_named(tmp_path):
         read_digits(tmp_path, "train")
 
 
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        (b"", "does not begin"),
-        (b"\0\0\x08", "does not begin"),
-        (b"\0\0\x08\x00", "axes"),
-        (b"\0\0\x08\x03\0\0", "header"),
-        (b"\0\0\x08\x03" + b"\xff" * 12, "more than"),
-        (idx(np.zeros((2, 3), np.uint8))[:-1], "cut"),
-        (idx(np.zeros((2, 3), np.uint8)) + b"x", "longer"),
-        (gzip.compress(idx(np.zeros(9, np.uint8)), mtime=0)[:-9], "cannot be read"),
-    ],
-)
+@pytest.mark.parametrize(("data", "words"), [
+    (b"", "does not begin"),
+    (b"\0\0\x08", "does not begin"),
+    (b"\0\0\x08\x00", "axes"),
+    (b"\0\0\x08\x03\0\0", "header"),
+    (b"\0\0\x08\x03" + b"\xff" * 12, "more than"),
+    (idx(np.zeros((2, 3), np.uint8))[:-1], "cut"),
+    (idx(np.zeros((2, 3), np.uint8)) + b"x", "longer"),
+    (gzip.compress(idx(np.zeros(9, np.uint8)), mtime=0)[:-9], "cannot be read"),
+])  # fmt: skip
 def test_each_trouble_has_its_sentence(tmp_path, data, words):
     path = tmp_path / "file"
     path.write_bytes(data)

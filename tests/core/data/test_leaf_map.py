@@ -9,6 +9,7 @@ from core.config import RunConfig
 from core.data.folder import open_folder
 from core.data.leaf_map import NAME, group_by_leaf_map
 from core.data.preparation import prepare_photos
+from tests.core.data.test_folder import plant
 from tests.helpers.photo_files import leaf_folder
 
 PHOTOS = {
@@ -27,17 +28,14 @@ MAP = {
 }  # fmt: skip
 
 
-def plant(root, *more):
-    for path in (*PHOTOS, *more):
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).touch()
-    return open_folder(root)
+def plant_all(root, *more):
+    return open_folder(plant(root, *PHOTOS, *more))
 
 
 @pytest.mark.parametrize("place", [".", "..", "../.."])
 def test_photos_of_one_leaf_are_one_group(tmp_path, place):
     root = tmp_path / "raw" / "color"
-    dataset = plant(root, "Apple___healthy/new.JPG", "Apple___healthy/0a-7___RS_HL 9.JPG")
+    dataset = plant_all(root, "Apple___healthy/new.JPG", "Apple___healthy/0a-7___RS_HL 9.JPG")
     (root / place / NAME).write_text(json.dumps(MAP))
     groups = dict(zip(dataset.paths, group_by_leaf_map(dataset).tolist(), strict=True))
     for first, leaf in PHOTOS.items():
@@ -48,19 +46,19 @@ def test_photos_of_one_leaf_are_one_group(tmp_path, place):
 
 @pytest.mark.parametrize("text", ["", "[1, 2]", "{", '{"rs_hl 7": 3}', '"text"'])
 def test_a_file_that_is_no_such_list_says_nothing(tmp_path, text):
-    dataset = plant(tmp_path)
+    dataset = plant_all(tmp_path)
     (tmp_path / NAME).write_text(text)
     assert np.array_equal(group_by_leaf_map(dataset), np.arange(len(dataset)))
 
 
 def test_a_map_further_away_is_not_this_folders(tmp_path):
-    dataset = plant(tmp_path / "one" / "two" / "three")
+    dataset = plant_all(tmp_path / "one" / "two" / "three")
     (tmp_path / NAME).write_text(json.dumps(MAP))
     assert np.array_equal(group_by_leaf_map(dataset), np.arange(len(dataset)))
 
 
 def test_without_a_map_all_are_alone(tmp_path):
-    dataset = plant(tmp_path)
+    dataset = plant_all(tmp_path)
     assert np.array_equal(group_by_leaf_map(dataset), np.arange(len(dataset)))
 
 

@@ -21,10 +21,8 @@ def write(folder, text, name="manifest.csv"):
 
 def test_classes_are_sorted_names_and_labels_follow_them(tmp_path):
     dataset = open_manifest(write(tmp_path, PLAIN))
-    assert dataset.classes == ("healthy", "rust")
-    assert dataset.labels.tolist() == [1, 0, 1]
-    assert dataset.labels.dtype == np.int32
-    assert dataset.counts() == {"healthy": 1, "rust": 2}
+    assert (dataset.classes, dataset.labels.tolist()) == (("healthy", "rust"), [1, 0, 1])
+    assert (dataset.labels.dtype, dataset.counts()) == (np.int32, {"healthy": 1, "rust": 2})
     assert dataset.path(0) == str(tmp_path / "a.jpg")
     assert dataset.groups is None
     assert dataset.splits.tolist() == [UNSPLIT] * 3
@@ -98,8 +96,7 @@ def test_a_spreadsheets_unicode_text_is_read(tmp_path, encoding, separator):
     text = f"path{separator}label\r\nä ö/1.jpg{separator}rust\r\n2.jpg{separator}\"bệnh\r\nsương\"\r\n"
     mark = "" if encoding == "utf-16" else "\ufeff"  # "utf-16" writes its own
     dataset = open_manifest(write(tmp_path, (mark + text).encode(encoding)))
-    assert list(dataset.paths) == ["ä ö/1.jpg", "2.jpg"]
-    assert dataset.classes == ("bệnh\r\nsương", "rust")
+    assert (list(dataset.paths), dataset.classes) == (["ä ö/1.jpg", "2.jpg"], ("bệnh\r\nsương", "rust"))
 
 
 def test_a_filter_that_keeps_nothing_reads_unicode_text_twice(tmp_path):
@@ -113,29 +110,26 @@ def test_paths_may_be_absolute(tmp_path):
     assert dataset.path(0) == str(photo)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (b"", "is empty"),
-        (b"\n\n", "is empty"),
-        (b"path,label\n", "no rows below its header"),
-        (b"name,label\na,b\n", "no column path; its columns are name, label. Rename the column"),
-        (b"path,size\na,3\n", "no class column.*--label COLUMN"),
-        (b"path,label\na.jpg,rust,more\n", "Line 2 .* 3 fields, but the header has 2"),
-        (b"path,label\na.jpg,rust\nb.jpg,\n", "Line 3 .* no class"),
-        (b"path,label\n,rust\n", "Line 2 .* no path"),
-        (b"path,label,split\na,rust,maybe\n", "Line 2 .* 'maybe' is not train, val or test"),
-        (b'path,label\n"a,rust\n', "not a valid CSV"),
-        (b"path,label\na.jpg,rust\na.jpg,healthy\n", "two different labels in the manifest, such as a.jpg"),
-        (b"\xff\xfep\0a\0t\0h\0,\0l\0a\0b\0e\0l\0\n", "starts like UTF-16.*Save it again"),
-        ("path,label\na,x\n".encode("utf-16-le"), r"not a text file. .*\(UTF-8\)"),
-        (b"\x89PNG\r\n\x1a\n\0\0\0\x0d\n", "column path|not a text file"),
-        (b"path,label\na\0b,rust\n", "not a valid CSV|contains a zero byte"),
-        (b"sep=;\n", "no column path"),
-        (b"path,label,label\na,x,y\n", "more than one column label. Rename"),
-        (b"PATH,label,Path\na,x,b\n", "more than one column path. Rename"),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), [
+    (b"", "is empty"),
+    (b"\n\n", "is empty"),
+    (b"path,label\n", "no rows below its header"),
+    (b"name,label\na,b\n", "no column path; its columns are name, label. Rename the column"),
+    (b"path,size\na,3\n", "no class column.*--label COLUMN"),
+    (b"path,label\na.jpg,rust,more\n", "Line 2 .* 3 fields, but the header has 2"),
+    (b"path,label\na.jpg,rust\nb.jpg,\n", "Line 3 .* no class"),
+    (b"path,label\n,rust\n", "Line 2 .* no path"),
+    (b"path,label,split\na,rust,maybe\n", "Line 2 .* 'maybe' is not train, val or test"),
+    (b'path,label\n"a,rust\n', "not a valid CSV"),
+    (b"path,label\na.jpg,rust\na.jpg,healthy\n", "two different labels in the manifest, such as a.jpg"),
+    (b"\xff\xfep\0a\0t\0h\0,\0l\0a\0b\0e\0l\0\n", "starts like UTF-16.*Save it again"),
+    ("path,label\na,x\n".encode("utf-16-le"), r"not a text file. .*\(UTF-8\)"),
+    (b"\x89PNG\r\n\x1a\n\0\0\0\x0d\n", "column path|not a text file"),
+    (b"path,label\na\0b,rust\n", "not a valid CSV|contains a zero byte"),
+    (b"sep=;\n", "no column path"),
+    (b"path,label,label\na,x,y\n", "more than one column label. Rename"),
+    (b"PATH,label,Path\na,x,b\n", "more than one column path. Rename"),
+])  # fmt: skip
 def test_what_is_no_manifest_is_refused_with_what_to_do(tmp_path, text, said):
     with pytest.raises(DataError, match=said) as raised:
         open_manifest(write(tmp_path, text))
@@ -209,17 +203,9 @@ def large_manifest(folder, rows):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="resource is missing on Windows")
-def test_fifty_thousand_rows_take_little_memory(tmp_path):
-    rows, classes, grown, held = peak_of(large_manifest(tmp_path, 50_000))
-    assert (rows, classes) == (50_000, 296)
-    assert grown < 45
-    assert held < 50_000 * 150
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="resource is missing on Windows")
-def test_a_million_rows_take_less_than_400_megabytes(tmp_path):
-    rows, classes, grown, held = peak_of(large_manifest(tmp_path, 1_000_000))
-    assert (rows, classes) == (1_000_000, 296)
-    assert grown < 400
-    assert held < 150_000_000
+@pytest.mark.parametrize(("count", "megabytes"), [(50_000, 45), pytest.param(1_000_000, 400, marks=pytest.mark.slow)])
+def test_many_rows_take_little_memory(tmp_path, count, megabytes):
+    rows, classes, grown, held = peak_of(large_manifest(tmp_path, count))
+    assert (rows, classes) == (count, 296)
+    assert grown < megabytes
+    assert held < count * 150

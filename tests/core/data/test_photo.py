@@ -54,19 +54,15 @@ UPRIGHT = (RED, GREEN, BLUE, GREY)
 @pytest.mark.parametrize("ending", [".jpg", ".png", ".webp", ".bmp", ".tiff", ".gif"])
 def test_every_format_gives_rgb_in_the_right_order(ending):
     rgb = decode(array(encode(corners(64, 64), ending)))
-    assert rgb.dtype == np.uint8
-    assert rgb.shape == (64, 64, 3)
+    assert (rgb.dtype, rgb.shape) == (np.uint8, (64, 64, 3))
     assert_corners(rgb, UPRIGHT)
 
 
-@pytest.mark.parametrize(
-    ("orientation", "wanted"),
-    [
-        (1, (RED, GREEN, BLUE, GREY)), (2, (GREEN, RED, GREY, BLUE)), (3, (GREY, BLUE, GREEN, RED)),
-        (4, (BLUE, GREY, RED, GREEN)), (5, (RED, BLUE, GREEN, GREY)), (6, (BLUE, RED, GREY, GREEN)),
-        (7, (GREY, GREEN, BLUE, RED)), (8, (GREEN, GREY, RED, BLUE)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("orientation", "wanted"), [
+    (1, (RED, GREEN, BLUE, GREY)), (2, (GREEN, RED, GREY, BLUE)), (3, (GREY, BLUE, GREEN, RED)),
+    (4, (BLUE, GREY, RED, GREEN)), (5, (RED, BLUE, GREEN, GREY)), (6, (BLUE, RED, GREY, GREEN)),
+    (7, (GREY, GREEN, BLUE, RED)), (8, (GREEN, GREY, RED, BLUE)),
+])  # fmt: skip
 @pytest.mark.parametrize("side", [0, 16])
 def test_a_photo_stands_as_the_camera_was_held(orientation, wanted, side):
     data = array(jpeg_with_orientation(corners(160, 240), orientation))
@@ -98,11 +94,10 @@ def test_grey_photos_have_three_equal_channels():
         assert np.array_equal(rgb[..., 0], rgb[..., 2])
 
 
-@pytest.mark.parametrize(
-    ("inks", "wanted"),
-    [((0, 0, 0, 0), (255, 255, 255)), ((0, 255, 255, 0), (255, 0, 0)), ((0, 0, 0, 255), (0, 0, 0)),
-     ((255, 0, 255, 0), (0, 255, 0))],
-)  # fmt: skip
+@pytest.mark.parametrize(("inks", "wanted"), [
+    ((0, 0, 0, 0), (255, 255, 255)), ((0, 255, 255, 0), (255, 0, 0)), ((0, 0, 0, 255), (0, 0, 0)),
+    ((255, 0, 255, 0), (0, 255, 0)),
+])  # fmt: skip
 def test_printers_inks_become_light(inks, wanted):
     rgb = decode(array(cmyk_jpeg(*inks)))
     assert rgb.shape == (16, 16, 3)
@@ -172,17 +167,14 @@ def test_damaged_bytes_never_do_more_than_raise_a_reason(ending):
     assert all(reason.endswith(".") for reason in refused)
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"", "empty"),
-        (b"hello, this is no photo at all", "not a photo"),
-        (b"\0" * 4096, "not a photo"),
-        (b"\0\0\0\x18ftypheic" + b"\0" * 64, "HEIC files are not supported. Save"),
-        (b"\0\0\0\x18ftypavif" + b"\0" * 64, "AVIF files are not supported. Save"),
-        (b"%PDF-1.7" + b"\0" * 100, "not a photo"),
-    ],
-)
+@pytest.mark.parametrize(("data", "reason"), [
+    (b"", "empty"),
+    (b"hello, this is no photo at all", "not a photo"),
+    (b"\0" * 4096, "not a photo"),
+    (b"\0\0\0\x18ftypheic" + b"\0" * 64, "HEIC files are not supported. Save"),
+    (b"\0\0\0\x18ftypavif" + b"\0" * 64, "AVIF files are not supported. Save"),
+    (b"%PDF-1.7" + b"\0" * 100, "not a photo"),
+])  # fmt: skip
 def test_what_is_no_photo_is_refused_with_its_reason(tmp_path, data, reason):
     file = tmp_path / "leaf.jpg"
     file.write_bytes(data)

@@ -205,10 +205,9 @@ def test_a_refused_photo_raises_its_reason(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="stands for Windows and macOS where those are not at hand")
-@pytest.mark.parametrize(
-    ("work", "seconds", "code"),
-    [("while True: pass", 0.3, TOO_LONG), ("data = np.ones(40_000_000); time.sleep(9)", 30, TOO_LARGE)],
-)
+@pytest.mark.parametrize(("work", "seconds", "code"), [
+    ("while True: pass", 0.3, TOO_LONG), ("data = np.ones(40_000_000); time.sleep(9)", 30, TOO_LARGE),
+])  # fmt: skip
 def test_where_the_kernel_has_no_limits_a_thread_keeps_them(work, seconds, code):
     script = f"""
 import sys, time

@@ -28,8 +28,7 @@ def test_every_usable_photo_has_a_split_and_every_stage_reports(config):
     photos = prepare_photos(config, lambda *report: told.append(report))
     assert [len(photos.rows(s)) for s in (TRAIN, VALIDATION, TEST)] == [28, 6, 6]
     assert {stage for stage, _, _ in told} == {"scan", "cache", "copies"}
-    assert photos.leak.leaked == 0
-    assert photos.warnings == ()
+    assert (photos.leak.leaked, photos.warnings) == (0, ())
     assert np.array_equal(photos.splits, prepare_photos(config).splits)
     assert photos.fingerprint == prepare_photos(config).fingerprint
 
@@ -116,10 +115,9 @@ def test_an_earlier_split_is_used_again(config, tmp_path):
     assert np.array_equal(again.splits, first.splits)
 
 
-@pytest.mark.parametrize(
-    ("split", "said"),
-    [("train", "None of the 40 photos .* is left for validation"), ("val", "None of the 40 photos .* for training")],
-)
+@pytest.mark.parametrize(("split", "said"), [
+    ("train", "None of the 40 photos .* is left for validation"), ("val", "None of the 40 photos .* for training"),
+])  # fmt: skip
 def test_a_split_with_an_empty_part_stops_the_run(config, tmp_path, split, said):
     dataset = open_folder(tmp_path / "photos")
     cache = open_cache(dataset, 32, folder=config.cache)

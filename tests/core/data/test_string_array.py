@@ -11,8 +11,7 @@ def test_every_string_comes_back():
     texts = StringArray.of(WORDS)
     assert list(texts) == WORDS
     assert [texts[i] for i in range(len(WORDS))] == WORDS
-    assert texts[-1] == WORDS[-1]
-    assert len(texts) == len(WORDS)
+    assert (texts[-1], len(texts)) == (WORDS[-1], len(WORDS))
     assert list(StringArray.of([])) == []
 
 

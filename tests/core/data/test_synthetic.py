@@ -35,8 +35,7 @@ def test_a_leaf_is_a_function_of_its_numbers():
 def test_the_true_areas_make_sense(leaves):
     for condition, photos in leaves.items():
         for photo in photos:
-            assert photo.rgb.dtype == np.uint8
-            assert photo.rgb.shape == (64, 64, 3)
+            assert (photo.rgb.dtype, photo.rgb.shape) == (np.uint8, (64, 64, 3))
             assert 0.08 < photo.leaf.mean() < 0.75
             assert not (photo.lesion & ~photo.leaf).any()
             if condition == "healthy":
@@ -92,8 +91,7 @@ def test_the_set_says_that_it_is_a_demo(demo):
 def test_the_set_is_read_with_its_groups_and_splits(demo):
     dataset = open_dataset(RunConfig(data=str(demo)))
     assert dataset.counts() == {condition: 20 for condition in sorted(CONDITIONS)}
-    assert len(dataset.group_names) == 40
-    assert measure_leak(dataset.splits, dataset.groups).leaked == 0
+    assert (len(dataset.group_names), measure_leak(dataset.splits, dataset.groups).leaked) == (40, 0)
     for split, share in enumerate((0.7, 0.15, 0.15)):
         assert abs(len(dataset.rows(split)) / 80 - share) < 0.06, SPLITS[split]
 
@@ -103,8 +101,7 @@ def test_the_manifest_has_the_true_areas(demo):
         rows = list(csv.DictReader(file))
     photo = draw_leaf("mildew", 4, 3, 1, 48)
     (row,) = [r for r in rows if r["path"] == "mildew/00007.jpg"]
-    assert int(row["leaf_pixels"]) == photo.leaf.sum()
-    assert int(row["lesion_pixels"]) == photo.lesion.sum()
+    assert (int(row["leaf_pixels"]), int(row["lesion_pixels"])) == (photo.leaf.sum(), photo.lesion.sum())
 
 
 def test_the_same_set_is_written_once_and_always_the_same(demo, tmp_path):

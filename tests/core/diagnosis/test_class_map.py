@@ -47,9 +47,7 @@ def test_a_network_without_a_map_has_no_feature_node():
 
 def test_enlarged_maps_reach_one_and_empty_ones_stay_empty():
     big = enlarge(np.array([[0.0, 1.0], [2.0, 4.0]]), 32)
-    assert big.shape == (32, 32)
-    assert big.max() == 1
-    assert big[-1, -1] == 1
+    assert (big.shape, big.max(), big[-1, -1]) == ((32, 32), 1, 1)
     assert big[0, 0] == 0
     assert not enlarge(np.zeros((2, 2)), 8).any()
 

@@ -16,12 +16,10 @@ def test_points_count_what_is_answered_right_and_held_back():
 
 def test_equal_confidences_are_answered_together():
     (point,) = coverage_curve(np.array([0.5, 0.5, 0.5, 0.1]), np.array([1, 0, 1, 1], bool), (0.25,))
-    assert point.coverage == 0.75
-    assert point.accuracy == pytest.approx(2 / 3)
+    assert (point.coverage, point.accuracy) == (0.75, pytest.approx(2 / 3))
 
 
 def test_the_slider_takes_the_strictest_point_that_still_answers_enough():
     points = coverage_curve(CONFIDENCE, RIGHT, (1.0, 0.8, 0.5))
-    assert at_coverage(points, 0.7).coverage == 0.8
-    assert at_coverage(points, 0.5).coverage == 0.5
+    assert (at_coverage(points, 0.7).coverage, at_coverage(points, 0.5).coverage) == (0.8, 0.5)
     assert at_coverage(points, 1.0).coverage == 1.0

@@ -23,11 +23,10 @@ CLASSES = ("chilli/healthy", "chilli/whitefly", "tomato/healthy", "tomato/mosaic
 CROPS = tuple(map(crop_of, CLASSES))
 
 
-@pytest.mark.parametrize(
-    ("name", "crop"),
-    [("tomato/late_blight", "tomato"), ("Tomato___Late_blight", "Tomato"), ("Corn_(maize)___rust_", "Corn_(maize)"),
-     ("black gram/leaf/spot", "black gram"), ("healthy", ""), ("late_blight", ""), ("/healthy", ""), ("", "")],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "crop"), [
+    ("tomato/late_blight", "tomato"), ("Tomato___Late_blight", "Tomato"), ("Corn_(maize)___rust_", "Corn_(maize)"),
+    ("black gram/leaf/spot", "black gram"), ("healthy", ""), ("late_blight", ""), ("/healthy", ""), ("", ""),
+])  # fmt: skip
 def test_the_crop_is_the_first_part_of_a_name(name, crop):
     assert crop_of(name) == crop
 
@@ -132,12 +131,11 @@ def test_temperatures_of_classes_come_back_and_a_file_without_them_has_one(tmp_p
         assert (read_model(path).class_temperatures, read_model(path).temperature) == (temperatures, 0.5)
 
 
-@pytest.mark.parametrize(
-    ("temperatures", "sentence"),
-    [((1.0, 1.0, 1.0), "temperatures of 3 classes and 4 classes"), ((1.0, 0.0, 1.0, 1.0), "not all positive"),
-     ((1.0, -2.0, 1.0, 1.0), "not all positive"), ((1.0, float("inf"), 1.0, 1.0), "is no number"),
-     ((1.0, float("nan"), 1.0, 1.0), "is no number"), (("warm",) * 4, "an invalid header")],
-)  # fmt: skip
+@pytest.mark.parametrize(("temperatures", "sentence"), [
+    ((1.0, 1.0, 1.0), "temperatures of 3 classes and 4 classes"), ((1.0, 0.0, 1.0, 1.0), "not all positive"),
+    ((1.0, -2.0, 1.0, 1.0), "not all positive"), ((1.0, float("inf"), 1.0, 1.0), "is no number"),
+    ((1.0, float("nan"), 1.0, 1.0), "is no number"), (("warm",) * 4, "an invalid header"),
+])  # fmt: skip
 def test_temperatures_without_sense_are_refused(tmp_path, temperatures, sentence):
     write_model(tmp_path / "m.safetensors", model(class_temperatures=temperatures))
     with pytest.raises(ModelFileError, match=sentence):

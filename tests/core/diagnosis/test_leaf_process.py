@@ -16,15 +16,6 @@ from core.data.preparation import prepare_photos
 from core.data.synthetic import write_demo
 from core.diagnosis import backgrounds, leaf_process
 from core.diagnosis.leaf_mask import segment_leaf
-from core.diagnosis.leaf_process import (
-    FEWEST_CORES,
-    MOST,
-    PER_PROCESS,
-    LeafProcess,
-    choose_processes,
-    pack_leaf,
-    packing,
-)
 from core.errors import LeafClinicError
 from tests.helpers.noise import integers
 
@@ -58,9 +49,9 @@ def test_masks_have_the_same_bits_whoever_finds_them(leaves, tmp_path, monkeypat
 @pytest.mark.parametrize("shape", [(1, 1), (40, 17), pytest.param((288, 288), marks=pytest.mark.thorough)])
 def test_photos_of_any_shape_come_back_as_packed_masks(shape):
     photo = integers("photo", (*shape, 3), 0, 256).astype(np.uint8)
-    with packing(1) as pack:
+    with leaf_process.packing(1) as pack:
         got = pack(photo)
-    assert got.tobytes() == pack_leaf(photo).tobytes()
+    assert got.tobytes() == leaf_process.pack_leaf(photo).tobytes()
     assert np.unpackbits(got, axis=-1, count=shape[1]).astype(bool).tobytes() == segment_leaf(photo).tobytes()
 
 
@@ -69,7 +60,7 @@ def test_photos_of_any_shape_come_back_as_packed_masks(shape):
 def test_a_process_that_dies_ends_in_a_sentence(leaves, monkeypatch):
     """Each is killed at its third photo, whichever thread asks then."""
     asked = []
-    answer = LeafProcess.pack
+    answer = leaf_process.LeafProcess.pack
 
     def pack(self, photo):
         asked.append(self.pid)
@@ -77,7 +68,7 @@ def test_a_process_that_dies_ends_in_a_sentence(leaves, monkeypatch):
             self._process.kill()
         return answer(self, photo)
 
-    monkeypatch.setattr(LeafProcess, "pack", pack)
+    monkeypatch.setattr(leaf_process.LeafProcess, "pack", pack)
     monkeypatch.setattr(backgrounds, "choose_processes", lambda photos, cores: 2)
     with pytest.raises(LeafClinicError, match="ended unexpectedly .* try again"):
         swap(leaves)
@@ -88,7 +79,7 @@ def test_a_process_that_dies_ends_in_a_sentence(leaves, monkeypatch):
 @pytest.mark.timeout(60)
 def test_it_stops_within_a_second_and_leaves_no_process(leaves, monkeypatch):
     pids, stop = [], threading.Event()
-    answer = LeafProcess.pack
+    answer = leaf_process.LeafProcess.pack
 
     def pack(self, photo):
         found = answer(self, photo)
@@ -96,7 +87,7 @@ def test_it_stops_within_a_second_and_leaves_no_process(leaves, monkeypatch):
         stop.set()
         return found
 
-    monkeypatch.setattr(LeafProcess, "pack", pack)
+    monkeypatch.setattr(leaf_process.LeafProcess, "pack", pack)
     monkeypatch.setattr(backgrounds, "choose_processes", lambda photos, cores: 2)
     with pytest.raises(Cancelled):
         swap(leaves, cancelled=stop.is_set)
@@ -115,16 +106,17 @@ def test_a_process_ends_with_its_input():
 
 def test_where_no_process_can_start_it_says_so(monkeypatch):
     monkeypatch.setattr(pipe_process, "command", lambda *names: [os.path.join(os.sep, "no", "such", "program")])
-    with pytest.raises(LeafClinicError, match="could be started"), packing(2):
+    with pytest.raises(LeafClinicError, match="could be started"), leaf_process.packing(2):
         pass
 
 
 def test_few_photos_and_few_cores_stay_here():
-    assert choose_processes(10_000, 1) == choose_processes(10_000, FEWEST_CORES - 1) == 0
-    assert choose_processes(2 * PER_PROCESS - 1, 64) == 0
-    assert choose_processes(2 * PER_PROCESS, 64) == 2
-    assert choose_processes(10_000, 8) == 8
-    assert choose_processes(100_000, 256) == MOST
+    choose, each = leaf_process.choose_processes, leaf_process.PER_PROCESS
+    assert choose(10_000, 1) == choose(10_000, leaf_process.FEWEST_CORES - 1) == 0
+    assert choose(2 * each - 1, 64) == 0
+    assert choose(2 * each, 64) == 2
+    assert choose(10_000, 8) == 8
+    assert choose(100_000, 256) == leaf_process.MOST
 
 
 def test_a_bundled_program_starts_itself(monkeypatch):

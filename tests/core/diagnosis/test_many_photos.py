@@ -154,22 +154,15 @@ def kill_a_worker_and_count(model, photos, out, cache, part):
     return Counter(row["path"] for row in rows_of(out)), errors
 
 
-@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="finds Dask's workers in /proc")
-def test_a_killed_worker_loses_no_photo(model, cache, tmp_path):
-    photos = write_photos(tmp_path / "photos", each=150)
-    found, errors = kill_a_worker_and_count(model, photos, tmp_path / "out", cache, 10)
+@pytest.mark.parametrize(("each", "part"), [
+    pytest.param(150, 10, marks=pytest.mark.thorough), pytest.param(1000, 50, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_a_killed_worker_loses_no_photo_and_writes_none_twice(model, cache, tmp_path, each, part):
+    photos = write_photos(tmp_path / "photos", each=each)
+    found, errors = kill_a_worker_and_count(model, photos, tmp_path / "out", cache, part)
     assert found == Counter(find_photos([str(photos)]))
-    assert re.search(r"300 photos, \d+ photos/s", errors), errors
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="finds Dask's workers in /proc")
-def test_of_2000_photos_none_is_lost_and_none_is_there_twice(model, cache, tmp_path):
-    photos = write_photos(tmp_path / "photos", each=1000)
-    found, _ = kill_a_worker_and_count(model, photos, tmp_path / "out", cache, 50)
-    assert found == Counter(find_photos([str(photos)]))
-    assert len(found) == 2000
+    assert re.search(rf"{2 * each} photos, \d+ photos/s", errors), errors
 
 
 def test_without_dask_the_sentence_says_what_to_install(model, photos, tmp_path, monkeypatch, capsys):

@@ -39,8 +39,7 @@ def test_a_model_comes_back_whole(model, tmp_path):
     write_model(tmp_path / "best.safetensors", model)
     for place in (tmp_path, tmp_path / "best.safetensors"):
         got = read_model(place)
-        assert got.graph == model.graph
-        assert got.weights.keys() == model.weights.keys()
+        assert (got.graph, got.weights.keys()) == (model.graph, model.weights.keys())
         assert all(got.weights[n].tobytes() == model.weights[n].tobytes() for n in got.weights)
         assert got.extra["means"].tolist() == np.eye(3).tolist()
         assert replace(got, weights={}, extra={}) == replace(model, weights={}, extra={})
@@ -101,23 +100,20 @@ def test_weights_that_do_not_fit_are_named(model, tmp_path):
             read_model(path)
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"temperature": 0}, "temperature"),
-        ({"temperature": float("inf")}, "temperature"),
-        ({"preprocessing": {"square": 1 << 40}}, "invalid photo size"),
-        ({"views": 0}, "states 0 views of a photo; only 1 or 2"),
-        ({"views": 3}, "states 3 views"),
-        ({"views": True}, "states True views"),
-        ({"views": 2.0}, "states 2.0 views"),
-        ({"views": "2"}, "states '2' views"),
-        ({"views": None}, "states None views"),
-        ({"graph": {}}, "cannot be read"),
-        ({"figures": {"test_accuracy": "good"}}, "an invalid header"),
-        ({"sections": 5}, "an invalid header"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "sentence"), [
+    ({"temperature": 0}, "temperature"),
+    ({"temperature": float("inf")}, "temperature"),
+    ({"preprocessing": {"square": 1 << 40}}, "invalid photo size"),
+    ({"views": 0}, "states 0 views of a photo; only 1 or 2"),
+    ({"views": 3}, "states 3 views"),
+    ({"views": True}, "states True views"),
+    ({"views": 2.0}, "states 2.0 views"),
+    ({"views": "2"}, "states '2' views"),
+    ({"views": None}, "states None views"),
+    ({"graph": {}}, "cannot be read"),
+    ({"figures": {"test_accuracy": "good"}}, "an invalid header"),
+    ({"sections": 5}, "an invalid header"),
+])  # fmt: skip
 def test_a_header_without_sense_is_refused(model, tmp_path, changes, sentence):
     write_crafted(tmp_path / "x.safetensors", model, **changes)
     with pytest.raises(ModelFileError, match=sentence):

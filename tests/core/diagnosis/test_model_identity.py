@@ -55,8 +55,7 @@ def test_a_file_without_a_name_is_called_as_its_run_or_itself(model, tmp_path):
     for file in (tmp_path / "mine.safetensors", run / "best.safetensors"):
         write_model(file, replace(model, name="", date=""))
     assert read_identity(tmp_path / "mine.safetensors").name == "mine"
-    assert read_identity(run).name == "20261122-tomato"
-    assert read_identity(run).date == ""
+    assert (read_identity(run).name, read_identity(run).date) == ("20261122-tomato", "")
 
 
 def test_a_name_from_elsewhere_stays_on_one_line(path, model):

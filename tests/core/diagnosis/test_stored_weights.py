@@ -47,8 +47,7 @@ def test_a_model_in_eight_bits_comes_back_with_the_same_bits(name, tmp_path):
     got = read_model(first)
     assert got.graph == rounded.graph
     assert all(got.weights[n].tobytes() == rounded.weights[n].tobytes() for n in rounded.weights)
-    assert got.steps.keys() == rounded.steps.keys()
-    assert got.stored_bytes == rounded.stored_bytes
+    assert (got.steps.keys(), got.stored_bytes) == (rounded.steps.keys(), rounded.stored_bytes)
     write_model(second, got)  # as a card is written into it
     one, two = (read_tensor_file(path, "model", 1) for path in (first, second))
     assert one.header == two.header
@@ -104,28 +103,25 @@ def crafted(tmp_path, change):
     return path
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (lambda t, n: t.pop(STEPS + n), "lies in the file in eight bits, but its steps are missing"),
-        (lambda t, n: t.update({STEPS + n: t[STEPS + n][:-1]}), "one float32 for each output channel"),
-        (lambda t, n: t.update({STEPS + n: t[STEPS + n].astype(np.float64)}), "one float32 for each output channel"),
-        (lambda t, n: t.update({STEPS + n: t[STEPS + n].astype(np.int8)}), "one float32 for each output channel"),
-        (lambda t, n: t.update({STEPS + n: np.full_like(t[STEPS + n], np.nan)}), "not all positive numbers"),
-        (lambda t, n: t.update({STEPS + n: np.full_like(t[STEPS + n], np.inf)}), "not all positive numbers"),
-        (lambda t, n: t.update({STEPS + n: 0 * t[STEPS + n]}), "not all positive numbers"),
-        (lambda t, n: t.update({STEPS + n: -t[STEPS + n]}), "not all positive numbers"),
-        (lambda t, n: t.update({STEPS + n: np.full_like(t[STEPS + n], 3e38)}), "holds values that are not numbers"),
-        (lambda t, n: t.update({n: t[n].astype(np.float32)}), "has 8-bit scales for .*, but no such"),
-        (lambda t, n: t.pop(n), "has 8-bit scales for .*, but no such weights"),
-        (lambda t, n: t.update({STEPS + "more": np.ones(3, np.float32)}), "has 8-bit scales for more"),
-        (lambda t, n: t.update({n: t[n].ravel()}), "one float32 for each output channel"),
-        (lambda t, n: t.update({n: t[n].astype(np.uint8)}), "has 8-bit scales for .*, but no such weights"),
-        (lambda t, n: t.update({n: t[n][..., :1]}), "is float32 .* instead of float32"),
-        (lambda t, n: t.update({n[: -len("weight")] + "bias": np.ones(8, np.int8)}), "its steps are missing"),
-        (lambda t, n: t.update({EXTRA + "spread": np.full(2, np.nan, np.float16)}), "not finite: spread"),
-    ],
-)
+@pytest.mark.parametrize(("change", "sentence"), [
+    (lambda t, n: t.pop(STEPS + n), "lies in the file in eight bits, but its steps are missing"),
+    (lambda t, n: t.update({STEPS + n: t[STEPS + n][:-1]}), "one float32 for each output channel"),
+    (lambda t, n: t.update({STEPS + n: t[STEPS + n].astype(np.float64)}), "one float32 for each output channel"),
+    (lambda t, n: t.update({STEPS + n: t[STEPS + n].astype(np.int8)}), "one float32 for each output channel"),
+    (lambda t, n: t.update({STEPS + n: np.full_like(t[STEPS + n], np.nan)}), "not all positive numbers"),
+    (lambda t, n: t.update({STEPS + n: np.full_like(t[STEPS + n], np.inf)}), "not all positive numbers"),
+    (lambda t, n: t.update({STEPS + n: 0 * t[STEPS + n]}), "not all positive numbers"),
+    (lambda t, n: t.update({STEPS + n: -t[STEPS + n]}), "not all positive numbers"),
+    (lambda t, n: t.update({STEPS + n: np.full_like(t[STEPS + n], 3e38)}), "holds values that are not numbers"),
+    (lambda t, n: t.update({n: t[n].astype(np.float32)}), "has 8-bit scales for .*, but no such"),
+    (lambda t, n: t.pop(n), "has 8-bit scales for .*, but no such weights"),
+    (lambda t, n: t.update({STEPS + "more": np.ones(3, np.float32)}), "has 8-bit scales for more"),
+    (lambda t, n: t.update({n: t[n].ravel()}), "one float32 for each output channel"),
+    (lambda t, n: t.update({n: t[n].astype(np.uint8)}), "has 8-bit scales for .*, but no such weights"),
+    (lambda t, n: t.update({n: t[n][..., :1]}), "is float32 .* instead of float32"),
+    (lambda t, n: t.update({n[: -len("weight")] + "bias": np.ones(8, np.int8)}), "its steps are missing"),
+    (lambda t, n: t.update({EXTRA + "spread": np.full(2, np.nan, np.float16)}), "not finite: spread"),
+])  # fmt: skip
 def test_crafted_steps_are_refused_with_a_sentence(tmp_path, change, sentence):
     path = crafted(tmp_path, change)
     with pytest.raises(ModelFileError, match=sentence):
@@ -170,6 +166,5 @@ def test_half_precision_and_eight_bits_take_turns():
     one = model()
     for bits in (8, 16, 32, 8):
         one = in_bits(one, bits)
-        assert bool(one.steps) == (bits == 8)
-        assert one.half == (bits != 32)
+        assert (bool(one.steps), one.half) == (bits == 8, bits != 32)
     assert in_half(one).steps == {}

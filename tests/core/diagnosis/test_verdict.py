@@ -87,12 +87,11 @@ def test_without_thresholds_a_class_must_be_likelier_than_all_others():
     assert (doubtful.word, "apple/scab or tomato/healthy" in doubtful.reason) == (NOT_SURE, True)
 
 
-@pytest.mark.parametrize(
-    ("label", "expected"),
-    [("tomato/healthy", True), ("Tomato___healthy", True), ("Pepper,_bell___healthy", True), ("Tomato_healthy", True),
-     ("Healthy leaves", True), ("lá khoẻ", True), ("cà chua/la\u0301 kho\u0309e mạnh", True), ("unhealthy", False),
-     ("not_healthy", False), ("lá không khỏe", False), ("tomato/late_blight", False)],
-)  # fmt: skip
+@pytest.mark.parametrize(("label", "expected"), [
+    ("tomato/healthy", True), ("Tomato___healthy", True), ("Pepper,_bell___healthy", True), ("Tomato_healthy", True),
+    ("Healthy leaves", True), ("lá khoẻ", True), ("cà chua/la\u0301 kho\u0309e mạnh", True), ("unhealthy", False),
+    ("not_healthy", False), ("lá không khỏe", False), ("tomato/late_blight", False),
+])  # fmt: skip
 def test_folders_of_healthy_leaves_are_known_by_their_names(label, expected):
     assert is_healthy(label) is expected
 

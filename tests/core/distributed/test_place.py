@@ -14,18 +14,15 @@ SLURM = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1",
          "SLURM_STEP_NODELIST": "gpu[007-008]"}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("variables", "wanted"),
-    [
-        ({}, Place()),
-        ({"RANK": "0", "WORLD_SIZE": "1"}, Place()),
-        (TORCHRUN, Place(5, 8, 1, address="gpu1:29501")),
-        ({**TORCHRUN, "LEAFCLINIC_MEETING": "/m"}, Place(5, 8, 1, meeting="/m")),
-        (SLURM, Place(3, 4, 1, address="gpu007:20017")),
-        # the script of a Slurm job is no rank of it
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_LOCALID": "0"}, Place()),
-    ],
-)
+@pytest.mark.parametrize(("variables", "wanted"), [
+    ({}, Place()),
+    ({"RANK": "0", "WORLD_SIZE": "1"}, Place()),
+    (TORCHRUN, Place(5, 8, 1, address="gpu1:29501")),
+    ({**TORCHRUN, "LEAFCLINIC_MEETING": "/m"}, Place(5, 8, 1, meeting="/m")),
+    (SLURM, Place(3, 4, 1, address="gpu007:20017")),
+    # the script of a Slurm job is no rank of it
+    ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_LOCALID": "0"}, Place()),
+])  # fmt: skip
 def test_the_place_follows_from_the_launchers_variables(variables, wanted):
     assert find_place(variables) == wanted
 
@@ -37,10 +34,9 @@ def test_variables_that_contradict_each_other_are_refused():
         find_place({"RANK": "1", "WORLD_SIZE": "2"})
 
 
-@pytest.mark.parametrize(
-    ("nodes", "first"),
-    [("gpu[007-012,020],cpu1", "gpu007"), ("n1", "n1"), ("a,b", "a"), ("rack-2-n[3,5]", "rack-2-n3")],
-)
+@pytest.mark.parametrize(("nodes", "first"), [
+    ("gpu[007-012,020],cpu1", "gpu007"), ("n1", "n1"), ("a,b", "a"), ("rack-2-n[3,5]", "rack-2-n3"),
+])  # fmt: skip
 def test_the_first_node_of_a_slurm_list(nodes, first):
     assert first_node(nodes) == first
 

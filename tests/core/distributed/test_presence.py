@@ -21,8 +21,7 @@ def test_a_file_that_is_not_renewed_names_its_rank(tmp_path):
 
 def test_a_rank_that_never_began_is_absent_after_the_limit(tmp_path):
     files = PresenceFiles(tmp_path, 0, 2)
-    assert files.absent(15) == ()
-    assert files.absent(-1) == (1,)
+    assert (files.absent(15), files.absent(-1)) == ((), (1,))
 
 
 def test_a_heartbeat_signals_until_it_is_stopped(monkeypatch):

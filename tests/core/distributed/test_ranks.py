@@ -67,39 +67,40 @@ def test_ranks_with_other_settings_are_refused_by_name(found):
     assert it["refused"].startswith(f"Rank {count - 1} has another value of 'learning_rate' than rank 0: 0.5")
 
 
-SILENT = """
-import sys, time
+BEGIN = """
+import os, signal, time
 import core.communicator as communicator
+from core.distributed.launch import end_rank
 from core.distributed.place import connect, find_place
-communicator.ANSWER_SECONDS = 1.0
 ranks = connect(find_place(), "cpu")
-ranks.limited = True
-ranks.barrier()
-if ranks.rank == 1:
-    time.sleep(60)
+"""
+END = """
 try:
     ranks.barrier()
 except communicator.RankLost as error:
     print(error.ranks, error, flush=True)
     time.sleep(1)
-    from core.distributed.launch import end_rank
     end_rank(lambda: error.exit_code)
+"""
+
+SILENT = """
+communicator.ANSWER_SECONDS = 1.0
+ranks.limited = True
+ranks.barrier()
+if ranks.rank == 1:
+    time.sleep(60)
 """
 
 
 def test_a_rank_that_does_not_answer_is_named_and_all_end(tmp_path):
-    with start(3, "-c", SILENT, cache=tmp_path) as process:
+    with start(3, "-c", BEGIN + SILENT + END, cache=tmp_path) as process:
         said, errors = process.communicate(timeout=30)
     assert process.returncode != 0
     assert said.count("(1,) Rank 1 did not answer") == 2, said + errors
 
 
 PREPARING = """
-import os, signal, sys, time
-import core.communicator as communicator
-from core.distributed.place import connect, find_place
 communicator.ANSWER_SECONDS = 3.0
-ranks = connect(find_place(), "cpu")
 ranks.barrier()
 if ranks.rank == 1:
     time.sleep(6)  # works, and answers nothing
@@ -107,18 +108,11 @@ ranks.barrier()
 print("prepared", flush=True)
 if ranks.rank == 1:
     os.kill(os.getpid(), signal.SIGSTOP)
-try:
-    ranks.barrier()
-except communicator.RankLost as error:
-    print(error.ranks, error, flush=True)
-    time.sleep(1)
-    from core.distributed.launch import end_rank
-    end_rank(lambda: error.exit_code)
 """
 
 
 def test_before_the_training_a_rank_that_works_is_waited_for_and_one_that_hangs_is_named(tmp_path):
-    with start(3, "-c", PREPARING, cache=tmp_path) as process:
+    with start(3, "-c", BEGIN + PREPARING + END, cache=tmp_path) as process:
         said, errors = process.communicate(timeout=60)
     assert process.returncode != 0
     assert said.count("prepared") == 3, said + errors
@@ -127,15 +121,12 @@ def test_before_the_training_a_rank_that_works_is_waited_for_and_one_that_hangs_
 
 def test_a_killed_rank_ends_all(tmp_path):
     code = """
-import os, signal, time
-from core.distributed.place import connect, find_place
-ranks = connect(find_place(), "cpu")
 ranks.barrier()
 if ranks.rank == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 time.sleep(60)
 """
-    with start(2, "-c", code, cache=tmp_path) as process:
+    with start(2, "-c", BEGIN + code, cache=tmp_path) as process:
         said, errors = process.communicate(timeout=30)
     assert process.returncode != 0
     assert "rank 1" in (said + errors)

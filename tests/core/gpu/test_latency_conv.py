@@ -11,24 +11,11 @@ from core.gpu.ops.conv import packing
 from core.gpu.ops.conv.packing import Taps
 from core.ops.window import Window
 from tests.helpers.emulated_gpu import Machine, Memory
+from tests.helpers.rounded import bf16, of_bits, to_bits
 
 POINT, NEAR = Window((1, 1), (1, 1), (0, 0, 0, 0)), Window((3, 3), (1, 1), (1, 1, 1, 1))
 STRIDED = Window((3, 3), (2, 2), (1, 1, 1, 1))
 POISON = 0xFFFF
-
-
-def to_bits(values):
-    """bf16, rounded."""
-    words = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    return ((words + 0x7FFF + (words >> 16 & 1)) >> 16).astype(np.uint16)
-
-
-def of_bits(raw):
-    return (raw.astype(np.uint32) << 16).view(np.float32)
-
-
-def rounded(values):
-    return of_bits(to_bits(values)).astype(np.float64)
 
 
 def windows(x, window):
@@ -54,14 +41,14 @@ class Arrays:
         raw[..., :padded], raw[..., :channels] = 0, to_bits(values)
         at = self.memory.reserve(raw.nbytes)
         self.memory.put(at, raw)
-        return Tensor(at, height, width, channels, padded + beyond, 2), rounded(values)
+        return Tensor(at, height, width, channels, padded + beyond, 2), bf16(values)
 
     def filters(self, filters, kernel, channels, taps):
         values = self.draw.normal(size=(filters, *kernel, channels)) / (kernel[0] * kernel[1] * channels) ** 0.5
         places = packing.pack_forward(np.arange(values.size).reshape(values.shape), taps, 2)
         at = self.memory.reserve(2 * places.size)
         self.memory.put(at, to_bits(np.where(places < 0, 0, values.reshape(-1)[places.clip(0)])))
-        return at, rounded(values)
+        return at, bf16(values)
 
     def bias(self, count):
         values = self.draw.normal(size=count).astype(np.float32)

@@ -7,7 +7,7 @@ import pytest
 
 from core.models.architectures import build
 from core.program import fold_batch_norm
-from tests.helpers.gpu_network import batch_for, random_weights, relative
+from tests.helpers.gpu_network import batch_for, open_hopper, random_weights, relative
 
 pytestmark = pytest.mark.gpu
 
@@ -16,10 +16,7 @@ NETWORKS = ["squeezenet1_0", "squeezenet1_1", "mobilenetv2"]
 
 @pytest.fixture(autouse=True)
 def hopper():
-    from core.gpu.driver.device import open_device
-
-    if open_device().capability != (9, 0):
-        pytest.skip("a GPU of compute capability 9.0 alone runs them so")
+    open_hopper()
 
 
 def photos_of(graph, count, seed=1):

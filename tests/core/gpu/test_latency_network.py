@@ -10,9 +10,10 @@ from core.graph import PHOTO
 from core.ops.builder import Builder
 from core.ops.window import Window
 from core.program import Value, lay_out_parameters, lower
-from tests.core.gpu.test_latency_conv import NEAR, POINT, rounded, to_bits, windows
+from tests.core.gpu.test_latency_conv import NEAR, POINT, windows
 from tests.helpers.emulated_gpu import Machine, Memory
 from tests.helpers.gpu_network import AMPERE, random_weights
+from tests.helpers.rounded import bf16, to_bits
 
 PHOTOS, SIDE, CLASSES = 2, (9, 11), 19
 POOL, STRIDED = Window((3, 3), (2, 2), (0, 0, 0, 1)), Window((3, 3), (2, 2), (1, 1, 1, 1))
@@ -44,21 +45,21 @@ def reference(weights, photo, stride):
     """The same in float64, rounded to bf16 where it is stored."""
 
     def layer(name, x, window, activation, deep=False):
-        w, total = rounded(weights[f"{name}.weight"]), weights[f"{name}.bias"].astype(np.float64)
+        w, total = bf16(weights[f"{name}.weight"]), weights[f"{name}.bias"].astype(np.float64)
         for (ky, kx), part in windows(x, window):
             total = total + (part * w[:, ky, kx, 0] if deep else part @ w[:, ky, kx].T)
         return np.clip(total, 0 if activation else None, 6 if activation == "relu6" else None)
 
-    x = rounded(layer("first", photo, STRIDED, "relu6"))
-    y = rounded(layer("expand", x, POINT, "relu6"))
-    y = rounded(layer("deep", y, NEAR if stride == 1 else STRIDED, "relu6", True))
+    x = bf16(layer("first", photo, STRIDED, "relu6"))
+    y = bf16(layer("expand", x, POINT, "relu6"))
+    y = bf16(layer("deep", y, NEAR if stride == 1 else STRIDED, "relu6", True))
     y = layer("project", y, POINT, "")
-    x = rounded(np.maximum(y + x if stride == 1 else y, 0))
+    x = bf16(np.maximum(y + x if stride == 1 else y, 0))
     x = np.maximum.reduce([part for _, part in windows(x, POOL)]) if stride == 1 else x
-    x = rounded(layer("squeeze", x, POINT, "relu"))
-    x = rounded(layer("deep alone", x, STRIDED, "relu6", True))
-    x = rounded(layer("last", x, POINT, "relu6"))
-    return x.mean((1, 2)) @ rounded(weights["classes.weight"]).reshape(CLASSES, -1).T + weights["classes.bias"]
+    x = bf16(layer("squeeze", x, POINT, "relu"))
+    x = bf16(layer("deep alone", x, STRIDED, "relu6", True))
+    x = bf16(layer("last", x, POINT, "relu6"))
+    return x.mean((1, 2)) @ bf16(weights["classes.weight"]).reshape(CLASSES, -1).T + weights["classes.bias"]
 
 
 def lowered(graph):
@@ -89,7 +90,7 @@ def put(frame, memory, weights, photo):
 @pytest.mark.parametrize("stride", [1, 2])
 def test_steps_in_one_launch_compute_what_they_do_apart(stride):
     graph = network(stride)
-    weights, photo = random_weights(graph), rounded(np.random.default_rng(0).normal(size=(PHOTOS, *SIDE, 3)))
+    weights, photo = random_weights(graph), bf16(np.random.default_rng(0).normal(size=(PHOTOS, *SIDE, 3)))
     frame, memory = lowered(graph)
     assert [n.layer for n in frame.launches] == [
         PHOTO, "first", "deep", "project", "squeeze", "deep alone", "last", "mean", "classes", "logits"

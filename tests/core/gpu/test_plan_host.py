@@ -52,8 +52,7 @@ def test_a_step_is_captured_once_and_then_replayed(monkeypatch):
     launches = driver.launches
     for _ in range(3):
         plan.train_step(batch, 0.1)
-    assert driver.launches == launches
-    assert driver.replays == 4
+    assert (driver.launches, driver.replays) == (launches, 4)
     assert int(plan.state()["step"]) == 4
     plan.close()
 

@@ -15,7 +15,7 @@ from core.device import Optimizer
 from core.models.architectures import build
 from core.ops.builder import with_loss
 from core.program import fold_batch_norm
-from tests.helpers.gpu_network import batch_for, random_weights, relative
+from tests.helpers.gpu_network import batch_for, open_hopper, random_weights, relative
 
 pytestmark = pytest.mark.gpu
 
@@ -43,10 +43,7 @@ def run(network, batch, weights, capability, precision, monkeypatch):
 @pytest.mark.parametrize("name", ["squeezenet1_0", "squeezenet1_1"])
 @pytest.mark.parametrize(("side", "count"), [(224, 33), (96, 220), (75, 3)])
 def test_hoppers_kernels_compute_what_the_common_ones_do(name, side, count, monkeypatch):
-    from core.gpu.driver.device import open_device
-
-    if open_device().capability != (9, 0):
-        pytest.skip("a GPU of compute capability 9.0 alone runs them")
+    open_hopper()
     network = build(name, 5, side, dropout=0.0)
     weights, batch = random_weights(network), batch_for(network, count)
     ways = ((9, 0), "mixed"), ((9, 0), "mixed"), ((8, 0), "mixed"), ((8, 0), "float32")

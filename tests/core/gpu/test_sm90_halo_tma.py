@@ -10,14 +10,13 @@ from core.gpu.sm90.filters import pack_parts
 from core.gpu.sm90.halo_tma import HaloShape
 from tests.helpers.emulated_gpu import Memory
 from tests.helpers.emulated_tma import TmaMachine
-from tests.helpers.gpu_network import relative
+from tests.helpers.gpu_network import open_hopper, relative
 from tests.helpers.resources import assemble, assembler_log
+from tests.helpers.rounded import cut_to_bf16
 
 SHAPES = (
-    (2, 5, 9, 16, HaloShape(16, 32, 2, 11, 3, 1, 1, 3)),
-    (1, 11, 15, 24, HaloShape(24, 64, 1, 16, 7, 2, 1, 4)),
-    (3, 4, 6, 16, HaloShape(16, 32, 3, 7, 4, 1, 2, 5)),
-    (1, 9, 20, 16, HaloShape(16, 32, 2, 21, 9, 1, 3, 2)),
+    (2, 5, 9, 16, HaloShape(16, 32, 2, 11, 3, 1, 1, 3)), (1, 11, 15, 24, HaloShape(24, 64, 1, 16, 7, 2, 1, 4)),
+    (3, 4, 6, 16, HaloShape(16, 32, 3, 7, 4, 1, 2, 5)), (1, 9, 20, 16, HaloShape(16, 32, 2, 21, 9, 1, 3, 2)),
 )
 """Images, height, width, channels of x and the block's work."""
 
@@ -25,12 +24,6 @@ POISON = 0xFFFF
 """A NaN in bf16, as bits."""
 BESIDE = 8
 """Channels after a pixel's own."""
-
-
-def to_bf16(values):
-    """(float64, bits) of the bf16 below in size."""
-    bits = np.asarray(values, np.float32).view(np.uint32) >> 16
-    return (bits << 16).view(np.float32).astype(np.float64), bits.astype(np.uint16)
 
 
 def gradient(dy, three, one):
@@ -44,10 +37,10 @@ def gradient(dy, three, one):
 def problem(batch, height, width, channels, work):
     """(bits of dy, of the packed filters and of the input, wanted gradient behind the input's ReLU)."""
     filters, draw = work.line * work.blocks, np.random.default_rng(height)
-    dy, dy_bits = to_bf16(draw.normal(size=(batch, height, width, 2 * filters)))
-    three, three_bits = to_bf16(draw.normal(size=(filters, 3, 3, channels)))
-    one, one_bits = to_bf16(draw.normal(size=(filters, 1, 1, channels)))
-    x, x_bits = to_bf16(draw.normal(size=(batch, height, width, channels)))
+    dy, dy_bits = cut_to_bf16(draw.normal(size=(batch, height, width, 2 * filters)))
+    three, three_bits = cut_to_bf16(draw.normal(size=(filters, 3, 3, channels)))
+    one, one_bits = cut_to_bf16(draw.normal(size=(filters, 1, 1, channels)))
+    x, x_bits = cut_to_bf16(draw.normal(size=(batch, height, width, channels)))
     places = [np.arange(three.size).reshape(three.shape), three.size + np.arange(one.size).reshape(one.shape)]
     packed = pack_parts(places, 2 * work.line, True)
     flat = np.concatenate([three_bits.reshape(-1), one_bits.reshape(-1)])
@@ -103,22 +96,17 @@ def test_products_overlap_and_sums_stay_in_registers(work):
 
 
 ON_A_GPU = (
-    (3, 27, 27, 64, HaloShape(64, 32, 8, 28, 9, 2, 2, 3)),
-    (2, 53, 54, 16, HaloShape(16, 64, 1, 55, 4, 2, 2, 4)),
-    (9, 13, 13, 64, HaloShape(64, 64, 4, 14, 13, 3, 1, 3)),
-    (5, 26, 27, 48, HaloShape(48, 32, 6, 28, 9, 2, 2, 4)),
+    (3, 27, 27, 64, HaloShape(64, 32, 8, 28, 9, 2, 2, 3)), (2, 53, 54, 16, HaloShape(16, 64, 1, 55, 4, 2, 2, 4)),
+    (9, 13, 13, 64, HaloShape(64, 64, 4, 14, 13, 3, 1, 3)), (5, 26, 27, 48, HaloShape(48, 32, 6, 28, 9, 2, 2, 4)),
     (70, 5, 9, 24, HaloShape(24, 32, 1, 11, 3, 1, 1, 4)),
 )
 
 
 @pytest.mark.gpu
 def test_the_kernel_writes_the_references_gradient_and_the_same_bits_twice():
-    from core.gpu.driver.device import open_device
     from core.gpu.driver.memory import Block
 
-    device = open_device()
-    if device.capability != (9, 0):
-        pytest.skip("a GPU of compute capability 9.0 alone runs it")
+    device = open_hopper()
     functions = device.load([launch_of(0, 0, 0, 0, shape).recipe for shape in ON_A_GPU])
     stream = device.new_stream()
     for shape in ON_A_GPU:
@@ -143,10 +131,9 @@ WORKS = (HaloShape(16, 64, 1, 55, 4, 2, 2, 4), HaloShape(64, 32, 8, 28, 9, 2, 2,
 
 
 @pytest.mark.parametrize("work", WORKS, ids=str)
-@pytest.mark.parametrize(
-    ("size", "suits"),
-    [((54, 54), True), ((27, 27), True), ((79, 79), True), ((13, 20), False), ((7, 300), False), ((1, 1), False)],
-)
+@pytest.mark.parametrize(("size", "suits"), [
+    ((54, 54), True), ((27, 27), True), ((79, 79), True), ((13, 20), False), ((7, 300), False), ((1, 1), False),
+])  # fmt: skip
 def test_a_fitted_shape_has_whole_rows_of_its_images(work, size, suits):
     fitted = work.fitted(*size)
     assert fitted.rows * fitted.pitch <= fitted.pixels

@@ -25,6 +25,7 @@ from tests.helpers.emulated_gpu import Memory
 from tests.helpers.emulated_tma import TmaMachine
 from tests.helpers.gpu_network import AMPERE, relative
 from tests.helpers.resources import assemble, assembler_log
+from tests.helpers.rounded import cut_to_bf16, of_bits
 
 BESIDE = 8
 """Channels before a slice; as many come after it."""
@@ -33,12 +34,7 @@ BESIDE = 8
 def bf16(draw, *shape, relu=False):
     """(values, bits) of random bf16."""
     x = draw.normal(size=shape).astype(np.float32)
-    bits = (np.maximum(x, 0) if relu else x).view(np.uint32) >> 16
-    return (bits << 16).view(np.float32).astype(np.float64), bits.astype(np.uint16)
-
-
-def values(bits):
-    return (bits.astype(np.uint32) << 16).view(np.float32)
+    return cut_to_bf16(np.maximum(x, 0) if relu else x)
 
 
 @pytest.fixture(params=[False, True], ids=["early", "late"])
@@ -78,11 +74,10 @@ def delivered(machine, at, shape):
     return wide[:, BESIDE:-BESIDE]
 
 
-@pytest.mark.parametrize(
-    ("pixels", "channels", "filters", "tile"),
-    [(70, 8, 16, Tile(64, 16, 16, 2, 4, 1, 1)), (500, 136, 24, Tile(128, 24, 272, 3, 8, 1, 1)),
-     (330, 40, 128, Tile(128, 64, 80, 2, 8, 1, 1))],
-)  # fmt: skip
+@pytest.mark.parametrize(("pixels", "channels", "filters", "tile"), [
+    (70, 8, 16, Tile(64, 16, 16, 2, 4, 1, 1)), (500, 136, 24, Tile(128, 24, 272, 3, 8, 1, 1)),
+    (330, 40, 128, Tile(128, 64, 80, 2, 8, 1, 1)),
+])  # fmt: skip
 def test_the_forward_product(pixels, channels, filters, tile, machine):
     made, put = machine
     draw = np.random.default_rng(pixels)
@@ -92,14 +87,13 @@ def test_the_forward_product(pixels, channels, filters, tile, machine):
     given, _, _ = sliced(put, x_bits)
     out, at, shape = sliced(put, np.full((pixels, filters), 0xFFFF, np.uint16))
     made.run(pointwise.forward_launch("", 1, given, out, packed(put, places, w_bits), put(bias), "relu", tile, 2))
-    assert relative(values(delivered(made, at, shape)), np.maximum(x @ w[:, 0, 0].T + bias, 0)) < 4e-3
+    assert relative(of_bits(delivered(made, at, shape)), np.maximum(x @ w[:, 0, 0].T + bias, 0)) < 4e-3
 
 
-@pytest.mark.parametrize(
-    ("pixels", "channels", "filters", "tile", "masking"),
-    [(70, 64, 16, Tile(64, 64, 32, 2, 4, 1, 1), "relu"), (70, 64, 16, Tile(64, 64, 32, 2, 4, 1, 1), ""),
-     (400, 200, 40, Tile(64, 128, 80, 2, 8, 1, 1), "relu")],
-)  # fmt: skip
+@pytest.mark.parametrize(("pixels", "channels", "filters", "tile", "masking"), [
+    (70, 64, 16, Tile(64, 64, 32, 2, 4, 1, 1), "relu"), (70, 64, 16, Tile(64, 64, 32, 2, 4, 1, 1), ""),
+    (400, 200, 40, Tile(64, 128, 80, 2, 8, 1, 1), "relu"),
+])  # fmt: skip
 def test_both_gradients(pixels, channels, filters, tile, masking, machine):
     made, put = machine
     draw = np.random.default_rng(pixels)
@@ -117,7 +111,7 @@ def test_both_gradients(pixels, channels, filters, tile, masking, machine):
     made.run(pointwise.gradients_launch("", 1, given, right, dx, weight, partial, *arguments))
     assert splits > 1
     wanted = dy @ w[:, 0, 0] * ((x > 0) if masking else 1)
-    assert relative(values(delivered(made, at, shape)), wanted) < 4e-3
+    assert relative(of_bits(delivered(made, at, shape)), wanted) < 4e-3
     total = made.memory.get(partial, size * splits, np.float32).reshape(splits, size).sum(0, dtype=np.float64)
     assert relative(total, np.concatenate([(dy.T @ x).reshape(-1), dy.sum(0)])) < 1e-6
 

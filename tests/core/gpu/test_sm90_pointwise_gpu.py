@@ -7,7 +7,8 @@ from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import Tensor, blocks_of
 from core.gpu.sm90 import pointwise, pointwise_forward, pointwise_gradients
 from core.gpu.sm90.filters import pack_parts
-from tests.helpers.gpu_network import relative
+from tests.helpers.gpu_network import open_hopper, relative
+from tests.helpers.rounded import of_bits, to_bits
 
 pytestmark = pytest.mark.gpu
 
@@ -18,31 +19,18 @@ BESIDE = 8
 """Channels before a slice; as many come after it."""
 
 
-def to_bits(x):
-    """bf16 bits of float32 values, rounded to even."""
-    bits = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.uint64)
-    return ((bits + 0x7FFF + ((bits >> np.uint64(16)) & np.uint64(1))) >> np.uint64(16)).astype(np.uint16)
-
-
-def to_float(bits):
-    return (bits.astype(np.uint32) << 16).view(np.float32)
-
-
 def rounded(draw, *shape, relu=False):
     x = draw.normal(size=shape).astype(np.float32)
-    return to_float(to_bits(np.maximum(x, 0) if relu else x))
+    return of_bits(to_bits(np.maximum(x, 0) if relu else x))
 
 
 @pytest.fixture
 def gpu():
     """(function that puts an array on the GPU and gives its block, function that runs a launch)."""
     from core.gpu.compilation.cuda import driver
-    from core.gpu.driver.device import open_device
     from core.gpu.driver.memory import Block
 
-    device, blocks = open_device(), []
-    if device.capability != (9, 0):
-        pytest.skip("a GPU of compute capability 9.0 alone runs them")
+    device, blocks = open_hopper(), []
     device.load([launch.recipe for launch in launches()])  # side by side, where the cache has none of them
 
     def put(array):
@@ -126,7 +114,7 @@ def test_the_forward_product_fills_its_slice_and_nothing_else(pixels, channels, 
     assert np.array_equal(*found)
     wanted = x.astype(np.float64) @ weight[:, 0, 0].astype(np.float64).T + bias
     wanted = np.clip(wanted, 0 if activation else -np.inf, 6 if activation == "relu6" else np.inf)
-    assert relative(to_float(found[0][:pixels, BESIDE : BESIDE + filters]), wanted) < 4e-3
+    assert relative(of_bits(found[0][:pixels, BESIDE : BESIDE + filters]), wanted) < 4e-3
     found[0][:pixels, BESIDE : BESIDE + filters] = POISON
     assert (found[0] == POISON).all()
 
@@ -158,7 +146,7 @@ def test_both_gradients_agree_with_the_reference(pixels, channels, filters, mask
     dx, sums = found[0]
     wanted = dy.astype(np.float64) @ weight[:, 0, 0].astype(np.float64)
     wanted = wanted if not masking else wanted * ((x > 0) & ((x < 6) | (masking == "relu")))
-    assert relative(to_float(dx[:pixels, BESIDE : BESIDE + channels]), wanted) < 4e-3
+    assert relative(of_bits(dx[:pixels, BESIDE : BESIDE + channels]), wanted) < 4e-3
     dx[:pixels, BESIDE : BESIDE + channels] = POISON
     assert (dx == POISON).all()
     assert (sums[splits * size :] == 0xFFFFFFFF).all()

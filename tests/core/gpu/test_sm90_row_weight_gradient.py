@@ -13,13 +13,9 @@ from tests.core.gpu.test_lowering import frame_of
 from tests.helpers.compare import relative_error
 from tests.helpers.emulated_gpu import Memory
 from tests.helpers.emulated_tma import TmaMachine
+from tests.helpers.gpu_network import open_hopper
 from tests.helpers.resources import assemble, assembler_log
-
-
-def to_bf16(values):
-    """The nearest bf16 below in size, as float64 and as the 16 bits of each."""
-    bits = np.asarray(values, np.float32).view(np.uint32) >> 16
-    return (bits << 16).view(np.float32).astype(np.float64), bits.astype(np.uint16)
+from tests.helpers.rounded import cut_to_bf16
 
 
 def gradients(x, dy):
@@ -32,16 +28,14 @@ def gradients(x, dy):
 def problem(batch, height, width, channels, filters, before):
     """bf16 x and dy as float64 and as bits; dy's pixels have `before` channels of something else before and after."""
     draw = np.random.default_rng(height * 100 + width)
-    x, x_bits = to_bf16(draw.normal(size=(batch, height, width, channels)))
-    whole, dy_bits = to_bf16(draw.normal(size=(batch, height, width, filters + 2 * before)))
+    x, x_bits = cut_to_bf16(draw.normal(size=(batch, height, width, channels)))
+    whole, dy_bits = cut_to_bf16(draw.normal(size=(batch, height, width, filters + 2 * before)))
     return x, x_bits, whole[..., before : before + filters], dy_bits
 
 
 SHAPES = (
-    (1, 11, 7, 64, RowShape(16, 16, 8, 2, 1, 2)),
-    (3, 5, 9, 64, RowShape(48, 16, 11, 3, 1, 3)),
-    (2, 4, 6, 128, RowShape(32, 32, 7, 3, 2, 2)),
-    (2, 2, 15, 64, RowShape(48, 64, 16, 1, 1, 2)),
+    (1, 11, 7, 64, RowShape(16, 16, 8, 2, 1, 2)), (3, 5, 9, 64, RowShape(48, 16, 11, 3, 1, 3)),
+    (2, 4, 6, 128, RowShape(32, 32, 7, 3, 2, 2)), (2, 2, 15, 64, RowShape(48, 64, 16, 1, 1, 2)),
 )
 """Images, height, width, filters and the block's work."""
 
@@ -98,12 +92,9 @@ ON_A_GPU = (
 
 @pytest.mark.gpu
 def test_the_kernel_writes_the_references_gradients_and_the_same_bits_twice():
-    from core.gpu.driver.device import open_device
     from core.gpu.driver.memory import Block
 
-    device = open_device()
-    if device.capability != (9, 0):
-        pytest.skip("a GPU of compute capability 9.0 alone runs it")
+    device = open_hopper()
     functions = device.load([launch_of(0, 0, 0, *shape).recipe for shape in ON_A_GPU])
     stream = device.new_stream()
     for shape in ON_A_GPU:

@@ -45,8 +45,7 @@ def test_loss_and_gradients_are_the_references(name, precision, limit, weights):
     x = transform(batch.photos, batch.augmentation, (SIDE, SIDE), node.attributes["mean"], node.attributes["std"])
     exact = {key: array.astype(np.float64) for key, array in random_weights(graph).items()}
     wanted = loss_and_gradients(graph, exact, x.astype(np.float64), batch.labels, Mode(True, 3, 0), batch.targets)
-    assert got.loss == pytest.approx(wanted.loss, rel=limit)
-    assert got.correct == wanted.correct
+    assert (got.loss, got.correct) == (pytest.approx(wanted.loss, rel=limit), wanted.correct)
     last = next(node.name for node in reversed(graph.nodes) if node.parameters)
     for key in wanted.gradients:
         if precision == "float32" or key.startswith(f"{last}."):

@@ -28,11 +28,8 @@ MEASURED = json.loads((RESULTS / "product_tiles-h200.json").read_text(encoding="
 """TFLOP/s by side and tile."""
 
 ON_EVERY_GPU = (
-    ("ops.conv.shared", "shared_forward"),
-    ("ops.dense.product", "product_nt"),
-    ("ops.matmul.tiled", "double_buffered"),
-    ("ops.matmul.warp_tiled", "large"),
-    ("ops.elementwise.naive", "naive_add"),
+    ("ops.conv.shared", "shared_forward"), ("ops.dense.product", "product_nt"), ("ops.matmul.tiled", "double_buffered"),
+    ("ops.matmul.warp_tiled", "large"), ("ops.elementwise.naive", "naive_add"),
 )
 """Kernels compiled for every generation; the others, of the same make, for Hopper only (time)."""
 
@@ -91,14 +88,11 @@ def test_teaching_kernels_compile_for_every_generation(capability):
         check(module, name, capability)
 
 
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [
-        ("ops.matmul.tiled", "tiled_vectorised"), ("ops.matmul.tiled", "double_buffered"),
-        ("ops.matmul.warp_tiled", "large"), ("ops.matmul.warp_tiled", "small"),
-        ("ops.matmul.warp_tiled", "deep"), ("ops.matmul.narrow", "narrow"),
-    ],
-)
+@pytest.mark.parametrize(("module", "name"), [
+    ("ops.matmul.tiled", "tiled_vectorised"), ("ops.matmul.tiled", "double_buffered"),
+    ("ops.matmul.warp_tiled", "large"), ("ops.matmul.warp_tiled", "small"),
+    ("ops.matmul.warp_tiled", "deep"), ("ops.matmul.narrow", "narrow"),
+])  # fmt: skip
 def test_vectorised_products_load_and_store_16_bytes_at_a_time(module, name):
     ptx = ptx_of(module, name, (9, 0))
     for instruction in ("ld.global.v4", "ld.shared.v4", "st.shared.v4", "st.global.v4"):

@@ -12,11 +12,10 @@ def trained(graph):
     return sum(p.size for p in graph.parameters().values() if p.trained)
 
 
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [("squeezenet1_0", 1_248_424), ("squeezenet1_1", 1_235_496), ("mobilenetv2", 3_504_872),
-     ("mobilenetv3_small", 2_542_856), ("mobilenetv3_large", 5_483_032)],
-)
+@pytest.mark.parametrize(("name", "count"), [
+    ("squeezenet1_0", 1_248_424), ("squeezenet1_1", 1_235_496), ("mobilenetv2", 3_504_872),
+    ("mobilenetv3_small", 2_542_856), ("mobilenetv3_large", 5_483_032),
+])  # fmt: skip
 def test_parameter_counts_at_1000_classes_are_torchvisions(name, count):
     assert trained(build(name, 1000)) == count
 
@@ -28,8 +27,7 @@ def test_the_table_has_the_names_that_the_configuration_offers():
 def test_squeezenet_has_torchvisions_names_and_shapes():
     old, new = build("squeezenet1_0", 1000).parameters(), build("squeezenet1_1", 1000).parameters()
     for parameters in (old, new):
-        assert len(parameters) == 52
-        assert parameters["classifier.1.weight"].shape == (1000, 1, 1, 512)
+        assert (len(parameters), parameters["classifier.1.weight"].shape) == (52, (1000, 1, 1, 512))
         assert parameters["features.12.expand3x3.bias"].shape == (256,)
     assert old["features.0.weight"].shape == (96, 7, 7, 3)
     assert old["features.5.squeeze.weight"].shape == (32, 1, 1, 128)
@@ -41,8 +39,7 @@ def test_squeezenet_has_torchvisions_names_and_shapes():
 
 def test_mobilenetv2_has_torchvisions_names_and_shapes():
     parameters = build("mobilenetv2", 1000).parameters()
-    assert len(parameters) == 52 + 52 * 4 + 2
-    assert parameters["features.0.0.weight"].shape == (32, 3, 3, 3)
+    assert (len(parameters), parameters["features.0.0.weight"].shape) == (52 + 52 * 4 + 2, (32, 3, 3, 3))
     assert parameters["features.1.conv.0.0.weight"].shape == (32, 3, 3, 1)
     assert parameters["features.1.conv.2.running_var"].shape == (16,)
     assert parameters["features.14.conv.1.0.weight"].shape == (576, 3, 3, 1)
@@ -61,8 +58,7 @@ def test_mobilenetv3_has_torchvisions_names_and_shapes():
     assert small["features.12.1.running_var"].shape == (576,)
     assert large["features.4.block.2.fc2.bias"].shape == (72,)
     assert large["features.15.block.3.0.weight"].shape == (160, 1, 1, 960)
-    assert large["classifier.0.weight"].shape == (1280, 960)
-    assert large["classifier.3.bias"].shape == (1000,)
+    assert (large["classifier.0.weight"].shape, large["classifier.3.bias"].shape) == ((1280, 960), (1000,))
     norm = build("mobilenetv3_small", 10).node("features.0.1").attributes
     assert (norm["epsilon"], norm["momentum"]) == (1e-3, 0.01)
 
@@ -79,10 +75,8 @@ def test_the_wide_mobilenetv2_has_torchvisions_channels_at_width_1_4():
 
 def test_feature_sizes_at_224_are_the_papers():
     old, new = build("squeezenet1_0", 1000), build("squeezenet1_1", 1000)
-    assert old.node("features.0").shape == (109, 109, 96)
-    assert old.node("features.12").shape == (13, 13, 512)
-    assert new.node("features.0").shape == (111, 111, 64)
-    assert new.node("features.12").shape == (13, 13, 512)
+    assert (old.node("features.0").shape, old.node("features.12").shape) == ((109, 109, 96), (13, 13, 512))
+    assert (new.node("features.0").shape, new.node("features.12").shape) == ((111, 111, 64), (13, 13, 512))
     assert build("mobilenetv2", 1000).node("features.18.2").shape == (7, 7, 1280)
 
 
@@ -115,17 +109,11 @@ def test_the_small_network_with_valid_padding_has_the_weights_of_the_report():
     assert trained(graph) - biases == 105_496  # the report counts no biases of dense layers
 
 
-@pytest.mark.parametrize(
-    ("model", "option", "value", "choices"),
-    [
-        ("cnn", "padding", "none", "same, full, valid"),
-        ("mobilenetv2", "padding", "valid", "same, tensorflow"),
-        ("squeezenet1_1", "padding", "valid", "same"),
-        ("mobilenetv3_small", "padding", "tensorflow", "same"),
-        ("mlp", "activation", "tanh", "relu, sigmoid"),
-        ("squeezenet1_1", "activation", "sigmoid", "relu"),
-    ],
-)
+@pytest.mark.parametrize(("model", "option", "value", "choices"), [
+    ("cnn", "padding", "none", "same, full, valid"), ("mobilenetv2", "padding", "valid", "same, tensorflow"),
+    ("squeezenet1_1", "padding", "valid", "same"), ("mobilenetv3_small", "padding", "tensorflow", "same"),
+    ("mlp", "activation", "tanh", "relu, sigmoid"), ("squeezenet1_1", "activation", "sigmoid", "relu"),
+])  # fmt: skip
 def test_an_option_that_the_network_lacks_is_refused(model, option, value, choices):
     with pytest.raises(ConfigError, match=f"--{option}: '{value}' is not one of {choices}, the choices of {model}."):
         build(model, 10, **{option: value})
@@ -133,8 +121,7 @@ def test_an_option_that_the_network_lacks_is_refused(model, option, value, choic
 
 def test_the_small_networks_take_grey_digits():
     graph = build("cnn", 10, image_size=28, channels=1, padding="full")
-    assert graph.photo_shape == (28, 28, 1)
-    assert graph.node("conv2").shape == (36, 36, 8)
+    assert (graph.photo_shape, graph.node("conv2").shape) == ((28, 28, 1), (36, 36, 8))
     assert graph.node("pool").shape == (18, 18, 8)
     assert build("cnn", 10, image_size=28, channels=1).node("conv2").shape == (28, 28, 8)
     assert trained(build("mlp", 10, image_size=28, channels=1)) == 784 * 500 + 500 + 500 * 10 + 10

@@ -16,43 +16,40 @@ def started(shape=(32, 32, 3)):
     return Builder("small", shape, (0.5,) * shape[-1], (0.25,) * shape[-1])
 
 
-@pytest.mark.parametrize(
-    ("op", "inputs", "attributes", "sentence"),
-    [
-        ("convolve", ("photo",), {}, "There is no op 'convolve'"),
-        ("relu", ("nowhere",), {}, "which do not stand before it"),
-        ("relu", ("photo",), {"slope": 1}, "has no attribute"),
-        ("relu", ("photo", "photo"), {}, "exactly one input"),
-        ("relu", (LABEL,), {}, "exactly one input"),
-        ("conv2d", ("photo",), {}, "filters must be a whole number from 1"),
-        ("conv2d", ("photo",), {"filters": True}, "filters must be a whole number"),
-        ("conv2d", ("photo",), {"filters": 4, "kernel": (0, 3)}, "kernel must be 2 whole numbers from 1"),
-        ("conv2d", ("photo",), {"filters": 4, "kernel": (3,)}, "kernel must be 2 whole numbers"),
-        ("conv2d", ("photo",), {"filters": 4, "kernel": (1.0, 1.0)}, "kernel must be 2 whole numbers"),
-        ("conv2d", ("photo",), {"filters": 4, "stride": (0, 1)}, "stride must be"),
-        ("conv2d", ("photo",), {"filters": 4, "padding": (-1, 0, 0, 0)}, "padding must be 4 whole numbers"),
-        ("max_pool", ("photo",), {"kernel": (2, 2), "padding": (0, 0, 2, 0)}, "smaller than the kernel"),
-        ("conv2d", ("photo",), {"filters": 4, "kernel": (40, 1)}, "larger than the padded height"),
-        ("conv2d", ("photo",), {"filters": 4, "groups": 2}, "must divide the 3 channels"),
-        ("conv2d", ("photo",), {"filters": 4, "bias": 1}, "bias must be true or false"),
-        ("conv2d", ("photo",), {"filters": 1 << 30, "kernel": (32, 32)}, "too many"),
-        ("conv2d", ("photo",), {"filters": 4, "init": 3}, "init must be a text"),
-        ("max_pool", ("photo",), {"ceil_mode": "yes"}, "ceil_mode must be true or false"),
-        ("avg_pool", ("photo",), {"count_include_pad": 0}, "count_include_pad must be true or false"),
-        ("dense", ("photo",), {"units": 3}, "put a flatten before it"),
-        ("batch_norm", ("photo",), {"epsilon": float("nan")}, "epsilon must be a number"),
-        ("batch_norm", ("photo",), {"epsilon": 0.0}, "epsilon must be a number"),
-        ("dropout", ("photo",), {"rate": 1.0}, "rate must be a number from 0 to 0.99"),
-        ("dropout", ("photo",), {"rate": float("inf")}, "rate must be a number"),
-        ("dropout", ("photo",), {"key": -1}, "key must be a whole number"),
-        ("add", ("photo",), {}, "two inputs of one shape"),
-        ("add", ("photo", LABEL), {}, "two inputs of one shape"),
-        ("concat", (), {}, "differ only in their channels"),
-        ("concat", ("photo", LABEL), {}, "differ only in their channels"),
-        ("softmax_cross_entropy", ("photo", LABEL), {}, "takes logits"),
-        ("photo", (), {}, "first node of a graph and no other"),
-    ],
-)
+@pytest.mark.parametrize(("op", "inputs", "attributes", "sentence"), [
+    ("convolve", ("photo",), {}, "There is no op 'convolve'"),
+    ("relu", ("nowhere",), {}, "which do not stand before it"),
+    ("relu", ("photo",), {"slope": 1}, "has no attribute"),
+    ("relu", ("photo", "photo"), {}, "exactly one input"),
+    ("relu", (LABEL,), {}, "exactly one input"),
+    ("conv2d", ("photo",), {}, "filters must be a whole number from 1"),
+    ("conv2d", ("photo",), {"filters": True}, "filters must be a whole number"),
+    ("conv2d", ("photo",), {"filters": 4, "kernel": (0, 3)}, "kernel must be 2 whole numbers from 1"),
+    ("conv2d", ("photo",), {"filters": 4, "kernel": (3,)}, "kernel must be 2 whole numbers"),
+    ("conv2d", ("photo",), {"filters": 4, "kernel": (1.0, 1.0)}, "kernel must be 2 whole numbers"),
+    ("conv2d", ("photo",), {"filters": 4, "stride": (0, 1)}, "stride must be"),
+    ("conv2d", ("photo",), {"filters": 4, "padding": (-1, 0, 0, 0)}, "padding must be 4 whole numbers"),
+    ("max_pool", ("photo",), {"kernel": (2, 2), "padding": (0, 0, 2, 0)}, "smaller than the kernel"),
+    ("conv2d", ("photo",), {"filters": 4, "kernel": (40, 1)}, "larger than the padded height"),
+    ("conv2d", ("photo",), {"filters": 4, "groups": 2}, "must divide the 3 channels"),
+    ("conv2d", ("photo",), {"filters": 4, "bias": 1}, "bias must be true or false"),
+    ("conv2d", ("photo",), {"filters": 1 << 30, "kernel": (32, 32)}, "too many"),
+    ("conv2d", ("photo",), {"filters": 4, "init": 3}, "init must be a text"),
+    ("max_pool", ("photo",), {"ceil_mode": "yes"}, "ceil_mode must be true or false"),
+    ("avg_pool", ("photo",), {"count_include_pad": 0}, "count_include_pad must be true or false"),
+    ("dense", ("photo",), {"units": 3}, "put a flatten before it"),
+    ("batch_norm", ("photo",), {"epsilon": float("nan")}, "epsilon must be a number"),
+    ("batch_norm", ("photo",), {"epsilon": 0.0}, "epsilon must be a number"),
+    ("dropout", ("photo",), {"rate": 1.0}, "rate must be a number from 0 to 0.99"),
+    ("dropout", ("photo",), {"rate": float("inf")}, "rate must be a number"),
+    ("dropout", ("photo",), {"key": -1}, "key must be a whole number"),
+    ("add", ("photo",), {}, "two inputs of one shape"),
+    ("add", ("photo", LABEL), {}, "two inputs of one shape"),
+    ("concat", (), {}, "differ only in their channels"),
+    ("concat", ("photo", LABEL), {}, "differ only in their channels"),
+    ("softmax_cross_entropy", ("photo", LABEL), {}, "takes logits"),
+    ("photo", (), {}, "first node of a graph and no other"),
+])  # fmt: skip
 def test_what_makes_no_sense_is_refused_with_a_sentence(op, inputs, attributes, sentence):
     with pytest.raises(ValueError, match=sentence):
         started().add(op, "node", *inputs, **attributes)
@@ -77,18 +74,11 @@ def test_photos_may_be_of_any_size_with_three_channels_or_one(shape):
     assert started(shape).shape(PHOTO) == shape
 
 
-@pytest.mark.parametrize(
-    ("shape", "mean", "std"),
-    [
-        ((32, 32), (0.5,) * 3, (0.5,) * 3),
-        ((32, 32, 4), (0.5,) * 4, (0.5,) * 4),
-        ((0, 32, 3), (0.5,) * 3, (0.5,) * 3),
-        ((MAX_SIDE + 1, 32, 3), (0.5,) * 3, (0.5,) * 3),
-        ((32, 32, 3), (0.5,), (0.5,) * 3),
-        ((32, 32, 3), (0.5,) * 3, (0.5, 0.0, 0.5)),
-        ((32, 32, 3), (float("nan"),) * 3, (0.5,) * 3),
-    ],
-)
+@pytest.mark.parametrize(("shape", "mean", "std"), [
+    ((32, 32), (0.5,) * 3, (0.5,) * 3), ((32, 32, 4), (0.5,) * 4, (0.5,) * 4), ((0, 32, 3), (0.5,) * 3, (0.5,) * 3),
+    ((MAX_SIDE + 1, 32, 3), (0.5,) * 3, (0.5,) * 3), ((32, 32, 3), (0.5,), (0.5,) * 3),
+    ((32, 32, 3), (0.5,) * 3, (0.5, 0.0, 0.5)), ((32, 32, 3), (float("nan"),) * 3, (0.5,) * 3),
+])  # fmt: skip
 def test_photos_that_make_no_sense_are_refused(shape, mean, std):
     with pytest.raises(ValueError, match=r"[Aa] photo|list of numbers"):
         Builder("small", shape, mean, std)

@@ -91,9 +91,7 @@ def losses(golden, kind):
         for name, array in trace.gradients.items():
             first = layout.offsets[name][0]
             gradient[first : first + array.size] = array.ravel()
-        flat[: layout.trained], state = update(
-            optimizer, flat[: layout.trained], gradient, state, decayed, rate, step
-        )
+        flat[: layout.trained], state = update(optimizer, flat[: layout.trained], gradient, state, decayed, rate, step)
     return np.array(found)
 
 

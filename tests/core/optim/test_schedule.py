@@ -24,8 +24,7 @@ def test_step_drops_by_decay_every_decay_epochs():
 
 def test_inverse_decay_is_the_lessons_formula():
     rates = course(schedule="inverse", warmup=0.0, decay=0.00005)
-    assert rates[0] == 0.1
-    assert rates[99] == pytest.approx(0.1 / (1 + 0.00005 * 99))
+    assert (rates[0], rates[99]) == (0.1, pytest.approx(0.1 / (1 + 0.00005 * 99)))
 
 
 def test_compounding_divides_the_rate_again_in_every_step():
@@ -42,8 +41,7 @@ def test_compounding_divides_the_rate_again_in_every_step():
 
 def test_cosine_falls_from_the_whole_rate_to_nothing():
     rates = course(schedule="cosine", warmup=0.0)
-    assert rates[0] == 0.1
-    assert rates[50] == pytest.approx(0.05)
+    assert (rates[0], rates[50]) == (0.1, pytest.approx(0.05))
     assert 0 < rates[99] < 0.1 * 0.0003
     assert rates == sorted(rates, reverse=True)
 
@@ -52,16 +50,14 @@ def test_one_cycle_rises_to_the_whole_rate_and_ends_near_nothing():
     rates = course(schedule="one_cycle", warmup=0.3)
     assert rates[0] == pytest.approx(0.1 * START)
     assert rates[30] == max(rates) == pytest.approx(0.1)
-    assert rates[:31] == sorted(rates[:31])
-    assert rates[30:] == sorted(rates[30:], reverse=True)
+    assert (rates[:31], rates[30:]) == (sorted(rates[:31]), sorted(rates[30:], reverse=True))
     assert rates[99] == pytest.approx(0.1 * END)
 
 
 @pytest.mark.parametrize("schedule", ["constant", "step", "inverse", "cosine"])
 def test_a_warm_up_rises_in_a_straight_line(schedule):
     rates = course(schedule=schedule, warmup=0.2, decay=0.0001)
-    assert rates[0] == pytest.approx(0.1 * START)
-    assert rates[10] == pytest.approx(0.1 * (START + 1) / 2)
+    assert (rates[0], rates[10]) == (pytest.approx(0.1 * START), pytest.approx(0.1 * (START + 1) / 2))
     assert max(rates) <= 0.1
     assert rates[20] == pytest.approx(0.1, rel=0.005)
 

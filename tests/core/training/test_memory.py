@@ -57,10 +57,9 @@ def write_teacher(path: Path) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(
-    ("model", "stream", "taught"),
-    [("squeezenet1_1", True, 0), ("squeezenet1_1_bn", False, 0), ("squeezenet1_1", True, 2)],
-)
+@pytest.mark.parametrize(("model", "stream", "taught"), [
+    ("squeezenet1_1", True, 0), ("squeezenet1_1_bn", False, 0), ("squeezenet1_1", True, 2),
+])  # fmt: skip
 def test_the_arrays_of_a_run_are_those_it_foretold(tmp_path, traced, model, stream, taught):
     photos = write_photos(tmp_path / "photos", each=100)
     config = RunConfig(

@@ -89,8 +89,7 @@ def test_crops_that_are_less_sure_are_named_with_the_reason(data):
 def test_the_page_is_whole_and_needs_nothing_else(data):
     checker = Checker()
     checker.feed(render_report(data))
-    assert checker.open == []
-    assert checker.links == []
+    assert (checker.open, checker.links) == ([], [])
     for words in ("Accuracy 87.5 %: 7 of 8 test photos correct", "<rust>", "1 photo is excluded.", "1.5 minutes",
                   "Eight photos.",
                   "lab photos 100.0 %", "field photos 75.0 %", "Border baseline: 60.0 %", "27.5 points better",
@@ -164,11 +163,9 @@ def test_a_history_is_read_from_its_log_up_to_a_line_cut_short(tmp_path, data):
     lines = [to_line(e) for e in (*data.history.steps, *data.history.epochs, times)]
     log.write_text("\n".join(lines) + '\n{"event": "StepDone", "st', "utf-8")
     history = read_history(log)
-    assert history.steps == data.history.steps
-    assert history.epochs == data.history.epochs
+    assert (history.steps, history.epochs) == (data.history.steps, data.history.epochs)
     assert history.kernels == times == from_line(lines[-1])
-    assert history.best == data.history.epochs[1]
-    assert history.waiting_share() == pytest.approx(0.02)
+    assert (history.best, history.waiting_share()) == (data.history.epochs[1], pytest.approx(0.02))
 
 
 def test_a_browser_without_network_shows_the_page(data, tmp_path):

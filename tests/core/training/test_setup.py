@@ -76,11 +76,10 @@ def test_without_a_gpu_the_photos_are_left_alone_and_a_sentence_says_why(tiny, m
     assert not any(thread.name.startswith("decode") for thread in threading.enumerate())
 
 
-@pytest.mark.parametrize(
-    ("device", "wanted", "older", "taken"),
-    [("cuda", "mixed", True, "float32"), ("cuda", "tf32", True, "float32"), ("cuda", "float32", True, "float32"),
-     ("cuda", "mixed", False, "mixed"), ("cpu", "mixed", True, "mixed")],
-)  # fmt: skip
+@pytest.mark.parametrize(("device", "wanted", "older", "taken"), [
+    ("cuda", "mixed", True, "float32"), ("cuda", "tf32", True, "float32"), ("cuda", "float32", True, "float32"),
+    ("cuda", "mixed", False, "mixed"), ("cpu", "mixed", True, "mixed"),
+])  # fmt: skip
 def test_an_older_gpu_computes_in_float32_and_the_run_says_so(device, wanted, older, taken, monkeypatch):
     module = pytest.importorskip("core.gpu.driver.device")
     monkeypatch.setattr(module, "precision_problem", lambda: "The T4 computes in float32." if older else None)

@@ -32,14 +32,12 @@ pytestmark = pytest.mark.usefixtures("reference_plans")
 def test_it_learns_to_tell_two_colours_and_says_so_in_order(tiny):
     events = train(tiny())
     kinds = [type(e).__name__ for e in events if not isinstance(e, Progress)]
-    assert kinds[0] == "RunStarted"
-    assert kinds[-1] == "RunFinished"
+    assert (kinds[0], kinds[-1]) == ("RunStarted", "RunFinished")
     assert {e.stage for e in only(events, Progress)} >= {"scan", "cache", "compile", "validate", "test"}
     steps = only(events, StepDone)
     assert [e.step for e in steps] == list(range(1, 3 * only(events, RunStarted)[0].steps_per_epoch + 1))
     finished = events[-1]
-    assert finished.reason == "completed"
-    assert finished.test_accuracy == 1.0
+    assert (finished.reason, finished.test_accuracy) == ("completed", 1.0)
     assert Path(finished.model_path).is_file()
     assert "macro F1" in Path(finished.report_path).read_text("utf-8")
 
@@ -67,8 +65,7 @@ def test_the_same_seed_gives_the_same_losses_and_another_does_not(tiny):
 def test_patience_ends_a_run_that_gets_no_better_also_after_a_resume(tiny):
     config = tiny(epochs=20, patience=2, learning_rate=1e-8, optimizer="sgd")
     events = train(config)
-    assert events[-1].reason == "early"
-    assert len(only(events, EpochDone)) == 3
+    assert (events[-1].reason, len(only(events, EpochDone))) == ("early", 3)
     assert train(config, resume=True)[-1].reason == "early"
 
 
@@ -96,8 +93,7 @@ def test_photos_may_be_larger_in_validation_and_use_than_in_training(tiny):
     events = train(config)
     model = read_model(Path(config.out))
     assert only(events, RunFinished)[0].test_accuracy is not None
-    assert model.graph.photo_shape == (40, 40, 3)
-    assert model.source_side == 40
+    assert (model.graph.photo_shape, model.source_side) == ((40, 40, 3), 40)
     assert only(events, RunStarted)[0].model == model.graph.name
 
 
@@ -172,8 +168,7 @@ def test_own_field_photos_are_a_second_test_told_beside_the_first(tiny, tmp_path
     judged, finished = only(events, RunEvaluated)[0], events[-1]
     assert [name for name, _, _ in judged.parts] == ["test", "test photos", "own field photos"]
     assert judged.parts[2][1] == 4
-    assert finished.field_accuracy == judged.parts[2][2] / 4
-    assert finished.border_accuracy == judged.border
+    assert (finished.field_accuracy, finished.border_accuracy) == (judged.parts[2][2] / 4, judged.border)
     assert "own field photos" in judged.words[0]
     assert "own field photos" in Path(finished.report_path).read_text("utf-8")
     assert read_model(Path(finished.model_path)).figures["field_accuracy"] == finished.field_accuracy

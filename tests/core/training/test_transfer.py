@@ -18,17 +18,10 @@ from core.ops.network import forward
 from core.ops.photo import identity_augmentation
 from core.plan import compile_plan
 from core.program import lower
+from core.training import transfer
 from core.training.events import EpochDone, RunStarted, Warned
 from core.training.run_folder import read_config
 from core.training.trainer import Trainer
-from core.training.transfer import (
-    configure_from_origin,
-    describe_origin,
-    first_network,
-    frozen_parameters,
-    head_parameters,
-    read_origin,
-)
 from tests.helpers.noise import integers, noise
 from tests.helpers.tiny_photos import write_photos
 
@@ -49,9 +42,9 @@ def donor(path, name="squeezenet1_1_bn", classes=("oak", "ash", "elm"), size=48,
 
 
 def start(config, classes):
-    origin = read_origin(config)
-    config = configure_from_origin(config, origin)
-    return config, first_network(config, origin, classes)
+    origin = transfer.read_origin(config)
+    config = transfer.configure_from_origin(config, origin)
+    return config, transfer.first_network(config, origin, classes)
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_1_bn", "mobilenetv2"])
@@ -78,10 +71,10 @@ def test_the_same_classes_in_another_order_keep_their_head_by_name(tmp_path):
 
 def test_other_classes_get_a_new_head_and_nothing_else(tmp_path):
     config = donor(tmp_path / "m.safetensors", dropout=0.1)
-    origin = read_origin(config)
+    origin = transfer.read_origin(config)
     config, network = start(replace(config, dropout=0.3), ("a", "b", "c", "d"))
     assert network.graph.classes == 4
-    head = head_parameters(network.graph)
+    head = transfer.head_parameters(network.graph)
     assert head == {"classifier.1.weight", "classifier.1.bias"}
     assert {n for n in network.weights if n in origin.weights
             and network.weights[n].tobytes() == origin.weights[n].tobytes()} == set(network.weights) - head
@@ -106,9 +99,8 @@ def test_an_onnx_file_of_ours_brings_its_own_preprocessing(tmp_path):
     assert network.graph.nodes[0].attributes["mean"] == (0.1, 0.2, 0.3)
     assert network.graph.photo_shape == (32, 32, 3)
     assert config.image_size == 32
-    assert network.graph.classes == 2
-    assert len(network.notes) == 1
-    (doubt,) = describe_origin(read_origin(config), ())
+    assert (network.graph.classes, len(network.notes)) == (2, 1)
+    (doubt,) = transfer.describe_origin(transfer.read_origin(config), ())
     assert "cannot be measured" in doubt, "it names classes, so it has learned from photos like these"
 
 
@@ -133,10 +125,10 @@ def test_pretrained_networks_of_other_programs_start_a_run(file, colours, size, 
 def test_layers_that_do_not_learn_are_named():
     graph = build("squeezenet1_1", 4, 64)
     every = set(graph.parameters())
-    assert frozen_parameters(RunConfig(train_layers="all"), graph) == ()
-    head = every - set(frozen_parameters(RunConfig(train_layers="head"), graph))
+    assert transfer.frozen_parameters(RunConfig(train_layers="all"), graph) == ()
+    head = every - set(transfer.frozen_parameters(RunConfig(train_layers="head"), graph))
     assert head == {"classifier.1.weight", "classifier.1.bias"}
-    last = every - set(frozen_parameters(RunConfig(train_layers="last"), graph))
+    last = every - set(transfer.frozen_parameters(RunConfig(train_layers="last"), graph))
     assert {n.split(".")[1] for n in last if n.startswith("features")} == {"11", "12"}
     assert head < last
 
@@ -149,7 +141,7 @@ def test_without_weights_to_start_from_all_layers_must_learn():
 def test_backward_ends_at_the_first_layer_that_learns_and_the_rest_keeps_its_bits():
     """On the CPU's plan: nothing is computed for layers that stay, and their running average stays too."""
     logits = build("squeezenet1_1", 3, 32)
-    frozen = frozen_parameters(RunConfig(train_layers="head"), logits)
+    frozen = transfer.frozen_parameters(RunConfig(train_layers="head"), logits)
     plan = compile_plan(with_loss(logits, 0.0, ()), batch=2, training=True, frozen=frozen,
                         optimizer=Optimizer("adamw", weight_decay=0.1, average=0.5))
     behind = {layer for layer, direction, _ in plan.kernels() if direction.startswith("backward")}
@@ -163,7 +155,7 @@ def test_backward_ends_at_the_first_layer_that_learns_and_the_rest_keeps_its_bit
     averaged = {name: average[at : at + int(np.prod(shape))] for name, (at, shape) in plan.layout.offsets.items()}
     for found in (plan.weights(), averaged):
         same = {name for name, array in found.items() if array.tobytes() == weights[name].tobytes()}
-        assert set(weights) - same == head_parameters(logits)
+        assert set(weights) - same == transfer.head_parameters(logits)
     plan.close()
 
 
@@ -179,7 +171,7 @@ def test_training_the_head_leaves_every_other_bit(tiny, tmp_path, optimizer):
     assert any("only the classifier is trained" in e.message for e in events if isinstance(e, Warned))
     assert trained.graph.photo_shape == (16, 16, 3)
     same = {n for n, a in trained.weights.items() if a.tobytes() == before.weights[n].tobytes()}
-    assert set(trained.weights) - same == head_parameters(trained.graph)
+    assert set(trained.weights) - same == transfer.head_parameters(trained.graph)
     resumed = list(Trainer(read_config(Path(config.out)), resume=True).run())
     assert resumed[-1].reason == "completed"
 
@@ -208,12 +200,12 @@ def test_files_that_cannot_be_started_from_are_told_in_a_sentence(tmp_path):
         if content is not None:
             (tmp_path / name).write_bytes(content)
         with pytest.raises(ModelFileError, match=said) as told:
-            read_origin(RunConfig(start=str(tmp_path / name)))
+            transfer.read_origin(RunConfig(start=str(tmp_path / name)))
         assert "\n" not in str(told.value)
     config = donor(tmp_path / "m.safetensors", "cnn", size=16)
     with pytest.raises(ConfigError, match="input-normalization: is only for ONNX"):
-        read_origin(replace(config, start_colours="caffe"))
+        transfer.read_origin(replace(config, start_colours="caffe"))
     grey = build("mlp", 3, 28, channels=1)
     write_model(tmp_path / "grey.safetensors", ModelFile(grey, initial_weights(grey, 0), ("a", "b", "c"), 28))
     with pytest.raises(ModelFileError, match="square colour photos"):
-        read_origin(RunConfig(start=str(tmp_path / "grey.safetensors")))
+        transfer.read_origin(RunConfig(start=str(tmp_path / "grey.safetensors")))
