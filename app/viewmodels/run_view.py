@@ -10,17 +10,7 @@ import numpy as np
 
 from app.viewmodels.series import Floats, Series
 from core.device import KernelTime
-from core.training.events import (
-    CheckpointSaved,
-    EpochDone,
-    KernelTimes,
-    Progress,
-    RunEvaluated,
-    RunFinished,
-    RunStarted,
-    StepDone,
-    Warned,
-)
+from core.training import events
 
 RECENT: Final = 50
 """Steps over which speed is averaged: long enough to be calm, short enough to notice a change."""
@@ -47,12 +37,12 @@ class RunView:
     """
 
     def __init__(self) -> None:
-        self.started: RunStarted | None = None
-        self.finished: RunFinished | None = None
-        self.evaluated: RunEvaluated | None = None
-        self.progress: Progress | None = None
-        self.epoch: EpochDone | None = None
-        self.best_epoch: EpochDone | None = None
+        self.started: events.RunStarted | None = None
+        self.finished: events.RunFinished | None = None
+        self.evaluated: events.RunEvaluated | None = None
+        self.progress: events.Progress | None = None
+        self.epoch: events.EpochDone | None = None
+        self.best_epoch: events.EpochDone | None = None
         self.kernels: tuple[KernelTime, ...] = ()
         self.warnings: list[str] = []
         self.urgent = ""
@@ -62,20 +52,20 @@ class RunView:
         self._steps = Series(6)
         self._epochs = Series(6)
 
-    def read(self, events: Iterable[Any]) -> None:
+    def read(self, arrived: Iterable[Any]) -> None:
         """Process events in order."""
-        for event in events:
+        for event in arrived:
             self._read(event)
         self.dirty = True
 
     def _read(self, event: Any) -> None:
         match event:
-            case StepDone():
+            case events.StepDone():
                 self.progress = None  # the work between two epochs is done
                 self._steps.add(
                     event.step, event.loss, event.accuracy, event.learning_rate, event.seconds, event.photos
                 )
-            case EpochDone():
+            case events.EpochDone():
                 self.epoch, self.progress = event, None
                 if event.best or self.best_epoch is None:
                     self.best_epoch = event
@@ -83,22 +73,22 @@ class RunView:
                     event.step, event.train_loss, event.train_accuracy, event.validation_loss,
                     event.validation_accuracy, event.seconds,
                 )  # fmt: skip
-            case KernelTimes():
+            case events.KernelTimes():
                 self.kernels = event.times
-            case Progress():
+            case events.Progress():
                 self.progress = event
-            case RunStarted():
+            case events.RunStarted():
                 self.started, self.progress, self.finished, self.evaluated = event, None, None, None
                 self.urgent = ""
                 self._steps.cut(STEP, event.step)
                 self._epochs.cut(EPOCH_STEP, event.step)
-            case CheckpointSaved():
+            case events.CheckpointSaved():
                 self.checkpoint = event.path
-            case RunEvaluated():
+            case events.RunEvaluated():
                 self.evaluated = event
-            case RunFinished():
+            case events.RunFinished():
                 self.finished, self.progress = event, None
-            case Warned():
+            case events.Warned():
                 self.warnings.append(event.message)
                 self.urgent = event.message if event.urgent else ""  # a later note takes the warning back
             case _:

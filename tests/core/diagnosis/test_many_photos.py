@@ -162,7 +162,7 @@ def test_a_killed_worker_loses_no_photo_and_writes_none_twice(model, cache, tmp_
     photos = write_photos(tmp_path / "photos", each=each)
     found, errors = kill_a_worker_and_count(model, photos, tmp_path / "out", cache, part)
     assert found == Counter(find_photos([str(photos)]))
-    assert re.search(rf"{2 * each} photos, \d+ photos/s", errors), errors
+    assert re.search(rf"{2 * each:,} photos, \d+ photos/s", errors), errors
 
 
 def test_without_dask_the_sentence_says_what_to_install(model, photos, tmp_path, monkeypatch, capsys):
