@@ -80,7 +80,8 @@ def read_tensor_file(path: Path, kind: str, version: int) -> TensorFile:
     if metadata.get("checksum") != _checksum(text, tensors):
         raise ModelFileError(f"{path} is damaged: its checksum does not match. Copy it again.")
     try:
-        return TensorFile(mapping(parse_json(text)), tensors, _labels(metadata))
+        labels = {name: text for name, text in metadata.items() if name not in PROVEN}
+        return TensorFile(mapping(parse_json(text)), tensors, labels)
     except SchemaError as error:
         raise ModelFileError(f"{path} has an invalid header ({error}).") from error
 
@@ -102,10 +103,6 @@ def write_labels(path: Path, kind: str, version: int, labels: Mapping[str, str])
     """Give a file these labels too; nothing else in it changes. Raises ModelFileError and StorageError."""
     metadata = read_metadata(path, kind, version)
     write_file(path, _with_metadata(path.read_bytes(), {**metadata, **labels}))
-
-
-def _labels(metadata: Mapping[str, str]) -> dict[str, str]:
-    return {name: text for name, text in metadata.items() if name not in PROVEN}
 
 
 def _unreadable(path: Path, kind: str) -> ModelFileError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
@@ -63,14 +63,11 @@ def forget_import(settings: Settings, path: str) -> None:
 def _places(settings: Settings) -> Iterator[tuple[str, str]]:
     for name in SHIPPED_MODELS:
         yield shipped_model(name), SHIPPED
-    for path in _by_age(paths.folder("runs").glob(f"*/{BEST}")):
+    found = paths.folder("runs").glob(f"*/{BEST}")
+    for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True):
         yield str(path), OWN
     for known in settings.paths(IMPORTS):
         yield known, IMPORTED
-
-
-def _by_age(found: Iterable[Path]) -> list[Path]:
-    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
 def _read(path: str, origin: str) -> KnownModel | None:

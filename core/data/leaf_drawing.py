@@ -48,7 +48,7 @@ def draw_leaf(condition: str, seed: int, leaf: int, view: int = 0, side: int = 1
     rgb = _blade(plant, surface, side)
     severity = float(np.exp(plant.uniform(np.log(LEAST_SEVERITY), np.log(MOST_SEVERITY))))
     lesions = DRAW[condition](plant, rgb, surface, severity)
-    shown = _soft(surface.inside)
+    shown = np.asarray(cv2.GaussianBlur(surface.inside, (0, 0), 0.7), np.float32)
     background = _background(camera, side)
     background *= 1 - 0.45 * _shadow(camera, surface.inside)[..., None]
     scene = background * (1 - shown[..., None]) + lesions.rgb * shown[..., None]
@@ -172,10 +172,6 @@ def _expose(camera: np.random.Generator, scene: Array, side: int) -> Array:
     rgb = cv2.GaussianBlur(rgb, (0, 0), camera.uniform(0.3, 0.9) * side / 160)
     rgb = rgb + camera.normal(0, camera.uniform(0.004, 0.02), rgb.shape).astype(np.float32)
     return np.asarray(np.clip(rgb * 255 + 0.5, 0, 255).astype(np.uint8))
-
-
-def _soft(inside: Array) -> Array:
-    return np.asarray(cv2.GaussianBlur(inside, (0, 0), 0.7), np.float32)
 
 
 def _ramp(x: Array, width: float) -> Array:

@@ -12,7 +12,6 @@ from core.data.array_file import read_arrays, write_arrays
 from core.data.cache import PhotoCache
 from core.data.dataset import IsCancelled, ReportProgress
 from core.data.near_duplicates import Pair, find_pairs, hash_photos
-from core.ops.contract import Array
 
 VERSION: Final = 1
 """Version of the search: stored results of another version are not used."""
@@ -30,7 +29,7 @@ def find_near_duplicates(
         pairs = find_pairs(hash_photos(cache.photos, cache.slots[kept], progress, cancelled), cache.content[kept])
         rows = np.array([(pair.first, pair.second) for pair in pairs], np.int64).reshape(-1, 2)
         likeness = np.array([pair.likeness for pair in pairs], np.float64)
-        write_arrays(path, {"mark": _bytes(mark), "rows": rows, "likeness": likeness})
+        write_arrays(path, {"mark": np.frombuffer(mark, np.uint8), "rows": rows, "likeness": likeness})
     return [Pair(int(kept[pair.first]), int(kept[pair.second]), pair.likeness) for pair in pairs]
 
 
@@ -39,7 +38,3 @@ def _read(path: Path, mark: bytes) -> list[Pair] | None:
     if arrays is None or arrays["mark"].tobytes() != mark:
         return None
     return [Pair(int(a), int(b), float(c)) for (a, b), c in zip(arrays["rows"], arrays["likeness"], strict=True)]
-
-
-def _bytes(mark: bytes) -> Array:
-    return np.frombuffer(mark, np.uint8)

@@ -44,8 +44,8 @@ def complete_splits(splits: Array, labels: Array, groups: Array, seed: int, vali
         done[unsplit] = _join_groups(splits, groups, unsplit, split_by_group(labels, groups, seed, validation, test))
     if not np.any(done == VALIDATION):
         train = np.flatnonzero(done == TRAIN)
-        part = split_by_group(labels[train], _renumber(groups[train]), seed, validation, 0.0)
-        done[train] = part
+        numbered = np.unique(groups[train], return_inverse=True)[1]
+        done[train] = split_by_group(labels[train], numbered, seed, validation, 0.0)
     return done
 
 
@@ -125,7 +125,3 @@ def _join_groups(splits: Array, groups: Array, unsplit: Array, proposed: Array) 
     known[groups[given]] = splits[given]
     own = known[groups[unsplit]]
     return np.where(own == UNSPLIT, proposed[unsplit], own)
-
-
-def _renumber(groups: Array) -> Array:
-    return np.unique(groups, return_inverse=True)[1]

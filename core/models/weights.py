@@ -11,11 +11,8 @@ from core.ops.flatten import channels_first, flattened_image
 
 def to_torch(graph: Graph, weights: Arrays) -> dict[str, Array]:
     """Weights as PyTorch's layers of the same names hold them."""
-    return {name: _to_torch(graph, node, weights[name]) for name, node in _owners(graph).items()}
-
-
-def _owners(graph: Graph) -> dict[str, Node]:
-    return {f"{node.name}.{p.role}": node for node in graph.nodes for p in node.parameters}
+    owners = {f"{node.name}.{p.role}": node for node in graph.nodes for p in node.parameters}
+    return {name: _to_torch(graph, node, weights[name]) for name, node in owners.items()}
 
 
 def _to_torch(graph: Graph, node: Node, array: Array) -> Array:
