@@ -176,18 +176,18 @@ def main() -> None:
         rows += [Row(name, ms, {}, "ms", float("nan")) for name, ms in blocks.items()]
         write_results("network", rows, options.machine, batch=options.batch, rungs=rungs)
 
-    if "cuda" in options.devices:
-        from benchmarks.block_sizes import block_sizes  # needs numba-cuda
-
-        blocks |= block_sizes(options.batch)
+    on_gpu = "cuda" in options.devices
+    for compiled in (False, True)[: 1 + options.compiled] if on_gpu else ():
+        found, iterations = torch_times(options.batch, compiled)
+        times, whole = times | found, whole | iterations
     for name, modules, milliseconds in our_times(options.devices, options.batch):
         times[name], whole[name] = modules, milliseconds
         save()  # what is interrupted has its figures
-    for compiled in (False, True)[: 1 + options.compiled]:
-        if "cuda" in options.devices:
-            found, iterations = torch_times(options.batch, compiled)
-            times, whole = times | found, whole | iterations
-            save()
+    if on_gpu:
+        from benchmarks.block_sizes import block_sizes  # needs numba-cuda
+
+        blocks |= block_sizes(options.batch)
+        save()
 
 
 if __name__ == "__main__":
