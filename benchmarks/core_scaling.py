@@ -2,8 +2,8 @@
 
     python -m benchmarks.core_scaling [--cores 1 2 4 8 16] [--machine NAME]
 
-Each count of cores is a process of its own on cores of its own; counts that fit beside each other on the machine run at
-the same time. Batch 64, random images: their values do not change a time.
+Each count of cores is a process of its own, one after the other. Batch 64, random images: their values do not change
+a time.
 """
 
 from __future__ import annotations
@@ -47,21 +47,6 @@ def start(cores: list[int]) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **threads})
 
 
-def groups_of(counts: list[int], available: list[int]) -> list[list[tuple[int, list[int]]]]:
-    """(count, its cores) of the processes that run together, in rounds."""
-    rounds: list[list[tuple[int, list[int]]]] = [[]]
-    free = list(available)
-    for count in sorted(counts):
-        if count > len(available):
-            continue
-        if count > len(free):
-            rounds.append([])
-            free = list(available)
-        rounds[-1].append((count, free[:count]))
-        free = free[count:]
-    return rounds
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2, 4, 8, 16])
@@ -74,15 +59,14 @@ def main() -> None:
         return
     rows: list[Row] = []
     rungs: dict[str, dict[str, float]] = {}
-    for together in groups_of(options.cores, sorted(os.sched_getaffinity(0))):
-        running = [(count, start(cores)) for count, cores in together]
-        for count, process in running:
-            found = json.loads(process.communicate()[0].splitlines()[-1])
-            name = f"lesson cnn iteration b{BATCH}, {count} cores"
-            rungs[name] = found
-            ours = {way: ms for way, ms in found.items() if way != "PyTorch"}
-            rows.append(make_row(name, min(ours.values()), {"PyTorch": found["PyTorch"]}, "ms"))
-            print(name, {way: round(ms, 2) for way, ms in found.items()}, flush=True)
+    available = sorted(os.sched_getaffinity(0))
+    for count in (count for count in options.cores if count <= len(available)):
+        found = json.loads(start(available[:count]).communicate()[0].splitlines()[-1])
+        name = f"lesson cnn iteration b{BATCH}, {count} cores"
+        rungs[name] = found
+        ours = {way: ms for way, ms in found.items() if way != "PyTorch"}
+        rows.append(make_row(name, min(ours.values()), {"PyTorch": found["PyTorch"]}, "ms"))
+        print(name, {way: round(ms, 2) for way, ms in found.items()}, flush=True)
     write_results("core_scaling", rows, options.machine, rungs=rungs)
 
 
