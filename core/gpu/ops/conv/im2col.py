@@ -14,24 +14,22 @@ from core.gpu.compilation.cuda import cuda
 from core.gpu.ops.dense.product import add_bias, launch_product, product_nn, product_nt, product_tn
 from core.gpu.teaching.candidates import StepArrays, geometry, groups
 from core.gpu.teaching.column_sums import launch_sum_columns
-from core.gpu.teaching.kernel import as_matrix, kernel, over
+from core.gpu.teaching.kernel import as_matrix, at, kernel, over
 from core.ops.registry import Case
 from core.ops.window import read_window
 
 
 @kernel
 def unfold(x: Batch, columns: Matrix, rows: Int, across: Int, width: Int, stride: Pair, pad: Pair) -> None:
-    """One thread per float of `columns` (N rows across, kh width C): neighbours copy neighbouring channels."""
-    i = cuda.grid(1)
-    if i >= columns.size:
-        return
-    depth = x.shape[3]
-    pixel, inner = i // columns.shape[1], i % columns.shape[1]
-    c, tap = inner % depth, inner // depth
-    y = pixel // across % rows * stride[0] - pad[0] + tap // width
-    z = pixel % across * stride[1] - pad[1] + tap % width
-    inside = 0 <= y < x.shape[1] and 0 <= z < x.shape[2]
-    columns[pixel, inner] = x[pixel // (rows * across), y, z, c] if inside else float32(0)
+    """One block per row of `columns` (N rows across, kh width C): neighbouring threads copy neighbouring channels."""
+    pixel, depth = cuda.blockIdx.x, x.shape[3]
+    y0 = pixel // across % rows * stride[0] - pad[0]
+    z0 = pixel % across * stride[1] - pad[1]
+    for inner in range(cuda.threadIdx.x, columns.shape[1], cuda.blockDim.x):
+        c, tap = inner % depth, inner // depth
+        y, z = y0 + tap // width, z0 + tap % width
+        inside = 0 <= y < x.shape[1] and 0 <= z < x.shape[2]
+        columns[pixel, inner] = x[pixel // (rows * across), y, z, c] if inside else float32(0)
 
 
 @kernel
@@ -85,7 +83,7 @@ def _unfolded(case: Case, arrays: StepArrays) -> Any:
     rows, across, _ = case.output
     height, width = read_window(case.attributes).kernel
     columns = _columns(case, arrays, x.shape[0] * rows * across, height * width * x.shape[3])
-    unfold[over(columns.size)](x, columns, rows, across, width, *geometry(case))
+    unfold[at((columns.shape[0],), (128,))](x, columns, rows, across, width, *geometry(case))
     return columns
 
 
