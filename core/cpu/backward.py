@@ -19,6 +19,7 @@ from core.cpu.gradients import GradientTarget, Ledger, lone_clip
 from core.cpu.lowering import Lowering, map_record
 from core.cpu.records import NOWHERE, Address, Record, Space
 from core.ops.activation import ACTIVATIONS
+from core.ops.op_table import LOSSES
 from core.program import Step, Value
 
 
@@ -32,7 +33,7 @@ def backward_records(lowering: Lowering, wanted: frozenset[str], given: bool = F
         ledger.give(lowering.program.output)
     records: list[Record] = []
     for step in reversed(lowering.program.steps):
-        if step.op == "softmax_cross_entropy":
+        if step.op in LOSSES:
             records += lowering.writers[step.node].backward(lowering, step, ledger)
         elif step.output.buffer in wanted:
             before, due = ledger.settle(step)
@@ -148,18 +149,19 @@ def _softmax(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
 def _cross_entropy(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     value = step.inputs[0]
     x = lowering.x(value)
-    weights = step.attributes["class_weights"] or (1.0,) * x.channels
-    fields: dict[int, int | Address] = {
-        loss.X: x.address, loss.CHANNELS: x.channels,
-        loss.SMOOTHING: lowering.constant([float(step.attributes["label_smoothing"])]),  # type: ignore[arg-type]
-        loss.WEIGHTS: lowering.constant(weights),  # type: ignore[arg-type]
-    }  # fmt: skip
+    fields: dict[int, int | Address] = {loss.X: x.address, loss.CHANNELS: x.channels}
+    kernel = loss.run_binary_cross_entropy
+    if step.op == "softmax_cross_entropy":
+        kernel, weights = loss.run_cross_entropy, step.attributes["class_weights"] or (1.0,) * x.channels
+        smoothing = float(step.attributes["label_smoothing"])  # type: ignore[arg-type]
+        fields[loss.SMOOTHING] = lowering.constant([smoothing])
+        fields[loss.WEIGHTS] = lowering.constant(weights)  # type: ignore[arg-type]
     before: tuple[Record, ...] = ()
     if value.buffer in ledger.wanted:
         target = ledger.target(step, value, False)
         before = target.before
         fields |= {loss.DX: target.dx.address, loss.ACCUMULATE: int(target.accumulate)}
-    return [*before, Record(loss.run_cross_entropy, fields, 1, step.node, "backward_input", "fused")]
+    return [*before, Record(kernel, fields, 1, step.node, "backward_input", "fused")]
 
 
 def _batch_norm(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
@@ -208,7 +210,7 @@ BACKWARD: Final[Mapping[str, Callable[[Lowering, Step, Ledger], list[Record]]]] 
     "global_avg_pool": _pool,
     **dict.fromkeys(ACTIVATIONS, _activation),
     "softmax": _softmax,
-    "softmax_cross_entropy": _cross_entropy,
+    **dict.fromkeys(LOSSES, _cross_entropy),
     "concat": _concat,
     "add": _add,
     "multiply": _multiply,

@@ -21,6 +21,7 @@ from core.cpu.records import NOWHERE, Address, Record, Space
 from core.graph import PHOTO
 from core.ops.activation import ACTIVATIONS
 from core.ops.avg_pool import divisors
+from core.ops.op_table import LOSSES
 from core.ops.random import threshold
 from core.ops.window import Window, read_window
 from core.program import Step, Value
@@ -221,7 +222,7 @@ FORWARD: Final[Mapping[str, Callable[[Lowering, Step], list[Record]]]] = {
     "global_avg_pool": _avg_pool,
     **dict.fromkeys(ACTIVATIONS, _activation),
     "softmax": _softmax,
-    "softmax_cross_entropy": _cross_entropy,
+    **dict.fromkeys(LOSSES, _cross_entropy),
     "concat": _concat,
     "add": _add,
     "multiply": _multiply,

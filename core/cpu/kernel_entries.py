@@ -17,7 +17,7 @@ from core.cpu.single import run_single
 from core.errors import KernelUnavailable
 from core.ops.activation import ACTIVATIONS
 from core.ops.contract import Mode
-from core.ops.op_table import OPS
+from core.ops.op_table import LOSSES, OPS
 from core.ops.registry import Case, Kernel, Refusal, Registry, Tolerance
 from core.program import Program
 
@@ -33,7 +33,7 @@ _DIRECTIONS: Final = {
     "global_avg_pool": (FORWARD, INPUT),
     **dict.fromkeys(ACTIVATIONS, (FORWARD, INPUT)),
     "softmax": (FORWARD, INPUT),
-    "softmax_cross_entropy": (FORWARD, INPUT),
+    **dict.fromkeys(LOSSES, (FORWARD, INPUT)),
     "concat": (FORWARD, INPUT),
     "add": (FORWARD, INPUT),
     "multiply": (FORWARD, INPUT),

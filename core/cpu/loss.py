@@ -1,8 +1,8 @@
-"""Softmax, and softmax with cross entropy, over the channels of one pixel. Sums are in float64."""
+"""Softmax, and the losses of a network, over the channels of one pixel. Sums are in float64."""
 
 from __future__ import annotations
 
-from math import exp, log
+from math import exp, log, log1p
 from typing import Any
 
 import numpy as np
@@ -81,3 +81,22 @@ def run_cross_entropy(record, context, image, low, high):  # type: ignore[no-unt
             dx[c] = exp(x[c] - offset) * mass - target + (dx[c] if w[ACCUMULATE] else 0.0)
     floats(run[LOSSES] + image * 4, 1)[0] = loss + (finite - finite)  # NaN and infinity must show
     int32s(run[CORRECT] + image * 4, 1)[0] = 1 if label == best else 0
+
+
+def run_binary_cross_entropy(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """One task: the same for labels that do not exclude each other, of which all must be right."""
+    w, run = words(record), words(context)
+    x, targets = floats(w[X], w[CHANNELS]), floats(run[TARGETS] + image * w[CHANNELS] * 4, w[CHANNELS])
+    known = int32s(run[LABELS] + image * 4, 1)[0] >= 0
+    scale = floats(run[INVERSE_WEIGHT], 1)[0] / len(x) if known else 0.0
+    loss, right = 0.0, known
+    for c in range(len(x)):
+        small = exp(-abs(x[c]))  # at most 1, however large the logit
+        loss += max(x[c], 0.0) - targets[c] * x[c] + log1p(small)
+        right = right and (x[c] > 0.0) == (targets[c] > 0.5)
+        if w[DX]:
+            p = (1.0 if x[c] >= 0.0 else small) / (1.0 + small)
+            dx = floats(w[DX], w[CHANNELS])
+            dx[c] = scale * (p - targets[c]) + (dx[c] if w[ACCUMULATE] else 0.0)
+    floats(run[LOSSES] + image * 4, 1)[0] = scale * loss
+    int32s(run[CORRECT] + image * 4, 1)[0] = 1 if right else 0

@@ -12,6 +12,7 @@ from core.cpu.geometry import Border, Buffers, gradient_border, input_border
 from core.cpu.lowering import MATRIX, Lowering
 from core.graph import PHOTO
 from core.ops.contract import volume
+from core.ops.op_table import LOSSES
 from core.program import Program, Step
 
 ROW_BY_ROW: Final = ("conv2d", "batch_norm")
@@ -129,7 +130,7 @@ def _gradient_life(program: Program, name: str, wanted: frozenset[str]) -> tuple
 
 
 def _is_loss(step: Step) -> bool:
-    return step.op == "softmax_cross_entropy"
+    return step.op in LOSSES
 
 
 def _readers(program: Program, name: str) -> list[int]:

@@ -321,5 +321,6 @@ class CpuPlan(Plan):
             c[loss.LABELS], c[loss.LOSSES] = labels.ctypes.data, self._losses.ctypes.data
             c[loss.CORRECT], c[loss.INVERSE_WEIGHT] = self._correct.ctypes.data, self._inverse.ctypes.data
             c[loss.TARGETS] = 0 if targets is None else targets.ctypes.data
-            self._inverse[0] = loss.inverse_weight(self.program.steps[-1].attributes["class_weights"], labels)
+            weights = self.program.steps[-1].attributes.get("class_weights", ())
+            self._inverse[0] = loss.inverse_weight(weights, labels)
         return count

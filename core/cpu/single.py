@@ -21,7 +21,7 @@ from core.cpu.records import Record, encode_records
 from core.cpu.schedule import as_calls, execute_schedule, share_out
 from core.graph import LABEL, Graph, Node
 from core.ops.contract import Array, Cost, Mode, volume
-from core.ops.op_table import OPS
+from core.ops.op_table import LOSSES, OPS
 from core.ops.registry import Case
 from core.program import Program, Step, Value, lay_out_parameters
 
@@ -77,7 +77,7 @@ class Single:
         )
         wanted = frozenset((*self.names, "out"))
         place_arrays(self.lowering, wanted, frozenset(), share=False)
-        goes_back = training and (direction != "forward" or case.op == "softmax_cross_entropy")
+        goes_back = training and (direction != "forward" or case.op in LOSSES)
         self.forward = writers.forward(self.lowering, self.program.steps[0])
         self.backward = backward_records(self.lowering, wanted, given=True) if goes_back else []
         self.arena = aligned(case.batch * buffers.slot_bytes // 4)
@@ -101,7 +101,7 @@ class Single:
             if self.case.attributes["taught"]:
                 self.targets = np.ascontiguousarray(arrays["targets"], np.float32)
                 c[loss.TARGETS] = self.targets.ctypes.data
-            self.inverse[0] = loss.inverse_weight(self.case.attributes["class_weights"], labels)
+            self.inverse[0] = loss.inverse_weight(self.case.attributes.get("class_weights", ()), labels)
         self.run(self.lowering.packs)
 
     def run(self, records: list[Record]) -> None:
@@ -118,11 +118,11 @@ class Single:
                 )  # fmt: skip
 
     def read_gradient(self, dy: Array) -> None:
-        if self.case.op != "softmax_cross_entropy":
+        if self.case.op not in LOSSES:
             self._copy_in(self.lowering.d(self.program.output), dy)
 
     def write_forward(self, arrays: dict[str, Any]) -> None:
-        if self.case.op == "softmax_cross_entropy":
+        if self.case.op in LOSSES:
             self.run(self.backward)
             arrays["out"][...] = self.losses[:, None]
             return
@@ -134,7 +134,7 @@ class Single:
     def write_inputs(self, arrays: dict[str, Any]) -> None:
         for name, value in zip(self.names, self.program.steps[0].inputs, strict=True):
             self._copy_out(self.lowering.d(value), arrays[f"d{name}"])
-            if self.case.op == "softmax_cross_entropy":
+            if self.case.op in LOSSES:
                 arrays["dx"] *= arrays["dy"]
 
     def write_parameters(self, arrays: dict[str, Any]) -> None:
@@ -167,7 +167,7 @@ def _program(case: Case, names: list[str], training: bool) -> Program:
     shapes = dict(zip(names, case.inputs, strict=True))
     rule = OPS[case.op]
     parameters = rule.parameters(case.attributes, case.inputs)
-    inputs = (*names, LABEL) if case.op == "softmax_cross_entropy" else tuple(names)
+    inputs = (*names, LABEL) if case.op in LOSSES else tuple(names)
     node = Node("node", case.op, inputs, case.output, case.attributes, parameters)
     values = {name: Value(name, shape) for name, shape in shapes.items()} | {"out": Value("out", case.output)}
     step = Step(

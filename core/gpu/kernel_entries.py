@@ -17,6 +17,7 @@ from core.gpu.candidates import CANDIDATES
 from core.gpu.driver.hosted import hosted
 from core.gpu.select import BF16, FAST, FORWARD, WEIGHT, Candidate
 from core.gpu.single import UPDATED, directions_of, reason_against, runner
+from core.ops.op_table import LOSSES
 from core.ops.registry import Kernel, Registry, Tolerance
 from core.optim.optimizer import OPTIMIZERS
 
@@ -40,7 +41,7 @@ def tolerance_of(candidate: Candidate, direction: str) -> Tolerance:
     op = candidate.pattern[0]
     if candidate.arithmetics == BF16:
         return ROUNDED
-    if direction == WEIGHT or op in ("batch_norm", "softmax_cross_entropy"):
+    if direction == WEIGHT or op in ("batch_norm", *LOSSES):
         return SUMS
     return PRODUCTS if op in WITH_PRODUCTS or candidate.level not in FAST else EXACT
 

@@ -27,13 +27,12 @@ from core.gpu.select import BACKWARD, BF16, FAST, FORWARD, INPUT, WEIGHT, Candid
 from core.gpu.select import Case as PlanCase
 from core.graph import Graph, Node, Shape
 from core.ops.contract import Cost, Mode, volume
-from core.ops.op_table import OPS
+from core.ops.op_table import LOSSES, OPS
 from core.ops.registry import Case
 from core.program import ParameterLayout, Program, Step, Value, lay_out_parameters
 
 NODE: Final = "layer"
 TRAINING: Final = Mode(training=True)
-LOSS: Final = "softmax_cross_entropy"
 PRODUCT: Final = "matmul"
 
 ROLES: Final = {"d:out": "dy"}
@@ -56,7 +55,7 @@ def lower_case(case: Case, mode: Mode) -> tuple[Program, ParameterLayout]:
     graph = Graph("row", (Node(NODE, case.op, (), case.output, case.attributes, parameters),), NODE)
     buffers = {value.buffer: value.shape for value in (*inputs, step.output)}
     training = mode.training or case.op != "batch_norm"
-    output = inputs[0] if case.op == LOSS else Value("logits", (1,))
+    output = inputs[0] if case.op in LOSSES else Value("logits", (1,))
     return Program(graph, training, (step,), buffers, {}, output), lay_out_parameters(graph)
 
 
@@ -166,7 +165,7 @@ def _loss_copies(
     frame: Frame, direction: str, theirs: Mapping[str, int], at: Mapping[str, int]
 ) -> tuple[list[Copy], list[Copy]]:
     """Labels and targets into the control block, and each photo's share of the loss out of the results."""
-    if frame.program.steps[0].op != LOSS:
+    if frame.program.steps[0].op not in LOSSES:
         return [], []
     labels, _, _, targets, end = control.places(frame.batch, frame.program.taught)
     size = 4 * frame.batch

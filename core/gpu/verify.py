@@ -9,7 +9,7 @@ import numpy as np
 from core.errors import KernelUnavailable, LeafClinicError
 from core.ops.activation import ACTIVATIONS
 from core.ops.contract import Array, Mode, Result
-from core.ops.op_table import OPS
+from core.ops.op_table import LOSSES, OPS
 from core.program import Program, Step, Value
 
 LIMITS = {"mixed": 3e-2, "tf32": 3e-3, "float32": 1e-4}
@@ -29,7 +29,7 @@ def verify_program(
     limit = LIMITS[precision]
     results: dict[str, tuple[list[Array], dict[str, Array], Result]] = {}
     for step in program.steps:
-        if step.op == "softmax_cross_entropy" or step.output == program.output:
+        if step.op in LOSSES or step.output == program.output:
             continue
         inputs = [read(value, False)[:photos].astype(np.float64) for value in step.inputs]
         owned = {p.role: np.asarray(weights[f"{step.node}.{p.role}"], np.float64) for p in step.parameters}

@@ -97,11 +97,18 @@ def check(graph: Graph) -> Graph:
     return Graph(graph.name, tuple(known.values()), graph.output)
 
 
-def with_loss(graph: Graph, label_smoothing: float, class_weights: tuple[float, ...], taught: bool = False) -> Graph:
-    """The graph with a softmax cross entropy named "loss" at its end, for training; `taught`: batches have targets."""
+def with_loss(
+    graph: Graph, label_smoothing: float, class_weights: tuple[float, ...], taught: bool = False, multi: bool = False
+) -> Graph:
+    """The graph with its loss, named "loss", at its end, for training; `taught`: batches have targets.
+
+    The loss is a softmax cross entropy; with `multi` (several labels per photo) it is a sigmoid cross entropy, whose
+    targets have the smoothing already.
+    """
     known = {node.name: node for node in graph.nodes}
     attributes: dict[str, Attribute] = {"label_smoothing": label_smoothing, "class_weights": class_weights}
     if taught:
         attributes |= {"label_smoothing": 0.0, "taught": True}
-    loss = make_node("softmax_cross_entropy", "loss", (graph.output, LABEL), attributes, known)
+    op, attributes = ("sigmoid_cross_entropy", {}) if multi else ("softmax_cross_entropy", attributes)
+    loss = make_node(op, "loss", (graph.output, LABEL), attributes, known)
     return Graph(graph.name, (*graph.nodes, loss), graph.output)

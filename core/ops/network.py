@@ -21,7 +21,8 @@ from core.ops.op_table import OPS
 class Trace:
     """The values and gradients of one forward and backward traversal.
 
-    loss: mean over the batch; correct: photos whose largest logit is the label's; values and
+    loss: mean over the batch; correct: photos whose largest logit is the label's,
+    or all of whose labels are right; values and
     value_gradients: by node name; gradients: of every trained parameter, by full name; updated: new
     running statistics, by full name.
     """
@@ -52,7 +53,11 @@ def loss_and_gradients(
     mode = mode or Mode(training=True)
     results = _run(graph, weights, photos, mode, labels, targets)
     values = {name: result.output for name, result in results.items()}
-    loss = graph.nodes[-1]
+    loss, logits = graph.nodes[-1], values[graph.output]
+    if loss.op == "sigmoid_cross_entropy" and targets is not None:
+        right = ((logits > 0) == (targets > 0.5)).all(-1) & (labels >= 0)
+    else:
+        right = logits.argmax(-1) == labels
     value_gradients = {loss.name: np.ones_like(values[loss.name])}
     gradients: dict[str, Array] = {}
     for node in reversed(graph.nodes[1:]):
@@ -67,8 +72,8 @@ def loss_and_gradients(
             if part is not None:
                 value_gradients[name] = value_gradients[name] + part if name in value_gradients else part
     return Trace(
-        loss=float(values[loss.name].sum()), correct=int((values[graph.output].argmax(-1) == labels).sum()),
-        values=values, value_gradients=value_gradients, gradients=gradients,
+        loss=float(values[loss.name].sum()), correct=int(right.sum()), values=values,
+        value_gradients=value_gradients, gradients=gradients,
         updated={f"{node}.{role}": a for node, result in results.items() for role, a in result.updated.items()},
     )
 

@@ -67,7 +67,8 @@ def share_out(weights: Sequence[float], labels: Sequence[Array]) -> list[float]:
 
 def class_weights_of(plan: Plan) -> tuple[float, ...]:
     """The loss's weight of each class; empty where all count the same."""
-    return read_numbers(plan.program.steps[-1].attributes, "class_weights")
+    attributes = plan.program.steps[-1].attributes
+    return read_numbers(attributes, "class_weights") if "class_weights" in attributes else ()
 
 
 def pair_with_next(batches: Iterable[PhotoBatch]) -> Iterator[tuple[PhotoBatch, PhotoBatch | None]]:

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from core.ops import network
-from core.ops.op_table import OPS
+from core.ops.op_table import LOSSES, OPS
 
-EXACT = "softmax_cross_entropy", "global_avg_pool"
+EXACT = *LOSSES, "global_avg_pool"
 """Ops whose output stays in float32: scores and the loss."""
 NOISE = 1e-6
 """Of every value before it is rounded: as much as another order of float32 sums gives."""
@@ -55,7 +55,7 @@ def _rounded(op, draw):
 
     def backward(attributes, inputs, parameters, result, gradient, mode):
         got = op.backward(attributes, inputs, factors(parameters), result, gradient, mode)
-        if op.name == "softmax_cross_entropy":
+        if op.name in LOSSES:
             return got
         return replace(got, inputs=tuple(None if part is None else stored(part) for part in got.inputs))
 

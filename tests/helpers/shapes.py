@@ -20,7 +20,7 @@ import numpy as np
 from core.graph import LABEL, PHOTO, Node
 from core.ops.builder import make_node
 from core.ops.contract import Array, Mode
-from core.ops.op_table import OPS
+from core.ops.op_table import LOSSES, OPS
 from core.ops.registry import Case
 from tests.helpers.noise import integers, noise
 
@@ -110,21 +110,23 @@ def arrays(case, seed=0):
         drawn = draw(p.role, p.shape, max(p.fan_in, 1) ** -0.5)
         given[p.role] = 1 + drawn / 2 if p.role == "running_var" else drawn
     out = (case.batch, *case.output)
-    given["dy"] = np.ones(out) if case.op == "softmax_cross_entropy" else draw("dy", out)
+    given["dy"] = np.ones(out) if case.op in LOSSES else draw("dy", out)
     made = {k: np.ascontiguousarray(v, np.float32) for k, v in given.items()}
-    if case.op == "softmax_cross_entropy":
+    if case.op in LOSSES:
         made["labels"] = integers(f"{name} labels", case.batch, -1, case.inputs[0][0])
         made["labels"][0] = case.inputs[0][0] - 1
     if case.attributes.get("taught"):
         drawn = np.exp(2 * noise(f"{name} targets", (case.batch, *case.inputs[0])))
         made["targets"] = (drawn / drawn.sum(-1, keepdims=True)).astype(np.float32)
+    if case.op == "sigmoid_cross_entropy":
+        made["targets"] = np.clip(2 * noise(f"{name} labels of photos", made["x"].shape), 0, 1).astype(np.float32)
     return made
 
 
 def _node(op, inputs, attributes):
     known = {PHOTO: Node(PHOTO, "photo", (), (1, 1, 1))}
     known |= {f"x{i}": Node(f"x{i}", "photo", (), tuple(s)) for i, s in enumerate(inputs)}
-    extra = (LABEL,) if op == "softmax_cross_entropy" else ()
+    extra = (LABEL,) if op in LOSSES else ()
     names = (*(f"x{i}" for i in range(len(inputs))), *extra)
     return make_node(op, "node", names, MappingProxyType(dict(attributes)), known)
 
@@ -232,6 +234,11 @@ _CASES = {
         case("softmax_cross_entropy", (1,), batch=1, taught=True),
         case("softmax_cross_entropy", (131,), batch=3, taught=True),
         case("softmax_cross_entropy", (3,), batch=33, taught=True, class_weights=(1.0, 0.25, 3.0)),
+    ),
+    "sigmoid_cross_entropy": (
+        case("sigmoid_cross_entropy", (6,), batch=9),
+        case("sigmoid_cross_entropy", (1,), batch=1),
+        case("sigmoid_cross_entropy", (131,), batch=3),
     ),
     "concat": (
         case("concat", (5, 7, 3), (5, 7, 4)), case("concat", (1, 1, 1), (1, 1, 1), (1, 1, 1), batch=1),

@@ -10,6 +10,7 @@ from core.gpu import single_update
 from core.gpu.kernel_entries import TABLE, WRITES
 from core.ops.activation import ACTIVATIONS
 from core.ops.contract import Mode
+from core.ops.op_table import LOSSES
 from core.optim.optimizer import Optimizer, initial_state, scalars, update
 from tests.helpers.compare import poisoned, relative_error
 from tests.helpers.emulated_gpu import Memory
@@ -17,9 +18,8 @@ from tests.helpers.shapes import MODE, case, cases, label, solve
 from tests.helpers.single_kernels import allocate, entries, is_teaching, run_as_python, run_work
 
 ANY = {"max_pool", "avg_pool", "softmax", "relu", "sigmoid", "add", "dense", "global_avg_pool", "dropout",
-       "softmax_cross_entropy"}  # fmt: skip
+       "softmax_cross_entropy", "sigmoid_cross_entropy"}  # fmt: skip
 """Ops that are taken whatever their shape."""
-LOSS = "softmax_cross_entropy"
 
 
 @pytest.mark.parametrize("row", [r for r in TABLE.kernels if r.op in ANY], ids=lambda row: "-".join(row.key))
@@ -48,6 +48,7 @@ CASES = (
     case("dropout", (2, 3, 5), rate=0.4, key=3),
     case("softmax_cross_entropy", (5,), batch=3, label_smoothing=0.2, class_weights=(1.0, 2.0, 0.0, 0.5, 4.0)),
     case("softmax_cross_entropy", (5,), batch=3, taught=True, class_weights=(1.0, 2.0, 0.0, 0.5, 4.0)),
+    case("sigmoid_cross_entropy", (6,), batch=3),
     case("batch_norm", (3, 4, 6), momentum=0.3),
 )  # fmt: skip
 ERRORS = {"float32": 1e-6, "mixed": 1e-2}
@@ -59,7 +60,7 @@ SUMS = 1e-5
 @pytest.mark.parametrize("problem", CASES, ids=label)
 def test_a_candidate_run_as_plain_python_gives_the_references_results(problem, precision):
     solved, ran = solve(problem), set()
-    limit = SUMS if precision == "float32" and problem.op in ("batch_norm", LOSS) else ERRORS[precision]
+    limit = SUMS if precision == "float32" and problem.op in ("batch_norm", *LOSSES) else ERRORS[precision]
     for candidate, direction in entries(problem.op):
         roles = [role for role in WRITES[direction] if role in solved.wanted]
         if is_teaching(candidate) or not roles:

@@ -30,12 +30,12 @@ def plan_of(graph, device="cuda", batch=6, **more):
     return plan
 
 
-@pytest.mark.parametrize("weights", [(), WEIGHTS], ids=["even", "weighted"])
+@pytest.mark.parametrize("weights", [(), WEIGHTS, None], ids=["even", "weighted", "several labels"])
 @pytest.mark.parametrize(("precision", "limit"), [("float32", 1e-4), ("mixed", 5e-2)])
 @pytest.mark.parametrize("name", ["squeezenet1_1", "cnn"])
 def test_loss_and_gradients_are_the_references(name, precision, limit, weights):
     """In mixed precision only the last layer's: before it, bf16's noise is as large as what is looked for."""
-    graph, batch = with_loss(build(name, CLASSES, SIDE), 0.0, weights, taught=True), taught_batch(5)
+    graph, batch = with_loss(build(name, CLASSES, SIDE), 0.0, weights or (), True, weights is None), taught_batch(5)
     plan = plan_of(graph, precision=precision)
     got, gradients = plan.gradient(batch), plan.gradients()
     again = plan.train_step(batch, 0.0)  # the captured graph, replayed with the same targets ...

@@ -41,7 +41,7 @@ def golden():
         return {key: file[key] for key in file.files}
 
 
-@pytest.mark.parametrize("op", [op for op in LEARNED if op != "dropout"])
+@pytest.mark.parametrize("op", [op for op in LEARNED if op not in ("dropout", "sigmoid_cross_entropy")])
 def test_references_equal_pytorch(op, golden):
     for i, case in enumerate(cases(op)):
         assert str(golden[f"{op}/{i}/label"]) == label(case), "the cases have changed: python -m tests.golden.make_ops"

@@ -7,8 +7,9 @@ from typing import Final
 from core.gpu.ops.loss import launches, naive
 from core.gpu.select import FORWARD, INPUT, Candidate
 from core.gpu.teaching.candidates import teach
+from core.ops.op_table import LOSSES
 
-LOSS = "softmax_cross_entropy"
+LOSS, MULTI = LOSSES
 
 CANDIDATES: Final = (
     teach("naive", "softmax", FORWARD, naive.launch_naive_forward, "one thread per row"),
@@ -21,6 +22,8 @@ CANDIDATES: Final = (
     Candidate("head", (LOSS,), FORWARD, launches.loss_forward,
               "a block an image: scores, loss and hit in shared memory"),
     Candidate("head", (LOSS,), INPUT, launches.loss_backward, "the loss and its gradient (dy is 1) in one launch"),
+    Candidate("head", (MULTI,), FORWARD, launches.loss_forward, "a block an image: a thread has every 128th label"),
+    Candidate("head", (MULTI,), INPUT, launches.loss_backward, "the loss and its gradient (dy is 1) in one launch"),
     Candidate("warp", ("softmax",), FORWARD, launches.softmax_forward, "a warp a pixel, 16 bytes a thread",
               refuses=launches.refuse_flat),
     Candidate("warp", ("softmax",), INPUT, launches.softmax_backward, "a warp a pixel, one sum",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from core.gpu.frame import Frame
 from core.gpu.ops.image.launches import image_launch as image_launch
 from core.gpu.ops.loss.launches import ends_in_head, head_launch, loss
+from core.ops.op_table import LOSSES
 from core.program import Step
 
 write_loss = loss
@@ -12,7 +13,7 @@ write_loss = loss
 
 def is_computed_with_loss(frame: Frame, step: Step) -> bool:
     """Whether the launch of the logits computes the step: the loss, and a global average whose output they are."""
-    return step.op == "softmax_cross_entropy" or (step.op == "global_avg_pool" and ends_in_head(frame, step))
+    return step.op in LOSSES or (step.op == "global_avg_pool" and ends_in_head(frame, step))
 
 
 def write_logits(frame: Frame) -> None:

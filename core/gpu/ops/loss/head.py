@@ -86,13 +86,34 @@ def make_mean(element: int) -> Any:
     return mean
 
 
+def make_spread(element: int) -> Any:
+    """Device function: the gradient of every class in `scores`, as the gradient of each pixel of the photo."""
+    unpack, pack, VEC = UNPACK[element], PACK[element], 16 // element
+
+    @device_function
+    def spread(scores, base, dx, hw, classes, ldx, ldd, activation):
+        cuda.syncthreads()  # the gradients of all classes are there
+        value, lanes = cuda.local.array(VEC, dtype=types.float32), i32((classes + VEC - 1) // VEC)
+        for i in range(i32(cuda.threadIdx.x), hw * lanes, 128):
+            p, part = i32(i // lanes), i32(i % lanes)
+            unpack(load4(u64(base + u64((i64(p) * ldx + part * VEC) * element))), value)
+            for j in range(VEC):
+                c = i32(part * VEC + j)
+                value[j] = scores[c] if c < classes and passes(value[j], activation) else f32(0.0)
+            v = pack(value)
+            row = i64(i64(cuda.blockIdx.x) * hw + p)
+            store4(u64(dx + u64((row * ldd + part * VEC) * element)), v[0], v[1], v[2], v[3])
+
+    return spread
+
+
 @device_function
 def _weight_of(c, weights):
     return load_float(u64(weights + u64(i64(c) * 4))) if weights != u64(0) else f32(1.0)
 
 
 @device_function
-def _known_weight(labels, weights, photos, scratch):
+def known_weight(labels, weights, photos, scratch):
     """Sum of the class weights of all photos that have a label."""
     known = f32(0.0)
     for i in range(i32(cuda.threadIdx.x), photos, 128):
@@ -135,7 +156,7 @@ def _taught_target(c, label, classes, smoothing, weights, targets):
 def make_head(element: int, taught: bool = False) -> Any:
     """The kernel; dynamic shared memory as `shared_bytes` says. `taught`: photos have targets."""
     wanted = _taught_target if taught else _target
-    unpack, pack, VEC, mean = UNPACK[element], PACK[element], 16 // element, make_mean(element)
+    mean, spread = make_mean(element), make_spread(element)
 
     def head(
         x, logits, dx, labels, weights, targets, results, control, hw, classes, ldx, ldd, batch, activation, smoothing,
@@ -148,7 +169,7 @@ def make_head(element: int, taught: bool = False) -> Any:
         mean(base, scores, u64(logits + u64(i64(n) * classes * 4)), hw, classes, ldx)
         if labels == u64(0):
             return  # a prediction
-        known = _known_weight(labels, weights, photos, scratch)
+        known = known_weight(labels, weights, photos, scratch)
         mine = u64(targets + u64(i64(n) * classes * 4))
         label = i32(load1(u64(labels + u64(i64(n) * 4)))) if n < photos else i32(-1)
         inverse = f32(_read_share(control) / known) if label >= 0 and known > f32(0.0) else f32(0.0)
@@ -169,16 +190,6 @@ def make_head(element: int, taught: bool = False) -> Any:
             target = f32(wanted(c, label, classes, smoothing, weights, mine) * inverse)
             p = cuda.libdevice.expf(f32(scores[c] - top - log_total))
             scores[c] = f32(f32(p * mass - target) / f32(hw)) if inverse > f32(0.0) else f32(0.0)
-        cuda.syncthreads()  # the gradients of all classes are there
-        value, lanes = cuda.local.array(VEC, dtype=types.float32), i32((classes + VEC - 1) // VEC)
-        for i in range(t, hw * lanes, 128):
-            p, part = i32(i // lanes), i32(i % lanes)
-            unpack(load4(u64(base + u64((i64(p) * ldx + part * VEC) * element))), value)
-            for j in range(VEC):
-                c = i32(part * VEC + j)
-                value[j] = scores[c] if c < classes and passes(value[j], activation) else f32(0.0)
-            v = pack(value)
-            row = i64(i64(n) * hw + p)
-            store4(u64(dx + u64((row * ldd + part * VEC) * element)), v[0], v[1], v[2], v[3])
+        spread(scores, base, dx, hw, classes, ldx, ldd, activation)
 
     return head

@@ -12,6 +12,8 @@ from core.gpu.ops.loss import head, softmax
 from core.gpu.select import FAST, Case
 from core.program import Step, Value
 
+MULTI = "sigmoid_cross_entropy"
+
 
 def ends_in_head(frame: Frame, step: Step) -> bool:
     """Whether a global average's output is the logits: the head computes it with the loss, but not for teaching."""
@@ -47,8 +49,8 @@ def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
     weights, smoothing = 0, 0.0
     if program.training:
         attributes = program.steps[-1].attributes
-        smoothing = float(attributes["label_smoothing"])  # type: ignore[arg-type]
-        if attributes["class_weights"]:
+        smoothing = float(attributes.get("label_smoothing", 0.0))  # type: ignore[arg-type]
+        if attributes.get("class_weights"):
             table = np.asarray(attributes["class_weights"], np.float32).view(np.int32)
             weights = frame.table("class weights", lambda: table)
     values = {
@@ -59,6 +61,8 @@ def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
         "batch": frame.batch, "activation": RELU[masking], "smoothing": smoothing,
     }  # fmt: skip
     made = ("ops.loss.head", "make_head", (frame.element, *((True,) if taught else ())))
+    if program.training and program.steps[-1].op == MULTI:
+        made = ("ops.loss.label_head", "make_label_head", (frame.element,))
     return make_launch(
         "loss" if program.training else "logits", "forward", "fused", made, head.HEAD, values,
         (frame.batch, 1, 1), (head.THREADS, 1, 1), head.shared_bytes(classes, frame.element),
