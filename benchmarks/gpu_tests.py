@@ -3,10 +3,10 @@
     python -m benchmarks.gpu_tests [--processes 14] [--seconds 200] [--memcheck] [--racecheck] [--no-tests]
 
 Most of a GPU test is compilation, so fourteen processes on sixteen cores take a tenth of the time of one. Tests of
-memory look at what the driver has left and run by themselves afterwards, then the sanitizers, beside each other. Each
-of these parts ends after `--seconds`, a test after `--test-seconds`. results/gpu-tests-<gpu>.json is written again
-every few seconds, with failures, tests that have begun and not ended, and the slowest; without the tests it is
-results/sanitizers-<gpu>.json. The tests are found by their mark, without this project's settings of pytest.
+memory look at what the driver has left and run by themselves first, then all others and the sanitizers, beside each
+other. Each of the two parts ends after `--seconds`, a test after `--test-seconds`. results/gpu-tests-<gpu>.json is
+written again every few seconds, with failures, tests that have begun and not ended, and the slowest; without the tests
+it is results/sanitizers-<gpu>.json. The tests are found by their mark, without this project's settings of pytest.
 """
 
 from __future__ import annotations
@@ -168,12 +168,11 @@ def read_sanitizer(said: str) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=14)
-    parser.add_argument("--seconds", type=float, default=200, help="after which a part is ended")
-    parser.add_argument("--sanitizer-seconds", type=float, default=150, help="after which the sanitizers are ended")
+    parser.add_argument("--seconds", type=float, default=200, help="after which each of the two parts is ended")
     parser.add_argument("--test-seconds", type=float, default=120, help="after which a test is ended")
     for tool in STEPS:
-        parser.add_argument(f"--{tool}", nargs="?", const=".", help=f"also {tool}, after the tests (CUDA's tools); of "
-                            "networks whose names match the expression")
+        parser.add_argument(f"--{tool}", nargs="?", const=".", help=f"also {tool} (CUDA's tools); of networks whose "
+                            "names match the expression")
     parser.add_argument("--no-tests", action="store_true", help="only compute-sanitizer")
     parser.add_argument("--only", default="", help="only tests whose names match (pytest's -k), none of memory")
     parser.add_argument("--steps", nargs=2, help=argparse.SUPPRESS)
@@ -185,7 +184,7 @@ def main() -> None:
 
 
 def run_parts(options: argparse.Namespace) -> bool:
-    """The tests side by side, those of memory alone, then the sanitizers; whether something failed."""
+    """The tests of memory alone, then the others and the sanitizers side by side; whether something failed."""
     kind = "sanitizers" if options.no_tests else "gpu-tests"
     path = FOLDER / f"{kind}-{gpu_name().lower().replace(' ', '-')}.json"
     result: dict[str, object] = {
@@ -204,9 +203,6 @@ def run_parts(options: argparse.Namespace) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         home, files, limit = Path(folder), test_files(), ("--timeout", str(options.test_seconds))
         word = f" and ({options.only})" if options.only else ""
-        if not options.no_tests:
-            many = ("-n", str(options.processes), "-k", f"not ({ALONE}){word}")
-            watch([start_tests("side by side", home, files, *limit, *many)], options.seconds, report)
         if not (options.no_tests or options.only):
             one = ("-n", "1", "-k", ALONE)
             watch([start_tests("memory, alone", home, files, *limit, *one)], options.seconds, report)
@@ -214,7 +210,11 @@ def run_parts(options: argparse.Namespace) -> bool:
             (tool, number) for tool in STEPS for number, step in enumerate(STEPS[tool])
             if getattr(options, tool) and re.search(getattr(options, tool), " ".join(map(str, step)))
         ]  # fmt: skip
-        watch([start_sanitizer(*one, home) for one in wanted], options.sanitizer_seconds, report)
+        parts = [start_sanitizer(*one, home) for one in wanted]
+        if not options.no_tests:
+            many = ("-n", str(options.processes), "-k", f"not ({ALONE}){word}")
+            parts.append(start_tests("side by side", home, files, *limit, *many))
+        watch(parts, options.seconds, report)
     print(path.read_text(encoding="utf-8"))
     return any(bad.values())
 
