@@ -43,7 +43,7 @@ PYTEST = (
     sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-c", "/dev/null", "--rootdir", ".", "--import-mode=importlib",
     "-p", "no:cacheprovider", "-p", "benchmarks.gpu_test_log", "--dist", "worksteal", "--timeout-method", "thread",
 )  # fmt: skip
-ALONE = "memory or too_large"
+ALONE = "memory or too_large or kernels_course"
 """Words in the names of tests that measure what is free on the device."""
 PAUSE = 2.0
 """Seconds between two looks at what is running."""
@@ -117,7 +117,7 @@ def watch(parts: Sequence[Part], seconds: float, report: Callable[[Part], None])
 
 def test_files() -> list[str]:
     """The files with tests that need a GPU."""
-    files = sorted(Path("tests/core").rglob("test_*.py"))
+    files = sorted(Path("tests").rglob("test_*.py"))
     return [str(file) for file in files if "mark.gpu" in file.read_text("utf-8")]
 
 
