@@ -1,7 +1,11 @@
-"""Every result file as a table, with the command that makes it, its machine, commit and date."""
+"""Every result file in one line, and all rows of a file for the terminal.
+
+    python -m benchmarks.tables.all_results NAME...    print all rows of these files of `benchmarks/results/`
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +16,13 @@ MODULES = Path(__file__).parents[1]
 
 
 def cell(row: dict[str, Any]) -> list[str]:
-    unit = "" if row["unit"] == "share" else f" {row['unit']}"
     peers = ", ".join(f"{peer} {figure(value)}" for peer, value in row["peers"].items())
     ratio = f"{row['ratio']:.2f}" if row.get("ratio") is not None else ""
-    return [row["name"], f"{figure(row['ours'])}{unit}", peers, ratio]
+    return [row["name"], measured(row), peers, ratio]
+
+
+def measured(row: dict[str, Any]) -> str:
+    return figure(row["ours"]) + ("" if row["unit"] == "share" else f" {row['unit']}")
 
 
 def command(name: str) -> str:
@@ -25,16 +32,32 @@ def command(name: str) -> str:
     return f"`python -m benchmarks.{max(modules, key=len)}`" if modules else ""
 
 
-def all_results() -> str:
-    parts = []
+def all_rows(name: str) -> str:
+    """The rows of one result file, with the command that makes it, its machine, commit and date."""
+    result = read(name)
+    made = f"{command(name)} on {machine(result)}; commit {result['commit'][:10]}, {result['date'][:10]}."
+    table = markdown_table(["measurement", "ours", "peers", "ratio"], [cell(row) for row in result["rows"]])
+    return f"{name}\n\n{made}\n\n{table}\n"
+
+
+def overview() -> str:
+    """Every result file with rows: its date and commit, its first row, and its lowest and highest ratio."""
+    rows = []
     for path in sorted(RESULTS.glob("*.json")):
         result = read(path.stem)
         if "rows" not in result:
             continue
-        made = f"{command(path.stem)} on {machine(result)}; commit {result['commit'][:10]}, {result['date'][:10]}."
-        table = markdown_table(["measurement", "ours", "peers", "ratio"], [cell(row) for row in result["rows"]])
-        parts.append(f"### {path.stem}\n\n{made}\n\n{table}")
-    return "\n\n".join(parts)
+        first = result["rows"][0]
+        ratios = [row["ratio"] for row in result["rows"] if row.get("ratio") is not None]
+        rows.append([
+            path.stem, f"{result['date'][:10]}", result["commit"][:7], f"{first['name']}: {measured(first)}",
+            f"{min(ratios):.2f}–{max(ratios):.2f}" if ratios else "",
+        ])  # fmt: skip
+    return markdown_table(["result", "date", "commit", "first row", "ratios"], rows)
 
 
-TABLES: dict[str, Callable[[], str]] = {"results": all_results}
+TABLES: dict[str, Callable[[], str]] = {"results": overview}
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        print(all_rows(name))

@@ -24,8 +24,8 @@ def newest(pattern: str) -> dict[str, Any] | None:
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table whose first column is aligned left and the others right."""
-    lines = [" | ".join(head), " | ".join(["---", *["--:"] * (len(head) - 1)]), *(" | ".join(row) for row in rows)]
-    return "\n".join(f"| {line} |" for line in lines)
+    first, *others = (f"| {' | '.join(row)} |" for row in (head, *rows))
+    return "\n".join((first, f"|---|{'--:|' * (len(head) - 1)}", *others))
 
 
 def figure(value: float, digits: int = 3) -> str:
