@@ -114,7 +114,8 @@ def main() -> None:
         cold = start_training(photos, home / "cold", environment)
         warm = [start_training(photos, home / f"warm{turn}", environment) for turn in range(STARTS)]
         photo = next(photos.parent.rglob("*.jpg"))
-        fresh = {"NUMBA_CACHE_DIR": str(home / "diagnosis"), "LEAFCLINIC_HOME": str(home / "window")}
+        fresh = {"NUMBA_CACHE_DIR": str(home / "diagnosis"), "LEAFCLINIC_HOME": str(home / "window"),
+                 "PYTHONDONTWRITEBYTECODE": ""}  # pip compiles the modules, and so do we  # fmt: skip
         answers, used = zip(*(start_window(photo, fresh) for _ in range(1 + STARTS)), strict=True)
     rows: list[Row] = [
         make_row("kernels compiled, the first time ever", cold.compiled, {"asked": COLD_SECONDS}, "s"),

@@ -10,6 +10,7 @@ from typing import Final
 from core.communicator import Communicator
 from core.device import Optimizer, Plan
 from core.errors import DeviceError
+from core.gpu.driver.library import NO_DRIVER, has_library
 from core.graph import Graph
 from core.ops.contract import Array
 
@@ -70,11 +71,13 @@ def count_gpus() -> int:
 
 def cuda_problem() -> str | None:
     """Why CUDA cannot be used here, as a sentence, or None."""
+    if getattr(sys, "frozen", False):
+        return "This portable version computes on the CPU. The version installed with pip also uses NVIDIA GPUs."
+    if not has_library():
+        return NO_DRIVER
     try:
-        from core.gpu.driver.device import problem
+        from core.gpu.driver.device import problem  # numba.cuda takes 0.2 s
     except ImportError as error:
-        if getattr(sys, "frozen", False):
-            return "This portable version computes on the CPU. The version installed with pip also uses NVIDIA GPUs."
         return f"The CUDA packages are not installed ({error.name}). Install them with: pip install '.[cuda]'"
     return problem()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import queue
+import threading
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,6 +20,7 @@ from app.processes.protocol import Channel, serve
 from core.cores import usable_cores
 from core.data.photo_reader import prepare, read_file
 from core.diagnosis.examination import Examination, Examiner
+from core.diagnosis.leaf_mask import segment_leaf
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.model_identity import read_identity
 from core.diagnosis.prediction import choose_device, compile_ahead, load_engine
@@ -40,6 +42,8 @@ def main() -> int:
 def _load_engine() -> None:
     """Import what computes, and start the process that decodes: the window starts this process before it is built."""
     prepare()
+    # OpenCV makes its tables of CIELAB at the first photo, which takes 0.1 s
+    threading.Thread(target=segment_leaf, args=(np.zeros((1, 1, 3), np.uint8),)).start()
     if choose_device("auto") == "cpu":
         load_engine()
 

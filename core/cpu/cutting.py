@@ -61,8 +61,8 @@ def _in_widths(count: int, widths: Sequence[int]) -> tuple[Columns, ...]:
 def split_rows(count: int, vectors: int, depth: int) -> tuple[tuple[int, int], ...]:
     """Heights of tiles that sum to `count` at the least cost: at most three pairs (height, how many)."""
     heights = sorted(current_isa().tile_heights[vectors], reverse=True)
-    options = _splits(count, heights, 3)
-    return min(options, key=lambda parts: sum(number * _tile_cost(h, vectors, depth) for h, number in parts))
+    cost = {height: _tile_cost(height, vectors, depth) for height in heights}
+    return min(_splits(count, heights, 3), key=lambda parts: sum(number * cost[h] for h, number in parts))
 
 
 def _tile_cost(height: int, vectors: int, depth: int) -> float:
@@ -80,7 +80,9 @@ def _splits(count: int, heights: Sequence[int], parts: int) -> Iterator[tuple[tu
     """Decompositions of `count` into at most `parts` decreasing heights, each used nearly as often as possible."""
     if count == 0:
         yield ()
-    elif parts:
+    elif parts == 1:
+        yield from (((height, count // height),) for height in heights if count % height == 0)
+    else:
         for i, height in enumerate(heights):
             most = count // height
             for number in range(most, max(most - 4, 0), -1):

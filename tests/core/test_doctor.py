@@ -10,6 +10,8 @@ from unittest.mock import Mock
 import pytest
 
 from core import doctor
+from core.gpu.driver.library import NO_DRIVER
+from core.plan import cuda_problem
 
 
 def test_every_finding_is_a_sentence_and_every_trouble_has_a_remedy():
@@ -98,3 +100,11 @@ def test_a_full_disk_under_the_compiled_kernels_is_told(monkeypatch, tmp_path):
     assert not found.well
     assert f"There is no disk space for compiled kernels in {tmp_path} (1.5 MB free)" in found.sentence
     assert found.remedy.startswith("Free disk space.")
+
+
+@pytest.mark.parametrize("library", [None, OSError])
+def test_without_an_nvidia_driver_no_cuda_package_is_imported(library, monkeypatch):
+    monkeypatch.setattr("ctypes.CDLL", Mock(side_effect=library))
+    monkeypatch.setitem(sys.modules, "core.gpu.driver.device", None)
+    found = cuda_problem()
+    assert found == NO_DRIVER if library else "CUDA packages are not installed" in found

@@ -18,6 +18,7 @@ from core.gpu.compilation.arrays import words
 from core.gpu.compilation.compiler import Recipe, compile_recipes
 from core.gpu.compilation.cuda import driver
 from core.gpu.driver.identity import Identity
+from core.gpu.driver.library import NO_DRIVER
 from core.gpu.driver.tensor_map import ActivationMap, TensorMap
 from core.gpu.hardware import Hardware
 
@@ -56,7 +57,7 @@ def problem() -> str | None:
     try:
         status = driver.cuInit(0)[0]
     except RuntimeError:
-        return "There is no NVIDIA driver on this machine. Install the driver for your GPU from nvidia.com/drivers."
+        return NO_DRIVER
     if status == driver.CUresult.CUDA_ERROR_NO_DEVICE:
         return "The NVIDIA driver finds no GPU. Check that it is fitted, visible and not switched off."
     if status != driver.CUresult.CUDA_SUCCESS:
