@@ -14,10 +14,10 @@ from PySide6.QtCore import QObject, Signal
 
 from app import paths
 from app.mask import Mask, mask_path, read_mask, write_mask
-from app.process_thread import ProcessThread
-from app.processes.entry import Child, command
+from app.processes.entry import Child
 from app.task import Task
 from app.translation import tr
+from app.viewmodels.process_model import ProcessModel
 from app.viewmodels.result import PhotoResult, columns, decide, read_result
 from app.viewmodels.rows_model import RowsModel
 from app.viewmodels.sorted_rows import SortedRows
@@ -32,7 +32,7 @@ IN_FLIGHT: Final = 24
 
 
 @final
-class DiagnosisModel(QObject):
+class DiagnosisModel(ProcessModel):
     """The photos to diagnose and their results, computed by a process.
 
     Signals: `model_ready(name)`; `failed(sentence, details)`; `result(PhotoResult)`; `busy(waiting, total)`;
@@ -66,7 +66,6 @@ class DiagnosisModel(QObject):
         self.thresholds: Thresholds | None = None
         self.coverage = COVERAGE
         self.crop = True
-        self._thread: ProcessThread | None = None
         self._waiting: deque[int] = deque()
         self._flying: set[int] = set()
         self._total = 0
@@ -89,7 +88,7 @@ class DiagnosisModel(QObject):
 
     def load(self, model_path: str) -> None:
         """Start the process with this model; the previous one ends."""
-        self._end()
+        self._end_process()
         if model_path != self.model_path:  # thresholds of another model do not apply
             self.rows.replace_all([replace(row, probabilities=()) for row in self.rows.rows])
             self._cleared = [replace(row, probabilities=()) for row in self._cleared]
@@ -97,12 +96,7 @@ class DiagnosisModel(QObject):
         self.model_path, self.ready, self.known = model_path, {}, ()
         self.loading.emit()
         early, self._early = self._early, None
-        thread = ProcessThread(command("diagnose"), json.loads, self, child=early)
-        thread.bundle.connect(self._on_bundle)
-        thread.ended.connect(self._on_ended)
-        thread.send(json.dumps({"model": model_path}))
-        self._thread = thread
-        thread.start()
+        self._start_process("diagnose", {"model": model_path}, child=early)
 
     def rename_model(self, model: ModelIdentity) -> None:
         """Use a model's new name, also in the rows that it diagnosed."""
@@ -191,19 +185,17 @@ class DiagnosisModel(QObject):
         """End the process and the threads."""
         if self._early is not None:
             self._early.close()
-        self._end()
+        self._end_process()
         self.verdict_update.stop()
         self.shown.close()
 
-    def _end(self) -> None:
+    def _end_process(self) -> None:
         """End the process; its photos return to the queue."""
+        super()._end_process()
         while self._listing:
             self._listing.pop().dispose()
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.dispose()
-            self._waiting.extendleft(sorted(self._flying, reverse=True))
-            self._flying.clear()
+        self._waiting.extendleft(sorted(self._flying, reverse=True))
+        self._flying.clear()
 
     def set_coverage(self, coverage: float) -> None:
         """Update all verdicts for the given coverage, 0..1. Nothing is computed again."""
@@ -248,10 +240,8 @@ class DiagnosisModel(QObject):
             self._thread.send(json.dumps({"id": at, "path": self.rows.rows[at].path, "crop": self.crop}))
         self.busy.emit(*self.progress)
 
-    def _on_bundle(self, bundle: Sequence[dict[str, Any]]) -> None:
-        if self._thread is None or self.sender() is not self._thread:
-            return  # from a cancelled process
-        for answer in bundle:
+    def _read_answers(self, answers: Sequence[dict[str, Any]]) -> None:
+        for answer in answers:
             if "failed" in answer:
                 self.failed.emit(answer["failed"], "")
             elif "known" in answer:
@@ -270,11 +260,8 @@ class DiagnosisModel(QObject):
                 self._show(self._decide(replace(found, mask=mask)))
         self._feed()
 
-    def _on_ended(self, code: int, errors: str) -> None:
-        if self._thread is None or self.sender() is not self._thread:
-            return
+    def _on_exit(self, code: int, errors: str) -> None:
         told = not self.ready and code > 0 and not errors
-        self._end()
         self.ready = {}
         if code and not told:
             text = tr("The diagnosis process ended unexpectedly (code {number}). Choose the model again.", number=code)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 from PySide6.QtCore import QObject, Signal
 
-from app.process_thread import ProcessThread
-from app.processes.entry import command
 from app.translation import tr
 from app.viewmodels.document import Document
+from app.viewmodels.process_model import ProcessModel
 
 
 @final
@@ -26,7 +24,7 @@ class Found:
 
 
 @final
-class ExaminationModel(QObject):
+class ExaminationModel(ProcessModel):
     """Signals: `progress(stage, done, total)`, `changed()` with new findings or a split, `ended()`, `failed(text)`."""
 
     progress = Signal(str, int, int)
@@ -37,7 +35,6 @@ class ExaminationModel(QObject):
     def __init__(self, document: Document, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._document = document
-        self._thread: ProcessThread | None = None
         self.found: list[Found] = []
         self.split: dict[str, Any] = {}
         self.kinds: dict[str, str] = {}
@@ -49,17 +46,12 @@ class ExaminationModel(QObject):
 
     def start(self, settings: dict[str, Any]) -> None:
         """Check every photo; `settings` are those of a run (image size, seed, shares)."""
-        self.forget()
-        self._document.with_manifest(lambda data: self._start({**settings, "data": data}), self.failed.emit)
 
-    def _start(self, request: dict[str, Any]) -> None:
-        self.close()
-        thread = ProcessThread(command("scan"), json.loads, self)
-        thread.bundle.connect(self._on_bundle)
-        thread.ended.connect(self._on_ended)
-        thread.send(json.dumps(request))
-        self._thread = thread
-        thread.start()
+        def begin(data: str) -> None:
+            self._start_process("scan", {**settings, "data": data})
+
+        self.forget()
+        self._document.with_manifest(begin, self.failed.emit)
 
     def cancel(self) -> None:
         """Cancel; decoded photos stay in the cache."""
@@ -72,15 +64,8 @@ class ExaminationModel(QObject):
         self.found, self.split, self.kinds = [], {}, {}
         self.changed.emit()
 
-    def close(self) -> None:
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.bundle.disconnect(self._on_bundle)
-            thread.ended.disconnect(self._on_ended)
-            thread.dispose()
-
-    def _on_bundle(self, bundle: Sequence[dict[str, Any]]) -> None:
-        for answer in bundle:
+    def _read_answers(self, answers: Sequence[dict[str, Any]]) -> None:
+        for answer in answers:
             if "stage" in answer:
                 self.progress.emit(answer["stage"], answer["done"], answer["total"])
             elif "split" in answer:
@@ -97,10 +82,7 @@ class ExaminationModel(QObject):
         rows = (self._document.row_of(path) for path in raw["paths"])
         return Found(raw["kind"], tuple(row for row in rows if row is not None), raw["message"])
 
-    def _on_ended(self, code: int, errors: str) -> None:
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.dispose()
+    def _on_exit(self, code: int, errors: str) -> None:
         if code < 0 or (code and errors):
             self.failed.emit(tr("The check ended unexpectedly."), errors)
         self.ended.emit()

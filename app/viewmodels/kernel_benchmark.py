@@ -9,9 +9,8 @@ from typing import Any, final
 
 from PySide6.QtCore import QObject, Signal
 
-from app.process_thread import ProcessThread
-from app.processes.entry import command
 from app.translation import sentence, tr
+from app.viewmodels.process_model import ProcessModel
 from app.viewmodels.rows_model import Column, RowsModel
 
 
@@ -39,7 +38,7 @@ class BenchmarkedKernel:
 
 
 @final
-class KernelBenchmark(QObject):
+class KernelBenchmark(ProcessModel):
     """Signals: `listed()` ops, shapes, devices and networks are known; `changed()`; `ended()`; `explained()`;
     `failed(text, details)`."""
 
@@ -62,12 +61,11 @@ class KernelBenchmark(QObject):
         self.roofs: dict[str, list[float]] = {}
         self.intensity = 0.0
         self.running = False
-        self._thread: ProcessThread | None = None
 
     def list(self) -> None:
         """Request the list of kernels; the process keeps running for the benchmarks."""
         if self._thread is None:
-            self._start()
+            self._start_process("kernels", {"list": True})
 
     def run(self, op: str, direction: str, shape: str) -> None:
         """Verify and time every kernel of an op; results arrive one by one."""
@@ -94,24 +92,12 @@ class KernelBenchmark(QObject):
         self.ended.emit()
         self.list()
 
-    def close(self) -> None:
-        thread, self._thread = self._thread, None
+    def _end_process(self) -> None:
+        super()._end_process()
         self.running = False
-        if thread is not None:
-            thread.dispose()
 
-    def _start(self) -> None:
-        thread = ProcessThread(command("kernels"), json.loads, self)
-        thread.bundle.connect(self._on_bundle)
-        thread.ended.connect(self._on_ended)
-        thread.send(json.dumps({"list": True}))
-        self._thread = thread
-        thread.start()
-
-    def _on_bundle(self, bundle: Sequence[dict[str, Any]]) -> None:
-        if self._thread is None or self.sender() is not self._thread:
-            return  # from a cancelled process
-        for answer in bundle:
+    def _read_answers(self, answers: Sequence[dict[str, Any]]) -> None:
+        for answer in answers:
             if "kernels" in answer:
                 self.kernels = [BenchmarkedKernel(**raw) for raw in answer["kernels"]]
                 self.shapes, self.devices = answer["shapes"], answer["devices"]
@@ -136,10 +122,7 @@ class KernelBenchmark(QObject):
             if (result.device, result.algorithm) == (measured["device"], measured["algorithm"]):
                 self.rows.replace(at, replace(result, **measured))
 
-    def _on_ended(self, code: int, errors: str) -> None:
-        if self._thread is None or self.sender() is not self._thread:
-            return
-        self.close()
+    def _on_exit(self, code: int, errors: str) -> None:
         if code:
             self.failed.emit(tr("The benchmark process ended unexpectedly (code {number}).", number=code), errors)
         self.ended.emit()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, final
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.process_thread import ProcessThread
-from app.processes.entry import command
 from app.translation import language, tr
+from app.viewmodels.process_model import ProcessModel
 from app.viewmodels.result import PhotoResult
 from app.viewmodels.result_line import to_line
 
@@ -20,7 +19,7 @@ FRAME_MS: Final = 150
 
 
 @final
-class Writing(QObject):
+class Writing(ProcessModel):
     """Writes one file at a time.
 
     Signals: `progress(done, total)`, `written(answer)` with the file's path as `written` and notes, `failed(sentence,
@@ -35,7 +34,6 @@ class Writing(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.target = ""
-        self._thread: ProcessThread | None = None
         self._rows: Sequence[PhotoResult] = ()
         self._sent = 0
         self._told = False
@@ -49,32 +47,21 @@ class Writing(QObject):
     def start(self, kind: str, target: str, rows: Sequence[PhotoResult] = (), **asked: Any) -> None:
         """Write `target`: kind and arguments as in `app.processes.writing`. An active export is cancelled."""
         self.cancel()
-        self.target, self._rows, self._sent, self._told = target, rows, 0, False
-        thread = ProcessThread(command("writing"), json.loads, self, FRAME_MS)
-        thread.bundle.connect(self._on_bundle)
-        thread.ended.connect(self._on_ended)
         first = {"kind": kind, "target": target, "language": language(), "count": len(rows), **asked}
-        thread.send(json.dumps(first))
-        self._thread = thread
-        thread.start()
+        self._start_process("writing", first, FRAME_MS)
+        self.target, self._rows, self._sent, self._told = target, rows, 0, False
         self.busy.emit(True)
 
     def cancel(self) -> None:
         """Cancel; an existing file stays as it was."""
         if self._thread is not None:
-            self._end()
+            self._end_process()
             self.busy.emit(False)
 
-    def close(self) -> None:
-        """End the process and the thread."""
-        self._end()
-
-    def _end(self) -> None:
+    def _end_process(self) -> None:
+        super()._end_process()
         self._feeding.stop()
         self._rows = ()
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.dispose()
 
     def _feed(self) -> None:
         """Send a piece of the results."""
@@ -86,10 +73,8 @@ class Writing(QObject):
         if self._sent < len(self._rows):
             self._feeding.start()
 
-    def _on_bundle(self, bundle: Sequence[Mapping[str, Any]]) -> None:
-        if self._thread is None or self.sender() is not self._thread:
-            return  # from a cancelled process
-        for answer in bundle:
+    def _read_answers(self, answers: Sequence[dict[str, Any]]) -> None:
+        for answer in answers:
             if "ready" in answer:
                 self._feed()
             elif "done" in answer:
@@ -99,12 +84,9 @@ class Writing(QObject):
                 self.failed.emit(answer["failed"], "")
             elif "written" in answer:
                 self._told = True
-                self.written.emit(dict(answer))
+                self.written.emit(answer)
 
-    def _on_ended(self, code: int, errors: str) -> None:
-        if self._thread is None or self.sender() is not self._thread:
-            return
-        self._end()
+    def _on_exit(self, code: int, errors: str) -> None:
         if not self._told:
             text = tr("{name} could not be saved: the process that saves it ended unexpectedly (code {number}).",
                       name=self.target, number=code)  # fmt: skip

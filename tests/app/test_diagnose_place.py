@@ -12,7 +12,7 @@ from PySide6.QtGui import QColor, QImage
 from app.mask import LEAF, Mask, encode_mask
 from app.process_thread import ProcessThread
 from app.results_file import write_csv
-from app.viewmodels import diagnosis
+from app.viewmodels import process_model
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.result import PhotoResult, decide, read_result
 from app.viewmodels.rows_model import ROW
@@ -77,7 +77,7 @@ def test_while_another_model_is_loaded_nothing_is_said_of_the_one_before(place, 
     panel.coverage._on_model()
     panel.detail.show_result(PhotoResult(0, "/photos/leaf.jpg"))
     assert panel.coverage.said.text()
-    monkeypatch.setattr(diagnosis, "ProcessThread", lambda *_, **__: Mock(spec=ProcessThread))
+    monkeypatch.setattr(process_model, "ProcessThread", lambda *_, **__: Mock(spec=ProcessThread))
     model.load("/models/another.safetensors")
     assert not panel.coverage.said.text()
     assert not panel.coverage.slider.isEnabled()
@@ -244,7 +244,7 @@ def test_photos_added_during_a_diagnosis_continue_the_count(qapp):
 
 
 def test_a_model_that_is_loaded_again_keeps_its_name(qapp, monkeypatch):
-    monkeypatch.setattr(diagnosis, "ProcessThread", Mock())
+    monkeypatch.setattr(process_model, "ProcessThread", Mock())
     model = DiagnosisModel()
     model.load("m.safetensors")
     model.sender = lambda: model._thread
