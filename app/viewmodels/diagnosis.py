@@ -61,6 +61,7 @@ class DiagnosisModel(ProcessModel):
         self.model_path = ""
         self.model_name = ""
         """Of the model in use, once it was read; it stays while the same model is loaded again."""
+        self._hash = ""
         self.ready: dict[str, Any] = {}
         self.known: Sequence[str] = ()
         self.thresholds: Thresholds | None = None
@@ -89,10 +90,8 @@ class DiagnosisModel(ProcessModel):
     def load(self, model_path: str) -> None:
         """Start the process with this model; the previous one ends."""
         self._end_process()
-        if model_path != self.model_path:  # thresholds of another model do not apply
-            self.rows.replace_all([replace(row, probabilities=()) for row in self.rows.rows])
-            self._cleared = [replace(row, probabilities=()) for row in self._cleared]
-            self.thresholds, self.model_name = None, ""
+        if model_path != self.model_path:
+            self.thresholds, self.model_name, self._hash = None, "", ""
         self.model_path, self.ready, self.known = model_path, {}, ()
         self.loading.emit()
         early, self._early = self._early, None
@@ -130,10 +129,11 @@ class DiagnosisModel(ProcessModel):
         """Add photos. Those already in the list get no second row; they are diagnosed again if they have no result."""
         if not found:
             return
-        places = {row.path: row.id for row in self.rows.rows}
+        added = set(found)
+        places = {row.path: row.id for row in self.rows.rows if row.path in added}
         known = [places[path] for path in found if path in places]
         fresh = [path for path in dict.fromkeys(found) if path not in places]
-        again = [at for at in known if lacks_answer(self.rows.rows[at])]
+        again = [at for at in known if self._lacks_answer(self.rows.rows[at])]
         first = len(self.rows.rows)
         self.rows.append([PhotoResult(first + at, path) for at, path in enumerate(fresh)])
         self._wait([*again, *range(first, first + len(fresh))])
@@ -227,7 +227,18 @@ class DiagnosisModel(ProcessModel):
                 self._show(replace(row, mask=mask))
 
     def _decide(self, row: PhotoResult) -> PhotoResult:
+        """The row with its verdict at the coverage; thresholds of another model do not apply."""
+        if not self._is_current(row):
+            return row
         return decide(row, self.thresholds, self.ready.get("classes", ()), self.coverage)
+
+    def _is_current(self, row: PhotoResult) -> bool:
+        """Whether the model in use, or the one being loaded again, diagnosed this photo."""
+        return bool(row.model.hash == self._hash)
+
+    def _lacks_answer(self, row: PhotoResult) -> bool:
+        """Whether a photo that is added again is diagnosed again: cancelled, unreadable, or of another model."""
+        return row.given_up or (row.done and not (row.probabilities and self._is_current(row)))
 
     def _show(self, row: PhotoResult) -> None:
         self.rows.replace(row.id, row)
@@ -250,7 +261,8 @@ class DiagnosisModel(ProcessModel):
             elif "preparing" in answer:
                 self.preparing.emit(answer["preparing"], answer["of"])
             elif "ready" in answer:
-                self.ready, self.model_name = answer, str(answer.get("model", {}).get("name", ""))
+                self.ready, identity = answer, answer.get("model", {})
+                self.model_name, self._hash = identity.get("name", ""), identity.get("hash", "")
                 self.thresholds = Thresholds.from_section(answer.get("rejection", {}), len(answer["classes"]))
                 self.model_ready.emit(self.model_path)
             elif answer["id"] in self._flying:
@@ -266,11 +278,6 @@ class DiagnosisModel(ProcessModel):
         if code and not told:
             text = tr("The diagnosis process ended unexpectedly (code {number}). Choose the model again.", number=code)
             self.failed.emit(text, errors)
-
-
-def lacks_answer(row: PhotoResult) -> bool:
-    """Whether a photo that is added again is diagnosed again: cancelled, unreadable, or of another model."""
-    return row.given_up or (row.done and not row.probabilities)
 
 
 def photo_files(paths: Iterable[str]) -> tuple[list[str], list[str]]:

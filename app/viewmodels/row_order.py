@@ -13,6 +13,8 @@ from core.ops.contract import Array
 
 STRETCH: Final = 1024
 """Rows between two looks at whether the order is still wanted."""
+SEPARATOR: Final = "\n"
+"""Between the texts of a row that are searched; a search field holds one line."""
 LONGEST: Final = 256
 """Bytes of a text that decide where its row stands: one long sentence must not widen the keys of all rows."""
 
@@ -44,15 +46,15 @@ def _holding(rows: Sequence[Any], columns: Sequence[Column], wanted: str, cancel
     """Positions of rows that contain a text, ignoring case, in one of the searched columns."""
     if not wanted:
         return np.arange(len(rows))
-    found = np.zeros(len(rows), bool)
+    found: list[bool] = []
+    searched = [column.text for column in columns if column.searched]
     for first in range(0, len(rows), STRETCH):
         if cancelled():
             break
-        rest: Sequence[int] = range(first, min(first + STRETCH, len(rows)))
-        for text in (column.text for column in columns if column.searched):
-            found[rest] = [wanted in text(rows[at]).casefold() for at in rest]
-            rest = [at for at in rest if not found[at]]
-    return np.flatnonzero(found)
+        part = rows[first : first + STRETCH]
+        texts = map(SEPARATOR.join, zip(*(map(text, part) for text in searched), strict=True))
+        found += [wanted in text.casefold() for text in texts]
+    return np.flatnonzero(np.array(found, np.bool_))
 
 
 def _keys(rows: Sequence[Any], column: Column, cancelled: Callable[[], bool]) -> Array:

@@ -2,13 +2,15 @@
 
 import os
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from PySide6.QtWidgets import QFileDialog
 
+from app.viewmodels import diagnosis
 from app.viewmodels.diagnosis import photo_files
 from app.viewmodels.result import read_result
-from tests.app.test_diagnose_place import answer, place  # noqa: F401 (a fixture)
+from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer, place  # noqa: F401 (a fixture)
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
@@ -105,3 +107,27 @@ def test_a_folder_without_rights_is_not_called_empty(place, tmp_path, monkeypatc
     assert refused == [str(folder / "secret")]
     model.add([str(folder / "secret")])
     qtbot.waitUntil(lambda: "secret cannot be read" in panel.notice.text.text())
+
+
+def test_results_of_another_model_keep_their_verdicts_and_are_diagnosed_again_when_added_again(place, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(diagnosis, "ProcessThread", Mock())
+    _, model = place
+    model.sender = lambda: model._thread
+    before = list(model.rows.rows)
+
+    def use(path, name, digit):
+        model.load(path)
+        assert all(row is kept for row, kept in zip(model.rows.rows, before, strict=True)), "100,000 copies take 0.3 s"
+        model._on_bundle([{"ready": True, "classes": CLASSES, "model": {"name": name, "hash": digit, "date": ""}}])
+
+    use("other.safetensors", "other", "1" * 64)
+    model.thresholds = THRESHOLDS
+    model.set_coverage(0.5)
+    assert model.rows.rows == before
+    model._add(paths_of(model)[:1])
+    assert list(model._flying) == [0]
+    model._flying.clear()
+    before = list(model.rows.rows)
+    use("first.safetensors", "", "")
+    model._add(paths_of(model)[1:])
+    assert not model.working
