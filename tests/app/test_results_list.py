@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 from PySide6.QtWidgets import QFileDialog
 
-from app.viewmodels import diagnosis
+from app.viewmodels import process_model
 from app.viewmodels.diagnosis import photo_files
 from app.viewmodels.result import read_result
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer, place  # noqa: F401 (a fixture)
@@ -110,7 +110,7 @@ def test_a_folder_without_rights_is_not_called_empty(place, tmp_path, monkeypatc
 
 
 def test_results_of_another_model_keep_their_verdicts_and_are_diagnosed_again_when_added_again(place, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(diagnosis, "ProcessThread", Mock())
+    monkeypatch.setattr(process_model, "ProcessThread", Mock())
     _, model = place
     model.sender = lambda: model._thread
     before = list(model.rows.rows)
