@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "evaluate": ("core.evaluate", "evaluate a model on labelled photos"),
     "diagnose": ("core.diagnose", "diagnose photos"),
     "adapt": ("core.adapt", "adapt a model to one place from a few photos"),
+    "review": ("core.review", "find wrong labels, and photos worth labelling next"),
     "export": ("core.export", "write a model as ONNX"),
     "lab": ("core.lab", "benchmark kernels and networks on this machine"),
     "cache": ("core.caches", "show, limit or clear the caches of decoded photos"),

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import hashlib
-import io
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, final
 
 import numpy as np
 
-from core.data.dataset import SPLITS, Dataset
+from core.data.dataset import Dataset
+from core.data.manifest_writer import write_manifest
 from core.errors import InputError
 from core.ops.contract import Array
 from core.schema import SchemaError, listing, named, parse_json, record, text
@@ -133,33 +131,7 @@ def collect_edits(table: EditedDataset, names: dict[str, str]) -> Edits:
     )
 
 
-def write_manifest(folder: Path, table: EditedDataset, rows: Sequence[int] | Array | None = None) -> Path:
-    """Write the photos in use as a CSV manifest for training; paths relative to the project folder if possible.
-
-    Groups and splits of the source are included. Raises StorageError.
-    """
-    dataset, raw = table.dataset, io.BytesIO()
-    text = io.TextIOWrapper(raw, "utf-8", "surrogateescape", newline="")  # in pieces: 80 MB would block the window
-    writer = csv.writer(text, lineterminator="\n")
-    grouped = dataset.groups is not None and dataset.group_names is not None
-    writer.writerow(["path", "label", "split", *(["group"] if grouped else [])])
-    chosen = np.flatnonzero(~table.excluded) if rows is None else rows
-    for row in map(int, chosen):
-        split = int(dataset.splits[row])
-        values = [_relative(dataset.path(row), folder), table.label(row)]
-        values.append(SPLITS[split] if split >= 0 else "")
-        if grouped:
-            values.append(dataset.group_names[int(dataset.groups[row])])  # type: ignore[index]
-        writer.writerow(values)
-    text.flush()
-    path = folder / MANIFEST
-    write_file(path, raw.getvalue())
+def write_photos(path: Path, table: EditedDataset) -> Path:
+    """Write the photos in use as a CSV manifest, for training. Raises StorageError, InputError."""
+    write_manifest(path, table.dataset, table.classes, table.labels, np.flatnonzero(~table.excluded))
     return path
-
-
-def _relative(path: str, folder: Path) -> str:
-    """A path relative to a folder; unchanged if there is none (on Windows, another drive)."""
-    try:
-        return os.path.relpath(path, folder).replace(os.sep, "/")
-    except ValueError:
-        return path

@@ -154,7 +154,7 @@ class Document(QObject):
         assert self.table is not None
         folder, table = self.folder, self.table
         now = replace(table, classes=list(table.classes), labels=table.labels.copy(), excluded=table.excluded.copy())
-        self._writing = Task(lambda report, cancelled: str(project.write_manifest(folder, now)), self)
+        self._writing = Task(lambda report, cancelled: str(project.write_photos(folder / project.MANIFEST, now)), self)
         self._writing.done.connect(self._on_written)
         self._writing.failed.connect(self._on_not_written)
         self._writing.start()

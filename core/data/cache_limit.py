@@ -17,7 +17,7 @@ LIMIT_BYTES: Final = 20_000_000_000
 """Where nobody has chosen another: 130,000 photos of 224 pixels."""
 LIMIT_FILE: Final = "limit"
 """In the folder of caches: the limit that was chosen, in bytes."""
-FILES: Final = ("[0-9]*.index", "[0-9]*.photos", "[0-9]*-leaves-*.npz", "[0-9]*.writing")
+FILES: Final = ("[0-9]*.index", "[0-9]*.photos", "[0-9]*.features", "[0-9]*-leaves-*.npz", "[0-9]*.writing")
 """What a cache consists of. Locks stay: another process may wait for one."""
 
 

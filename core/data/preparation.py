@@ -27,7 +27,7 @@ from core.data.label_conflicts import describe_conflicts, find_conflicts
 from core.data.leaf_map import group_by_leaf_map
 from core.data.name_groups import group_by_name
 from core.data.near_duplicate_cache import find_near_duplicates
-from core.data.near_duplicates import join_groups, join_pairs
+from core.data.near_duplicates import Pair, join_groups, join_pairs
 from core.data.source import open_dataset
 from core.data.split import Leak, complete_splits, measure_leak, random_split_leak
 from core.data.split_file import read_split
@@ -76,14 +76,22 @@ def cache_side(config: RunConfig) -> int:
     return max(config.image_size, config.use_size)
 
 
-def prepare_photos(
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupedPhotos:
+    """Decoded photos and their groups int32 ``(N,)``; copies: near-duplicates, None if the source names the groups."""
+
+    dataset: Dataset
+    cache: PhotoCache
+    groups: Array
+    copies: list[Pair] | None
+
+
+def group_photos(
     config: RunConfig, report: ReportStage | None = None, cancelled: IsCancelled | None = None,
     check: Callable[[Sequence[str]], None] | None = None,
-) -> PhotoSet:  # fmt: skip
-    """Scan, decode, group and split the photos of `config`. Raises DataError, StorageError or Cancelled.
-
-    `check` is called with the classes before photos are decoded, and may raise.
-    """
+) -> GroupedPhotos:  # fmt: skip
+    """Scan, decode and group the photos of `config`, as `prepare_photos` does."""
     dataset = open_dataset(config, _stage(report, "scan"), cancelled)
     if check is not None:
         check(dataset.classes)
@@ -98,7 +106,20 @@ def prepare_photos(
         by_source = join_groups(by_source, group_by_leaf_map(dataset))
         copies = find_near_duplicates(cache, _stage(report, "copies"), cancelled)
         groups = join_pairs(len(dataset), copies, by_source)
-    conflicts = describe_conflicts(dataset, find_conflicts(dataset, cache, copies))
+    return GroupedPhotos(dataset, cache, groups, copies)
+
+
+def prepare_photos(
+    config: RunConfig, report: ReportStage | None = None, cancelled: IsCancelled | None = None,
+    check: Callable[[Sequence[str]], None] | None = None,
+) -> PhotoSet:  # fmt: skip
+    """Scan, decode, group and split the photos of `config`. Raises DataError, StorageError or Cancelled.
+
+    `check` is called with the classes before photos are decoded, and may raise.
+    """
+    photos = group_photos(config, report, cancelled, check)
+    dataset, cache, groups = photos.dataset, photos.cache, photos.groups
+    conflicts = describe_conflicts(dataset, find_conflicts(dataset, cache, photos.copies))
     splits = _split(config, dataset, cache, groups)
     used = cache.kept
     leak = measure_leak(splits[used], groups[used])

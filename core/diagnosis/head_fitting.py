@@ -40,19 +40,19 @@ class Samples:
         return Samples(self.features[rows], self.labels[rows], self.groups[rows])
 
 
-def fit_head(head: Head, photos: Samples, replay: Samples, penalty: float) -> Head:
-    """Softmax regression on photos and replay, with `penalty` times the squared distance from the head; infinite: none.
+def fit_head(head: Head, photos: Samples, replay: Samples | None, penalty: float) -> Head:
+    """Softmax regression on photos and replay with `penalty` times the squared distance from the head; infinite: none.
 
     Nesterov's accelerated gradient method with the step 1/L, L the largest curvature of the loss: no search, and the
     same result every time.
     """
     if np.isinf(penalty):
         return head
-    features = np.concatenate((photos.features, replay.features))
+    parts = ((photos, 1.0),) if replay is None else ((photos, PLACE_SHARE), (replay, 1 - PLACE_SHARE))
+    features, labels = (np.concatenate([getattr(part, name) for part, _ in parts]) for name in ("features", "labels"))
     x = np.c_[features, np.ones(len(features))]
-    counts = len(photos.labels), len(replay.labels)
-    weights = np.repeat((PLACE_SHARE / counts[0], (1 - PLACE_SHARE) / counts[1]), counts)[:, None]
-    target = np.eye(len(head.bias))[np.concatenate((photos.labels, replay.labels))]
+    weights = np.concatenate([np.full(len(part.labels), share / len(part.labels)) for part, share in parts])[:, None]
+    target = np.eye(len(head.bias))[labels]
     start = np.c_[head.weight, head.bias]
     step = 1 / (0.5 * np.linalg.norm(x * np.sqrt(weights), 2) ** 2 + penalty)
     at, ahead, momentum = start, start, 1.0

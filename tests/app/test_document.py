@@ -167,8 +167,8 @@ def test_training_gets_the_source_itself_or_the_manifest_of_the_edits(open_docum
 def test_a_manifest_of_many_photos_is_written_beside_the_event_loop(open_document, folder, qtbot, monkeypatch):
     document, writers, told = open_document(folder), [], []
     document.exclude([0], True)
-    write = project.write_manifest
-    monkeypatch.setattr(project, "write_manifest", lambda *of: (writers.append(get_ident()), write(*of))[1])
+    write = project.write_photos
+    monkeypatch.setattr(project, "write_photos", lambda *of: (writers.append(get_ident()), write(*of))[1])
     for _ in range(2):
         document.with_manifest(told.append, lambda *why: told.append(why))
     document.exclude([1], True)
@@ -180,7 +180,7 @@ def test_a_manifest_of_many_photos_is_written_beside_the_event_loop(open_documen
 def test_a_manifest_that_cannot_be_written_is_told(open_document, folder, qtbot, monkeypatch):
     document = open_document(folder)
     document.exclude([0], True)
-    monkeypatch.setattr(project, "write_manifest", Mock(side_effect=StorageError("no room")))
+    monkeypatch.setattr(project, "write_photos", Mock(side_effect=StorageError("no room")))
     assert asked(document, qtbot)[0] == "no room"
 
 

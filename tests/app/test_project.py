@@ -8,7 +8,16 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from app.project import Edits, apply_edits, collect_edits, project_folder, read_edits, write_edits, write_manifest
+from app.project import (
+    MANIFEST,
+    Edits,
+    apply_edits,
+    collect_edits,
+    project_folder,
+    read_edits,
+    write_edits,
+    write_photos,
+)
 from core.data.dataset import Dataset
 from core.data.source import open_photos
 from core.data.string_array import StringArray
@@ -60,7 +69,7 @@ def test_the_manifest_names_the_photos_in_use_with_their_new_classes(tmp_path, d
     table = apply_edits(dataset, Edits((dataset.paths[0],), {}, {"rust": "orange rust"}))
     place = tmp_path / "project"
     place.mkdir()
-    path = write_manifest(place, table)
+    path = write_photos(place / MANIFEST, table)
     rows = list(csv.DictReader(path.read_text("utf-8").splitlines()))
     assert sorted(r["label"] for r in rows) == ["healthy", "healthy", "orange rust", "orange rust"]
     again = open_photos(str(path))
@@ -83,5 +92,5 @@ def test_a_folder_may_have_a_name_as_long_as_the_system_allows(tmp_path):
 def test_photos_on_another_drive_are_named_in_full(tmp_path, dataset, monkeypatch):
     """Windows knows no relative path from one drive to another."""
     monkeypatch.setattr("os.path.relpath", Mock(side_effect=ValueError("path is on mount 'D:', start on mount 'C:'")))
-    again = open_photos(str(write_manifest(tmp_path, apply_edits(dataset, Edits()))))
+    again = open_photos(str(write_photos(tmp_path / MANIFEST, apply_edits(dataset, Edits()))))
     assert [again.path(row) for row in range(5)] == [dataset.path(row) for row in range(5)]

@@ -65,6 +65,7 @@ def test_every_command_does_its_work_without_a_socket(home, trained, photos, tmp
         run(home, "-m", "core.diagnose", model, photos, "--out", tmp_path / "many", "--shard", "1/1")
         run(home, "-m", "core.diagnose", "--merge", tmp_path / "many")
         run(home, "-m", "core.adapt", model, "--data", photos, "--out", tmp_path / "a.safetensors", wanted=2)  # refused
+        run(home, "-m", "core.review", photos, "--model", model)
         run(home, "-m", "core.export", trained[0], "--onnx", tmp_path / "small.onnx", "--int8", "--data", photos)
         run(home, "-m", "core.lab", "kernels", "--ops", "dense")
         run(home, "-m", "core.doctor")

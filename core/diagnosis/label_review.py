@@ -1,0 +1,153 @@
+"""Finds photos whose label is probably wrong, by confident learning, and the photos that are worth labelling next.
+
+A small head on the network's features is cross-validated, so each photo is predicted by a head that has not seen its
+label, nor that of a near-duplicate or of another photo of its leaf (Northcutt, Jiang and Chuang, "Confident Learning",
+Journal of Artificial Intelligence Research 70, 2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+import cv2
+import numpy as np
+
+from core.diagnosis.head_fitting import Head, Samples, fit_head, make_folds
+from core.diagnosis.metrics import softmax
+from core.ops.contract import Array
+from core.percent import SPACE, stated
+
+FOLDS: Final = 5
+FEWEST: Final = 5
+"""Fewest groups of a class: with fewer, most folds train on almost none of its photos."""
+COMPONENTS: Final = 128
+"""Principal components of the features that the head is fitted on."""
+PENALTY: Final = 1e-3
+"""Of `fit_head`, for features of mean squared length 1; from 1e-4 to 1e-2 the ranking hardly changes."""
+NEIGHBOURS: Final = 5
+CLUSTERS: Final = 500
+"""Most clusters of `choose_photos`."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A photo that the head assigns to another class than its label.
+
+    row: of the reviewed photos; label, suggested: class indices; confidence: out-of-fold probability of the label;
+    probability: of the suggested class; agreeing: how many of the NEIGHBOURS nearest photos have the suggested label.
+    """
+
+    row: int
+    label: int
+    suggested: int
+    confidence: float
+    probability: float
+    agreeing: int
+
+    def describe(self, classes: Sequence[str]) -> str:
+        probability = stated(self.probability).replace(SPACE, " ")
+        return (f"labelled {classes[self.label]}; {probability} {classes[self.suggested]}; {self.agreeing} of its "
+                f"{NEIGHBOURS} nearest photos are labelled {classes[self.suggested]}")  # fmt: skip
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Review:
+    """suspects: most suspicious first; agreement: share of the reviewed photos predicted as labelled; few: classes with
+    fewer than FEWEST groups, whose photos are not reviewed."""
+
+    suspects: tuple[Suspect, ...]
+    agreement: float
+    few: tuple[int, ...]
+
+
+def review_labels(photos: Samples, classes: int, advance: Callable[[int, int], None] | None = None) -> Review:
+    """Rank the photos with a suspicious label; `advance(fold, folds)` is called before each fold and may raise."""
+    x = project_features(photos.features)
+    probabilities = predict_out_of_fold(Samples(x, photos.labels, photos.groups), classes, advance)
+    pairs = np.unique(np.stack((photos.labels, photos.groups)), axis=1)
+    counts = np.bincount(pairs[0], minlength=classes)
+    reviewed = counts >= FEWEST
+    labels, rows = photos.labels, np.arange(len(photos.labels))
+    confidence = probabilities[rows, labels]
+    guess = _confident_class(probabilities, labels, reviewed)
+    agreeing = reviewed[labels] & (probabilities.argmax(axis=1) == labels)
+    found = np.flatnonzero(reviewed[labels] & (guess >= 0) & (guess != labels))
+    suspects = []
+    for row in found[np.argsort(confidence[found], kind="stable")].tolist():
+        near = _nearest(x, photos.groups, row)
+        suspects.append(Suspect(row, int(labels[row]), int(guess[row]), float(confidence[row]),
+                                float(probabilities[row, guess[row]]), int((labels[near] == guess[row]).sum())))
+    share = float(agreeing.sum() / max(reviewed[labels].sum(), 1))
+    return Review(tuple(suspects), share, tuple(np.flatnonzero((counts > 0) & ~reviewed).tolist()))
+
+
+def project_features(features: Array) -> Array:
+    """The first COMPONENTS principal components ``(N, COMPONENTS)``, with mean squared length 1."""
+    centred = np.asarray(features, np.float64) - features.mean(axis=0)
+    axes = np.linalg.eigh(centred.T @ centred)[1][:, : -COMPONENTS - 1 : -1]
+    x = centred @ axes
+    return np.asarray(x / max(np.sqrt((x**2).sum(axis=1).mean()), 1e-12))
+
+
+def fit_classes(photos: Samples, classes: int) -> Head:
+    """A head for projected features, by softmax regression."""
+    return fit_head(Head(np.zeros((classes, photos.features.shape[1])), np.zeros(classes)), photos, None, PENALTY)
+
+
+def predict_out_of_fold(
+    photos: Samples, classes: int, advance: Callable[[int, int], None] | None = None
+) -> Array:
+    """Probabilities ``(N, classes)`` of heads that were fitted to the photos of other folds; groups stay together."""
+    folds = make_folds(photos.labels, photos.groups, FOLDS)
+    out = np.empty((len(folds), classes))
+    for fold in range(FOLDS):
+        if advance is not None:
+            advance(fold, FOLDS)
+        head = fit_classes(photos.take(np.flatnonzero(folds != fold)), classes)
+        out[folds == fold] = softmax(head.logits(photos.features[folds == fold]))
+    return out
+
+
+def _confident_class(probabilities: Array, labels: Array, reviewed: Array) -> Array:
+    """The most probable class among those above their threshold, -1 if there is none. A class's threshold is its mean
+    probability on the photos with its label."""
+    own = probabilities[np.arange(len(labels)), labels]
+    sums, counts = (np.bincount(labels, weights, len(reviewed)) for weights in (own, None))
+    thresholds = np.where(reviewed, sums / np.maximum(counts, 1), np.inf)
+    above = np.where(probabilities >= thresholds, probabilities, -1.0)
+    return np.where(above.max(axis=1) >= 0, above.argmax(axis=1), -1)
+
+
+def _nearest(x: Array, groups: Array, row: int) -> Array:
+    """The NEIGHBOURS photos of other groups that are nearest by cosine similarity."""
+    similarity = x @ x[row] / np.maximum(np.linalg.norm(x, axis=1), 1e-12)
+    return np.argsort(np.where(groups == groups[row], -np.inf, similarity), kind="stable")[: -NEIGHBOURS - 1 : -1]
+
+
+def choose_photos(labelled: Samples, pool: Array, classes: int, count: int, seed: int = 0) -> Array:
+    """Rows of the `pool` of features ``(M, F)`` that are most informative when labelled: uncertain and diverse.
+
+    All photos are clustered by k-means. Clusters with the fewest labelled photos come first, the largest of them first;
+    of each the photo with the smallest margin between its two most probable classes is taken (clusters as in TypiClust,
+    Hacohen, Dekel and Weinshall, ICML 2022; margins instead of density).
+    """
+    known = len(labelled.labels)
+    x = project_features(np.concatenate((labelled.features, pool)))
+    head = fit_classes(Samples(x[:known], labelled.labels, labelled.groups), classes)
+    ranked = np.sort(softmax(head.logits(x[known:])), axis=1)
+    margin = ranked[:, -1] - ranked[:, -2]
+    clusters = min(known + count, CLUSTERS, len(x))
+    cv2.setRNGSeed(seed)
+    criteria = (cv2.TERM_CRITERIA_EPS + cv2.TERM_CRITERIA_MAX_ITER, 20, 1e-3)
+    found = cv2.kmeans(x.astype(np.float32), clusters, None, criteria, 1, cv2.KMEANS_PP_CENTERS)[1].ravel()
+    there, sizes = (np.bincount(part, minlength=clusters) for part in (found[:known], found[known:]))
+    home = found[known:]
+    order = np.lexsort((margin, home))
+    first = np.r_[0, np.cumsum(sizes)[:-1]]
+    place = np.empty(len(home), np.int64)
+    place[order] = np.arange(len(home)) - first[home[order]]  # rank of each photo within its cluster
+    return np.lexsort((margin, -sizes[home], there[home], place))[:count]

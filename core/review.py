@@ -1,0 +1,196 @@
+"""``leafclinic review PHOTOS``: photos whose label is probably wrong, or the photos that are worth labelling next."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import final
+
+import numpy as np
+
+from core import command_line
+from core.config import RunConfig
+from core.data.cache import open_cache
+from core.data.dataset import UNSPLIT, Cancelled, IsCancelled
+from core.data.dataset_builder import DatasetBuilder
+from core.data.manifest import open_manifest
+from core.data.manifest_writer import write_manifest
+from core.data.photo_paths import find_photos
+from core.data.photo_reader import prepare
+from core.data.preparation import GroupedPhotos, ReportStage, group_photos
+from core.data.source import open_dataset
+from core.diagnosis.head_fitting import Samples
+from core.diagnosis.label_review import FEWEST, Review, choose_photos, review_labels
+from core.diagnosis.model_file import read_model
+from core.diagnosis.model_identity import MODEL_HELP, SHIPPED_MODELS, find_model
+from core.diagnosis.photo_features import read_features
+from core.errors import EXIT_CODES, EXIT_DONE, InputError, Problem
+from core.text import as_cell, csv_text, json_line, printable
+
+COLUMNS = ("path", "label", "suggested", "probability", "label_probability", "agreeing", "reason")
+SHOWN = 100
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ReviewedPhotos:
+    """rows: those of the dataset that the review counts; samples: their features, labels and groups."""
+
+    photos: GroupedPhotos
+    rows: np.ndarray
+    samples: Samples
+    model: Path
+    side: int
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else."""
+    argv = sys.argv[1:] if argv is None else argv
+    return command_line.run_command(lambda: review(argv), command_line.tell_json if "--json" in argv else None)
+
+
+def review(argv: Sequence[str]) -> int:
+    arguments, found = command_line.read_arguments(make_parser(), argv)
+    command_line.check_folder("out", arguments.out, found)
+    if bool(arguments.corrections) != bool(arguments.out):
+        found.append(Problem("out" if arguments.out else "corrections", "--corrections and --out need each other."))
+    if arguments.json and arguments.csv:
+        found.append(Problem("csv", "cannot be combined with --json."))
+    if arguments.choose < 1 or arguments.most < 1:
+        found.append(Problem("choose" if arguments.choose < 1 else "most", "must be 1 or more."))
+    settings = command_line.read_settings(arguments, found) | {"data": arguments.photos}
+    config = command_line.merge_settings(settings, {}, found)
+    if arguments.corrections:
+        return correct(config, Path(arguments.corrections), Path(arguments.out))
+    prepare()
+    photos = read_photos(config, Path(arguments.model_file), report_stage)
+    if arguments.unlabelled:
+        return show_chosen(photos, config, arguments)
+    result = review_labels(photos.samples, len(photos.photos.dataset.classes))
+    show_suspects(photos, result, arguments)
+    return EXIT_DONE
+
+
+def read_photos(
+    config: RunConfig, model: Path, report: ReportStage | None = None, cancelled: IsCancelled | None = None
+) -> ReviewedPhotos:
+    """Decode and group the photos of `config.data`, and compute their features. Raises DataError or Cancelled."""
+    path = find_model(model)
+    side = read_model(path).source_side
+    photos = group_photos(replace(config, image_size=side, use_size=0), report, cancelled)
+    rows = photos.cache.kept
+    features = read_features(path, photos.cache, rows, config.device, config.threads, report, cancelled)
+    samples = Samples(features, photos.dataset.labels[rows], photos.groups[rows])
+    return ReviewedPhotos(photos, rows, samples, path, side)
+
+
+def stop_if(cancelled: IsCancelled) -> Callable[[int, int], None]:
+    """What `review_labels` calls before each fold."""
+
+    def advance(fold: int, folds: int) -> None:
+        if cancelled():
+            raise Cancelled("The review was stopped.")
+
+    return advance
+
+
+def show_suspects(photos: ReviewedPhotos, result: Review, arguments: argparse.Namespace) -> None:
+    """Print the suspects on the standard output, and how many there are on the error stream."""
+    dataset = photos.photos.dataset
+    classes = dataset.classes
+    few = f" Classes with fewer than {FEWEST} groups are not reviewed: {', '.join(classes[c] for c in result.few)}."
+    sys.stderr.write(printable(
+        f"{len(photos.rows)} photos of {len(classes)} classes in {len(np.unique(photos.samples.groups))} groups. "
+        f"{100 * result.agreement:.1f} % are predicted as labelled by models that did not see them. "
+        f"{len(result.suspects)} labels are suspicious.{few if result.few else ''}") + "\n")  # fmt: skip
+    lines = []
+    for suspect in result.suspects[: arguments.most]:
+        path, reason = dataset.paths[int(photos.rows[suspect.row])], suspect.describe(classes)
+        values = (path, classes[suspect.label], classes[suspect.suggested], round(suspect.probability, 4),
+                  round(suspect.confidence, 4), suspect.agreeing, reason)  # fmt: skip
+        lines.append((values, f"{path}: {reason}"))
+    show(COLUMNS, lines, arguments)
+
+
+def show_chosen(photos: ReviewedPhotos, config: RunConfig, arguments: argparse.Namespace) -> int:
+    """Print the unlabelled photos that are worth labelling next, the most informative first."""
+    paths = [os.path.abspath(path) for path in find_photos([arguments.unlabelled])]
+    root = os.path.commonpath([os.path.dirname(path) for path in paths])
+    builder = DatasetBuilder(root)
+    for path in paths:
+        builder.append(os.path.relpath(path, root).replace(os.sep, "/"), "unlabelled", UNSPLIT)
+    pool = builder.finish()
+    cache = open_cache(pool, photos.side, folder=config.cache, threads=config.threads)
+    rows = cache.kept
+    if not len(rows):
+        raise InputError(f"None of the {len(pool)} photos in {arguments.unlabelled} can be used.")
+    features = read_features(photos.model, cache, rows, config.device, config.threads, report_stage)
+    classes = len(photos.photos.dataset.classes)
+    chosen = rows[choose_photos(photos.samples, features, classes, arguments.choose, config.seed)]
+    show(("path",), [((pool.path(row),), pool.path(row)) for row in chosen.tolist()], arguments)
+    return EXIT_DONE
+
+
+def show(columns: Sequence[str], lines: Sequence[tuple[Sequence[object], str]], arguments: argparse.Namespace) -> None:
+    """Print the values of each line as JSON or CSV, or its text."""
+    if arguments.csv:
+        sys.stdout.write(csv_text([columns, *(values for values, _ in lines)]))
+        return
+    for values, text in lines:
+        print(json_line(dict(zip(columns, values, strict=True))) if arguments.json else printable(text))
+
+
+def correct(config: RunConfig, corrections: Path, out: Path) -> int:
+    """Write a manifest of all photos with the labels of a corrected table of suspects."""
+    dataset = open_dataset(config)
+    table = open_manifest(corrections, label="label")
+    at = {str(as_cell(path)): row for row, path in enumerate(dataset.paths)}
+    unknown = [path for path in table.paths if path not in at]
+    if unknown:
+        raise InputError(f"{corrections} names {len(unknown)} photos that are not among the photos, such as "
+                         f"{unknown[0]}.")  # fmt: skip
+    classes = (*dataset.classes, *(name for name in table.classes if name not in dataset.classes))
+    labels = dataset.labels.copy()
+    labels[[at[path] for path in table.paths]] = [classes.index(table.label(row)) for row in range(len(table))]
+    write_manifest(out, dataset, classes, labels, np.arange(len(dataset)))
+    print(f"{(labels != dataset.labels).sum()} labels changed. Manifest: {out}")
+    return EXIT_DONE
+
+
+def report_stage(stage: str, done: int, total: int) -> None:
+    """Progress on a terminal."""
+    if stage == "review" and sys.stderr.isatty():
+        sys.stderr.write(f"\r{done:,} of {total:,} photos" + ("\n" if done == total else ""))
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="leafclinic review", allow_abbrev=False,
+        description="List photos whose label is probably wrong, most suspicious first: the features of a model, "
+        "predictions by cross-validation, and confident learning. Nothing is written into the photo folder.",
+        epilog="To correct labels, edit the column `label` of the CSV table; --corrections applies it. "
+        f"{EXIT_CODES}.",
+    )  # fmt: skip
+    parser.add_argument("photos", metavar="PHOTOS", help="folder of photos, or CSV manifest")
+    parser.add_argument("--model", dest="model_file", metavar="MODEL", default=next(iter(SHIPPED_MODELS)),
+                        help=f"{MODEL_HELP} (default: %(default)s)")
+    parser.add_argument("--most", type=int, default=SHOWN, metavar="N", help="photos to list (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per photo, one per line")
+    parser.add_argument("--csv", action="store_true", help="print a CSV table with one line per photo")
+    parser.add_argument("--unlabelled", metavar="FOLDER", default="", help="instead list photos of this folder that "
+                        "are worth labelling next: uncertain and diverse")  # fmt: skip
+    parser.add_argument("--choose", type=int, default=20, metavar="N",
+                        help="with --unlabelled: photos to choose (default: %(default)s)")
+    parser.add_argument("--corrections", metavar="TABLE.csv", default="",
+                        help="apply the column label of this table, and write all photos as a manifest to --out")
+    parser.add_argument("--out", metavar="OUT.csv", default="", help="manifest to write, for leafclinic train --data")
+    command_line.add_settings(parser, only=("where", "label", "cache", "device", "threads"))
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""Wrong labels are found by heads that saw neither them nor their group; chosen photos cover what has no label."""
+
+import numpy as np
+import pytest
+
+from core.diagnosis.head_fitting import Samples
+from core.diagnosis.label_review import (
+    FEWEST,
+    FOLDS,
+    Suspect,
+    choose_photos,
+    predict_out_of_fold,
+    project_features,
+    review_labels,
+)
+
+CLASSES, EACH, FEATURES = 4, 40, 16
+
+
+@pytest.fixture
+def photos():
+    """Four clouds of photos, one a class, in groups of two."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(CLASSES), EACH)
+    centres = 3 * rng.normal(size=(CLASSES, FEATURES))
+    return Samples(centres[labels] + rng.normal(size=(len(labels), FEATURES)), labels, np.arange(len(labels)) // 2)
+
+
+def test_flipped_labels_are_the_suspects_and_the_true_ones_are_suggested(photos):
+    flipped = np.array([3, 47, 81, 130])
+    labels = photos.labels.copy()
+    labels[flipped] = (labels[flipped] + 1) % CLASSES
+    review = review_labels(Samples(photos.features, labels, photos.groups), CLASSES)
+    assert {suspect.row for suspect in review.suspects} == set(flipped)
+    for suspect in review.suspects:
+        assert (suspect.label, suspect.suggested) == (labels[suspect.row], photos.labels[suspect.row])
+        assert suspect.agreeing == 5
+        assert suspect.confidence < 0.2 < suspect.probability
+    assert review.agreement == 1 - len(flipped) / len(labels)
+
+
+def test_a_group_with_one_wrong_label_does_not_confirm_itself(photos):
+    """Both photos of a leaf have the wrong label; a head or neighbours that see one of them confirm the other."""
+    labels = photos.labels.copy()
+    labels[10:12] = 2
+    copies = photos.features.copy()
+    copies[11] = copies[10]
+    samples = Samples(project_features(copies), labels, photos.groups)
+    probabilities = predict_out_of_fold(samples, CLASSES)
+    assert (probabilities[10:12].argmax(axis=1) == 0).all()
+    assert [s.agreeing for s in review_labels(Samples(copies, labels, photos.groups), CLASSES).suspects] == [5, 5]
+
+
+def test_classes_with_few_groups_are_neither_reviewed_nor_suggested(photos):
+    rare = np.flatnonzero(photos.labels == 3)[: 2 * (FEWEST - 1)]
+    rows = np.concatenate((np.flatnonzero(photos.labels < 3), rare))
+    review = review_labels(photos.take(rows), CLASSES)
+    assert review.few == (3,)
+    assert not [s for s in review.suspects if 3 in (s.label, s.suggested)]
+
+
+def test_the_reason_names_label_suggestion_and_neighbours():
+    told = Suspect(0, 0, 1, 0.01, 0.97, 5).describe(["scab", "black rot"])
+    assert told == "labelled scab; 97.0 % black rot; 5 of its 5 nearest photos are labelled black rot"
+
+
+def test_a_review_can_be_cancelled_before_every_fold(photos):
+    asked = []
+    review_labels(photos, CLASSES, lambda fold, folds: asked.append((fold, folds)))
+    assert asked == [(fold, FOLDS) for fold in range(FOLDS)]
+
+
+def test_photos_of_clouds_without_labels_are_chosen_first_one_of_each(photos):
+    """Two classes have labels; the most informative photos are of the other two, and not one and the same."""
+    known = np.r_[0:10, EACH : EACH + 10]
+    pool = np.setdiff1d(np.arange(len(photos.labels)), known)
+    chosen = pool[choose_photos(photos.take(known), photos.features[pool], CLASSES, 10)]
+    assert len(set(chosen)) == 10
+    shares = np.bincount(photos.labels[chosen], minlength=CLASSES)
+    assert shares[2:].sum() >= 7
+    assert (shares[2:] > 0).all()
+    again = pool[choose_photos(photos.take(known), photos.features[pool], CLASSES, 10)]
+    assert np.array_equal(chosen, again)

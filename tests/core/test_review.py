@@ -1,0 +1,96 @@
+"""`leafclinic review` lists wrong labels and photos to label next, and applies corrections outside the photo folder."""
+
+import csv
+import json
+
+import cv2
+import pytest
+
+from core.data.source import open_photos
+from core.diagnosis import photo_features
+from core.diagnosis.model_file import write_model
+from core.review import main
+from tests.core.diagnosis.test_adaptation import CLASSES
+from tests.core.test_adapt import known, take_photos  # noqa: F401 - a fixture
+
+WRONG = 3
+
+
+@pytest.fixture
+def folder(known, tmp_path):  # noqa: F811
+    """A model, 48 photos of four classes of which one is in the wrong folder, and 12 photos without labels."""
+    write_model(tmp_path / "known.safetensors", known)
+    photos = take_photos(15, 2)
+    for at, (shown, label) in enumerate(zip(photos.photos, photos.labels, strict=True)):
+        place = tmp_path / "photos" / CLASSES[2 if at == WRONG else label] if at % 5 else tmp_path / "new"
+        place.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(place / f"{at}.png"), shown[..., ::-1])
+    return tmp_path
+
+
+def call(folder, *more):
+    return main([str(folder / "photos"), "--model", str(folder / "known.safetensors"), "--cache",
+                 str(folder / "cache"), "--threads", "1", *more])  # fmt: skip
+
+
+def listing(folder):
+    return {path: path.stat().st_mtime_ns for path in (folder / "photos").rglob("*")}
+
+
+def test_the_table_is_corrected_and_becomes_a_manifest_to_train_on(folder, capsys):
+    before = listing(folder)
+    assert call(folder, "--csv") == 0
+    out, told = capsys.readouterr()
+    assert told.startswith("48 photos of 4 classes in 48 groups. ")
+    first = next(csv.DictReader(out.splitlines()))
+    assert (first["path"], first["label"], first["suggested"]) == (f"{CLASSES[2]}/{WRONG}.png", CLASSES[2], CLASSES[0])
+    (folder / "table.csv").write_text(f"path,label\n{first['path']},{first['suggested']}\n", "utf-8")
+    assert call(folder, "--corrections", str(folder / "table.csv"), "--out", str(folder / "own.csv")) == 0
+    assert capsys.readouterr().out == f"1 labels changed. Manifest: {folder / 'own.csv'}\n"
+    corrected = open_photos(str(folder / "own.csv"))
+    assert corrected.counts() == dict.fromkeys(CLASSES, 12)
+    assert listing(folder) == before
+
+
+def test_json_lines_have_the_reason_and_text_the_same(folder, capsys):
+    assert call(folder, "--json", "--most", "1") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["probability"] > 0.5 > answer["label_probability"]
+    assert call(folder, "--most", "1") == 0
+    assert capsys.readouterr().out == f"{answer['path']}: {answer['reason']}\n"
+
+
+def test_unlabelled_photos_are_chosen_by_path(folder, capsys):
+    assert call(folder, "--unlabelled", str(folder / "new"), "--choose", "4", "--json") == 0
+    paths = [json.loads(line)["path"] for line in capsys.readouterr().out.splitlines()]
+    assert len(set(paths)) == 4
+    assert set(paths) <= {str(path) for path in (folder / "new").iterdir()}
+
+
+def test_stored_features_are_those_of_the_same_photos(folder, capsys, monkeypatch):
+    """A second review computes features of new photos only, and its table is the same."""
+    assert call(folder, "--csv") == 0
+    first = capsys.readouterr().out
+    computed = []
+    compute = photo_features.compute_outputs
+    monkeypatch.setattr(photo_features, "compute_outputs", lambda predictor, photos, node: (
+        computed.append(len(photos)), compute(predictor, photos, node))[1])  # fmt: skip
+    assert call(folder, "--csv") == 0
+    assert (capsys.readouterr().out, computed) == (first, [])
+    shown = take_photos(1, 9).photos[0]
+    cv2.imwrite(str(folder / "photos" / CLASSES[0] / "more.png"), shown)
+    assert call(folder, "--csv") == 0
+    assert computed == [1]
+
+
+@pytest.mark.parametrize(("more", "said"), [
+    (["--out", "x.csv"], "--corrections and --out need each other"),
+    (["--json", "--csv"], "--csv: cannot be combined with --json"),
+    (["--choose", "0"], "--choose: must be 1 or more"),
+    (["--corrections", "TABLE", "--out", "PHOTOS"], "is inside the photo folder, in which nothing is written"),
+])  # fmt: skip
+def test_what_cannot_be_done_is_said_before_any_work(folder, capsys, more, said):
+    (folder / "table.csv").write_text(f"path,label\n{CLASSES[2]}/{WRONG}.png,x\n", "utf-8")
+    places = {"TABLE": str(folder / "table.csv"), "PHOTOS": str(folder / "photos" / "x.csv")}
+    assert call(folder, *(places.get(text, text) for text in more)) == 2
+    assert said in capsys.readouterr().err
