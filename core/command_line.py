@@ -201,7 +201,7 @@ def run_command(work: Callable[[], int], tell: Callable[[str, int], None] | None
     except LeafClinicError as error:
         return _fail(str(error), error.exit_code, tell)
     except MemoryError:
-        return _fail("This machine does not have enough memory. Try a smaller --batch-size or --image-size.",
+        return _fail("This computer does not have enough free memory. Close other programs, then try again.",
                      EXIT_FAILED, tell)  # fmt: skip
     except KeyboardInterrupt:
         sys.stderr.write("\n")

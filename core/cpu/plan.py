@@ -68,8 +68,8 @@ class CpuPlan(Plan):
             self._build(optimizer or Optimizer(), tuple(outputs), frozenset(frozen), together)
         except MemoryError as error:
             raise OutOfMemory(
-                f"This network with batch size {batch} needs more memory than is available. Use a smaller batch size "
-                "or photo size."
+                f"This network with batch size {batch} needs more memory than is available. Close other programs. "
+                "Training needs less memory with a smaller batch size or photo size."
             ) from error
 
     def _build(self, optimizer: Optimizer, outputs: Sequence[str], frozen: frozenset[str], together: bool) -> None:

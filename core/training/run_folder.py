@@ -168,15 +168,15 @@ def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> Non
         raise InputError(f"There is no permission to write in {there}. Choose another folder with --out.")
     if path.is_dir() and not overwrite:
         there_already = {e.name for e in path.iterdir() if e.name != LOCK and not e.name.endswith(TEMPORARY)}
-        if there_already == {CONFIG}:
-            return  # a start that was cut off before anything else was written
-        if CONFIG in there_already:
+        if CONFIG in there_already and len(there_already) > 1:  # alone, it is of a start that was cut off
             raise InputError(
                 f"{path} already contains a run. Resume it with --resume {path}, replace it with --overwrite, or "
                 "choose another folder with --out."
             )
-        if there_already:
+        if there_already - {CONFIG}:
             raise InputError(f"{path} is not empty. Choose a new folder with --out.")
+    if (path / LOCK).exists():
+        RunFolder(path).release()  # another process may be training in it
 
 
 def check_earlier_run(path: Path) -> None:

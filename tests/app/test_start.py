@@ -236,3 +236,12 @@ def test_the_shipped_model_is_there_where_the_program_ended_in_diagnose(home, st
     settings.set("page", "diagnose")
     settings.sync()
     assert Path(start().diagnosis.model_path).name == "leaves.safetensors"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
+def test_too_little_address_space_is_reported_in_a_sentence():
+    limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (600 << 20,) * 2); "
+    done = python(limit + "from app.__main__ import main; sys.exit(main(['diagnose', 'leaves', 'leaf.jpg']))")
+    assert done.returncode == EXIT_WRONG_INPUT
+    assert done.stderr.startswith("Address space is limited to 629 MB here;"), done.stderr
+    assert done.stderr.count("\n") == 1

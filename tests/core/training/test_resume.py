@@ -144,15 +144,15 @@ def test_a_place_where_nothing_may_be_written_is_told_before_photos_are_read(tin
         next(run)
 
 
-@pytest.mark.parametrize("permitted", [True, False])
-def test_a_run_that_cannot_be_resumed_is_refused_before_photos_are_read(tiny, monkeypatch, permitted):
+@pytest.mark.parametrize(("permitted", "how"), [(True, "resume"), (True, "overwrite"), (False, "resume")])
+def test_a_run_that_cannot_be_resumed_or_replaced_is_refused_before_photos_are_read(tiny, monkeypatch, permitted, how):
     config = tiny()
     train(config, stop_after=1)
     monkeypatch.setattr("core.training.run_folder.os.access", lambda place, mode: permitted)
     monkeypatch.setattr("core.training.trainer.set_up", lambda *_: pytest.fail("the photos are read"))
     reason = "Another process is training" if permitted else f"There is no permission to write in {config.out}"
     with RunFolder(Path(config.out))._held, pytest.raises(InputError, match=reason):
-        next(Trainer(config, resume=True).run())
+        next(Trainer(config, **{how: True}).run())
 
 
 def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
