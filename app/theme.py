@@ -77,7 +77,9 @@ class Theme(QObject):
     def _apply(self) -> None:
         self.colours = DARK if self.dark else LIGHT
         self._application.setPalette(palette(self.colours))
-        self._application.setStyleSheet(stylesheet(self.colours))
+        sheet = stylesheet(self.colours)
+        if self._application.styleSheet() != sheet:  # setting it styles every widget again
+            self._application.setStyleSheet(sheet)
         self.changed.emit()
 
 

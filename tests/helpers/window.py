@@ -53,10 +53,13 @@ def language(request, qapp):
 
 
 @pytest.fixture
-def nothing_left(qapp):
+def nothing_left(qapp, monkeypatch):
     """No thread, timer or process of the test may outlive it."""
     gc.collect()
     gc.disable()  # as the program does: Qt objects must not die in another thread (`app.collector`)
+    gc.freeze()  # all modules and tests: the collections below then traverse only what this test makes
+    monkeypatch.setattr(gc, "freeze", lambda: None)
+    monkeypatch.setattr(gc, "unfreeze", lambda: None)
     threads, processes = own_threads(), children()
     yield
     READERS.release()  # parts of the program that were tested alone have nobody who does
@@ -68,9 +71,9 @@ def nothing_left(qapp):
         time.sleep(0.02)
     gc.collect()
     gc.enable()
-    everything = gc.get_objects()  # by type: isinstance would ask what a weak reference refers to, which may have gone
-    running = [o for o in everything if issubclass(type(o), QThread) and _runs(o)]
-    ticking = [o for o in everything if issubclass(type(o), QTimer) and _ticks(o)]
+    left = gc.get_objects()  # by type: isinstance would ask what a weak reference refers to, which may have gone
+    running = [o for o in left if issubclass(type(o), QThread) and _runs(o)]
+    ticking = [o for o in left if issubclass(type(o), QTimer) and _ticks(o)]
     assert not running, f"threads still run: {running}"
     assert not ticking, f"timers still tick: {[(t.parent(), t.interval()) for t in ticking]}"
     assert not own_threads() - threads, own_threads() - threads
