@@ -8,19 +8,19 @@ from typing import Any
 
 from benchmarks.tables.results import RESULTS, figure, machine, markdown_table, read
 
-WORK = {"train": "training step", "infer": "prediction"}
+WORK = {"train": "training", "infer": "prediction"}
 
 
 def described(name: str) -> str:
     """``train squeezenet1_0 b32 mixed`` in words."""
     kind, network, batch, *rest = name.split()
-    return f"{network}, {WORK[kind]}, batch {batch[1:]}" + (f", {' '.join(rest)}" if rest else "")
+    return " ".join((f"{network}, {WORK[kind]}, batch {batch[1:]}", *rest))
 
 
 def compared(row: dict[str, Any]) -> list[str]:
     """Ours, the best peer with its name, and the ratio of a row in milliseconds."""
     peer, value = min(row["peers"].items(), key=lambda item: item[1])
-    return [f"{figure(row['ours'])} ms", f"{peer} {figure(value)} ms", f"{row['ratio']:.2f}"]
+    return [figure(row["ours"]), f"{peer} {figure(value)}", f"{row['ratio']:.2f}"]
 
 
 def cpu_steps() -> str:
@@ -30,9 +30,9 @@ def cpu_steps() -> str:
     rows = []
     for name in names:
         found = [{row["name"]: row for row in result["rows"]}.get(name) for result in results]
-        cells = [f"{figure(row['ours'])} ms ({row['ratio']:.2f})" if row else "" for row in found]
+        cells = [f"{figure(row['ours'])} ({row['ratio']:.2f})" if row else "" for row in found]
         rows.append([described(name), *cells])
-    head = ["ours (peer's time over ours)", *(machine(result) for result in results)]
+    head = ["ms (peer's time over ours)", *(machine(result) for result in results)]
     made = "; ".join(f"{machine(r)}: commit {r['commit'][:10]}, {r['date'][:10]}" for r in results)
     peers = "The peer of training is PyTorch, of prediction the fastest of PyTorch, PyTorch compiled and onnxruntime."
     return f"{markdown_table(head, rows)}\n\n{peers} {made}."
@@ -40,8 +40,8 @@ def cpu_steps() -> str:
 
 def gpu_steps() -> str:
     result = read("gpu-train-step-nvidia-h200")
-    rows = [[described(row["name"]), *compared(row), f"{figure(row['floor'])} ms"] for row in result["rows"]]
-    head = [machine(result), "ours", "best peer", "ratio", "floor"]
+    rows = [[described(row["name"]), *compared(row), figure(row["floor"])] for row in result["rows"]]
+    head = [f"{machine(result)}, ms", "ours", "best peer", "ratio", "floor"]
     floor = "The floor is the sum over the kernels of the time that their bytes or operations need at the GPU's peak."
     return f"{markdown_table(head, rows)}\n\n{floor} Commit {result['commit'][:10]}, {result['date'][:10]}."
 
@@ -66,7 +66,7 @@ def summary() -> str:
         result = read(name)
         row = next(row for row in result["rows"] if row["name"] == row_name)
         rows.append([described(row_name), machine(result), *compared(row)])
-    return markdown_table(["work", "machine", "ours", "best peer", "ratio"], rows)
+    return markdown_table(["step or prediction", "machine", "ours, ms", "best peer, ms", "ratio"], rows)
 
 
 def algorithms() -> str:
@@ -75,12 +75,12 @@ def algorithms() -> str:
     rows = [row for rows in found for row in rows if not row["reason"]]
     first = {row["device"]: row["milliseconds"] for row in reversed(rows)}
     cells = [
-        [f"{row['device']} {row['algorithm']}, {row['precision']}", f"{figure(row['milliseconds'])} ms",
+        [f"{row['device']} {row['algorithm']}, {row['precision']}", figure(row["milliseconds"]),
          f"{figure(first[row['device']] / row['milliseconds'])}"]
         for row in rows
     ]  # fmt: skip
     title = f"{rows[0]['model']}, forward and backward, batch {rows[0]['batch']}"
-    return markdown_table([title, "time", "faster than the first row of the device"], cells)
+    return markdown_table([title, "ms", "faster than the first row of the device"], cells)
 
 
 TABLES: dict[str, Callable[[], str]] = {

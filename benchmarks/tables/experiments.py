@@ -18,8 +18,6 @@ WORKS: Final[list[dict[str, Any]]] = tomllib.loads(
 PLACE: Final = re.compile(r"{([^{}|]+)\|([^{}|]+)\|([^{}|]+)}")
 TEACHING: Final = (*(f" {name}" for name in ALGORITHM_ORDER), ", constant")
 """Ends of the names of rows that measure an implementation for comparison, not our best."""
-LOOPS: Final = "interpreted_loops-intel-xeon-processor-2"
-ALGORITHMS: Final = "algorithms-nvidia-h200"
 WANTED: Final = {"wanted", "border"}
 """Peers that are goals, not measurements."""
 
@@ -50,7 +48,7 @@ def ours(experiment: dict[str, Any]) -> str:
 def work_table(work: dict[str, Any]) -> str:
     rows = []
     for experiment in work["experiment"]:
-        commands = ", ".join(f"`{command}`" for command in experiment["run"].split("; "))
+        commands = ", ".join(f"`{command.removeprefix('python -m ')}`" for command in experiment["run"].split("; "))
         rows.append([experiment["name"], experiment["was"], ours(experiment), commands])
     table = markdown_table(["experiment", "the original", "here", "command"], rows)
     return f"{work['about']}\n\n{table.replace('--:', '---')}"
@@ -72,21 +70,7 @@ def below_table() -> str:
     return markdown_table(["measured", "of the library's speed"], [[r["name"], f"{r['ratio']:.2f}"] for r in behind])
 
 
-def speedup_table() -> str:
-    """Our implementations of one iteration of SqueezeNet 1.0 with 32 photos over interpreted loops."""
-    passes = (f"squeezenet1_0 {part}, extrapolated" for part in ("forward", "backward"))
-    loops = 1e3 * sum(find_row(LOOPS, name)["ours"] for name in passes)
-    rows = [["interpreted loops, extrapolated", figure(loops), "1"]]
-    for name in ("naive float32", "shared float32", "im2col float32",
-                 "tensor_core float32", "auto float32", "auto mixed"):  # fmt: skip
-        milliseconds = find_row(ALGORITHMS, f"cuda {name}")["ours"]
-        rows.append([f"CUDA {name}", figure(milliseconds), figure(loops / milliseconds)])
-    rows.append(["the original's CUDA over its loops", "1,520", "381"])
-    return markdown_table(["implementation", "ms", "times faster"], rows)
-
-
 TABLES: dict[str, Callable[[], str]] = {
     "experiments below": below_table,
-    "experiments speedup": speedup_table,
     **{f"experiments {number}": partial(work_table, work) for number, work in enumerate(WORKS)},
 }

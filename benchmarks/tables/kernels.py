@@ -12,20 +12,8 @@ LAYERS = ("conv1 7x7 224px 3->96", "3x3 54px 16->64", "1x1 13px 512->64")
 DIRECTIONS = ("forward", "backward_input", "backward_weight")
 
 
-def with_factors(
-    rungs: dict[str, float], order: tuple[str, ...], better_low: bool, missing: str = "refuses"
-) -> list[str]:
-    """Each rung's figure and its factor over the rung before it."""
-    cells, before = [], None
-    for rung in order:
-        value = rungs.get(rung)
-        if value is None:
-            cells.append(missing)
-            continue
-        factor = "" if before is None else f" ({before / value if better_low else value / before:.1f}x)"
-        cells.append(f"{figure(value)}{factor}")
-        before = value
-    return cells
+def cells_of(rungs: dict[str, float], order: tuple[str, ...], missing: str = "refuses") -> list[str]:
+    return [figure(rungs[rung]) if rung in rungs else missing for rung in order]
 
 
 def conv_table(results: dict[str, Any]) -> str:
@@ -35,16 +23,9 @@ def conv_table(results: dict[str, Any]) -> str:
         for direction in DIRECTIONS:
             name = f"conv2d {direction} {layer}"
             if name in results["rungs"]:
-                cells = with_factors(results["rungs"][name], order, True)
+                cells = cells_of(results["rungs"][name], order)
                 rows.append([f"{layer}, {direction}", *cells, figure(peers[name]["peers"]["cudnn float32"])])
     return markdown_table(["layer, pass (ms, batch 32)", *order, "cuDNN float32"], rows)
-
-
-def step_table(results: dict[str, Any]) -> str:
-    rungs = results["rungs"]["squeezenet1_0 step by the ladder b32"]
-    order = ("naive", "shared", "im2col")
-    row = ["one iteration, ms", *with_factors(rungs, order, True)]
-    return markdown_table(["SqueezeNet 1.0, batch 32", *order], [row])
 
 
 BETWEEN = ("2048", "8192")
@@ -57,9 +38,9 @@ def matmul_table(results: dict[str, Any]) -> str:
     order, rows = ("naive", "shared", "tiled", "tiled_vectorised", "double_buffered", "warp_tiled", "narrow"), []
     for row in results["rows"]:
         if row["name"].startswith("matmul float32") and row["name"][15:] not in BETWEEN:
-            cells = with_factors(results["rungs"][row["name"]], order, False)
+            cells = cells_of(results["rungs"][row["name"]], order)
             rows.append([row["name"][15:], *cells, *shares(row, "float32")])
-    return markdown_table(["size (TFLOP/s)", *order, "cuBLAS float32", "best of cuBLAS", "of the peak"], rows)
+    return markdown_table(["size (TFLOP/s)", *order, "cuBLAS float32", "best of cuBLAS, %", "of the peak, %"], rows)
 
 
 def bf16_table(results: dict[str, Any]) -> str:
@@ -68,28 +49,28 @@ def bf16_table(results: dict[str, Any]) -> str:
         if row["name"].startswith("matmul bf16") and row["name"][12:] not in BETWEEN:
             rungs = results["rungs"][row["name"]]
             older = max(value for name, value in rungs.items() if name.startswith("tensor_core"))
-            cells = with_factors({**rungs, "tensor_core": older}, ("tensor_core", "wgmma", "copy_engine"), False)
+            cells = cells_of({**rungs, "tensor_core": older}, ("tensor_core", "wgmma", "copy_engine"))
             rows.append([row["name"][12:], *cells, *shares(row, "bf16")])
-    head = ["size (TFLOP/s)", "tensor_core", "wgmma", "tma", "cuBLAS bf16", "best of cuBLAS", "of the peak"]
+    head = ["size (TFLOP/s)", "tensor_core", "wgmma", "tma", "cuBLAS bf16", "best of cuBLAS, %", "of the peak, %"]
     return markdown_table(head, rows)
 
 
 def shares(row: dict[str, Any], kind: str) -> list[str]:
     """cuBLAS's rate, and the best of ours over it and over the chip's peak."""
     peer = row["peers"]["cublas"]
-    return [figure(peer), f"{100 * row['ours'] / peer:.0f} %", f"{100 * row['ours'] / PEAKS[kind]:.0f} %"]
+    return [figure(peer), f"{100 * row['ours'] / peer:.0f}", f"{100 * row['ours'] / PEAKS[kind]:.0f}"]
 
 
 def plain_table(prefix: str, unit: str) -> Callable[[dict[str, Any]], str]:
-    """A column for every rung, each with its factor over the one to its left, and for every peer."""
+    """A column for every rung and for every peer."""
     def make(results: dict[str, Any]) -> str:
         chosen = [row for row in results["rows"] if row["name"].startswith(prefix)]
         known = {rung for row in chosen for rung in results["rungs"][row["name"]]}
         rungs = sorted(known, key=(*ALGORITHM_ORDER, "plan").index)
-        peers = list(dict.fromkeys(peer for row in chosen for peer in row["peers"]))
+        peers = list(dict.fromkeys(peer for row in chosen for peer in row["peers"] if not peer.endswith("NCHW")))
         rows = []
         for row in chosen:
-            ours = with_factors(results["rungs"][row["name"]], tuple(rungs), unit == "ms", "–")
+            ours = cells_of(results["rungs"][row["name"]], tuple(rungs), "–")
             theirs = [figure(row["peers"][peer]) if peer in row["peers"] else "–" for peer in peers]
             rows.append([row["name"], *ours, *theirs, f"{row['ratio']:.2f}"])
         return markdown_table([f"({unit})", *rungs, *peers, "best over peer"], rows)
@@ -102,9 +83,9 @@ def tiles_table(results: dict[str, Any]) -> str:
     rows = []
     for row in results["rows"]:
         (side, tile), peer = row["name"].split()[2:], row["peers"]["cublas"]
-        shares = (f"{100 * results['rates'][side][t] / peer:.0f} %" for t in (tile, "128x256/4"))
+        shares = (f"{100 * results['rates'][side][t] / peer:.0f}" for t in (tile, "128x256/4"))
         rows.append([side, tile.split("/")[0], *shares])
-    return markdown_table(["side", "best tile", "of cuBLAS", "tile of 128x256"], rows)
+    return markdown_table(["side", "best tile", "of cuBLAS, %", "tile of 128x256, %"], rows)
 
 
 def small_table(results: dict[str, Any]) -> str:
@@ -130,7 +111,8 @@ def single_table(results: dict[str, Any]) -> str:
     """A line for every way, PyTorch last; a column for every layer. The reference in float64 is no way."""
     peers = {row["name"]: row["peers"]["pytorch"] for row in results["rows"]}
     layers = {name: {**rungs, "PyTorch": peers[name]} for name, rungs in results["rungs"].items()}
-    ways = [way for way in (*ALGORITHM_ORDER[1:], "PyTorch") if any(way in rungs for rungs in layers.values())]
+    ways = [way for way in (*ALGORITHM_ORDER[1:], "PyTorch")
+            if any(way in rungs for rungs in layers.values()) and not way.endswith("_parallel")]
     rows = [[way, *(figure(rungs[way]) if way in rungs else "refuses" for rungs in layers.values())] for way in ways]
     return markdown_table(["one layer forward (ms)", *layers], rows)
 
@@ -143,7 +125,7 @@ def bias_table(results: dict[str, Any]) -> str:
 
 def digits_table(results: dict[str, Any]) -> str:
     rows = [[row["name"], f"{row['ours']:.4g} {row['unit']}", ", ".join(f"{v:g}" for v in row["peers"].values())]
-            for row in results["rows"]]
+            for row in results["rows"] if row["unit"] != "s"]
     return markdown_table(["digits", "reached", "wanted"], rows)
 
 
@@ -160,7 +142,6 @@ def of(pattern: str, make: Callable[[dict[str, Any]], str]) -> Callable[[], str]
 
 GPU = "kernels-h200"
 TABLES: dict[str, Callable[[], str]] = {
-    "step": of(GPU, step_table),
     "conv": of(GPU, conv_table),
     "matmul": of(GPU, matmul_table),
     "bf16": of(GPU, bf16_table),

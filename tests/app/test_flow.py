@@ -7,7 +7,7 @@ from app.viewmodels.run_view import RunView
 from app.widgets.flow import Flow
 from core.training.events import EpochDone, RunEvaluated, RunFinished, RunStarted, StepDone
 
-pytestmark = pytest.mark.gui
+pytestmark = [pytest.mark.gui, pytest.mark.styled]
 
 BEGUN = [
     RunStarted("/run", "cnn", "cpu", ("a", "b"), 40, 10, 10, 18, 42, 0, 0, ()),

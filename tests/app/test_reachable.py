@@ -11,7 +11,7 @@ from app.viewmodels.result import PhotoResult, read_result
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
 from tests.helpers.window import write_folder
 
-pytestmark = pytest.mark.gui
+pytestmark = [pytest.mark.gui, pytest.mark.styled]
 
 
 @pytest.fixture

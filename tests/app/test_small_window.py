@@ -20,7 +20,7 @@ from core.diagnosis.verdict import UNFAMILIAR
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
 from tests.helpers.window import write_folder
 
-pytestmark = pytest.mark.gui
+pytestmark = [pytest.mark.gui, pytest.mark.styled]
 
 
 def in_sight(widget):

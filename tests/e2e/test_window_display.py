@@ -11,7 +11,7 @@ from PySide6.QtGui import QImage
 from tests.helpers.programs import find_program
 from tests.helpers.window import write_folder
 
-pytestmark = pytest.mark.gui
+pytestmark = [pytest.mark.gui, pytest.mark.styled]
 
 ROOT = Path(__file__).parents[2]
 PICTURES = "LEAFCLINIC_SCREENSHOTS"

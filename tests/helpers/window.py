@@ -95,16 +95,19 @@ def _ticks(timer: QTimer) -> bool:
 
 
 @pytest.fixture
-def start(qapp, qtbot, home, nothing_left, monkeypatch):
+def start(qapp, qtbot, home, nothing_left, monkeypatch, request):
     """`start(*paths)`: the program as `main` starts it, closed after the test. Errors in slots fail the test.
 
-    It opens on Dataset, where no model is loaded; with `first` as the very first start does.
+    It opens on Dataset, where no model is loaded; with `first` as the very first start does. Without the mark `styled`
+    it has no style sheet, which takes half of the time that its pages take.
     """
-    from app import application, paths
+    from app import application, paths, theme
     from app.main_window import FIRST_SIZE
     from app.settings import Settings
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    if request.node.get_closest_marker("styled") is None:
+        monkeypatch.setattr(theme, "stylesheet", lambda colours: "")
     programs, errors = [], []
 
     def make(*given, first=False):
