@@ -61,21 +61,14 @@ def shares(row: dict[str, Any], kind: str) -> list[str]:
     return [figure(peer), f"{100 * row['ours'] / peer:.0f}", f"{100 * row['ours'] / PEAKS[kind]:.0f}"]
 
 
-def plain_table(prefix: str, unit: str) -> Callable[[dict[str, Any]], str]:
-    """A column for every rung and for every peer."""
-    def make(results: dict[str, Any]) -> str:
-        chosen = [row for row in results["rows"] if row["name"].startswith(prefix)]
-        known = {rung for row in chosen for rung in results["rungs"][row["name"]]}
-        rungs = sorted(known, key=(*ALGORITHM_ORDER, "plan").index)
-        peers = list(dict.fromkeys(peer for row in chosen for peer in row["peers"] if not peer.endswith("NCHW")))
-        rows = []
-        for row in chosen:
-            ours = cells_of(results["rungs"][row["name"]], tuple(rungs), "–")
-            theirs = [figure(row["peers"][peer]) if peer in row["peers"] else "–" for peer in peers]
-            rows.append([row["name"], *ours, *theirs, f"{row['ratio']:.2f}"])
-        return markdown_table([f"({unit})", *rungs, *peers, "best over peer"], rows)
-
-    return make
+def depthwise_table(results: dict[str, Any]) -> str:
+    """A column for every rung and for the peer."""
+    chosen = [row for row in results["rows"] if row["name"].startswith("depthwise")]
+    known = {rung for row in chosen for rung in results["rungs"][row["name"]]}
+    rungs = tuple(sorted(known, key=ALGORITHM_ORDER.index))
+    rows = [[row["name"], *cells_of(results["rungs"][row["name"]], rungs, "–"), figure(row["peers"]["cudnn float32"]),
+             f"{row['ratio']:.2f}"] for row in chosen]  # fmt: skip
+    return markdown_table(["(ms)", *rungs, "cuDNN float32", "best over cuDNN"], rows)
 
 
 def tiles_table(results: dict[str, Any]) -> str:
@@ -86,35 +79,6 @@ def tiles_table(results: dict[str, Any]) -> str:
         shares = (f"{100 * results['rates'][side][t] / peer:.0f}" for t in (tile, "128x256/4"))
         rows.append([side, tile.split("/")[0], *shares])
     return markdown_table(["side", "best tile", "of cuBLAS, %", "tile of 128x256, %"], rows)
-
-
-def small_table(results: dict[str, Any]) -> str:
-    wanted = ("relu ", "sigmoid ", "add ", "max_pool ", "global_avg_pool ")
-    chosen = {**results, "rows": [row for row in results["rows"] if row["name"].startswith(wanted)]}
-    return plain_table("", "GB/s")(chosen)
-
-
-def ways_table(results: dict[str, Any]) -> str:
-    """A line for every way, PyTorch last; a column for every batch."""
-    found: dict[str, dict[str, str]] = {}
-    for row in results["rows"]:
-        batch, way = row["name"].removeprefix("lesson cnn iteration b").split()
-        found.setdefault(way, {})[batch] = figure(row["ours"])
-        found.setdefault("PyTorch", {})[batch] = figure(row["peers"]["torch"])
-    found["PyTorch"] = found.pop("PyTorch")
-    batches = list(found["PyTorch"])
-    rows = [[way, *(times.get(batch, "") for batch in batches)] for way, times in found.items()]
-    return markdown_table(["way (ms an iteration)", *(f"batch {batch}" for batch in batches)], rows)
-
-
-def single_table(results: dict[str, Any]) -> str:
-    """A line for every way, PyTorch last; a column for every layer. The reference in float64 is no way."""
-    peers = {row["name"]: row["peers"]["pytorch"] for row in results["rows"]}
-    layers = {name: {**rungs, "PyTorch": peers[name]} for name, rungs in results["rungs"].items()}
-    ways = [way for way in (*ALGORITHM_ORDER[1:], "PyTorch")
-            if any(way in rungs for rungs in layers.values()) and not way.endswith("_parallel")]
-    rows = [[way, *(figure(rungs[way]) if way in rungs else "refuses" for rungs in layers.values())] for way in ways]
-    return markdown_table(["one layer forward (ms)", *layers], rows)
 
 
 def bias_table(results: dict[str, Any]) -> str:
@@ -145,12 +109,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "conv": of(GPU, conv_table),
     "matmul": of(GPU, matmul_table),
     "bf16": of(GPU, bf16_table),
-    "depthwise": of(GPU, plain_table("depthwise", "ms")),
+    "depthwise": of(GPU, depthwise_table),
     "tiles": of("product_tiles-h200", tiles_table),
-    "small": of(GPU, small_table),
-    "lesson": of(GPU, plain_table("lesson", "ms")),
     "digits": of("mnist-h200", digits_table),
     "bias": of("bias_memory-*", bias_table),
-    "ways": of("convolutions-*", ways_table),
-    "single": of("single_convolutions-*", single_table),
 }
