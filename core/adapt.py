@@ -23,7 +23,7 @@ from core.diagnosis.model_file import ModelFile, check_classes, read_model, writ
 from core.diagnosis.model_identity import MODEL_HELP, default_name, today, unnamed
 from core.diagnosis.prediction import Predictor, choose_device
 from core.diagnosis.training_photos import record_photos
-from core.errors import EXIT_CODES, EXIT_DONE, EXIT_FAILED, Problem
+from core.errors import EXIT_CODES, EXIT_DONE, EXIT_FAILED, ModelFileError, Problem
 from core.text import printable
 
 BATCH = 16
@@ -45,7 +45,9 @@ def adapt(argv: Sequence[str]) -> int:
     model = read_model(Path(arguments.model_file))
     name = model.name or unnamed(Path(arguments.model_file))
     config = replace(config, image_size=model.source_side, use_size=0)
-    photos = prepare_photos(config, check=lambda classes: check_classes(model, classes))
+    if model.multilabel:
+        raise ModelFileError("A model for several labels per photo cannot be adapted. Train it further with --from.")
+    photos = prepare_photos(replace(config, labels="single"), check=lambda classes, _: check_classes(model, classes))
     samples, logits = read_samples(model, photos, config)
     result = adapt_model(model, logits, samples)
     print(printable(f"{len(samples.labels)} photos of {len(np.unique(samples.labels))} classes in "

@@ -59,6 +59,10 @@ class RunConfig:
     data: str = _row("", "data", "Photos", "folder of photos, or CSV manifest", expert=False)
     where: tuple[str, ...] = _row((), "data", "Only rows", "use only manifest rows with column=value")
     label: str = _row("", "data", "Label column", "manifest column that names the class (default crop/condition)")
+    labels: str = _row("auto", "data", "Labels per photo",
+                       "single: one class; multi: each label in a class name such as scab+rust or scab;rust, "
+                       "diagnosed separately; auto: multi if one of these labels is itself the name of a class",
+                       choices=("auto", "single", "multi"))
     split: str = _row("", "data", "Split file", "split.csv of an earlier run to reuse")
     validation: float = _row(0.15, "data", "Validation share",
                              "fraction of the photo groups for validation", low=0.01, high=0.5)

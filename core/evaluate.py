@@ -78,8 +78,9 @@ def describe_json(evaluation: Evaluation) -> dict[str, object]:
             for c in figures.per_class
         ],
         "classes": figures.classes,
-        "confusion": figures.confusion,
     }  # fmt: skip
+    found |= ({"confusion": figures.confusion} if figures.several is None
+              else {"mean_average_precision": figures.several.average_precision})
     if evaluation.parts:
         found["by_place"] = [
             {"name": p.name, "photos": p.photos, "accuracy": p.accuracy, "accuracy_interval": p.interval}
@@ -98,9 +99,11 @@ def describe_json(evaluation: Evaluation) -> dict[str, object]:
 
 def describe_text(evaluation: Evaluation, split: str) -> str:
     figures = evaluation.figures
-    rows: list[tuple[str, ...]] = [("class", "photos", "precision", "recall", "F1", "most often predicted as")]
+    confused = "" if figures.several else "most often predicted as"
+    rows: list[tuple[str, ...]] = [("class", "photos", "precision", "recall", "F1", confused)]
     for i, c in enumerate(figures.per_class):
-        wrong = [(n, figures.classes[j]) for j, n in enumerate(figures.confusion[i]) if j != i and n]
+        counts = figures.confusion[i] if confused else ()
+        wrong = [(n, figures.classes[j]) for j, n in enumerate(counts) if j != i and n]
         rows.append((c.label, str(c.photos), f"{100 * c.precision:.1f} %", f"{100 * c.recall:.1f} %", f"{c.f1:.3f}",
                      f"{max(wrong)[1]} ({max(wrong)[0]})" if wrong else ""))
     told = [f"{describe_accuracy(figures, split)} Loss {figures.loss:.4f}.", *evaluation.known]

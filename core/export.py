@@ -25,7 +25,7 @@ from core.diagnosis.int8_model import (
 from core.diagnosis.model_file import ModelFile, check_classes, read_model
 from core.diagnosis.model_identity import MODEL_HELP
 from core.diagnosis.onnx_model import OnnxCheck, check_onnx, metadata_of, to_onnx
-from core.errors import EXIT_CODES, EXIT_DONE, Problem
+from core.errors import EXIT_CODES, EXIT_DONE, ModelFileError, Problem
 from core.onnx import write_quantised_onnx
 from core.storage import write_file
 from core.text import printable
@@ -57,6 +57,8 @@ def export(argv: Sequence[str]) -> int:
     model, target = read_model(run), Path(arguments.onnx)
     data = to_onnx(model)
     print(describe_check(check_onnx(data, model)))
+    if arguments.int8 and model.multilabel:
+        raise ModelFileError("A model for several labels per photo cannot be exported in 8 bits. Remove --int8.")
     if arguments.int8:
         data = make_int8(model, config)
     write_file(target, data)
@@ -96,7 +98,7 @@ def labelled(photos: PhotoSet, split: int, model: ModelFile) -> LabelledPhotos:
 def describe_check(check: OnnxCheck | None) -> str:
     if check is None:
         return NOT_CHECKED
-    return f"Checked: onnxruntime {check.version} computes the same logits (largest difference {check.difference:.1g})."
+    return f"Checked: onnxruntime {check.version} computes the same output (largest difference {check.difference:.1g})."
 
 
 def describe_loss(loss: QuantisationLoss) -> str:

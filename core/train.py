@@ -17,6 +17,7 @@ from typing import Final
 from core import command_line
 from core.child_process import module_command
 from core.config import RunConfig
+from core.data.label_sets import read_label_sets
 from core.data.source import open_dataset
 from core.data.synthetic import write_demo
 from core.distributed.launch import end_rank, run_rank, run_ranks
@@ -132,7 +133,9 @@ def dry_run(config: RunConfig) -> str:
     origin = read_origin(config)
     config = configure_from_origin(config, origin)
     dataset = open_dataset(config)
-    classes = dataset.classes
+    sets = read_label_sets(dataset.classes, config.labels)
+    classes = dataset.classes if sets is None else sets.labels
+    config = config if sets is None else replace(config, labels="multi")
     graph = first_network(config, origin, classes).graph
     forecast = forecast_memory(config, graph, classes, share_photos(config, len(dataset)), device)
     table = {**forecast.rows, **forecast.phases, "memory of the run": forecast.peak}

@@ -11,6 +11,7 @@ import numpy as np
 
 from core.data.cache import PhotoCache, open_cache
 from core.data.dataset import Dataset, IsCancelled, ReportProgress, describe_skipped, reasons
+from core.data.label_sets import LabelSets, name_labels, read_label_sets
 from core.data.source import open_photos
 from core.errors import DataError
 from core.ops.contract import Array
@@ -21,14 +22,15 @@ from core.ops.contract import Array
 class FieldPhotos:
     """Decoded field photos.
 
-    slots: int64 ``(N,)``, the usable photos in `cache.photos`; labels: int32 ``(N,)``, class indices of the network;
-    warnings: sentences for the user.
+    slots: int64 ``(N,)``, the usable photos in `cache.photos`; labels: int32 ``(N,)``, class indices of the network, or
+    indices of `sets` where photos have several labels; warnings: sentences for the user.
     """
 
     cache: PhotoCache
     slots: Array
     labels: Array
     warnings: tuple[str, ...] = ()
+    sets: LabelSets | None = None
 
 
 def scan_field(source: str, label: str = "") -> Dataset:
@@ -42,9 +44,9 @@ def scan_field(source: str, label: str = "") -> Dataset:
         raise DataError(f"Field photos (--field): {error}") from error
 
 
-def check_field(dataset: Dataset, classes: Sequence[str]) -> None:
+def check_field(dataset: Dataset, classes: Sequence[str], multi: bool = False) -> None:
     """Raise DataError if the field photos have a class that the network does not have."""
-    unknown = [name for name in dataset.classes if name not in classes]
+    unknown = [name for name in dataset.classes if not set(name_labels(name, multi)) <= set(classes)]
     if unknown:
         raise DataError(
             f"The field photos have the class {', '.join(unknown)}, which is not a class of this training. Use these "
@@ -57,6 +59,7 @@ def open_field(
     classes: Sequence[str],
     side: int,
     *,
+    multi: bool = False,
     folder: str = "",
     threads: int = 0,
     progress: ReportProgress | None = None,
@@ -66,14 +69,16 @@ def open_field(
 
     Raises DataError (also for a class that the network does not have), StorageError, Cancelled.
     """
-    check_field(dataset, classes)
+    check_field(dataset, classes, multi)
     cache = open_cache(dataset, side, folder=folder, threads=threads, progress=progress, cancelled=cancelled)
     kept = cache.kept
     if not len(kept):
         raise DataError(f"None of the {len(dataset)} field photos can be used: {reasons(cache.skipped)}.")
-    places = np.array([list(classes).index(name) for name in dataset.classes], np.int32)
+    sets = read_label_sets(dataset.classes, "multi", classes) if multi else None
+    named = range(len(dataset.classes)) if multi else map(list(classes).index, dataset.classes)
+    places = np.array(list(named), np.int32)
     skipped = describe_skipped(cache.skipped, "field photo")
-    return FieldPhotos(cache, cache.slots[kept], places[dataset.labels[kept]], (skipped,) if skipped else ())
+    return FieldPhotos(cache, cache.slots[kept], places[dataset.labels[kept]], (skipped,) if skipped else (), sets)
 
 
 def count_common(one: PhotoCache, other: PhotoCache) -> int:

@@ -33,9 +33,10 @@ class Loader:
     photos: uint8 ``(slots, side, side, 3)``, usually the cache's; slots: int64 ``(N,)``, the slot of each photo of this
     split; labels: int32 ``(N,)``. Training shuffles, augments and drops an incomplete last batch (unless it is the only
     one); otherwise all photos come in order and unchanged. replacement, mixing: of backgrounds and of photos with their
-    labels, in training; resident: the photos are on the device already (`Plan.keep_photos(photos)`), and batches carry
-    their slots in `index`. Of several ranks, each gets a share of every training batch, in parts of at most `part`
-    photos, and every `ranks`-th batch of the others.
+    labels, in training; targets: of every label, ``(labels, classes)``, for a loss that reads targets; resident: the
+    photos are on the device already (`Plan.keep_photos(photos)`), and batches carry their slots in `index`. Of several
+    ranks, each gets a share of every training batch, in parts of at most `part` photos, and every `ranks`-th batch of
+    the others.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Loader:
         resident: bool = False,
         replacement: BackgroundReplacement | None = None,
         mixing: Mixing | None = None,
+        targets: Array | None = None,
         rank: int = 0,
         ranks: int = 1,
         part: int = 0,
@@ -62,7 +64,7 @@ class Loader:
             raise ValueError("a slot is outside the photos: parameters without a photo must be removed")
         self.batch, self.size, self.training = batch, size, training
         self.augment, self.sampling, self.seed, self.resident = augment, sampling, seed, resident
-        self.replacement, self.mixing = replacement, mixing
+        self.replacement, self.mixing, self.targets = replacement, mixing, targets
         self.rank, self.ranks, self.part = rank, ranks, part or batch
         self._pages = PageReleaser(photos)
         self.wait_seconds = 0.0
@@ -140,6 +142,8 @@ class Loader:
             rows = draw_rows(self.augment, self.seed, epoch, chosen, source, self.size, times)
             if self.replacement is not None:
                 self.replacement.draw(rows, slots, (self.seed, epoch), chosen, times, self.size)
+            if self.targets is not None:
+                targets = self.targets[labels].astype(np.float32)
             if self.mixing is not None:
                 which = slots if self.resident else np.arange(len(slots)) % self.mixing.part
                 targets = self.mixing.draw(rows, which, labels, (self.seed, epoch), chosen, times, source, self.size)

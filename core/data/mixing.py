@@ -22,18 +22,17 @@ _DRAWS: Final = 12
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Mixing:
     """Mixes a random share of the photos of a batch.
 
-    chance: probability 0..1; part: size of a micro-batch (photos are mixed within one); classes, smoothing: of the
-    targets; augment: preset by which the other photo is cropped.
+    chance: probability 0..1; part: size of a micro-batch (photos are mixed within one); targets: of every
+    label, float64 ``(labels, classes)``; augment: preset by which the other photo is cropped.
     """
 
     chance: float
     part: int
-    classes: int
-    smoothing: float
+    targets: Array
     augment: str
 
     def draw(
@@ -54,7 +53,7 @@ class Mixing:
         rows[mixed, MASK] = np.where(boxes.any(axis=1), 1, share)
         rows[mixed, CUTOUT] = boxes
         rows[mixed, BACKGROUND_AFFINE] = affine(PRESETS[self.augment], u[mixed, 5:], source, size)
-        targets = smoothed(labels, self.classes, self.smoothing)
+        targets = self.targets[labels]
         targets[mixed] = share[:, None] * targets[mixed] + (1 - share[:, None]) * targets[other]
         return targets.astype(np.float32)
 
@@ -75,10 +74,3 @@ def _shares(u: Array, size: int) -> tuple[Array, Array]:
     covered = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]) / size**2
     cut = (u[:, 2] < 0.5) & (covered > 0)
     return np.where(cut, 1 - covered, own), np.where(cut[:, None], boxes, 0)
-
-
-def smoothed(labels: Array, classes: int, smoothing: float) -> Array:
-    """Targets ``(N, classes)`` of labels ``(N,)`` with label smoothing."""
-    targets = np.full((len(labels), classes), smoothing / classes)
-    targets[np.arange(len(labels)), labels] += 1 - smoothing
-    return targets

@@ -24,6 +24,7 @@ from core.data.dataset import (
     reasons,
 )
 from core.data.label_conflicts import describe_conflicts, find_conflicts
+from core.data.label_sets import LabelSets, read_label_sets
 from core.data.leaf_map import group_by_leaf_map
 from core.data.name_groups import group_by_name
 from core.data.near_duplicate_cache import find_near_duplicates
@@ -31,7 +32,7 @@ from core.data.near_duplicates import Pair, join_groups, join_pairs
 from core.data.source import open_dataset
 from core.data.split import Leak, complete_splits, measure_leak, random_split_leak
 from core.data.split_file import read_split
-from core.errors import DataError
+from core.errors import ConfigError, DataError, Problem
 from core.ops.contract import Array
 
 ReportStage: TypeAlias = Callable[[str, int, int], None]
@@ -44,7 +45,8 @@ class PhotoSet:
     """The prepared photos of a run.
 
     splits: int8 ``(N,)`` by row of `dataset`, UNSPLIT for unusable photos; groups: int32 ``(N,)``; leak: data leakage
-    of the split; random_leak: of a random split by photo; fingerprint: identity of the data; warnings: for the user.
+    of the split; random_leak: of a random split by photo; fingerprint: identity of the data; warnings: for the user;
+    sets: the label sets that are the dataset's classes, where photos have several labels.
     """
 
     dataset: Dataset
@@ -55,6 +57,12 @@ class PhotoSet:
     random_leak: Leak
     fingerprint: str
     warnings: tuple[str, ...]
+    sets: LabelSets | None = None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes of a network for these photos."""
+        return self.dataset.classes if self.sets is None else self.sets.labels
 
     def rows(self, split: int) -> Array:
         """Rows of a split (TRAIN, VALIDATION, TEST) whose photos can be used, int64."""
@@ -85,16 +93,20 @@ class GroupedPhotos:
     cache: PhotoCache
     groups: Array
     copies: list[Pair] | None
+    sets: LabelSets | None = None
 
 
 def group_photos(
     config: RunConfig, report: ReportStage | None = None, cancelled: IsCancelled | None = None,
-    check: Callable[[Sequence[str]], None] | None = None,
+    check: Callable[[Sequence[str], bool], None] | None = None,
 ) -> GroupedPhotos:  # fmt: skip
     """Scan, decode and group the photos of `config`, as `prepare_photos` does."""
     dataset = open_dataset(config, _stage(report, "scan"), cancelled)
+    sets = read_label_sets(dataset.classes, config.labels)
+    if sets is not None and config.class_weights != "none":
+        raise ConfigError([Problem("class_weights", "cannot be used for photos with several labels.")])
     if check is not None:
-        check(dataset.classes)
+        check(dataset.classes if sets is None else sets.labels, sets is not None)
     cache = open_cache(
         dataset, cache_side(config), folder=config.cache, threads=config.threads, progress=_stage(report, "cache"),
         cancelled=cancelled,
@@ -106,16 +118,16 @@ def group_photos(
         by_source = join_groups(by_source, group_by_leaf_map(dataset))
         copies = find_near_duplicates(cache, _stage(report, "copies"), cancelled)
         groups = join_pairs(len(dataset), copies, by_source)
-    return GroupedPhotos(dataset, cache, groups, copies)
+    return GroupedPhotos(dataset, cache, groups, copies, sets)
 
 
 def prepare_photos(
     config: RunConfig, report: ReportStage | None = None, cancelled: IsCancelled | None = None,
-    check: Callable[[Sequence[str]], None] | None = None,
+    check: Callable[[Sequence[str], bool], None] | None = None,
 ) -> PhotoSet:  # fmt: skip
     """Scan, decode, group and split the photos of `config`. Raises DataError, StorageError or Cancelled.
 
-    `check` is called with the classes before photos are decoded, and may raise.
+    `check` is called before photos are decoded with the classes and whether photos have several; it may raise.
     """
     photos = group_photos(config, report, cancelled, check)
     dataset, cache, groups = photos.dataset, photos.cache, photos.groups
@@ -125,7 +137,8 @@ def prepare_photos(
     leak = measure_leak(splits[used], groups[used])
     random_leak = random_split_leak(splits[used], dataset.labels[used], groups[used], config.seed)
     warnings = _warnings(dataset, cache, splits, leak, conflicts)
-    return PhotoSet(dataset, cache, splits, groups, leak, random_leak, cache.fingerprint(dataset), warnings)
+    return PhotoSet(dataset, cache, splits, groups, leak, random_leak, cache.fingerprint(dataset), warnings,
+                    photos.sets)  # fmt: skip
 
 
 def _stage(report: ReportStage | None, stage: str) -> ReportProgress | None:

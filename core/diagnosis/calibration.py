@@ -13,8 +13,10 @@ from typing import Final, final
 
 import numpy as np
 
-from core.diagnosis.metrics import cross_entropy, softmax
+from core.data.label_sets import LabelSets
+from core.diagnosis.metrics import binary_cross_entropy, cross_entropy, sigmoid, softmax
 from core.diagnosis.model_file import ModelFile
+from core.diagnosis.verdict import SECTION, Thresholds
 from core.ops.contract import Array
 
 BINS: Final = 15
@@ -48,13 +50,17 @@ class Reliability:
 def fit_temperature(logits: Array, labels: Array) -> float:
     """The temperature with the least mean cross entropy of ``logits / T`` (golden section over log T).
 
+    labels: int ``(N,)``, or bool ``(N, classes)`` where photos have several; then of the binary cross entropy.
+
     The loss has one minimum in 1/T (it is convex there), so the section finds it to 1e-5. 1.0 without photos.
     """
     if not len(labels):
         return 1.0
 
+    entropy = cross_entropy if labels.ndim == 1 else binary_cross_entropy
+
     def loss(log_t: float) -> float:
-        return float(cross_entropy(logits.astype(np.float64) / np.exp(log_t), labels).mean())
+        return float(entropy(logits.astype(np.float64) / np.exp(log_t), labels).mean())
 
     return float(np.exp(find_least(loss, np.log(COLDEST), np.log(HOTTEST))))
 
@@ -97,14 +103,30 @@ def state_probabilities(model: ModelFile, logits: Array) -> Array:
 
     Whoever states a probability or compares one with a threshold takes it from here.
     """
-    return softmax(calibrate_logits(model, logits))
+    return (sigmoid if model.multilabel else softmax)(calibrate_logits(model, logits))
+
+
+def predict_labels(model: ModelFile, logits: Array, sets: LabelSets | None) -> Array:
+    """The most probable class of each photo, or the number of its label set (-1 for another set), int ``(N,)``."""
+    if sets is None:
+        return np.asarray(logits.argmax(axis=1))
+    return sets.find(state_probabilities(model, logits) >= label_thresholds(model))
+
+
+def label_thresholds(model: ModelFile) -> Array:
+    """The threshold of each label of a model for several labels; none of another."""
+    thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
+    return np.array(thresholds.labels if thresholds else ())
 
 
 def measure_reliability(probabilities: Array, labels: Array, bins: int = BINS) -> Reliability:
     """How far the stated probability of the top answer is from the share of right answers.
 
-    probabilities ``(N, classes)``, labels ``(N,)``.
+    probabilities ``(N, classes)``, labels ``(N,)``; or bool ``(N, classes)``: each label is an answer, yes or no.
     """
+    if labels.ndim == 2:
+        stated = probabilities.ravel()
+        probabilities, labels = np.stack((1 - stated, stated), axis=1), labels.ravel()
     stated = probabilities.max(axis=1)
     right = probabilities.argmax(axis=1) == labels
     edges = np.linspace(0.0, 1.0, bins + 1)

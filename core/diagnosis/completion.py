@@ -12,13 +12,15 @@ from typing import Final, TypeAlias, final
 import numpy as np
 
 from core.data.baseline import Baseline, border_features, evaluate_border
+from core.data.label_sets import LabelSets
 from core.diagnosis import background_dependence, verdict
 from core.diagnosis.background_dependence import BackgroundDependence, measure_backgrounds
-from core.diagnosis.calibration import measure_reliability, state_probabilities
+from core.diagnosis.calibration import fit_temperature, measure_reliability, predict_labels, state_probabilities
 from core.diagnosis.class_map import class_map, share_outside_leaf
 from core.diagnosis.crop_temperatures import fit_temperatures
 from core.diagnosis.familiarity import familiarity, fit_subspace
 from core.diagnosis.features import feature_node, head_node, pool
+from core.diagnosis.label_thresholds import set_label_thresholds
 from core.diagnosis.leaf_mask import segment_leaf
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import Predictor
@@ -41,13 +43,19 @@ ReportStage: TypeAlias = Callable[[str, int, int], None]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledPhotos:
-    """Photos, uint8 ``(N, side, side, 3)``, and their class indices ``(N,)``."""
+    """Photos, uint8 ``(N, side, side, 3)``, and their class indices ``(N,)``; with `sets` those of their label sets."""
 
     photos: Array
     labels: Array
+    sets: LabelSets | None = None
 
     def take(self, rows: Array) -> LabelledPhotos:
-        return LabelledPhotos(self.photos[rows], self.labels[rows])
+        return LabelledPhotos(self.photos[rows], self.labels[rows], self.sets)
+
+    @property
+    def truth(self) -> Array:
+        """The class indices, or bool ``(N, classes)`` where photos have several labels."""
+        return self.labels if self.sets is None else self.sets.members[self.labels]
 
 
 @final
@@ -74,8 +82,8 @@ def complete_model(
         few = train.take(sample_per_class(train.labels, PER_CLASS, seed))
         known = compute_outputs(predictor, few.photos, node, report, "features")
         seen = compute_outputs(predictor, validation.photos, node, report, "calibration")
-        model = _with_temperatures(model, seen.logits, validation.labels)
-        model = with_thresholds(model, known, few.labels, seen, validation.labels)
+        model = _with_temperatures(model, seen.logits, validation.truth)
+        model = with_thresholds(model, known, few.truth, seen, validation.truth)
         sections = dict(model.sections)
         if leaf_tests:
             baseline = baseline or measure_border(train, validation)
@@ -83,7 +91,7 @@ def complete_model(
             sections |= {background_dependence.SECTION: reading.to_section()} if reading else {}
     finally:
         predictor.close()
-    reliability = asdict(measure_reliability(state_probabilities(model, seen.logits), validation.labels))
+    reliability = asdict(measure_reliability(state_probabilities(model, seen.logits), validation.truth))
     calibration = {**reliability, "bins": list(reliability["bins"])}
     return replace(model, sections={**sections, CALIBRATION: calibration})
 
@@ -117,6 +125,8 @@ def compute_outputs(
 
 
 def _with_temperatures(model: ModelFile, logits: Array, labels: Array) -> ModelFile:
+    if model.multilabel:
+        return replace(model, temperature=fit_temperature(logits, labels))
     temperature, by_class = fit_temperatures(logits, labels, model.classes)
     return replace(model, temperature=temperature, class_temperatures=by_class)
 
@@ -127,14 +137,17 @@ def with_thresholds(
     statistics, score = None, "energy"
     replay: dict[str, Array] = {}
     if known.features is not None:
-        leaves = ~np.isin(known_labels, [i for i, name in enumerate(model.classes) if name.lower() in NO_LEAF_NAMES])
+        bare = [i for i, name in enumerate(model.classes) if name.lower() in NO_LEAF_NAMES]
+        leaves = ~(known_labels[:, bare].any(axis=1) if model.multilabel else np.isin(known_labels, bare))
         leaves |= not leaves.any()
         logits = known.logits[leaves] / model.temperature
         statistics, score = fit_subspace(logits, known.features[leaves]), "vim"
-        if model.weights[f"{head_node(model.graph).name}.weight"].shape[1:] == known.features.shape[1:]:  # linear head
+        linear = model.weights[f"{head_node(model.graph).name}.weight"].shape[1:] == known.features.shape[1:]
+        if linear and not model.multilabel:
             replay = fit_replay(known.features, known_labels, len(model.classes), statistics)
     familiar = familiarity(score, seen.logits, seen.features, statistics, model.temperature)
-    thresholds = set_thresholds(state_probabilities(model, seen.logits), labels, familiar, score, model.classes)
+    choose = set_label_thresholds if model.multilabel else set_thresholds
+    thresholds = choose(state_probabilities(model, seen.logits), labels, familiar, score, model.classes)
     extra = {**model.extra, **(statistics.to_arrays() if statistics else {}), **replay}
     return replace(model, sections={**model.sections, verdict.SECTION: thresholds.to_section()}, extra=extra)
 
@@ -148,7 +161,8 @@ def measure_dependence(
     None if no leaf is found in any photo.
     """
     leaves = np.array([name.lower() not in NO_LEAF_NAMES for name in model.classes])
-    rows = np.flatnonzero(leaves[validation.labels])
+    truth = validation.truth
+    rows = np.flatnonzero(~truth[:, ~leaves].any(axis=1) if model.multilabel else leaves[truth])
     rows = np.sort(np.random.default_rng(seed).permutation(rows)[:BACKGROUND_PHOTOS])
     masks = np.array([segment_leaf(validation.photos[row]) for row in rows])
     found = np.flatnonzero([mask.any() for mask in masks])
@@ -157,7 +171,8 @@ def measure_dependence(
     tested, masks = validation.take(rows[found]), masks[found]
 
     def predict(photos: Array) -> Array:
-        return np.asarray(compute_outputs(predictor, photos, None, report, "background").logits.argmax(axis=1))
+        logits = compute_outputs(predictor, photos, None, report, "background").logits
+        return predict_labels(model, logits, validation.sets)
 
     plain, blurred, swapped = measure_backgrounds(tested.photos, masks, tested.labels, predict, seed)
     off_leaf = _mean_outside_leaf(model, predictor, tested.photos, masks, node)

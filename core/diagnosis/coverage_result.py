@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from core.diagnosis.verdict import NO_LEAF, NO_LEAF_NAMES
+from core.diagnosis.verdict import NO_LEAF, NO_LEAF_NAMES, NOT_SURE
 from core.ops.contract import Array
 
 
@@ -42,11 +42,12 @@ def measure_coverage(
     """Count diagnoses and correct diagnoses.
 
     words: the verdict on each photo (a class counts as a diagnosis, and so does "no leaf" if the model has a class for
-    it); labels: int ``(N,)``; right: bool ``(N,)``, whether the most likely class is the true one.
+    it); labels: int ``(N,)``; right: bool ``(N,)``, whether the most likely class is the true one,
+    or all labels are right.
     """
     bare = np.array([name.lower() in NO_LEAF_NAMES for name in classes])
     said_bare = np.array([word == NO_LEAF for word in words])
-    answered = said_bare | np.array([word in classes for word in words])
+    answered = said_bare | np.array([word not in (NOT_SURE, NO_LEAF) for word in words])
     good = np.where(said_bare, bare[labels], right)
     lost = int((right & ~(answered & good)).sum())
     return CoverageResult(wanted, len(words), int(answered.sum()), int((answered & good).sum()),

@@ -25,7 +25,8 @@ def show_json(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
     read = 0
     answer: dict[str, object]
     for d in diagnoses:
-        top = [{"label": g.label, "probability": g.probability} for g in d.top]
+        top = [{"label": g.label, "probability": g.probability}
+               | ({} if g.threshold is None else {"threshold": g.threshold}) for g in d.top]  # fmt: skip
         answer = {"path": d.path, "verdict": d.verdict, "top": top, "milliseconds": round(d.milliseconds, 3)}
         if d.reason:
             answer["reason"] = d.reason
@@ -49,7 +50,7 @@ def show_csv(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
 def make_row(d: Diagnosis, model: ModelIdentity) -> dict[str, Any]:
     """The values of COLUMNS; None where a diagnosis has none."""
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
-    for number, guess in enumerate(d.top, 1):
+    for number, guess in enumerate(d.top[:TOP], 1):
         row |= {f"label{number}": guess.label, f"probability{number}": guess.probability}
     time = None if d.error else d.milliseconds
     return row | {"path": d.path, "verdict": d.verdict, "milliseconds": time, "error": d.error, "diseased": d.diseased,
@@ -70,7 +71,8 @@ def show_text(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
     read = 0
     for d in diagnoses:
         guesses = ", ".join(f"{g.label} {stated(g.probability).replace(SPACE, ' ')}" for g in d.top)
-        verdict = f"{d.verdict}. {d.reason} " if d.reason else ""
+        several = any(g.threshold is not None for g in d.top)
+        verdict = f"{d.verdict}. {d.reason}".strip() + " " if d.reason or several else ""
         area = "" if d.diseased is None else f"; {d.diseased:.1f} % of the leaf diseased (grade {d.grade} of 11)"
         notes = "".join(f" {note}" for note in d.notes)
         stop = "." if notes and not d.error else ""

@@ -14,15 +14,18 @@ from core.config import RunConfig
 from core.data.cache import PhotoCache, open_cache
 from core.data.dataset import SPLIT_NAMES, Dataset, describe_skipped, reasons
 from core.data.field_photos import open_field, scan_field
+from core.data.label_sets import LabelSets, join_labels, name_labels, read_label_sets
 from core.data.manifest import SETTING
 from core.data.source import open_photos
 from core.data.split_file import read_split
+from core.diagnosis.calibration import label_thresholds
 from core.diagnosis.coverage_result import CoverageResult, measure_coverage
 from core.diagnosis.metrics import Metrics, compute_metrics
 from core.diagnosis.model_file import ModelFile, check_classes
 from core.diagnosis.prediction import Prediction, Predictor, choose_device
 from core.diagnosis.subsets import Subset, compare_with_field, subsets_by_setting
 from core.diagnosis.training_photos import Overlap, describe_overlap, measure_overlap
+from core.diagnosis.verdict import NOT_SURE
 from core.errors import DataError
 from core.ops.contract import Array
 
@@ -71,30 +74,29 @@ def evaluate_model(
     """
     scanned = scan_field(config.field, config.label) if config.field else None
     dataset, cache, kept = _open_split(config, split, model.source_side)
-    check_classes(model, [dataset.classes[i] for i in np.unique(dataset.labels[kept])])
-    places = np.array([model.classes.index(name) if name in model.classes else -1 for name in dataset.classes])
+    labels, names, sets = _match_classes(model, dataset, kept)
     own = None
     if scanned is not None:
-        own = open_field(scanned, model.classes, model.source_side, folder=config.cache, threads=config.threads)
+        own = open_field(scanned, model.classes, model.source_side, multi=model.multilabel, folder=config.cache,
+                         threads=config.threads)  # fmt: skip
     settings = dataset.columns.get(SETTING)
     skipped = (describe_skipped(cache.skipped),) if cache.skipped else ()
     with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:
-        labels = places[dataset.labels[kept]]
         predictions = _predict(made, cache.photos, cache.slots[kept])
-        figures, right = _evaluate(predictions, labels, model)
+        figures, right = _evaluate(predictions, labels, model, sets)
         content = cache.content[kept]
-        evaluated, fresh = [("judged", content)], _evaluate_unseen(predictions, labels, content, model)
+        evaluated, fresh = [("judged", content)], _evaluate_unseen(predictions, labels, content, model, sets)
         setting_of_each = [""] * len(kept) if settings is None else [settings[i] for i in kept]
-        parts = subsets_by_setting(right, labels, model.classes, setting_of_each)
+        parts = subsets_by_setting(right, labels, names, setting_of_each)
         field = None
         if own is not None:
-            field, _ = _evaluate(_predict(made, own.cache.photos, own.slots), own.labels, model)
+            field, _ = _evaluate(_predict(made, own.cache.photos, own.slots), own.labels, model, own.sets)
             evaluated.append(("field", own.cache.content[own.cache.kept]))
         parts = compare_with_field(parts, "these photos", figures, field)
         answered = None
         if coverage is not None:
             words = [made.decide(prediction, coverage).word for prediction in predictions]
-            answered = measure_coverage(words, labels, right, model.classes, coverage)
+            answered = measure_coverage(words, labels, right, names, coverage)
     mistakes = _mistakes(predictions, dataset, kept[~right], np.flatnonzero(~right), model)
     evaluation = Evaluation(
         figures, parts, field, answered, mistakes, measure_overlap(model.learned, evaluated),
@@ -103,8 +105,23 @@ def evaluate_model(
     return evaluation, (*skipped, *(own.warnings if own else ()))
 
 
+def _match_classes(
+    model: ModelFile, dataset: Dataset, kept: Array
+) -> tuple[Array, tuple[str, ...], LabelSets | None]:
+    """(labels of the photos `kept`, the names they count, label sets where the model predicts several labels).
+
+    Raises DataError if the model does not have one of the classes.
+    """
+    named = [dataset.classes[i] for i in np.unique(dataset.labels[kept])]
+    check_classes(model, [label for name in named for label in name_labels(name, model.multilabel)])
+    if model.multilabel:
+        return dataset.labels[kept], dataset.classes, read_label_sets(dataset.classes, "multi", model.classes)
+    places = np.array([model.classes.index(name) if name in model.classes else -1 for name in dataset.classes])
+    return places[dataset.labels[kept]], model.classes, None
+
+
 def _evaluate_unseen(
-    predictions: Sequence[Prediction], labels: Array, content: Array, model: ModelFile
+    predictions: Sequence[Prediction], labels: Array, content: Array, model: ModelFile, sets: LabelSets | None
 ) -> Metrics | None:
     """Metrics on the photos that the model was not trained on; None if that is all of them or none."""
     if model.learned is None:
@@ -112,7 +129,7 @@ def _evaluate_unseen(
     rows = np.flatnonzero(~model.learned.knows(content)).tolist()
     if not 0 < len(rows) < len(labels):
         return None
-    return _evaluate([predictions[row] for row in rows], labels[rows], model)[0]
+    return _evaluate([predictions[row] for row in rows], labels[rows], model, sets)[0]
 
 
 def _open_split(config: RunConfig, split: str, side: int) -> tuple[Dataset, PhotoCache, Array]:
@@ -141,13 +158,23 @@ def _mistakes(
     """List the misclassified photos; rows: in the dataset, places: in the predictions."""
     found = []
     for row, place in zip(rows.tolist(), places.tolist(), strict=True):
-        said = int(predictions[place].probabilities.argmax())
-        found.append(Mistake(dataset.path(row), dataset.label(row), model.classes[said],
-                             float(predictions[place].probabilities[said])))  # fmt: skip
+        stated = predictions[place].probabilities
+        said = [int(stated.argmax())]
+        if model.multilabel:
+            said = np.flatnonzero(stated >= label_thresholds(model)).tolist()
+        word = join_labels([model.classes[at] for at in said]) if said else NOT_SURE
+        found.append(Mistake(dataset.path(row), dataset.label(row), word, float(stated[said].max(initial=0.0))))
     return tuple(sorted(found, key=lambda mistake: -mistake.probability))
 
 
-def _evaluate(predictions: Sequence[Prediction], labels: Array, model: ModelFile) -> tuple[Metrics, Array]:
-    """The metrics, and which predictions are correct, bool ``(N,)``."""
-    logits = np.log(np.stack([prediction.probabilities for prediction in predictions]) + 1e-300)
-    return compute_metrics(logits, labels, model.classes), np.asarray(logits.argmax(axis=1) == labels)
+def _evaluate(
+    predictions: Sequence[Prediction], labels: Array, model: ModelFile, sets: LabelSets | None
+) -> tuple[Metrics, Array]:
+    """The metrics, and which predictions are correct, bool ``(N,)``; labels: classes, or the numbers of label sets."""
+    stated = np.stack([prediction.probabilities for prediction in predictions])
+    if sets is None:
+        logits = np.log(stated + 1e-300)
+        return compute_metrics(logits, labels, model.classes), np.asarray(logits.argmax(axis=1) == labels)
+    thresholds, logits = label_thresholds(model), np.log(stated + 1e-300) - np.log1p(1e-16 - stated)
+    found = compute_metrics(logits, labels, model.classes, sets, thresholds)
+    return found, (( stated >= thresholds) == sets.members[labels]).all(axis=1)

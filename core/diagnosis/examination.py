@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -18,7 +18,7 @@ from core.diagnosis.features import feature_node, pool
 from core.diagnosis.leaf_mask import leaf_box, segment_leaf, segment_leaves
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.photo_faults import photo_faults
-from core.diagnosis.prediction import TOP, ClassProbability, Diagnosis, Predictor
+from core.diagnosis.prediction import ClassProbability, Diagnosis, Predictor, list_top
 from core.diagnosis.severity import Severity, measure_severity
 from core.diagnosis.verdict import COVERAGE, NO_LEAF, SECTION, Thresholds, Verdict, decide_verdict
 from core.ops.contract import Array
@@ -88,12 +88,11 @@ class Examiner:
         outputs = self.predictor.predict(photo[None])
         logits = outputs["logits"]
         probabilities = state_probabilities(self.model, logits)[0]
-        order = np.argsort(-probabilities, kind="stable")
-        top = tuple(ClassProbability(self.model.classes[i], float(probabilities[i])) for i in order[:TOP])
+        top = list_top(probabilities, self.thresholds, self.model.classes)
         features = outputs[self.map_node] if self.map_node else None
         familiar = self._familiarity(logits, features)
         verdict = decide_verdict(probabilities, familiar, self.thresholds, self.model.classes, coverage)
-        heats = self._maps(features, order[:TOP], photo.shape[0])
+        heats = self._maps(features, top, photo.shape[0])
         if verdict.word == NO_LEAF:  # nothing to measure, and nothing for the evidence to lie beside
             leaf, leaves = np.zeros_like(leaf), 0
         severity = measure_severity(photo, leaf, top[0].label)
@@ -145,11 +144,12 @@ class Examiner:
         part = square(whole[a:c, b:d], side)
         return part, segment_leaf(part), box, leaves
 
-    def _maps(self, features: Array | None, classes: Array, side: int) -> tuple[Array, ...]:
-        """The maps of `classes`."""
+    def _maps(self, features: Array | None, top: Sequence[ClassProbability], side: int) -> tuple[Array, ...]:
+        """The maps of the classes `top`."""
         if features is None:
             return ()
-        raw = [class_map(self.model.graph, self.model.weights, features[0], int(index)) for index in classes]
+        classes = [self.model.classes.index(guess.label) for guess in top]
+        raw = [class_map(self.model.graph, self.model.weights, features[0], index) for index in classes]
         return tuple(enlarge(heat, side) for heat in raw)
 
     def _familiarity(self, logits: Array, features: Array | None) -> float:

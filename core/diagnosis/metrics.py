@@ -1,4 +1,7 @@
-"""Classification metrics: confusion matrix, accuracy, precision, recall, F1 and loss, with confidence intervals."""
+"""Classification metrics: confusion matrix, accuracy, precision, recall, F1 and loss, with confidence intervals.
+
+Photos with several labels have no confusion matrix; a prediction is right if all labels are (subset accuracy).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Final, final
 
 import numpy as np
 
+from core.data.label_sets import LabelSets
 from core.ops.contract import Array
 
 Z_95: Final = 1.959964
@@ -31,20 +35,33 @@ class ClassMetrics:
 
 @final
 @dataclass(frozen=True, slots=True)
+class LabelCounts:
+    """Counts of photos with several labels. right: photos whose labels are all right; labels: of each label the photos
+    (rightly predicted, that have it, predicted); average_precision: mean over the labels that occur."""
+
+    photos: int
+    right: int
+    labels: tuple[tuple[int, int, int], ...]
+    average_precision: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Metrics:
-    """Metrics of a set of photos; `confusion` counts (true class, predicted class)."""
+    """Metrics of a set of photos; `confusion` counts (true class, predicted class), or `several` has the counts."""
 
     classes: tuple[str, ...]
     confusion: tuple[tuple[int, ...], ...]
     loss: float
+    several: LabelCounts | None = None
 
     @property
     def photos(self) -> int:
-        return sum(map(sum, self.confusion))
+        return self.several.photos if self.several else sum(map(sum, self.confusion))
 
     @property
     def right(self) -> int:
-        return sum(row[i] for i, row in enumerate(self.confusion))
+        return self.several.right if self.several else sum(row[i] for i, row in enumerate(self.confusion))
 
     @property
     def accuracy(self) -> float:
@@ -53,15 +70,13 @@ class Metrics:
     @property
     def macro_f1(self) -> float:
         """Mean F1 over the classes that occur as label or prediction."""
-        seen = [c.f1 for i, c in enumerate(self.per_class) if c.photos or any(row[i] for row in self.confusion)]
+        seen = [c.f1 for c, (_, true, said) in zip(self.per_class, self._counts(), strict=True) if true or said]
         return sum(seen) / len(seen) if seen else 0.0
 
     @property
     def per_class(self) -> tuple[ClassMetrics, ...]:
-        counts = np.asarray(self.confusion, np.int64)
         rows = []
-        for i, label in enumerate(self.classes):
-            right, true, said = int(counts[i, i]), int(counts[i].sum()), int(counts[:, i].sum())
+        for label, (right, true, said) in zip(self.classes, self._counts(), strict=True):
             f1 = 2 * right / (true + said) if true + said else 0.0
             rows.append(
                 ClassMetrics(
@@ -71,9 +86,32 @@ class Metrics:
             )
         return tuple(rows)
 
+    def _counts(self) -> tuple[tuple[int, int, int], ...]:
+        """Of each class the photos (rightly predicted, that have it, predicted)."""
+        if self.several:
+            return self.several.labels
+        counts = np.asarray(self.confusion, np.int64)
+        rows = zip(counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0), strict=True)
+        return tuple((int(right), int(true), int(said)) for right, true, said in rows)
 
-def compute_metrics(logits: Array, labels: Array, classes: Sequence[str]) -> Metrics:
-    """Compute the metrics of logits ``(N, classes)`` for labels ``(N,)``; the loss is the mean cross entropy."""
+
+def compute_metrics(
+    logits: Array, labels: Array, classes: Sequence[str], sets: LabelSets | None = None, thresholds: Array | float = 0.5
+) -> Metrics:
+    """Compute the metrics of logits ``(N, classes)`` for labels ``(N,)``; the loss is the mean cross entropy.
+
+    sets: where photos have several labels, which `labels` then count; thresholds: of the probability of each label.
+    """
+    if sets is not None:
+        truth, stated = sets.members[labels], sigmoid(logits)
+        found = stated >= thresholds
+        rows = zip((found & truth).sum(axis=0), truth.sum(axis=0), found.sum(axis=0), strict=True)
+        precisions = [average_precision(stated[:, i], truth[:, i]) for i in np.flatnonzero(truth.any(axis=0))]
+        counts = LabelCounts(
+            len(truth), int((found == truth).all(axis=1).sum()), tuple((int(a), int(b), int(c)) for a, b, c in rows),
+            float(np.mean(precisions)) if precisions else 0.0,
+        )  # fmt: skip
+        return Metrics(tuple(classes), (), float(binary_cross_entropy(logits, truth).mean()), counts)
     confusion = np.zeros((len(classes), len(classes)), np.int64)
     np.add.at(confusion, (labels, logits.argmax(axis=1)), 1)
     loss = float(cross_entropy(logits, labels).mean()) if len(labels) else 0.0
@@ -83,6 +121,12 @@ def compute_metrics(logits: Array, labels: Array, classes: Sequence[str]) -> Met
 def describe_accuracy(figures: Metrics, split: str) -> str:
     """The accuracy with its interval as a sentence."""
     low, high = wilson_interval(figures.right, figures.photos)
+    if figures.several:
+        return (
+            f"All labels right on {100 * figures.accuracy:.1f} %: {figures.right} of {figures.photos} "
+            f"{split + ' ' if split else ''}photos (95 % interval {100 * low:.1f} to {100 * high:.1f} %), "
+            f"mean F1 {figures.macro_f1:.3f}, mean average precision {figures.several.average_precision:.3f}."
+        )
     return (
         f"Accuracy {100 * figures.accuracy:.1f} %: {figures.right} of {figures.photos} "
         f"{split + ' ' if split else ''}photos correct (95 % interval {100 * low:.1f} to {100 * high:.1f} %), "
@@ -95,6 +139,25 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
     z = logits.astype(np.float64)
     z -= z.max(axis=1, keepdims=True)
     return np.asarray(np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), labels], np.float64)
+
+
+def binary_cross_entropy(logits: Array, truth: Array) -> Array:
+    """Loss of each photo in float64, the mean over its labels; truth bool ``(N, labels)``."""
+    z = logits.astype(np.float64)
+    return np.asarray((np.logaddexp(0, z) - truth * z).mean(axis=1))
+
+
+def average_precision(stated: Array, truth: Array) -> float:
+    """The area under precision over recall as steps, without interpolation; truth bool ``(N,)`` is true somewhere."""
+    order = np.argsort(-stated, kind="stable")
+    ends = np.flatnonzero(np.diff(stated[order], append=-np.inf))  # equal probabilities count together
+    found = truth[order].cumsum()[ends]
+    return float((np.diff(found, prepend=0) * found / (ends + 1)).sum() / found[-1])
+
+
+def sigmoid(logits: Array, temperature: float = 1.0) -> Array:
+    """Probabilities of labels that do not exclude each other, in float64, ``(N, labels)``."""
+    return np.asarray(np.exp(-np.logaddexp(0, -logits.astype(np.float64) / temperature)))
 
 
 def softmax(logits: Array, temperature: float = 1.0) -> Array:

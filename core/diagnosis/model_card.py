@@ -16,6 +16,7 @@ from core.diagnosis.calibration import describe_error
 from core.diagnosis.completion import CALIBRATION
 from core.diagnosis.coverage import at_coverage
 from core.diagnosis.crop_temperatures import describe_temperatures
+from core.diagnosis.label_thresholds import describe_label_thresholds
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.training_photos import MARK_BYTES
 from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds
@@ -111,8 +112,10 @@ def _test(model: ModelFile) -> Chapter:
         return Chapter(title)
     parts = CardTable(("part", "photos", "right", "95 % interval"), tuple(_row(r) for r in section.get("parts", ())))
     rows = ((*_row(r), percent(r["precision"]), f"{r['f1']:.3f}") for r in section.get("classes", ()))
-    classes = CardTable(("class", "photos", "recall", "95 % interval", "precision", "F1"), tuple(rows))
     macro = f"Macro F1: {float(section.get('macro_f1', 0)):.3f}."
+    if "average_precision" in section:
+        macro += f" Mean average precision: {float(section['average_precision']):.3f}."
+    classes = CardTable(("class", "photos", "recall", "95 % interval", "precision", "F1"), tuple(rows))
     return Chapter(title, str(section.get("note", "")), tables=((parts, macro), (classes, "")))
 
 
@@ -129,7 +132,9 @@ def _trust(model: ModelFile) -> Chapter:
     if model.class_temperatures:
         points.append(describe_temperatures(model))
     thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
-    if thresholds is not None:
+    if thresholds is not None and thresholds.labels:
+        points.append(describe_label_thresholds(thresholds, model.classes))
+    elif thresholds is not None:
         point = at_coverage(thresholds.curve, COVERAGE)
         points.append(
             f"By default {percent(point.coverage, 0)} of the validation photos are diagnosed, "

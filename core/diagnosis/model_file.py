@@ -14,13 +14,13 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from core.diagnosis import verdict
 from core.diagnosis.familiarity import FEATURES, SCORES, read_statistics
 from core.diagnosis.features import feature_node
 from core.diagnosis.model_identity import KIND, VERSION, find_model
 from core.diagnosis.replay import REPLAY, read_replay
 from core.diagnosis.stored_weights import Stored, from_tensors, round_to_eight_bits, round_to_half, to_tensors
 from core.diagnosis.training_photos import TrainingPhotos, checked_marks
+from core.diagnosis.verdict import SECTION, Thresholds
 from core.diagnosis.views import VIEWS
 from core.errors import DataError, ModelFileError
 from core.graph import Graph, from_json, to_json
@@ -38,6 +38,8 @@ EXTRA: Final = "extra/"
 """Prefix of arrays that are not weights, such as statistics for the rejection of unknown photos."""
 LEARNED: Final = "learned_photos"
 """Name of the array of marks, and in the header of what is said of it."""
+LABELS: Final = "labels"
+"""Name in the header of "multi"; a file without it predicts one class."""
 CLASS_TEMPERATURES: Final = "class_temperatures"
 """Name in the header; a file without it has one temperature."""
 
@@ -46,7 +48,7 @@ HEADER: Final = record(
         "graph": mapping, "classes": listing(text), "preprocessing": record({"square": whole}), "temperature": number,
         "data_hash": text, "licence": text, "figures": named(number), "sections": named(mapping),
     },
-    {"views": anything, CLASS_TEMPERATURES: listing(number), LEARNED: record({"whole": anything})},
+    {"views": anything, CLASS_TEMPERATURES: listing(number), LABELS: text, LEARNED: record({"whole": anything})},
 )  # fmt: skip
 
 
@@ -66,6 +68,7 @@ class ModelFile:
     learned: the photos that the weights were made by, None where the file does not say.
     views: with 2 an answer is the mean over photo and mirror image (`core.diagnosis.views`), and all that the file
     tells of itself is of such answers.
+    multilabel: a photo may have several classes, each of which has a sigmoid and a threshold.
     name, date: what the model is called and the day its weights were made (`core.diagnosis.model_identity`), "" where
     the file does not say.
     """
@@ -87,6 +90,7 @@ class ModelFile:
     class_temperatures: tuple[float, ...] = ()
     name: str = ""
     date: str = ""
+    multilabel: bool = False
 
     @property
     def size(self) -> tuple[int, int]:
@@ -154,6 +158,8 @@ def write_model(path: Path, model: ModelFile) -> None:
         "figures": dict(model.figures),
         "sections": dict(model.sections),
     }
+    if model.multilabel:
+        header[LABELS] = "multi"
     if model.class_temperatures:
         header[CLASS_TEMPERATURES] = list(model.class_temperatures)
     if model.learned is not None:
@@ -203,7 +209,10 @@ def _checked(file: TensorFile) -> ModelFile:
         raise ModelFileError(f"The file contains values that are not finite: {', '.join(endless[:5])}.")
     if len(graph.node(graph.output).shape) != 1 or not len(set(classes)) == len(classes) == graph.classes:
         raise ModelFileError(f"The file names {len(set(classes))} classes, but its network has {graph.classes}.")
-    _check_knowledge(graph, header["sections"], extra)
+    thresholds = _check_knowledge(graph, header["sections"], extra)
+    multilabel = header.get(LABELS) == "multi"
+    if multilabel != bool(thresholds and thresholds.labels):
+        raise ModelFileError("The file's thresholds are not those of its labels.")
     temperature = header["temperature"]
     if not temperature > 0:
         raise ModelFileError(f"The file's temperature {temperature} is not a positive number.")
@@ -218,11 +227,11 @@ def _checked(file: TensorFile) -> ModelFile:
         graph, stored.weights, classes, source_side, temperature, header["data_hash"], header["licence"],
         header["figures"], header["sections"], extra,
         stored.half, views, stored.steps, learned, _read_class_temperatures(header, len(classes)),
-        file.labels.get("name", ""), file.labels.get("date", ""),
+        file.labels.get("name", ""), file.labels.get("date", ""), multilabel,
     )
 
 
-def _check_knowledge(graph: Graph, sections: Mapping[str, Any], extra: Mapping[str, Array]) -> None:
+def _check_knowledge(graph: Graph, sections: Mapping[str, Any], extra: Mapping[str, Array]) -> Thresholds | None:
     """Thresholds and what they are compared with must be whole, or every diagnosis would fail or mean nothing."""
     statistics, classes, node = read_statistics(extra), graph.classes, feature_node(graph)
     if statistics is None and any(name.startswith(FEATURES) for name in extra):
@@ -231,11 +240,12 @@ def _check_knowledge(graph: Graph, sections: Mapping[str, Any], extra: Mapping[s
         raise ModelFileError("The file's feature replay is cut or does not fit its classes.")
     if statistics is not None and (node is None or len(statistics.center) != graph.node(node).shape[-1]):
         raise ModelFileError("The file's statistics of features are of another network.")
-    thresholds = verdict.Thresholds.from_section(sections.get(verdict.SECTION, {}), classes)
+    thresholds = Thresholds.from_section(sections.get(SECTION, {}), classes)
     if thresholds is not None and thresholds.score not in SCORES:
         raise ModelFileError(f"The file has thresholds of {thresholds.score!r}, which is no score.")
     if thresholds is not None and statistics is None and thresholds.score == "vim":
         raise ModelFileError(f"The file has thresholds of {thresholds.score!r} and no statistics of features.")
+    return thresholds
 
 
 def _read_class_temperatures(header: Mapping[str, Any], classes: int) -> tuple[float, ...]:

@@ -11,17 +11,21 @@ import numpy as np
 
 from core.data.augment import evaluation_rows
 from core.diagnosis import verdict
+from core.diagnosis.calibration import label_thresholds
+from core.diagnosis.features import head_node
+from core.diagnosis.label_thresholds import untested_thresholds
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import Predictor
 from core.errors import LeafClinicError, ModelFileError
 from core.graph import Graph
 from core.onnx import read_onnx, runtime, write_onnx
+from core.onnx.metadata import LABELS
 from core.ops.contract import Array
 from core.ops.photo import transform
 from core.program import fold_batch_norm, fold_weights
 
 TOLERANCE: Final = 1e-4
-"""Largest difference of logits to onnxruntime's, of the largest logit where that is above 1."""
+"""Largest difference of outputs to onnxruntime's, of the largest output where that is above 1."""
 CHECKED: Final = 8
 """Photos of noise that the check looks at."""
 THRESHOLDS: Final = "thresholds"
@@ -35,7 +39,7 @@ CLASS_TEMPERATURES: Final = "class_temperatures"
 @final
 @dataclass(frozen=True, slots=True)
 class OnnxCheck:
-    """What onnxruntime said: its version, and the largest difference of a logit."""
+    """What onnxruntime said: its version, and the largest difference of an output."""
 
     version: str
     difference: float
@@ -52,7 +56,11 @@ def read_onnx_model(path: Path) -> ModelFile:
         raise ModelFileError(f"{path} takes photos of shape {found.graph.photo_shape}; diagnosis needs square colour "
                              "photos.")
     classes = found.classes or tuple(f"class {number}" for number in range(found.graph.classes))
-    return ModelFile(found.graph, found.weights, classes, height, found.temperature, name=path.stem)
+    sections = {}
+    if found.labels:
+        sections[verdict.SECTION] = replace(untested_thresholds(len(classes)), labels=found.labels).to_section()
+    return ModelFile(found.graph, found.weights, classes, height, found.temperature, sections=sections, name=path.stem,
+                     multilabel=bool(found.labels))  # fmt: skip
 
 
 def metadata_of(model: ModelFile) -> dict[str, str]:
@@ -66,19 +74,26 @@ def metadata_of(model: ModelFile) -> dict[str, str]:
         more[THRESHOLDS] = json.dumps(model.sections[verdict.SECTION], ensure_ascii=False)
     if model.class_temperatures:
         more[CLASS_TEMPERATURES] = json.dumps(model.class_temperatures)
+    if model.multilabel:
+        more[LABELS] = json.dumps(label_thresholds(model).tolist())
     if model.licence:
         more[LICENCE] = model.licence
     return more
 
 
 def to_onnx(model: ModelFile) -> bytes:
-    """The model in float32, batch norm folded."""
+    """The model in float32, batch norm folded; for several labels the temperature is part of the classifier."""
     graph, weights = fold_batch_norm(model.graph), fold_weights(model.graph, model.weights)
+    if model.multilabel:
+        head = head_node(graph)
+        weights |= {name: weights[name] / np.float32(model.temperature)
+                    for name in (f"{head.name}.{parameter.role}" for parameter in head.parameters)}  # fmt: skip
+        model = replace(model, temperature=1.0)
     return write_onnx(graph, weights, model.classes, model.temperature, metadata_of(model))
 
 
 def run_onnx(data: bytes, inputs: Array) -> tuple[str, Array] | None:
-    """onnxruntime's version and logits of normalised photos ``(N, H, W, C)``, None where it is not installed."""
+    """onnxruntime's version and output of normalised photos ``(N, H, W, C)``, None where it is not installed."""
     version = runtime.version()
     return None if version is None else (version, runtime.compute_output(data, inputs))
 
@@ -95,13 +110,13 @@ def check_onnx(data: bytes, model: ModelFile) -> OnnxCheck | None:
         return None
     predictor = Predictor(replace(model, views=1), batch=CHECKED)
     try:
-        ours = predictor.predict(squares)["logits"]
+        ours = predictor.probabilities(squares) if model.multilabel else predictor.predict(squares)["logits"]
     finally:
         predictor.close()
     version, theirs = answer
     difference = float(np.abs(ours - theirs).max())
     if not difference <= TOLERANCE * max(1.0, float(np.abs(ours).max())):
-        raise LeafClinicError(f"The logits of onnxruntime {version} differ by {difference:.2g}; nothing was written. "
+        raise LeafClinicError(f"The outputs of onnxruntime {version} differ by {difference:.2g}; nothing was written. "
                               "This is a bug in LeafClinic. Please report it and attach the model.")
     return OnnxCheck(version, difference)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from core.data.exif import taken_at
 from core.diagnosis.metrics import softmax
-from core.diagnosis.prediction import TOP, ClassProbability, Diagnosis, Prediction
+from core.diagnosis.prediction import ClassProbability, Diagnosis, Prediction, list_top
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE, Thresholds, Verdict, decide_verdict
 from core.ops.contract import Array
 
@@ -70,8 +70,11 @@ def _read_time(path: str) -> int:
         return 0
 
 
-def pool_probabilities(probabilities: Array) -> Array:
-    """Probabilities ``(classes,)`` of a plant from those of its photos ``(N, classes)``."""
+def pool_probabilities(probabilities: Array, multilabel: bool = False) -> Array:
+    """Probabilities ``(classes,)`` of a plant of its photos' ``(N, classes)``; `multilabel`: label by label."""
+    if multilabel:
+        pairs = np.stack((1 - probabilities, probabilities), axis=-1)  # no and yes of each label
+        return np.array([pool_probabilities(pairs[:, label])[1] for label in range(pairs.shape[1])])
     logs = np.log(np.maximum(probabilities, SMALLEST))
     return np.asarray(softmax(logs.sum(axis=0, keepdims=True) / np.sqrt(len(logs)))[0])
 
@@ -88,12 +91,10 @@ def diagnose_plant(
         refused = NOT_SURE if leaves else NO_LEAF
     if not used:
         return Plant(name, len(photos), 0, Verdict(refused, NOTHING[refused]))
-    pooled = pool_probabilities(np.stack([p.probabilities for p in used]))
+    pooled = pool_probabilities(np.stack([p.probabilities for p in used]), bool(thresholds and thresholds.labels))
     familiar = max(p.familiar for p in used)
     verdict = decide_verdict(pooled, familiar, thresholds, classes, coverage)
-    best = np.argsort(-pooled, kind="stable")[:TOP]
-    top = tuple(ClassProbability(classes[i], float(pooled[i])) for i in best)
-    return Plant(name, len(photos), len(used), verdict, top)
+    return Plant(name, len(photos), len(used), verdict, list_top(pooled, thresholds, classes))
 
 
 def diagnose_plants(

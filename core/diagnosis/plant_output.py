@@ -34,7 +34,7 @@ def show_plants(plants: Sequence[Plant], form: str, model: ModelIdentity) -> int
 def _cells(plant: Plant, model: ModelIdentity) -> list[object]:
     guesses = [cell for g in plant.top for cell in (g.label, f"{g.probability:.6f}")]
     guesses += [""] * (2 * TOP - len(guesses))
-    return [plant.name, plant.photos, plant.used, plant.verdict.word, *guesses, *as_fields(model).values()]
+    return [plant.name, plant.photos, plant.used, plant.verdict.word, *guesses[: 2 * TOP], *as_fields(model).values()]
 
 
 def _json(plant: Plant, model: ModelIdentity) -> str:
@@ -46,5 +46,7 @@ def _json(plant: Plant, model: ModelIdentity) -> str:
 
 def _sentence(plant: Plant) -> str:
     guesses = ", ".join(f"{g.label} {stated(g.probability).replace(SPACE, ' ')}" for g in plant.top)
-    verdict = f"{plant.verdict.word}. {plant.verdict.reason} " if plant.verdict.reason else ""
+    several = any(g.threshold is not None for g in plant.top)
+    said = f"{plant.verdict.word}. {plant.verdict.reason}".strip()
+    verdict = f"{said} " if plant.verdict.reason or several else ""
     return printable(f"{plant.name} ({plant.used} of {plant.photos} photos): {verdict}{guesses}".rstrip())

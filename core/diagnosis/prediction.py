@@ -18,7 +18,7 @@ from core.diagnosis.calibration import state_probabilities
 from core.diagnosis.familiarity import familiarity, read_statistics
 from core.diagnosis.features import feature_node, pool
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds, Verdict, decide_verdict
+from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds, Verdict, decide_verdict, rank_classes
 from core.diagnosis.views import average_views, make_views
 from core.ops.contract import Array
 from core.plan import compile_plan, cuda_problem
@@ -30,10 +30,11 @@ TOP: Final = 3
 @final
 @dataclass(frozen=True, slots=True)
 class ClassProbability:
-    """A class and its calibrated probability, 0..1."""
+    """A class and its calibrated probability, 0..1; threshold: from which a photo has it, where it may have several."""
 
     label: str
     probability: float
+    threshold: float | None = None
 
 
 @final
@@ -160,11 +161,18 @@ class Predictor:
         return decide_verdict(probabilities, familiar, self._thresholds, self.model.classes, coverage)
 
     def _make_diagnosis(self, path: str, prediction: Prediction, milliseconds: float, coverage: float) -> Diagnosis:
-        classes, probabilities = self.model.classes, prediction.probabilities
-        order = np.argsort(-probabilities, kind="stable")[:TOP]
-        top = tuple(ClassProbability(classes[i], float(probabilities[i])) for i in order)
+        top = list_top(prediction.probabilities, self._thresholds, self.model.classes)
         verdict = self.decide(prediction, coverage)
         return Diagnosis(path, verdict.word, top, milliseconds, reason=verdict.reason, prediction=prediction)
+
+
+def list_top(
+    probabilities: Array, thresholds: Thresholds | None, classes: Sequence[str]
+) -> tuple[ClassProbability, ...]:
+    """The most probable classes: first, and however many they are, the labels that the photo has."""
+    order = rank_classes(probabilities, thresholds, TOP)
+    limits = thresholds.labels if thresholds and thresholds.labels else (None,) * len(classes)
+    return tuple(ClassProbability(classes[i], float(probabilities[i]), limits[i]) for i in order)
 
 
 def choose_device(wanted: str) -> str:

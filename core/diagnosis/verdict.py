@@ -12,6 +12,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from core.data.label_sets import join_labels
 from core.diagnosis.coverage import TIE, CoveragePoint, at_coverage, coverage_curve
 from core.ops.contract import Array
 from core.percent import plain_percent
@@ -44,7 +45,8 @@ class Thresholds:
 
     score: one of `core.diagnosis.familiarity.SCORES`; far: familiarity below which a photo is unfamiliar;
     no_leaf_class: index or -1; no_leaf: probability of that class from which the verdict is "no leaf"; curve:
-    confidence thresholds by coverage.
+    confidence thresholds by coverage; labels: where photos may have several labels, the probability from which a photo
+    has each.
     """
 
     score: str
@@ -52,11 +54,12 @@ class Thresholds:
     no_leaf_class: int
     no_leaf: float
     curve: tuple[CoveragePoint, ...]
+    labels: tuple[float, ...] = ()
 
     def to_section(self) -> dict[str, Any]:
         curve = [[p.coverage, p.threshold, p.accuracy, p.wrongly_refused] for p in self.curve]
         return {"score": self.score, "far": self.far, "no_leaf_class": self.no_leaf_class, "no_leaf": self.no_leaf,
-                "curve": curve}
+                "curve": curve, **({"labels": list(self.labels)} if self.labels else {})}
 
     @staticmethod
     def from_section(section: Mapping[str, Any], classes: int) -> Thresholds | None:
@@ -64,12 +67,12 @@ class Thresholds:
         try:
             curve = tuple(CoveragePoint(*(float(v) for v in row)) for row in section["curve"])
             found = Thresholds(str(section["score"]), float(section["far"]), int(section["no_leaf_class"]),
-                               float(section["no_leaf"]), curve)
+                               float(section["no_leaf"]), curve, tuple(map(float, section.get("labels", ()))))
         except (KeyError, TypeError, ValueError, OverflowError):
             return None
-        numbers = [found.far, found.no_leaf, *(v for p in curve for v in (p.threshold, p.accuracy))]
-        sound = curve and -1 <= found.no_leaf_class < classes and all(math.isfinite(v) for v in numbers)
-        return found if sound else None
+        numbers = [found.far, found.no_leaf, *found.labels, *(v for p in curve for v in (p.threshold, p.accuracy))]
+        sound = curve and -1 <= found.no_leaf_class < classes and len(found.labels) in (0, classes)
+        return found if sound and all(math.isfinite(v) for v in numbers) else None
 
 
 @final
@@ -95,7 +98,7 @@ def is_healthy(label: str) -> bool:
     """Whether a class name means healthy leaves: ``tomato/healthy``, ``Tomato___healthy``,
     ``Healthy leaves``, ``lá khỏe``."""
     words = re.findall(r"[^\W_]+", unicodedata.normalize("NFC", label).lower())
-    return not HEALTHY_WORDS.isdisjoint(words) and NOT_WORDS.isdisjoint(words)
+    return not HEALTHY_WORDS.isdisjoint(words) and NOT_WORDS.isdisjoint(words) and "+" not in label
 
 
 def set_thresholds(
@@ -128,6 +131,14 @@ def describe_slider(section: Mapping[str, Any], classes: int, coverage: float) -
             f"used instead of {plain_percent(coverage, 0)}.\n")  # fmt: skip
 
 
+def rank_classes(probabilities: Array, thresholds: Thresholds | None, least: int) -> Array:
+    """The most probable classes, `least` or more: first the labels that the photo has."""
+    if thresholds is None or not thresholds.labels:
+        return np.argsort(-probabilities, kind="stable")[:least]
+    has = probabilities >= thresholds.labels
+    return np.lexsort((-probabilities, ~has))[: max(least, int(has.sum()))]
+
+
 def decide_verdict(
     probabilities: Array, familiar: float, thresholds: Thresholds | None, classes: Sequence[str],
     coverage: float = COVERAGE,
@@ -148,6 +159,9 @@ def decide_verdict(
         return Verdict(NO_LEAF, "No leaf was found in this photo.")
     if familiar < thresholds.far:
         return Verdict(NOT_SURE, UNFAMILIAR)
+    if thresholds.labels:
+        named = [name for at, name in enumerate(classes) if probabilities[at] >= thresholds.labels[at] and at != bare]
+        return Verdict(join_labels(named)) if named else unsure
     point = at_coverage(thresholds.curve, coverage)
     if best == bare:
         return Verdict(NOT_SURE, "There may be no leaf in this photo. Take another one, close up and in even light.")

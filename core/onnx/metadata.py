@@ -15,6 +15,8 @@ from core.ops.contract import Arrays
 PREPROCESSING: Final = "preprocessing"
 CLASSES: Final = "class_names"
 TEMPERATURE: Final = "temperature"
+LABELS: Final = "labels"
+"""The threshold of each label, where a photo may have several; the outputs are probabilities then."""
 
 
 @final
@@ -23,7 +25,8 @@ class Imported:
     """A network from an ONNX file.
 
     graph ends with its logits; weights are float32 by full name; classes is empty and temperature 1
-    where the file does not tell them; preprocessed tells whether mean and deviation are the file's own.
+    where the file does not tell them; preprocessed tells whether mean and deviation are the file's own; labels: the
+    threshold of each label, none where a photo has one class.
     """
 
     graph: Graph
@@ -31,6 +34,7 @@ class Imported:
     classes: tuple[str, ...]
     temperature: float
     preprocessed: bool
+    labels: tuple[float, ...] = ()
 
 
 def to_metadata(graph: Graph, classes: tuple[str, ...], temperature: float) -> dict[str, str]:
@@ -87,6 +91,17 @@ def read_temperature(metadata: Mapping[str, str]) -> float:
     if not math.isfinite(temperature) or temperature <= 0:
         raise ModelFileError(f"The temperature in this file is {temperature}; it must be above 0.")
     return temperature
+
+
+def read_labels(metadata: Mapping[str, str], count: int) -> tuple[float, ...]:
+    """The threshold of each label, or none. Raises ModelFileError where they make no sense."""
+    if LABELS not in metadata:
+        return ()
+    found = _load(metadata, LABELS)
+    sound = isinstance(found, list) and len(found) == count and all(type(v) is float and 0 <= v <= 1 for v in found)
+    if not sound:
+        raise ModelFileError("The thresholds of the labels in this file make no sense.")
+    return tuple(found)
 
 
 def _load(metadata: Mapping[str, str], key: str) -> Any:

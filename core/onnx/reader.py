@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from core.errors import ModelFileError
 from core.graph import PHOTO, Graph
 from core.onnx.importer import NCHW, Importer, OnnxValue, describe
-from core.onnx.metadata import Imported, read_classes, read_statistics, read_temperature
+from core.onnx.metadata import LABELS, Imported, read_classes, read_labels, read_statistics, read_temperature
 from core.onnx.nodes import RULES
 from core.onnx.tensors import to_array
 from core.ops.builder import MAX_NODES, check, photo_node
@@ -35,7 +35,7 @@ def read_onnx(
     image_size: int = 0,
     fold: bool = False,
 ) -> Imported:
-    """Read the network of an ONNX file up to its logits (a final softmax is dropped).
+    """Read the network of an ONNX file up to its logits (a final softmax, or sigmoid over labels, is dropped).
 
     mean, std: of photos in 0..1, in RGB order; by default the file's own, or ImageNet's. bgr: the
     network was trained on blue, green, red; the channels of its first filters are reversed. image_size: for files
@@ -73,7 +73,7 @@ def _read(
         if node.op_type != "Constant" and not node.input:
             raise ModelFileError(f"{describe(node)} has no input.")
         RULES[node.op_type](importer, node)
-    graph = check(_finish(importer, model.graph, model.graph.name or name))
+    graph = check(_finish(importer, model.graph, model.graph.name or name, LABELS in metadata))
     weights = {key: importer.weights[key] for key in graph.parameters()}
     if bgr:
         weights |= _reverse_channels(graph, weights)
@@ -81,7 +81,8 @@ def _read(
         graph, weights = fold_batch_norm(graph), fold_weights(graph, weights)
     _refuse_not_finite(weights)
     classes = read_classes(metadata, graph.classes)
-    return Imported(graph, weights, classes, read_temperature(metadata), statistics is not None)
+    labels = read_labels(metadata, graph.classes)
+    return Imported(graph, weights, classes, read_temperature(metadata), statistics is not None, labels)
 
 
 def _refuse_not_finite(weights: Mapping[str, Array]) -> None:
@@ -136,13 +137,13 @@ def _start(
     importer.values[inputs[0].name] = OnnxValue(PHOTO, axes)
 
 
-def _finish(importer: Importer, graph: Any, name: str) -> Graph:
-    """Return the graph up to its logits: the first output, without a final softmax."""
+def _finish(importer: Importer, graph: Any, name: str, labels: bool) -> Graph:
+    """Return the graph up to its logits: the first output, without a final softmax, or sigmoid over `labels`."""
     if not graph.output:
         raise ModelFileError("It has no output.")
     last = importer.value(graph.output[0].name)
     output = last.node
-    if importer.nodes[output].op == "softmax":
+    if importer.nodes[output].op == ("sigmoid" if labels else "softmax"):
         output = importer.nodes[output].inputs[0]
     if len(importer.nodes[output].shape) != 1 or last.image is not None:
         raise ModelFileError(f"Its output has the shape {importer.nodes[output].shape}; only classifiers are read.")

@@ -1,4 +1,7 @@
-"""Writes a network as ONNX, opset 17: channels first, logits out, with what is needed to feed it as metadata."""
+"""Writes a network as ONNX, opset 17: channels first, logits out, with what is needed to feed it as metadata.
+
+The network of a model for several labels per photo ends with a sigmoid, and gives the probability of each label.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,14 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from core.graph import LABEL, PHOTO, Graph, Node
-from core.onnx.metadata import to_metadata
+from core.onnx.metadata import LABELS, to_metadata
 from core.ops.contract import Array, Arrays
 from core.ops.flatten import channels_first, flattened_image
 
 OPSET: Final = 17
 IR_VERSION: Final = 8
 LOGITS: Final = "logits"
+PROBABILITIES: Final = "probabilities"
 
 Writer: TypeAlias = Callable[[Node, tuple[str, ...], str], list[Any]]
 
@@ -27,7 +31,7 @@ def write_onnx(
 ) -> bytes:  # fmt: skip
     """The bytes of an ONNX file that computes "logits" ``(N, classes)`` from "photo" ``(N, channels, H, W)``.
 
-    `more`: further metadata by key.
+    `more`: further metadata by key; with LABELS among it the output is "probabilities".
     """
     names = {node.name: node.name for node in graph.nodes} | {graph.output: LOGITS}
     nodes: list[Any] = []
@@ -42,11 +46,15 @@ def serialise(
     graph: Graph, nodes: list[Any], initializers: list[Any], classes: tuple[str, ...], temperature: float,
     more: Mapping[str, str] | None = None,
 ) -> bytes:  # fmt: skip
-    """The bytes of a file with these nodes, from "photo" to "logits"."""
+    """The bytes of a file with these nodes, from "photo" to "logits", or to "probabilities"."""
     height, width, channels = graph.photo_shape
+    output = LOGITS
+    if more and LABELS in more:
+        output = PROBABILITIES
+        nodes = [*nodes, helper.make_node("Sigmoid", [LOGITS], [output], output)]
     made = helper.make_graph(
         nodes, graph.name, [helper.make_tensor_value_info(PHOTO, TensorProto.FLOAT, ["N", channels, height, width])],
-        [helper.make_tensor_value_info(LOGITS, TensorProto.FLOAT, ["N", graph.classes])], initializers,
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["N", graph.classes])], initializers,
     )
     model = helper.make_model(
         made, producer_name="LeafClinic", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION

@@ -72,7 +72,10 @@ class KernelTimes:
 @final
 @dataclass(frozen=True, slots=True)
 class EpochDone:
-    """An epoch is done: training means, validation metrics and the confusion matrix (true x predicted)."""
+    """An epoch is done: training means, validation metrics and the confusion matrix (true x predicted).
+
+    Photos with several labels have no matrix; accuracy is the share with all labels right at thresholds of 0.5.
+    """
 
     epoch: int
     step: int
@@ -85,6 +88,8 @@ class EpochDone:
     seconds: float
     photos_per_second: float
     memory_bytes: int
+    mean_f1: float | None = None
+    average_precision: float | None = None
 
 
 @final

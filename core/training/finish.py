@@ -11,9 +11,11 @@ import numpy as np
 
 from core.data.dataset import TEST, TRAIN, VALIDATION
 from core.diagnosis import model_card
+from core.diagnosis.label_thresholds import untested_thresholds
 from core.diagnosis.metrics import Metrics
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.diagnosis.model_identity import BEST, model_name, today
+from core.diagnosis.verdict import SECTION
 from core.ops.contract import Array
 from core.percent import percent
 from core.training.events import Progress, RunEvaluated
@@ -48,6 +50,8 @@ def save_best(setup: Setup, folder: RunFolder, weights: Mapping[str, Array], fig
         name=setup.config.name,
         date=today(),
         learned=setup.learned,
+        multilabel=setup.photos.sets is not None,
+        sections={SECTION: untested_thresholds(len(setup.classes)).to_section()} if setup.photos.sets else {},
         figures={
             "epoch": float(epoch + 1), "validation_photos": float(figures.photos),
             "validation_accuracy": figures.accuracy, "validation_loss": figures.loss,

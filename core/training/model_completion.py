@@ -60,7 +60,7 @@ def _take_some(photos: PhotoSet, seed: int) -> LabelledPhotos:
     """The training photos for the feature statistics."""
     rows = photos.rows(TRAIN)
     rows = rows[sample_per_class(photos.dataset.labels[rows], PER_CLASS, seed)]
-    return LabelledPhotos(photos.cache.gather(rows), np.asarray(photos.dataset.labels[rows]))
+    return LabelledPhotos(photos.cache.gather(rows), np.asarray(photos.dataset.labels[rows]), photos.sets)
 
 
 def _take(photos: PhotoSet, split: int) -> LabelledPhotos:
@@ -71,4 +71,4 @@ def _take(photos: PhotoSet, split: int) -> LabelledPhotos:
     if len(rows) > most:
         chosen = sample_per_class(labels, max(most // len(photos.dataset.classes), 1), 0)
         rows, labels = rows[chosen], labels[chosen]
-    return LabelledPhotos(photos.cache.gather(rows), np.asarray(labels))
+    return LabelledPhotos(photos.cache.gather(rows), np.asarray(labels), photos.sets)

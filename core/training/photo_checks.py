@@ -8,18 +8,22 @@ from core.data.dataset import TEST, VALIDATION, Dataset
 from core.data.field_photos import FieldPhotos, check_field
 from core.data.preparation import PhotoSet
 from core.data.split import describe_random_leak
+from core.errors import ModelFileError
 from core.ops.contract import Array
 from core.training.teacher import Teacher, order_classes
 
 
-def classes_check(scanned: Dataset | None, teachers: Sequence[Teacher]) -> Callable[[Sequence[str]], None]:
+def classes_check(scanned: Dataset | None, teachers: Sequence[Teacher]) -> Callable[[Sequence[str], bool], None]:
     """A check that field photos and teachers have the classes; run before photos are decoded, which may take long."""
 
-    def check(classes: Sequence[str]) -> None:
+    def check(classes: Sequence[str], multi: bool) -> None:
         if scanned is not None:
-            check_field(scanned, classes)
+            check_field(scanned, classes, multi)
         for teacher in teachers:
             order_classes(teacher, classes)
+            if teacher.model.multilabel != multi:
+                raise ModelFileError(f"{teacher.path} cannot be a teacher for these photos: only one of them has "
+                                     "several labels per photo.")
 
     return check
 

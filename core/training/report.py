@@ -12,6 +12,7 @@ from core.config import RunConfig, settings
 from core.diagnosis import page
 from core.diagnosis.completion import CALIBRATION
 from core.diagnosis.crop_temperatures import describe_temperatures
+from core.diagnosis.label_thresholds import describe_label_thresholds
 from core.diagnosis.metrics import Metrics
 from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_file import ModelFile
@@ -59,7 +60,7 @@ def render_report(data: ReportData) -> str:
         page.heading("Dependence on the background"), *_leaf(evaluation),
         page.heading("Curves"), _curves(data.history),
         page.heading(f"Class by class ({evaluation.split} photos)"), _classes(figures),
-        page.heading("Confusion matrix"), *_confusion(figures),
+        *_confusion(figures),
         page.heading("Confidence and calibration"), *_trust(data.model),
         page.heading("Settings and run"), _deeds(data),
         page.heading("Reproduction"), *_again(data),
@@ -72,9 +73,12 @@ def _summary(evaluation: RunEvaluation) -> list[str]:
     figures = evaluation.figures
     parts = evaluation.parts if len(evaluation.parts) > 1 else (Subset(f"{evaluation.split} photos", figures.photos,
                                                                    figures.right),)  # fmt: skip
-    shown = [(page.percent(p.accuracy), f"right, {p.name}", f"{page.interval(p.interval)}, {p.photos} photos")
+    right = "all labels right" if figures.several else "right"
+    shown = [(page.percent(p.accuracy), f"{right}, {p.name}", f"{page.interval(p.interval)}, {p.photos} photos")
              for p in parts]  # fmt: skip
     shown.append((f"{figures.macro_f1:.3f}", "macro F1", "mean over the classes"))
+    if figures.several:
+        shown.append((f"{figures.several.average_precision:.3f}", "mean average precision", "mean over the labels"))
     if evaluation.baseline is not None:
         shown.append((page.percent(evaluation.baseline.border), "from the border only", "photo border only"))
     if evaluation.reading is not None:
@@ -138,6 +142,8 @@ def _classes(figures: Metrics) -> str:
 
 
 def _confusion(figures: Metrics) -> list[str]:
+    if figures.several:
+        return []
     wrong = sorted(
         ((count, i, j) for i, counts in enumerate(figures.confusion) for j, count in enumerate(counts)
          if i != j and count), reverse=True,
@@ -146,6 +152,7 @@ def _confusion(figures: Metrics) -> list[str]:
             "photos."
             for count, i, j in wrong[:CONFUSIONS_TOLD]]  # fmt: skip
     return [
+        page.heading("Confusion matrix"),
         page.bullets(told) if told else page.paragraphs(["There were no misclassifications."]),
         page.paragraphs(["Rows are true classes, columns are predictions."], "muted"),
         f'<div class="scroll">{draw_confusion(figures)}</div>',
@@ -169,7 +176,9 @@ def _trust(model: ModelFile) -> list[str]:
                     "photos. On other kinds of photos the error can be much larger.")
         told += [describe_temperatures(model)] if model.class_temperatures else []
     thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
-    if thresholds is not None:
+    if thresholds is not None and thresholds.labels:
+        told.append(describe_label_thresholds(thresholds, model.classes))
+    elif thresholds is not None:
         least = min(p.coverage for p in thresholds.curve)
         charts += [_draw_coverage(thresholds, least)] if least < 1 else []
         told.append("With a higher minimum confidence, fewer photos are diagnosed and more of the diagnoses are "

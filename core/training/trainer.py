@@ -274,7 +274,8 @@ class _Run:
         yield EpochDone(
             state.epoch, state.step, state.train_loss, state.train_accuracy, figures.loss, figures.accuracy, best,
             figures.confusion, state.epoch_seconds + seconds, state.photos / max(state.epoch_seconds, 1e-9),
-            self.setup.plan.memory.total,
+            self.setup.plan.memory.total, figures.macro_f1 if figures.several else None,
+            figures.several.average_precision if figures.several else None,
         )
         yield from self._save(best)
 
@@ -327,5 +328,5 @@ def watch_for_stall(setup: Setup) -> StallWatch:
     """A watch on the loss of this run, from the end of its warm-up on."""
     config, train = setup.config, setup.train
     guessing = guessing_loss(train.labels, len(setup.classes), config.sampling, config.class_weights,
-                             config.label_smoothing)  # fmt: skip
+                             config.label_smoothing, train.targets)  # fmt: skip
     return StallWatch(guessing, round(config.warmup * config.epochs * train.steps))

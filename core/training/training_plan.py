@@ -47,7 +47,7 @@ def compile_for_training(
         return plan, batch, tuple(note for note in notes if note)
     images = plan.batch
     plan.close()
-    whole = with_loss(graph, config.label_smoothing, of_classes, uses_soft_targets(config))
+    whole = _with_loss(config, graph, of_classes)
     for done, total in tune_training(whole, weights, images, config.precision):
         yield Progress("tune", done, total)
     return compile_training(config, graph, device, batch, of_classes, communicator), batch, ()
@@ -97,7 +97,7 @@ def compile_training(
 ) -> Plan:  # fmt: skip
     """The training plan of a run, for one of the `accumulate` micro-batches of a rank's share of a step."""
     return compile_plan(
-        with_loss(graph, config.label_smoothing, weights_of_classes, uses_soft_targets(config)),
+        _with_loss(config, graph, weights_of_classes),
         device=device,
         batch=part_size(config, batch, communicator.size),
         training=True,
@@ -112,14 +112,14 @@ def compile_training(
     )
 
 
+def _with_loss(config: RunConfig, graph: Graph, weights_of_classes: tuple[float, ...]) -> Graph:
+    taught = bool(config.teacher) or config.mix > 0  # targets are probabilities instead of labels
+    return with_loss(graph, config.label_smoothing, weights_of_classes, taught, config.labels == "multi")
+
+
 def part_size(config: RunConfig, batch: int, ranks: int) -> int:
     """Photos of a micro-batch: every rank computes `accumulate` of them in a step."""
     return -(-batch // (config.accumulate * ranks))
-
-
-def uses_soft_targets(config: RunConfig) -> bool:
-    """Whether targets are probabilities instead of labels: from teachers or from mixing."""
-    return bool(config.teacher) or config.mix > 0
 
 
 def class_weights(config: RunConfig, photos: PhotoSet) -> tuple[float, ...]:

@@ -118,9 +118,11 @@ def first_network(config: RunConfig, origin: Origin | None, classes: Sequence[st
     """
     if origin is None:
         graph = build(config.model, len(classes), config.image_size, config.dropout)
+        graph = _without_last_relu(graph) if config.labels == "multi" else graph
         return Network(graph, initial_weights(graph, config.seed))
     same = sorted(origin.classes) == sorted(classes)
     graph = _adapt(origin, len(classes), config.dropout, new_head=not same)
+    graph = _without_last_relu(graph) if config.labels == "multi" else graph
     head = head_parameters(graph)
     weights = {**initial_weights(graph, config.seed), **{n: a for n, a in origin.weights.items() if n not in head}}
     known = [name for name in classes if name in origin.classes]
@@ -134,6 +136,15 @@ def first_network(config: RunConfig, origin: Origin | None, classes: Sequence[st
     note = (f"Starting from {model_name(origin.path)}: {graph.name}, photos of {config.image_size} pixels, {told}; "
             f"{which[config.train_layers]}.")
     return Network(graph, weights, (*origin.notes, note))
+
+
+def _without_last_relu(graph: Graph) -> Graph:
+    """The graph without SqueezeNet's ReLU behind its classifier: a sigmoid needs logits below 0."""
+    after = graph.nodes[graph.nodes.index(head_node(graph)) + 1 :]
+    gone = {node.name: node.inputs[0] for node in after if node.op == "relu"}
+    nodes = (replace(node, inputs=tuple(gone.get(name, name) for name in node.inputs)) for node in graph.nodes)
+    kept = tuple(node for node in nodes if node.name not in gone)
+    return Graph(graph.name, kept, gone.get(graph.output, graph.output))
 
 
 def describe_origin(origin: Origin | None, evaluated: Sequence[tuple[str, Array]]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from core.communicator import Communicator
+from core.data.label_sets import LabelSets
 from core.data.loader import Loader
 from core.device import Plan
 from core.diagnosis.metrics import Metrics, compute_metrics
@@ -33,15 +34,19 @@ class Validator:
     Of several ranks, each computes some batches: the first asks (`evaluate`, `predict`), the others `assist`.
     """
 
-    def __init__(self, graph: Graph, plan: Plan, classes: Sequence[str], communicator: Communicator) -> None:
+    def __init__(
+        self, graph: Graph, plan: Plan, classes: Sequence[str], communicator: Communicator,
+        sets: LabelSets | None = None,
+    ) -> None:  # fmt: skip
         self._graph, self.plan, self._classes, self._communicator = graph, plan, tuple(classes), communicator
+        self._sets = sets
 
     def evaluate(
         self, stage: str, weights: Mapping[str, Array], loader: Loader, commands: Commands
     ) -> Generator[Progress, None, Metrics | None]:
         """Metrics on the loader's photos; None if the run was stopped."""
         logits = yield from self.predict(stage, weights, loader, commands)
-        return None if logits is None else compute_metrics(logits, loader.labels, self._classes)
+        return None if logits is None else compute_metrics(logits, loader.labels, self._classes, self._sets)
 
     def predict(
         self, stage: str, weights: Mapping[str, Array], loader: Loader, commands: Commands

@@ -39,6 +39,8 @@ NOT_IN_ONE_PIECE = SYSTEM_ERRORS | {
     "{a1} x {a2} (such as {a3}); {a4} x {a5} (such as {a6}); {a7} x {a8} (such as {a9})",
     "{b1} x {b2} (such as {b3}); {b4} x {b5} (such as {b6})",
     "{d1}; {d2} more for other reasons",
+    *(f"All labels right on {{share}} %: {{right}} of {{photos}} {split} photos (95 % interval {{low}} to {{high}} %), "
+      "mean F1 {f1}, mean average precision {precision}." for split in ("test", "validation")),
     "Accuracy {share} %: {right} of {photos} test photos correct (95 % interval {low} to {high} %), macro F1 {f1}.",
     "Accuracy {share} %: {right} of {photos} validation photos correct (95 % interval {low} to {high} %), macro F1 "
     "{f1}.",

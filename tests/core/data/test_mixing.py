@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from core.data.augment import evaluation_rows
+from core.data.label_sets import target_table
 from core.data.loader import Loader
-from core.data.mixing import Mixing, pair_up, smoothed
+from core.data.mixing import Mixing, pair_up
 from core.ops.photo import BACKGROUND, CUTOUT, MASK, transform
 
 SIDE, COUNT, CLASSES = 20, 64, 5
@@ -16,7 +17,7 @@ def loader(batch=16, part=16, resident=False, chance=0.5, smoothing=0.1, augment
     photos = np.random.default_rng(0).integers(0, 256, (COUNT + 9, SIDE, SIDE, 3), np.uint8)
     slots = np.random.default_rng(1).permutation(COUNT + 9)[:COUNT]
     return Loader(photos, slots, np.arange(COUNT) % CLASSES, batch=batch, size=SIDE, training=True, augment=augment,
-                  resident=resident, mixing=Mixing(chance, part, CLASSES, smoothing, augment))
+                  resident=resident, mixing=Mixing(chance, part, target_table(CLASSES, smoothing), augment))
 
 
 def seen(batch, photos):
@@ -35,7 +36,7 @@ def test_what_is_taught_of_each_label_is_the_share_of_the_picture_that_its_photo
     photos[::2] = 255  # of each pair one is white: the mean of a picture is the white one's share
     rows = evaluation_rows(COUNT, SIDE, SIDE)
     labels = np.arange(COUNT) % 2
-    mixing = Mixing(0.7, COUNT, 2, 0.0, "none")
+    mixing = Mixing(0.7, COUNT, np.eye(2), "none")
     targets = mixing.draw(rows, np.arange(COUNT), labels, (3, 1), np.arange(COUNT), np.zeros(COUNT, int), SIDE, SIDE)
     white = transform(photos, rows, (SIDE, SIDE), *PLAIN).mean(axis=(1, 2, 3))
     np.testing.assert_allclose(targets[:, 0], white, atol=1e-5)
@@ -53,7 +54,7 @@ def test_targets_are_probabilities_and_photos_that_are_not_mixed_teach_their_smo
         plain = batch.augmentation[:, BACKGROUND] == 0
         assert plain.any()
         assert not plain.all()
-        np.testing.assert_allclose(batch.targets[plain], smoothed(batch.labels[plain], CLASSES, 0.1), rtol=1e-6)
+        np.testing.assert_allclose(batch.targets[plain], target_table(CLASSES, 0.1)[batch.labels[plain]], rtol=1e-6)
 
 
 def test_photos_that_lie_on_the_device_are_mixed_like_those_that_travel():

@@ -71,7 +71,8 @@ def test_the_watch_begins_where_the_warm_up_ends(monkeypatch):
     monkeypatch.setattr(trainer, "StallWatch", lambda guessing, after: made.append(after))
 
     setup = SimpleNamespace(
-        config=RunConfig(warmup=0.2, epochs=10), train=SimpleNamespace(labels=LABELS, steps=50), classes=("a", "b")
+        config=RunConfig(warmup=0.2, epochs=10), train=SimpleNamespace(labels=LABELS, steps=50, targets=None),
+        classes=("a", "b"),
     )
     trainer.watch_for_stall(setup)
     assert made == [100]

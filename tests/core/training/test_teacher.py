@@ -68,7 +68,7 @@ def test_of_a_mixed_photo_the_teachers_share_is_their_answer_and_the_rest_both_l
     photos = np.random.default_rng(1).integers(0, 256, (4, 16, 16, 3), dtype=np.uint8)
     labels, numbers, times = np.array([0, 1, 1, 0], np.int32), np.arange(4), np.zeros(4, np.int64)
     rows = draw_rows("light", 3, 0, numbers, 16, 16, times)
-    both = Mixing(1.0, 4, 2, 0.0, "light").draw(rows, numbers, labels, (3, 0), numbers, times, 16, 16)
+    both = Mixing(1.0, 4, np.eye(2), "light").draw(rows, numbers, labels, (3, 0), numbers, times, 16, 16)
     batch, classes = PhotoBatch(photos, rows, labels, targets=both), ("brown", "green")
     taught = Teachers(read_teachers(config), config, classes, "cpu", 4).add_targets(batch)
     said = said_by(read_model(Path(config.teacher[0])), classes, batch)
