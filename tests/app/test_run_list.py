@@ -62,6 +62,19 @@ def test_runs_are_renamed_and_deleted_in_their_list(runs, start, answers, monkey
     assert "my run" in answers[0]
 
 
+@pytest.mark.parametrize("act", ["_resume", "_result", "_diagnose", "_over", "_rename", "_delete", "_show"])
+def test_a_run_that_was_moved_by_hand_is_reported_and_leaves_the_list(runs, start, act):
+    panel = start().window.go("train")
+    pane = panel.runs
+    pane.table.selectRow(0)
+    gone = pane.selected_runs()[0].name
+    (runs / gone).rename(runs.parent / "elsewhere")
+    getattr(pane, act).setEnabled(True)
+    getattr(pane, act).click()
+    assert panel.notice.text.text() == f"The run {gone} was moved or deleted."
+    assert [run.name for run in pane.model.rows] == [name for name in ("one", "two") if name != gone]
+
+
 def test_the_list_follows_a_run_and_keeps_the_selection(runs, start, qtbot):
     program = start()
     panel, session = program.window.go("train"), program.training.session

@@ -8,7 +8,15 @@ from typing import final
 
 from PySide6.QtCore import QUrl, Signal
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QMessageBox, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QInputDialog,
+    QMessageBox,
+    QPushButton,
+    QStackedWidget,
+    QVBoxLayout,
+    QWidget,
+)
 
 from app.theme import Theme
 from app.translation import count, tr
@@ -42,14 +50,14 @@ class RunsPane(QWidget):
         self.table = sorted_view(self.model, tr("Runs"), stretch=0)
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.table.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
-        self._resume = button(tr("Resume"), lambda: self.resume_asked.emit(self._one().folder))
-        self._diagnose = button(tr("Diagnose with this "
-                                   "model"), lambda: self.diagnose_asked.emit(self._one().model_path))
-        self._result = button(tr("Show its result"), lambda: self.result_asked.emit(self._one().folder))
-        self._over = button(tr("Compare curves"), lambda: self.chosen_over.emit(self.selected_runs()))
-        self._rename = button(tr("Rename…"), self._on_rename)
+        self._resume = self._button(tr("Resume"), lambda run: self.resume_asked.emit(run.folder))
+        self._diagnose = self._button(tr("Diagnose with this model"),
+                                      lambda run: self.diagnose_asked.emit(run.model_path))  # fmt: skip
+        self._result = self._button(tr("Show its result"), lambda run: self.result_asked.emit(run.folder))
+        self._over = button(tr("Compare curves"), self._on_over)
+        self._rename = self._button(tr("Rename…"), self._on_rename)
         self._delete = button(tr("Delete…"), self._on_delete)
-        self._show = button(tr("Open folder"), self._on_show, "flat")
+        self._show = self._button(tr("Open folder"), self._on_show, "flat")
         inside = QWidget()
         inner = QVBoxLayout(inside)
         inner.setContentsMargins(0, 0, 0, 0)
@@ -78,8 +86,19 @@ class RunsPane(QWidget):
     def selected_runs(self) -> list[RunSummary]:
         return [index.data(ROW) for index in self.table.selectionModel().selectedRows()]
 
-    def _one(self) -> RunSummary:
-        return self.selected_runs()[0]
+    def _present_runs(self) -> list[RunSummary]:
+        """The selected runs; none, with a message, if another program moved or deleted one of them."""
+        runs = self.selected_runs()
+        for run in runs:
+            if not Path(run.folder).is_dir():
+                self.refused.emit(tr("The run {name} was moved or deleted.", name=run.name))
+                self.refresh()
+                return []
+        return runs
+
+    def _button(self, text: str, act: Callable[[RunSummary], None], kind: str = "") -> QPushButton:
+        """A button for the selected run."""
+        return button(text, lambda: [act(run) for run in self._present_runs()], kind)
 
     def _on_selection(self) -> None:
         runs: Sequence[RunSummary] = self.selected_runs()
@@ -91,11 +110,14 @@ class RunsPane(QWidget):
         self._delete.setEnabled(bool(runs) and self._going() not in {run.folder for run in runs})
         self._show.setEnabled(len(runs) == 1)
 
-    def _on_show(self) -> None:
-        QDesktopServices.openUrl(QUrl.fromLocalFile(self._one().folder))
+    def _on_over(self) -> None:
+        if runs := self._present_runs():
+            self.chosen_over.emit(runs)
 
-    def _on_rename(self) -> None:
-        run = self._one()
+    def _on_show(self, run: RunSummary) -> None:
+        QDesktopServices.openUrl(QUrl.fromLocalFile(run.folder))
+
+    def _on_rename(self, run: RunSummary) -> None:
         name, fine = QInputDialog.getText(self, tr("Rename the run"), tr("Name of the run:"), text=run.name)
         if fine and name.strip():
             try:
@@ -105,7 +127,8 @@ class RunsPane(QWidget):
             self.refresh()
 
     def _on_delete(self) -> None:
-        runs = self.selected_runs()
+        if not (runs := self._present_runs()):
+            return
         many = count(len(runs), "Delete {n} run?", "Delete {n} runs?")
         box = QMessageBox(QMessageBox.Icon.Question, "LeafClinic", many, parent=self)
         lost = tr("The model, the report and the curves are deleted permanently. Your photos are kept.")
