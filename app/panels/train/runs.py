@@ -98,7 +98,12 @@ class RunsPane(QWidget):
 
     def _button(self, text: str, act: Callable[[RunSummary], None], kind: str = "") -> QPushButton:
         """A button for the selected run."""
-        return button(text, lambda: [act(run) for run in self._present_runs()], kind)
+
+        def click() -> None:
+            for run in self._present_runs():
+                act(run)
+
+        return button(text, click, kind)
 
     def _on_selection(self) -> None:
         runs: Sequence[RunSummary] = self.selected_runs()
