@@ -190,7 +190,8 @@ def _print_studies(arguments: argparse.Namespace, found: Any, peaks: Mapping[boo
 
 def run_roofline(arguments: argparse.Namespace) -> None:
     device = _device(arguments.device)
-    times = studies.roofline_study(arguments.model, device, arguments.batch[0], arguments.image_size[0])
+    times = studies.roofline_study(arguments.model, device, arguments.batch[0], arguments.image_size[0],
+                                   arguments.precision)
     gflops, gigabytes = studies.roof(device)
     total = sum(t.milliseconds for t in times)
     title = f"{arguments.model}, one training step of {arguments.batch[0]} photos, {device}"
@@ -229,7 +230,8 @@ def run_sweep(arguments: argparse.Namespace) -> None:
     sizes = arguments.image_size
     what = "training steps" if arguments.training else "predictions"
     print(f"{arguments.model}, {what}, {device}\n{'batch':>6} {'pixels':>7} {'photos/s':>14} {'ms a batch':>12}")
-    for found in studies.sweep_study(arguments.model, device, arguments.training, arguments.batch, sizes):
+    for found in studies.sweep_study(arguments.model, device, arguments.training, arguments.batch, sizes,
+                                     arguments.precision):
         said = found.refusal or f"{found.photos_per_second:14,.1f} {1e3 * found.batch / found.photos_per_second:12.3f}"
         print(f"{found.batch:6} {found.image_size:7} {said}", flush=True)
         results.append(asdict(found))

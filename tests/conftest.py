@@ -1,6 +1,7 @@
 """What every test shares: the compiled kernels, one thread for NumPy's products, and who runs beside whom."""
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,13 @@ def pytest_configure():
     os.environ.setdefault("NUMBA_CACHE_DIR", str(user_kernel_folder()))
 
 
+LONG = ("tests/e2e/test_no_network.py", "tests/e2e/test_command.py", "tests/core/gpu/test_fast_ptx.py",
+        "tests/core/gpu/test_teaching_ptx.py", "tests/core/gpu/test_teaching_kernels.py",
+        "tests/core/cpu/test_instruction_set.py", "tests/core/gpu/test_sm90_pointwise.py",
+        "tests/core/gpu/test_turing.py", "tests/core/gpu/test_pdl.py", "tests/core/training/test_memory.py")  # fmt: skip
+"""Files that take longest for their number of tests: started late, they would leave the other processes idle."""
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """Side by side (`--dist loadgroup`) the tests of a file stay in one process, and the window's all in one.
@@ -32,10 +40,26 @@ def pytest_xdist_make_scheduler(config, log):
 
     if config.getoption("dist") != "loadgroup":  # the GPU's tests: `benchmarks.gpu_tests`
         return None
+    config.option.loadscopereorder = False  # see `pytest_collection_modifyitems`
 
     class Scheduler(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            file = Path(nodeid.split("::")[0])
-            return "window" if file.is_relative_to("tests/app") or file.name.startswith("test_window") else str(file)
+            file = nodeid.split("::")[0]
+            return "window" if is_window(file) else file
 
     return Scheduler(config, log)
+
+
+def is_window(file):
+    return file.startswith("tests/app/") or Path(file).name.startswith("test_window")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Side by side the window's tests begin, then the other files from the longest on."""
+    if not hasattr(config, "workerinput"):
+        return
+    files = [item.nodeid.split("::")[0] for item in items]
+    count = Counter(files)
+    order = {file: (not is_window(file), LONG.index(file) if file in LONG else len(LONG), -count[file])
+             for file in count}  # fmt: skip
+    items.sort(key=lambda item: order[item.nodeid.split("::")[0]])

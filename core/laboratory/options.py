@@ -124,6 +124,8 @@ def add_networks(command: AddCommand) -> None:
                      "All later plans on this GPU use the measurements. Run an interrupted command again to resume it. "
                      "An earlier choice is replaced only by a faster one.", "cuda", figures=False))
     sweep.add_argument("--training", action="store_true", help="time training steps instead of inference")
+    for made in (roofline, sweep):
+        made.add_argument("--precision", choices=PRECISIONS, default="float32", help="default: float32")
 
 
 def add_explain(explain: argparse.ArgumentParser) -> None:

@@ -124,9 +124,11 @@ def _repeat(kernel: Any, count: int, arguments: tuple[Any, ...]) -> None:
         kernel[-(-count // BLOCK), BLOCK, current_stream()](*arguments)
 
 
-def roofline_study(model: str, device: str, batch: int, image_size: int) -> list[KernelTime]:
+def roofline_study(
+    model: str, device: str, batch: int, image_size: int, precision: str = "float32"
+) -> list[KernelTime]:
     """Every kernel of one training step of a network, timed by its plan."""
-    plan, photos = _training_plan(model, device, batch, image_size)
+    plan, photos = _training_plan(model, device, batch, image_size, precision)
     times = plan.time_kernels(photos)
     plan.close()
     return times
@@ -170,24 +172,27 @@ def _device_roof() -> tuple[float, float]:
 
 
 def sweep_study(
-    model: str, device: str, training: bool, batches: Sequence[int], sizes: Sequence[int]
+    model: str, device: str, training: bool, batches: Sequence[int], sizes: Sequence[int], precision: str = "float32",
 ) -> Iterator[Throughput]:
     """Photos per second over batch and photo sizes, the median of a few steps each."""
     for image_size in sizes:
         for batch in batches:
             try:
-                yield Throughput(batch, image_size, _photos_per_second(model, device, training, batch, image_size))
+                speed = _photos_per_second(model, device, training, batch, image_size, precision)
+                yield Throughput(batch, image_size, speed)
             except (OutOfMemory, ValueError) as error:
                 yield Throughput(batch, image_size, 0.0, str(error))
 
 
-def _photos_per_second(model: str, device: str, training: bool, batch: int, image_size: int) -> float:
+def _photos_per_second(
+    model: str, device: str, training: bool, batch: int, image_size: int, precision: str
+) -> float:
     if training:
-        plan, photos = _training_plan(model, device, batch, image_size)
+        plan, photos = _training_plan(model, device, batch, image_size, precision)
         seconds = _median_seconds(lambda: plan.train_step(photos, 1e-4))
     else:
         graph = build(model, 10, image_size)
-        plan = compile_plan(graph, device=device, batch=batch)
+        plan = compile_plan(graph, device=device, batch=batch, precision=precision)
         plan.load(initial_weights(graph, 0))
         photos = _photos(batch, image_size)
         seconds = _median_seconds(lambda: plan.predict(photos))
@@ -195,9 +200,12 @@ def _photos_per_second(model: str, device: str, training: bool, batch: int, imag
     return batch / seconds
 
 
-def _training_plan(model: str, device: str, batch: int, image_size: int) -> tuple[Plan, PhotoBatch]:
+def _training_plan(
+    model: str, device: str, batch: int, image_size: int, precision: str
+) -> tuple[Plan, PhotoBatch]:
     graph = with_loss(build(model, 10, image_size), 0.0, ())
-    plan = compile_plan(graph, device=device, batch=batch, training=True, optimizer=Optimizer("adam"))
+    plan = compile_plan(graph, device=device, batch=batch, training=True, precision=precision,
+                        optimizer=Optimizer("adam"))
     plan.load(initial_weights(graph, 0))
     return plan, _photos(batch, image_size)
 

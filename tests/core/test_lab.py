@@ -73,6 +73,12 @@ def test_without_a_data_set_the_digits_are_generated(tmp_path, capsys, monkeypat
     printed = capsys.readouterr().out
     assert printed.count("the digits are generated") == 2
     assert read_model(model).figures["test_accuracy"] > 0.5
+    paper = np.full((200, 200, 3), 240, np.uint8)
+    cv2.putText(paper, "1", (70, 150), cv2.FONT_HERSHEY_SIMPLEX, 4, (20, 20, 20), 12)
+    cv2.imwrite(str(tmp_path / "one.png"), paper)
+    predict = ["mnist", "predict", "--device", "cpu", "--model-file", str(model), "--photos", str(tmp_path / "one.png")]
+    assert lab.main(predict) == 0
+    assert re.fullmatch(r".*one\.png: \d \(\d+ %\)\n", capsys.readouterr().out)
 
 
 @pytest.mark.thorough
@@ -316,6 +322,21 @@ def test_a_sweep_prints_photos_per_second_of_every_size(tmp_path, capsys):
     assert [(row["batch"], row["image_size"]) for row in found] == [(1, 28), (2, 28)]
     assert all(row["photos_per_second"] > 0 for row in found)
     assert "training steps" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [["sweep"], ["sweep", "--training"], ["roofline"]])
+def test_a_precision_that_the_cpu_has_not_is_refused(command, capsys):
+    small = ["--device", "cpu", "--model", "mlp", "--batch", "1", "--image-size", "28"]
+    assert lab.main([*command, *small, "--precision", "mixed"]) == 2
+    assert "mixed needs --device cuda" in capsys.readouterr().err
+
+
+def test_explain_names_every_candidate_with_its_cost_or_reason_and_the_choice(capsys):
+    assert lab.main(["explain", "--model", "mlp", "--batch", "2", "--capability", "8.6"]) == 0
+    said = capsys.readouterr().out
+    assert len(re.findall(r"^  -> \S+ +[\d.]+ us", said, re.M)) == 2, "one for each dense layer"
+    assert re.search(r"^     \S+ +\D", said, re.M), "a candidate that was refused, with its reason"
+    assert re.search(r"^[\d.]+ us in all$", said, re.M)
 
 
 def test_depthwise_names_every_kernel_and_its_time(capsys, monkeypatch):
