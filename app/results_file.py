@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -14,7 +15,7 @@ from app.cards import disease_name
 from app.document_pdf import write_pdf
 from app.mask import BACKGROUND, DISEASED, Mask
 from app.translation import sentence, tr
-from app.viewmodels.result import PhotoResult, doubts, severity_text, verdict_text
+from app.viewmodels.result import PhotoResult, doubts, findings, severity_text, verdict_text
 from core.cores import usable_cores
 from core.data.photo import PhotoError
 from core.data.photo_reader import read_photo
@@ -27,6 +28,8 @@ from core.text import csv_text
 TOLD: Final = 1000
 """Rows of the table between two tellings of how far it is."""
 HEAD: Final = ("leaf_diseased_percent", "grade", "corrected_by_hand", "reason", "error")
+PLACE: Final = ("leaf", "y0", "x0", "y1", "x1")
+"""Of one of several leaves of a photo: its number, and its box as shares of the photo's central square."""
 Progress: TypeAlias = Callable[[int, int], None]
 Remarks: TypeAlias = Sequence[str]
 """Sentences on all photos together, such as which share of them the model diagnoses."""
@@ -37,18 +40,20 @@ def quiet(done: int, total: int) -> None:
 
 
 def write_csv(path: Path, results: Sequence[PhotoResult], remarks: Remarks = (), progress: Progress = quiet) -> None:
-    """Write one row per photo. Raises StorageError.
+    """Write one row per photo, and below it one for each of its leaves where it shows several. Raises StorageError.
 
     Columns: path, diagnosis, the three most probable classes with probabilities, diseased area with its Horsfall-
-    Barratt grade, reason for no diagnosis, error, and model.
+    Barratt grade, reason for no diagnosis, error, model, and place of a leaf.
     """
     places = [f"{what}{n}" for n in (1, 2, 3) for what in ("class", "probability")]
-    rows: list[list[object]] = [["path", "diagnosis", *places, *HEAD, *as_fields(ModelIdentity())]]
+    rows: list[list[object]] = [["path", "diagnosis", *places, *HEAD, *as_fields(ModelIdentity()), *PLACE]]
     done = answered(results)
     for at, result in enumerate(done):
         if at % TOLD == 0:
             progress(at, len(done))
-        rows.append(_cells(result))
+        rows.append([*_cells(result), *[""] * len(PLACE)])
+        for number, leaf in enumerate(result.leaves, 1):
+            rows.append([*_cells(replace(leaf, model=result.model)), number, *(f"{side:.4f}" for side in leaf.box)])
     write_file(path, csv_text(rows))
 
 
@@ -96,9 +101,11 @@ def _entry(result: PhotoResult, picture: bytes) -> Entry:
     if result.error:
         return Entry(name, tr("Unreadable"), sentences=(sentence(result.error),), model=result.model)
     kind = "muted" if not result.sure else "well" if result.healthy else "sick"
-    sentences = (doubts(result), severity_text(result))
+    found = "; ".join(findings(result))
+    sentences = (found, doubts(replace(result, leaves=())), severity_text(result))
     guesses = tuple((disease_name(label), share) for label, share in result.top)
-    return Entry(name, verdict_text(result), kind, sentences, guesses, result.shown_percent, picture, result.model)
+    answer = verdict_text(replace(result, leaves=()))
+    return Entry(name, answer, kind, sentences, guesses, result.shown_percent, picture, result.model)
 
 
 def _picture(result: PhotoResult, side: int) -> bytes:
@@ -111,4 +118,5 @@ def _picture(result: PhotoResult, side: int) -> bytes:
         return b""
     area = result.area() or Mask(np.zeros((1, 1), np.uint8))
     lesions = None if result.shown_percent is None else area.labels == DISEASED
-    return draw_picture(photo, area.labels > BACKGROUND, lesions, side, area.box)
+    boxes = [leaf.box for leaf in result.leaves]
+    return draw_picture(photo, area.labels > BACKGROUND, lesions, side, area.box, boxes)

@@ -26,20 +26,20 @@ from core.data.dataset import Dataset
 from core.data.decoding import CHUNK, decode_all
 from core.data.exif import taken_at
 from core.data.folder import open_folder
-from core.data.photo import check, content_key, decode_checked, read_bytes
+from core.data.photo import SQUARE, WHOLE, check, content_key, decode_checked, read_bytes
 from core.data.photo_reader import READERS, read_photo
 
 SIDE, SHOWN = 224, 1000
 PEER = "threads without limits"
 
 
-def decode_here(path: str, side: int = SIDE, whole: bool = False) -> np.ndarray:
+def decode_here(path: str, side: int = SIDE, part: str = SQUARE) -> np.ndarray:
     """What a process does with a photo, in this one."""
     data = read_bytes(path)
     content_key(data)
     header = check(data)
     taken_at(data)
-    return decode_checked(data, header, side, whole)
+    return decode_checked(data, header, side, part)
 
 
 def decode_in_threads(dataset: Dataset, rows: list[int]) -> int:
@@ -105,8 +105,8 @@ def measure(data: str, count: int, rounds: int) -> list[Row]:
                     lambda: decode_in_threads(camera, every), rounds, len(every)),
             compare("one leaf", lambda: read_photo(leaf, SIDE), lambda: decode_here(leaf), 10 * rounds),
             compare("one camera photo", lambda: read_photo(paths[0], SIDE), lambda: decode_here(paths[0]), rounds),
-            compare("one camera photo, as shown", lambda: read_photo(paths[0], SHOWN, whole=True),
-                    lambda: decode_here(paths[0], SHOWN, whole=True), rounds),
+            compare("one camera photo, as shown", lambda: read_photo(paths[0], SHOWN, part=WHOLE),
+                    lambda: decode_here(paths[0], SHOWN, part=WHOLE), rounds),
             compare("first photo", lambda: start_and_read(leaf), lambda: decode_here(leaf), rounds),
         ]  # fmt: skip
 

@@ -20,7 +20,7 @@ from core.data.photo_paths import find_photos
 from core.data.photo_reader import prepare
 from core.diagnosis import page
 from core.diagnosis.batch_report import Entry, picture_side, render_batch
-from core.diagnosis.diagnosis_output import show_csv, show_json, show_text
+from core.diagnosis.diagnosis_output import COLUMNS, WITH_LEAVES, show_csv, show_json, show_text
 from core.diagnosis.examination import Examination, Examiner
 from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_file import ModelFile, read_model
@@ -37,7 +37,7 @@ from core.training.terminal import describe_seconds
 BATCH = 16
 PART = 1000
 """Photos that are diagnosed and saved together, with --out."""
-ALONE = ("json", "csv", "examine", "report", "group")
+ALONE = ("json", "csv", "examine", "leaves", "report", "group")
 """Options that do not go with --out."""
 
 
@@ -62,11 +62,14 @@ def diagnose(argv: Sequence[str]) -> int:
     if arguments.coverage:
         sys.stderr.write(describe_slider(model.sections.get(SECTION, {}), len(model.classes), coverage))
     device = choose_device(config.device)
-    show = show_json if arguments.json else show_csv if arguments.csv else show_text
+    open_predictor = partial(Predictor, model, device=device, batch=min(BATCH, len(paths)), threads=config.threads)
+    as_table = partial(show_csv, columns=WITH_LEAVES if arguments.leaves else COLUMNS)
+    show = show_json if arguments.json else as_table if arguments.csv else show_text
     entries: list[Entry] = []
-    if arguments.examine or arguments.report:
+    if arguments.examine or arguments.report or arguments.leaves:
         with closing(Examiner(model, device=device, threads=config.threads)) as examiner:
-            examined = (examiner.examine_file(path, crop=not arguments.no_crop, coverage=coverage) for path in paths)
+            view = {"crop": not arguments.no_crop, "leaves": arguments.leaves, "coverage": coverage}
+            examined = (examiner.examine_file(path, **view) for path in paths)
             make = partial(make_entry, model=identity, side=picture_side(len(paths)))
             read = show(keep_entries(examined, make, entries if arguments.report else None), identity)
         if arguments.report:
@@ -75,15 +78,13 @@ def diagnose(argv: Sequence[str]) -> int:
             sys.stderr.write(f"Report: {arguments.report}\n")
     elif arguments.group:
         names = group_photos(paths, arguments.group)
-        predictor = Predictor(model, device=device, batch=min(BATCH, len(paths)), threads=config.threads)
-        with closing(predictor):
+        with closing(open_predictor()) as predictor:
             thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
             photos = report_errors(predictor.diagnose(paths, coverage=coverage))
             plants = diagnose_plants(photos, names, thresholds, model.classes, coverage)
         read = show_plants(plants, "json" if arguments.json else "csv" if arguments.csv else "text", identity)
     else:
-        predictor = Predictor(model, device=device, batch=min(BATCH, len(paths)), threads=config.threads)
-        with closing(predictor):
+        with closing(open_predictor()) as predictor:
             read = show(predictor.diagnose(paths, coverage=coverage), identity)
     return EXIT_DONE if read else EXIT_WRONG_INPUT
 
@@ -106,8 +107,8 @@ def check_options(arguments: argparse.Namespace, found: list[Problem]) -> tuple[
     command_line.check_folder("report", arguments.report, found)
     if arguments.json and arguments.csv:
         found.append(Problem("csv", "cannot be combined with --json."))
-    if arguments.group and (arguments.examine or arguments.report):
-        found.append(Problem("group", "cannot be combined with --examine or --report."))
+    if arguments.group and (arguments.examine or arguments.report or arguments.leaves):
+        found.append(Problem("group", "cannot be combined with --examine, --leaves or --report."))
     if arguments.out:
         found += [Problem(name, "cannot be combined with --out.") for name in ALONE if given[name]]
     else:
@@ -212,6 +213,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--csv", action="store_true", help="print a CSV table with one line per photo")
     parser.add_argument("--examine", action="store_true", help="also measure the diseased area; photos are cropped "
                         "to small leaves first")  # fmt: skip
+    parser.add_argument("--leaves", action="store_true", help="find the leaves in each photo and diagnose them one by "
+                        "one (implies --examine); for photos of several leaves")  # fmt: skip
     parser.add_argument("--no-crop", action="store_true", help="with --examine: do not crop photos to small leaves")
     parser.add_argument("--report", metavar="OUT.html", default="",
                         help="also write an HTML report with pictures (implies --examine)")

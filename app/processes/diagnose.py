@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -18,17 +19,16 @@ import numpy as np
 from app.mask import encode_mask
 from app.processes.protocol import Channel, serve
 from core.cores import usable_cores
+from core.data.photo import MARGINS, SQUARE
 from core.data.photo_reader import prepare, read_file
-from core.diagnosis.examination import Examination, Examiner
+from core.diagnosis.examination import SEVERAL, Examination, Examiner
 from core.diagnosis.leaf_mask import segment_leaf
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.model_identity import read_identity
-from core.diagnosis.prediction import choose_device, compile_ahead, load_engine
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE, SECTION
+from core.diagnosis.prediction import ClassProbability, Prediction, choose_device, compile_ahead, load_engine
+from core.diagnosis.verdict import SECTION, Verdict
 from core.ops.contract import Array
 
-LARGE: Final = 640
-"""Photos of twice this short side or more are scaled to it while they decode: 12 megapixels in 60 ms instead of 160."""
 MAP: Final = 64
 """Side of the class maps sent to the window; the network's own have 4 to 28 cells."""
 MOST: Final = 4
@@ -49,7 +49,7 @@ def _load_engine() -> None:
 
 
 def _work(channel: Channel, asked: dict[str, Any]) -> None:
-    """`asked`: model (a path). Then requests {"id": n, "path": file, "crop": bool} until the input ends."""
+    """`asked`: model (a path). Then requests {"id": n, "path": file, "crop": bool, "leaves": bool} until the end."""
     cv2.setNumThreads(1)  # photos run in parallel already
     model = read_model(Path(asked["model"]))
     device = choose_device("auto")
@@ -94,11 +94,12 @@ def _answer(
     try:
         examiner = examiner or Examiner(model, device=device, threads=1)
         begin = time.perf_counter()  # excludes the wait for other photos
-        photo = read_file(request["path"], LARGE, least=2 * LARGE)
+        leaves = bool(request.get("leaves"))
+        photo = read_file(request["path"], SEVERAL, 2 * SEVERAL, MARGINS if leaves else SQUARE)
         if photo.pixels is None:
             answer["error"] = photo.reason
         else:
-            answer |= _describe(examiner.examine(photo.pixels, crop=bool(request.get("crop", True))))
+            answer |= _describe(examiner.examine(photo.pixels, crop=bool(request.get("crop", True)), leaves=leaves))
             answer["hash"] = photo.content.hex()
     finally:
         examiners.put(examiner)
@@ -109,17 +110,22 @@ def _describe(found: Examination) -> dict[str, Any]:
     """Everything the window shows of a photo, and what it needs to update the verdict."""
     severity = found.severity
     return {
-        "verdict": found.verdict.word,
-        "sure": found.verdict.word not in (NOT_SURE, NO_LEAF),
-        "reason": found.verdict.reason,
-        "top": [[guess.label, guess.probability] for guess in found.top],
-        "probabilities": [round(float(p), 7) for p in found.probabilities],
-        "familiarity": found.familiarity,
+        **_describe_answer(found.verdict, found.top, Prediction(found.probabilities, found.familiarity)),
         "notes": list(found.warnings),
         "diseased": severity.percent if severity.leaf.any() else None,
         "maps": {guess.label: encode_map(placed(heat, found.box))
                  for guess, heat in zip(found.top, found.heats, strict=False)},
-        "mask": encode_mask(severity, found.box),
+        "mask": None if found.leaves else encode_mask(severity, found.box),
+        "leaves": [{"box": leaf.box, **_describe_answer(leaf.verdict, leaf.top, leaf.prediction)}
+                   for leaf in found.leaves],
+    }  # fmt: skip
+
+
+def _describe_answer(verdict: Verdict, top: Sequence[ClassProbability], prediction: Prediction) -> dict[str, Any]:
+    return {
+        "verdict": verdict.word, "sure": verdict.is_class, "reason": verdict.reason,
+        "top": [[guess.label, guess.probability] for guess in top],
+        "probabilities": [round(float(p), 7) for p in prediction.probabilities], "familiarity": prediction.familiar,
     }  # fmt: skip
 
 

@@ -66,7 +66,7 @@ class DiagnosisModel(ProcessModel):
         self.known: Sequence[str] = ()
         self.thresholds: Thresholds | None = None
         self.coverage = COVERAGE
-        self.crop = True
+        self.crop, self.leaves = True, False
         self._waiting: deque[int] = deque()
         self._flying: set[int] = set()
         self._total = 0
@@ -203,11 +203,11 @@ class DiagnosisModel(ProcessModel):
         if self.thresholds is not None:
             self.verdict_update.start(self.thresholds.curve, before, coverage)
 
-    def set_crop(self, crop: bool) -> None:
-        """Set whether small leaves are cropped first; all photos are diagnosed again."""
-        if crop == self.crop:
+    def set_view(self, *, crop: bool, leaves: bool) -> None:
+        """Set whether small leaves are cropped, and whether each leaf is diagnosed; all photos are diagnosed again."""
+        if (crop, leaves) == (self.crop, self.leaves):
             return
-        self.crop = crop
+        self.crop, self.leaves = crop, leaves
         if self._thread is not None and self.rows.rows:
             self.load(self.model_path)  # results in flight are of the other kind; their photos are queued again
         self._waiting = deque(row.id for row in self.rows.rows)
@@ -248,7 +248,8 @@ class DiagnosisModel(ProcessModel):
         while self._thread is not None and self.ready and self._waiting and len(self._flying) < IN_FLIGHT:
             at = self._waiting.popleft()
             self._flying.add(at)
-            self._thread.send(json.dumps({"id": at, "path": self.rows.rows[at].path, "crop": self.crop}))
+            view = {"crop": self.crop, "leaves": self.leaves}
+            self._thread.send(json.dumps({"id": at, "path": self.rows.rows[at].path, **view}))
         self.busy.emit(*self.progress)
 
     def _read_answers(self, answers: Sequence[dict[str, Any]]) -> None:

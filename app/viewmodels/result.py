@@ -12,11 +12,11 @@ from typing import Any, final
 import numpy as np
 
 from app.cards import disease_name
-from app.mask import Mask, decode_mask
+from app.mask import Box, Mask, decode_mask
 from app.translation import language, sentence, tr
 from app.viewmodels.rows_model import Column
 from core.diagnosis.model_identity import ModelIdentity
-from core.diagnosis.verdict import Thresholds, decide_verdict, is_healthy
+from core.diagnosis.verdict import Thresholds, Verdict, count_findings, decide_verdict, is_healthy
 from core.ops.contract import Array
 from core.percent import percent, stated
 
@@ -29,7 +29,8 @@ class PhotoResult:
     sure: the verdict is a class (else `reason` says why not); notes: further sentences; diseased: percent of the leaf
     area, or None; maps: class maps uint8 ``(height, width)`` by class, in low resolution; probabilities of all classes
     and familiarity: inputs of the verdict; hash: SHA-256 of the photo file; measured: leaf and diseased area as
-    measured; mask: as corrected by a user; model: which made the prediction.
+    measured; mask: as corrected by a user; model: which made the prediction. leaves: results
+    of the leaves of a photo that shows several, the worst first, each with its box in the photo's central square.
     """
 
     id: int
@@ -49,6 +50,8 @@ class PhotoResult:
     hash: str = ""
     measured: Mapping[str, Any] | None = None
     mask: Mask | None = None
+    box: Box = (0.0, 0.0, 1.0, 1.0)
+    leaves: tuple[PhotoResult, ...] = ()
     given_up: bool = False
     model: ModelIdentity = ModelIdentity()
 
@@ -91,6 +94,8 @@ def read_result(row: PhotoResult, answer: Mapping[str, Any]) -> PhotoResult:
         hash=answer.get("hash", ""),
         measured=answer.get("mask"),
         model=ModelIdentity(**answer.get("model", {})),
+        box=tuple(answer.get("box", row.box)),
+        leaves=tuple(read_result(row, leaf) for leaf in answer.get("leaves", ())),
     )
 
 
@@ -101,6 +106,13 @@ def read_map(raw: Mapping[str, Any]) -> Array:
 
 def decide(result: PhotoResult, thresholds: Thresholds | None, classes: Sequence[str], coverage: float) -> PhotoResult:
     """The result with its verdict at another coverage; nothing is computed again."""
+    if result.leaves:
+        leaves = [decide(leaf, thresholds, classes, coverage) for leaf in result.leaves]
+        ranks = [word for word, _ in count_findings([leaf.verdict for leaf in leaves])]
+        leaves.sort(key=lambda leaf: (ranks.index(leaf.verdict), -leaf.probability))
+        worst = leaves[0]
+        return replace(result, leaves=tuple(leaves), verdict=worst.verdict, sure=worst.sure, reason=worst.reason,
+                       top=worst.top)  # fmt: skip
     if not result.probabilities or len(result.probabilities) != len(classes):
         return result
     verdict = decide_verdict(np.array(result.probabilities), result.familiarity, thresholds, classes, coverage)
@@ -115,7 +127,14 @@ def verdict_text(result: PhotoResult) -> str:
         return tr("Waiting…")
     if result.error:
         return tr("Unreadable: {reason}", reason=sentence(result.error))
-    return _verdict_words(result.verdict, result.sure, language())
+    return findings(result)[0] if result.leaves else _verdict_words(result.verdict, result.sure, language())
+
+
+def findings(result: PhotoResult) -> list[str]:
+    """What was found on how many leaves of a photo that shows several, the worst first."""
+    return [tr("{n} of {total} leaves: {finding}", n=many, total=len(result.leaves),
+               finding=_verdict_words(word, Verdict(word).is_class, language()))
+            for word, many in count_findings([leaf.verdict for leaf in result.leaves])]  # fmt: skip
 
 
 @cache
@@ -127,6 +146,8 @@ def _verdict_words(verdict: str, sure: bool, language: str) -> str:
 def doubts(result: PhotoResult) -> str:
     """Why there is no diagnosis, or what makes it doubtful, with classes by their display names."""
     said = " ".join(sentence(text) for text in (result.reason, *result.notes) if text)
+    if result.leaves:
+        said = " ".join([*(f"{text}." for text in findings(result)[1:]), said]).strip()
     for label, _ in result.top:
         said = said.replace(label, disease_name(label))
     return said

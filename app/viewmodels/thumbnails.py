@@ -103,9 +103,10 @@ def decode_square(path: str, side: int) -> QImage:
 
 def decode_whole(path: str, side: int) -> QImage:
     """A photo no larger than `side`; a null image if the file is not a photo."""
+    from core.data.photo import WHOLE
     from core.data.photo_reader import read_photo
 
-    return _image(lambda: read_photo(path, side, whole=True))
+    return _image(lambda: read_photo(path, side, part=WHOLE))
 
 
 def _image(read: Callable[[], Array]) -> QImage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, final
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, QTimer, Signal
@@ -29,11 +30,13 @@ SHADE: Final = QColor(0, 0, 0, 95)
 class PhotoView(QWidget):
     """A photo. Boxes (y0, x0, y1, x1) are fractions of its central square, which networks see.
 
-    Signals: `opened()` on a double click; `moved()` when the photo's position in the widget changes.
+    Signals: `opened()` on a double click; `moved()` when the photo's position in the widget changes; `picked(index)`
+    on a click into one of the boxes.
     """
 
     opened = Signal()
     moved = Signal()
+    picked = Signal(int)
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -43,6 +46,8 @@ class PhotoView(QWidget):
         self._layer = QPixmap()
         self._box: Box = WHOLE
         self._frame: Box | None = None
+        self._boxes: Sequence[tuple[Box, QColor]] = ()
+        self._chosen = -1
         self._wanted = ""
         self._photos: Thumbnails | None = None
         self._missing = False
@@ -96,6 +101,11 @@ class PhotoView(QWidget):
         self._frame = box
         self.update()
 
+    def show_boxes(self, boxes: Sequence[tuple[Box, QColor]] = (), chosen: int = -1) -> None:
+        """Draw boxes in their colours, numbered from 1; the chosen one is thicker."""
+        self._boxes, self._chosen = boxes, chosen
+        self.update()
+
     def whole(self) -> QRectF:
         """The rectangle of the whole photo in the widget."""
         size = self._photo.size() if not self._photo.isNull() else QSize(1, 1)
@@ -134,6 +144,13 @@ class PhotoView(QWidget):
     def sizeHint(self) -> QSize:  # noqa: N802 (Qt's names here and below)
         return QSize(320, 320)
 
+    def mousePressEvent(self, event: QMouseEvent) -> None:  # noqa: N802
+        """Pick the smallest box under the mouse."""
+        places = [within(self.place(), box) for box, _ in self._boxes]
+        hit = [index for index, place in enumerate(places) if place.contains(event.position())]
+        if hit:
+            self.picked.emit(min(hit, key=lambda index: places[index].width() * places[index].height()))
+
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:  # noqa: N802
         self.opened.emit()
 
@@ -152,6 +169,22 @@ class PhotoView(QWidget):
                 painter.setOpacity(1.0)
             if self._frame is not None and not self._photo.isNull():
                 self._paint_frame(painter, within(self.place(), self._frame))
+            if self._boxes and not self._photo.isNull():
+                self._paint_boxes(painter)
+
+    def _paint_boxes(self, painter: QPainter) -> None:
+        painter.setFont(QFont(self.font().family(), 10, QFont.Weight.Bold))
+        order = sorted(range(len(self._boxes)), key=lambda index: index == self._chosen)  # the chosen one on top
+        for index in order:
+            box, colour = self._boxes[index]
+            place, width = within(self.place(), box), 4.0 if index == self._chosen else 2.0
+            for ink, wide in ((QColor(0, 0, 0, 150), width + 2), (colour, width)):
+                painter.setPen(QPen(ink, wide))
+                painter.drawRect(place)
+            corner = QRectF(place.x(), place.y(), 20, 18)
+            painter.fillRect(corner, colour)
+            painter.setPen(QColor(255, 255, 255))
+            painter.drawText(corner, Qt.AlignmentFlag.AlignCenter, str(index + 1))
 
     def _paint_frame(self, painter: QPainter, frame: QRectF) -> None:
         """Frame the diagnosed part and shade the rest."""

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
     from core.ops.contract import Array
 
+SQUARE: Final = "square"
+WHOLE: Final = "whole"
+MARGINS: Final = "margins"
+"""Parts of a photo that can be asked for, see `PARTS`."""
 MOST_PIXELS: Final = 250_000_000
 """Larger photos are rejected by their header. Phones have up to 200 megapixels; JPEGs are scaled while decoding."""
 MOST_DECODED: Final = 100_000_000
@@ -86,19 +90,19 @@ def decode(data: Array, side: int = 0) -> Array:
     return decode_checked(data, check(data), side)
 
 
-def decode_checked(data: Array, header: Header, side: int, whole: bool = False) -> Array:
-    """`decode` for a photo that `check` accepted. `whole`: the whole photo, its longer side at most `side`."""
+def decode_checked(data: Array, header: Header, side: int, part: str = SQUARE) -> Array:
+    """`decode` for a photo that `check` accepted; `part` of it: one of `PARTS`."""
     flags, factor = int(cv2.IMREAD_UNCHANGED) if header.alpha else _RGB, 1
     if header.kind == "JPEG" and side:
         lengths = header.width, header.height
-        factor, flags = _reduced(2 * max(lengths) if whole else min(lengths), side)
+        factor, flags = _reduced(2 * max(lengths) if part == WHOLE else min(lengths), side)
     if header.width * header.height > MOST_DECODED * factor * factor:
         raise _too_large(header, MOST_DECODED)
     try:
         photo = cv2.imdecode(data, flags)  # first frame, colours from grey and CMYK, EXIF rotation applied
         if photo is None or photo.size == 0:
             raise PhotoError(DAMAGED)
-        scale = _keep if not side else shrink if whole else square
+        scale = PARTS[part] if side else _keep
         if flags == cv2.IMREAD_UNCHANGED:
             return _to_rgb(photo, lambda part: scale(part, side))
         return np.asarray(scale(photo, side), np.uint8)
@@ -128,6 +132,28 @@ def shrink(photo: Array, side: int) -> Array:
         return photo
     size = max(round(width * scale), 1), max(round(height * scale), 1)
     return np.asarray(cv2.resize(photo, size, interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def add_margins(photo: Array, side: int) -> Array:
+    """The whole photo, scaled so that its centred square is `square(photo, side)`, pixel for pixel; of a panorama only
+    as much as two more squares."""
+    height, width = photo.shape[:2]
+    short, axis = min(height, width), int(width > height)
+    start = (max(height, width) - short) // 2
+    room = min(start, short)
+    margin = round(room * side / short)
+    middle = square(photo, side)
+    if not margin:
+        return middle
+    size = (margin, side) if axis else (side, margin)
+    _, first, _, last, _ = np.split(photo, (start - room, start, start + short, start + short + room), axis)
+    ends = [cv2.resize(np.ascontiguousarray(end), size, interpolation=cv2.INTER_AREA) for end in (first, last)]
+    return np.concatenate((ends[0], middle, ends[1]), axis)
+
+
+PARTS: Final = {SQUARE: square, WHOLE: shrink, MARGINS: add_margins}
+"""The part of a photo to decode, and how it is scaled to a side: the centred square; the whole photo, its longer side
+at most that; the whole photo, its centred square of that side."""
 
 
 def long_path(path: str) -> str:

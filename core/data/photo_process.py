@@ -4,7 +4,7 @@ A hostile photo can make decoders allocate gigabytes, compute for minutes or cra
 `core.data.photo_reader` then reports and starts again. It imports little, so that it starts fast. It ends when
 its input ends, so that it does not outlive the program, or after a minute without requests.
 
-Requests and responses are lines of JSON. A request: {"side", "least", "whole", "ask", "paths"}; the response:
+Requests and responses are lines of JSON. A request: {"side", "least", "part", "ask", "paths"}; the response:
 [[SHA-256, reason, height, width of the pixels, width, height of the file's photo, when it was taken], ...]. The error
 output is a file that both sides have open; it holds the number of the photo that is decoded, then the pixels of all
 photos. Where "ask" is set, each SHA-256 is sent as a line before the photo is decoded; the reader replies with a line:
@@ -75,7 +75,7 @@ class Decoder:
             content = content_key(data).hex()
             if not asked["ask"] or self._is_wanted(content):
                 with self.limits:
-                    facts, pixels = _decode(data, asked["side"], asked["least"], asked["whole"])
+                    facts, pixels = _decode(data, asked["side"], asked["least"], asked["part"])
         except PhotoError as error:
             reason = str(error)
         except MemoryError:
@@ -98,11 +98,11 @@ class Decoder:
         self.answers.flush()
 
 
-def _decode(data: Array, side: int, least: int, whole: bool) -> tuple[tuple[int, int, int], Array]:
+def _decode(data: Array, side: int, least: int, part: str) -> tuple[tuple[int, int, int], Array]:
     header = check(data)
     short = min(header.width, header.height)
     facts = (header.width, header.height, taken_at(data))
-    return facts, decode_checked(data, header, short if 0 < short < least else side, whole)
+    return facts, decode_checked(data, header, short if 0 < short < least else side, part)
 
 
 def main() -> int:

@@ -24,7 +24,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from core.cores import usable_cores
-from core.data.photo import DAMAGED, TOO_MUCH_MEMORY, PhotoError
+from core.data.photo import DAMAGED, SQUARE, TOO_MUCH_MEMORY, PhotoError
 from core.data.photo_limits import MOST_SECONDS, TOO_LARGE, TOO_LONG
 from core.data.photo_process import MODULE, NAME, NUMBER
 from core.errors import LeafClinicError
@@ -73,25 +73,25 @@ class PhotoReader:
         return self._process.pid
 
     def read(
-        self, paths: Sequence[str], side: int, least: int = 0, known: Collection[bytes] = (), whole: bool = False
+        self, paths: Sequence[str], side: int, least: int = 0, known: Collection[bytes] = (), part: str = SQUARE
     ) -> list[ReadPhoto]:
         """The centred squares of photo files, ``(side, side, 3)``, in order; without pixels for contents in `known`.
 
-        A square whose own side is below `least` keeps it. `whole`: whole photos, their longer side at most `side`; with
-        `side` 0 they keep their size. Raises LeafClinicError if the process cannot be started.
+        A square whose own side is below `least` keeps it. `part`: another part of the photos (`core.data.photo.PARTS`);
+        with `side` 0 they keep their size. Raises LeafClinicError if the process cannot be started.
         """
         if not paths:
             return []
         try:
-            return self._read(paths, side, least, known, whole)
+            return self._read(paths, side, least, known, part)
         except (EOFError, OSError):
             idle = self._has_ended_idle()
             reason = self._restart()
             if idle:
-                return self.read(paths, side, least, known, whole)
+                return self.read(paths, side, least, known, part)
         self._room.seek(0)
         (number,) = NUMBER.unpack(self._room.read(NUMBER.size))
-        before, after = (self.read(part, side, least, known, whole) for part in (paths[:number], paths[number + 1 :]))
+        before, after = (self.read(some, side, least, known, part) for some in (paths[:number], paths[number + 1 :]))
         return [*before, ReadPhoto(b"", None, reason, lasting=False), *after]
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class PhotoReader:
         self._process, self._ready = start_child(NAME, MODULE, self._room), False
 
     def _read(
-        self, paths: Sequence[str], side: int, least: int, known: Collection[bytes], whole: bool
+        self, paths: Sequence[str], side: int, least: int, known: Collection[bytes], part: str
     ) -> list[ReadPhoto]:
         if self._process.poll() is not None:  # it was ended while idle
             self._restart()
@@ -114,7 +114,7 @@ class PhotoReader:
         ask = bool(known)
         folder = os.getcwd()  # the process keeps the folder in which it was started
         asked = [os.path.join(folder, path) for path in paths]
-        self._send({"side": side, "least": least, "whole": whole, "ask": ask, "paths": asked})
+        self._send({"side": side, "least": least, "part": part, "ask": ask, "paths": asked})
         while isinstance(answer := self._receive(), str):  # the content of a photo before it is decoded
             self._send(bytes.fromhex(answer) not in known)
         sizes = [3 * height * width for _, _, height, width, *_ in answer]
@@ -221,15 +221,15 @@ def prepare() -> None:
         pass
 
 
-def read_file(path: str, side: int, least: int = 0, whole: bool = False) -> ReadPhoto:
+def read_file(path: str, side: int, least: int = 0, part: str = SQUARE) -> ReadPhoto:
     """Read one photo file as in `PhotoReader.read`; `reason` states why it cannot be used."""
     with READERS.borrow() as reader:
-        return reader.read([path], side, least, whole=whole)[0]
+        return reader.read([path], side, least, part=part)[0]
 
 
-def read_photo(path: str, side: int = 0, least: int = 0, whole: bool = False) -> Array:
+def read_photo(path: str, side: int = 0, least: int = 0, part: str = SQUARE) -> Array:
     """Read one photo file as uint8 RGB pixels. Raises PhotoError."""
-    found = read_file(path, side, least, whole)
+    found = read_file(path, side, least, part)
     if found.pixels is None:
         raise PhotoError(found.reason)
     return found.pixels

@@ -38,6 +38,7 @@ LEAST: Final = 0.005
 Say: TypeAlias = Callable[[str], str]
 """English text to the reader's language."""
 Box: TypeAlias = tuple[float, float, float, float]
+WHOLE: Final[Box] = (0.0, 0.0, 1.0, 1.0)
 
 
 @final
@@ -65,8 +66,10 @@ def picture_side(photos: int) -> int:
     return next(side for most, side in SIDES if photos <= most)
 
 
-def draw_picture(photo: Array, leaf: Array, lesions: Array | None, side: int, box: Box = (0.0, 0.0, 1.0, 1.0)) -> bytes:
-    """A photo as JPEG with outlines of its leaf and, where they are given, of its lesions.
+def draw_picture(
+    photo: Array, leaf: Array, lesions: Array | None, side: int, box: Box = WHOLE, boxes: Iterable[Box] = ()
+) -> bytes:
+    """A photo as JPEG with outlines of its leaf and, where they are given, of its lesions; or with boxes of its leaves.
 
     photo: uint8 RGB ``(height, width, 3)``; leaf and lesions: masks bool of the part `box` (y0, x0, y1, x1, shares).
     """
@@ -75,6 +78,9 @@ def draw_picture(photo: Array, leaf: Array, lesions: Array | None, side: int, bo
         if mask is not None and mask.any():
             outlines, _ = cv2.findContours(_placed(mask, box, side), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
             cv2.drawContours(marked, outlines, -1, colour, 1 + side // 256, cv2.LINE_AA)
+    for y0, x0, y1, x1 in boxes:
+        corners = (round(side * x0), round(side * y0)), (round(side * x1), round(side * y1))
+        cv2.rectangle(marked, *corners, LEAF, 1 + side // 256)
     return encode_jpeg(marked, QUALITY)
 
 

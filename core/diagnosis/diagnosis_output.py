@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from core.diagnosis.model_identity import ModelIdentity, as_fields
-from core.diagnosis.prediction import TOP, Diagnosis
+from core.diagnosis.prediction import TOP, Diagnosis, LeafDiagnosis
+from core.diagnosis.verdict import describe_leaves
 from core.percent import SPACE, stated
 from core.text import csv_text, json_line, printable
 
@@ -18,6 +19,8 @@ COLUMNS: Final[Mapping[str, str]] = {
     **dict.fromkeys(as_fields(ModelIdentity()), ""),
 }  # fmt: skip
 """The columns of a table of photos, and how CSV has their numbers; "" is text."""
+WITH_LEAVES: Final[Mapping[str, str]] = {**COLUMNS, "leaf": "d", **dict.fromkeys(("y0", "x0", "y1", "x1"), ".4f")}
+"""The same for photos that may show several leaves: the leaf's number, and its box as shares of the centred square."""
 
 
 def show_json(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
@@ -32,17 +35,29 @@ def show_json(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
             answer["reason"] = d.reason
         more = {"diseased": d.diseased, "grade": d.grade, "notes": list(d.notes) or None}
         answer |= {name: value for name, value in more.items() if value is not None}
+        if d.leaves:
+            answer["leaves"] = [_describe_leaf(leaf) for leaf in d.leaves]
         answer |= as_fields(model)
         _print_line(json_line({"path": d.path, "error": d.error} if d.error else answer))
         read += not d.error
     return read
 
 
-def show_csv(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
-    _print_row(COLUMNS)
+def _describe_leaf(leaf: LeafDiagnosis) -> dict[str, object]:
+    top = [{"label": g.label, "probability": g.probability} for g in leaf.top]
+    return {"box": [round(side, 4) for side in leaf.box], "verdict": leaf.verdict.word, "top": top}
+
+
+def show_csv(diagnoses: Iterable[Diagnosis], model: ModelIdentity, columns: Mapping[str, str] = COLUMNS) -> int:
+    """One row per photo, and below it one for each of its leaves where there are several."""
+    _print_row(columns)
     read = 0
     for d in diagnoses:
-        _print_row(cells(make_row(d, model)))
+        _print_row(cells(make_row(d, model), columns))
+        for number, leaf in enumerate(d.leaves, 1):
+            place = dict(zip(("y0", "x0", "y1", "x1"), leaf.box, strict=True))
+            row = make_row(Diagnosis(d.path, leaf.verdict.word, leaf.top), model)
+            _print_row(cells({**row, "milliseconds": None, "leaf": number, **place}, columns))
         read += not d.error
     return read
 
@@ -57,9 +72,9 @@ def make_row(d: Diagnosis, model: ModelIdentity) -> dict[str, Any]:
                   "grade": d.grade, **as_fields(model)}  # fmt: skip
 
 
-def cells(row: Mapping[str, Any]) -> list[str]:
+def cells(row: Mapping[str, Any], columns: Mapping[str, str] = COLUMNS) -> list[str]:
     """A row's values as a CSV table has them."""
-    return ["" if row[name] is None else format(row[name], digits) for name, digits in COLUMNS.items()]
+    return ["" if row.get(name) is None else format(row[name], digits) for name, digits in columns.items()]
 
 
 def _print_row(row: Iterable[str]) -> None:
@@ -73,6 +88,8 @@ def show_text(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
         guesses = ", ".join(f"{g.label} {stated(g.probability).replace(SPACE, ' ')}" for g in d.top)
         several = any(g.threshold is not None for g in d.top)
         verdict = f"{d.verdict}. {d.reason}".strip() + " " if d.reason or several else ""
+        if d.leaves:
+            verdict, guesses = "", describe_leaves([leaf.verdict.word for leaf in d.leaves])
         area = "" if d.diseased is None else f"; {d.diseased:.1f} % of the leaf diseased (grade {d.grade} of 11)"
         notes = "".join(f" {note}" for note in d.notes)
         stop = "." if notes and not d.error else ""

@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from core.plan import compile_plan, cuda_problem
 from core.program import fold_batch_norm, fold_weights
 
 TOP: Final = 3
+Box: TypeAlias = tuple[float, float, float, float]
+"""y0, x0, y1, x1 as shares of the side of the photo's centred square; below 0 or above 1 outside it."""
 
 
 @final
@@ -47,13 +49,25 @@ class Prediction:
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
+class LeafDiagnosis:
+    """The diagnosis of one of several leaves of a photo."""
+
+    box: Box
+    verdict: Verdict
+    top: tuple[ClassProbability, ...]
+    prediction: Prediction
+
+
+@final
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """The diagnosis of one photo: the verdict and the most likely classes, or why it could not be read.
 
     milliseconds: for reading, decoding and the photo's share of its batch; reason: why the verdict is not a class;
     prediction: what the verdict follows from, unless the photo was examined. Only an examination sets the rest:
-    diseased: percent of the leaf's area; grade: Horsfall-Barratt, 0 to 11; notes: reasons for doubt.
+    diseased: percent of the leaf's area; grade: Horsfall-Barratt, 0 to 11; notes: reasons for doubt; leaves: where
+    there are several, the worst first.
     """
 
     path: str
@@ -66,6 +80,7 @@ class Diagnosis:
     diseased: float | None = None
     grade: int | None = None
     notes: tuple[str, ...] = ()
+    leaves: tuple[LeafDiagnosis, ...] = ()
 
 
 @final

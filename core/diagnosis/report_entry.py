@@ -13,7 +13,7 @@ from core.diagnosis.model_file import ModelFile
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.prediction import Diagnosis
 from core.diagnosis.severity import SCALE
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE, is_healthy
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, describe_leaves, is_healthy
 from core.percent import percent
 
 
@@ -24,9 +24,12 @@ def make_entry(found: Diagnosis, examined: Examination | None, model: ModelIdent
         return Entry(name, "unreadable", sentences=(found.error,), model=model)
     kind = "muted" if found.verdict in (NOT_SURE, NO_LEAF) else "well" if is_healthy(found.verdict) else "sick"
     severity = examined.severity
-    picture = draw_picture(examined.photo, severity.leaf, severity.lesions if kind == "sick" else None, side)
+    boxes = [leaf.box for leaf in found.leaves]
+    picture = draw_picture(examined.photo, severity.leaf, severity.lesions if kind == "sick" else None, side,
+                           boxes=boxes)  # fmt: skip
     guesses = tuple((readable(guess.label), guess.probability) for guess in found.top)
-    sentences = (found.reason, *found.notes, *_amount(found, kind))
+    findings = describe_leaves([leaf.verdict.word for leaf in found.leaves])
+    sentences = (readable(findings), found.reason, *found.notes, *_amount(found, kind))
     return Entry(name, readable(found.verdict), kind, sentences, guesses,
                  found.diseased if kind == "sick" else None, picture, model)  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -99,6 +100,16 @@ def is_healthy(label: str) -> bool:
     ``Healthy leaves``, ``lá khỏe``."""
     words = re.findall(r"[^\W_]+", unicodedata.normalize("NFC", label).lower())
     return not HEALTHY_WORDS.isdisjoint(words) and NOT_WORDS.isdisjoint(words) and "+" not in label
+
+
+def count_findings(words: Sequence[str]) -> list[tuple[str, int]]:
+    """The verdicts on leaves of one photo with their numbers of leaves: diseases first, then the most frequent."""
+    return sorted(Counter(words).items(), key=lambda found: (not Verdict(found[0]).is_disease, -found[1], found[0]))
+
+
+def describe_leaves(words: Sequence[str]) -> str:
+    """Such verdicts as a sentence: "3 of 5 leaves: apple/scab; 2 of 5 leaves: apple/healthy"."""
+    return "; ".join(f"{many} of {len(words)} leaves: {word}" for word, many in count_findings(words))
 
 
 def set_thresholds(

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 import cv2
 import numpy as np
 import pytest
-from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtCore import QObject, QPointF, Qt, Signal
 from PySide6.QtGui import QColor, QImage
 
 from app.mask import LEAF, Mask, encode_mask
@@ -14,7 +14,7 @@ from app.process_thread import ProcessThread
 from app.results_file import write_csv
 from app.viewmodels import process_model
 from app.viewmodels.diagnosis import DiagnosisModel
-from app.viewmodels.result import PhotoResult, decide, read_result
+from app.viewmodels.result import PhotoResult, decide, doubts, read_result, verdict_text
 from app.viewmodels.rows_model import ROW
 from app.widgets.overlays import SICK
 from app.widgets.photo_view import PhotoDialog, PhotoView
@@ -316,3 +316,27 @@ def test_cancelling_gives_up_what_waits_at_once_and_calls_it_so(place, tmp_path)
     write_csv(tmp_path / "table.csv", panel.shown_results())
     rows = (tmp_path / "table.csv").read_text().splitlines()
     assert len(rows) == 4, "photos without an answer are not listed"
+
+
+def test_leaves_of_a_photo_are_boxes_that_a_click_selects(place, qtbot):
+    panel, model = place
+    parts = [answer(p) | {"box": box} for p, box in ((0.95, (0.1, 0.0, 0.5, 0.4)), (0.5, (0.1, 0.6, 0.5, 1.0)))]
+    photo = model.rows.rows[0]
+    model.rows.replace_all([read_result(photo, answer(0.95) | {"mask": None, "maps": {}, "leaves": parts})])
+    result = model.rows.rows[0]
+    assert verdict_text(result) == "2 of 2 leaves: Early blight of tomato"
+    detail, view = panel.detail, panel.detail.photo
+    panel.window().show()
+    detail.show_result(result, 0.7)
+    assert [detail.which.itemText(at) for at in range(3)] == [
+        "Leaf 1: Early blight of tomato", "Leaf 2: Early blight of tomato", "Photo only"]
+    assert detail.bars._top[0][1] == 0.95
+    area = view.place()
+    qtbot.mouseClick(view, Qt.MouseButton.LeftButton,
+                     pos=QPointF(area.x() + 0.8 * area.width(), area.y() + 0.3 * area.height()).toPoint())  # fmt: skip
+    assert detail.which.currentData() == 1
+    assert detail.bars._top[0][1] == 0.5
+    changed = decide(result, THRESHOLDS, CLASSES, 0.9)
+    assert verdict_text(changed) == "1 of 2 leaves: Early blight of tomato"
+    assert [leaf.sure for leaf in changed.leaves] == [True, False]
+    assert doubts(changed).startswith("1 of 2 leaves: Not sure.")

@@ -1,4 +1,4 @@
-"""The slider for the minimum confidence, with the resulting accuracy, and the switch for cropping."""
+"""The slider for the minimum confidence, with the resulting accuracy, and switches for cropping and several leaves."""
 
 from __future__ import annotations
 
@@ -39,11 +39,16 @@ class CoverageBar(QWidget):
         self.crop = QCheckBox(tr("Crop to small leaves"))
         self.crop.setToolTip(tr("Crops the photo to the leaf if the leaf is small. The frame shows the crop. All "
                                 "photos are diagnosed again."))  # fmt: skip
-        self.crop.setChecked(model.crop)
-        self.crop.toggled.connect(model.set_crop)
+        self.leaves = QCheckBox(tr("Several leaves"))
+        self.leaves.setToolTip(tr("Finds the leaves in each photo and diagnoses them one by one. For photos of one "
+                                  "leaf this is less accurate. All photos are diagnosed again."))  # fmt: skip
+        for box, checked in ((self.crop, model.crop), (self.leaves, model.leaves)):
+            box.setChecked(checked)
+            box.toggled.connect(self._on_view)
         layout = row(label(tr("Minimum confidence"), "caption"), self.slider, spacing=10)
         layout.addWidget(self.said, 1)
         layout.addWidget(self.crop)
+        layout.addWidget(self.leaves)
         self.setLayout(layout)
         self.slider.valueChanged.connect(self._on_moved)
         model.model_ready.connect(self._on_model)
@@ -61,6 +66,9 @@ class CoverageBar(QWidget):
         self.slider.setValue(max(enough, default=0))
         self.slider.blockSignals(False)
         self._say()
+
+    def _on_view(self) -> None:
+        self._model.set_view(crop=self.crop.isChecked(), leaves=self.leaves.isChecked())
 
     def _on_moved(self, at: int) -> None:
         coverage = self._points[at].coverage

@@ -6,6 +6,7 @@ import html
 from typing import Final, final
 
 from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QSizePolicy, QTextBrowser, QVBoxLayout, QWidget
 
 from app.cards import card_html, disease_name, find_card
@@ -17,7 +18,7 @@ from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.fields import ComboBox, Slider
 from app.widgets.map_legend import MapLegend
 from app.widgets.naming import named
-from app.widgets.overlays import outlined
+from app.widgets.overlays import SICK, outlined
 from app.widgets.parts import button, card, label, row
 from app.widgets.photo_view import PhotoView
 from app.widgets.probability_bars import ProbabilityBars
@@ -27,6 +28,8 @@ from core.percent import percent
 AREA: Final = "\0area"
 ALONE: Final = "\0alone"
 """Stand for the outlines of leaf and diseased area, and for nothing, among the class names."""
+HEALTHY: Final = QColor(30, 140, 70)
+UNSURE: Final = QColor(110, 110, 110)
 LEAST: Final = 250
 """Pixels: an answer, three classes, and four lines on the diseased area."""
 
@@ -42,6 +45,7 @@ class DetailPane(QWidget):
         super().__init__()
         self._photos = photos
         self.shown: PhotoResult | None = None
+        self._threshold = 0.0
         self._waiting = tr("Diagnosing…")
         self.setMinimumHeight(LEAST)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)  # the same height for every photo
@@ -61,6 +65,7 @@ class DetailPane(QWidget):
         self.photo = PhotoView(tr("Photo only"))
         self.photo.setToolTip(tr("Double-click, or Enter in the table: show only the photo, enlarged"))
         self.photo.opened.connect(self.large_asked)
+        self.photo.picked.connect(self.pick_leaf)
         self.slider = named(Slider(), tr("Opacity of the class map"))
         self.slider.setRange(0, 100)
         self.slider.setValue(55)
@@ -152,17 +157,27 @@ class DetailPane(QWidget):
             self.verdict.setText(verdict_text(result) if result.done or result.given_up else self._waiting)
             self.doubt.setText(doubts(result))
         self.doubt.setVisible(bool(self.doubt.text()))
-        below = bool(result.top) and not result.sure and result.probability < threshold and result.reason != UNFAMILIAR
-        self.bars.show_top(result.top, result.sure, threshold if below else 0.0)
+        self._threshold = threshold
         self.threshold.setText(tr("Minimum confidence: {share}", share=percent(threshold, 0)))
-        self.threshold.setVisible(below)
         self.notes.setText(severity_text(result))
         self.notes.setVisible(bool(self.notes.text()))
         area = result.area()
         self.correct.setVisible(area is not None and bool(result.hash) and bool((area.labels > 0).any()))
-        self.photo.show_frame(decode_box(result.measured))
-        self.card.setHtml(_advice(result))
+        self.photo.show_frame(None if result.leaves else decode_box(result.measured))
+        self._show_answer(result)
         self._fill_maps(result, area)
+
+    def _show_answer(self, result: PhotoResult) -> None:
+        """Show the probable classes and the disease card of a photo, or of one of its leaves."""
+        threshold = self._threshold
+        below = bool(result.top) and not result.sure and result.probability < threshold and result.reason != UNFAMILIAR
+        self.bars.show_top(result.top, result.sure, threshold if below else 0.0)
+        self.threshold.setVisible(below)
+        self.card.setHtml(_advice(result))
+
+    def pick_leaf(self, index: int) -> None:
+        """Show one of several leaves."""
+        self.which.setCurrentIndex(self.which.findData(index))
 
     def _fill_maps(self, result: PhotoResult, area: Mask | None) -> None:
         """List the outlines and the maps of the most probable classes; the selected kind stays selected."""
@@ -171,13 +186,16 @@ class DetailPane(QWidget):
         self.which.clear()
         if area is not None:
             self.which.addItem(tr("Outlines"), AREA)
+        for index, leaf in enumerate(result.leaves):
+            self.which.addItem(tr("Leaf {number}: {verdict}", number=index + 1, verdict=verdict_text(leaf)), index)
         for name, _ in result.top:  # a signal's dictionaries arrive in alphabetical order
             if name in result.maps:
                 self.which.addItem(tr("Class map: {name}", name=disease_name(name)), name)
         if self.which.count():
             self.which.addItem(tr("Photo only"), ALONE)
-        maps = [at for at in range(self.which.count()) if self.which.itemData(at) not in (AREA, ALONE)]
-        kept = self.which.findData(before) if before in (None, AREA, ALONE) else maps[0] if maps else -1
+        others = (AREA, ALONE, *range(len(result.leaves)))
+        maps = [at for at in range(self.which.count()) if self.which.itemData(at) not in others]
+        kept = self.which.findData(before) if before in (None, AREA, ALONE) else maps[0] if maps else 0
         self.which.setCurrentIndex(max(kept, 0))
         self.which.blockSignals(False)
         self.map_row.setVisible(self.which.count() > 0)
@@ -187,12 +205,22 @@ class DetailPane(QWidget):
         chosen, result = self.which.currentData(), self.shown
         area = result.area() if result and chosen == AREA else None
         of_class = result.maps.get(chosen) if result else None
+        leaf = chosen if isinstance(chosen, int) else -1
+        if result and leaf >= 0:
+            self._show_answer(result.leaves[leaf])
+        boxes = () if result is None or chosen == ALONE else [(one.box, _colour(one)) for one in result.leaves]
+        self.photo.show_boxes(boxes, leaf)
         self.legend.setVisible(of_class is not None)
         self.photo.set_strength(1.0 if of_class is None else self.slider.value() / 100)
         if area is not None and result is not None:
             self.photo.show_layer(outlined(area.labels, result.shown_percent is not None), area.box)
         else:
             self.photo.show_map(of_class)
+
+
+def _colour(leaf: PhotoResult) -> QColor:
+    """Red for a disease, green for a healthy leaf, grey where there is no diagnosis."""
+    return HEALTHY if leaf.healthy else QColor(*SICK) if leaf.sure else UNSURE
 
 
 def _advice(result: PhotoResult) -> str:

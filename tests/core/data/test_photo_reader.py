@@ -15,7 +15,8 @@ from core import pipe_process
 from core.data import photo_reader
 from core.data.cache import open_cache
 from core.data.folder import open_folder
-from core.data.photo import PhotoError, decode
+from core.data.photo import MARGINS, WHOLE, PhotoError, decode
+from core.data.photo import square as take_square
 from core.data.photo_limits import MOST_BYTES, MOST_SECONDS, TOO_LARGE, TOO_LONG
 from core.data.photo_reader import PhotoReaders, read_file, read_photo
 from core.errors import LeafClinicError
@@ -116,7 +117,8 @@ def test_a_photo_comes_as_it_is_decoded_here(tmp_path):
         squares = reader.read(paths, 32)
         natives = reader.read(paths, 32, least=80)
         wholes = reader.read(paths, 0)
-        fitted = reader.read(paths, 100, whole=True)
+        fitted = reader.read(paths, 100, part=WHOLE)
+        wide = reader.read(paths, 32, part=MARGINS)
         reader.close()
     for data, square, native, whole in zip(files.values(), squares, natives, wholes, strict=True):
         rgb = decode(array(data))
@@ -128,6 +130,9 @@ def test_a_photo_comes_as_it_is_decoded_here(tmp_path):
     assert squares[0].content != squares[1].content
     assert [photo.pixels.shape for photo in fitted] == [(50, 70, 3), (90, 60, 3), (100, 75, 3)]
     assert np.array_equal(fitted[0].pixels, wholes[0].pixels)
+    assert [photo.pixels.shape for photo in wide] == [(32, 44, 3), (48, 32, 3), (42, 32, 3)]
+    for square, photo in zip(squares, wide, strict=True):
+        assert np.array_equal(take_square(photo.pixels, 32), square.pixels)
     quarter = cv2.imdecode(array(files["c.jpg"]), cv2.IMREAD_REDUCED_COLOR_4)[..., ::-1]
     assert np.array_equal(fitted[2].pixels, quarter), "JPEG is scaled while it is decoded"
 

@@ -120,7 +120,7 @@ def test_a_photo_of_two_leaves_says_so_and_one_of_one_does_not(completed, sides)
     examiner.close()
     assert not [text for text in one if "leaves" in text]
     assert "This photo seems to show 2 leaves" in " ".join(two.warnings)
-    assert two.leaves == 2
+    assert two.regions == 2
 
 
 def test_a_small_leaf_is_cut_out_first_and_not_when_switched_off(completed):

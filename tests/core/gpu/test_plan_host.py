@@ -6,15 +6,18 @@ import numpy as np
 import pytest
 
 from core.device import Optimizer, PhotoBatch
-from core.errors import InputError, ModelFileError, OutOfMemory
+from core.errors import InputError, KernelUnavailable, ModelFileError, OutOfMemory
 from core.gpu.compilation.cuda import driver as real
 from core.gpu.driver import device
 from core.gpu.driver.memory import BEHIND
+from core.gpu.explain import frame_for
+from core.gpu.lowering import write_launches
 from core.gpu.plan import CudaPlan
 from core.gpu.staging import Buffer
 from core.models.architectures import build
-from core.ops.builder import with_loss
+from core.ops.builder import Builder, with_loss
 from core.ops.photo import Backgrounds
+from core.program import lower
 from core.training.step import take_step
 from tests.helpers.gpu_network import batch_for, random_weights
 from tests.helpers.pretended_gpu import pretend
@@ -276,3 +279,20 @@ def test_a_plan_looks_at_the_photos_and_backgrounds_of_another_also_after_a_rese
     other.close()
     owner.close()
     assert not driver.blocks
+
+
+def test_the_loss_reads_a_flattened_image_as_one_pixel_and_refuses_one_with_padding():
+    """Read as pixels, its "mean over pixels" was neither the logits nor inside the buffer."""
+
+    def launches(filters):
+        b = Builder("maps", (8, 8, 3), (0.5,) * 3, (0.2,) * 3)
+        x = b.add("conv2d", "maps", "photo", filters=filters, kernel=(3, 3), padding=(1, 1, 1, 1))
+        graph = with_loss(b.graph(b.add("flatten", "flat", x)), 0.0, (), taught=True)
+        frame = frame_for(lower(graph, True), 2, "float32", (9, 0))
+        write_launches(frame, True, True)
+        return frame.launches
+
+    (head,) = (launch for launch in launches(12) if launch.layer == "loss")
+    assert head.values[8:12] == (1, 8 * 8 * 12, 8 * 8 * 12, 8 * 8 * 12)  # pixels, classes, pitches
+    with pytest.raises(KernelUnavailable, match="multiple of 4"):
+        launches(5)

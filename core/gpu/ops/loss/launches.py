@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from core.errors import KernelUnavailable
 from core.gpu.control import places
 from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
@@ -29,6 +30,18 @@ def _source(frame: Frame) -> Value:
     return producer.inputs[0]
 
 
+def _read(frame: Frame, value: Value, gradient: bool = False) -> Tensor:
+    """A value, or its gradient, as the head reads it: a flattened image is one pixel of all its features. Raises
+    KernelUnavailable where padding lies between them."""
+    if len(value.shape) == len(frame.program.buffers[value.buffer]):
+        return frame.image(value, gradient)
+    whole, places = frame.flat(value, gradient)
+    if places.size != whole.channels:
+        raise KernelUnavailable(f"The GPU has no loss of a flattened image whose channels are not a multiple of "
+                                f"{frame.vector} ({value.buffer}).")  # fmt: skip
+    return whole
+
+
 def loss(backward: Backward) -> None:
     """The loss, and the gradient of what feeds the head."""
     frame, output = backward.frame, backward.frame.program.output
@@ -37,13 +50,13 @@ def loss(backward: Backward) -> None:
         backward.claim(output)
     if backward.wants(value):
         _, masking, _ = backward.target(value)
-        gradient = frame.image(value, True)
+        gradient = _read(frame, value, True)
     frame.add(head_launch(frame, gradient, masking))
 
 
 def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
     """Logits in float32, and for training the loss, the hits and the gradient of what feeds the head."""
-    program, x, control = frame.program, frame.image(_source(frame)), frame.places.control
+    program, x, control = frame.program, _read(frame, _source(frame)), frame.places.control
     classes, taught = program.output.shape[-1], program.taught > 0
     labels, _, _, targets, _ = places(frame.batch)
     weights, smoothing = 0, 0.0

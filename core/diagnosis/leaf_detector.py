@@ -1,0 +1,114 @@
+"""Finds the leaves of a photo: a small network that predicts a heatmap of leaf centres, and each leaf's size.
+
+Source: Zhou et al., "Objects as points", 2019 (CenterNet). Here one cell of the map is 16 pixels of the network's
+photo, sizes are logarithms of shares of its side, and offsets are in cells. `benchmarks/ship_detector.py` trains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+import cv2
+import numpy as np
+
+from core.data.photo import shrink
+from core.diagnosis.model_file import read_model
+from core.diagnosis.model_identity import SHIPPED
+from core.diagnosis.prediction import Box, Predictor
+from core.ops.contract import Array
+
+PATH: Final = SHIPPED / "detector.safetensors"
+MAPS: Final = "maps"
+"""The network's output ``(cells, cells, 5)``, and the channels of its last axis."""
+CHANNELS: Final = ("centre", "height", "width", "y", "x")
+GREY: Final = (124, 116, 104)
+"""Around photos that are no squares: the mean colour, which the network sees as 0."""
+SCORE: Final = 0.3
+"""Confidence from which a region counts as a leaf."""
+MOST: Final = 12
+OVERLAP: Final = 0.5
+"""Intersection over union from which two boxes are of one leaf."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FoundLeaf:
+    """A region that shows a leaf; score: the network's confidence, 0..1."""
+
+    box: Box
+    score: float
+
+
+@final
+class LeafDetector:
+    """The shipped detector, loaded. Close it to free the memory."""
+
+    def __init__(self, path: Path = PATH, *, device: str = "cpu", threads: int = 0) -> None:
+        self._predictor = Predictor(read_model(path), device=device, threads=threads, outputs=(MAPS,))
+
+    def find(self, rgb: Array, least: float = SCORE) -> list[FoundLeaf]:
+        """The leaves of a whole photo, uint8 RGB of any shape; the most confident first."""
+        side = self._predictor.model.source_side
+        maps = self._predictor.predict(letterbox(rgb, side)[None])[MAPS][0]
+        boxes, scores = decode_maps(maps, least)
+        kept = suppress(boxes, scores)
+        sides = np.array(rgb.shape[:2] * 2) / min(rgb.shape[:2])
+        boxes = 0.5 + np.clip((boxes - 0.5) * sides.max(), -sides / 2, sides / 2)
+        return [FoundLeaf(as_box(boxes[i]), float(scores[i])) for i in kept]
+
+    def close(self) -> None:
+        self._predictor.close()
+
+
+def as_box(numbers: Array) -> Box:
+    y0, x0, y1, x1 = (float(v) for v in numbers)
+    return y0, x0, y1, x1
+
+
+def letterbox(rgb: Array, side: int) -> Array:
+    """The whole photo in the middle of a grey square, uint8 ``(side, side, 3)``."""
+    small = shrink(rgb, side)
+    if max(small.shape[:2]) < side:
+        scale = side / max(small.shape[:2])
+        size = tuple(max(round(n * scale), 1) for n in small.shape[1::-1])
+        small = cv2.resize(small, size, interpolation=cv2.INTER_LINEAR)
+    height, width = small.shape[:2]
+    y, x = (side - height) // 2, (side - width) // 2
+    square = np.full((side, side, 3), GREY, np.uint8)
+    square[y : y + height, x : x + width] = small
+    return square
+
+
+def decode_maps(maps: Array, least: float) -> tuple[Array, Array]:
+    """Boxes ``(N, 4)`` as shares of the network's photo, and scores ``(N,)``, at the maxima of 3 x 3 cells."""
+    cells = maps.shape[0]
+    centre = 1 / (1 + np.exp(-maps[..., 0].astype(np.float64)))
+    peaks = centre == cv2.dilate(centre, np.ones((3, 3)))
+    ys, xs = np.nonzero(peaks & (centre >= least))
+    found = maps[ys, xs].astype(np.float64)
+    half = np.exp(np.clip(found[:, 1:3], -5, 0)) / 2
+    middle = (np.stack([ys, xs], axis=1) + 0.5 + found[:, 3:5]) / cells
+    return np.concatenate([middle - half, middle + half], axis=1), centre[ys, xs]
+
+
+def suppress(boxes: Array, scores: Array) -> list[int]:
+    """Indices of at most `MOST` boxes, best first, without those that overlap a better one."""
+    kept: list[int] = []
+    for index in np.argsort(-scores, kind="stable"):
+        if len(kept) == MOST:
+            break
+        if not kept or overlaps(boxes[index], boxes[kept]).max() < OVERLAP:
+            kept.append(int(index))
+    return kept
+
+
+def overlaps(box: Array | Sequence[float], boxes: Array) -> Array:
+    """Intersection over union of a box with each of `boxes` ``(N, 4)``."""
+    one = np.asarray(box, np.float64)
+    sides = np.maximum(np.minimum(one[2:], boxes[:, 2:]) - np.maximum(one[:2], boxes[:, :2]), 0)
+    shared = sides.prod(axis=1)
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) + (one[2:] - one[:2]).prod()
+    return np.asarray(shared / np.maximum(areas - shared, 1e-12))

@@ -1,0 +1,120 @@
+"""Several leaves in one photo: boxes from the detector's maps, a diagnosis of each leaf, the worst finding first."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+from core.diagnosis.diagnosis_output import WITH_LEAVES, show_csv, show_json, show_text
+from core.diagnosis.examination import Examiner
+from core.diagnosis.leaf_detector import FoundLeaf, LeafDetector, decode_maps, letterbox, overlaps, suppress
+from core.diagnosis.leaves import choose_leaves, cut_square
+from core.diagnosis.model_file import ModelFile
+from core.diagnosis.model_identity import ModelIdentity
+from core.diagnosis.prediction import ClassProbability, Diagnosis, LeafDiagnosis, Prediction
+from core.diagnosis.verdict import NOT_SURE, Verdict, count_findings
+from core.models import build, initial_weights
+
+LEFT, RIGHT = (0.3, 0.0, 0.7, 0.4), (0.3, 0.6, 0.7, 1.0)
+
+
+def test_maps_become_boxes_at_the_maxima_of_the_heatmap():
+    maps = np.full((10, 10, 5), -9.0, np.float32)
+    maps[2, 3] = (4, np.log(0.2), np.log(0.4), 0.25, -0.25)
+    maps[2, 4, 0] = 3  # beside a higher one
+    maps[7, 7] = (1, np.log(0.3), np.log(0.3), 0, 0)
+    boxes, scores = decode_maps(maps, 0.3)
+    assert boxes == pytest.approx(np.array([[0.175, 0.125, 0.375, 0.525], [0.6, 0.6, 0.9, 0.9]]), abs=1e-6)
+    assert list(scores) == pytest.approx([0.982, 0.731], abs=1e-3)
+    assert suppress(np.stack([boxes[1], boxes[0], boxes[1] + 0.01]), np.array([0.5, 0.9, 0.6])) == [1, 2]
+    assert overlaps((0, 0, 1, 1), np.array([[0, 0.5, 1, 1.5]])) == pytest.approx([1 / 3])
+
+
+@pytest.mark.parametrize("shape", [(60, 120), (120, 60), (60, 60)])
+def test_a_box_is_at_the_same_place_of_photos_of_any_shape(shape):
+    """The detector sees a square with the whole photo in it; boxes are shares of the photo's own centred square."""
+    detector = LeafDetector.__new__(LeafDetector)
+    maps = np.full((20, 20, 5), -9.0, np.float32)
+    maps[10, 10] = (4, np.log(0.2), np.log(0.2), -0.5, -0.5)  # in the middle, a fifth of the longer side
+    detector._predictor = Mock(predict=Mock(return_value={"maps": maps[None]}))
+    detector._predictor.model.source_side = 120
+    (leaf,) = detector.find(np.zeros((*shape, 3), np.uint8))
+    half = 0.1 * max(shape) / min(shape)
+    assert leaf.box == pytest.approx((0.5 - half, 0.5 - half, 0.5 + half, 0.5 + half), abs=1e-6)
+    photo = np.zeros((*shape, 3), np.uint8)
+    photo[shape[0] // 2 - 2 : shape[0] // 2 + 2, shape[1] // 2 - 2 : shape[1] // 2 + 2] = 255
+    assert letterbox(photo, 120).max(axis=2)[60, 60] > 200
+
+
+def test_a_leaf_is_cut_out_as_a_square_inside_the_photo():
+    photo = np.zeros((100, 200, 3), np.uint8)
+    photo[30:70, 150:190] = 255
+    cut = cut_square(photo, (0.3, 1.0, 0.7, 1.4), 45)
+    assert cut.shape == (45, 45, 3)
+    assert cut.mean() / 255 == pytest.approx((40 / 45) ** 2, abs=0.02)
+    assert cut_square(photo, (0.3, 1.3, 0.7, 1.5), 45).shape == (45, 45, 3), "at the border"
+
+
+def test_diseases_come_first_then_the_most_frequent():
+    words = ["a/healthy", "a/rust", "a/healthy", NOT_SURE, "a/scab", "a/scab", NOT_SURE, NOT_SURE]
+    assert count_findings(words) == [("a/scab", 2), ("a/rust", 1), (NOT_SURE, 3), ("a/healthy", 2)]
+
+
+def test_small_leaves_in_the_background_are_not_diagnosed():
+    leaves = [FoundLeaf(LEFT, 0.5), FoundLeaf((0, 0, 0.12, 0.1), 0.9), FoundLeaf(RIGHT, 0.4)]
+    assert choose_leaves(leaves) == [leaves[0], leaves[2]]
+    assert choose_leaves([]) == []
+
+
+@pytest.fixture
+def examiner():
+    graph = build("cnn", 2, 32)
+    examiner = Examiner(ModelFile(graph, initial_weights(graph, 0), ("a/healthy", "a/scab"), 32))
+    examiner._detector = Mock(spec=LeafDetector)
+    yield examiner
+    examiner.close()
+
+
+def test_a_photo_of_several_leaves_gets_the_worst_finding_and_one_of_one_leaf_its_own(examiner, monkeypatch):
+    photo = np.random.default_rng(0).integers(0, 255, (60, 90, 3)).astype(np.uint8)
+    sick = {LEFT: 0.2, RIGHT: 0.9}
+    found = [FoundLeaf(box, 0.5) for box in sick]
+    examiner._detector.find.return_value = found
+    shown = [Prediction(np.array([1 - p, p]), 0.0) for p in sick.values()]
+    monkeypatch.setattr(type(examiner.predictor), "predict_calibrated", lambda self, photos: iter(shown[: len(photos)]))
+    several = examiner.examine(photo, leaves=True)
+    assert [leaf.box for leaf in several.leaves] == [RIGHT, LEFT]
+    assert (several.verdict.word, several.top[0].probability) == ("a/scab", 0.9)
+    assert not several.severity.leaf.any()
+    examiner._detector.find.return_value = found[:1]
+    one, plain = examiner.examine(photo, leaves=True), examiner.examine(photo)
+    assert one.leaves == plain.leaves == ()
+    assert one.verdict == plain.verdict
+    assert np.array_equal(one.probabilities, plain.probabilities)
+
+
+def test_text_json_and_csv_have_the_leaves(capsys):
+    def leaf(box, word, probability):
+        prediction = Prediction(np.zeros(2), 0.0)
+        return LeafDiagnosis(box, Verdict(word), (ClassProbability(word, probability),), prediction)
+
+    leaves = (leaf(RIGHT, "a/scab", 0.9), leaf(LEFT, "a/scab", 0.8), leaf(LEFT, "a/healthy", 0.7))
+    several = Diagnosis("p.jpg", "a/scab", leaves[0].top, 5.0, leaves=leaves)
+    one = replace(several, path="q.jpg", leaves=())
+    assert show_text([several], ModelIdentity()) == 1
+    assert capsys.readouterr().out == "p.jpg: 2 of 3 leaves: a/scab; 1 of 3 leaves: a/healthy\n"
+    show_json([several, one], ModelIdentity())
+    first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert [leaf["verdict"] for leaf in first["leaves"]] == ["a/scab", "a/scab", "a/healthy"]
+    assert first["leaves"][0]["box"] == list(RIGHT)
+    assert "leaves" not in second
+    show_csv([several, one], ModelIdentity(), WITH_LEAVES)
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [(row["path"], row["leaf"], row["verdict"], row["x0"]) for row in rows] == [
+        ("p.jpg", "", "a/scab", ""), ("p.jpg", "1", "a/scab", "0.6000"), ("p.jpg", "2", "a/scab", "0.0000"),
+        ("p.jpg", "3", "a/healthy", "0.0000"), ("q.jpg", "", "a/scab", ""),
+    ]  # fmt: skip
