@@ -46,6 +46,11 @@ class Notice(QFrame):
         """Show an error as a sentence, from the window or from core."""
         self._show("alarm", "warning", self._theme.colours.danger, sentence(text), verb, act, details)
 
+    def hide_alarm(self) -> None:
+        """Hide an error that the user has just overcome; other messages stay."""
+        if self.property("role") == "alarm":
+            self.hide()
+
     def _show(
         self, role: str, icon: str, colour: str, text: str, verb: str, act: Callable[[], object] | None, details: str
     ) -> None:

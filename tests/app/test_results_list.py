@@ -39,6 +39,18 @@ def test_photos_without_an_answer_are_diagnosed_when_they_come_again(place):  # 
     assert not model.rows.rows[0].given_up
 
 
+def test_an_error_about_a_folder_goes_when_photos_are_added(place):  # noqa: F811
+    panel, model = place
+    model.failed.emit("There are no photos in this folder.", "")
+    assert not panel.notice.isHidden()
+    model._add(["/photos/new.jpg"])
+    assert panel.notice.isHidden()
+    model.ready = {}
+    model.failed.emit("The diagnosis process ended unexpectedly (code 1). Choose the model again.", "")
+    model._add(["/photos/newer.jpg"])
+    assert not panel.notice.isHidden()
+
+
 def test_cancelled_photos_are_diagnosed_after_all(place):  # noqa: F811
     panel, model = place
     model._add(["/photos/a.jpg", "/photos/b.jpg"])

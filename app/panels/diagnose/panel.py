@@ -195,6 +195,8 @@ class DiagnosePanel(QWidget):
         """Select a newly added photo."""
         self._newest = first
         self._show_newest()
+        if self._model.ready:
+            self.notice.hide_alarm()
         if known:
             self.notice.tell(count(known, "{n} of these photos is already diagnosed and was skipped.",
                                    "{n} of these photos are already diagnosed and were skipped."))  # fmt: skip
