@@ -11,14 +11,16 @@ unexport PYTHONDONTWRITEBYTECODE  # compiled test files halve the start of the t
 help:            ## list the commands
 	@grep -E '^[a-z-]+: .*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-$(VENV)/.installed: pyproject.toml
+$(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
-$(VENV)/.tested: pyproject.toml $(VENV)/.installed
+$(VENV)/.tested: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
-	touch $@
+	touch $(VENV)/.installed $@
 
 setup: $(VENV)/.installed   ## create the environment in .venv and install LeafClinic there
 

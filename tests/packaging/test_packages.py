@@ -4,10 +4,24 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.helpers.programs import find_program
 
-SCRIPT = Path(__file__).parents[2] / "packaging" / "install_packages.sh"
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "packaging" / "install_packages.sh"
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda file: file.name)
+def test_a_file_of_the_forge_can_be_read(file):
+    assert yaml.safe_load(file.read_text("utf-8"))["name"]
+
+
+def test_the_forge_installs_every_package_that_make_test_asks_for():
+    """`make test` there is not root and would end with the list of what is missing."""
+    workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text("utf-8")
+    asked = (ROOT / "Makefile").read_text("utf-8").split("test-packages: ")[1].split("@sh ")[1].splitlines()[0]
+    assert f"sudo sh {asked}" in workflow
 
 
 def test_a_missing_program_skips_a_test_but_fails_it_in_ci(monkeypatch):
