@@ -1,13 +1,13 @@
 """Weak and strong scaling over the GPUs of one machine: ours and PyTorch's DistributedDataParallel, interleaved.
 
-    python -m benchmarks.scaling --gpus 1 2 [--models squeezenet1_0 ...] [--rounds 3] [--seconds 180]
+    python -m benchmarks.scaling --gpus 2 [--models squeezenet1_0 ...] [--rounds 3] [--seconds 120]
 
-Every group (a network, a peer, a number of GPUs) has its processes from the start; only one group computes at a time.
-Steps are whole ones, as training makes them: copy of the settings, forward, backward, all-reduce, update, and for ours
-the loss read back. Precision is mixed (bf16), the optimizer AdamW. Weak scaling compares equal batches a GPU; strong
-scaling is the global batch of `STRONG` photos. With two or more numbers of GPUs the first is the base. A group that
-does not answer in time is ended and left out; results are written after every round, and at the latest after
-`--seconds`. `benchmarks.tables.scaling` makes the table and the plot of docs/distributed.md.
+A group is a network and a peer with one process on each GPU. All groups start first; then one computes at a time. Steps
+are whole ones, as training makes them: copy of the settings, forward, backward, all-reduce, update, and for ours the
+loss read back. Precision is mixed (bf16), the optimizer AdamW. The base of weak scaling is the same network in the same
+processes, all of which compute at the same time without all-reduce (`x1`). Strong scaling is a global batch of
+`STRONG` photos. A group that is not ready or does not answer in time is ended and excluded; results are written after
+every round. `benchmarks.tables.scaling` makes the table and the plot of docs/distributed.md.
 """
 
 from __future__ import annotations
@@ -25,18 +25,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import Row, write_results
+from benchmarks.scaling_worker import ALONE, TOGETHER, WARM
 from benchmarks.two_trees import gpu_name
-from core.distributed.place import MEETING
+from core.distributed.rank_environment import RENDEZVOUS
 
 MODELS = ("squeezenet1_0", "squeezenet1_1_bn", "mobilenetv2")
 BATCHES = (32, 128, 256)
 STRONG = 256
 PEERS = ("ours", "DDP eager", "DDP compiled")
-UNCOMPILED = ("squeezenet1_1_bn",)
-"""Networks without a compiled peer, whose compilation would take most of the time."""
 REDUCED = (1, 1 << 14, 1 << 17, 1 << 19, 1 << 21)
 """Numbers of float32 whose all-reduce is timed, with the network of the most weights."""
-SECONDS = 0.2
+SECONDS = 0.15
 """Of one timing."""
 ANSWER_SECONDS = 10.0
 
@@ -45,29 +44,30 @@ Times = dict[tuple[str, str, int, int], list[float]]
 
 
 class Group:
-    """The processes of a peer with a network on so many GPUs."""
+    """The processes of a peer with a network, one on each GPU."""
 
-    def __init__(self, peer: str, model: str, gpus: int, batches: list[int], folder: Path) -> None:
-        self.peer, self.model, self.gpus = peer, model, gpus
+    def __init__(self, peer: str, model: str, gpus: int, batches: tuple[int, ...], folder: Path) -> None:
+        self.peer, self.model, self.gpus, self.batches = peer, model, gpus, batches
         folder.mkdir()
         sizes = [*batches, *([-count for count in REDUCED] if self.reduces else [])]
         command = [sys.executable, "-m", "benchmarks.scaling_worker", peer, model, *map(str, sizes)]
         self._processes = []
         for rank in range(gpus):
-            place = {"CUDA_VISIBLE_DEVICES": str(rank), "TORCHINDUCTOR_COMPILE_THREADS": "4", "OMP_NUM_THREADS": "2"}
-            if gpus > 1:
-                place |= {"RANK": str(rank), "WORLD_SIZE": str(gpus), "LOCAL_RANK": str(rank), MEETING: str(folder),
-                          "NCCL_SOCKET_IFNAME": "lo"}  # fmt: skip
+            variables = {
+                "CUDA_VISIBLE_DEVICES": str(rank), "RANK": str(rank), "WORLD_SIZE": str(gpus), "LOCAL_RANK": str(rank),
+                RENDEZVOUS: str(folder), "NCCL_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
+                "TORCHINDUCTOR_COMPILE_THREADS": "2",
+            }  # fmt: skip
             self._processes.append(subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL if rank else subprocess.PIPE, text=True,
-                env={**os.environ, **place},
+                env={**os.environ, **variables},
             ))  # fmt: skip
         self.works = True
 
     @property
     def reduces(self) -> bool:
         """Whether it times the all-reduce."""
-        return self.peer == "ours" and self.gpus > 1 and self.model == MODELS[-1]
+        return self.peer == "ours" and self.model == MODELS[-1]
 
     def read(self, until: float) -> str:
         """A line of rank 0; "" where none came in time, and the group is ended."""
@@ -76,16 +76,16 @@ class Group:
         ready = self.works and select.select([output], [], [], max(until - time.monotonic(), 0.1))[0]
         line = output.readline().strip() if ready else ""
         if not line and self.works:
-            print(f"{self.peer}, {self.model}, {self.gpus} GPUs: no answer in time", flush=True)
+            print(f"{self.peer}, {self.model}, {self.batches}: no answer in time", flush=True)
             self.end()
         return line
 
-    def milliseconds(self, batch: int, steps: int) -> float:
+    def milliseconds(self, batch: int, steps: int, kind: str = TOGETHER) -> float:
         """Of one step; NaN where the group does not work."""
         with suppress(BrokenPipeError):  # a process that ended has said why
             for process in self._processes if self.works else ():
                 assert process.stdin is not None
-                process.stdin.write(f"{batch} {steps}\n")
+                process.stdin.write(f"{batch} {steps} {kind}\n")
                 process.stdin.flush()
         return float(self.read(time.monotonic() + ANSWER_SECONDS) or "nan")
 
@@ -98,26 +98,35 @@ class Group:
                 process.wait(5)
 
 
-def start_groups(models: list[str], gpus: list[int], peers: list[str], folder: Path) -> list[Group]:
-    cases = [(peer, model, count) for model in models for count in gpus for peer in peers]
-    batches = sorted({*BATCHES, *(STRONG // count for count in gpus)})
-    return [Group(*case, batches, folder / str(number)) for number, case in enumerate(cases)
-            if case[0] != "DDP compiled" or case[1] not in UNCOMPILED]  # fmt: skip
+def compile_ours(models: list[str]) -> None:
+    """Compile the kernels of our groups once, so that their processes find them."""
+    sizes = map(str, BATCHES)
+    command = [sys.executable, "-m", "benchmarks.scaling_worker", WARM, ",".join(models), *sizes]
+    subprocess.run(command, check=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": "0"})
 
 
-def measure(groups: list[Group], batches: list[int], times: Times, steps: dict[Any, int], until: float) -> None:
-    """Time each batch of each group once."""
-    for batch in batches:
+def start_groups(models: list[str], gpus: int, peers: list[str], folder: Path) -> list[Group]:
+    """Compiled networks have a group for each batch size: PyTorch compiles them side by side."""
+    sets = {peer: [(batch,) for batch in BATCHES] if "compiled" in peer else [BATCHES] for peer in peers}
+    cases = [(peer, model, batches) for peer in peers for model in models for batches in sets[peer]]
+    return [Group(peer, model, gpus, batches, folder / str(number))
+            for number, (peer, model, batches) in enumerate(cases)]  # fmt: skip
+
+
+def measure(groups: list[Group], times: Times, steps: dict[Any, int], until: float) -> None:
+    """Time each batch of each group once, alone and together."""
+    for batch in BATCHES:
         for group in groups:
-            if not group.works or time.monotonic() > until:
+            if batch not in group.batches or not group.works or time.monotonic() > until:
                 continue
             if (group, batch) not in steps:
                 first = group.milliseconds(batch, 3)
                 steps[group, batch] = max(int(SECONDS * 1e3 / first), 3) if first > 0 else 3
-            found = group.milliseconds(batch, steps[group, batch])
-            if found == found:
-                times.setdefault((group.peer, group.model, group.gpus, batch), []).append(found)
-            print(f"{group.peer:12} {group.model} b{batch} x{group.gpus} {found:.4f} ms", flush=True)
+            for kind, gpus in ((ALONE, 1), (TOGETHER, group.gpus)):
+                found = group.milliseconds(batch, steps[group, batch], kind)
+                if found == found:
+                    times.setdefault((group.peer, group.model, gpus, batch), []).append(found)
+                print(f"{group.peer:12} {group.model} b{batch} x{gpus} {found:.4f} ms", flush=True)
 
 
 def make_rows(times: dict[tuple[str, str, int, int], float]) -> list[Row]:
@@ -132,16 +141,16 @@ def make_rows(times: dict[tuple[str, str, int, int], float]) -> list[Row]:
     return rows
 
 
-def efficiencies(times: dict[tuple[str, str, int, int], float], base: int) -> dict[str, dict[str, float]]:
-    """By case and peer: weak, time of the base over the time; strong, speed-up over GPUs, as shares of the ideal."""
+def efficiencies(times: dict[tuple[str, str, int, int], float]) -> dict[str, dict[str, float]]:
+    """By case and peer: weak, time alone over the time together; strong, speed-up over GPUs, as shares of the ideal."""
     found: dict[str, dict[str, float]] = {}
     for (peer, model, count, batch), value in times.items():
-        if count == base or (peer, model, base, batch) not in times:
+        if count == 1 or (peer, model, 1, batch) not in times:
             continue
-        found.setdefault(f"weak {model} b{batch} x{count}", {})[peer] = times[peer, model, base, batch] / value
-        if batch * count == STRONG and (peer, model, base, STRONG // base) in times:
-            whole = times[peer, model, base, STRONG // base]
-            found.setdefault(f"strong {model} {STRONG} x{count}", {})[peer] = whole * base / (value * count)
+        found.setdefault(f"weak {model} b{batch} x{count}", {})[peer] = times[peer, model, 1, batch] / value
+        if batch * count == STRONG and (peer, model, 1, STRONG) in times:
+            strong = times[peer, model, 1, STRONG] / (value * count)
+            found.setdefault(f"strong {model} {STRONG} x{count}", {})[peer] = strong
     return {case: {peer: round(value, 4) for peer, value in shares.items()} for case, shares in found.items()}
 
 
@@ -153,40 +162,42 @@ def time_all_reduce(groups: list[Group]) -> dict[str, dict[str, float]]:
     }  # fmt: skip
 
 
-def save(times: Times, base: int, **more: Any) -> None:
+def save(times: Times, gpus: int, **more: Any) -> None:
     medians = {case: statistics.median(found) for case, found in times.items()}
-    shares = efficiencies(medians, base)
+    shares = efficiencies(medians)
     for case, of_peers in shares.items():
         print(case, of_peers, flush=True)
-    most = max(gpus for _, _, gpus, _ in medians)
-    write_results("scaling", make_rows(medians), f"{gpu_name()}-x{most}", efficiency=shares, **more)
+    write_results("scaling", make_rows(medians), f"{gpu_name()}-x{gpus}", efficiency=shares, **more)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
     parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=PEERS)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--ready-seconds", type=float, default=120, help="longest time for all to prepare")
+    parser.add_argument("--ready-seconds", type=float, default=90, help="longest time for all to prepare")
     parser.add_argument("--seconds", type=float, default=180, help="longest time in all")
     options = parser.parse_args()
     begun = time.monotonic()
     until = begun + options.seconds
-    batches = sorted({*BATCHES, *(STRONG // count for count in options.gpus)})
     times: Times = {}
     steps: dict[Any, int] = {}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        if "ours" in options.peers:  # before PyTorch's compilers take all cores
+            compile_ours(options.models)
+            print(f"kernels compiled {time.monotonic() - begun:.0f} s", flush=True)
         groups = start_groups(options.models, options.gpus, options.peers, Path(folder))
         try:
             for group in groups:
                 ready = group.read(begun + options.ready_seconds)
-                print(f"{group.peer} {group.model} x{group.gpus} {ready} {time.monotonic() - begun:.0f} s", flush=True)
+                name = f"{group.peer} {group.model} {group.batches}"
+                print(f"{name} {ready} {time.monotonic() - begun:.0f} s", flush=True)
             reduced = time_all_reduce(groups)
             print("all-reduce, ms by numbers", reduced, flush=True)
             for done in range(options.rounds):
-                measure(groups, batches, times, steps, until)
-                save(times, options.gpus[0], rounds=done + 1, all_reduce_ms=reduced)
+                measure(groups, times, steps, until)
+                save(times, options.gpus, rounds=done + 1, all_reduce_ms=reduced)
         finally:
             for group in groups:
                 group.end()

@@ -1,7 +1,8 @@
 """One rank of one group for `benchmarks.scaling`: prepares every batch size, then times steps when asked.
 
-A line "BATCH STEPS" on standard input asks; rank 0 answers with the milliseconds of one step. A batch below 0 means an
-all-reduce of so many numbers of the gradient, which only ours has.
+A line "BATCH STEPS alone" or "BATCH STEPS together" on standard input asks; rank 0 answers with the milliseconds of one
+step. Alone, every rank computes at the same time without the others. A batch below 0 means an all-reduce of so many
+numbers of the gradient, which only ours has.
 """
 
 from __future__ import annotations
@@ -18,35 +19,52 @@ import numpy as np
 
 CLASSES, SIDE = 10, 224
 WARM_UP = 5
+ALONE, TOGETHER = "alone", "together"
+WARM = "warm"
+"""Instead of a peer: compile our kernels for these networks and sizes, and end."""
 Step = Callable[[], object]
 
 
-Prepared = tuple[dict[int, Step], Step, Step]
-"""A step for each size, and two functions: wait for the own GPU, and wait for all ranks."""
+Prepared = tuple[dict[tuple[int, str], Step], Step, Step]
+"""A step for each size, alone and together, and two functions: wait for the own GPU, and wait for all ranks."""
 
 
 def prepare_ours(model: str, sizes: Sequence[int]) -> Prepared:
     """Ours, through `take_step` as in training."""
-    from core.distributed.place import choose_gpu, connect, find_place
+    from core.communicator import SingleProcess
+    from core.distributed.rank_environment import choose_gpu, connect, find_rank
     from core.gpu.driver.device import is_idle, open_device
     from core.training.step import take_step
 
-    place = find_place()
-    choose_gpu(place)
+    rank = find_rank()
+    choose_gpu(rank)
     device = open_device()
-    ranks = connect(place, "cuda")
-    prepared = {batch: prepare_plan(model, batch, ranks) for batch in sizes if batch > 0}
-    steps: dict[int, Step] = {
-        batch: (lambda plan=plan, photos=photos: take_step(plan, photos, 1e-4, photos))
-        for batch, (plan, photos) in prepared.items()
+    ranks = connect(rank, "cuda")
+    prepared = {(batch, kind): prepare_plan(model, batch, communicator) for batch in sizes if batch > 0
+                for kind, communicator in ((ALONE, SingleProcess()), (TOGETHER, ranks))}  # fmt: skip
+    steps: dict[tuple[int, str], Step] = {
+        case: (lambda plan=plan, photos=photos: take_step(plan, photos, 1e-4, photos))
+        for case, (plan, photos) in prepared.items()
     }
-    plan, stream = prepared[sizes[0]][0], device.new_stream()
+    plan, stream = prepared[sizes[0], TOGETHER][0], device.new_stream()
 
     def reduce(count: int) -> None:
         ranks.average_gradients([(plan._blocks["gradient"].address, min(count, plan.layout.trained))], stream)
 
-    steps |= {size: partial(reduce, -size) for size in sizes if size < 0}
+    steps |= {(size, TOGETHER): partial(reduce, -size) for size in sizes if size < 0}
     return steps, lambda: ranks.wait(lambda: is_idle(stream)), ranks.barrier
+
+
+def compile_kernels(models: str, sizes: Sequence[int]) -> None:
+    """Make every plan once, as one of two ranks would."""
+    from core.communicator import SingleProcess
+
+    class SecondRank(SingleProcess):  # type: ignore[misc]  # compiles what ranks run, and exchanges nothing
+        size = 2
+
+    for model in models.split(","):
+        for batch in sizes:
+            prepare_plan(model, batch, SecondRank())[0].close()
 
 
 def prepare_plan(model: str, batch: int, ranks: Any) -> tuple[Any, Any]:
@@ -73,40 +91,42 @@ def prepare_plan(model: str, batch: int, ranks: Any) -> tuple[Any, Any]:
 
 
 def prepare_torch(model: str, batches: Sequence[int], compiled: bool) -> Prepared:
-    """DistributedDataParallel; on one GPU the bare network."""
+    """DistributedDataParallel; alone, the bare network."""
     import torch
     from torch.distributed import barrier, init_process_group
     from torch.nn.parallel import DistributedDataParallel
 
     from benchmarks.torch_models import make_model
 
-    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    if size > 1:
-        store = f"file://{os.environ['LEAFCLINIC_MEETING']}/store"
-        init_process_group("nccl", init_method=store, rank=rank, world_size=size)
+    store = f"file://{os.environ['LEAFCLINIC_RENDEZVOUS']}/store"
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    init_process_group("nccl", init_method=store, rank=rank, world_size=size)
     torch.backends.cudnn.benchmark = True
-    bare = make_model(model, CLASSES).cuda().to(memory_format=torch.channels_last)
-    network = torch.compile(bare, dynamic=False) if compiled else bare
-    run = DistributedDataParallel(network, gradient_as_bucket_view=True, static_graph=True) if size > 1 else network
-    optimizer, loss_of = torch.optim.AdamW(bare.parameters(), lr=1e-4, fused=True), torch.nn.CrossEntropyLoss()
+    loss_of = torch.nn.CrossEntropyLoss()
 
-    def step(x: torch.Tensor, y: torch.Tensor) -> None:
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            loss = loss_of(run(x), y)
-        loss.backward()
-        optimizer.step()
-
-    def meet() -> None:
-        if size > 1:
-            barrier()
-            torch.cuda.synchronize()
-
-    steps: dict[int, Step] = {}
-    for batch in batches:
+    def make_step(kind: str, batch: int) -> Step:
+        bare = make_model(model, CLASSES).cuda().to(memory_format=torch.channels_last)
+        network = torch.compile(bare, dynamic=False) if compiled else bare
+        share = {"gradient_as_bucket_view": True, "static_graph": True}
+        run = DistributedDataParallel(network, **share) if kind == TOGETHER else network
+        optimizer = torch.optim.AdamW(bare.parameters(), lr=1e-4, fused=True)
         x = torch.randn(batch, 3, SIDE, SIDE, device="cuda").to(memory_format=torch.channels_last)
         y = torch.randint(0, CLASSES, (batch,), device="cuda")
-        steps[batch] = lambda x=x, y=y: step(x, y)
+
+        def step() -> None:
+            optimizer.zero_grad(set_to_none=True)
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                loss = loss_of(run(x), y)
+            loss.backward()
+            optimizer.step()
+
+        return step
+
+    def meet() -> None:
+        barrier()
+        torch.cuda.synchronize()
+
+    steps = {(batch, kind): make_step(kind, batch) for batch in batches for kind in (ALONE, TOGETHER)}
     return steps, torch.cuda.synchronize, meet
 
 
@@ -114,21 +134,23 @@ def main(peer: str, model: str, *sizes: str) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
     numbers = [int(size) for size in sizes]
+    if peer == WARM:
+        compile_kernels(model, numbers)
+        return
     prepared = prepare_ours(model, numbers) if peer == "ours" else prepare_torch(model, numbers, "compiled" in peer)
     steps, synchronize, meet = prepared
-    for size in numbers:
-        run(steps[size], WARM_UP, synchronize)
+    for step in steps.values():
+        run(step, WARM_UP, synchronize)
     meet()
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
-        size, count = (int(word) for word in line.split())
-        run(steps[size], WARM_UP, synchronize)
+        size, count, kind = line.split()
+        step = steps[int(size), kind]
+        run(step, WARM_UP, synchronize)
         meet()
         begun = time.perf_counter()
-        run(steps[size], count, synchronize)
-        milliseconds = (time.perf_counter() - begun) / count * 1e3
-        if peer != "ours":  # all groups share the GPU's memory
-            sys.modules["torch"].cuda.empty_cache()
+        run(step, int(count), synchronize)
+        milliseconds = (time.perf_counter() - begun) / int(count) * 1e3
         print(json.dumps(milliseconds), file=answers, flush=True)
 
 

@@ -21,7 +21,7 @@ from core.data.label_sets import read_label_sets
 from core.data.source import open_dataset
 from core.data.synthetic import write_demo
 from core.distributed.launch import end_rank, run_rank, run_ranks
-from core.distributed.place import Place, choose_gpu
+from core.distributed.rank_environment import RankEnvironment, choose_gpu
 from core.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_STOPPED, Problem
 from core.training.commands import Commands
 from core.training.dry_run import describe_memory, describe_network
@@ -54,10 +54,10 @@ def tell_event(message: str, exit_code: int) -> None:
 
 def train(argv: Sequence[str]) -> int:
     """Train as the arguments say, as one of several ranks where a launcher says so. Raises LeafClinicError."""
-    return run_rank(lambda place: train_rank(argv, place))
+    return run_rank(lambda environment: train_rank(argv, environment))
 
 
-def train_rank(argv: Sequence[str], place: Place) -> int:
+def train_rank(argv: Sequence[str], environment: RankEnvironment) -> int:
     """Train as one of the ranks; only the first one prints."""
     arguments, found = command_line.read_arguments(make_parser(), argv)
     config = configure(arguments, found)
@@ -67,15 +67,16 @@ def train_rank(argv: Sequence[str], place: Place) -> int:
     if arguments.dry_run:
         print(dry_run(config))
         return EXIT_DONE
-    if config.gpus > 1 and place.size == 1:
+    if config.gpus > 1 and environment.size == 1:
         check_gpus(config)
         return run_ranks(module_command("core.train", *argv), config.gpus)
-    choose_gpu(place)
+    choose_gpu(environment)
     profile = Path(arguments.profile) if arguments.profile else None
     trainer = Trainer(
-        config, resume=bool(arguments.resume), overwrite=arguments.overwrite, profiled=bool(profile), place=place
-    )
-    if place.rank:
+        config, resume=bool(arguments.resume), overwrite=arguments.overwrite, profiled=bool(profile),
+        environment=environment,
+    )  # fmt: skip
+    if environment.rank:
         return follow(trainer, ())
     if profile is None:
         return follow(trainer, (reader,))

@@ -25,7 +25,7 @@ UNIX_SOCKETS = {"app/instance.py": {"socket"}}
 """It asks a Unix socket which user is at the other end. What is really opened, `tests/e2e/test_no_network.py` sees."""
 DOORS = {"onnxruntime": "core/onnx/runtime.py", "mpi4py": "core/distributed/mpi.py", "nccl": "core/distributed/nccl.py"}
 """Packages that only one module may import. They open connections: the first module switches that off, the others are
-imported only where a launcher has started several ranks (`tests/core/distributed/test_place.py`)."""
+imported only where a launcher has started several ranks (`tests/core/distributed/test_rank_environment.py`)."""
 UNSAFE = {"pickle", "shelve", "marshal", "dill", "joblib", "cloudpickle"}
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -1,2 +1,2 @@
-"""Training by several processes: where a process is among them (`place`), how they exchange gradients (`mpi`, `nccl`),
-and how those of one machine are started (`launch`)."""
+"""Training by several processes: which rank a process is (`rank_environment`), how ranks exchange gradients (`mpi`,
+`nccl`), and how those of one machine are started (`launch`)."""

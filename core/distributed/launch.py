@@ -17,7 +17,7 @@ from types import FrameType
 from typing import IO, Any, Final, final
 
 from core.child_process import child_environment
-from core.distributed.place import MEETING, Place, find_place
+from core.distributed.rank_environment import RENDEZVOUS, RankEnvironment, find_rank
 from core.errors import EXIT_DONE, EXIT_FAILED, EXIT_LOST, EXIT_STOPPED, RESUME, LeafClinicError, RankFailed, RankLost
 
 GRACE_SECONDS: Final = 2.0
@@ -62,9 +62,9 @@ def run_ranks(command: Sequence[str], count: int, request: str = "", output: IO[
 
     request: what every rank can read with `read_request`; output: of rank 0, by default that of this process.
     """
-    with tempfile.TemporaryDirectory(prefix="leafclinic-") as meeting:
-        (Path(meeting) / REQUEST).write_text(request, "utf-8")
-        ranks = [_start(command, number, count, Path(meeting), output) for number in range(count)]
+    with tempfile.TemporaryDirectory(prefix="leafclinic-") as rendezvous:
+        (Path(rendezvous) / REQUEST).write_text(request, "utf-8")
+        ranks = [_start(command, number, count, Path(rendezvous), output) for number in range(count)]
         before = signal.signal(signal.SIGTERM, _stopper(ranks))
         ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells the ranks itself
         try:
@@ -77,19 +77,19 @@ def run_ranks(command: Sequence[str], count: int, request: str = "", output: IO[
                 rank.process.wait()
 
 
-def read_request(place: Place) -> str:
+def read_request(environment: RankEnvironment) -> str:
     """What the launcher of this rank left for it."""
-    return (Path(place.meeting) / REQUEST).read_text("utf-8")
+    return (Path(environment.rendezvous) / REQUEST).read_text("utf-8")
 
 
-def _start(command: Sequence[str], number: int, count: int, meeting: Path, output: IO[str] | None) -> Rank:
+def _start(command: Sequence[str], number: int, count: int, rendezvous: Path, output: IO[str] | None) -> Rank:
     # NCCL's own sockets stay on this machine
-    place = {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(count), MEETING: str(meeting),
-             "NCCL_SOCKET_IFNAME": "lo"}  # fmt: skip
-    how: dict[str, Any] = {"env": child_environment(**place), "preexec_fn": _end_with_parent}
+    variables = {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(count),
+                 RENDEZVOUS: str(rendezvous), "NCCL_SOCKET_IFNAME": "lo"}  # fmt: skip
+    how: dict[str, Any] = {"env": child_environment(**variables), "preexec_fn": _end_with_parent}
     if number == 0:
         return Rank(0, subprocess.Popen(command, stdout=output, **how), None)
-    errors = meeting / f"errors-{number}"
+    errors = rendezvous / f"errors-{number}"
     with errors.open("wb") as file:
         nothing = subprocess.DEVNULL
         return Rank(number, subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=file, **how), errors)
@@ -124,20 +124,20 @@ def _follow(ranks: Sequence[Rank]) -> int:
     raise LeafClinicError(f"{(failed or silent or ranks)[0].describe()} {RESUME}")
 
 
-def run_rank(work: Callable[[Place], int]) -> int:
+def run_rank(work: Callable[[RankEnvironment], int]) -> int:
     """Run a training's work as the rank that this process is. A rank other than the first is named by its errors."""
-    place = find_place()
+    environment = find_rank()
     try:
-        return work(place)
+        return work(environment)
     except RankLost:
-        if not place.meeting:
+        if not environment.rendezvous:
             raise
         os._exit(EXIT_LOST)  # the launcher says which rank it was
     except LeafClinicError as error:
-        if place.rank == 0:
+        if environment.rank == 0:
             raise
         time.sleep(OTHERS_SECONDS)
-        raise RankFailed(place.rank, error) from error
+        raise RankFailed(environment.rank, error) from error
 
 
 def end_rank(work: Callable[[], int]) -> int:
@@ -153,6 +153,6 @@ def end_rank(work: Callable[[], int]) -> int:
         stream.flush()
     if "mpi4py.MPI" in sys.modules:
         sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(code)
-    if MEETING in os.environ:
+    if RENDEZVOUS in os.environ:
         os._exit(code)  # work on the GPU that waits for other ranks would never end
     return code

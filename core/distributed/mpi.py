@@ -11,8 +11,8 @@ import numpy as np
 
 from core import communicator
 from core.communicator import Communicator
-from core.distributed.place import Place
 from core.distributed.presence import Heartbeat
+from core.distributed.rank_environment import RankEnvironment
 from core.errors import DeviceError
 
 try:
@@ -28,22 +28,22 @@ ALIVE: Final = 78
 PRESENT_SECONDS: Final = 2.0
 
 
-def world() -> Place:
+def world() -> RankEnvironment:
     """This process among those that MPI started."""
     everyone = MPI.COMM_WORLD
     machine = everyone.Split_type(MPI.COMM_TYPE_SHARED)
-    place = Place(everyone.Get_rank(), everyone.Get_size(), machine.Get_rank(), mpi=True)
+    found = RankEnvironment(everyone.Get_rank(), everyone.Get_size(), machine.Get_rank(), mpi=True)
     machine.Free()
-    return place
+    return found
 
 
 @final
 class MpiCommunicator(Communicator):
     """Collective calls are started and polled, so that a rank that is missing does not block the others."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, environment: RankEnvironment) -> None:
         super().__init__()
-        self.rank, self.size, self.machine_rank = place.rank, place.size, place.machine_rank
+        self.rank, self.size, self.machine_rank = environment.rank, environment.size, environment.machine_rank
         self._ranks = MPI.COMM_WORLD
         self._alive = dict.fromkeys(set(range(self.size)) - {self.rank}, time.monotonic())
         self._heartbeat = Heartbeat(self._signal)

@@ -12,8 +12,8 @@ from typing import Any, Final, final
 import numpy as np
 
 from core.communicator import ANSWER_SECONDS, Communicator
-from core.distributed.place import Place
 from core.distributed.presence import Heartbeat, PresenceFiles
+from core.distributed.rank_environment import RankEnvironment
 from core.errors import DeviceError
 from core.gpu.driver.device import is_idle, open_device
 from core.gpu.driver.memory import Block
@@ -39,26 +39,30 @@ class NcclCommunicator(Communicator):
 
     polling_seconds = 0.05  # a step on the GPU; the driver's own wait polls as well
 
-    def __init__(self, place: Place, mpi: Communicator | None) -> None:
+    def __init__(self, environment: RankEnvironment, mpi: Communicator | None) -> None:
         super().__init__()
-        self.rank, self.size, self.machine_rank = place.rank, place.size, place.machine_rank
+        self.rank, self.size, self.machine_rank = environment.rank, environment.size, environment.machine_rank
         self._mpi, self._device = mpi, open_device()
-        self._files = PresenceFiles(Path(place.meeting), self.rank, self.size) if place.meeting else None
+        folder = Path(environment.rendezvous)
+        self._files = PresenceFiles(folder, self.rank, self.size) if environment.rendezvous else None
         self._heartbeat = None if self._files is None else Heartbeat(self._files.renew)
         self._stream = self._device.new_stream()
         try:
-            self._ranks = nccl.comm_init_rank_scalable(self.size, self.rank, 1, bytearray(self._identifier(place)), 0)
+            identifier = bytearray(self._identifier(environment))
+            self._ranks = nccl.comm_init_rank_scalable(self.size, self.rank, 1, identifier, 0)
         except nccl.NCCLError as error:
             raise DeviceError(f"NCCL cannot connect rank {self.rank} with the others: {error}.") from error
         self._block = Block(PIECE)
 
-    def _identifier(self, place: Place) -> bytes:
+    def _identifier(self, environment: RankEnvironment) -> bytes:
         """NCCL's identifier of the group, made by rank 0; or, with an address, by each rank from that."""
-        if place.address:
-            os.environ.setdefault(SOCKETS, place.address)
+        if environment.address:
+            os.environ.setdefault(SOCKETS, environment.address)
             return bytes(nccl.get_unique_id())
         made = bytes(nccl.get_unique_id()) if self.rank == 0 else b""
-        return _exchange(Path(place.meeting) / ID_FILE, made) if self._mpi is None else self._mpi.broadcast(made)
+        if self._mpi is not None:
+            return self._mpi.broadcast(made)
+        return _exchange(Path(environment.rendezvous) / ID_FILE, made)
 
     def average_gradients(self, blocks: Sequence[tuple[int, int]], stream: Any = None) -> None:
         nccl.group_start()

@@ -12,6 +12,7 @@ from core.arena import lay_out
 from core.communicator import Communicator, SingleProcess
 from core.device import KernelTime, Optimizer, PhotoBatch, Plan, StepResult
 from core.errors import InputError, KernelUnavailable, ModelFileError, OutOfMemory
+from core.gpu.buckets import GradientAverage
 from core.gpu.compilation.compiler import Recipe
 from core.gpu.compilation.cuda import driver
 from core.gpu.control import BACKGROUNDS
@@ -23,7 +24,7 @@ from core.gpu.graph_capture import Graph, capture_lanes
 from core.gpu.launch import RELU, Launch
 from core.gpu.launch_lists import write_lists
 from core.gpu.lowering import keep_all, write_launches
-from core.gpu.ops.update.launches import NORM, roles_of
+from core.gpu.ops.update.launches import roles_of
 from core.gpu.select import LEVELS
 from core.gpu.sizes import block_sizes, count_memory
 from core.gpu.staging import Staging
@@ -86,7 +87,8 @@ class CudaPlan(Plan):
         self._lists = write_lists(frame, where, at, self._optimizer, self.ranks > 1)
         wanted: list[Recipe] = [launch.recipe for launches in self._lists.values() for launch in launches]
         self._functions = self._device.load(wanted)
-        self._streams = self._stream, self._side, ahead = [self._device.new_stream() for _ in range(3)]
+        self._streams = self._stream, self._side, ahead, early = [self._device.new_stream() for _ in range(4)]
+        self._average = GradientAverage(self._communicator, self.layout, self._stream, self._side, early)
         self._graphs: dict[str, Graph] = {}
         self._answer = Pinned(64)
         self._staging = Staging(self.batch, self.program.taught, self._blocks["control"], self._stream, ahead)
@@ -346,6 +348,7 @@ class CudaPlan(Plan):
             graph.close()
         self._graphs.clear()
         self._staging.close()
+        self._average.close()
         self._answer.close()
         for block in self._blocks.values():
             block.close()
@@ -379,14 +382,11 @@ class CudaPlan(Plan):
     def _capture(self, launches: Sequence[Launch], averaged: bool = False) -> Graph:
         for launch in launches:  # attributes cannot be set during a capture
             self._functions[launch.recipe].allow_shared(launch.shared)
-        run = self._launch_averaged if averaged else self._launch
+        if not averaged:
+            return capture_lanes(launches, self._stream, self._side, self._launch)
+        gradient, scores = self._blocks["gradient"].address, self._blocks["answer"].address  # scores: loss, hits
+        run = self._average.insert(launches, gradient, scores, self._launch)
         return capture_lanes(launches, self._stream, self._side, run)
-
-    def _launch_averaged(self, launch: Launch, stream: Any) -> None:
-        if launch.kernel == NORM:  # the gradient is complete, and nothing has read it yet
-            gradient, scores = self._blocks["gradient"].address, self._blocks["answer"].address  # scores: loss, hits
-            self._communicator.average_gradients([(gradient, self.layout.trained), (scores, 2)], stream)
-        self._launch(launch, stream)
 
     def _synchronize(self) -> None:
         if self.ranks > 1:  # others may be missing

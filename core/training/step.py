@@ -27,8 +27,8 @@ def take_step(plan: Plan, batch: PhotoBatch, learning_rate: float, following: Ph
     `following` is the next step's batch, whose photos may travel meanwhile.
     """
     parts = split_batch(batch, plan.batch)
-    empty = replace(cut_batch(batch, 0, 1), labels=np.array([-1], np.int32))
-    parts += [empty] * (batch.parts - len(parts))  # whose share is 0
+    if len(parts) < batch.parts:  # the others are empty, and their share is 0
+        parts += [replace(cut_batch(batch, 0, 1), labels=np.array([-1], np.int32))] * (batch.parts - len(parts))
     upcoming = [*parts[1:], None if following is None else cut_batch(following, 0, plan.batch)]
     labels = batch.labels if batch.step_labels is None else batch.step_labels
     shares = shares_of_parts(plan, labels, len(parts))[batch.first // plan.batch :]

@@ -18,7 +18,7 @@ from typing import Final, TextIO
 
 from core.config import from_dict
 from core.distributed.launch import end_rank, read_request, run_rank, run_ranks
-from core.distributed.place import Place, choose_gpu
+from core.distributed.rank_environment import RankEnvironment, choose_gpu
 from core.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_STOPPED, EXIT_WRONG_INPUT, LeafClinicError
 from core.pipe_process import command
 from core.training.commands import Commands
@@ -48,7 +48,7 @@ def train() -> int:
 
     told = [0.0]
     try:
-        return run_rank(lambda place: serve(sys.stdin, tell, place, events))
+        return run_rank(lambda environment: serve(sys.stdin, tell, environment, events))
     except LeafClinicError as error:
         tell(RunFailed(str(error), traceback.format_exc(), error.exit_code))
         return error.exit_code
@@ -57,23 +57,23 @@ def train() -> int:
         return EXIT_FAILED
 
 
-def serve(lines: TextIO, tell: Callable[[Event], None], place: Place, events: TextIO) -> int:
+def serve(lines: TextIO, tell: Callable[[Event], None], environment: RankEnvironment, events: TextIO) -> int:
     """Read the first line, train, obey the others; with several GPUs, the first of the ranks obeys. Raises
     LeafClinicError."""
-    first = read_request(place) if place.meeting else lines.readline()
+    first = read_request(environment) if environment.rendezvous else lines.readline()
     if not first.strip():
         return EXIT_WRONG_INPUT
     asked = json.loads(first)
     config = from_dict(asked["config"])
-    if config.gpus > 1 and place.size == 1:
+    if config.gpus > 1 and environment.size == 1:
         check_gpus(config)
         return run_ranks(command("training", "core.training.worker"), config.gpus, first, events)
-    choose_gpu(place)
+    choose_gpu(environment)
     commands = Commands()
-    if place.rank == 0:
+    if environment.rank == 0:
         threading.Thread(target=_obey, args=(lines, commands), daemon=True).start()
     trainer = Trainer(
-        config, resume=bool(asked.get("resume")), overwrite=bool(asked.get("overwrite")), place=place,
+        config, resume=bool(asked.get("resume")), overwrite=bool(asked.get("overwrite")), environment=environment,
         profiled=True,  # the window shows kernel times from the first steps on
     )  # fmt: skip
     code = EXIT_DONE

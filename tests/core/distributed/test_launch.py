@@ -16,7 +16,7 @@ PROGRAM = """
 import os, sys, time
 rank = int(os.environ["RANK"])
 assert os.environ["WORLD_SIZE"] == "3" and os.environ["LOCAL_RANK"] == str(rank)
-assert os.path.isdir(os.environ["LEAFCLINIC_MEETING"])
+assert os.path.isdir(os.environ["LEAFCLINIC_RENDEZVOUS"])
 """
 
 
@@ -87,7 +87,7 @@ def is_running(pid):
 def test_a_rank_that_failed_ends_at_once_where_the_launcher_ends_the_others(tmp_path):
     code = ("import atexit; atexit.register(print, 'teardown'); from core.distributed.launch import end_rank; "
             "end_rank(lambda: 1 / 0)")  # fmt: skip
-    here = {**os.environ, "LEAFCLINIC_MEETING": str(tmp_path)}
+    here = {**os.environ, "LEAFCLINIC_RENDEZVOUS": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], env=here, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "ZeroDivisionError" in done.stderr

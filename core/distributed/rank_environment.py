@@ -1,4 +1,4 @@
-"""The place of this process among those that train together, as MPI, Slurm, torchrun or `--gpus` tell it."""
+"""Which rank this process is, from the environment that MPI, Slurm, torchrun or `--gpus` set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final, final
 from core.communicator import Communicator, SingleProcess
 from core.errors import DeviceError
 
-MEETING: Final = "LEAFCLINIC_MEETING"
+RENDEZVOUS: Final = "LEAFCLINIC_RENDEZVOUS"
 """A private folder of the launcher of one machine, in which rank 0 leaves NCCL's identifier."""
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 
@@ -28,33 +28,33 @@ SLURM_PORTS: Final = (20000, 40000)
 
 @final
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A rank. address: where ranks of several machines meet, as "host:port"; meeting: the folder where those of one
+class RankEnvironment:
+    """A rank. address: where ranks of several machines meet, as "host:port"; rendezvous: the folder where those of one
     machine do; mpi: MPI knows the ranks."""
 
     rank: int = 0
     size: int = 1
     machine_rank: int = 0
     address: str = ""
-    meeting: str = ""
+    rendezvous: str = ""
     mpi: bool = False
 
 
-def find_place(environment: Mapping[str, str] = os.environ) -> Place:
-    """The place of this process. Raises DeviceError where variables contradict each other."""
-    meeting = environment.get(MEETING, "")
+def find_rank(environment: Mapping[str, str] = os.environ) -> RankEnvironment:
+    """The rank of this process. Raises DeviceError where variables contradict each other."""
+    rendezvous = environment.get(RENDEZVOUS, "")
     for rank, size, machine_rank in NAMES:
         if rank in environment and environment.get(size, "").isdecimal():
             own, all_ranks, here = (int(environment.get(name, "0")) for name in (rank, size, machine_rank))
             if not 0 <= own < all_ranks:
                 raise DeviceError(f"{rank}={own} is no rank among {size}={all_ranks}.")
             if all_ranks > 1:
-                return Place(own, all_ranks, here, "" if meeting else _address(environment), meeting)
+                return RankEnvironment(own, all_ranks, here, "" if rendezvous else _address(environment), rendezvous)
     if any(int(environment.get(name, "1")) > 1 for name in MPI_SIZES):
         from core.distributed.mpi import world  # MPI starts at its import: only where it was launched
 
         return world()
-    return Place()
+    return RankEnvironment()
 
 
 def _address(environment: Mapping[str, str]) -> str:
@@ -73,25 +73,25 @@ def first_node(nodes: str) -> str:
     return re.sub(r"^([^\[,]*)(?:\[(\d+)[^\]]*\])?.*$", r"\1\2", nodes)
 
 
-def choose_gpu(place: Place) -> None:
+def choose_gpu(environment: RankEnvironment) -> None:
     """Let this process see the GPU of its rank alone; called before CUDA starts. Raises DeviceError."""
-    if place.size == 1:
+    if environment.size == 1:
         return
     visible = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
-    if len(visible) > 1 and place.machine_rank >= len(visible):
-        raise DeviceError(f"Rank {place.rank} has no GPU: {VISIBLE} names {len(visible)} for more ranks.")
+    if len(visible) > 1 and environment.machine_rank >= len(visible):
+        raise DeviceError(f"Rank {environment.rank} has no GPU: {VISIBLE} names {len(visible)} for more ranks.")
     if len(visible) != 1:  # Slurm and others show each process its own
-        os.environ[VISIBLE] = visible[place.machine_rank] if visible else str(place.machine_rank)
+        os.environ[VISIBLE] = visible[environment.machine_rank] if visible else str(environment.machine_rank)
 
 
-def connect(place: Place, device: str) -> Communicator:
+def connect(environment: RankEnvironment, device: str) -> Communicator:
     """The ranks of this run on "cpu" or "cuda", all of which call this. Raises DeviceError."""
-    if place.size == 1:
+    if environment.size == 1:
         return SingleProcess()
-    if place.mpi:
+    if environment.mpi:
         from core.distributed.mpi import MpiCommunicator
 
-        ranks = MpiCommunicator(place)
+        ranks = MpiCommunicator(environment)
         if len(set(ranks.gather(device.encode()))) > 1:
             raise DeviceError("Some ranks have a GPU and others do not. Choose the CPU for all with --device cpu.")
         if device == "cpu":
@@ -101,4 +101,4 @@ def connect(place: Place, device: str) -> Communicator:
                           "mpirun -n 2 leafclinic train ... --device cpu.")  # fmt: skip
     from core.distributed.nccl import NcclCommunicator
 
-    return NcclCommunicator(place, ranks if place.mpi else None)
+    return NcclCommunicator(environment, ranks if environment.mpi else None)

@@ -1,0 +1,44 @@
+"""The two all-reduces of a step on several GPUs, on a pretended driver."""
+
+import pytest
+
+from core.communicator import SingleProcess
+from core.device import Optimizer
+from core.gpu.plan import CudaPlan
+from core.models.architectures import build
+from core.ops.builder import with_loss
+from tests.helpers.gpu_network import batch_for
+from tests.helpers.pretended_gpu import pretend
+
+
+class TwoRanks(SingleProcess):
+    """Notes what it is asked to average, and how many launches were queued before."""
+
+    size = 2
+
+    def __init__(self, driver):
+        super().__init__()
+        self.driver, self.calls = driver, []
+
+    def average_gradients(self, blocks, stream=None):
+        self.calls.append((self.driver.launches, list(blocks)))
+
+
+@pytest.mark.parametrize("name", ["squeezenet1_0", "squeezenet1_1_bn", "mobilenetv2"])
+def test_every_float_is_averaged_once_and_not_written_afterwards(monkeypatch, name):
+    driver = pretend(monkeypatch)
+    graph = with_loss(build(name, 5, 64), 0.0, ())
+    ranks = TwoRanks(driver)
+    plan = CudaPlan(graph, batch=6, training=True, optimizer=Optimizer("adamw"), communicator=ranks)
+    before = driver.launches
+    plan.train_step(batch_for(graph, 6), 0.1)
+    gradient, scores = plan._blocks["gradient"].address, plan._blocks["answer"].address
+    launches, trained = plan._lists["step"], plan.layout.trained
+    assert driver.launches == before + len(launches)
+    (count, early), (queued, [(start, first), result]) = ranks.calls
+    plan.close()
+    assert (start, result, launches[queued - before].kernel) == (gradient, (scores, 2), "norm")
+    assert early == [(gradient + 4 * first, trained - first)]
+    assert 0.8 * trained < trained - first < trained
+    for launch in launches[count - before : queued - before]:  # what overlaps writes the rest of the gradient only
+        assert not any(gradient + 4 * first <= value < gradient + 4 * trained for value in launch.values), launch
