@@ -23,11 +23,10 @@ from core.diagnosis.batch_report import Entry, picture_side, render_batch
 from core.diagnosis.diagnosis_output import COLUMNS, WITH_LEAVES, show_csv, show_json, show_text
 from core.diagnosis.examination import Examination, Examiner
 from core.diagnosis.model_card import render_card_html
-from core.diagnosis.model_file import ModelFile, read_model
-from core.diagnosis.model_identity import MODEL_HELP, SHIPPED_MODELS, ModelIdentity, find_model, read_identity
+from core.diagnosis.model_identity import MODEL_HELP, SHIPPED_MODELS, find_model, read_identity
 from core.diagnosis.plant import GROUPINGS, diagnose_plants, group_photos
 from core.diagnosis.plant_output import report_errors, show_plants
-from core.diagnosis.prediction import Diagnosis, Predictor, choose_device
+from core.diagnosis.prediction import Diagnosis, Predictor, choose_device, read_network
 from core.diagnosis.report_entry import make_entry, remarks
 from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds, describe_slider
 from core.errors import EXIT_CODES, EXIT_DONE, EXIT_WRONG_INPUT, InputError, LeafClinicError, Problem
@@ -54,11 +53,12 @@ def diagnose(argv: Sequence[str]) -> int:
     config = command_line.merge_settings(command_line.read_settings(arguments, found), {}, found)
     if arguments.merge:
         return merge(Path(arguments.model_file))
+    sys.stderr.write(describe_onnx(file := Path(arguments.model_file)))
     if arguments.out:
         return diagnose_many(arguments, config, coverage, shard)
     paths = list(find_photos(arguments.photos))
     prepare()
-    model, identity = read_network(Path(arguments.model_file))
+    model, identity = read_network(file), read_identity(file)
     if arguments.coverage:
         sys.stderr.write(describe_slider(model.sections.get(SECTION, {}), len(model.classes), coverage))
     device = choose_device(config.device)
@@ -77,11 +77,10 @@ def diagnose(argv: Sequence[str]) -> int:
             write_file(Path(arguments.report), render_batch(entries, remarks(model), card))
             sys.stderr.write(f"Report: {arguments.report}\n")
     elif arguments.group:
-        names = group_photos(paths, arguments.group)
         with closing(open_predictor()) as predictor:
             thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
             photos = report_errors(predictor.diagnose(paths, coverage=coverage))
-            plants = diagnose_plants(photos, names, thresholds, model.classes, coverage)
+            plants = diagnose_plants(photos, group_photos(paths, arguments.group), thresholds, model.classes, coverage)
         read = show_plants(plants, "json" if arguments.json else "csv" if arguments.csv else "text", identity)
     else:
         with closing(open_predictor()) as predictor:
@@ -89,14 +88,10 @@ def diagnose(argv: Sequence[str]) -> int:
     return EXIT_DONE if read else EXIT_WRONG_INPUT
 
 
-def read_network(path: Path) -> tuple[ModelFile, ModelIdentity]:
-    """A model file, a run folder, or an ONNX file, which has no rejection. Raises ModelFileError."""
-    if path.suffix.lower() != ".onnx":
-        return read_model(path), read_identity(path)
-    from core.diagnosis.onnx_model import read_onnx_model  # imports onnx
-
-    sys.stderr.write(f"{path.name} is an ONNX file: it has no rejection, so every photo gets its most likely class.\n")
-    return read_onnx_model(path), ModelIdentity(path.stem, "", "")
+def describe_onnx(path: Path) -> str:
+    """What an ONNX file lacks, as a line; "" for another model."""
+    what = "is an ONNX file: it has no rejection, so every photo gets its most likely class."
+    return f"{path.name} {what}\n" if path.suffix.lower() == ".onnx" else ""
 
 
 def check_options(arguments: argparse.Namespace, found: list[Problem]) -> tuple[int, int]:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from core.cores import usable_cores
-from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import ModelIdentity, read_identity
-from core.diagnosis.prediction import Predictor, choose_device
+from core.diagnosis.prediction import Predictor, choose_device, read_network
 from core.diagnosis.result_parts import Part, write_part
 from core.errors import InputError, LeafClinicError
 
@@ -55,7 +54,7 @@ def compute_part(job: Job, part: Part) -> PartDone:
 @lru_cache(maxsize=1)
 def _load(model: str, device: str, threads: int) -> tuple[Predictor, ModelIdentity]:
     device = choose_device(device)
-    predictor = Predictor(read_model(Path(model)), device=device, batch=BATCH[device], threads=threads)
+    predictor = Predictor(read_network(Path(model)), device=device, batch=BATCH[device], threads=threads)
     return predictor, read_identity(Path(model))
 
 

@@ -6,6 +6,7 @@ stays when the model is renamed.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, final
 
-from core.errors import InputError
+from core.errors import InputError, ModelFileError
 from core.tensor_file import read_metadata, write_labels
 
 KIND: Final = "model"
@@ -66,8 +67,13 @@ def model_name(path: Path) -> str:
 
 
 def read_identity(path: Path) -> ModelIdentity:
-    """Of a model file, or of the best model of a run folder. Raises ModelFileError."""
+    """Of a model file, an ONNX file, or the best model of a run folder. Raises ModelFileError."""
     path = find_model(path)
+    if path.suffix.lower() == ".onnx":
+        try:
+            return ModelIdentity(_printable(path.stem), hashlib.sha256(path.read_bytes()).hexdigest())
+        except OSError as error:
+            raise ModelFileError(f"{path} cannot be read: {error.strerror}.") from error
     metadata = read_metadata(path, KIND, VERSION)
     name, date = (_printable(metadata.get(label, "")) for label in ("name", "date"))
     return ModelIdentity(name or unnamed(path), metadata.get("checksum", ""), date)

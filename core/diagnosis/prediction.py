@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeAlias, final
 
 import numpy as np
 
 from core.data.augment import evaluation_rows
 from core.data.photo import PhotoError
-from core.data.photo_reader import read_photo
+from core.data.photo_reader import READERS, read_photo
 from core.device import PhotoBatch, Plan
 from core.diagnosis.calibration import state_probabilities
 from core.diagnosis.familiarity import familiarity, read_statistics
 from core.diagnosis.features import feature_node, pool
-from core.diagnosis.model_file import ModelFile
+from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds, Verdict, decide_verdict, rank_classes
 from core.diagnosis.views import average_views, make_views
 from core.ops.contract import Array
@@ -96,6 +100,7 @@ class Predictor:
         self, model: ModelFile, *, device: str = "cpu", batch: int = 1, threads: int = 0, outputs: Sequence[str] = ()
     ) -> None:
         self.model, self.batch = model, batch
+        self._decoders = threads or READERS.most
         self._thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
         self._statistics = read_statistics(model.extra)
         self._features = feature_node(model.graph) if self._thresholds else None
@@ -125,9 +130,9 @@ class Predictor:
 
         `coverage` selects the confidence threshold: the share of validation photos with a diagnosis, 0..1.
         """
-        paths = iter(paths)
-        while chunk := list(itertools.islice(paths, self.batch)):
-            yield from self._diagnose(chunk, coverage)
+        with closing(self._read_ahead(paths)) as read:
+            while chunk := list(itertools.islice(read, self.batch)):
+                yield from self._diagnose(chunk, coverage)
 
     def close(self) -> None:
         self.plan.close()
@@ -140,23 +145,35 @@ class Predictor:
         outputs = self.plan.predict(PhotoBatch(shown, rows, np.full(len(shown), -1, np.int32)))
         return {name: average_views(output, views) for name, output in outputs.items()}
 
-    def _diagnose(self, paths: Sequence[str], coverage: float) -> Iterator[Diagnosis]:
-        found: list[Diagnosis | float] = []
-        photos = []
-        for path in paths:
-            begin = time.perf_counter()
-            try:
-                photos.append(read_photo(path, self.model.source_side))
-            except PhotoError as error:
-                found.append(Diagnosis(path, error=str(error)))
-                continue
-            found.append(1000 * (time.perf_counter() - begin))
+    def _read_ahead(self, paths: Iterable[str]) -> Generator[tuple[Diagnosis, Array | None]]:
+        """Each photo in order, with its path and time or its error; at most a batch more is decoded meanwhile."""
+        pool = ThreadPoolExecutor(self._decoders)
+        try:
+            reads = (pool.submit(self._read, path) for path in paths)
+            waiting = deque(itertools.islice(reads, max(self.batch, self._decoders)))
+            while waiting:
+                found = waiting.popleft().result()
+                waiting.extend(itertools.islice(reads, 1))
+                yield found
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _read(self, path: str) -> tuple[Diagnosis, Array | None]:
+        begin = time.perf_counter()
+        try:
+            photo = read_photo(path, self.model.source_side)
+        except PhotoError as error:
+            return Diagnosis(path, error=str(error)), None
+        return Diagnosis(path, milliseconds=1000 * (time.perf_counter() - begin)), photo
+
+    def _diagnose(self, read: Sequence[tuple[Diagnosis, Array | None]], coverage: float) -> Iterator[Diagnosis]:
+        photos = [photo for _, photo in read if photo is not None]
         begin = time.perf_counter()
         predictions = iter(list(self.predict_calibrated(np.stack(photos))) if photos else ())
         share = 1000 * (time.perf_counter() - begin) / max(len(photos), 1)
-        for path, item in zip(paths, found, strict=True):
-            yield (item if isinstance(item, Diagnosis)
-                   else self._make_diagnosis(path, next(predictions), item + share, coverage))  # fmt: skip
+        for item, photo in read:
+            yield (item if photo is None
+                   else self._make_diagnosis(item.path, next(predictions), item.milliseconds + share, coverage))
 
     def predict_calibrated(self, photos: Array) -> Iterator[Prediction]:
         """Yield calibrated probabilities and familiarity of each of the photos uint8 ``(N, side, side, 3)``."""
@@ -188,6 +205,15 @@ def list_top(
     order = rank_classes(probabilities, thresholds, TOP)
     limits = thresholds.labels if thresholds and thresholds.labels else (None,) * len(classes)
     return tuple(ClassProbability(classes[i], float(probabilities[i]), limits[i]) for i in order)
+
+
+def read_network(path: Path) -> ModelFile:
+    """A model file, a run folder, or an ONNX file, which has no rejection. Raises ModelFileError."""
+    if path.suffix.lower() != ".onnx":
+        return read_model(path)
+    from core.diagnosis.onnx_model import read_onnx_model  # imports onnx
+
+    return read_onnx_model(path)
 
 
 def choose_device(wanted: str) -> str:

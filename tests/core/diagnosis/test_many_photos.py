@@ -10,17 +10,20 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pyarrow import parquet
 
 from core import diagnose
 from core.data.photo_paths import find_photos
-from core.diagnosis import many_photos
-from core.diagnosis.model_file import ModelFile, write_model
+from core.diagnosis import many_photos, prediction
+from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.diagnosis.prediction import Predictor
 from core.diagnosis.result_parts import cut_parts, find_missing, open_results
 from core.errors import EXIT_DONE, EXIT_WRONG_INPUT
 from core.models.architectures import build
 from core.models.init import initial_weights
+from core.onnx import write_onnx
 from tests.helpers.commands import ROOT, environment
 from tests.helpers.tiny_photos import write_photos
 
@@ -100,6 +103,21 @@ def test_shards_compute_every_photo_once(model, photos, tmp_path, capsys):
     assert [row["path"] for row in rows_of(out)] == list(find_photos([str(photos)]))
 
 
+def test_an_onnx_file_gives_the_rows_of_its_model_and_is_told_by_its_hash(model, photos, tmp_path, capsys):
+    onnx, out = tmp_path / "m.onnx", tmp_path / "out"
+    graph = build("cnn", 2, 16)
+    onnx.write_bytes(write_onnx(graph, initial_weights(graph, 0), ("brown", "green")))
+    assert run(onnx, photos, "--out", out) == EXIT_DONE
+    assert run("--merge", out) == EXIT_DONE
+    capsys.readouterr()
+    assert run(model, photos, "--csv") == EXIT_DONE
+    wanted = csv.DictReader(capsys.readouterr().out.splitlines())
+    assert [(row["path"], row["label1"]) for row in rows_of(out)] == [(row["path"], row["label1"]) for row in wanted]
+    onnx.write_bytes(onnx.read_bytes() + b"\0")
+    assert run(onnx, photos, "--out", out) == EXIT_WRONG_INPUT
+    assert "were made with another model" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "a/b"])
 def test_an_impossible_shard_is_refused(model, photos, tmp_path, capsys, shard):
     assert run(model, photos, "--out", tmp_path / "out", "--shard", shard) == EXIT_WRONG_INPUT
@@ -124,6 +142,27 @@ def test_a_listing_of_any_length_is_read_part_by_part(tmp_path):
     missing = find_missing(tmp_path / "out", cut_parts(names, 1000))
     assert [next(missing).number for _ in range(3)] == [0, 1, 2]
     assert len(asked) == 3000
+
+
+def test_photos_are_decoded_while_the_network_predicts_at_most_a_batch_ahead(model, monkeypatch):
+    predictor, decoded, computed, ahead = Predictor(read_model(model), batch=4, threads=2), [], [], []
+    photo = np.zeros((16, 16, 3), np.uint8)
+    monkeypatch.setattr(prediction, "read_photo", lambda path, side: decoded.append(path) or photo)
+    predict = predictor.predict_calibrated
+
+    def watch(photos):
+        computed.extend(photos)
+        until = time.monotonic() + 5
+        while len(decoded) < min(len(computed) + 4, 10) and time.monotonic() < until:
+            time.sleep(0.001)
+        ahead.append(len(decoded) - len(computed))
+        return predict(photos)
+
+    monkeypatch.setattr(predictor, "predict_calibrated", watch)
+    names = [f"{number}.jpg" for number in range(10)]
+    assert [found.path for found in predictor.diagnose(names)] == names
+    predictor.close()
+    assert ahead == [4, 2, 0]
 
 
 def start_workers(model, photos, out, cache, part):
