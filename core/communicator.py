@@ -20,6 +20,7 @@ from core.ops.contract import Array
 ANSWER_SECONDS: Final = 15.0
 """How long a rank may be late for a collective call, beyond the time that this rank has worked since the last one."""
 
+
 class Communicator(ABC):
     """The ranks of a run, seen from one of them. `machine_rank`: the number of this rank on its machine.
 
@@ -64,6 +65,17 @@ class Communicator(ABC):
         content = {name: np.asarray(array, order="C") for name, array in arrays.items()} if self.rank == 0 else {}
         found: dict[str, Array] = load(self.broadcast(save(content)))
         return found
+
+    def own_rows(self, count: int) -> slice:
+        """The rows of so many that this rank computes."""
+        return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
+
+    def join_rows(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Arrays of all rows, of which each rank gives its own; a rank without rows gives none."""
+        if self.size == 1:
+            return dict(arrays)
+        found = [share for part in self.gather(save(dict(arrays))) if (share := load(part))]
+        return {name: np.concatenate([share[name] for share in found]) for name in (found[0] if found else ())}
 
     def barrier(self) -> None:
         """Return when every rank has called this."""

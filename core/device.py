@@ -110,6 +110,8 @@ class Plan(ABC):
     batch: int
     ranks: int = 1
     """Plans that compute each step together, each a part of its batch (`core.communicator`)."""
+    sync_batch_norm: bool = False
+    """Whether batch norm uses the statistics of all ranks, for a batch with `step_labels`."""
 
     @abstractmethod
     def load(self, weights: Mapping[str, Array]) -> None:

@@ -106,7 +106,7 @@ class RunForm(QWidget):
         for name, (field, row) in settings().items():
             if name == "gpus" and gpus > 1:
                 self._add(name, replace(row, high=gpus, expert=False), field.default)
-            elif name not in (*GIVEN, "gpus"):
+            elif name not in (*GIVEN, "gpus", "sync_batch_norm"):  # which ranks on CPUs use, started by MPI
                 self._add(name, row, field.default)
         self.set_expert(False)
 

@@ -29,6 +29,8 @@ COEFFICIENTS: int = 18
 # Context.
 COUNT: int = 15
 """Images in the batch."""
+TOTAL, RANKS = 24, 25
+"""Images that the sums are of, and ranks with such images: more than the batch's where statistics are synchronized."""
 
 BLOCK: int = 16
 """Channels of one task of a merge."""
@@ -50,7 +52,7 @@ def run_merge(record, context, image, low, high):  # type: ignore[no-untyped-def
     sums, saved = doubles(w[SUMS], images * 2 * channels), floats(w[SAVED], 4 * channels)
     weight, bias = floats(w[WEIGHT], channels), floats(w[BIAS], channels)
     running_mean, running_var = floats(w[MEAN], channels), floats(w[VARIANCE], channels)
-    total = w[HEIGHT] * w[WIDTH] * images
+    total = w[HEIGHT] * w[WIDTH] * words(context)[TOTAL]
     for c in range(low * BLOCK, min(channels, high * BLOCK)):
         mean, square = 0.0, 0.0
         for n in range(images):
@@ -106,15 +108,15 @@ def run_gradient_merge(record, context, image, low, high):  # type: ignore[no-un
     weight, bias = floats(w[WEIGHT], channels), floats(w[BIAS], channels)
     k = floats(w[COEFFICIENTS], 3 * channels)
     gamma = floats(w[GAMMA], channels)
-    total = w[HEIGHT] * w[WIDTH] * images
+    total = w[HEIGHT] * w[WIDTH] * words(context)[TOTAL]
     for c in range(low * BLOCK, min(channels, high * BLOCK)):
         plain, normal = 0.0, 0.0
         for n in range(images):
             plain += sums[2 * n * channels + c]
             normal += sums[(2 * n + 1) * channels + c]
-        if w[WEIGHT]:
-            weight[c] += normal
-            bias[c] += plain
+        if w[WEIGHT]:  # each rank's share of the sum
+            weight[c] += normal / words(context)[RANKS]
+            bias[c] += plain / words(context)[RANKS]
         inverse = float(saved[channels + c])
         scale = gamma[c] * inverse
         k[c] = scale

@@ -28,6 +28,7 @@ from core.cpu.record_list import list_records, stage_records
 from core.cpu.records import Record, RecordTable, Words, encode_records
 from core.cpu.refusals import find_problem, refuse_choices
 from core.cpu.schedule import Schedule, as_calls, execute_schedule, share_out
+from core.cpu.synchronized_batch_norm import add_ranks
 from core.cpu.timing import time_records
 from core.cpu.verification import Slots, check_forward, check_gradients, read_value
 from core.device import KernelTime, Memory, Optimizer, PhotoBatch, Plan, StepResult
@@ -162,7 +163,7 @@ class CpuPlan(Plan):
         self._context[tiled.ADD] = int(accumulate)
         self._inverse *= np.float32(share)
         wanted = self._check_forward(count) if self._verify else {}
-        self._execute(count)
+        self._execute(count, self.sync_batch_norm and batch.step_labels is not None)
         self._run_groups(*self._sums[int(accumulate)])
         self._run_groups(*self._updates, 0, 1)
         self._accumulated, self._photos = self._accumulated + 1, self._photos + count
@@ -236,15 +237,20 @@ class CpuPlan(Plan):
         for name in [name for name in self.__dict__ if name not in kept]:
             del self.__dict__[name]
 
-    def _execute(self, images: int) -> None:
-        """Run all records for the images that the context points to."""
+    def _execute(self, images: int, synchronized: bool = False) -> None:
+        """Run all records for the images that the context points to; with batch norm statistics of all ranks."""
         if not self.training and (images == 1 or (self.threads == 1 and not self._by_image)):
             for n in range(images):
                 self._run_groups(self._rows, self._groups, image=n)
             return
         backwards = False
         for stage in self._stages:
-            if stage.once:
+            if stage.once and synchronized:
+                for index in range(stage.first, stage.last):
+                    row, labels = self._rows.table[index], self._alive[2][:images]
+                    add_ranks(self.records[index], row, self._context, labels, self._communicator)
+                    self._run_groups(self._rows, self._ungrouped, index, index + 1)
+            elif stage.once:
                 self._run_groups(self._rows, self._ungrouped, stage.first, stage.last)
             else:  # alternate the order: the last images of a stage are still in the caches
                 self._run_images(self._calls, stage.first, stage.last, images, backwards)
@@ -316,6 +322,7 @@ class CpuPlan(Plan):
         self._rows.table[self._photo_record, 0] = entry(kernel).address
         c[photo.ROWS], c[photo.INDEX] = rows.ctypes.data, 0 if index is None else index.ctypes.data
         c[ew.SEED], c[ew.PHOTO0], c[bn.COUNT] = self._seed, self._photos, count
+        c[bn.TOTAL], c[bn.RANKS] = count, 1
         if self.training:
             c[ew.STEP] = self._optimizer.step
             c[loss.LABELS], c[loss.LOSSES] = labels.ctypes.data, self._losses.ctypes.data

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias, final
 
 import numpy as np
 
+from core.communicator import Communicator, SingleProcess
 from core.data.baseline import Baseline, border_features, evaluate_border
 from core.data.label_sets import LabelSets
 from core.diagnosis import background_dependence, verdict
@@ -35,6 +36,7 @@ PER_CLASS: Final = 100
 BACKGROUND_PHOTOS: Final = 300
 """Most validation photos in the background tests."""
 CHUNK: Final = 64
+SINGLE: Final = SingleProcess()
 
 ReportStage: TypeAlias = Callable[[str, int, int], None]
 """Called with (stage, done, total)."""
@@ -70,24 +72,25 @@ class NetworkOutputs:
 def complete_model(
     model: ModelFile, train: LabelledPhotos, validation: LabelledPhotos, *, device: str = "cpu", threads: int = 0,
     seed: int = 0, report: ReportStage | None = None, baseline: Baseline | None = None, leaf_tests: bool = True,
+    communicator: Communicator = SINGLE,
 ) -> ModelFile:  # fmt: skip
     """Return the model with temperatures, sections and feature statistics; its weights are unchanged.
 
     baseline: the border baseline if already measured, else it is measured on the validation photos; leaf_tests: whether
-    to run the background tests.
+    to run the background tests; communicator: of ranks that all call this with the same arguments, and share the work.
     """
     node = feature_node(model.graph)
     predictor = Predictor(model, device=device, batch=CHUNK, threads=threads, outputs=(node,) if node else ())
     try:
         few = train.take(sample_per_class(train.labels, PER_CLASS, seed))
-        known = compute_outputs(predictor, few.photos, node, report, "features")
-        seen = compute_outputs(predictor, validation.photos, node, report, "calibration")
+        known = compute_outputs(predictor, few.photos, node, report, "features", communicator)
+        seen = compute_outputs(predictor, validation.photos, node, report, "calibration", communicator)
         model = _with_temperatures(model, seen.logits, validation.truth)
         model = with_thresholds(model, known, few.truth, seen, validation.truth)
         sections = dict(model.sections)
         if leaf_tests:
             baseline = baseline or measure_border(train, validation)
-            reading = measure_dependence(model, predictor, validation, baseline, node, seed, report)
+            reading = measure_dependence(model, predictor, validation, baseline, node, seed, report, communicator)
             sections |= {background_dependence.SECTION: reading.to_section()} if reading else {}
     finally:
         predictor.close()
@@ -110,18 +113,20 @@ def sample_per_class(labels: Array, most: int, seed: int) -> Array:
 
 
 def compute_outputs(
-    predictor: Predictor, photos: Array, node: str | None, report: ReportStage | None = None, stage: str = ""
-) -> NetworkOutputs:
+    predictor: Predictor, photos: Array, node: str | None, report: ReportStage | None = None, stage: str = "",
+    communicator: Communicator = SINGLE,
+) -> NetworkOutputs:  # fmt: skip
     """Compute logits and pooled features in chunks: the feature maps of all photos would take gigabytes."""
-    logits, features = [], []
-    for first in range(0, len(photos), CHUNK):
-        outputs = predictor.predict(np.asarray(photos[first : first + CHUNK]))
-        logits.append(outputs["logits"])
-        if node is not None:
-            features.append(pool(outputs[node]))
+    parts: list[dict[str, Array]] = []
+    own = photos[communicator.own_rows(len(photos))]
+    for first in range(0, len(own), CHUNK):
+        outputs = predictor.predict(np.asarray(own[first : first + CHUNK]))
+        parts.append({"logits": outputs["logits"], **({"features": pool(outputs[node])} if node is not None else {})})
         if report is not None:
-            report(stage, min(first + CHUNK, len(photos)), len(photos))
-    return NetworkOutputs(np.concatenate(logits), np.concatenate(features) if features else None)
+            report(stage, min(first + CHUNK, len(own)), len(own))
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())}
+    whole = communicator.join_rows(joined)
+    return NetworkOutputs(whole["logits"], whole.get("features"))
 
 
 def _with_temperatures(model: ModelFile, logits: Array, labels: Array) -> ModelFile:
@@ -154,7 +159,7 @@ def with_thresholds(
 
 def measure_dependence(
     model: ModelFile, predictor: Predictor, validation: LabelledPhotos, baseline: Baseline, node: str | None, seed: int,
-    report: ReportStage | None = None,
+    report: ReportStage | None = None, communicator: Communicator = SINGLE,
 ) -> BackgroundDependence | None:  # fmt: skip
     """Run the background tests: border baseline, changed backgrounds, class activation outside the leaf.
 
@@ -164,30 +169,32 @@ def measure_dependence(
     truth = validation.truth
     rows = np.flatnonzero(~truth[:, ~leaves].any(axis=1) if model.multilabel else leaves[truth])
     rows = np.sort(np.random.default_rng(seed).permutation(rows)[:BACKGROUND_PHOTOS])
-    masks = np.array([segment_leaf(validation.photos[row]) for row in rows])
+    own = [segment_leaf(validation.photos[row]) for row in rows[communicator.own_rows(len(rows))]]
+    masks = communicator.join_rows({"masks": np.array(own)} if own else {}).get("masks", np.zeros((0, 1, 1), bool))
     found = np.flatnonzero([mask.any() for mask in masks])
     if not len(found):
         return None
     tested, masks = validation.take(rows[found]), masks[found]
 
     def predict(photos: Array) -> Array:
-        logits = compute_outputs(predictor, photos, None, report, "background").logits
+        logits = compute_outputs(predictor, photos, None, report, "background", communicator).logits
         return predict_labels(model, logits, validation.sets)
 
     plain, blurred, swapped = measure_backgrounds(tested.photos, masks, tested.labels, predict, seed)
-    off_leaf = _mean_outside_leaf(model, predictor, tested.photos, masks, node)
+    part, off_leaf = communicator.own_rows(len(masks)), 0.0
+    if node is not None:
+        shares = _shares_outside_leaf(model, predictor, tested.photos[part], masks[part], node)
+        off_leaf = float(communicator.join_rows({"shares": shares} if len(shares) else {})["shares"].mean())
     return BackgroundDependence(
         len(tested.photos), baseline.border, baseline.majority, plain, blurred, swapped, off_leaf
     )
 
 
-def _mean_outside_leaf(model: ModelFile, predictor: Predictor, photos: Array, masks: Array, node: str | None) -> float:
-    if node is None or not len(photos):
-        return 0.0
+def _shares_outside_leaf(model: ModelFile, predictor: Predictor, photos: Array, masks: Array, node: str) -> Array:
     shares = []
     for first in range(0, len(photos), CHUNK):
         outputs = predictor.predict(photos[first : first + CHUNK])
         for features, logits, mask in zip(outputs[node], outputs["logits"], masks[first : first + CHUNK], strict=True):
             evidence = class_map(model.graph, model.weights, features, int(logits.argmax()))
             shares.append(share_outside_leaf(evidence, mask))
-    return float(np.mean(shares))
+    return np.array(shares)

@@ -20,7 +20,7 @@ from core.ops.contract import Array
 from core.percent import percent
 from core.training.events import Progress, RunEvaluated
 from core.training.history import read_history
-from core.training.model_completion import complete_trained_model, measure_border
+from core.training.model_completion import complete_trained_model, measure_border, share_best
 from core.training.photo_checks import describe_prevented_leakage
 from core.training.report import ReportData, render_report
 from core.training.run_evaluation import RunEvaluation, evaluate_run
@@ -66,7 +66,7 @@ def finish_run(
     """Complete the best model, evaluate it on unseen photos, and write its file and the report."""
     path = folder.path / BEST
     baseline = yield from measure_border(setup)
-    model = yield from complete_trained_model(setup, read_model(path), baseline)
+    model = yield from complete_trained_model(setup, *share_best(setup, read_model(path), baseline))
     evaluation = yield from evaluate_run(setup, model, baseline)
     model = evaluation.write_into(describe_data(setup, model))
     write_model(path, model)
@@ -79,6 +79,12 @@ def finish_run(
         seconds=state.seconds, warnings=tuple(history.warnings),
     )
     return FinishedRun(evaluation, path, folder.write(REPORT, render_report(data)))
+
+
+def assist_finish(setup: Setup) -> Generator[Progress, None, None]:
+    """What the other ranks do meanwhile: their share of the tests."""
+    yield from complete_trained_model(setup, *share_best(setup))
+    setup.validator.assist(setup.evaluated)
 
 
 def describe_data(setup: Setup, model: ModelFile) -> ModelFile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import asdict
 from typing import Final
 
 import numpy as np
@@ -35,10 +36,25 @@ def measure_border(setup: Setup) -> Generator[Progress, None, Baseline | None]:
     )
 
 
+def share_best(
+    setup: Setup, model: ModelFile | None = None, baseline: Baseline | None = None
+) -> tuple[ModelFile, Baseline | None]:
+    """The best model and the baseline, which rank 0 gives, on every rank."""
+    communicator = setup.communicator
+    weights = communicator.broadcast_arrays({} if model is None else model.weights)
+    given = {"sections": model and dict(model.sections), "baseline": baseline and asdict(baseline)}
+    first = communicator.gather_values(given)[0]
+    if model is None:
+        multilabel = setup.photos.sets is not None
+        model = ModelFile(setup.graph_in_use, weights, setup.classes, setup.photos.cache.side,
+                          sections=first["sections"], multilabel=multilabel)  # fmt: skip
+    return model, first["baseline"] and Baseline(**first["baseline"])
+
+
 def complete_trained_model(
     setup: Setup, model: ModelFile, baseline: Baseline | None
 ) -> Generator[Progress, None, ModelFile]:
-    """Complete the model with `complete_model`; unchanged if there are too few validation photos."""
+    """Complete the model with `complete_model`; unchanged if there are too few validation photos. All ranks call it."""
     if len(setup.validation.labels) < LEAST_PHOTOS:
         return model
     seed, threads, device = setup.config.seed, setup.config.threads, setup.device
@@ -47,7 +63,7 @@ def complete_trained_model(
     def work(report: ReportStage, cancelled: IsCancelled) -> ModelFile:
         return complete_model(
             model, train, validation, device=device, threads=threads, seed=seed, report=report, baseline=baseline,
-            leaf_tests=setup.config.leaf_tests,
+            leaf_tests=setup.config.leaf_tests, communicator=setup.communicator,
         )
 
     if device == "cuda":  # a CUDA context belongs to the thread that made it

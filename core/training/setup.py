@@ -23,7 +23,7 @@ from core.device import Plan
 from core.diagnosis.backgrounds import prepare_replacement
 from core.diagnosis.photo_size import with_photo_side
 from core.diagnosis.training_photos import TrainingPhotos, record_photos
-from core.distributed.place import Place, connect
+from core.distributed.rank_environment import RankEnvironment, connect
 from core.errors import DeviceError
 from core.graph import Graph
 from core.ops.contract import Array
@@ -42,7 +42,7 @@ from core.training.validation import Validator, compile_inference
 VALIDATION_BATCH: Final = {"cpu": 32, "cuda": 256}
 VALIDATE: Final = "validate"
 """The stage of the validation after an epoch."""
-ALONE: Final = Place()
+ALONE: Final = RankEnvironment()
 
 
 @final
@@ -102,10 +102,12 @@ class Setup:
         self.validator.plan.close()
 
 
-def set_up(config: RunConfig, commands: Commands, place: Place = ALONE) -> Generator[Progress, None, Setup]:
+def set_up(
+    config: RunConfig, commands: Commands, environment: RankEnvironment = ALONE
+) -> Generator[Progress, None, Setup]:
     """Connect the ranks, scan and decode the photos, compile the plans, load the first weights; yields progress."""
     device, note = choose_device(config.device)
-    communicator = connect(place, device)
+    communicator = connect(environment, device)
     config, origin, teacher_files = _read_models(config)
     scanned = scan_field(config.field, config.label) if config.field else None  # errors are reported at once
     with one_on_each_machine_first(communicator):

@@ -23,7 +23,7 @@ from core.data.dataset import Cancelled
 from core.device import PhotoBatch
 from core.diagnosis.metrics import Metrics
 from core.diagnosis.model_identity import BEST, default_name
-from core.distributed.place import Place
+from core.distributed.rank_environment import RankEnvironment
 from core.errors import LeafClinicError, StorageError
 from core.ops.contract import Array
 from core.optim.schedule import learning_rate
@@ -43,7 +43,7 @@ from core.training.events import (
     StepDone,
     Warned,
 )
-from core.training.finish import finish_run, save_best
+from core.training.finish import assist_finish, finish_run, save_best
 from core.training.kernel_sampling import KernelSampling
 from core.training.run_evaluation import RunEvaluation
 from core.training.run_folder import RunFolder, check_earlier_run, check_new_run, default_folder
@@ -61,18 +61,18 @@ class Trainer:
 
     config: sound settings (`core.config.problems` is empty). resume: continue the
     run in that folder. overwrite: replace an earlier run there. profiled: time the kernels
-    of one of the first steps already, however short the run is. place: of this process among those that train together,
-    of which the first alone writes.
+    of one of the first steps already, however short the run is. environment: the rank of this process; rank 0
+    alone writes.
     """
 
     def __init__(
         self, config: RunConfig, *, resume: bool = False, overwrite: bool = False, profiled: bool = False,
-        place: Place = ALONE,
+        environment: RankEnvironment = ALONE,
     ) -> None:  # fmt: skip
         self.config = replace(
             config, out=config.out or default_folder(config), name=config.name or default_name(config.data)
         )
-        self._resume, self._overwrite, self._profiled, self._place = resume, overwrite, profiled, place
+        self._resume, self._overwrite, self._profiled, self._environment = resume, overwrite, profiled, environment
         self._path = Path(self.config.out)
         self._started = False
 
@@ -94,13 +94,13 @@ class Trainer:
         """
         commands = commands or Commands()
         config = self.config
-        if self._place.rank == 0:
+        if self._environment.rank == 0:
             self._check_folder()
         if self._resume:
             before, _ = load_checkpoint(self._path)
             config = keep_conditions(config, before and before.conditions)
         try:
-            setup = yield from set_up(config, commands, self._place)
+            setup = yield from set_up(config, commands, self._environment)
         except Cancelled:
             yield RunFinished("stopped", 0, -1, 0.0, None, "", "", 0.0)
             return
@@ -151,7 +151,7 @@ class _Run:
             yield Warned(note)
         self._ranks.limited = True
         reason = yield from self._epochs()
-        self._ranks.limited = False  # the first rank alone tests the model and writes
+        self._ranks.limited = False  # the first rank alone writes
         if reason == "stopped":
             yield from self._save()
             best = str(self.path / BEST) if self.state.best_epoch >= 0 else ""
@@ -159,7 +159,7 @@ class _Run:
             return
         self.setup.close_training()
         if self.folder is None:
-            self.setup.validator.assist(self.setup.evaluated)
+            yield from assist_finish(self.setup)
             yield self._finished(reason, "")
         else:
             ended = yield from finish_run(self.setup, self.folder, self.state)

@@ -126,7 +126,8 @@ def evaluation_weights(plan: Plan, loader: Loader, epoch: int) -> dict[str, Arra
     plan.load(averaged)
     batches, taught = loader.batches(epoch), plan.program.taught
     for batch in itertools.islice(batches, STATISTICS_BATCHES):
-        for part in split_batch(batch, plan.batch):  # statistics need no targets: the gradient is not used
+        for part in split_batch(replace(batch, step_labels=None), plan.batch):  # of this rank alone
+            # statistics need no targets: the gradient is not used
             plan.gradient(replace(part, targets=np.zeros((len(part.labels), taught), np.float32)) if taught else part)
     batches.close()  # type: ignore[attr-defined]  # ends the loader's thread
     renewed = plan.weights()

@@ -41,6 +41,17 @@ def test_uneven_shares_and_ranks_without_photos_give_the_step_of_the_whole_batch
     assert max(found[1]["uneven"]) < 1e-6
 
 
+def test_synchronized_batch_norm_of_ranks_is_that_of_the_whole_batch(found):
+    assert max(found[1]["synchronized"]) < 1e-4  # float32 rounding of three steps
+
+
+def test_ranks_complete_a_model_as_one_process_does(found):
+    completed = found[1]["completed"]
+    assert completed["sections"][0] == completed["sections"][1]
+    assert completed["temperatures"][0] == completed["temperatures"][1]
+    assert completed["extra"] == 0
+
+
 def test_ranks_train_as_one_process_that_accumulates(found):
     it = found[1]
     assert it["difference"] < 1e-4
@@ -71,15 +82,15 @@ BEGIN = """
 import os, signal, time
 import core.communicator as communicator
 from core.distributed.launch import end_rank
-from core.distributed.place import connect, find_place
-ranks = connect(find_place(), "cpu")
+from core.distributed.rank_environment import connect, find_rank
+ranks = connect(find_rank(), "cpu")
 """
 END = """
 try:
     ranks.barrier()
 except communicator.RankLost as error:
     print(error.ranks, error, flush=True)
-    time.sleep(1)
+    time.sleep(3)
     end_rank(lambda: error.exit_code)
 """
 
