@@ -59,21 +59,6 @@ def reliability() -> str:
     return markdown_table(["on the test split", *SHIPPED], rows) + f"\n\nCommit {found[0]['commit'][:10]}."
 
 
-def unknown_crops() -> str:
-    """AUROC of crops that the model does not know, by score."""
-    found = next(iter(read("unknown_crops")["models"].values()))
-    groups = list(found["unknown_photos"])
-    rows = [[name.replace(" dimensions", ""), *(f"{row[group][0]:.3f}" for group in groups)]
-            for name, row in found["scores"].items() if name not in ("ViM, 64 dimensions", "ViM, 128 dimensions")]
-    return markdown_table(["AUROC by score", *groups], rows)
-
-
-def error_signals() -> str:
-    """How well each signal tells wrong diagnoses from correct ones."""
-    rows = [[name, f"{auroc[0]:.3f}", f"{auroc[1]:.3f}"] for name, auroc in read("error_signals")["signals"].items()]
-    return markdown_table(["signal, AUROC of a wrong diagnosis", "all", "answered"], rows)
-
-
 def plants() -> str:
     """Accuracy of 1, 2, 4 and 6 photos of one class together."""
     parts = read("plants")["parts"]
@@ -110,8 +95,6 @@ def readings() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "diagnosis accuracy": accuracy,
     "diagnosis reliability": reliability,
-    "unknown crops": unknown_crops,
-    "error signals": error_signals,
     "plants": plants,
     "adaptation": adaptation,
     "test readings": readings,

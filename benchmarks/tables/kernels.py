@@ -76,6 +76,8 @@ def tiles_table(results: dict[str, Any]) -> str:
     rows = []
     for row in results["rows"]:
         (side, tile), peer = row["name"].split()[2:], row["peers"]["cublas"]
+        if side in ("640", "896", "1792", "2560"):
+            continue
         shares = (f"{100 * results['rates'][side][t] / peer:.0f}" for t in (tile, "128x256/4"))
         rows.append([side, tile.split("/")[0], *shares])
     return markdown_table(["side", "best tile", "of cuBLAS, %", "tile of 128x256, %"], rows)
