@@ -106,9 +106,8 @@ def test(out: Path, machine: str) -> None:
     ):
         wanted = {"wanted": WANTED} if name == "mean F1" else {}
         mean = float(np.mean(values))
-        ratio = mean / WANTED if wanted else np.nan
-        rows.append(Row(f"{name}, mean of {len(seeds)} seeds", mean, wanted, "share", ratio))
-        each = zip(seeds, values, strict=True)
+        rows.append(Row(name, mean, wanted, "share", mean / WANTED if wanted else np.nan))
+        each = zip(seeds, values, strict=True) if len(seeds) > 1 else ()
         rows += [Row(f"{name}, seed {seed}", value, {}, "share", np.nan) for seed, value in each]
     labels = [
         {"seed": seed, "label": c.label, "photos": c.photos, "precision": c.precision, "recall": c.recall, "f1": c.f1}

@@ -52,7 +52,7 @@ def test_a_typed_measurement_is_found(text):
 
 @pytest.mark.parametrize("text", [
     "3x3 filters of 16 channels", "`--minutes 5`", "224 pixels", "batch 256", "```\n5 ms\n```", "Python 3.11",
-    "<!-- test readings -->\n| 5 % |\n<!-- /test readings -->", "16 x 16 tiles", "a 1x1 convolution",
+    "<!-- plants -->\n| 5 % |\n<!-- /plants -->", "16 x 16 tiles", "a 1x1 convolution",
 ])  # fmt: skip
 def test_sizes_code_and_generated_tables_are_no_typed_measurements(text):
     assert find_figures(text) == []

@@ -125,6 +125,7 @@ def _describe_answer(verdict: Verdict, top: Sequence[ClassProbability], predicti
     return {
         "verdict": verdict.word, "sure": verdict.is_class, "reason": verdict.reason,
         "top": [[guess.label, guess.probability] for guess in top],
+        "limits": [guess.threshold for guess in top if guess.threshold is not None],
         "probabilities": [round(float(p), 7) for p in prediction.probabilities], "familiarity": prediction.familiar,
     }  # fmt: skip
 

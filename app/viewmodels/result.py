@@ -26,11 +26,12 @@ from core.percent import percent, stated
 class PhotoResult:
     """One photo: waiting, cancelled, or with its result.
 
-    sure: the verdict is a class (else `reason` says why not); notes: further sentences; diseased: percent of the leaf
-    area, or None; maps: class maps uint8 ``(height, width)`` by class, in low resolution; probabilities of all classes
-    and familiarity: inputs of the verdict; hash: SHA-256 of the photo file; measured: leaf and diseased area as
-    measured; mask: as corrected by a user; model: which made the prediction. leaves: results
-    of the leaves of a photo that shows several, the worst first, each with its box in the photo's central square.
+    limits: the threshold of each class of `top`, where a photo may have several; sure: the verdict is a class (else
+    `reason` says why not); notes: further sentences; diseased: percent of the leaf area, or None; maps: class maps
+    uint8 ``(height, width)`` by class, in low resolution; probabilities of all classes and familiarity: inputs of the
+    verdict; hash: SHA-256 of the photo file; measured: leaf and diseased area as measured; mask: as corrected by a
+    user; model: which made the prediction. leaves: results of the leaves of a photo that shows several, the worst
+    first, each with its box in the photo's central square.
     """
 
     id: int
@@ -38,6 +39,7 @@ class PhotoResult:
     done: bool = False
     verdict: str = ""
     top: tuple[tuple[str, float], ...] = ()
+    limits: tuple[float, ...] = ()
     error: str = ""
     milliseconds: float = 0.0
     sure: bool = True
@@ -58,6 +60,14 @@ class PhotoResult:
     @property
     def probability(self) -> float:
         return self.top[0][1] if self.top else 0.0
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes that the photo has: the diagnosis, or all whose probability reaches their threshold."""
+        if not self.sure or not self.limits:
+            return tuple(name for name, _ in self.top[: int(self.sure)])
+        reached = zip(self.top, self.limits, strict=True)
+        return tuple(name for (name, share), limit in reached if share >= limit)
 
     @property
     def healthy(self) -> bool:
@@ -82,6 +92,7 @@ def read_result(row: PhotoResult, answer: Mapping[str, Any]) -> PhotoResult:
         done=True,
         verdict=answer.get("verdict", ""),
         top=tuple((label, float(p)) for label, p in answer.get("top", ())),
+        limits=tuple(answer.get("limits", ())),
         error=answer.get("error", ""),
         milliseconds=float(answer.get("milliseconds", 0.0)),
         sure=bool(answer.get("sure", True)),

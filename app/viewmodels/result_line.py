@@ -15,9 +15,9 @@ def to_line(result: PhotoResult) -> dict[str, Any]:
     mask = result.mask
     return {
         "id": result.id, "path": result.path, "done": result.done, "given_up": result.given_up,
-        "verdict": result.verdict, "top": result.top, "error": result.error, "milliseconds": result.milliseconds,
-        "sure": result.sure, "reason": result.reason, "notes": result.notes, "diseased": result.diseased,
-        "mask": result.measured, "model": asdict(result.model),
+        "verdict": result.verdict, "top": result.top, "limits": result.limits, "error": result.error,
+        "milliseconds": result.milliseconds, "sure": result.sure, "reason": result.reason, "notes": result.notes,
+        "diseased": result.diseased, "mask": result.measured, "model": asdict(result.model),
         "corrected": None if mask is None else encode_mask(mask.severity, mask.box),
     }  # fmt: skip
 

@@ -21,22 +21,25 @@ LINE: Final = 36
 
 @final
 class ProbabilityBars(QWidget):
-    """Up to three lines: class, probability, bar.
+    """A line for each class: its name, probability and bar.
 
-    If no class is diagnosed, no bar is coloured, and a mark shows the minimum confidence.
+    If no class is diagnosed, no bar is coloured, and a mark shows the minimum confidence. Where a photo may have
+    several labels, each bar has the mark of its threshold, and those that reach it are coloured.
     """
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
         self._top: Sequence[tuple[str, float]] = ()
-        self._given, self._threshold = True, 0.0
+        self._given = True
+        self._limits: Sequence[float] = ()
         self.setMinimumHeight(3 * LINE)
         theme.changed.connect(self.update)
 
-    def show_top(self, top: Sequence[tuple[str, float]], given: bool = True, threshold: float = 0.0) -> None:
-        """`given`: the first class is the diagnosis; `threshold`: the minimum confidence, 0 for no mark."""
-        self._top, self._given, self._threshold = top, given, threshold
+    def show_top(self, top: Sequence[tuple[str, float]], given: bool = True, limits: Sequence[float] = ()) -> None:
+        """`given`: there is a diagnosis, the first class or all that reach their limit; `limits`: of the marks."""
+        self._top, self._given, self._limits = top, given, limits
+        self.setMinimumHeight(max(3, len(top)) * LINE)
         self.setToolTip("\n".join(name for name, _ in top))
         self.setAccessibleName(", ".join(f"{disease_name(name)} {stated(share)}" for name, share in top))
         self.update()
@@ -50,7 +53,9 @@ class ProbabilityBars(QWidget):
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
             for at, (name, share) in enumerate(self._top):
                 area = QRect(0, at * LINE, self.width(), 20)
-                painter.setPen(QColor(colours.text if at == 0 else colours.muted))
+                limit = self._limits[at] if at < len(self._limits) else 0.0
+                mine = self._given and (share >= limit if len(self._limits) > 1 else at == 0)
+                painter.setPen(QColor(colours.text if mine or at == 0 else colours.muted))
                 width = area.width() - 64
                 text = painter.fontMetrics().elidedText(disease_name(name), Qt.TextElideMode.ElideRight, width)
                 painter.drawText(area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, text)
@@ -59,9 +64,9 @@ class ProbabilityBars(QWidget):
                 painter.setPen(Qt.PenStyle.NoPen)
                 painter.setBrush(QColor(colours.raised))
                 painter.drawRoundedRect(bar, 3, 3)
-                painter.setBrush(QColor(colours.accent if at == 0 and self._given else colours.muted))
+                painter.setBrush(QColor(colours.accent if mine else colours.muted))
                 if share >= LEAST:
                     painter.drawRoundedRect(QRect(bar.topLeft(), QSize(max(int(bar.width() * share), 4), 7)), 3, 3)
-                if at == 0 and not self._given and self._threshold > share:
-                    mark = int(bar.width() * min(self._threshold, 1.0)) - 2
+                if limit:
+                    mark = int(bar.width() * min(limit, 1.0)) - 2
                     painter.fillRect(bar.left() + mark, bar.top() - 3, 2, bar.height() + 6, QColor(colours.warning))

@@ -1,4 +1,4 @@
-"""Tables of the shipped model: accuracy on the test split, rejection, robustness, and the log of readings."""
+"""Tables of the shipped model: accuracy on the test split, rejection and robustness."""
 
 from __future__ import annotations
 
@@ -85,17 +85,9 @@ def _change(runs: list[dict[str, Any]], part: str, key: str) -> str:
     return f"{100 * before:.1f} → {100 * after:.1f}"
 
 
-def readings() -> str:
-    """Every reading of the test split, oldest first."""
-    rows = [[entry["date"][:10], entry["model"].split(";")[0].split(" (")[0], percent(entry["accuracy"], 2)]
-            for entry in read("test_readings")["readings"]]
-    return markdown_table(["date", "model", "accuracy"], rows)
-
-
 TABLES: dict[str, Callable[[], str]] = {
     "diagnosis accuracy": accuracy,
     "diagnosis reliability": reliability,
     "plants": plants,
     "adaptation": adaptation,
-    "test readings": readings,
 }

@@ -15,9 +15,11 @@ from app.results_file import write_csv
 from app.viewmodels import process_model
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.result import PhotoResult, decide, doubts, read_result, verdict_text
+from app.viewmodels.result_line import from_line, to_line
 from app.viewmodels.rows_model import ROW
 from app.widgets.overlays import SICK
 from app.widgets.photo_view import PhotoDialog, PhotoView
+from app.widgets.probability_bars import LINE
 from core.diagnosis.coverage import CoveragePoint
 from core.diagnosis.severity import Severity
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, Thresholds
@@ -160,6 +162,21 @@ def test_below_the_threshold_no_bar_is_green_and_the_threshold_is_shown(place):
     assert accent not in colours_of(bars.grab())
     assert "90\u00a0%" in panel.detail.threshold.text()
     assert not panel.detail.threshold.isHidden()
+
+
+def test_all_labels_of_a_photo_are_shown_with_their_thresholds_and_cards(place):
+    panel, model = place
+    top = [["tomato/late_blight", 0.6], ["tomato/leaf_mold", 0.3], ["tomato/healthy", 0.2]]
+    several = {"verdict": "tomato/late_blight+leaf_mold", "top": top, "limits": [0.5, 0.2, 0.4], "sure": True}
+    row = from_line(to_line(read_result(model.rows.rows[0], {**answer(0.95), **several})))
+    assert row.labels == ("tomato/late_blight", "tomato/leaf_mold")
+    panel.detail.show_result(row)
+    assert panel.detail.verdict.text() == "Late blight of tomato, Leaf mold of tomato"
+    assert panel.detail.card.toPlainText().count("Symptoms") == 2
+    assert not panel.detail.threshold.isHidden()
+    colours = colours_of(panel.detail.bars.grab().copy(0, LINE, 400, LINE))  # the second line
+    theme = panel.detail.bars._theme.colours
+    assert {QColor(theme.accent).getRgb()[:3], QColor(theme.warning).getRgb()[:3]} <= colours
 
 
 def test_the_whole_photo_is_shown_with_what_was_looked_at(place, qtbot, tmp_path):

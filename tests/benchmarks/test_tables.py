@@ -31,10 +31,10 @@ def test_every_table_is_on_a_page():
 
 
 def test_only_the_text_between_the_marks_changes():
-    text = "before 12 %\n<!-- test readings -->\nold\n<!-- /test readings -->\nafter"
+    text = "before 12 %\n<!-- plants -->\nold\n<!-- /plants -->\nafter"
     filled = pages.fill(text)
-    assert filled.startswith("before 12 %\n<!-- test readings -->\n| date |")
-    assert filled.endswith("|\n<!-- /test readings -->\nafter")
+    assert filled.startswith("before 12 %\n<!-- plants -->\n| correct")
+    assert filled.endswith("|\n<!-- /plants -->\nafter")
 
 
 def test_the_commands_of_the_experiments_are_understood():

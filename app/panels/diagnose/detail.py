@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QSizePolicy, QTextBrowser, QVBoxLayout, QWidget
 
-from app.cards import card_html, disease_name, find_card
+from app.cards import Card, card_html, disease_name, find_card
 from app.mask import Mask, decode_box
 from app.theme import Theme
 from app.translation import sentence, tr
@@ -97,7 +97,7 @@ class DetailPane(QWidget):
         self.verdict = label("", "verdict", wrap=True)
         self.doubt = label("", "warning", wrap=True)
         self.bars = ProbabilityBars(theme)
-        self.threshold = label("", "caption")
+        self.threshold = label("", "caption", wrap=True)
         self.threshold.setToolTip(tr("Below this confidence the verdict is “not sure”. Set it with the slider below "
                                      "the photo."))
         self.notes = label("", "muted", wrap=True)
@@ -158,7 +158,8 @@ class DetailPane(QWidget):
             self.doubt.setText(doubts(result))
         self.doubt.setVisible(bool(self.doubt.text()))
         self._threshold = threshold
-        self.threshold.setText(tr("Minimum confidence: {share}", share=percent(threshold, 0)))
+        self.threshold.setText(tr("A photo has the labels whose probability reaches the mark on their bar.")
+                               if result.limits else tr("Minimum confidence: {share}", share=percent(threshold, 0)))
         self.notes.setText(severity_text(result))
         self.notes.setVisible(bool(self.notes.text()))
         area = result.area()
@@ -171,8 +172,8 @@ class DetailPane(QWidget):
         """Show the probable classes and the disease card of a photo, or of one of its leaves."""
         threshold = self._threshold
         below = bool(result.top) and not result.sure and result.probability < threshold and result.reason != UNFAMILIAR
-        self.bars.show_top(result.top, result.sure, threshold if below else 0.0)
-        self.threshold.setVisible(below)
+        self.bars.show_top(result.top, result.sure, result.limits or (threshold,) * below)
+        self.threshold.setVisible(below or bool(result.limits))
         self.card.setHtml(_advice(result))
 
     def pick_leaf(self, index: int) -> None:
@@ -224,7 +225,7 @@ def _colour(leaf: PhotoResult) -> QColor:
 
 
 def _advice(result: PhotoResult) -> str:
-    """The card of the most probable class as rich text; no card for a photo that looks unfamiliar."""
+    """The cards of the diagnosis, or of the most probable class; none for a photo that looks unfamiliar."""
     if result.error:
         hint = tr("If another program shows this photo, save it there as JPEG and add that file here.")
         return f"<p>{html.escape(hint)}</p>"
@@ -236,4 +237,5 @@ def _advice(result: PhotoResult) -> str:
         return f"<p>{html.escape(hint)}</p>"
     best = result.top[0][0]
     bare = result.verdict == NO_LEAF and best.lower() in NO_LEAF_NAMES
-    return card_html(find_card(best), result.sure or bare)
+    cards: list[Card | None] = [card for name in result.labels if (card := find_card(name))]
+    return "<hr>".join(card_html(card, result.sure or bare) for card in cards or [find_card(best)])

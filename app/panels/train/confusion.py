@@ -60,7 +60,8 @@ class ConfusionPane(QWidget):
         if best.confusion != self.model.counts:
             self.model.show_matrix(view.started.classes, best.confusion)
         self._title.setText(tr("Best validation accuracy: {share} (epoch {epoch}). The model of this epoch is kept.",
-                               epoch=best.epoch + 1, share=percent(best.validation_accuracy)))  # fmt: skip
+                               epoch=best.epoch + 1, share=percent(best.validation_accuracy)) if best.confusion else
+                            tr("Photos with several labels have no confusion matrix. The report lists each label."))
         self._stack.setCurrentIndex(1)
 
     def _on_activated(self, index: QModelIndex) -> None:
