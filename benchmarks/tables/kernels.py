@@ -17,7 +17,7 @@ def cells_of(rungs: dict[str, float], order: tuple[str, ...], missing: str = "re
 
 
 def conv_table(results: dict[str, Any]) -> str:
-    order, rows = ("naive", "shared", "im2col", "tensor_core", "halo"), []
+    order, rows = ("naive", "shared", "im2col", "tensor_core"), []
     peers = {row["name"]: row for row in results["rows"]}
     for layer in LAYERS:
         for direction in DIRECTIONS:

@@ -12,7 +12,7 @@ CAPABILITIES = ((8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
 
 
 MATRIX = (
-    "make_convolution", "make_halo_convolution", "make_photo_convolution", "make_weight_gradient", "make_wide",
+    "make_convolution", "make_halo_convolution", "make_weight_gradient", "make_wide",
     "make_projection", "make_expansion_gradient",
 )  # fmt: skip
 

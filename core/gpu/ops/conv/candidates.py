@@ -1,14 +1,13 @@
 """Candidates for convolutions.
 
-Efficiencies are an order of preference where nothing was measured: a kernel for a special case over the implicit
-product, one launch over two, what a batch norm's sums are made in over what another launch reads again.
+Efficiencies are an order of preference where nothing was measured: one launch over two.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from core.gpu.ops.conv import backward_input, backward_weight, forward, im2col, image_launches, naive, shared
+from core.gpu.ops.conv import backward_input, backward_weight, forward, im2col, naive, shared
 from core.gpu.ops.conv.configurations import halo_tiles, product_tiles, weight_tiles
 from core.gpu.select import FORWARD, INPUT, WEIGHT, Candidate
 from core.gpu.teaching.candidates import teach
@@ -39,15 +38,6 @@ PRODUCTS: Final = (
     Candidate("implicit_gemm", ONE, FORWARD, forward.implicit_gemm,
               "pixels times filters by mma.sync, windows read through a cp.async ring", efficiency=0.3,
               configurations=product_tiles),
-    Candidate("halo", ONE, FORWARD, forward.halo,
-              "3x3: a pixel and its neighbours are loaded once, the nine taps are offsets", efficiency=0.34,
-              refuses=forward.refuse_halo, configurations=halo_tiles),
-    Candidate("batch_norm_sums", ONE, FORWARD, forward.batch_norm_sums,
-              "the implicit product, with the sums of the batch norm behind", efficiency=0.46,
-              refuses=forward.refuse_sums, configurations=product_tiles),
-    Candidate("image", ONE, FORWARD, image_launches.forward,
-              "of the network's input: filters stay in shared memory, rows of ldmatrix overlap", efficiency=0.48,
-              refuses=image_launches.refuse),
     Candidate("implicit_gemm", ONE, INPUT, backward_input.implicit_gemm, "the implicit product with rotated filters",
               efficiency=0.3, configurations=product_tiles),
     Candidate("fire_halo", FIRE, INPUT, backward_input.fire_halo,

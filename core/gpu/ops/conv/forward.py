@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from core.gpu.frame import Frame, bias_of
-from core.gpu.launch import Launch, Tensor, blocks_of
+from core.gpu.launch import Launch, Tensor
 from core.gpu.ops.conv import packing, products
-from core.gpu.ops.conv.geometry import THREE, batch_norm_behind, is_fire, reads_image, window_of
+from core.gpu.ops.conv.geometry import THREE, is_fire, reads_image, window_of
 from core.gpu.ops.conv.packing import Taps
 from core.gpu.ops.conv.products import Ending
 from core.gpu.select import Case
@@ -48,29 +48,7 @@ def implicit_gemm(case: Case) -> None:
         case,
         products.forward(
             frame, step.node, x, out, window_of(frame, step), taps, pack_rows(frame, step, taps), ending,
-            case.configuration, control=frame.places.control,
-        ),
-    )  # fmt: skip
-
-
-def refuse_sums(case: Case) -> str:
-    found = batch_norm_behind(case.frame, case.step)
-    return "" if found else "It trains convolutions before a batch norm that is not frozen."
-
-
-def batch_norm_sums(case: Case) -> None:
-    frame, step, norm, (x, out) = case.frame, case.step, batch_norm_behind(case.frame, case.step), sides_of(case)
-    assert norm is not None
-    taps = taps_of(case)
-    tile, name = case.configuration, f"sums:{norm.node}"
-    blocks = blocks_of(frame.batch * out.height * out.width, tile.rows)
-    weight = pack_rows(frame, step, taps)
-    frame.partials[name] = blocks
-    add_forward(
-        case,
-        products.forward(
-            frame, step.node, x, out, window_of(frame, step), taps, weight, Ending(bias_of(frame, step)), tile,
-            sums=frame.use(name, 8 * blocks * out.padded), control=frame.places.control,
+            case.configuration,
         ),
     )  # fmt: skip
 
@@ -80,23 +58,3 @@ def refuse_three(case: Case) -> str:
     if reads_image(case.step) or read_window(case.step.attributes) != THREE:
         return "It computes 3x3 convolutions of stride 1 with a border of 1."
     return ""
-
-
-def refuse_halo(case: Case) -> str:
-    if reason := refuse_three(case):
-        return reason
-    x, out = sides_of(case)
-    suits = products.channel_bytes(x, out)
-    return "" if suits else "It takes channels in blocks of 32 bytes, and 16 filters or more."
-
-
-def halo(case: Case) -> None:
-    frame, step, (x, out) = case.frame, case.step, sides_of(case)
-    size = products.channel_bytes(x, out)
-    weight = frame.packed(
-        f"halo:{step.node}.weight", lambda: packing.pack_halo([frame.filters(step)], size, frame.element, False)
-    )
-    ending = Ending(bias_of(frame, step), step.activation)
-    add_forward(
-        case, products.halo_product(frame, step.node, "forward", x, out, weight, ending, case.configuration)
-    )

@@ -1,4 +1,4 @@
-"""What a convolution's step is: its window, a fire's pair of halves, who reads its sums."""
+"""What a convolution's step is: its window, a fire's pair of halves."""
 
 from __future__ import annotations
 
@@ -44,11 +44,3 @@ def is_fire(one: Step, three: Step | None) -> bool:
         and one.attributes["bias"] == three.attributes["bias"]
         and filters % 64 == 0
     )
-
-
-def batch_norm_behind(frame: Frame, step: Step) -> Step | None:
-    """The next step if it is a batch norm that wants sums of this step's output."""
-    norm = frame.following(step)
-    if not frame.program.training or norm is None or norm.op != "batch_norm" or norm.attributes["frozen"]:
-        return None
-    return norm if norm.inputs[0] == step.output and not step.activation else None

@@ -28,24 +28,17 @@ from typing import Any, Final
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import (
     WAIT_COPIES,
-    bits_to_float,
     commit_copies,
     copy_async16_cached,
-    float_to_bits,
     hold32,
     hold64,
     shared_address,
-    shared_load1,
-    shared_store2,
-    shuffle_xor,
-    store_float,
 )
-from core.gpu.control import read_photos
 from core.gpu.kernels.parts.epilogue import make_staging, make_writing
 from core.gpu.kernels.parts.fragments import ELEMENT, divide
 from core.gpu.kernels.parts.pixels import pixel_of_row
 from core.gpu.kernels.parts.tile import Tile, make_multiplier
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, Argument, KernelSignature
 from core.gpu.ops.conv.arguments import ENDING, OPERANDS, WINDOWS
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
@@ -54,13 +47,11 @@ i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, 
 def shared_bytes(tile: Tile, element: int) -> int:
     """Bytes of dynamic shared memory."""
     stage = (tile.rows + tile.columns) * (tile.depth + 16)
-    return max(tile.stages * stage, tile.rows * (tile.columns * element + 16), 2048 * tile.warp_rows)
+    return max(tile.stages * stage, tile.rows * (tile.columns * element + 16))
 
 
 SIGNATURE: Final = KernelSignature((
     *OPERANDS,
-    Argument("sums", POINTER, "sums and sums of squares of out, (blocks, 2, columns), for a batch norm; 0 for none"),
-    Argument("control", POINTER, "control block: its first word is the batch's real number of images"),
     Argument("rows", INTEGER, "pixels of out"),
     Argument("columns", INTEGER, "filters, up to 16 bytes"),
     Argument("depth", INTEGER, "packed row length"),
@@ -70,44 +61,6 @@ SIGNATURE: Final = KernelSignature((
     Argument("kernel_width", INTEGER, "columns of the window"),
     *ENDING,
 ))  # fmt: skip
-
-
-def make_column_sums(tile: Tile) -> Any:
-    """Device function: sums and sums of squares of a block's columns, over its real rows, for batch norm."""
-    WM, WN, BN, TH = tile.warp_rows, tile.warp_columns, tile.columns, tile.threads
-    (TM, TN), BM = tile.fragments, tile.rows
-
-    @device_function
-    def column_sums(acc, stats, rows, columns, bn, base):
-        tid = i32(cuda.threadIdx.x)
-        lane, warp = i32(tid & 31), i32(tid >> 5)
-        wm, wn, g, t = i32(warp % WM), i32((warp // WM) * (BN // WN)), i32(lane >> 2), i32(lane & 3)
-        for n in range(TN):
-            for half in range(2):
-                total, squares = f32(0.0), f32(0.0)
-                for m in range(TM):
-                    o, r = (m * TN + n) * 4 + half, i32(wm * (BM // WM) + m * 16 + g)
-                    v = acc[o] if r < rows else f32(0.0)
-                    w = acc[o + 2] if r + 8 < rows else f32(0.0)
-                    total, squares = f32(total + f32(v + w)), f32(squares + f32(v * v + w * w))
-                for step in range(2, 5):
-                    total = f32(total + shuffle_xor(total, u32(1 << step)))
-                    squares = f32(squares + shuffle_xor(squares, u32(1 << step)))
-                if g == 0:
-                    at = u32(base + u32((wm * BN + wn + n * 8 + t * 2 + half) * 8))
-                    shared_store2(at, float_to_bits(total), float_to_bits(squares))
-        cuda.syncthreads()
-        for i in range(tid, BN * 2, TH):
-            column, kind = i32(i // 2), i32(i % 2)
-            total = f32(0.0)
-            for w in range(WM):
-                total = f32(total + bits_to_float(shared_load1(u32(base + u32((w * BN + column) * 8 + kind * 4)))))
-            if bn + column < columns:
-                row = i64(i32(cuda.blockIdx.x)) * 2 + kind
-                store_float(u64(stats + u64((row * i64(columns) + i64(bn + column)) * 4)), total)
-        cuda.syncthreads()
-
-    return column_sums
 
 
 def make_window_finder(tile: Tile, element: int, spread: bool) -> Any:
@@ -188,7 +141,7 @@ def find_tap(ky, kx, c, channels, kernel_width):
     return ky, kx, c
 
 
-def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, statistics: bool = False) -> Any:
+def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str) -> Any:
     """The kernel as a Python function. `window`: "point" (1x1, no border), "window", or "spread" (a strided
     convolution's input gradient, which reads every stride-th place)."""
     tile = Tile(*numbers)
@@ -196,18 +149,17 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
     E, TH, ROW, CH = ELEMENT[arithmetic], tile.threads, KB + 16, KB // 16
     VEC, BK = 16 // E, KB // E
     (TM, TN), STG, AR, OROW = tile.fragments, (BM + BN) * ROW, BM * CH // TH, BN * E + 16
-    NACC, NB, LAST, STATS = TM * TN * 4, TN * 2, (ST - 1) * STG, statistics
+    NACC, NB, LAST = TM * TN * 4, TN * 2, (ST - 1) * STG
     assert BM * CH % TH == 0
     assert TM > 0
     assert TN % 2 == 0 or TN == 1
     find_windows, send_pixels = make_window_finder(tile, E, window == "spread"), make_pixel_sender(tile, E, window)
     send_filters, multiply = make_filter_sender(tile, E), make_multiplier(arithmetic, tile, ROW, ROW)
-    column_sums = make_column_sums(tile)
     stage_out, write_out = make_staging(E, (TM, TN), OROW), make_writing(E, BM, BN, TH, pixel_of_row)
     wait, wait_all = WAIT_COPIES[ST - 2], WAIT_COPIES[0]
 
     def convolution(
-        x, weight, bias, out, mask, sums, control, rows, columns, depth, total,
+        x, weight, bias, out, mask, rows, columns, depth, total,
         by_area_mul, by_area_shift, by_across_mul, by_across_shift, area, across,
         height, width, pitch, row_pitch, image_pitch, stride_y, stride_x, top, left, channels, kernel_width,
         ldo, ldm, activation, masking, accumulate,
@@ -251,8 +203,6 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
                 multiply(u32(stage + u32(wm * ROW)), u32(stage + u32((BM + wn) * ROW)), lane, acc, bf)
         wait_all()
         cuda.syncthreads()  # the ring is free for the sums
-        if STATS:
-            column_sums(acc, sums, i32(read_photos(control) * area - bm), columns, bn, base)
         stage_out(acc, base, wm, wn, lane, bias, bn, columns, activation)
         cuda.syncthreads()
         write_out(base, tid, bn, columns, out, ldo, mask, ldm, masking, accumulate, (bm, rows))

@@ -31,17 +31,17 @@ class Ending:
 
 def forward(
     frame: Frame, layer: str, x: Tensor, out: Tensor, window: Window, taps: Taps, weight: int, ending: Ending,
-    tile: Tile, sums: int | None = None, control: int = 0,
+    tile: Tile,
 ) -> Launch:  # fmt: skip
-    """The implicit product; `sums` for a batch norm's."""
+    """The implicit product."""
     rows = frame.batch * out.height * out.width
     kind = "point" if window.kernel == POINT.kernel and window.padding == POINT.padding else "window"
     values = {
-        "sums": sums or 0, "control": control, "total": taps.total, "channels": taps.channels,
-        "kernel_width": taps.kernel[1], **window_values(x, out, window.stride, window.padding),
+        "total": taps.total, "channels": taps.channels, "kernel_width": taps.kernel[1],
+        **window_values(x, out, window.stride, window.padding),
     }  # fmt: skip
     return _product(
-        frame, layer, "forward", (kind, sums is not None), tile, x, out, weight, ending, values,
+        frame, layer, "forward", kind, tile, x, out, weight, ending, values,
         flops=2 * rows * out.padded * taps.total,
         moved=x.element * (frame.batch * x.height * x.width * x.padded + rows * out.padded),
     )  # fmt: skip
@@ -55,29 +55,29 @@ def backward_input(
     rows, total = frame.batch * dx.height * dx.width, kh * kw * dy.padded
     kind = "spread" if (sy, sx) != (1, 1) else "point" if (kh, kw) == (1, 1) else "window"
     values = {
-        "sums": 0, "control": 0, "total": total, "channels": dy.padded, "kernel_width": kw,
+        "total": total, "channels": dy.padded, "kernel_width": kw,
         **window_values(dy, dx, (1, 1), (kh - 1 - top, kw - 1 - left)),
     }  # fmt: skip
     if kind == "spread":
         values |= {"height": sy << 16 | dy.height, "width": sx << 16 | dy.width}
     read = frame.batch * dy.height * dy.width * dy.padded
     return _product(
-        frame, layer, "backward_input", (kind, False), tile, dy, dx, weight, ending, values,
+        frame, layer, "backward_input", kind, tile, dy, dx, weight, ending, values,
         flops=2 * rows * dx.padded * total, moved=dy.element * (read + rows * dx.padded * ending.target.passes),
     )  # fmt: skip
 
 
 def _product(
-    frame: Frame, layer: str, direction: str, kind: tuple[str, bool], tile: Tile, x: Tensor, out: Tensor, weight: int,
+    frame: Frame, layer: str, direction: str, kind: str, tile: Tile, x: Tensor, out: Tensor, weight: int,
     ending: Ending, values: dict[str, int], **cost: int,
 ) -> Launch:  # fmt: skip
-    """The implicit product; `kind`: how windows are read, and whether a batch norm's sums are made."""
+    """The implicit product; `kind`: how windows are read."""
     rows, columns = frame.batch * out.height * out.width, out.padded
     values |= {
         "x": x.address, "weight": weight, "out": out.address, "rows": rows, "columns": columns,
         "depth": padded_depth(values["total"], x.element), "ldo": out.pitch, **ending.values,
     }  # fmt: skip
-    made = ("ops.conv.implicit_gemm", "make_convolution", (frame.arithmetic, tile.numbers, *kind))
+    made = ("ops.conv.implicit_gemm", "make_convolution", (frame.arithmetic, tile.numbers, kind))
     return make_launch(
         layer, direction, "tensor_core", made, implicit_gemm.SIGNATURE, values,
         (blocks_of(rows, tile.rows), blocks_of(columns, tile.columns), 1), (tile.threads, 1, 1),
