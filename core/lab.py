@@ -221,6 +221,7 @@ def run_algorithms(arguments: argparse.Namespace) -> None:
         for module, (forward, backward) in found.modules.items():
             print(f"  {module:20} forward {forward:10.3f} ms, backward {backward:10.3f} ms")
         results.append({"model": arguments.model, "batch": batch, "image_size": size, **asdict(found)})
+        _write_figures(arguments, results)  # a level may take minutes: what is measured is kept
     bars = [(f"{r['device']} {r['algorithm']} {r['precision']}", r["milliseconds"]) for r in results if not r["reason"]]
     _save(arguments, results, lambda: draw_bars("forward and backward pass", "milliseconds", bars))
 
@@ -308,9 +309,13 @@ def _device(asked: str) -> str:
     return asked
 
 
-def _save(arguments: argparse.Namespace, figures: Any, draw: Any) -> None:
+def _write_figures(arguments: argparse.Namespace, figures: Any) -> None:
     if arguments.json:
         write_file(arguments.json, json.dumps(figures, indent=1) + "\n")
+
+
+def _save(arguments: argparse.Namespace, figures: Any, draw: Any) -> None:
+    _write_figures(arguments, figures)
     if arguments.png:
         save_png(draw(), arguments.png)
 

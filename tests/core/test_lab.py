@@ -14,8 +14,9 @@ from core.data.dataset import TRAIN
 from core.data.idx import read_digits
 from core.data.source import open_dataset
 from core.diagnosis.model_file import read_model
-from core.errors import StorageError
+from core.errors import EXIT_INTERRUPTED, StorageError
 from core.laboratory import kernel_comparison, studies
+from core.laboratory.algorithms import Iteration
 from core.laboratory.kernel_comparison import solve
 from core.laboratory.mnist import RECIPES, digit_graph, vary
 from core.laboratory.modules import add_up, totals
@@ -303,6 +304,17 @@ def test_every_algorithm_of_the_cpu_gives_the_same_loss(capsys, tmp_path):
     assert len(passes) == 3
     assert all(forward > 0 and backward > 0 for forward, backward in passes)
     assert "faster by" in capsys.readouterr().out
+
+
+def test_the_algorithms_measured_before_a_stop_are_in_the_file(tmp_path, monkeypatch):
+    def stop_after_one(*_):
+        yield Iteration("cpu", "naive", "float32", 2.0, 1.0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lab, "algorithm_study", stop_after_one)
+    file = tmp_path / "algorithms.json"
+    assert lab.main(["algorithms", "--device", "cpu", "--json", str(file)]) == EXIT_INTERRUPTED
+    assert [row["milliseconds"] for row in json.loads(file.read_text("utf-8"))] == [2.0]
 
 
 def test_a_module_holds_the_layers_of_a_fire_in_both_directions():

@@ -41,7 +41,7 @@ KERNELS = (
     (global_average.FORWARD, global_average.make_average(2)),
     (global_average.GRADIENT, global_average.make_average_gradient(2)),
     (implicit_gemm.SIGNATURE, implicit_gemm.make_convolution("bf16", TILE, "window")),
-    (halo.SIGNATURE, halo.make_halo_convolution("bf16", TILE, True)),
+    (halo.SIGNATURE, halo.make_halo_convolution("bf16", TILE)),
     (weight_gradient.SIGNATURE, weight_gradient.make_weight_gradient("bf16", TILE, True)),
     (partial_sums.SIGNATURE, partial_sums.reduction),
     (combine.COMBINE, combine.make_combine(2, "sum")),

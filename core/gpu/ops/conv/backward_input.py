@@ -52,7 +52,7 @@ def refuse_fire_halo(case: Case) -> str:
 def fire_halo(case: Case) -> None:
     """One launch for both halves, pixels in shared memory: the 1x1 filters are a tenth tap."""
     frame, node, ending = case.frame, case.steps[1].node, gradient_ending(case)
-    filters, dy, dx, second = fire_sides(case)
-    size, tile = products.channel_bytes(dy, dx), case.configuration
-    weight = frame.packed(f"halo backward:{node}", lambda: packing.pack_halo(filters, size, frame.element, True))
-    frame.add(products.halo_product(frame, node, "backward_input", dy, dx, weight, ending, tile, second))
+    filters, dy, dx, _ = fire_sides(case)
+    size = products.channel_bytes(dy, dx)
+    weight = frame.packed(f"halo backward:{node}", lambda: packing.pack_halo(filters, size, frame.element))
+    frame.add(products.halo_product(frame, node, dy, dx, weight, ending, case.configuration))

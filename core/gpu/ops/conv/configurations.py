@@ -52,7 +52,7 @@ HALO: Final = {
         (128, 32, 64, 2, 4, 1, 3), (128, 64, 64, 2, 2, 2, 2), (128, 96, 64, 2, 2, 2, 2),
     ),
 }  # fmt: skip
-"""Of the product with pixels in shared memory."""
+"""Of the input gradient of a fire with pixels in shared memory."""
 
 WEIGHT: Final = {
     "bf16": (
@@ -124,10 +124,10 @@ def product_tiles(case: Case) -> tuple[Tile, ...]:
 
 
 def halo_tiles(case: Case) -> tuple[Tile, ...]:
-    """For the product with pixels in shared memory, whose filters are packed in blocks of the tile's depth."""
+    """For the input gradient of a fire, whose filters are packed in blocks of the tile's depth."""
     frame, (x, out) = case.frame, _sides(case)
-    second, size = case.direction != FORWARD, channel_bytes(x, out)
-    found = _tiles(HALO, frame, lambda tile: halo.shared_bytes(tile, frame.element, x.width, second))
+    size = channel_bytes(x, out)
+    found = _tiles(HALO, frame, lambda tile: halo.shared_bytes(tile, frame.element, x.width))
     limit = frame.batch * (x.height + 1) * (x.width + 1)
     return rank_tiles((tile for tile in found if tile.depth == size), limit, out.padded, frame.processors)
 

@@ -1,7 +1,7 @@
-"""3x3 convolution of stride 1 on the tensor cores, pixels in shared memory: each is loaded once, not nine times.
+"""Input gradient of a fire on the tensor cores, pixels in shared memory: each is loaded once, not nine times.
 
-Computes what `implicit_gemm` computes, forward and as an input gradient (with rotated filters), for 3x3 windows with a
-border of 1. A fire's 1x1 gradient rides along as a tenth tap that reads the channels before dy's.
+Both halves in one launch: the 3x3 half with rotated filters, and the 1x1 half as a tenth tap that reads the channels
+before dy's.
 
 Pixels are numbered along rows of width + 1 and images of height + 1 rows: every border is a zero pixel of the numbering
 and the nine taps are constant offsets.
@@ -11,7 +11,7 @@ and the nine taps are constant offsets.
                     tap (dy, dx) of number p is number p + dy (width + 1) + dx
 
  shared memory: ring of ST stages, each the filters of three taps: BN rows x (3 KB + 16) bytes
-                two channel blocks of pixels: (BM + 2 width + 4, with a tenth tap + BM) rows x (KB + 16) bytes
+                two channel blocks of pixels: (2 BM + 2 width + 4) rows x (KB + 16) bytes
 ```
 
 A block has BM x BN sums, WM x WN warps. While it multiplies one block of KB bytes of channels, three taps at a time,
@@ -34,9 +34,9 @@ from core.gpu.ops.conv.arguments import ENDING, OPERANDS
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 
-def shared_bytes(tile: Tile, element: int, width: int, second: bool) -> int:
-    """Bytes of dynamic shared memory for photos of a width."""
-    pixels = tile.rows + 2 * width + 4 + (tile.rows if second else 0)
+def shared_bytes(tile: Tile, element: int, width: int) -> int:
+    """Bytes of dynamic shared memory for images of a width."""
+    pixels = 2 * tile.rows + 2 * width + 4
     work = 2 * pixels * (tile.depth + 16) + tile.stages * tile.columns * (3 * tile.depth + 16)
     return max(work, tile.rows * (tile.columns * element + 16))
 
@@ -92,15 +92,20 @@ def make_tap_sender(tile: Tile, element: int) -> Any:
     return send_taps
 
 
-def make_halo_convolution(arithmetic: str, numbers: tuple[int, ...], second: bool) -> Any:
-    """The kernel as a Python function; `second` adds the tenth tap."""
+STEPS: Final = 4
+"""Stages of a channel block: three rows of taps, and the tenth tap."""
+TAPS: Final = 10
+
+
+def make_halo_convolution(arithmetic: str, numbers: tuple[int, ...]) -> Any:
+    """The kernel as a Python function."""
     tile = Tile(*numbers)
     BM, BN, KB, ST, WM, WN = tile.rows, tile.columns, tile.depth, tile.stages, tile.warp_rows, tile.warp_columns
     E = ELEMENT[arithmetic]
     TH, ROW, CH, CB = tile.threads, KB + 16, KB // 16, KB // E
     WROW, WCH, STG = 3 * KB + 16, 3 * KB // 16, BN * (3 * KB + 16)
-    (TM, TN), STEPS, TAPS = tile.fragments, 4 if second else 3, 10 if second else 9
-    NACC, NB, SECOND = TM * TN * 4, TN * 2, second
+    TM, TN = tile.fragments
+    NACC, NB = TM * TN * 4, TN * 2
     FILTERS, LAST = ST * STG, (ST - 1) * STG
     assert TM > 0
     assert TN % 2 == 0
@@ -121,7 +126,7 @@ def make_halo_convolution(arithmetic: str, numbers: tuple[int, ...], second: boo
         bm, bn = i32(i32(cuda.blockIdx.x) * BM), i32(i32(cuda.blockIdx.y) * BN)
         around = i32(width + 2)
         halo = i32(BM + 2 * around)
-        span = u32((halo + (BM if SECOND else 0)) * ROW)
+        span = u32((halo + BM) * ROW)
         steps = i32(blocks * STEPS)
         about = (bm, limit, height, width, by_area_mul, by_area_shift, by_across_mul, by_across_shift)
         acc = cuda.local.array(NACC, dtype=types.float32)
@@ -140,8 +145,7 @@ def make_halo_convolution(arithmetic: str, numbers: tuple[int, ...], second: boo
                 if s == 0:  # a new block of channels: its pixels too
                     to = u32(base + u32(FILTERS) + u32(cb & 1) * span)
                     send_pixels(to, x, i32(-around), halo, pitch, i32(cb * CB), about, tid)
-                    if SECOND:
-                        send_pixels(u32(to + u32(halo * ROW)), x, i32(0), BM, pitch, i32(cb * CB + segment), about, tid)
+                    send_pixels(u32(to + u32(halo * ROW)), x, i32(0), BM, pitch, i32(cb * CB + segment), about, tid)
                 slot = u32(base + filled)
                 filled = u32(filled + u32(STG)) if filled != u32(LAST) else u32(0)
                 send_taps(slot, weight, bn, columns, depth, i32((cb * TAPS + s * 3) * CB), CH if s == 3 else WCH, tid)
@@ -152,9 +156,9 @@ def make_halo_convolution(arithmetic: str, numbers: tuple[int, ...], second: boo
                 stage = u32(base + used)
                 used = u32(used + u32(STG)) if used != u32(LAST) else u32(0)
                 pixels = u32(base + u32(FILTERS) + u32(cb & 1) * span)
-                begin = i32(halo) if SECOND and s == 3 else i32(s * (width + 1))
+                begin = i32(halo) if s == 3 else i32(s * (width + 1))
                 for tap in range(3):  # the next row of pixels for each tap; the tenth is a stage of its own
-                    if not SECOND or s < 3 or tap == 0:
+                    if s < 3 or tap == 0:
                         mine = u32(pixels + u32((begin + tap + wm) * ROW))
                         multiply(mine, u32(stage + u32(wn * WROW + tap * KB)), lane, acc, bf)
         wait_all()

@@ -1,4 +1,4 @@
-"""Launches of the implicit product and of the 3x3 product with pixels in shared memory, in both directions."""
+"""Launches of the implicit product in both directions, and of a fire's input gradient with pixels in shared memory."""
 
 from __future__ import annotations
 
@@ -94,24 +94,23 @@ def channel_bytes(x: Tensor, out: Tensor) -> int:
 
 
 def halo_product(
-    frame: Frame, layer: str, direction: str, x: Tensor, out: Tensor, weight: int, ending: Ending, tile: Tile,
-    second: int = 0,
-) -> Launch:  # fmt: skip
-    """A 3x3 convolution, forward or as an input gradient; `second` filters of a fire's 1x1 are before x's channels."""
-    size = channel_bytes(x, out)
-    limit, blocks = frame.batch * (x.height + 1) * (x.width + 1), x.padded * x.element // size
+    frame: Frame, layer: str, dy: Tensor, dx: Tensor, weight: int, ending: Ending, tile: Tile
+) -> Launch:
+    """The input gradient of a fire from dy of its 3x3 half; that of the 1x1 half is before it, as many channels."""
+    size = channel_bytes(dy, dx)
+    limit, blocks = frame.batch * (dy.height + 1) * (dy.width + 1), dy.padded * dy.element // size
     values: dict[str, Any] = {
-        "x": x.address, "weight": weight, "out": out.address, "limit": limit, "columns": out.padded,
-        "depth": blocks * (10 if second else 9) * size // x.element, "by_area": (x.height + 1) * (x.width + 1),
-        "by_across": x.width + 1, "height": x.height, "width": x.width, "pitch": x.pitch, "blocks": blocks,
-        "segment": -second, "ldo": out.pitch, **ending.values,
+        "x": dy.address, "weight": weight, "out": dx.address, "limit": limit, "columns": dx.padded,
+        "depth": blocks * halo.TAPS * size // dy.element, "by_area": (dy.height + 1) * (dy.width + 1),
+        "by_across": dy.width + 1, "height": dy.height, "width": dy.width, "pitch": dy.pitch, "blocks": blocks,
+        "segment": -dy.padded, "ldo": dx.pitch, **ending.values,
     }  # fmt: skip
-    made = ("ops.conv.halo", "make_halo_convolution", (frame.arithmetic, tile.numbers, bool(second)))
-    rows = frame.batch * x.height * x.width
+    made = ("ops.conv.halo", "make_halo_convolution", (frame.arithmetic, tile.numbers))
+    rows = frame.batch * dy.height * dy.width
     return make_launch(
-        layer, direction, "tensor_core", made, halo.SIGNATURE, values,
-        (blocks_of(limit, tile.rows), blocks_of(out.padded, tile.columns), 1), (tile.threads, 1, 1),
-        halo.shared_bytes(tile, x.element, x.width, bool(second)), resident=tile.blocks,
-        flops=2 * rows * out.padded * (9 * x.padded + second),
-        moved=x.element * rows * (x.padded + second + out.padded * ending.target.passes),
+        layer, "backward_input", "tensor_core", made, halo.SIGNATURE, values,
+        (blocks_of(limit, tile.rows), blocks_of(dx.padded, tile.columns), 1), (tile.threads, 1, 1),
+        halo.shared_bytes(tile, dy.element, dy.width), resident=tile.blocks,
+        flops=2 * rows * dx.padded * 10 * dy.padded,
+        moved=dy.element * rows * (2 * dy.padded + dx.padded * ending.target.passes),
     )  # fmt: skip
