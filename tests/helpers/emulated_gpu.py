@@ -311,6 +311,8 @@ class Machine:
             return Cast(thing)
         if isinstance(thing, ModuleType) and thing.__name__ == "numba.cuda":
             return _Cuda(self)
+        if isinstance(thing, ModuleType) and thing.__name__.startswith("core.gpu"):
+            return _Module(self, thing)
         if getattr(thing, "_name", None) in self.known:
             return self.known[thing._name]
         if not isinstance(function, FunctionType) or not function.__module__.startswith("core.gpu"):
@@ -331,6 +333,18 @@ class _Cuda:
         if name in ("threadIdx", "blockIdx", "blockDim", "gridDim"):
             return self._machine._place(name)
         return getattr(self._machine.cuda, name)
+
+
+class _Module:
+    """A module of instructions, each adapted when it is first used."""
+
+    def __init__(self, machine, module):
+        self._machine, self._module = machine, module
+
+    def __getattr__(self, name):
+        adapted = self._machine._adapt(getattr(self._module, name))
+        setattr(self, name, adapted)
+        return adapted
 
 
 def _names(code):

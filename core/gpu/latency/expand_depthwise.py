@@ -18,16 +18,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import (
-    bits_to_float,
-    mma_bf16,
-    pack_bf16,
-    shared_address,
-    shared_load4,
-    shared_store1,
-    store4,
-)
 from core.gpu.kernels.parts.fragments import divide
 from core.gpu.kernels.parts.lanes import PACK, UNPACK, activate
 from core.gpu.latency.pdl import load4_constant_where, load4_where, wait_for_previous
@@ -97,15 +89,15 @@ def make_fragments(tiles: int, chunks: int, warps: int) -> tuple[Any, Any]:
                 for c in range(chunks):
                     p, o, q = (m * 2 * chunks + c) * 4, ((m * 2 + 1) * chunks + c) * 4, (c * 2 + n) * 4
                     for half in range(0, 4, 2):
-                        r = mma_bf16(
+                        r = ptx.mma_bf16(
                             a[p + half], a[o + half], a[p + half + 1], a[o + half + 1], b[q + half], b[q + half + 1],
                             acc[0], acc[1], acc[2], acc[3],
                         )  # fmt: skip
                         acc[0], acc[1], acc[2], acc[3] = r[0], r[1], r[2], r[3]
                 line = u32(base + u32((first + m * (16 * warps)) * 32 + n * 16 + t * 4))
-                shared_store1(line, pack_bf16(activate(acc[0], activation), activate(acc[1], activation)))
-                shared_store1(
-                    u32(line + u32(256)), pack_bf16(activate(acc[2], activation), activate(acc[3], activation))
+                ptx.shared_store1(line, ptx.pack_bf16(activate(acc[0], activation), activate(acc[1], activation)))
+                ptx.shared_store1(
+                    u32(line + u32(256)), ptx.pack_bf16(activate(acc[2], activation), activate(acc[3], activation))
                 )
 
     return load_pixels, expand
@@ -133,12 +125,12 @@ def make_constant_loads(chunks: int) -> Any:
             have, have2 = u32(1) if bias != u64(0) else u32(0), u32(1) if bias2 != u64(0) else u32(0)
             at = u64(bias + u64(i64(first + h * 8 + (t >> 1) * 4) * 4)) if bias != u64(0) else weight
             v = load4_constant_where(at, have)
-            biases[h * 2] = bits_to_float(v[2] if t & 1 != 0 else v[0])
-            biases[h * 2 + 1] = bits_to_float(v[3] if t & 1 != 0 else v[1])
+            biases[h * 2] = ptx.bits_to_float(v[2] if t & 1 != 0 else v[0])
+            biases[h * 2 + 1] = ptx.bits_to_float(v[3] if t & 1 != 0 else v[1])
             at = u64(bias2 + u64(i64(side + h * 4) * 4)) if bias2 != u64(0) else weight
             v = load4_constant_where(at, have2)
             for i in range(4):
-                start[h * 4 + i] = bits_to_float(v[i])
+                start[h * 4 + i] = ptx.bits_to_float(v[i])
 
     return load_constants
 
@@ -155,7 +147,7 @@ def make_filtering(stride: int) -> Any:
             y, xx = i32(row * S - 1 + k // 3), i32(ox * S - 1 + k % 3)
             ok = u32(y) < u32(height) and u32(xx) < u32(width)
             place = i32((y - top) * width + xx) if ok else i32(0)
-            unpack(shared_load4(u32(base + u32(place * 32 + half * 16))), value)
+            unpack(ptx.shared_load4(u32(base + u32(place * 32 + half * 16))), value)
             unpack((filters[k * 4], filters[k * 4 + 1], filters[k * 4 + 2], filters[k * 4 + 3]), filt)
             for i in range(8):
                 sums[i] = f32(sums[i] + (f32(value[i] * filt[i]) if ok else f32(0.0)))
@@ -175,7 +167,7 @@ def make_expand_depthwise(tiles: int, chunks: int, warps: int, stride: int) -> A
         by_columns_mul, by_columns_shift, ldx, ldo, activation, activation2,
     ):
         shared = cuda.shared.array(0, dtype=types.uint8)
-        base = shared_address(shared)
+        base = ptx.shared_address(shared)
         tid, image = i32(cuda.threadIdx.x), i32(cuda.blockIdx.z)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         g, t = i32(lane >> 2), i32(lane & 3)
@@ -209,6 +201,6 @@ def make_expand_depthwise(tiles: int, chunks: int, warps: int, stride: int) -> A
                 sums[i] = activate(sums[i], activation2)
             v = pack(sums)
             at = (i64(image) * i64(ho) + i64(row0 + down)) * i64(wo) + i64(ox)
-            store4(u64(out + u64((at * i64(ldo) + i64(side)) * 2)), v[0], v[1], v[2], v[3])
+            ptx.store4(u64(out + u64((at * i64(ldo) + i64(side)) * 2)), v[0], v[1], v[2], v[3])
 
     return expand_depthwise

@@ -18,15 +18,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import (
-    WAIT_COPIES,
-    commit_copies,
-    copy_async16,
-    mma_bf16,
-    shared_address,
-    shared_load4,
-)
 from core.gpu.kernels.parts.fragments import divide
 from core.gpu.kernels.parts.pixels import pixel_of_number
 from core.gpu.latency.block import MOST_REGISTERS, REGISTERS, BlockShape
@@ -99,13 +92,13 @@ def make_tap_products(shape: BlockShape, turns: int) -> tuple[Any, Any]:
         for c in range(turns):
             for m in range(TM):
                 at = u32(pixels + u32(places[c] + m * 256))
-                low, high = shared_load4(at), shared_load4(u32(at + u32(128)))
+                low, high = ptx.shared_load4(at), ptx.shared_load4(u32(at + u32(128)))
                 for n in range(TN):
                     q, o = (c * TN + n) * 4, (m * TN + n) * 4
-                    r = mma_bf16(
+                    r = ptx.mma_bf16(
                         low[0], high[0], low[1], high[1], b[q], b[q + 1], acc[o], acc[o + 1], acc[o + 2], acc[o + 3]
                     )
-                    r = mma_bf16(low[2], high[2], low[3], high[3], b[q + 2], b[q + 3], r[0], r[1], r[2], r[3])
+                    r = ptx.mma_bf16(low[2], high[2], low[3], high[3], b[q + 2], b[q + 3], r[0], r[1], r[2], r[3])
                     acc[o], acc[o + 1], acc[o + 2], acc[o + 3] = r[0], r[1], r[2], r[3]
 
     return find_taps, multiply
@@ -118,7 +111,7 @@ def make_fire_halo(numbers: tuple[int, ...], turns: int) -> Any:
     NB, NACC, INITIAL = turns * TN * 4, shape.rows * TN * 4, shape.rounds * 8
     load_filters, (find_taps, multiply) = make_filter_loads(shape, turns), make_tap_products(shape, turns)
     begin_outputs, _, stage, write = make_outputs(shape, pixel_of_number)
-    wait = WAIT_COPIES[0]
+    wait = ptx.WAIT_COPIES[0]
 
     @device_function
     def send_pixels(to, x, tid, count, c_mul, c_shift, c_vectors, room, pitch, about):
@@ -126,10 +119,10 @@ def make_fire_halo(numbers: tuple[int, ...], turns: int) -> Any:
             r = i32(divide(u32(i), c_mul, c_shift))
             part, pixel = i32(i - r * c_vectors), pixel_of_number(i32(r - about[3] - 2), about)
             at = u64(x + u64((i64(pixel) * i64(pitch) + i64(part * 8)) * 2))
-            copy_async16(
+            ptx.copy_async16(
                 u32(to + u32((part * room + r) * 16)), at if pixel >= 0 else x, u32(16) if pixel >= 0 else u32(0)
             )
-        commit_copies()
+        ptx.commit_copies()
 
     def fire_halo(
         x, weight, bias, out, weight1, bias1, columns1, depth1, limit, columns, depth, vectors,
@@ -137,7 +130,7 @@ def make_fire_halo(numbers: tuple[int, ...], turns: int) -> Any:
         height, width, channel_vectors, room, ldx, ldo, activation,
     ):
         shared = cuda.shared.array(0, dtype=types.uint8)
-        base = shared_address(shared)
+        base = ptx.shared_address(shared)
         tid = i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         g, t = i32(lane >> 2), i32(lane & 3)

@@ -21,16 +21,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import (
-    WAIT_COPIES,
-    commit_copies,
-    copy_async16,
-    load_float,
-    pack_bf16,
-    shared_address,
-    store4,
-)
 from core.gpu.kernels.parts.fragments import exchange
 from core.gpu.kernels.parts.lanes import activate, in_turn
 from core.gpu.kernels.parts.pixels import pixel_of_number
@@ -96,7 +88,7 @@ def make_pixel_loader(parts: int, threads: int) -> Any:
             pixel = pixel_of_number(i32(first + r), about)
             source = u64(x + u64((i64(pixel) * pitch + offset + q * 8) * 2))
             place = u32(to + u32((q * room + r) * 16))
-            copy_async16(place, source if pixel >= 0 else x, u32(16) if pixel >= 0 else u32(0))
+            ptx.copy_async16(place, source if pixel >= 0 else x, u32(16) if pixel >= 0 else u32(0))
 
     return load_pixels
 
@@ -115,14 +107,15 @@ def make_store(columns: int, tiles: int) -> Any:
                 b0, b1 = f32(0.0), f32(0.0)
                 if bias != u64(0):
                     at = u64(bias + u64((bn + (part * 4 + j) * 8 + t * 2) * 4))
-                    b0, b1 = load_float(at), load_float(u64(at + u64(4)))
+                    b0, b1 = ptx.load_float(at), ptx.load_float(u64(at + u64(4)))
                 o = FIRST + j * 4
-                quad[j] = pack_bf16(activate(f32(acc[o] + b0), activation), activate(f32(acc[o + 1] + b1), activation))
+                v0, v1 = activate(f32(acc[o] + b0), activation), activate(f32(acc[o + 1] + b1), activation)
+                quad[j] = ptx.pack_bf16(v0, v1)
             exchange(quad, lane)
             pixel = pixels[MINE]
             if pixel >= 0:
                 target = u64(out + u64((i64(pixel) * i64(ldo) + i64(bn + (part * 4 + t) * 8)) * 2))
-                store4(target, quad[0], quad[1], quad[2], quad[3])
+                ptx.store4(target, quad[0], quad[1], quad[2], quad[3])
 
         return store
 
@@ -142,7 +135,7 @@ def make_resident_halo(numbers: tuple[int, ...]) -> Any:
     turns = [(tap, k) for tap in range(3) for k in range(CH // 2)]
     three = make_products(BN, [[(m * TILE + tap, k, (tap * CH + 2 * k) * BN) for tap, k in turns] for m in range(MT)])
     finish = make_wait(NACC, 0)
-    wait, wait_all, store = WAIT_COPIES[1], WAIT_COPIES[0], make_store(BN, MT)
+    wait, wait_all, store = ptx.WAIT_COPIES[1], ptx.WAIT_COPIES[0], make_store(BN, MT)
     load_filters, load_pixels = make_filter_loader(PARTS, BN, TH), make_pixel_loader(CH, 128)
 
     def convolution(
@@ -150,7 +143,7 @@ def make_resident_halo(numbers: tuple[int, ...]) -> Any:
         height, width, pitch, ldo, activation,
     ):
         shared = cuda.shared.array(0, dtype=types.uint8)
-        base = shared_address(shared)
+        base = ptx.shared_address(shared)
         tid = i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         group, bn = i32(warp >> 2), i32(i32(cuda.blockIdx.y) * BN)
@@ -162,7 +155,7 @@ def make_resident_halo(numbers: tuple[int, ...]) -> Any:
         above = i32(-(width + 2))
         about = (i32(at * BM), limit, height, width, by_area_mul, by_area_shift, by_across_mul, by_across_shift)
         load_pixels(base, x, above, halo, room, pitch, i32(0), about, tid)
-        commit_copies()
+        ptx.commit_copies()
         wait_all()
         fence_async_proxy()
         cuda.syncthreads()  # the filters are in shared memory
@@ -175,7 +168,7 @@ def make_resident_halo(numbers: tuple[int, ...]) -> Any:
                 begin = i32(following * BM)
                 later = (begin, limit, height, width, by_area_mul, by_area_shift, by_across_mul, by_across_shift)
                 load_pixels(u32(base + (slot ^ u32(1)) * span), x, above, halo, room, pitch, i32(0), later, tid)
-            commit_copies()
+            ptx.commit_copies()
             for i in range(NACC):
                 acc[i] = f32(0.0)
             wait()

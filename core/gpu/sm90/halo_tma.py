@@ -30,17 +30,9 @@ from core.gpu.compilation.ptx import shared_address, shared_store4
 from core.gpu.kernels.parts.epilogue import make_staging, make_writing
 from core.gpu.kernels.parts.fragments import divide
 from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.sm90 import tma
 from core.gpu.sm90.pipeline import make_advance, make_barriers
 from core.gpu.sm90.swizzle import LONGEST, PADDING, PERIOD, SHARED, aligned, swizzled_high_word
-from core.gpu.sm90.tma import (
-    TENSOR_MAP,
-    arrive,
-    copy_activation_tile,
-    copy_bytes,
-    expect_bytes,
-    prefetch_map,
-    wait_for,
-)
 from core.gpu.sm90.wgmma import (
     TILE,
     fence_async_proxy,
@@ -57,8 +49,8 @@ STEPS: Final = 4
 """Stages of a block of channels: three rows of taps, and the tenth tap."""
 
 SIGNATURE: Final = KernelSignature((
-    Argument("map_x", TENSOR_MAP, "gradient of the 3x3 half, a block's rows and one above and below"),
-    Argument("map_second", TENSOR_MAP, "gradient of the 1x1 half, a block's rows"),
+    Argument("map_x", tma.TENSOR_MAP, "gradient of the 3x3 half, a block's rows and one above and below"),
+    Argument("map_second", tma.TENSOR_MAP, "gradient of the 1x1 half, a block's rows"),
     Argument("weight", POINTER, "filters of `pack_parts`, backward"),
     Argument("out", POINTER, "gradient of the input"),
     Argument("mask", POINTER, "the input's activations, 0: none"),
@@ -166,13 +158,13 @@ def make_sender(shape: HaloShape) -> Any:
         cb = i32(step // STEPS)
         s, ready = i32(step - cb * STEPS), u32(full + slot * u32(8))
         size = u32(TAP if s == 3 else 3 * TAP)
-        expect_bytes(ready, u32(size + u32((2 * R + 2) * PIXELS)) if s == 0 else size)
+        tma.expect_bytes(ready, u32(size + u32((2 * R + 2) * PIXELS)) if s == 0 else size)
         if s == 0:
             to = u32(ring + u32(cb & 1) * u32(SPAN))
-            copy_activation_tile(to, map_x, i32(cb * LINE), i32(-1), i32(y - 1), n, ready)
-            copy_activation_tile(u32(to + u32(HALO)), map_second, i32(cb * LINE), i32(0), y, n, ready)
+            tma.copy_activation_tile(to, map_x, i32(cb * LINE), i32(-1), i32(y - 1), n, ready)
+            tma.copy_activation_tile(u32(to + u32(HALO)), map_second, i32(cb * LINE), i32(0), y, n, ready)
         source = u64(weight + u64(i64(cb * 10 + s * 3) * i64(TAP)))
-        copy_bytes(u32(ring + u32(FILTERS) + slot * u32(3 * TAP)), source, size, ready)
+        tma.copy_bytes(u32(ring + u32(FILTERS) + slot * u32(3 * TAP)), source, size, ready)
 
     return send
 
@@ -217,8 +209,8 @@ def make_halo_tma(
         fence_async_proxy()
         cuda.syncthreads()  # the barriers are initialised
         if tid == 0:
-            prefetch_map(map_x)
-            prefetch_map(map_second)
+            tma.prefetch_map(map_x)
+            tma.prefetch_map(map_second)
             for step in range(ST - 1):
                 send(ring, full, u32(step), map_x, map_second, weight, i32(step), n, y)
         wm = i32((warp >> 2) * MT * TILE)
@@ -227,7 +219,7 @@ def make_halo_tma(
             acc[i] = f32(0.0)
         slot, parity, before = u32(0), u32(0), u32(ST - 1)
         for step in range(TOTAL):
-            wait_for(u32(full + slot * u32(8)), parity)
+            tma.wait_for(u32(full + slot * u32(8)), parity)
             cb = i32(step // STEPS)
             s = i32(step - cb * STEPS)
             begin = i32(HALO) if s == 3 else i32(s * PITCH * L)
@@ -237,9 +229,9 @@ def make_halo_tma(
             keep_one(acc)
             if lane == 0:  # the products of the step before read no more
                 free, later = u32(empty + before * u32(8)), i32(step + ST - 1)
-                arrive(free)
+                tma.arrive(free)
                 if warp == 0 and later < TOTAL:
-                    wait_for(free, parity)
+                    tma.wait_for(free, parity)
                     send(ring, full, before, map_x, map_second, weight, later, n, y)
             before = slot
             slot, parity = advance(slot, parity)

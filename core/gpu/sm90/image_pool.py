@@ -20,25 +20,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import (
-    WAIT_COPIES,
-    bits_to_float,
-    commit_copies,
-    copy_async16,
-    float_to_bits,
-    high_bf16,
-    hold32,
-    load_float,
-    max_bf16,
-    min_bf16,
-    pack_bf16,
-    permute,
-    shared_address,
-    shared_load4,
-    shared_store1,
-    store4,
-)
 from core.gpu.kernels.parts.fragments import divide
 from core.gpu.kernels.parts.lanes import in_turn, passes
 from core.gpu.kernels.parts.winners import STOPPED, write_places
@@ -111,7 +94,7 @@ def make_row_loader(kernel: int, warps: int) -> Any:
             if first + r >= 0 and first + r < rows:
                 for i in range(i32(tid & 31), places, 32):
                     source = u64(x + u64(i64((first + r) * places + i) * 16))
-                    copy_async16(u32(target + u32(i * 16)), source, u32(16))
+                    ptx.copy_async16(u32(target + u32(i * 16)), source, u32(16))
 
     return load_rows
 
@@ -134,8 +117,8 @@ def make_keep(columns: int) -> Any:
             if r < TURN:
                 for n in range(EIGHTS):
                     o = n * 4 + half * 2
-                    pair = min_bf16(max_bf16(pack_bf16(acc[o], acc[o + 1]), u32(0)), highest)
-                    shared_store1(u32(at + u32(n * 16)), pair)
+                    pair = ptx.min_bf16(ptx.max_bf16(ptx.pack_bf16(acc[o], acc[o + 1]), u32(0)), highest)
+                    ptx.shared_store1(u32(at + u32(n * 16)), pair)
 
     return keep_rows
 
@@ -149,14 +132,15 @@ def make_pool(columns: int, threads: int, keeps: bool) -> Any:
 
         @device_function
         def tap(at, best):
-            v = shared_load4(u32(at[ky] + u32(kx * PITCH)))
+            v = ptx.shared_load4(u32(at[ky] + u32(kx * PITCH)))
             for i in range(4):
                 if KEEPS:
-                    low, high = i32(permute(v[i], u32(MARK), u32(0x1054))), i32(permute(v[i], u32(MARK), u32(0x3254)))
+                    low = i32(ptx.permute(v[i], u32(MARK), u32(0x1054)))
+                    high = i32(ptx.permute(v[i], u32(MARK), u32(0x3254)))
                     best[2 * i] = low if low > best[2 * i] else best[2 * i]
                     best[2 * i + 1] = high if high > best[2 * i + 1] else best[2 * i + 1]
                 else:
-                    best[i] = i32(max_bf16(u32(best[i]), v[i]))
+                    best[i] = i32(ptx.max_bf16(u32(best[i]), v[i]))
 
         return tap
 
@@ -180,13 +164,14 @@ def make_pool(columns: int, threads: int, keeps: bool) -> Any:
                 take_taps(at, best)
                 pairs = cuda.local.array(4, dtype=types.uint32)
                 for j in range(4):
-                    pairs[j] = permute(u32(best[2 * j]), u32(best[2 * j + 1]), u32(0x7632)) if KEEPS else u32(best[j])
+                    low, high = u32(best[2 * j]), u32(best[2 * j + 1])
+                    pairs[j] = ptx.permute(low, high, u32(0x7632)) if KEEPS else u32(best[j])
                 place = (i64(n) * hp + (row >> 1)) * wp + q
-                store4(u64(out + u64((place * ldo + first + part * 8) * 2)), pairs[0], pairs[1], pairs[2], pairs[3])
+                ptx.store4(u64(out + u64((place * ldo + first + part * 8) * 2)), pairs[0], pairs[1], pairs[2], pairs[3])
                 if KEEPS:
                     marks = cuda.local.array(8, dtype=types.uint32)
                     for j in range(8):
-                        value = high_bf16(u32(best[j]))
+                        value = ptx.high_bf16(u32(best[j]))
                         mark = u32(255) - u32(u32(best[j]) & u32(255))
                         marks[j] = mark if passes(value, activation) else u32(STOPPED)
                     write_places(u64(marks_at + u64(place * ldp + first + part * 8)), marks, True)
@@ -204,9 +189,9 @@ def make_show(columns: int, threads: int) -> Any:
             slot = i32(u32(y) % u32(KEPT))
             for i in range(tid, wo * EIGHTS, TH):
                 column, part = i32(i // EIGHTS), i32(i % EIGHTS)
-                v = shared_load4(u32(kept + u32((slot * places + column) * PITCH + part * 16)))
+                v = ptx.shared_load4(u32(kept + u32((slot * places + column) * PITCH + part * 16)))
                 place = (i64(n) * ho + y) * wo + column
-                store4(u64(whole + u64((place * filters + first + part * 8) * 2)), v[0], v[1], v[2], v[3])
+                ptx.store4(u64(whole + u64((place * filters + first + part * 8) * 2)), v[0], v[1], v[2], v[3])
 
     return show_whole
 
@@ -221,7 +206,7 @@ def make_photo_pool(kernel: int, steps: int, columns: int, groups: int, keeps: b
     products = make_products(
         columns, [[(2 * s, (ky >> 1) + (ky & 1) * EVEN, i * 2 * columns) for i, (ky, s) in enumerate(taps)]]
     )
-    finish, wait_all = make_wait(NACC, 0), WAIT_COPIES[0]
+    finish, wait_all = make_wait(NACC, 0), ptx.WAIT_COPIES[0]
     load_filters, load_rows = make_filter_loader(PARTS, N, TH), make_row_loader(kernel, 4 * groups)
     keep_rows, pool, show_whole = make_keep(N), make_pool(N, TH, keeps), make_show(N, TH)
 
@@ -230,7 +215,7 @@ def make_photo_pool(kernel: int, steps: int, columns: int, groups: int, keeps: b
         ho, wo, hp, wp, rows, places, image_size, by_places_mul, by_places_shift, ldo, ldp, activation,
     ):
         shared = cuda.shared.array(0, dtype=types.uint8)
-        base = shared_address(shared)
+        base = ptx.shared_address(shared)
         tid = i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         group = i32(warp >> 2)
@@ -246,26 +231,26 @@ def make_photo_pool(kernel: int, steps: int, columns: int, groups: int, keeps: b
         acc = cuda.local.array(NACC, dtype=types.float32)
         biases = u32(kept + u32(KEPT * places * PITCH))
         if tid < N:  # those of a lane's columns stand together
-            value = load_float(u64(bias + u64((first + tid) * 4))) if bias != u64(0) else f32(0.0)
+            value = ptx.load_float(u64(bias + u64((first + tid) * 4))) if bias != u64(0) else f32(0.0)
             at = (((tid >> 1) & 3) * NBIAS + (tid >> 3) * 2 + (tid & 1)) * 4
-            shared_store1(u32(biases + u32(at)), float_to_bits(value))
+            ptx.shared_store1(u32(biases + u32(at)), ptx.float_to_bits(value))
         biases = u32(biases + u32((lane & 3) * NBIAS * 4))
         turn, pooling = i32(turn - 1), False  # the row above the strip comes first
         load_rows(image, mine, i32(2 * (turn * TURN + 1)), rows, places, tid)
-        commit_copies()
+        ptx.commit_copies()
         b = low_word(base, u32(N * 16))
         while turn < last:
-            tid = hold32(tid)  # nothing that follows from it may stand in registers from turn to turn
+            tid = ptx.hold32(tid)  # nothing that follows from it may stand in registers from turn to turn
             top = i32(turn * TURN + 1)
             wait_all()
             fence_async_proxy()
             cuda.syncthreads()  # the image's rows are here; the pool is done with the output's
             for tile in range(i32(begin + group), tiles, WARPGROUPS):
                 for j in range(NBIAS // 4):
-                    v = shared_load4(u32(biases + u32(j * 16)))
+                    v = ptx.shared_load4(u32(biases + u32(j * 16)))
                     for half in range(2):
-                        acc[j * 8 + half * 2], acc[j * 8 + half * 2 + 1] = bits_to_float(v[0]), bits_to_float(v[1])
-                        acc[j * 8 + 4 + half * 2], acc[j * 8 + 5 + half * 2] = bits_to_float(v[2]), bits_to_float(v[3])
+                        for i in range(4):
+                            acc[j * 8 + i // 2 * 4 + half * 2 + i % 2] = ptx.bits_to_float(v[i])
                 a = low_word(u32(image + u32(tile * TILE * 16)), u32(16))
                 products(acc, a, high_word(u32(128)), u32(places), b, high_word(u32(128)), u32(1))
                 finish(acc)
@@ -275,7 +260,7 @@ def make_photo_pool(kernel: int, steps: int, columns: int, groups: int, keeps: b
             turn = i32(turn + 1)
             if turn < last:
                 load_rows(image, mine, i32(2 * (turn * TURN + 1)), rows, places, tid)
-            commit_copies()
+            ptx.commit_copies()
             if whole != u64(0):
                 show_whole(kept, whole, n, i32(top if pooling else top + TURN - 1), i32(top + TURN), ho, wo, places,
                            filters, first, tid)

@@ -20,22 +20,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import (
-    WAIT_COPIES,
-    bits_to_float,
-    commit_copies,
-    copy_async16,
-    float_to_bits,
-    high_bf16,
-    hold32,
-    low_bf16,
-    shared_address,
-    shared_load1,
-    shared_load4,
-    shared_store4,
-    store_float,
-)
 from core.gpu.kernels.parts.fragments import divide
 from core.gpu.kernels.parts.lanes import in_turn
 from core.gpu.kernels.parts.winners import EVERY, STOPPED, make_sharing
@@ -103,7 +89,7 @@ def make_row_loader(warps: int) -> Any:
             for i in range(i32(tid & 31), places, 32):
                 source = u64(x + u64(u32((r * places + i) * 16)))
                 place = u32(to + u32(r * (places * 16 + PAD) + i * 16))
-                copy_async16(place, source if r < real else x, u32(16) if r < real else u32(0))
+                ptx.copy_async16(place, source if r < real else x, u32(16) if r < real else u32(0))
 
     return load_rows
 
@@ -127,7 +113,7 @@ def make_window_loader(filters: int, threads: int) -> Any:
     def copy(to, source, count, tid):
         """Start the copies of `count` x 16 bytes that lie in a row."""
         for i in range(tid, count, TH):
-            copy_async16(u32(to + u32(i * 16)), u64(source + u64(u32(i * 16))), u32(16))
+            ptx.copy_async16(u32(to + u32(i * 16)), u64(source + u64(u32(i * 16))), u32(16))
 
 
     @device_function
@@ -157,9 +143,9 @@ def make_gather(filters: int, steps: int, threads: int, pool: int) -> Any:
             ok = a >= da and a - da < hp and b >= db and b - db < wp
             row = own if da == 0 else above
             q = i32(b - db) if ok else i32(0)
-            here = shared_load4(u32(row + u32(q * (N * 2) + part * 16)))
+            here = ptx.shared_load4(u32(row + u32(q * (N * 2) + part * 16)))
             at = u32(row + u32(wp * (N * 2) + q * N + part * 8))
-            one, two = shared_load1(at), shared_load1(u32(at + u32(4)))
+            one, two = ptx.shared_load1(at), ptx.shared_load1(u32(at + u32(4)))
             for i in range(4):
                 v[k * 4 + i] = here[i]
             found[k * 2] = one if ok else u32(STOPPED * EVERY)
@@ -185,7 +171,7 @@ def make_gather(filters: int, steps: int, threads: int, pool: int) -> Any:
                 take_windows(above, own, a, b, part, hp, wp, v, found, four)
                 for j in range(4):
                     at = u32(to + u32(((j >> 1) * EIGHTS + part) * PART + (2 * b + (j & 1)) * 16))
-                    shared_store4(at, four[4 * j], four[4 * j + 1], four[4 * j + 2], four[4 * j + 3])
+                    ptx.shared_store4(at, four[4 * j], four[4 * j + 1], four[4 * j + 2], four[4 * j + 3])
 
     return gather
 
@@ -199,21 +185,23 @@ def make_bias_sums(filters: int, threads: int) -> Any:
         sums = cuda.local.array(8, dtype=types.float32)
         if tid < WORKERS and a < hp:
             for j in range(2):
-                v = shared_load4(u32(mine + u32(j * 16)))
+                v = ptx.shared_load4(u32(mine + u32(j * 16)))
                 for i in range(4):
-                    sums[4 * j + i] = bits_to_float(v[i])
+                    sums[4 * j + i] = ptx.bits_to_float(v[i])
             for i in range(tid, wp * EIGHTS, WORKERS):
-                v = shared_load4(u32(row + u32(i * 16)))
+                v = ptx.shared_load4(u32(row + u32(i * 16)))
                 at = u32(row + u32(wp * (N * 2) + i * 8))
-                found = (shared_load1(at), shared_load1(u32(at + u32(4))))
+                found = (ptx.shared_load1(at), ptx.shared_load1(u32(at + u32(4))))
                 for j in range(4):
                     low = u32(found[j // 2] >> u32(16 * (j % 2))) & u32(255)
                     high = u32(found[j // 2] >> u32(16 * (j % 2) + 8)) & u32(255)
-                    sums[2 * j] = f32(sums[2 * j] + (low_bf16(v[j]) if low != u32(STOPPED) else f32(0.0)))
-                    sums[2 * j + 1] = f32(sums[2 * j + 1] + (high_bf16(v[j]) if high != u32(STOPPED) else f32(0.0)))
+                    sums[2 * j] = f32(sums[2 * j] + (ptx.low_bf16(v[j]) if low != u32(STOPPED) else f32(0.0)))
+                    sums[2 * j + 1] = f32(sums[2 * j + 1] + (ptx.high_bf16(v[j]) if high != u32(STOPPED) else f32(0.0)))
             for j in range(2):
-                shared_store4(u32(mine + u32(j * 16)), float_to_bits(sums[4 * j]), float_to_bits(sums[4 * j + 1]),
-                              float_to_bits(sums[4 * j + 2]), float_to_bits(sums[4 * j + 3]))
+                ptx.shared_store4(
+                    u32(mine + u32(j * 16)), ptx.float_to_bits(sums[4 * j]), ptx.float_to_bits(sums[4 * j + 1]),
+                    ptx.float_to_bits(sums[4 * j + 2]), ptx.float_to_bits(sums[4 * j + 3]),
+                )
 
     return add_windows
 
@@ -229,8 +217,8 @@ def make_bias_writer(filters: int, threads: int) -> Any:
             total = f32(0.0)
             for i in range(WORKERS // EIGHTS):
                 at = u32(base + u32(((i * EIGHTS + (tid >> 3)) * 8 + (tid & 7)) * 4))
-                total = f32(total + bits_to_float(shared_load1(at)))
-            store_float(u64(target + u64(tid * 4)), total)
+                total = f32(total + ptx.bits_to_float(ptx.shared_load1(at)))
+            ptx.store_float(u64(target + u64(tid * 4)), total)
 
     return add_biases
 
@@ -249,7 +237,7 @@ def make_store(kernel: int, filters: int) -> Any:
                 for i in range(EIGHTS):
                     for j in range(2):
                         f = i32(i * 8 + t * 2 + j)
-                        store_float(u64(mine + u64((i64(f) * depth + column) * 4)), acc[i * 4 + half * 2 + j])
+                        ptx.store_float(u64(mine + u64((i64(f) * depth + column) * 4)), acc[i * 4 + half * 2 + j])
 
     return store
 
@@ -265,7 +253,7 @@ def make_photo_gradient(kernel: int, parts: int, steps: int, filters: int, pool:
     products = make_products(
         filters, [[(k * 16, 2 * r, r * EIGHTS * PART // 16 + k * 16) for r, k in turns]], (True, True)
     )
-    finish, wait_all, load_rows = make_wait(NACC, 0), WAIT_COPIES[0], make_row_loader(4 * parts)
+    finish, wait_all, load_rows = make_wait(NACC, 0), ptx.WAIT_COPIES[0], make_row_loader(4 * parts)
     load_windows, row_of, gather = make_window_loader(N, TH), make_row_of(N), make_gather(N, steps, TH, pool)
     add_windows, add_biases, store = make_bias_sums(N, TH), make_bias_writer(N, TH), make_store(kernel, N)
 
@@ -274,7 +262,7 @@ def make_photo_gradient(kernel: int, parts: int, steps: int, filters: int, pool:
         channels, depth, size,
     ):
         shared = cuda.shared.array(0, dtype=types.uint8)
-        base = shared_address(shared)
+        base = ptx.shared_address(shared)
         tid = i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         group = i32(warp >> 2)
@@ -282,7 +270,7 @@ def make_photo_gradient(kernel: int, parts: int, steps: int, filters: int, pool:
         room = i32(TALL * pitch + BEHIND)
         gradients = u32(base + u32(2 * room))
         for i in range(tid, 2 * room // 16, TH):
-            shared_store4(u32(base + u32(i * 16)), u32(0), u32(0), u32(0), u32(0))
+            ptx.shared_store4(u32(base + u32(i * 16)), u32(0), u32(0), u32(0), u32(0))
         cuda.syncthreads()  # what is not copied over stays zero
         acc = cuda.local.array(NACC, dtype=types.float32)
         for i in range(NACC):
@@ -292,11 +280,11 @@ def make_photo_gradient(kernel: int, parts: int, steps: int, filters: int, pool:
         end = i32(min(turn + each, total))
         slot, kept = u32(1), u32(gradients + u32(2 * BLOCK))
         biases = u32(kept + u32(KEPT * wp * N * 3))
-        shared_store4(u32(biases + u32(tid * 32)), u32(0), u32(0), u32(0), u32(0))
-        shared_store4(u32(biases + u32(tid * 32 + 16)), u32(0), u32(0), u32(0), u32(0))
+        ptx.shared_store4(u32(biases + u32(tid * 32)), u32(0), u32(0), u32(0), u32(0))
+        ptx.shared_store4(u32(biases + u32(tid * 32 + 16)), u32(0), u32(0), u32(0), u32(0))
         start, turn = turn, i32(turn - 3)
         while turn < end:
-            tid = hold32(tid)  # nothing that follows from it may stand in registers from turn to turn
+            tid = ptx.hold32(tid)  # nothing that follows from it may stand in registers from turn to turn
             wait_all()
             fence_async_proxy()
             cuda.syncthreads()  # this turn's rows and the next one's windows are here; the other slots are free
@@ -312,11 +300,11 @@ def make_photo_gradient(kernel: int, parts: int, steps: int, filters: int, pool:
                 a = i32(turn - n * turns)
                 image = u64(x + u64(i64(n) * i64(image_size) + i64(4 * a * places) * 16))
                 load_rows(u32(base + slot * u32(room)), image, i32(rows - 4 * a), places, tid)
-                commit_copies()
+                ptx.commit_copies()
                 own = row_of(kept, turn, wp)
                 gather(u32(gradients + slot * u32(BLOCK)), row_of(kept, i32(turn - 1), wp), own, a, hp, wp, tid)
                 add_windows(own, u32(biases + u32(tid * 32)), a, hp, wp, tid)
-            commit_copies()
+            ptx.commit_copies()
             finish(acc)
         wait_all()
         mine = u64(partial + u64(i64(block) * i64(size) * 4))

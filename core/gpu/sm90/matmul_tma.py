@@ -22,33 +22,23 @@ from core.gpu.compilation.ptx import pack_bf16, shared_address, shared_load4, sh
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, blocks_of, make_launch
 from core.gpu.ops.matmul.tensor_core import GROUP, product_of
 from core.gpu.select import Case
+from core.gpu.sm90 import tma
 from core.gpu.sm90.matmul_wgmma import HIGH, make_slice_product
 from core.gpu.sm90.pipeline import make_barriers
 from core.gpu.sm90.swizzle import aligned
-from core.gpu.sm90.tma import (
-    TENSOR_MAP,
-    TILE_COLUMNS,
-    arrive,
-    copy_tile,
-    divide,
-    expect_bytes,
-    matrix_map,
-    prefetch_map,
-    wait_for,
-)
 from core.gpu.sm90.wgmma import DEPTH, low_word, make_wait
 
 i32, u32, u64, f32 = types.int32, types.uint32, types.uint64, types.float32
 
 SIGNATURE: Final = KernelSignature((
-    Argument("map_a", TENSOR_MAP, "bf16 (m, k)"), Argument("map_b", TENSOR_MAP, "bf16 (k, n)"),
+    Argument("map_a", tma.TENSOR_MAP, "bf16 (m, k)"), Argument("map_b", tma.TENSOR_MAP, "bf16 (k, n)"),
     Argument("c", POINTER, "bf16 (m, n)"), Argument("m", INTEGER, "rows of c"),
     Argument("n", INTEGER, "columns of c, a multiple of 8"), Argument("k", INTEGER, "depth, a multiple of 8"),
     Argument("down", INTEGER, "tiles down"), Argument("across", INTEGER, "tiles across"),
 ))  # fmt: skip
-PART: Final = DEPTH * TILE_COLUMNS * 2
+PART: Final = DEPTH * tma.TILE_COLUMNS * 2
 """Bytes of a TMA tile of B: 64 columns."""
-C_ROW: Final = TILE_COLUMNS * 2 + 16
+C_ROW: Final = tma.TILE_COLUMNS * 2 + 16
 """Bytes of a line on its way out: 64 columns, and 16 against bank conflicts."""
 C_BYTES: Final = 16 * C_ROW
 
@@ -109,10 +99,10 @@ TURNS: Final = 4
 @device_function
 def find_tile(tile, down, across):
     """(row, column) of a tile: groups of rows first, so that blocks at work find each other's slices in L2."""
-    group = divide(u32(tile), u32(u32(GROUP) * u32(across)))
+    group = tma.divide(u32(tile), u32(u32(GROUP) * u32(across)))
     inside = u32(u32(tile) - group * u32(GROUP) * u32(across))
     tall = u32(min(u32(u32(down) - group * u32(GROUP)), u32(GROUP)))
-    column = divide(inside, tall)
+    column = tma.divide(inside, tall)
     return i32(group * u32(GROUP) + inside - column * tall), i32(column)
 
 
@@ -128,13 +118,13 @@ def make_sender(tile: Tile) -> Any:
             row, column = find_tile(tile, down, across)
             step = i32(0)
             while step < steps:
-                wait_for(u32(empty + slot * u32(8)), parity)
+                tma.wait_for(u32(empty + slot * u32(8)), parity)
                 barrier, place = u32(full + slot * u32(8)), u32(ring + slot * u32(stage))
-                expect_bytes(barrier, u32(stage))
-                copy_tile(place, map_a, i32(step * DEPTH), i32(row * rows), barrier)
-                for part in range(columns // TILE_COLUMNS):
-                    first = i32(column * columns + part * TILE_COLUMNS)
-                    copy_tile(u32(place + u32(a_bytes + part * PART)), map_b, first, i32(step * DEPTH), barrier)
+                tma.expect_bytes(barrier, u32(stage))
+                tma.copy_tile(place, map_a, i32(step * DEPTH), i32(row * rows), barrier)
+                for part in range(columns // tma.TILE_COLUMNS):
+                    first = i32(column * columns + part * tma.TILE_COLUMNS)
+                    tma.copy_tile(u32(place + u32(a_bytes + part * PART)), map_b, first, i32(step * DEPTH), barrier)
                 slot = u32((slot + u32(1)) & u32(stages - 1))
                 parity = u32(parity ^ u32(slot == 0))
                 step = i32(step + 1)
@@ -147,7 +137,7 @@ def make_sender(tile: Tile) -> Any:
 def release(empty, slot, lane):
     """This warp reads the slice no more."""
     if lane == 0:
-        arrive(u32(empty + slot * u32(8)))
+        tma.arrive(u32(empty + slot * u32(8)))
 
 
 def make_writer(columns: int) -> Any:
@@ -191,7 +181,7 @@ def make_multiplier(tile: Tile) -> Any:
                 acc[i] = f32(0.0)
             step = i32(0)
             while step < steps:
-                wait_for(u32(full + slot * u32(8)), parity)
+                tma.wait_for(u32(full + slot * u32(8)), parity)
                 place = u32(ring + slot * u32(stage))
                 left, right = low_word(u32(place + mine), u32(16)), low_word(u32(place + u32(a_bytes)), u32(PART))
                 start_product(acc, left, u32(HIGH), u32(0), right, u32(HIGH), u32(1))
@@ -227,8 +217,8 @@ def make_product(groups: int, columns: int, stages: int) -> Any:
         if thread == 0:
             open_barriers(full, empty)
         if warp == warps and lane == 0:
-            prefetch_map(map_a)
-            prefetch_map(map_b)
+            tma.prefetch_map(map_a)
+            tma.prefetch_map(map_b)
         cuda.syncthreads()  # the barriers are initialised
         if warp == warps:
             if lane == 0:
@@ -260,7 +250,7 @@ def write(case: Case) -> None:
     tile: Tile = case.configuration or choose(m, n, processors)
     down, across = blocks_of(m, tile.rows), blocks_of(n, tile.columns)
     values = {
-        "map_a": matrix_map(x.address, m, k, tile.rows), "map_b": matrix_map(x2.address, k, n, DEPTH),
+        "map_a": tma.matrix_map(x.address, m, k, tile.rows), "map_b": tma.matrix_map(x2.address, k, n, DEPTH),
         "c": out.address, "m": m, "n": n, "k": k, "down": down, "across": across,
     }  # fmt: skip
     case.frame.add(

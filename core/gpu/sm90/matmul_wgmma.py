@@ -20,17 +20,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import (
-    WAIT_COPIES,
-    commit_copies,
-    copy_async16,
-    pack_bf16,
-    shared_address,
-    shared_load4,
-    shared_store1,
-    store4,
-)
 from core.gpu.launch import blocks_of, make_launch
 from core.gpu.ops.matmul.tensor_core import GROUP, SIGNATURE, product_of, product_values
 from core.gpu.select import Case
@@ -63,7 +54,7 @@ def make_slice_product(columns: int) -> Any:
 HIGH: Final = swizzled_high_word(128)
 """Upper half of the descriptors of both factors."""
 start_product, keep_one_product, finish_product = make_slice_product(COLUMNS), make_wait(SUMS, 1), make_wait(SUMS, 0)
-wait, wait_all = WAIT_COPIES[AHEAD - 1], WAIT_COPIES[0]
+wait, wait_all = ptx.WAIT_COPIES[AHEAD - 1], ptx.WAIT_COPIES[0]
 
 
 @device_function
@@ -73,13 +64,13 @@ def send_slice(slot, a, b, row0, column0, first, m, n, k, thread):
         r, q = i32((thread >> 3) + j * (THREADS // 8)), i32(thread & 7)
         real = row0 + r < m and first + q * 8 < k
         source = u64(a + (u64(row0 + r) * u64(k) + u64(first + q * 8)) * u64(2)) if real else u64(a)
-        copy_async16(u32(slot + u32(r * 128 + ((q ^ (r & 7)) << 4))), source, u32(16 if real else 0))
+        ptx.copy_async16(u32(slot + u32(r * 128 + ((q ^ (r & 7)) << 4))), source, u32(16 if real else 0))
     for j in range(DEPTH * 32 // THREADS):
         r, q = i32((thread >> 5) + j * (THREADS // 32)), i32(thread & 31)
         real = first + r < k and column0 + q * 8 < n
         source = u64(b + (u64(first + r) * u64(n) + u64(column0 + q * 8)) * u64(2)) if real else u64(b)
         place = u32(slot + u32(A_BYTES + (q >> 3) * (DEPTH * 128) + r * 128 + (((q & 7) ^ (r & 7)) << 4)))
-        copy_async16(place, source, u32(16 if real else 0))
+        ptx.copy_async16(place, source, u32(16 if real else 0))
 
 
 @device_function
@@ -89,19 +80,19 @@ def write_tile(acc, base, c, row0, column0, m, n, thread):
     for j in range(SUMS // 4):
         line = i32((warp >> 2) * 64 + (warp & 3) * 16 + (lane >> 2))
         place = u32(base + u32(line * C_ROW + (j * 8 + (lane & 3) * 2) * 2))
-        shared_store1(place, pack_bf16(acc[j * 4], acc[j * 4 + 1]))
-        shared_store1(u32(place + u32(8 * C_ROW)), pack_bf16(acc[j * 4 + 2], acc[j * 4 + 3]))
+        ptx.shared_store1(place, ptx.pack_bf16(acc[j * 4], acc[j * 4 + 1]))
+        ptx.shared_store1(u32(place + u32(8 * C_ROW)), ptx.pack_bf16(acc[j * 4 + 2], acc[j * 4 + 3]))
     cuda.syncthreads()  # the tile is in shared memory
     for i in range(thread, ROWS * 32, THREADS):
         r, q = i32(i >> 5), i32((i & 31) * 8)
         if row0 + r < m and column0 + q < n:
-            v = shared_load4(u32(base + u32(r * C_ROW + q * 2)))
-            store4(u64(c + (u64(row0 + r) * u64(n) + u64(column0 + q)) * u64(2)), v[0], v[1], v[2], v[3])
+            v = ptx.shared_load4(u32(base + u32(r * C_ROW + q * 2)))
+            ptx.store4(u64(c + (u64(row0 + r) * u64(n) + u64(column0 + q)) * u64(2)), v[0], v[1], v[2], v[3])
 
 
 def product(a, b, c, m, n, k):
     """``C = A B``; A (M, K), B (K, N), C (M, N) in bf16 at 64-bit addresses, K and N multiples of 8."""
-    base = aligned(shared_address(cuda.shared.array(0, types.uint8)))
+    base = aligned(ptx.shared_address(cuda.shared.array(0, types.uint8)))
     thread = i32(cuda.threadIdx.x)
     # Rows of a group come first, then its columns: neighbours find each other's slices in L2. (A division by a
     # number unknown at compile time would be a call, and calls keep the assembler from overlapping wgmma.)
@@ -116,7 +107,7 @@ def product(a, b, c, m, n, k):
     for step in range(AHEAD):
         if step < steps:
             send_slice(u32(base + u32(step * STAGE)), a, b, row0, column0, i32(step * DEPTH), m, n, k, thread)
-        commit_copies()
+        ptx.commit_copies()
     for step in range(steps):
         wait()
         fence_async_proxy()
@@ -129,7 +120,7 @@ def product(a, b, c, m, n, k):
         if later < steps:
             at = u32(base + u32((later & (STAGES - 1)) * STAGE))
             send_slice(at, a, b, row0, column0, i32(later * DEPTH), m, n, k, thread)
-        commit_copies()
+        ptx.commit_copies()
         keep_one_product(acc)
     finish_product(acc)
     wait_all()

@@ -22,51 +22,21 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import (
-    WAIT_COPIES,
-    bits_to_float,
-    commit_copies,
-    float_to_bits,
-    load_float,
-    pack_bf16,
-    shared_address,
-    shared_load2,
-    shared_store1,
-)
 from core.gpu.kernels.parts.lanes import activate, in_turn
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.sm90 import tma, wgmma
 from core.gpu.sm90.filters import make_filter_loader
 from core.gpu.sm90.pipeline import make_advance, make_barriers
 from core.gpu.sm90.swizzle import PIXELS, aligned, line_bytes, make_xor, swizzled_high_word, tile_bytes, tiles_of
-from core.gpu.sm90.tma import (
-    TENSOR_MAP,
-    WAIT_READ,
-    arrive,
-    commit_stores,
-    copy_tile,
-    expect_bytes,
-    prefetch_map,
-    store_tile,
-    wait_for,
-    wait_stored,
-)
-from core.gpu.sm90.wgmma import (
-    fence_async_proxy,
-    high_word,
-    low_word,
-    make_products,
-    make_wait,
-    named_barrier,
-    warpgroup_barrier,
-)
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 SIGNATURE: Final = KernelSignature((
-    Argument("map_x", TENSOR_MAP, "input, pixels x channels"),
-    Argument("map_out", TENSOR_MAP, "output, pixels x filters"),
+    Argument("map_x", tma.TENSOR_MAP, "input, pixels x channels"),
+    Argument("map_out", tma.TENSOR_MAP, "output, pixels x filters"),
     Argument("weight", POINTER, "filters of `pack_parts`, one tap"),
     Argument("bias", POINTER, "float32, 0: none"),
     Argument("tiles", INTEGER, "tiles of 64 pixels"),
@@ -96,9 +66,9 @@ def make_begin(j: int) -> Any:
 
     @device_function
     def begin(acc, biases):
-        b = shared_load2(u32(biases + u32(j * 32)))
-        acc[j * 4], acc[j * 4 + 1] = bits_to_float(b[0]), bits_to_float(b[1])
-        acc[j * 4 + 2], acc[j * 4 + 3] = bits_to_float(b[0]), bits_to_float(b[1])
+        b = ptx.shared_load2(u32(biases + u32(j * 32)))
+        acc[j * 4], acc[j * 4 + 1] = ptx.bits_to_float(b[0]), ptx.bits_to_float(b[1])
+        acc[j * 4 + 2], acc[j * 4 + 3] = ptx.bits_to_float(b[0]), ptx.bits_to_float(b[1])
 
     return begin
 
@@ -112,8 +82,8 @@ def make_store(j: int, line: int, activation: int) -> Any:
         place = u32(lines + u32(FIRST) + u32((CHUNK ^ swap) << 4))
         v0, v1 = activate(acc[j * 4], activation), activate(acc[j * 4 + 1], activation)
         v2, v3 = activate(acc[j * 4 + 2], activation), activate(acc[j * 4 + 3], activation)
-        shared_store1(place, pack_bf16(v0, v1))
-        shared_store1(u32(place + u32(8 * line)), pack_bf16(v2, v3))
+        ptx.shared_store1(place, ptx.pack_bf16(v0, v1))
+        ptx.shared_store1(u32(place + u32(8 * line)), ptx.pack_bf16(v2, v3))
 
     return store
 
@@ -132,10 +102,10 @@ def make_sender(tile: Tile) -> Any:
             step, slot, parity = i32(0), first, before  # every ring is filled alike
             while step < STEPS:
                 place = u32(u32(group * ST) + slot)
-                wait_for(u32(empty + place * u32(8)), parity)
+                tma.wait_for(u32(empty + place * u32(8)), parity)
                 barrier = u32(full + place * u32(8))
-                expect_bytes(barrier, u32(BYTES))
-                copy_tile(u32(ring + place * u32(BYTES)), map_x, i32(step * WIDE), i32(at * PIXELS), barrier)
+                tma.expect_bytes(barrier, u32(BYTES))
+                tma.copy_tile(u32(ring + place * u32(BYTES)), map_x, i32(step * WIDE), i32(at * PIXELS), barrier)
                 slot, parity = advance(slot, parity)
                 step = i32(step + 1)
             group = i32(group + 1)
@@ -150,21 +120,21 @@ def make_deliver(columns: int, activation: int) -> Any:
     """Device function: the sums of a warpgroup's tile to memory, once the tile before has left shared memory."""
     LINE, COUNT, BYTES = line_bytes(columns), tiles_of(columns), tile_bytes(columns)
     store = in_turn([make_store(j, LINE, activation) for j in range(columns // 8)])
-    xor, wait_read = make_xor(LINE), WAIT_READ[0]
+    xor, wait_read = make_xor(LINE), tma.WAIT_READ[0]
 
     @device_function
     def deliver(acc, mine, map_out, bn, at, group, lane, warp):
         if warp == 0 and lane == 0:
             wait_read()
-        warpgroup_barrier(u32(group + 1))
+        wgmma.warpgroup_barrier(u32(group + 1))
         lines = u32(mine + u32((warp * 16 + (lane >> 2)) * LINE + (lane & 3) * 4))
         store(acc, lines, xor(lane))
-        fence_async_proxy()
-        warpgroup_barrier(u32(group + 1))  # the tile is complete
+        wgmma.fence_async_proxy()
+        wgmma.warpgroup_barrier(u32(group + 1))  # the tile is complete
         if warp == 0 and lane == 0:
             for i in range(COUNT):
-                store_tile(map_out, i32(bn + i * (LINE // 2)), i32(at * PIXELS), u32(mine + u32(i * BYTES)))
-            commit_stores()
+                tma.store_tile(map_out, i32(bn + i * (LINE // 2)), i32(at * PIXELS), u32(mine + u32(i * BYTES)))
+            tma.commit_stores()
 
     return deliver
 
@@ -180,14 +150,14 @@ def make_point_convolution(numbers: tuple[int, ...], activation: int) -> Any:
     PARTS, NACC, HIGH, OUT = parts_of(tile), BN // 2, swizzled_high_word(LINE), tiles_of(BN) * tile_bytes(BN)
     assert BN % 8 == 0
     assert BN <= 256
-    product = make_products(BN, [[(2 * k, 0, 2 * k * BN) for k in range(LINE // 32)]])
-    keep_one, finish, wait_all = make_wait(NACC, 1), make_wait(NACC, 0), WAIT_COPIES[0]
+    product = wgmma.make_products(BN, [[(2 * k, 0, 2 * k * BN) for k in range(LINE // 32)]])
+    keep_one, finish, wait_all = wgmma.make_wait(NACC, 1), wgmma.make_wait(NACC, 0), ptx.WAIT_COPIES[0]
     send, advance, deliver = make_sender(tile), make_advance(ST), make_deliver(BN, activation)
     open_barriers, load_filters = make_barriers(GROUPS * ST, 4), make_filter_loader(PARTS, BN, TH)
     begin = in_turn([make_begin(j) for j in range(BN // 8)])
 
     def convolution(map_x, map_out, weight, bias, tiles, columns):
-        ring = aligned(shared_address(cuda.shared.array(0, types.uint8)))
+        ring = aligned(ptx.shared_address(cuda.shared.array(0, types.uint8)))
         results = u32(ring + u32(GROUPS * ST * BYTES))
         filters = u32(results + u32(GROUPS * OUT))
         biases = u32(filters + u32(PARTS * BN * 16))
@@ -200,17 +170,17 @@ def make_point_convolution(numbers: tuple[int, ...], activation: int) -> Any:
         cuda.syncthreads()  # the barriers are initialised
         if warp == 4 * GROUPS:
             if lane == 0:
-                prefetch_map(map_x)
+                tma.prefetch_map(map_x)
                 send(ring, full, empty, map_x, tiles)
         else:
             load_filters(filters, weight, bn, columns, thread)
-            commit_copies()
+            ptx.commit_copies()
             for i in range(thread, BN, TH):
-                value = load_float(u64(bias + u64((bn + i) * 4))) if bias != u64(0) else f32(0.0)
-                shared_store1(u32(biases + u32(i * 4)), float_to_bits(value))
+                value = ptx.load_float(u64(bias + u64((bn + i) * 4))) if bias != u64(0) else f32(0.0)
+                ptx.shared_store1(u32(biases + u32(i * 4)), ptx.float_to_bits(value))
             wait_all()
-            fence_async_proxy()
-            named_barrier(u32(GROUPS + 1), u32(TH))  # filters and biases are in shared memory
+            wgmma.fence_async_proxy()
+            wgmma.named_barrier(u32(GROUPS + 1), u32(TH))  # filters and biases are in shared memory
             group = i32(warp >> 2)
             mine = u32(results + u32(group * OUT))
             acc = cuda.local.array(NACC, dtype=types.float32)
@@ -222,21 +192,21 @@ def make_point_convolution(numbers: tuple[int, ...], activation: int) -> Any:
                 begin(acc, u32(biases + u32((lane & 3) * 8)))
                 step = i32(0)
                 while step < STEPS:
-                    wait_for(u32(full + slot * u32(8)), parity)
-                    b = low_word(u32(filters + u32(step * (LINE // 16) * BN * 16)), u32(BN * 16))
-                    product(acc, low_word(u32(ring + slot * u32(BYTES)), u32(16)), u32(HIGH), u32(0), b,
-                            high_word(u32(128)), u32(1))
+                    tma.wait_for(u32(full + slot * u32(8)), parity)
+                    b = wgmma.low_word(u32(filters + u32(step * (LINE // 16) * BN * 16)), u32(BN * 16))
+                    product(acc, wgmma.low_word(u32(ring + slot * u32(BYTES)), u32(16)), u32(HIGH), u32(0), b,
+                            wgmma.high_word(u32(128)), u32(1))
                     keep_one(acc)
                     if step > 0 and lane == 0:
-                        arrive(u32(empty + last * u32(8)))
+                        tma.arrive(u32(empty + last * u32(8)))
                     last = slot
                     slot, parity = advance(slot, parity)
                     step = i32(step + 1)
                 finish(acc)
                 if lane == 0:
-                    arrive(u32(empty + last * u32(8)))
+                    tma.arrive(u32(empty + last * u32(8)))
                 deliver(acc, mine, map_out, bn, at, group, lane, i32(warp & 3))
                 at = i32(at + ahead)
-            wait_stored()
+            tma.wait_stored()
 
     return convolution

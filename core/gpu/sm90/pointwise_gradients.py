@@ -18,54 +18,23 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import (
-    WAIT_COPIES,
-    commit_copies,
-    high_bf16,
-    low_bf16,
-    pack_bf16,
-    shared_address,
-    shared_load1,
-    shared_load4,
-    shared_store1,
-    shuffle_xor,
-    store_float,
-)
 from core.gpu.kernels.parts.lanes import UNPACK, in_turn, passes
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.sm90 import tma, wgmma
 from core.gpu.sm90.filters import make_filter_loader
 from core.gpu.sm90.pipeline import make_advance, make_barriers
 from core.gpu.sm90.swizzle import PIXELS, aligned, line_bytes, make_xor, swizzled_high_word, tile_bytes
-from core.gpu.sm90.tma import (
-    TENSOR_MAP,
-    WAIT_READ,
-    arrive,
-    commit_stores,
-    copy_tile,
-    expect_bytes,
-    prefetch_map,
-    store_tile,
-    wait_for,
-    wait_stored,
-)
-from core.gpu.sm90.wgmma import (
-    fence_async_proxy,
-    high_word,
-    low_word,
-    make_products,
-    make_wait,
-    warpgroup_barrier,
-)
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 SIGNATURE: Final = KernelSignature((
-    Argument("map_x", TENSOR_MAP, "input and mask, pixels x channels"),
-    Argument("map_dy", TENSOR_MAP, "gradient of the output, pixels x filters"),
+    Argument("map_x", tma.TENSOR_MAP, "input and mask, pixels x channels"),
+    Argument("map_dy", tma.TENSOR_MAP, "gradient of the output, pixels x filters"),
     Argument("partial", POINTER, "partial weight and bias gradients, one of each block"),
-    Argument("map_dx", TENSOR_MAP, "gradient of the input"),
+    Argument("map_dx", tma.TENSOR_MAP, "gradient of the input"),
     Argument("weight", POINTER, "filters of `pack_parts`, backward, one tap"),
     Argument("tiles", INTEGER, "tiles of 64 pixels"),
     Argument("columns", INTEGER, "channels up to whole blocks"),
@@ -109,7 +78,7 @@ def make_mask(masking: int, first: int) -> tuple[Any, Any]:
     def make_read(i: int, j: int, half: int) -> Any:
         @device_function
         def read(held, lines, swap):
-            held[i] = shared_load1(u32(lines + u32(half * 1024) + u32((j ^ swap) << 4)))
+            held[i] = ptx.shared_load1(u32(lines + u32(half * 1024) + u32((j ^ swap) << 4)))
 
         return read
 
@@ -118,9 +87,9 @@ def make_mask(masking: int, first: int) -> tuple[Any, Any]:
         def write(acc, held, lines, swap):
             v0, v1 = acc[j * 4 + half * 2], acc[j * 4 + half * 2 + 1]
             if masking:
-                v0 = v0 if passes(low_bf16(held[i]), masking) else f32(0.0)
-                v1 = v1 if passes(high_bf16(held[i]), masking) else f32(0.0)
-            shared_store1(u32(lines + u32(half * 1024) + u32((j ^ swap) << 4)), pack_bf16(v0, v1))
+                v0 = v0 if passes(ptx.low_bf16(held[i]), masking) else f32(0.0)
+                v1 = v1 if passes(ptx.high_bf16(held[i]), masking) else f32(0.0)
+            ptx.shared_store1(u32(lines + u32(half * 1024) + u32((j ^ swap) << 4)), ptx.pack_bf16(v0, v1))
 
         return write
 
@@ -141,7 +110,7 @@ def make_bias_warp(tile: Tile) -> Any:
         def add(sums, eight, dy, lane):
             line = i32(turn * ROWS + lane // CHUNKS)
             swap = i32(line & 7) if LINE == 128 else i32((line >> 1) & 3) if LINE == 64 else i32((line >> 2) & 1)
-            unpack(shared_load4(u32(dy + u32(line * LINE) + u32(((lane % CHUNKS) ^ swap) << 4))), eight)
+            unpack(ptx.shared_load4(u32(dy + u32(line * LINE) + u32(((lane % CHUNKS) ^ swap) << 4))), eight)
             for i in range(8):
                 sums[i] = f32(sums[i] + eight[i])
 
@@ -157,20 +126,20 @@ def make_bias_warp(tile: Tile) -> Any:
             sums[i] = f32(0.0)
         slot, parity, at = u32(0), u32(0), i32(cuda.blockIdx.x)
         while at < tiles:
-            wait_for(u32(full + slot * u32(8)), parity)
+            tma.wait_for(u32(full + slot * u32(8)), parity)
             if first:
                 add(sums, eight, u32(ring + slot * u32(SLOT) + u32(DY)), lane)
             cuda.syncwarp()
             if lane == 0:
-                arrive(u32(empty + slot * u32(8)))
+                tma.arrive(u32(empty + slot * u32(8)))
             slot, parity = advance(slot, parity)
             at = i32(at + i32(cuda.gridDim.x))
         if first:
             for i in range(8):
                 for step in range(FIRST, 5):
-                    sums[i] = f32(sums[i] + shuffle_xor(sums[i], u32(1 << step)))
+                    sums[i] = f32(sums[i] + ptx.shuffle_xor(sums[i], u32(1 << step)))
                 if lane * 8 + i < FILTERS and lane < CHUNKS:
-                    store_float(u64(out + u64((lane * 8 + i) * 4)), sums[i])
+                    ptx.store_float(u64(out + u64((lane * 8 + i) * 4)), sums[i])
 
     return add_biases
 
@@ -183,13 +152,13 @@ def make_sender(tile: Tile) -> Any:
     def send(ring, full, empty, map_wide, map_narrow, channel, tiles):
         slot, parity, at = u32(0), u32(1), i32(cuda.blockIdx.x)
         while at < tiles:
-            wait_for(u32(empty + slot * u32(8)), parity)
+            tma.wait_for(u32(empty + slot * u32(8)), parity)
             barrier, place = u32(full + slot * u32(8)), u32(ring + slot * u32(SLOT))
-            expect_bytes(barrier, u32(SLOT))
+            tma.expect_bytes(barrier, u32(SLOT))
             for group in range(GROUPS):
                 first = i32(channel + group * CHANNELS)
-                copy_tile(u32(place + u32(group * WIDE)), map_wide, first, i32(at * PIXELS), barrier)
-            copy_tile(u32(place + u32(GROUPS * WIDE)), map_narrow, i32(0), i32(at * PIXELS), barrier)
+                tma.copy_tile(u32(place + u32(group * WIDE)), map_wide, first, i32(at * PIXELS), barrier)
+            tma.copy_tile(u32(place + u32(GROUPS * WIDE)), map_narrow, i32(0), i32(at * PIXELS), barrier)
             slot, parity = advance(slot, parity)
             at = i32(at + i32(cuda.gridDim.x))
 
@@ -205,8 +174,8 @@ def make_write(filters: int) -> Any:
             for half in range(2):
                 c, s = i32(channel + half * 8), i32(j * 8 + (lane & 3) * 2)
                 if c < channels:
-                    store_float(u64(out + u64((s * channels + c) * 4)), acc[j * 4 + half * 2])
-                    store_float(u64(out + u64(((s + 1) * channels + c) * 4)), acc[j * 4 + half * 2 + 1])
+                    ptx.store_float(u64(out + u64((s * channels + c) * 4)), acc[j * 4 + half * 2])
+                    ptx.store_float(u64(out + u64(((s + 1) * channels + c) * 4)), acc[j * 4 + half * 2 + 1])
 
         return write
 
@@ -215,15 +184,15 @@ def make_write(filters: int) -> Any:
 
 def make_deliver(stages: int) -> Any:
     """Device function of one thread: store a tile of dx, then release the stage before, whose tile has been read."""
-    keep_reading = WAIT_READ[1]
+    keep_reading = tma.WAIT_READ[1]
 
     @device_function
     def deliver(map_dx, channel, at, mine, empty, last):
-        store_tile(map_dx, channel, i32(at * PIXELS), mine)
-        commit_stores()
+        tma.store_tile(map_dx, channel, i32(at * PIXELS), mine)
+        tma.commit_stores()
         keep_reading()
         if last != u32(stages):
-            arrive(u32(empty + last * u32(8)))
+            tma.arrive(u32(empty + last * u32(8)))
 
     return deliver
 
@@ -238,16 +207,16 @@ def make_point_gradients(numbers: tuple[int, ...], masking: int) -> Any:
     assert FILTERS % 8 == 0
     assert FILTERS <= CHANNELS
     assert ST > 1
-    inputs = make_products(CHANNELS, [[(2 * k, 0, 2 * k * BN) for k in range(PARTS // 2)]])
-    filters_of = make_products(FILTERS, [[(k * 128, 0, k * LINE) for k in range(PIXELS // 16)]], (True, True))
-    finish_inputs, finish_filters = make_wait(NDX, 0), make_wait(NDW, 0)
+    inputs = wgmma.make_products(CHANNELS, [[(2 * k, 0, 2 * k * BN) for k in range(PARTS // 2)]])
+    filters_of = wgmma.make_products(FILTERS, [[(k * 128, 0, k * LINE) for k in range(PIXELS // 16)]], (True, True))
+    finish_inputs, finish_filters = wgmma.make_wait(NDX, 0), wgmma.make_wait(NDW, 0)
     send, add_biases, xor, write = make_sender(tile), make_bias_warp(tile), make_xor(128), make_write(FILTERS)
-    wait_all, deliver, advance = WAIT_COPIES[0], make_deliver(ST), make_advance(ST)
+    wait_all, deliver, advance = ptx.WAIT_COPIES[0], make_deliver(ST), make_advance(ST)
     open_barriers, load_filters = make_barriers(ST, GROUPS + 1), make_filter_loader(PARTS, BN, TH + 64)
     (read_first, write_first), (read_rest, write_rest) = make_mask(masking, 0), make_mask(masking, 4)
 
     def gradients(map_x, map_dy, partial, map_dx, weight, tiles, columns, channels, size):
-        ring = aligned(shared_address(cuda.shared.array(0, types.uint8)))
+        ring = aligned(ptx.shared_address(cuda.shared.array(0, types.uint8)))
         filters = u32(ring + u32(ST * SLOT))
         full = u32(filters + u32(PARTS * BN * 16))
         empty = u32(full + u32(8 * ST))
@@ -257,13 +226,13 @@ def make_point_gradients(numbers: tuple[int, ...], masking: int) -> Any:
         if thread == 0:
             open_barriers(full, empty)
         load_filters(filters, weight, bn, columns, thread)
-        commit_copies()
+        ptx.commit_copies()
         wait_all()
-        fence_async_proxy()
+        wgmma.fence_async_proxy()
         cuda.syncthreads()  # the barriers are initialised, the filters are in shared memory
         if warp == 4 * GROUPS:
             if lane == 0:
-                prefetch_map(map_dx)
+                tma.prefetch_map(map_dx)
                 send(ring, full, empty, map_x, map_dy, bn, tiles)
         elif warp > 4 * GROUPS:
             add_biases(ring, full, empty, u64(out + u64(FILTERS * channels * 4)), tiles, bn == 0, lane)
@@ -276,34 +245,34 @@ def make_point_gradients(numbers: tuple[int, ...], masking: int) -> Any:
             held = cuda.local.array(8, dtype=types.uint32)
             for i in range(NDW):
                 sums[i] = f32(0.0)
-            b = low_word(u32(filters + u32(group * (CHANNELS * 16))), u32(BN * 16))
+            b = wgmma.low_word(u32(filters + u32(group * (CHANNELS * 16))), u32(BN * 16))
             slot, parity, last, at = u32(0), u32(0), u32(ST), i32(cuda.blockIdx.x)
             while at < tiles:
                 for i in range(NDX):
                     acc[i] = f32(0.0)
                 mine = u32(ring + slot * u32(SLOT) + u32(group * WIDE))
-                dy = low_word(u32(ring + slot * u32(SLOT) + u32(GROUPS * WIDE)), u32(16))
-                wait_for(u32(full + slot * u32(8)), parity)
-                inputs(acc, dy, u32(HIGH), u32(0), b, high_word(u32(128)), u32(1))
-                filters_of(sums, low_word(mine, u32(16)), u32(HIGH_X), u32(0), dy, u32(HIGH), u32(1))
+                dy = wgmma.low_word(u32(ring + slot * u32(SLOT) + u32(GROUPS * WIDE)), u32(16))
+                tma.wait_for(u32(full + slot * u32(8)), parity)
+                inputs(acc, dy, u32(HIGH), u32(0), b, wgmma.high_word(u32(128)), u32(1))
+                filters_of(sums, wgmma.low_word(mine, u32(16)), u32(HIGH_X), u32(0), dy, u32(HIGH), u32(1))
                 lines = u32(mine + u32(((warp & 3) * 16 + (lane >> 2)) * 128 + (lane & 3) * 4))
                 if masking:
                     read_first(held, lines, xor(lane))
                 finish_inputs(acc)
                 finish_filters(sums)
-                warpgroup_barrier(u32(group + 1))  # no warp's product reads this tile of x any more
+                wgmma.warpgroup_barrier(u32(group + 1))  # no warp's product reads this tile of x any more
                 write_first(acc, held, lines, xor(lane))
                 if masking:
                     read_rest(held, lines, xor(lane))
                 write_rest(acc, held, lines, xor(lane))
-                fence_async_proxy()
-                warpgroup_barrier(u32(group + 1))  # the tile holds dx
+                wgmma.fence_async_proxy()
+                wgmma.warpgroup_barrier(u32(group + 1))  # the tile holds dx
                 if head:
                     deliver(map_dx, bn, at, mine, empty, last)
                 last = slot
                 slot, parity = advance(slot, parity)
                 at = i32(at + i32(cuda.gridDim.x))
             write(sums, out, i32(bn + (warp & 3) * 16 + (lane >> 2)), channels, lane)
-            wait_stored()
+            tma.wait_stored()
 
     return gradients

@@ -4,22 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import (
-    bits_to_float,
-    float_to_bits,
-    fma_clamped,
-    high_bf16,
-    load1,
-    load2,
-    load4,
-    low_bf16,
-    pack_bf16,
-    store1,
-    store2,
-    store4,
-    store_float,
-)
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -30,20 +16,20 @@ def make_load(words: int) -> Any:
 
         @device_function
         def load(address, raw, at):
-            raw[at] = load1(address)
+            raw[at] = ptx.load1(address)
 
     elif words == 2:
 
         @device_function
         def load(address, raw, at):
-            v = load2(address)
+            v = ptx.load2(address)
             raw[at], raw[at + 1] = v[0], v[1]
 
     else:
 
         @device_function
         def load(address, raw, at):
-            v = load4(address)
+            v = ptx.load4(address)
             raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = v[0], v[1], v[2], v[3]
 
     return load
@@ -57,14 +43,14 @@ def make_unpack(element: int, channels: int) -> Any:
         @device_function
         def unpack(raw, at, out, to):
             for i in range(words):
-                out[to + 2 * i], out[to + 2 * i + 1] = low_bf16(raw[at + i]), high_bf16(raw[at + i])
+                out[to + 2 * i], out[to + 2 * i + 1] = ptx.low_bf16(raw[at + i]), ptx.high_bf16(raw[at + i])
 
     else:
 
         @device_function
         def unpack(raw, at, out, to):
             for i in range(channels):
-                out[to + i] = bits_to_float(raw[at + i])
+                out[to + i] = ptx.bits_to_float(raw[at + i])
 
     return unpack
 
@@ -75,27 +61,28 @@ def make_store(element: int, channels: int) -> Any:
 
         @device_function
         def store(address, values, at):
-            store1(address, pack_bf16(values[at], values[at + 1]))
+            ptx.store1(address, ptx.pack_bf16(values[at], values[at + 1]))
 
     elif element == 2:
 
         @device_function
         def store(address, values, at):
-            store2(address, pack_bf16(values[at], values[at + 1]), pack_bf16(values[at + 2], values[at + 3]))
+            low, high = ptx.pack_bf16(values[at], values[at + 1]), ptx.pack_bf16(values[at + 2], values[at + 3])
+            ptx.store2(address, low, high)
 
     elif channels == 2:
 
         @device_function
         def store(address, values, at):
-            store2(address, float_to_bits(values[at]), float_to_bits(values[at + 1]))
+            ptx.store2(address, ptx.float_to_bits(values[at]), ptx.float_to_bits(values[at + 1]))
 
     else:
 
         @device_function
         def store(address, values, at):
-            store4(
-                address, float_to_bits(values[at]), float_to_bits(values[at + 1]), float_to_bits(values[at + 2]),
-                float_to_bits(values[at + 3]),
+            ptx.store4(
+                address, ptx.float_to_bits(values[at]), ptx.float_to_bits(values[at + 1]),
+                ptx.float_to_bits(values[at + 2]), ptx.float_to_bits(values[at + 3]),
             )
 
     return store
@@ -110,7 +97,7 @@ def make_apply_norm(norm: int) -> Any:
 
         @device_function
         def apply_norm(x, scale, shift):
-            return fma_clamped(x, scale, shift)
+            return ptx.fma_clamped(x, scale, shift)
 
     elif norm == 1:
 
@@ -149,6 +136,6 @@ def make_fold(channels: int) -> Any:
             total = f32(0.0)
             for row in range(across):
                 total = f32(total + shared[i32(row * wide * channels + c)])
-            store_float(u64(target + u64(i64(c) * 4)), total)
+            ptx.store_float(u64(target + u64(i64(c) * 4)), total)
 
     return fold

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import (
-    float_to_bits,
-    load4,
-    load4_ordered,
-    load_float,
-    pack_bf16,
-    shared_load4,
-    shared_store1,
-    shared_store2,
-    store4,
-)
 from core.gpu.kernels.parts.lanes import ADD, KEEP, activate
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
@@ -38,18 +28,19 @@ def make_staging(element: int, tiles: tuple[int, int], row: int, apart: int = 16
             col = i32(wn + n * 8 + t * 2)
             b0, b1 = f32(0.0), f32(0.0)
             if bias != u64(0) and first + col < limit:
-                b0 = load_float(u64(bias + u64((first + col) * 4)))
-                b1 = load_float(u64(bias + u64((first + col) * 4 + 4)))
+                b0 = ptx.load_float(u64(bias + u64((first + col) * 4)))
+                b1 = ptx.load_float(u64(bias + u64((first + col) * 4 + 4)))
             for m in range(TM):
                 o, r = (m * TN + n) * 4, i32(wm + m * APART + g)
                 v0, v1 = activate(f32(acc[o] + b0), activation), activate(f32(acc[o + 1] + b1), activation)
                 v2, v3 = activate(f32(acc[o + 2] + b0), activation), activate(f32(acc[o + 3] + b1), activation)
                 if HALF:
-                    shared_store1(u32(base + u32(r * row + col * 2)), pack_bf16(v0, v1))
-                    shared_store1(u32(base + u32((r + 8) * row + col * 2)), pack_bf16(v2, v3))
+                    ptx.shared_store1(u32(base + u32(r * row + col * 2)), ptx.pack_bf16(v0, v1))
+                    ptx.shared_store1(u32(base + u32((r + 8) * row + col * 2)), ptx.pack_bf16(v2, v3))
                 else:
-                    shared_store2(u32(base + u32(r * row + col * 4)), float_to_bits(v0), float_to_bits(v1))
-                    shared_store2(u32(base + u32((r + 8) * row + col * 4)), float_to_bits(v2), float_to_bits(v3))
+                    place = u32(base + u32(r * row + col * 4))
+                    ptx.shared_store2(place, ptx.float_to_bits(v0), ptx.float_to_bits(v1))
+                    ptx.shared_store2(u32(place + u32(8 * row)), ptx.float_to_bits(v2), ptx.float_to_bits(v3))
 
     return stage
 
@@ -76,19 +67,19 @@ def make_writing(element: int, rows: int, columns: int, threads: int, place: Any
                 pixels[j] = place(r, about) if r < rows and column < limit else i32(-1)
                 if masking != 0:
                     at = u64(mask + u64((i64(pixels[j]) * i64(ldm) + i64(column)) * element))
-                    y = load4(at if pixels[j] >= 0 else mask)
+                    y = ptx.load4(at if pixels[j] >= 0 else mask)
                     for z in range(4):
                         masks[j * 4 + z] = y[z]
             for j in range(GROUP):
                 i = i32(tid + (first + j) * threads)
                 r, part = i32(i // PARTS), i32(i % PARTS)
                 if pixels[j] >= 0:
-                    v = shared_load4(u32(base + u32(r * ROW + part * 16)))
+                    v = ptx.shared_load4(u32(base + u32(r * ROW + part * 16)))
                     target = u64(out + u64((i64(pixels[j]) * i64(ldc) + i64(bn + part * VEC)) * element))
                     if masking != 0:
                         v = keep(v, (masks[j * 4], masks[j * 4 + 1], masks[j * 4 + 2], masks[j * 4 + 3]), masking)
                     if accumulate != 0:
-                        v = add(v, load4_ordered(target))
-                    store4(target, v[0], v[1], v[2], v[3])
+                        v = add(v, ptx.load4_ordered(target))
+                    ptx.store4(target, v[0], v[1], v[2], v[3])
 
     return write

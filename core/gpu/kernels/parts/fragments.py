@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import (
-    bits_to_float,
-    divide_fast,
-    ldmatrix2,
-    ldmatrix4,
-    mma_bf16,
-    mma_tf32,
-    of_lane,
-    of_quad,
-    shuffle_bits,
-    to_tf32,
-)
 
 ELEMENT: Final = {"bf16": 2, "tf32": 4, "float32": 4, "fma": 4}
 """Bytes of an element in memory by arithmetic."""
@@ -39,25 +28,25 @@ def fast_divisor(divisor: int) -> tuple[int, int]:
 @device_function
 def divide(n, multiplier, shift):
     """`n` over the divisor that `fast_divisor` prepared."""
-    return divide_fast(u32(n), u32(multiplier), u32(shift))
+    return ptx.divide_fast(u32(n), u32(multiplier), u32(shift))
 
 
 @device_function
 def _multiply_bf16(a, b, sums, at, tiles):
     for n in range(tiles):
         o = at + n * 4
-        r = mma_bf16(a[0], a[1], a[2], a[3], b[n * 2], b[n * 2 + 1], sums[o], sums[o + 1], sums[o + 2], sums[o + 3])
+        r = ptx.mma_bf16(a[0], a[1], a[2], a[3], b[n * 2], b[n * 2 + 1], sums[o], sums[o + 1], sums[o + 2], sums[o + 3])
         sums[o], sums[o + 1], sums[o + 2], sums[o + 3] = r[0], r[1], r[2], r[3]
 
 
 @device_function
 def _round(bits):
-    return to_tf32(bits_to_float(bits))
+    return ptx.to_tf32(ptx.bits_to_float(bits))
 
 
 @device_function
 def _rest(bits, high):
-    return to_tf32(f32(bits_to_float(bits) - bits_to_float(high)))
+    return ptx.to_tf32(f32(ptx.bits_to_float(bits) - ptx.bits_to_float(high)))
 
 
 @device_function
@@ -66,7 +55,7 @@ def _multiply_tf32(a, b, sums, at, tiles):
     for n in range(tiles):
         o = at + n * 4
         b0, b1 = _round(b[n * 2]), _round(b[n * 2 + 1])
-        r = mma_tf32(a0, a1, a2, a3, b0, b1, sums[o], sums[o + 1], sums[o + 2], sums[o + 3])
+        r = ptx.mma_tf32(a0, a1, a2, a3, b0, b1, sums[o], sums[o + 1], sums[o + 2], sums[o + 3])
         sums[o], sums[o + 1], sums[o + 2], sums[o + 3] = r[0], r[1], r[2], r[3]
 
 
@@ -83,9 +72,9 @@ def _multiply_float32(a, b, sums, at, tiles):
         p0, p1 = _round(b[n * 2]), _round(b[n * 2 + 1])
         q0, q1 = _rest(b[n * 2], p0), _rest(b[n * 2 + 1], p1)
         zero = f32(0.0)
-        r = mma_tf32(l0, l1, l2, l3, p0, p1, zero, zero, zero, zero)
-        r = mma_tf32(h0, h1, h2, h3, q0, q1, r[0], r[1], r[2], r[3])
-        r = mma_tf32(h0, h1, h2, h3, p0, p1, r[0], r[1], r[2], r[3])
+        r = ptx.mma_tf32(l0, l1, l2, l3, p0, p1, zero, zero, zero, zero)
+        r = ptx.mma_tf32(h0, h1, h2, h3, q0, q1, r[0], r[1], r[2], r[3])
+        r = ptx.mma_tf32(h0, h1, h2, h3, p0, p1, r[0], r[1], r[2], r[3])
         for i in range(4):
             sums[o + i] = f32(sums[o + i] + r[i])
 
@@ -99,13 +88,13 @@ def _multiply_fma(a, b, sums, at, tiles):
     """
     column = u32((i32(cuda.threadIdx.x) & 3) * 8)
     for t in range(4):
-        upper, lower = of_quad(a[0], u32(t)), of_quad(a[1], u32(t))
-        upper4, lower4 = of_quad(a[2], u32(t)), of_quad(a[3], u32(t))
+        upper, lower = ptx.of_quad(a[0], u32(t)), ptx.of_quad(a[1], u32(t))
+        upper4, lower4 = ptx.of_quad(a[2], u32(t)), ptx.of_quad(a[3], u32(t))
         even, odd = u32(column + u32(t)), u32(column + u32(t + 4))
         for n in range(tiles):
             o = at + n * 4
-            left, right = of_lane(b[n * 2], even), of_lane(b[n * 2], odd)
-            left4, right4 = of_lane(b[n * 2 + 1], even), of_lane(b[n * 2 + 1], odd)
+            left, right = ptx.of_lane(b[n * 2], even), ptx.of_lane(b[n * 2], odd)
+            left4, right4 = ptx.of_lane(b[n * 2 + 1], even), ptx.of_lane(b[n * 2 + 1], odd)
             sums[o] = f32(f32(sums[o] + f32(upper * left)) + f32(upper4 * left4))
             sums[o + 1] = f32(f32(sums[o + 1] + f32(upper * right)) + f32(upper4 * right4))
             sums[o + 2] = f32(f32(sums[o + 2] + f32(lower * left)) + f32(lower4 * left4))
@@ -132,12 +121,12 @@ def make_filter_loader(tiles: int, row: int) -> Any:
     @device_function
     def load(at, lane, out):
         if SINGLE:
-            two = ldmatrix2(u32(at + u32((lane & 7) * row + ((lane >> 3) & 1) * 16)))
+            two = ptx.ldmatrix2(u32(at + u32((lane & 7) * row + ((lane >> 3) & 1) * 16)))
             out[0], out[1] = two[0], two[1]
         else:
             mine = u32(at + u32(((lane & 7) + ((lane >> 4) << 3)) * row + ((lane >> 3) & 1) * 16))
             for n in range(PAIRS):
-                four = ldmatrix4(u32(mine + u32(n * 16 * row)))
+                four = ptx.ldmatrix4(u32(mine + u32(n * 16 * row)))
                 for i in range(4):
                     out[n * 4 + i] = four[i]
 
@@ -153,7 +142,7 @@ def exchange(r, lane):
         for k in range(2):
             i = 2 * k if stage == 0 else k
             j = i + step
-            got = shuffle_bits(r[i] if odd == 1 else r[j], u32(step))
+            got = ptx.shuffle_bits(r[i] if odd == 1 else r[j], u32(step))
             if odd == 1:
                 r[i] = got
             else:

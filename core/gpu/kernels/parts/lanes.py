@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import device_function, types
-from core.gpu.compilation.ptx import (
-    bits_to_float,
-    float_to_bits,
-    high_bf16,
-    load4,
-    load4_ordered,
-    low_bf16,
-    pack_bf16,
-    store4,
-)
 from core.gpu.kernels.parts.fragments import divide
 
 i32, f32, u32, i64, u64 = types.int32, types.float32, types.uint32, types.int64, types.uint64
@@ -74,24 +65,24 @@ def passes(value, activation):
 
 @device_function
 def _keep_pair(v, y, activation):
-    low = v & u32(0xFFFF) if passes(low_bf16(y), activation) else u32(0)
-    high = v & u32(0xFFFF0000) if passes(high_bf16(y), activation) else u32(0)
+    low = v & u32(0xFFFF) if passes(ptx.low_bf16(y), activation) else u32(0)
+    high = v & u32(0xFFFF0000) if passes(ptx.high_bf16(y), activation) else u32(0)
     return u32(low | high)
 
 
 @device_function
 def _keep_one(v, y, activation):
-    return v if passes(bits_to_float(y), activation) else u32(0)
+    return v if passes(ptx.bits_to_float(y), activation) else u32(0)
 
 
 @device_function
 def _add_pair(v, w):
-    return pack_bf16(f32(low_bf16(v) + low_bf16(w)), f32(high_bf16(v) + high_bf16(w)))
+    return ptx.pack_bf16(f32(ptx.low_bf16(v) + ptx.low_bf16(w)), f32(ptx.high_bf16(v) + ptx.high_bf16(w)))
 
 
 @device_function
 def _add_one(v, w):
-    return float_to_bits(f32(bits_to_float(v) + bits_to_float(w)))
+    return ptx.float_to_bits(f32(ptx.bits_to_float(v) + ptx.bits_to_float(w)))
 
 
 def _four(pair: Any, one: Any) -> tuple[Any, Any]:
@@ -130,23 +121,23 @@ ADD: Final = {2: _add_pairs, 4: _add_ones}
 @device_function
 def _unpack_pairs(v, out):
     for i in range(4):
-        out[2 * i], out[2 * i + 1] = low_bf16(v[i]), high_bf16(v[i])
+        out[2 * i], out[2 * i + 1] = ptx.low_bf16(v[i]), ptx.high_bf16(v[i])
 
 
 @device_function
 def _unpack_ones(v, out):
     for i in range(4):
-        out[i] = bits_to_float(v[i])
+        out[i] = ptx.bits_to_float(v[i])
 
 
 @device_function
 def _pack_pairs(x):
-    return pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]), pack_bf16(x[6], x[7])
+    return ptx.pack_bf16(x[0], x[1]), ptx.pack_bf16(x[2], x[3]), ptx.pack_bf16(x[4], x[5]), ptx.pack_bf16(x[6], x[7])
 
 
 @device_function
 def _pack_ones(x):
-    return float_to_bits(x[0]), float_to_bits(x[1]), float_to_bits(x[2]), float_to_bits(x[3])
+    return ptx.float_to_bits(x[0]), ptx.float_to_bits(x[1]), ptx.float_to_bits(x[2]), ptx.float_to_bits(x[3])
 
 
 UNPACK: Final = {2: _unpack_pairs, 4: _unpack_ones}
@@ -163,7 +154,7 @@ def make_take(element: int) -> Any:
     @device_function
     def take(photos, ok, n, y, x, height, width, pitch, part, out):
         row = i64((i64(n) * height + y) * width + x)
-        unpack(load4(u64(photos + u64((row * pitch + part * VEC) * element)) if ok else photos), out)
+        unpack(ptx.load4(u64(photos + u64((row * pitch + part * VEC) * element)) if ok else photos), out)
 
     return take
 
@@ -176,10 +167,10 @@ def make_deliver(element: int) -> Any:
     @device_function
     def deliver(v, mask, out, row, part, ldm, ldo, masking, accumulate):
         if masking != 0:
-            v = keep(v, load4(u64(mask + u64((row * ldm + part * VEC) * element))), masking)
+            v = keep(v, ptx.load4(u64(mask + u64((row * ldm + part * VEC) * element))), masking)
         target = u64(out + u64((row * ldo + part * VEC) * element))
         if accumulate != 0:
-            v = add(v, load4_ordered(target))
-        store4(target, v[0], v[1], v[2], v[3])
+            v = add(v, ptx.load4_ordered(target))
+        ptx.store4(target, v[0], v[1], v[2], v[3])
 
     return deliver

@@ -6,16 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import final
 
-import numpy as np
-
-from core.gpu.frame import has_bias
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import packing, weight_gradient
 from core.gpu.ops.conv.arguments import window_values
 from core.gpu.ops.conv.configurations import MINIMUM
 from core.gpu.ops.conv.geometry import reads_image, window_of
-from core.gpu.ops.conv.partial_sums import sum_launch
+from core.gpu.ops.conv.partial_sums import add_sum
 from core.gpu.select import Case
 from core.ops.contract import Array
 from core.ops.window import Window
@@ -38,11 +35,8 @@ class Reading:
 def read_input(case: Case) -> Reading:
     """A convolution reads windows of its input."""
     frame, step = case.frame, case.step
-    x, window, shape = (
-        frame.image(step.inputs[0]),
-        window_of(frame, step),
-        frame.layout.offsets[f"{step.node}.weight"][1],
-    )
+    x, window = frame.image(step.inputs[0]), window_of(frame, step)
+    shape = frame.layout.offsets[f"{step.node}.weight"][1]
     taps = packing.taps_of(x, window, reads_image(step))
     groups = int(step.attributes["groups"])  # type: ignore[arg-type]
     return Reading(x, window, taps, lambda filters, bias: packing.gradient_places(shape, taps, filters, bias, groups))
@@ -92,28 +86,9 @@ def add_partials(
 
     `make` gives the launch for the partial results' address; `lane` 0 where the next step waits for it.
     """
-    frame, step, name = case.frame, case.step, f"{case.step.node}.weight"
+    frame, step = case.frame, case.step
     if not frame.trains(step, "weight"):
         return
-    bias, shape = has_bias(step) and frame.trains(step, "bias"), frame.layout.offsets[name][1]
-    size, count = packing.partial_size(dy.padded, reading.taps), int(np.prod(shape))
-
-    def use() -> int:
-        return frame.use(f"partial:{step.node}", 4 * size * splits)
-
-    frame.add(replace(make(use()), lane=lane))
-    table = frame.table(f"gradient:{step.node}", lambda: reading.places(dy.padded, bias))
-    frame.add(
-        sum_launch(
-            step.node,
-            use(),
-            table,
-            frame.gradient_of(name),
-            frame.gradient_of(f"{step.node}.bias") if bias else 0,
-            splits,
-            size,
-            count,
-            count + (shape[0] if bias else 0),
-            case.backward.accumulate,
-        )
-    )
+    size = packing.partial_size(dy.padded, reading.taps)
+    frame.add(replace(make(frame.use(f"partial:{step.node}", 4 * size * splits)), lane=lane))
+    add_sum(case.backward, step, splits, size, lambda bias: reading.places(dy.padded, bias))

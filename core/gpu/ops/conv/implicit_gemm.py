@@ -25,15 +25,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import (
-    WAIT_COPIES,
-    commit_copies,
-    copy_async16_cached,
-    hold32,
-    hold64,
-    shared_address,
-)
 from core.gpu.kernels.parts.epilogue import make_staging, make_writing
 from core.gpu.kernels.parts.fragments import ELEMENT, divide
 from core.gpu.kernels.parts.pixels import pixel_of_row
@@ -77,10 +70,10 @@ def make_window_finder(tile: Tile, element: int, spread: bool) -> Any:
             n = divide(m, about[0], about[1])
             oy = divide(u32(m - n * u32(about[4])), about[2], about[3])
             ox = u32(m - n * u32(about[4]) - oy * u32(about[5]))
-            py[j] = hold32(i32(i32(oy) * window[0] - window[2] if i32(m) < rows else i32(-(1 << 20))))
-            px[j] = hold32(i32(i32(ox) * window[1] - window[3]))
+            py[j] = ptx.hold32(i32(i32(oy) * window[0] - window[2] if i32(m) < rows else i32(-(1 << 20))))
+            px[j] = ptx.hold32(i32(i32(ox) * window[1] - window[3]))
             start = i64(0) if spread else i64(i32(py[j]) * row) + i64(px[j] * pitch)
-            pa[j] = hold64(u64(x + u64((i64(n) * i64(photo) + start) * element)))
+            pa[j] = ptx.hold64(u64(x + u64((i64(n) * i64(photo) + start) * element)))
 
     return find_windows
 
@@ -107,7 +100,7 @@ def make_pixel_sender(tile: Tile, element: int, window: str) -> Any:
             else:
                 ok = u32(py[j] + ky) < u32(height) and u32(px[j] + kx) < u32(width) and deep
                 source = u64(pa[j] + u64(i64(offset) * element))
-            copy_async16_cached(u32(slot + u32(j * RS * ROW)), source if ok else x, u32(16) if ok else u32(0))
+            ptx.copy_async16_cached(u32(slot + u32(j * RS * ROW)), source if ok else x, u32(16) if ok else u32(0))
 
     return send_pixels
 
@@ -124,7 +117,7 @@ def make_filter_sender(tile: Tile, element: int) -> Any:
             if not RAGGED or mine + j * RS < BN:
                 ok = first + mine + j * RS < limit
                 source = u64(at + u64(i64(j * RS) * i64(depth) * element))
-                copy_async16_cached(
+                ptx.copy_async16_cached(
                     u32(slot + u32(j * RS * ROW)), source if ok else weight, u32(16) if ok else u32(0)
                 )
 
@@ -156,7 +149,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str) -> 
     find_windows, send_pixels = make_window_finder(tile, E, window == "spread"), make_pixel_sender(tile, E, window)
     send_filters, multiply = make_filter_sender(tile, E), make_multiplier(arithmetic, tile, ROW, ROW)
     stage_out, write_out = make_staging(E, (TM, TN), OROW), make_writing(E, BM, BN, TH, pixel_of_row)
-    wait, wait_all = WAIT_COPIES[ST - 2], WAIT_COPIES[0]
+    wait, wait_all = ptx.WAIT_COPIES[ST - 2], ptx.WAIT_COPIES[0]
 
     def convolution(
         x, weight, bias, out, mask, rows, columns, depth, total,
@@ -165,7 +158,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str) -> 
         ldo, ldm, activation, masking, accumulate,
     ):
         shared = cuda.shared.array(0, dtype=types.uint8)
-        base, tid = shared_address(shared), i32(cuda.threadIdx.x)
+        base, tid = ptx.shared_address(shared), i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         wm, wn = i32((warp % WM) * (BM // WM)), i32((warp // WM) * (BN // WN))
         bm, bn = i32(i32(cuda.blockIdx.x) * BM), i32(i32(cuda.blockIdx.y) * BN)
@@ -196,7 +189,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str) -> 
                 wa = u64(wa + u64(KB))
                 filled = u32(filled + u32(STG)) if filled != u32(LAST) else u32(0)
                 at, c = i32(at + BK), i32(c + BK)
-            commit_copies()
+            ptx.commit_copies()
             if k >= 0:
                 stage = u32(base + used)
                 used = u32(used + u32(STG)) if used != u32(LAST) else u32(0)

@@ -8,11 +8,16 @@ parameter is, so one kernel serves every layout. Bytes: the partial results once
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from core.gpu.compilation.cuda import cuda, types
 from core.gpu.compilation.ptx import load1, load_float, store_float
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, Launch, blocks_of, make_launch
+from core.gpu.frame import has_bias
+from core.gpu.gradients import Backward
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, blocks_of, make_launch
+from core.ops.contract import Array, volume
+from core.program import Step
 
 i32, u64, i64, f32 = types.int32, types.uint64, types.int64, types.float32
 
@@ -50,16 +55,25 @@ def reduction(partial, table, weights, biases, splits, size, first, count, accum
         store_float(target, total)
 
 
-def sum_launch(
-    layer: str, partial: int, places: int, weight: int, bias: int, splits: int, size: int, weights: int, count: int,
-    accumulate: bool,
-) -> Launch:
-    """The launch that adds the partial results into the gradient buffer."""
+def add_sum(
+    backward: Backward, step: Step, splits: int, size: int, places: Callable[[bool], Array]
+) -> None:
+    """Add the launch of the sum of a step's partial results, of `size` floats each, into its gradients.
+
+    `places`: where each weight is in a partial result, then each bias where one is learnt.
+    """
+    frame, name, shape = backward.frame, f"{step.node}.weight", backward.frame.layout.offsets[f"{step.node}.weight"][1]
+    bias = has_bias(step) and frame.trains(step, "bias")
+    weights, count = volume(shape), volume(shape) + (shape[0] if bias else 0)
     values = {
-        "partial": partial, "table": places, "weights": weight, "biases": bias, "splits": splits, "size": size,
-        "first": weights, "count": count, "accumulate": int(accumulate),
+        "partial": frame.use(f"partial:{step.node}", 4 * size * splits),
+        "table": frame.table(f"gradient:{step.node}", lambda: places(bias)), "weights": frame.gradient_of(name),
+        "biases": frame.gradient_of(f"{step.node}.bias") if bias else 0, "splits": splits, "size": size,
+        "first": weights, "count": count, "accumulate": int(backward.accumulate),
     }  # fmt: skip
-    return make_launch(
-        layer, "backward_weight", "reduction", ("ops.conv.partial_sums", "reduction", ()), SIGNATURE, values,
-        (blocks_of(count, 32), 1, 1), (32, 8, 1), moved=4 * (splits + 2) * count, resident=1, lane=1,
+    frame.add(
+        make_launch(
+            step.node, "backward_weight", "reduction", ("ops.conv.partial_sums", "reduction", ()), SIGNATURE, values,
+            (blocks_of(count, 32), 1, 1), (32, 8, 1), moved=4 * (splits + 2) * count, resident=1, lane=1,
+        )
     )  # fmt: skip

@@ -20,20 +20,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import (
-    WAIT_COPIES,
-    commit_copies,
-    copy_async16,
-    copy_async16_cached,
-    float_to_bits,
-    ldmatrix2_transposed,
-    ldmatrix4_transposed,
-    shared_address,
-    shared_load1,
-    store2,
-    store_float,
-)
 from core.gpu.kernels.parts.fragments import ELEMENT, ONES, divide, multiply_add
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
@@ -72,16 +60,16 @@ def make_fragment_loaders(element: int, row_a: int, row_b: int, TN: int) -> tupl
 
         def load_a(stage, k, column, lane):
             at = (k + (lane & 7) + ((lane >> 4) << 3)) * row_a + (column + ((lane >> 3) & 1) * 8) * 2
-            return ldmatrix4_transposed(u32(stage + u32(at)))
+            return ptx.ldmatrix4_transposed(u32(stage + u32(at)))
 
         def load_b(stage, k, column, lane, out):
             if TN == 1:
-                t2 = ldmatrix2_transposed(u32(stage + u32((k + (lane & 15)) * row_b + column * 2)))
+                t2 = ptx.ldmatrix2_transposed(u32(stage + u32((k + (lane & 15)) * row_b + column * 2)))
                 out[0], out[1] = t2[0], t2[1]
             else:
                 for n2 in range(TN // 2):
                     at = (k + (lane & 15)) * row_b + (column + n2 * 16 + (lane >> 4) * 8) * 2
-                    t4 = ldmatrix4_transposed(u32(stage + u32(at)))
+                    t4 = ptx.ldmatrix4_transposed(u32(stage + u32(at)))
                     for i in range(4):
                         out[n2 * 4 + i] = t4[i]
     else:
@@ -89,15 +77,15 @@ def make_fragment_loaders(element: int, row_a: int, row_b: int, TN: int) -> tupl
         def load_a(stage, k, column, lane):
             at = u32(stage + u32((k + (lane & 3)) * row_a + (column + (lane >> 2)) * 4))
             return (
-                shared_load1(at), shared_load1(u32(at + u32(32))),
-                shared_load1(u32(at + u32(4 * row_a))), shared_load1(u32(at + u32(4 * row_a + 32))),
+                ptx.shared_load1(at), ptx.shared_load1(u32(at + u32(32))),
+                ptx.shared_load1(u32(at + u32(4 * row_a))), ptx.shared_load1(u32(at + u32(4 * row_a + 32))),
             )
 
         def load_b(stage, k, column, lane, out):
             at = u32(stage + u32((k + (lane & 3)) * row_b + (column + (lane >> 2)) * 4))
             for n in range(TN):
-                out[n * 2] = shared_load1(u32(at + u32(n * 32)))
-                out[n * 2 + 1] = shared_load1(u32(at + u32(n * 32 + 4 * row_b)))
+                out[n * 2] = ptx.shared_load1(u32(at + u32(n * 32)))
+                out[n * 2 + 1] = ptx.shared_load1(u32(at + u32(n * 32 + 4 * row_b)))
 
     return device_function(load_a), device_function(load_b)
 
@@ -115,7 +103,7 @@ def make_gradient_sender(tile: Tile, element: int) -> Any:
             ok = at + r < end and bf + part * VEC < filters
             source = u64(dy + u64((i64(at + r) * i64(ldy) + i64(bf + part * VEC)) * element))
             if LOADS % TH == 0 or tid + j * TH < LOADS:
-                copy_async16(u32(slot + u32(r * ROW + part * 16)), source if ok else dy, u32(16) if ok else u32(0))
+                ptx.copy_async16(u32(slot + u32(r * ROW + part * 16)), source if ok else dy, u32(16) if ok else u32(0))
 
     return send_gradient
 
@@ -146,7 +134,7 @@ def make_window_sender(tile: Tile, element: int, border: bool) -> Any:
             source = u64(x + u64((i64(n) * i64(pitches[2]) + inside) * element))
             if LOADS % TH == 0 or tid + j * TH < LOADS:
                 to = u32(slot + u32(r * ROW + part * 16))
-                copy_async16_cached(to, source if ok else x, u32(16) if ok else u32(0))
+                ptx.copy_async16_cached(to, source if ok else x, u32(16) if ok else u32(0))
 
     return send_windows
 
@@ -184,9 +172,10 @@ def make_partial_writer(tile: Tile) -> Any:
                         column, o = i32(start + n * 8 + t * 2), (m * TN + n) * 4 + half * 2
                         if column < depth:
                             at = u64(mine + u64((i64(f) * i64(depth) + i64(column)) * 4))
-                            store2(at, float_to_bits(acc[o]), float_to_bits(acc[o + 1]))
+                            ptx.store2(at, ptx.float_to_bits(acc[o]), ptx.float_to_bits(acc[o + 1]))
                     if biased and t == 0:
-                        store_float(u64(mine + u64((i64(packed) * i64(depth) + i64(f)) * 4)), sums[m * 4 + half * 2])
+                        at = u64(mine + u64((i64(packed) * i64(depth) + i64(f)) * 4))
+                        ptx.store_float(at, sums[m * 4 + half * 2])
 
     return write_partial
 
@@ -205,7 +194,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
     assert TN % 2 == 0 or TN == 1
     mma, (load_a, load_b) = multiply_add(arithmetic), make_fragment_loaders(E, ROWA, ROWB, TN)
     send_gradient, send_windows = make_gradient_sender(tile, E), make_window_sender(tile, E, border)
-    find_taps, write_partial, wait = make_tap_finder(tile, E), make_partial_writer(tile), WAIT_COPIES[ST - 2]
+    find_taps, write_partial, wait = make_tap_finder(tile, E), make_partial_writer(tile), ptx.WAIT_COPIES[ST - 2]
 
     def weight_gradient(
         x, dy, partial, pixels, split, filters, packed, depth, by_area_mul, by_area_shift, by_across_mul,
@@ -213,7 +202,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
         channels, kernel_width, used, ldy, size,
     ):
         shared = cuda.shared.array(0, dtype=types.uint8)
-        base = shared_address(shared)
+        base = ptx.shared_address(shared)
         tid = i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         wm, wn = i32((warp % WM) * (BF // WM)), i32((warp // WM) * (BN // WN))
@@ -248,7 +237,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
                 send_gradient(slot, dy, at, end, bf, filters, ldy, tid)
                 pitches = (pitch, row_pitch, image_pitch)
                 send_windows(u32(slot + u32(STB)), x, at, end, about, window, height, width, pitches, ky, kx, ko, tid)
-            commit_copies()
+            ptx.commit_copies()
             if k >= 0:
                 stage = u32(base + used)
                 used = u32(used + u32(STG)) if used != u32(LAST) else u32(0)

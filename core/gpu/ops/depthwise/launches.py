@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from core.gpu.frame import Frame, bias_of, has_bias
-from core.gpu.gradients import Backward
+from core.gpu.frame import Frame, bias_of
 from core.gpu.kernels.parts.thread_rows import lanes_a_row
 from core.gpu.launch import (
     PLAIN,
@@ -23,7 +22,7 @@ from core.gpu.launch import (
     lanes_of,
     make_launch,
 )
-from core.gpu.ops.conv.partial_sums import sum_launch
+from core.gpu.ops.conv.partial_sums import add_sum
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
 from core.gpu.ops.norm.launches import saved_of
 from core.gpu.ops.norm.pairs import Between, between_norms, suits_strips
@@ -153,25 +152,17 @@ def backward_norms(case: Case) -> None:
         moved=2 * frame.batch * frame.element * x.padded * (x.height * x.width + y.height * y.width),
     )  # fmt: skip
     frame.add(replace(launch, recipe=replace(launch.recipe, threads=strip_gradient.THREADS)))
-    _sum_partials(case.backward, step, grid[0], size)
+    _add_sum(case, grid[0], size)
 
 
-def _sum_partials(backward: Backward, step: Step, splits: int, size: int) -> None:
+def _add_sum(case: Case, splits: int, size: int) -> None:
     """Add the partial weight gradients ``(splits, taps and perhaps a bias, channels)``."""
-    frame, name, bias = backward.frame, f"{step.node}.weight", has_bias(step)
-    channels, kh, kw, _ = frame.layout.offsets[name][1]
-    padded, weights = frame.image(step.output).padded, channels * kh * kw
-    places = np.arange(kh * kw)[None, :] * padded + np.arange(channels)[:, None]
-    biases = kh * kw * padded + np.arange(channels)
-    table = frame.table(
-        f"gradient:{step.node}", lambda: np.concatenate([places.reshape(-1), biases if bias else biases[:0]])
-    )
-    frame.add(
-        sum_launch(
-            step.node, frame.use(f"partial:{step.node}", 4 * size * splits), table, frame.gradient_of(name),
-            frame.gradient_of(f"{step.node}.bias") if bias else 0, splits, size, weights,
-            weights + (channels if bias else 0), backward.accumulate,
-        )
+    channels, kh, kw, _ = case.frame.layout.offsets[f"{case.step.node}.weight"][1]
+    padded, taps, own = case.frame.image(case.step.output).padded, kh * kw, np.arange(channels)
+    weights = (np.arange(taps)[None, :] * padded + own[:, None]).reshape(-1)
+    add_sum(
+        case.backward, case.step, splits, size,
+        lambda bias: np.concatenate([weights, taps * padded + own]) if bias else weights,
     )  # fmt: skip
 
 
@@ -237,4 +228,4 @@ def weights_direct(case: Case) -> None:
             resident=RESIDENT if kw <= 3 else 2,  # the sums of a longer row of taps need more registers
         )
     )  # fmt: skip
-    _sum_partials(case.backward, step, splits, size)
+    _add_sum(case, splits, size)

@@ -14,18 +14,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import (
-    byte_to_float,
-    float_to_bits,
-    load1,
-    load_byte,
-    load_float,
-    pack_bf16,
-    shift_pair,
-    store2,
-    store4,
-)
 from core.gpu.control import IMAGES, offset, read_photos
 from core.gpu.kernels.parts.fragments import divide
 from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
@@ -70,12 +60,12 @@ _HEIGHT, _WIDTH = (int(IMAGES.fields[name][1]) for name in ("height", "width")) 
 def _two_pixels(at, six):
     """Six bytes from any address, as float32: three aligned words instead of six bytes, up to 6 bytes behind them."""
     start, bits = u64(at & u64(0xFFFFFFFFFFFFFFFC)), u32(u32(at & u64(3)) * u32(8))
-    w0, w1, w2 = load1(start), load1(u64(start + u64(4))), load1(u64(start + u64(8)))
-    low, high = shift_pair(w0, w1, bits), shift_pair(w1, w2, bits)
+    w0, w1, w2 = ptx.load1(start), ptx.load1(u64(start + u64(4))), ptx.load1(u64(start + u64(8)))
+    low, high = ptx.shift_pair(w0, w1, bits), ptx.shift_pair(w1, w2, bits)
     for i in range(4):
-        six[i] = byte_to_float(low, u32(0x7650 + i))
+        six[i] = ptx.byte_to_float(low, u32(0x7650 + i))
     for i in range(2):
-        six[4 + i] = byte_to_float(high, u32(0x7650 + i))
+        six[4 + i] = ptx.byte_to_float(high, u32(0x7650 + i))
 
 
 @device_function
@@ -105,8 +95,8 @@ def _sample(photo, height, width, sx, sy, rgb, weight):
 @device_function
 def _table(source):
     """Address, height and width of a set of images in the control block (`core.gpu.control.IMAGES`)."""
-    address = u64(u64(load1(source)) | u64(u64(load1(u64(source + u64(4)))) << u64(32)))
-    return address, i32(load1(u64(source + u64(_HEIGHT)))), i32(load1(u64(source + u64(_WIDTH))))
+    address = u64(u64(ptx.load1(source)) | u64(u64(ptx.load1(u64(source + u64(4)))) << u64(32)))
+    return address, i32(ptx.load1(u64(source + u64(_HEIGHT)))), i32(ptx.load1(u64(source + u64(_WIDTH))))
 
 
 @device_function
@@ -118,8 +108,8 @@ def _leaf_share(mask, tall, wide, mx, my):
     right, down = i32(1) if x0 + 1 < wide else i32(0), wide if y0 + 1 < tall else i32(0)
     fx, fy = f32(mx - f32(x0)), f32(my - f32(y0))
     at = u64(mask + u64(i32(i32(y0 * wide) + x0)))
-    a, b = f32(load_byte(at)), f32(load_byte(u64(at + u64(right))))
-    c, d = f32(load_byte(u64(at + u64(down)))), f32(load_byte(u64(at + u64(down + right))))
+    a, b = f32(ptx.load_byte(at)), f32(ptx.load_byte(u64(at + u64(right))))
+    c, d = f32(ptx.load_byte(u64(at + u64(down)))), f32(ptx.load_byte(u64(at + u64(down + right))))
     top, bottom = f32(a + f32(fx * f32(b - a))), f32(c + f32(fx * f32(d - c)))
     return f32(f32(top + f32(fy * f32(bottom - top))) / f32(255.0))
 
@@ -193,11 +183,11 @@ def make_photo(element: int, channels: int, pixel: int) -> Any:
         row = cuda.shared.array(AUGMENTATION_SIZE, dtype=types.float32)
         t, n = i32(cuda.threadIdx.x), i32(cuda.blockIdx.y)
         if t < AUGMENTATION_SIZE:
-            row[t] = load_float(u64(rows + u64((i64(n) * AUGMENTATION_SIZE + t) * 4)))
+            row[t] = ptx.load_float(u64(rows + u64((i64(n) * AUGMENTATION_SIZE + t) * 4)))
         cuda.syncthreads()  # the parameters are in shared memory
         real = n < read_photos(control)
         address, h, w = _table(source)
-        which = i32(load1(u64(index + u64(i64(n) * 4)))) if real else i32(0)
+        which = i32(ptx.load1(u64(index + u64(i64(n) * 4)))) if real else i32(0)
         mine = u64(address + u64(i64(which) * h * w * 3))
         rgb = cuda.local.array(3, dtype=types.float32)
         threads = i32(cuda.blockDim.x)
@@ -219,14 +209,15 @@ def make_photo(element: int, channels: int, pixel: int) -> Any:
             where, zero = i64(n) * ldn + i64(oy) * ldr + ox, u32(0)
             target = u64(out + u64(where * (element * pixel)))
             if HALF:
-                low, high = pack_bf16(rgb[0], rgb[1]), pack_bf16(rgb[2], f32(0.0))
+                low, high = ptx.pack_bf16(rgb[0], rgb[1]), ptx.pack_bf16(rgb[2], f32(0.0))
                 if EIGHT:
-                    store4(target, low, high, zero, zero)
+                    ptx.store4(target, low, high, zero, zero)
                 else:
-                    store2(target, low, high)
+                    ptx.store2(target, low, high)
             else:
-                store4(target, float_to_bits(rgb[0]), float_to_bits(rgb[1]), float_to_bits(rgb[2]), zero)
+                red, green, blue = ptx.float_to_bits(rgb[0]), ptx.float_to_bits(rgb[1]), ptx.float_to_bits(rgb[2])
+                ptx.store4(target, red, green, blue, zero)
                 if EIGHT:
-                    store4(u64(target + u64(16)), zero, zero, zero, zero)
+                    ptx.store4(u64(target + u64(16)), zero, zero, zero, zero)
 
     return photo

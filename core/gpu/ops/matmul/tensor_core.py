@@ -10,20 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import (
-    WAIT_COPIES,
-    commit_copies,
-    copy_async16,
-    ldmatrix4,
-    ldmatrix4_transposed,
-    mma_bf16,
-    pack_bf16,
-    shared_address,
-    shared_load4,
-    shared_store1,
-    store4,
-)
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, Tensor, blocks_of, make_launch
 from core.gpu.select import Case
 
@@ -56,14 +44,14 @@ def make_sender(rows: int, columns: int, depth: int, threads: int) -> Any:
             real = row0 + r < m and first + q < k
             place = u64(u64(row0 + r) * u64(k) + u64(first + q))
             source = u64(a + place * u64(2)) if real else u64(a)
-            copy_async16(u32(slot + u32(r * a_row + q * 2)), source, u32(16 if real else 0))
+            ptx.copy_async16(u32(slot + u32(r * a_row + q * 2)), source, u32(16 if real else 0))
         for j in range(depth * b_chunks // threads):
             i = i32(thread + j * threads)
             r, q = i32(i // b_chunks), i32(i % b_chunks * 8)
             real = first + r < k and column0 + q < n
             place = u64(u64(first + r) * u64(n) + u64(column0 + q))
             source = u64(b + place * u64(2)) if real else u64(b)
-            copy_async16(u32(slot + u32(b_at + r * b_row + q * 2)), source, u32(16 if real else 0))
+            ptx.copy_async16(u32(slot + u32(b_at + r * b_row + q * 2)), source, u32(16 if real else 0))
 
     return send_slice
 
@@ -78,15 +66,15 @@ def make_multiplier(rows: int, columns: int, depth: int, down: int, across: int)
             bits = cuda.local.array(fragments, u32)
             for j in range(across // 2):
                 column = warp_column + j * 16 + (lane >> 4) * 8
-                t = ldmatrix4_transposed(u32(slot + u32(b_at + (kk * 16 + (lane & 15)) * b_row + column * 2)))
+                t = ptx.ldmatrix4_transposed(u32(slot + u32(b_at + (kk * 16 + (lane & 15)) * b_row + column * 2)))
                 bits[j * 4], bits[j * 4 + 1], bits[j * 4 + 2], bits[j * 4 + 3] = t[0], t[1], t[2], t[3]
             for i in range(down):
                 line = warp_row + i * 16 + (lane & 15)
-                f = ldmatrix4(u32(slot + u32(line * a_row + kk * 32 + (lane >> 4) * 16)))
+                f = ptx.ldmatrix4(u32(slot + u32(line * a_row + kk * 32 + (lane >> 4) * 16)))
                 for j in range(across):
                     o = (i * across + j) * 4
                     pair = bits[j * 2], bits[j * 2 + 1]
-                    z = mma_bf16(*f, *pair, acc[o], acc[o + 1], acc[o + 2], acc[o + 3])
+                    z = ptx.mma_bf16(*f, *pair, acc[o], acc[o + 1], acc[o + 2], acc[o + 3])
                     acc[o], acc[o + 1], acc[o + 2], acc[o + 3] = z[0], z[1], z[2], z[3]
 
     return multiply_slice
@@ -103,14 +91,14 @@ def make_writer(rows: int, columns: int, threads: int, down: int, across: int) -
             for j in range(across):
                 o, line = (i * across + j) * 4, warp_row + i * 16 + (lane >> 2)
                 place = u32(base + u32(line * c_row + (warp_column + j * 8 + (lane & 3) * 2) * 2))
-                shared_store1(place, pack_bf16(acc[o], acc[o + 1]))
-                shared_store1(u32(place + u32(8 * c_row)), pack_bf16(acc[o + 2], acc[o + 3]))
+                ptx.shared_store1(place, ptx.pack_bf16(acc[o], acc[o + 1]))
+                ptx.shared_store1(u32(place + u32(8 * c_row)), ptx.pack_bf16(acc[o + 2], acc[o + 3]))
         cuda.syncthreads()  # the tile is in shared memory
         for i in range(thread, rows * c_chunks, threads):
             r, q = i32(i // c_chunks), i32(i % c_chunks * 8)
             if row0 + r < m and column0 + q < n:
-                v = shared_load4(u32(base + u32(r * c_row + q * 2)))
-                store4(u64(c + u64(u64(row0 + r) * u64(n) + u64(column0 + q)) * u64(2)), v[0], v[1], v[2], v[3])
+                v = ptx.shared_load4(u32(base + u32(r * c_row + q * 2)))
+                ptx.store4(u64(c + u64(u64(row0 + r) * u64(n) + u64(column0 + q)) * u64(2)), v[0], v[1], v[2], v[3])
 
     return write_tile
 
@@ -121,13 +109,13 @@ def make_kernel(rows: int, columns: int, depth: int, stages: int, warps_down: in
     stage = rows * (depth * 2 + 16) + depth * (columns * 2 + 16)  # 16 bytes more a line: no bank conflicts
     down, across = rows // warps_down // 16, columns // warps_across // 8
     sums, ahead = down * across * 4, stages - 1
-    wait, wait_all = WAIT_COPIES[stages - 2], WAIT_COPIES[0]
+    wait, wait_all = ptx.WAIT_COPIES[stages - 2], ptx.WAIT_COPIES[0]
     send_slice = make_sender(rows, columns, depth, threads)
     multiply_slice = make_multiplier(rows, columns, depth, down, across)
     write_tile = make_writer(rows, columns, threads, down, across)
 
     def product(a, b, c, m, n, k):
-        base = shared_address(cuda.shared.array(0, types.uint8))
+        base = ptx.shared_address(cuda.shared.array(0, types.uint8))
         thread = i32(cuda.threadIdx.x)
         lane, warp = i32(thread & 31), i32(thread >> 5)
         warp_row = i32(warp // warps_across * (rows // warps_down))
@@ -148,7 +136,7 @@ def make_kernel(rows: int, columns: int, depth: int, stages: int, warps_down: in
             if step < steps:  # slice `step` starts its way here and is used `ahead` steps later
                 slot = u32(base + u32(step % stages * stage))
                 send_slice(slot, a, b, row0, column0, i32(step * depth), m, n, k, thread)
-            commit_copies()
+            ptx.commit_copies()
             if step >= ahead:
                 slot = u32(base + u32((step - ahead) % stages * stage))
                 multiply_slice(acc, slot, warp_row, warp_column, lane)

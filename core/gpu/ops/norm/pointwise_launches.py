@@ -9,7 +9,7 @@ import numpy as np
 from core.gpu.frame import Frame
 from core.gpu.launch import RELU, KernelSignature, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import packing
-from core.gpu.ops.conv.partial_sums import sum_launch
+from core.gpu.ops.conv.partial_sums import add_sum
 from core.gpu.ops.norm import pointwise_narrow, pointwise_wide
 from core.gpu.ops.norm.launches import saved_of
 from core.gpu.ops.norm.pairs import expands, norm_before, norm_behind, projects
@@ -88,7 +88,8 @@ def expand_backward(case: Case) -> None:
         _launch(case, "expand_backward", made, signature, shape, blocks, values, shared, source, x, 2 + add, 2)
     )
     filters, _, _, depth = frame.layout.offsets[f"{step.node}.weight"][1]
-    _reduce(case, blocks, size, np.arange(filters)[:, None] * source.padded + np.arange(depth))
+    places = np.arange(filters)[:, None] * source.padded + np.arange(depth)
+    add_sum(case.backward, step, blocks, size, lambda bias: places)
 
 
 def project_backward(case: Case) -> None:
@@ -110,7 +111,8 @@ def project_backward(case: Case) -> None:
     signature = pointwise_wide.WIDE
     frame.add(_launch(case, "project_backward", made, signature, shape, blocks, values, shared, source, x, 1, 2))
     filters, _, _, depth = frame.layout.offsets[f"{step.node}.weight"][1]
-    _reduce(case, blocks, size, np.arange(depth)[None, :] * source.padded + np.arange(filters)[:, None])
+    places = np.arange(depth)[None, :] * source.padded + np.arange(filters)[:, None]
+    add_sum(case.backward, step, blocks, size, lambda bias: places)
 
 
 def refuse_expand(case: Case) -> str:
@@ -187,17 +189,4 @@ def _launch(
         values, (blocks, 1, 1), (shape.threads, 1, 1), shared, resident=_resident(kind, shape),
         moved=2 * pixels * (narrow.padded * narrow_times + wide.padded * products),
         flops=2 * products * pixels * narrow.padded * wide.padded,
-    )  # fmt: skip
-
-
-def _reduce(case: Case, blocks: int, size: int, places: Array) -> None:
-    """Add the blocks' filter gradients."""
-    frame, step = case.frame, case.step
-    table = frame.table(f"gradient:{step.node}", lambda: places)
-    frame.add(
-        sum_launch(
-            step.node, frame.use(f"partial:{step.node}", 4 * size * blocks), table,
-            frame.gradient_of(f"{step.node}.weight"), 0, blocks, size, places.size, places.size,
-            case.backward.accumulate,
-        )
     )  # fmt: skip

@@ -19,25 +19,8 @@ from __future__ import annotations
 from math import gcd
 from typing import Any, Final
 
+from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import (
-    WAIT_COPIES,
-    bits_to_float,
-    commit_copies,
-    float_to_bits,
-    high_bf16,
-    load1,
-    load_float,
-    low_bf16,
-    pack_bf16,
-    shared_address,
-    shared_load1,
-    shared_store2,
-    shared_store4,
-    shuffle_xor,
-    store1,
-    store_float,
-)
 from core.gpu.control import read_photos
 from core.gpu.kernels.parts.lanes import PACK, UNPACK
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
@@ -106,7 +89,7 @@ def make_norm_gradient(chunks: int, rows: int, row: int) -> Any:
             v = pack(a)
             if first + j * rows >= real:
                 v = u32(0), u32(0), u32(0), u32(0)
-            shared_store4(u32(to + u32(j * rows * row)), v[0], v[1], v[2], v[3])
+            ptx.shared_store4(u32(to + u32(j * rows * row)), v[0], v[1], v[2], v[3])
 
     return combine
 
@@ -123,9 +106,9 @@ def make_narrow_write(tiles: int) -> Any:
                     at = u64(out + u64((i64(m) * ldo + n * 8) * 2))
                     v, w = acc[n * 4 + half * 2], acc[n * 4 + half * 2 + 1]
                     if accumulate != 0:
-                        old = load1(at)
-                        v, w = f32(v + low_bf16(old)), f32(w + high_bf16(old))
-                    store1(at, pack_bf16(v, w))
+                        old = ptx.load1(at)
+                        v, w = f32(v + ptx.low_bf16(old)), f32(w + ptx.high_bf16(old))
+                    ptx.store1(at, ptx.pack_bf16(v, w))
 
     return write
 
@@ -143,7 +126,7 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
     RAW, SUMS, WEIGHTS = CHUNKS * 4, NT * 4, CT * GN * 4
     TILE, NARROW = P * WR, (P + BM) * WR
     wait_all, coefficients, combine, write = (
-        WAIT_COPIES[0], make_coefficients(1.0), make_norm_gradient(CHUNKS, ROWS, WR), make_narrow_write(NT)
+        ptx.WAIT_COPIES[0], make_coefficients(1.0), make_norm_gradient(CHUNKS, ROWS, WR), make_narrow_write(NT)
     )  # fmt: skip
     copy_filters, fetch = make_copy_rows(P, PARTS, PARTS, WR, TH), make_fetch(CHUNKS, ROWS)
     write_sums = make_write_sums(CT, GN, P)
@@ -153,14 +136,14 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
     def pointwise_gradient(
         x, g, saved, weight, source, out, partial, control, pixels, hw, depth, ldx, ldg, lds, ldo, accumulate
     ):
-        base = shared_address(cuda.shared.array(0, dtype=types.uint8))
+        base = ptx.shared_address(cuda.shared.array(0, dtype=types.uint8))
         tid = i32(cuda.threadIdx.x)
         lane, warp, part, r0 = i32(tid & 31), i32(tid >> 5), i32(tid % PARTS), i32(tid // PARTS)
         first, real = i32(i32(cuda.blockIdx.x) * BM), i32(min(i32(read_photos(control) * hw), pixels))
         step = i32(i32(cuda.gridDim.x) * BM)
         copy_filters(base, weight, depth, i32(P), tid)
         copy_narrow(u32(base + u32(NARROW)), u64(source + u64(i64(first) * lds * 2)), lds, i32(pixels - first), tid)
-        commit_copies()
+        ptx.commit_copies()
         one = cuda.local.array(8, dtype=types.float32)
         two = cuda.local.array(8, dtype=types.float32)
         three = cuda.local.array(8, dtype=types.float32)
@@ -193,7 +176,7 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
             if following < pixels:
                 place = u64(source + u64(i64(following) * lds * 2))
                 copy_narrow(u32(base + u32(NARROW + (1 - used) * BM * NR)), place, lds, i32(pixels - following), tid)
-            commit_copies()
+            ptx.commit_copies()
             for i in range(SUMS):
                 acc[i] = f32(0.0)
             product(rows_a, rows_b, lane, acc)
@@ -237,7 +220,7 @@ def make_projection(wide: int, narrow: int, norm: int) -> Any:
     NT = P // 8 // ACROSS
     RAW, SUMS, TOTALS = CHUNKS * 4, NT * 4, NT * 4
     TILE, PLACES = P * WR, (P + BM) * WR
-    wait_all, fetch, normalise = WAIT_COPIES[0], make_fetch(CHUNKS, ROWS), make_normalise(CHUNKS, ROWS, WR, norm)
+    wait_all, fetch, normalise = ptx.WAIT_COPIES[0], make_fetch(CHUNKS, ROWS), make_normalise(CHUNKS, ROWS, WR, norm)
     copy_filters, product = make_copy_rows(P, PARTS, PARTS, WR, TH), make_product(C // 16, NT, WR, WR)
 
     @device_function
@@ -247,25 +230,25 @@ def make_projection(wide: int, narrow: int, norm: int) -> Any:
                 m = i32(row + half * 8)
                 v, w = acc[n * 4 + half * 2], acc[n * 4 + half * 2 + 1]
                 if m < pixels:
-                    store1(u64(out + u64((i64(m) * ldo + n * 8) * 2)), pack_bf16(v, w))
+                    ptx.store1(u64(out + u64((i64(m) * ldo + n * 8) * 2)), ptx.pack_bf16(v, w))
                 if m < real:
                     totals[n * 4], totals[n * 4 + 1] = f32(totals[n * 4] + v), f32(totals[n * 4 + 1] + f32(v * v))
                     totals[n * 4 + 2] = f32(totals[n * 4 + 2] + w)
                     totals[n * 4 + 3] = f32(totals[n * 4 + 3] + f32(w * w))
 
     def pointwise_forward(x, saved, weight, out, partial, control, pixels, hw, depth, ldx, ldo):
-        base = shared_address(cuda.shared.array(0, dtype=types.uint8))
+        base = ptx.shared_address(cuda.shared.array(0, dtype=types.uint8))
         tid = i32(cuda.threadIdx.x)
         lane, warp, part, r0 = i32(tid & 31), i32(tid >> 5), i32(tid % PARTS), i32(tid // PARTS)
         first, real = i32(i32(cuda.blockIdx.x) * BM), i32(min(i32(read_photos(control) * hw), pixels))
         step = i32(i32(cuda.gridDim.x) * BM)
         copy_filters(base, weight, depth, i32(P), tid)
-        commit_copies()
+        ptx.commit_copies()
         scale = cuda.local.array(8, dtype=types.float32)
         shift = cuda.local.array(8, dtype=types.float32)
         for i in range(8):
-            scale[i] = f32(load_float(u64(saved + u64((2 * C + part * 8 + i) * 4))) * f32(1.0 / SIX))
-            shift[i] = f32(load_float(u64(saved + u64((3 * C + part * 8 + i) * 4))) * f32(1.0 / SIX))
+            scale[i] = f32(ptx.load_float(u64(saved + u64((2 * C + part * 8 + i) * 4))) * f32(1.0 / SIX))
+            shift[i] = f32(ptx.load_float(u64(saved + u64((3 * C + part * 8 + i) * 4))) * f32(1.0 / SIX))
         raw = cuda.local.array(RAW, dtype=types.uint32)
         acc = cuda.local.array(SUMS, dtype=types.float32)
         totals = cuda.local.array(TOTALS, dtype=types.float32)
@@ -290,17 +273,17 @@ def make_projection(wide: int, narrow: int, norm: int) -> Any:
             first = following
         for i in range(TOTALS):  # the eight lanes that have the same columns
             for bit in range(2, 5):
-                totals[i] = f32(totals[i] + shuffle_xor(totals[i], u32(1 << bit)))
+                totals[i] = f32(totals[i] + ptx.shuffle_xor(totals[i], u32(1 << bit)))
         if lane < 4:
             for n in range(NT * 2):
                 at = u32(base + u32(PLACES + (high * P + column + n // 2 * 8 + n % 2) * 8))
-                shared_store2(at, float_to_bits(totals[n * 2]), float_to_bits(totals[n * 2 + 1]))
+                ptx.shared_store2(at, ptx.float_to_bits(totals[n * 2]), ptx.float_to_bits(totals[n * 2 + 1]))
         cuda.syncthreads()  # the sums of all warps are there
         for i in range(tid, 2 * P, TH):
             total = f32(0.0)
             for h in range(HIGH):
                 at = u32(base + u32(PLACES + (h * P + i % P) * 8 + i // P * 4))
-                total = f32(total + bits_to_float(shared_load1(at)))
-            store_float(u64(partial + u64(i64(i32(cuda.blockIdx.x) * 2 * P + i) * 4)), total)
+                total = f32(total + ptx.bits_to_float(ptx.shared_load1(at)))
+            ptx.store_float(u64(partial + u64(i64(i32(cuda.blockIdx.x) * 2 * P + i) * 4)), total)
 
     return pointwise_forward

@@ -12,21 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, final
 
+from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import (
-    bits_to_float,
-    copy_async16,
-    float_to_bits,
-    ldmatrix2,
-    ldmatrix2_transposed,
-    ldmatrix4,
-    ldmatrix4_transposed,
-    load4,
-    load4_ordered,
-    mma_bf16,
-    shared_store4,
-    store2,
-)
 from core.gpu.kernels.parts.channels import make_apply_norm
 from core.gpu.kernels.parts.lanes import PACK, UNPACK
 
@@ -104,9 +91,9 @@ def make_coefficients(factor: float) -> Any:
     @device_function
     def coefficients(at, out):
         for half in range(2):
-            v = load4_ordered(u64(at + u64(half * 16)))
+            v = ptx.load4_ordered(u64(at + u64(half * 16)))
             for i in range(4):
-                out[half * 4 + i] = f32(bits_to_float(v[i]) * f32(factor))
+                out[half * 4 + i] = f32(ptx.bits_to_float(v[i]) * f32(factor))
 
     return coefficients
 
@@ -123,7 +110,7 @@ def make_fetch(chunks: int, rows: int) -> Any:
     @device_function
     def fetch(x, first, pixels, ldx, raw):
         for j in range(chunks):
-            v = load4(u64(x + u64(i64(min(i32(first + j * rows), i32(pixels - 1))) * ldx * 2)))
+            v = ptx.load4(u64(x + u64(i64(min(i32(first + j * rows), i32(pixels - 1))) * ldx * 2)))
             for i in range(4):
                 raw[j * 4 + i] = v[i]
 
@@ -143,7 +130,7 @@ def make_normalise(chunks: int, rows: int, row: int, norm: int) -> Any:
             for i in range(8):
                 a[i] = f32(apply_norm(a[i], scale[i], shift[i]) * f32(end))
             v = pack(a)
-            shared_store4(u32(to + u32(j * rows * row)), v[0], v[1], v[2], v[3])
+            ptx.shared_store4(u32(to + u32(j * rows * row)), v[0], v[1], v[2], v[3])
 
     return normalise
 
@@ -159,7 +146,7 @@ def make_copy_rows(rows: int, parts: int, used: int, row: int, threads: int) -> 
             r, part = i32(i // parts), i32(i % parts)
             ok = r < limit and part < used
             at = u64(source + u64((i64(r) * pitch + part * 8) * 2))
-            copy_async16(u32(to + u32(r * row + part * 16)), at if ok else source, u32(16) if ok else u32(0))
+            ptx.copy_async16(u32(to + u32(r * row + part * 16)), at if ok else source, u32(16) if ok else u32(0))
 
     return copy_rows
 
@@ -173,10 +160,10 @@ def make_product(steps: int, tiles: int, row_a: int, row_b: int) -> Any:
         at_a = u32(a + u32((lane & 15) * row_a + (lane >> 4) * 16))
         at_b = u32(b + u32((lane & 7) * row_b + ((lane >> 3) & 1) * 16))
         for k in range(steps):
-            v = ldmatrix4(u32(at_a + u32(k * 32)))
+            v = ptx.ldmatrix4(u32(at_a + u32(k * 32)))
             for n in range(tiles):
-                w = ldmatrix2(u32(at_b + u32(n * 8 * row_b + k * 32)))
-                r = mma_bf16(
+                w = ptx.ldmatrix2(u32(at_b + u32(n * 8 * row_b + k * 32)))
+                r = ptx.mma_bf16(
                     v[0], v[1], v[2], v[3], w[0], w[1], acc[n * 4], acc[n * 4 + 1], acc[n * 4 + 2], acc[n * 4 + 3]
                 )
                 acc[n * 4], acc[n * 4 + 1], acc[n * 4 + 2], acc[n * 4 + 3] = r[0], r[1], r[2], r[3]
@@ -193,11 +180,11 @@ def make_gradient_product(steps: int, high: int, tiles: int, row_a: int, row_b: 
         at_b = u32(b + u32((lane & 15) * row_b))
         for k in range(steps):
             for m in range(high):
-                v = ldmatrix4_transposed(u32(at_a + u32(k * 16 * row_a + m * 32)))
+                v = ptx.ldmatrix4_transposed(u32(at_a + u32(k * 16 * row_a + m * 32)))
                 for n in range(tiles):
-                    w = ldmatrix2_transposed(u32(at_b + u32(k * 16 * row_b + n * 16)))
+                    w = ptx.ldmatrix2_transposed(u32(at_b + u32(k * 16 * row_b + n * 16)))
                     o = (m * tiles + n) * 4
-                    r = mma_bf16(v[0], v[1], v[2], v[3], w[0], w[1], acc[o], acc[o + 1], acc[o + 2], acc[o + 3])
+                    r = ptx.mma_bf16(v[0], v[1], v[2], v[3], w[0], w[1], acc[o], acc[o + 1], acc[o + 2], acc[o + 3])
                     acc[o], acc[o + 1], acc[o + 2], acc[o + 3] = r[0], r[1], r[2], r[3]
 
     return product
@@ -213,7 +200,8 @@ def make_write_sums(high: int, tiles: int, narrow: int) -> Any:
             for n in range(tiles):
                 row, column = i32((lower * high + m) * 16 + (lane >> 2)), i32((right * tiles + n) * 8 + (lane & 3) * 2)
                 o, at = (m * tiles + n) * 4, u64(mine + u64(i64((row * narrow + column) * 4)))
-                store2(at, float_to_bits(weight_sums[o]), float_to_bits(weight_sums[o + 1]))
-                store2(u64(at + u64(narrow * 32)), float_to_bits(weight_sums[o + 2]), float_to_bits(weight_sums[o + 3]))
+                ptx.store2(at, ptx.float_to_bits(weight_sums[o]), ptx.float_to_bits(weight_sums[o + 1]))
+                third, fourth = ptx.float_to_bits(weight_sums[o + 2]), ptx.float_to_bits(weight_sums[o + 3])
+                ptx.store2(u64(at + u64(narrow * 32)), third, fourth)
 
     return write_sums

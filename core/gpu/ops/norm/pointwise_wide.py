@@ -19,20 +19,8 @@ from __future__ import annotations
 from math import gcd
 from typing import Any, Final
 
+from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import (
-    WAIT_COPIES,
-    bits_to_float,
-    commit_copies,
-    float_to_bits,
-    pack_bf16,
-    shared_address,
-    shared_load1,
-    shared_load4,
-    shared_store1,
-    store4,
-    store_float,
-)
 from core.gpu.control import read_photos
 from core.gpu.kernels.parts.channels import make_apply_norm
 from core.gpu.kernels.parts.lanes import PACK, UNPACK
@@ -91,8 +79,8 @@ def make_multiply(pixels: int, depth: int, tiles: int, narrow_row: int, wide_row
             product(u32(source + u32(m * 16 * narrow_row)), filters, lane, acc)
             for n in range(tiles):
                 place = u32(at + u32(m * 16 * wide_row + n * 16))
-                shared_store1(place, pack_bf16(acc[n * 4], acc[n * 4 + 1]))
-                shared_store1(u32(place + u32(8 * wide_row)), pack_bf16(acc[n * 4 + 2], acc[n * 4 + 3]))
+                ptx.shared_store1(place, ptx.pack_bf16(acc[n * 4], acc[n * 4 + 1]))
+                ptx.shared_store1(u32(place + u32(8 * wide_row)), ptx.pack_bf16(acc[n * 4 + 2], acc[n * 4 + 3]))
 
     return multiply
 
@@ -111,7 +99,7 @@ def make_write(chunks: int, rows: int, row: int, gradient: bool, norm: int) -> A
         for j in range(chunks):
             pixel = i32(first + j * rows)
             if pixel < pixels:
-                v = shared_load4(u32(tile + u32(j * rows * row)))
+                v = ptx.shared_load4(u32(tile + u32(j * rows * row)))
                 unpack(v, a)
                 if gradient:
                     unpack((raw[j * 4], raw[j * 4 + 1], raw[j * 4 + 2], raw[j * 4 + 3]), b)
@@ -120,7 +108,7 @@ def make_write(chunks: int, rows: int, row: int, gradient: bool, norm: int) -> A
                             z = apply_norm(b[i], scale[i], shift[i])
                             a[i] = a[i] if z > f32(0.0) and (norm == 1 or z < f32(1.0)) else f32(0.0)
                     v = pack(a)
-                store4(u64(out + u64(i64(pixel) * ldo * 2)), v[0], v[1], v[2], v[3])
+                ptx.store4(u64(out + u64(i64(pixel) * ldo * 2)), v[0], v[1], v[2], v[3])
                 if pixel < real:  # images that are not there do not count
                     for i in range(8):
                         totals[i] = f32(totals[i] + a[i])
@@ -137,14 +125,14 @@ def make_add_up(channels: int, threads: int, rows: int) -> Any:
         for kind in range(2):
             cuda.syncthreads()  # nobody reads the shared memory any more
             for i in range(8):
-                shared_store1(u32(base + u32((tid * 8 + i) * 4)), float_to_bits(totals[kind * 8 + i]))
+                ptx.shared_store1(u32(base + u32((tid * 8 + i) * 4)), ptx.float_to_bits(totals[kind * 8 + i]))
             cuda.syncthreads()  # the sums of all threads are there
             for c in range(tid, channels, threads):
                 total = f32(0.0)
                 for r in range(rows):
-                    total = f32(total + bits_to_float(shared_load1(u32(base + u32((r * channels + c) * 4)))))
+                    total = f32(total + ptx.bits_to_float(ptx.shared_load1(u32(base + u32((r * channels + c) * 4)))))
                 at = i64((i32(cuda.blockIdx.x) * 2 + kind) * channels + c)
-                store_float(u64(partial + u64(at * 4)), total)
+                ptx.store_float(u64(partial + u64(at * 4)), total)
 
     return add_up
 
@@ -161,7 +149,7 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     RAW, WEIGHTS = CHUNKS * 4, CT * GN * 4 if gradient else 1
     OUT, INNER = C * NR, C * NR + BM * WR
     NARROW = INNER + (BM * WR if gradient else 0)
-    wait_all, coefficients, fetch = WAIT_COPIES[0], make_coefficients(1.0 / SIX), make_fetch(CHUNKS, ROWS)
+    wait_all, coefficients, fetch = ptx.WAIT_COPIES[0], make_coefficients(1.0 / SIX), make_fetch(CHUNKS, ROWS)
     normalise = make_normalise(CHUNKS, ROWS, WR, norm)
     copy_filters = make_copy_rows(C, shape.depth // 8, shape.depth // 8, NR, TH)
     copy_narrow = make_copy_rows(BM, shape.depth // 8, P // 8, NR, TH)
@@ -170,14 +158,14 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     gradient_product, write_sums = make_gradient_product(BM // 16, CT, GN, WR, NR), make_write_sums(CT, GN, P)
 
     def pointwise_wide(source, weight, out, x, saved, partial, sums, control, pixels, hw, depth, lds, ldo, ldx):
-        base = shared_address(cuda.shared.array(0, dtype=types.uint8))
+        base = ptx.shared_address(cuda.shared.array(0, dtype=types.uint8))
         tid = i32(cuda.threadIdx.x)
         lane, warp, part, r0 = i32(tid & 31), i32(tid >> 5), i32(tid % PARTS), i32(tid // PARTS)
         first, real = i32(i32(cuda.blockIdx.x) * BM), i32(min(i32(read_photos(control) * hw), pixels))
         step = i32(i32(cuda.gridDim.x) * BM)
         copy_filters(base, weight, depth, i32(C), tid)
         copy_narrow(u32(base + u32(NARROW)), u64(source + u64(i64(first) * lds * 2)), lds, i32(pixels - first), tid)
-        commit_copies()
+        ptx.commit_copies()
         scale = cuda.local.array(8, dtype=types.float32)
         shift = cuda.local.array(8, dtype=types.float32)
         totals = cuda.local.array(16, dtype=types.float32)
@@ -203,7 +191,7 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
             if following < pixels:
                 place = u64(source + u64(i64(following) * lds * 2))
                 copy_narrow(u32(base + u32(NARROW + (1 - used) * BM * NR)), place, lds, i32(pixels - following), tid)
-            commit_copies()
+            ptx.commit_copies()
             narrow_tile = u32(base + u32(NARROW + used * BM * NR))
             multiply(narrow_tile, u32(base + u32(warp * NT * 8 * NR)), u32(base + u32(OUT + warp * NT * 16)), lane)
             if gradient:

@@ -15,16 +15,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import (
-    high_bf16,
-    load1,
-    load2,
-    load4,
-    load4_ordered,
-    permute,
-    store4,
-)
 from core.gpu.kernels.parts.lanes import ADD, PACK, UNPACK, find_pixel, in_turn, passes
 from core.gpu.kernels.parts.winners import EVERY, STOPPED, Shape, make_sharing, write_places
 from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
@@ -86,10 +78,11 @@ def make_positive_max_pool(shape: Shape) -> Any:
         def tap(x, n, y, xx, height, width, ldx, part, best):
             ok = y + ky >= 0 and y + ky < height and xx + kx >= 0 and xx + kx < width
             row = i64((i64(n) * height + y + ky) * width + xx + kx)
-            v = load4(u64(x + u64((row * ldx + part * 8) * 2)) if ok else x)
+            v = ptx.load4(u64(x + u64((row * ldx + part * 8) * 2)) if ok else x)
             for i in range(4):
                 pair = v[i] if ok else u32(0)
-                low, high = i32(permute(pair, u32(MARK), u32(0x1054))), i32(permute(pair, u32(MARK), u32(0x3254)))
+                low = i32(ptx.permute(pair, u32(MARK), u32(0x1054)))
+                high = i32(ptx.permute(pair, u32(MARK), u32(0x3254)))
                 best[2 * i] = low if low > best[2 * i] else best[2 * i]
                 best[2 * i + 1] = high if high > best[2 * i + 1] else best[2 * i + 1]
 
@@ -116,12 +109,12 @@ def make_positive_max_pool(shape: Shape) -> Any:
         row = i64(pixel)
         pairs = cuda.local.array(4, dtype=types.uint32)
         for i in range(4):
-            pairs[i] = permute(u32(best[2 * i]), u32(best[2 * i + 1]), u32(0x7632))
-        store4(u64(out + u64((row * ldo + part * 8) * 2)), pairs[0], pairs[1], pairs[2], pairs[3])
+            pairs[i] = ptx.permute(u32(best[2 * i]), u32(best[2 * i + 1]), u32(0x7632))
+        ptx.store4(u64(out + u64((row * ldo + part * 8) * 2)), pairs[0], pairs[1], pairs[2], pairs[3])
         if places != u64(0):
             marks = cuda.local.array(8, dtype=types.uint32)
             for i in range(8):
-                value = high_bf16(u32(best[i]))
+                value = ptx.high_bf16(u32(best[i]))
                 marks[i] = u32(255) - u32(u32(best[i]) & u32(255)) if passes(value, activation) else u32(STOPPED)
             write_places(u64(places + u64(row * ldp + part * 8)), marks, True)
 
@@ -157,13 +150,13 @@ def make_max_pool(element: int, shape: Shape) -> Any:
                 xx = i32(ox * SX - left + kx)
                 ok = y >= 0 and y < height and xx >= 0 and xx < width
                 row = i64((i64(n) * height + y) * width + xx)
-                unpack(load4(u64(x + u64((row * ldx + part * VEC) * element)) if ok else x), value)
+                unpack(ptx.load4(u64(x + u64((row * ldx + part * VEC) * element)) if ok else x), value)
                 for i in range(VEC):
                     if ok and not value[i] <= best[i]:
                         best[i], place[i] = value[i], i32(ky * KW + kx)
         row = i64(pixel)
         v = pack(best)
-        store4(u64(out + u64((row * ldo + part * VEC) * element)), v[0], v[1], v[2], v[3])
+        ptx.store4(u64(out + u64((row * ldo + part * VEC) * element)), v[0], v[1], v[2], v[3])
         if places != u64(0):
             marks = cuda.local.array(VEC, dtype=types.uint32)
             for i in range(VEC):
@@ -185,7 +178,8 @@ def make_packed_max_pool_gradient(shape: Shape) -> Any:
         def load(dy, places, n, a, b, ho, wo, ldo, ldp, part, v, found):
             ok = a >= da and a - da < ho and b >= db and b - db < wo
             row = i64((i64(n) * ho + a - da) * wo + b - db) if ok else i64(0)
-            four, two = load4(u64(dy + u64((row * ldo + part * 8) * 2))), load2(u64(places + u64(row * ldp + part * 8)))
+            four = ptx.load4(u64(dy + u64((row * ldo + part * 8) * 2)))
+            two = ptx.load2(u64(places + u64(row * ldp + part * 8)))
             for i in range(4):
                 v[k * 4 + i] = four[i]
             for i in range(2):
@@ -222,8 +216,8 @@ def make_packed_max_pool_gradient(shape: Shape) -> Any:
                     target = u64(dx + u64((row * ldx + part * 8) * 2))
                     s = (sums[o], sums[o + 1], sums[o + 2], sums[o + 3])
                     if accumulate != 0:
-                        s = add(s, load4_ordered(target))
-                    store4(target, s[0], s[1], s[2], s[3])
+                        s = add(s, ptx.load4_ordered(target))
+                    ptx.store4(target, s[0], s[1], s[2], s[3])
 
     return max_pool_gradient
 
@@ -256,9 +250,9 @@ def make_max_pool_gradient(element: int, shape: Shape) -> Any:
                 oy, ox = i32(a - da), i32(b - db)
                 ok = oy >= 0 and oy < ho and ox >= 0 and ox < wo
                 row = i64((i64(n) * ho + oy) * wo + ox) if ok else i64(0)
-                unpack(load4(u64(dy + u64((row * ldo + part * VEC) * element))), value)
+                unpack(ptx.load4(u64(dy + u64((row * ldo + part * VEC) * element))), value)
                 source = u64(places + u64(row * ldp + part * VEC))
-                words = load2(source) if WIDE else (load1(source), u32(0))
+                words = ptx.load2(source) if WIDE else (ptx.load1(source), u32(0))
                 for c in range(VEC):
                     place = u32(words[c // 4] >> u32(8 * (c % 4))) & u32(255) if ok else u32(254)
                     for i in range(SY):
@@ -277,7 +271,7 @@ def make_max_pool_gradient(element: int, shape: Shape) -> Any:
                     target = u64(dx + u64((row * ldx + part * VEC) * element))
                     v = pack(value)
                     if accumulate != 0:
-                        v = add(v, load4_ordered(target))
-                    store4(target, v[0], v[1], v[2], v[3])
+                        v = add(v, ptx.load4_ordered(target))
+                    ptx.store4(target, v[0], v[1], v[2], v[3])
 
     return max_pool_gradient
