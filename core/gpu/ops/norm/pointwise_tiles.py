@@ -201,7 +201,7 @@ def make_write_sums(high: int, tiles: int, narrow: int) -> Any:
                 row, column = i32((lower * high + m) * 16 + (lane >> 2)), i32((right * tiles + n) * 8 + (lane & 3) * 2)
                 o, at = (m * tiles + n) * 4, u64(mine + u64(i64((row * narrow + column) * 4)))
                 ptx.store2(at, ptx.float_to_bits(weight_sums[o]), ptx.float_to_bits(weight_sums[o + 1]))
-                third, fourth = ptx.float_to_bits(weight_sums[o + 2]), ptx.float_to_bits(weight_sums[o + 3])
-                ptx.store2(u64(at + u64(narrow * 32)), third, fourth)
+                below = u64(at + u64(narrow * 32))
+                ptx.store2(below, ptx.float_to_bits(weight_sums[o + 2]), ptx.float_to_bits(weight_sums[o + 3]))
 
     return write_sums
