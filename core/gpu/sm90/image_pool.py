@@ -144,7 +144,6 @@ def make_pool(columns: int, threads: int, keeps: bool) -> Any:
 
         return tap
 
-
     take_taps = in_turn([make_tap(ky, kx) for ky in range(POOL) for kx in range(POOL)])
 
     @device_function

@@ -115,7 +115,6 @@ def make_window_loader(filters: int, threads: int) -> Any:
         for i in range(tid, count, TH):
             ptx.copy_async16(u32(to + u32(i * 16)), u64(source + u64(u32(i * 16))), u32(16))
 
-
     @device_function
     def load_windows(to, dy, marks, turn, turns, by_turns_mul, by_turns_shift, hp, wp, tid):
         n = i32(divide(u32(turn), by_turns_mul, by_turns_shift))
@@ -153,7 +152,6 @@ def make_gather(filters: int, steps: int, threads: int, pool: int) -> Any:
             share(v, found, four)
 
         return take
-
 
     take_windows = in_turn([make_take(k, da, db) for k, (da, db) in enumerate(windows)])
 

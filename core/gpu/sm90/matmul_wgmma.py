@@ -45,7 +45,6 @@ SHARED: Final = STAGES * STAGE + 1024
 C_ROW: Final = COLUMNS * 2 + 16
 
 
-
 def make_slice_product(columns: int) -> Any:
     """Begins the product of 64 rows and so many columns over a slice, in four instructions; B is read transposed."""
     return make_products(columns, [[(2 * k, 0, 128 * k) for k in range(DEPTH // 16)]], (False, True))
