@@ -170,6 +170,7 @@ def time_results(program: Application) -> list[Row]:
     """100,000 diagnosed photos in the table: sort them by a click, search them, move the slider."""
     random, classes = np.random.default_rng(0), ("tomato/late_blight", "tomato/healthy", "bean/rust")
     until(lambda: bool(program.diagnosis.ready))  # the model of the first start; its classes would replace these
+    model = ModelIdentity(**program.diagnosis.ready["model"])
     program.diagnosis.ready = {"classes": classes}
     curve = tuple(CoveragePoint(c, t, 0.99, 0.02) for c, t in ((1.0, 0.5), (0.95, 0.56), (0.5, 0.74)))
     program.diagnosis.thresholds = Thresholds("energy", -10.0, -1, 1.0, curve)
@@ -178,7 +179,7 @@ def time_results(program: Application) -> list[Row]:
     rows = [
         PhotoResult(n, f"/photos/farm{n % 37:02d}/IMG_{name:06d}.jpg", True, classes[best[0]],
                tuple((classes[at], share[at]) for at in best), milliseconds=20.0, diseased=100 * share[0],
-               probabilities=tuple(share))
+               probabilities=tuple(share), model=model)
         for n, (name, best, share) in enumerate(
             zip(random.permutation(RESULTS).tolist(), order.tolist(), shares.tolist(), strict=True))
     ]  # fmt: skip
