@@ -214,8 +214,8 @@ class DiagnosePanel(QWidget):
 
     def _on_verdicts(self) -> None:
         self._show_selected()
-        # counting 100,000 rows takes 15 ms, and the table has just been updated
-        QTimer.singleShot(0, self, lambda: self._on_busy(*self._model.progress))
+        # after the table is drawn: counting 100,000 rows takes 15 ms
+        QTimer.singleShot(SETTLE_MS, self, lambda: self._on_busy(*self._model.progress))
 
     def _on_correct(self) -> None:
         """Open the brush for the current photo."""
