@@ -1,6 +1,6 @@
 """Diagnosis of very many photos: what Dask costs over one process, and photos per second with 1 and 2 workers.
 
-    python -m benchmarks.many_photos [--data $LEAFCLINIC_DATA/leaves] [--photos 300 1200] [--rounds 3]
+    python -m benchmarks.many_photos --data $LEAFCLINIC_DATA/leaves [--photos 300 1200] [--rounds 3]
 
 The same photos are diagnosed by one process, and by one and two workers of one thread, interleaved. Processor time is
 of all processes. The cost of a photo is the difference between the two numbers of photos, so that the start (imports,
@@ -42,7 +42,7 @@ def diagnose(photos: list[str], workers: int, model: str) -> tuple[float, float]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default=f"{os.environ.get('LEAFCLINIC_DATA', '')}/leaves")
+    parser.add_argument("--data", required=True, help="folder or manifest of photos")
     parser.add_argument("--model", default="small")
     parser.add_argument("--photos", type=int, nargs=2, default=[300, 1200])
     parser.add_argument("--rounds", type=int, default=3)
@@ -50,6 +50,7 @@ def main() -> None:
     few, many = options.photos
     listed = [str(path) for path in find_photos([options.data])]
     photos = listed[:: max(len(listed) // many, 1)][:many]
+    assert len(photos) == many, f"{options.data} has {len(listed)} photos"
     diagnose(photos[:few], 0, options.model)  # kernels are compiled
     cost: dict[str, list[float]] = {kind: [] for kind in KINDS}
     start: dict[str, list[float]] = {kind: [] for kind in KINDS}
