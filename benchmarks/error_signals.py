@@ -24,9 +24,9 @@ from core.diagnosis.class_map import class_map, share_outside_leaf
 from core.diagnosis.coverage import at_coverage, coverage_curve
 from core.diagnosis.familiarity import auroc, familiarity, read_statistics
 from core.diagnosis.features import feature_node, pool
-from core.diagnosis.leaf_mask import segment_leaf
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.prediction import Predictor
+from core.diagnosis.segmentation import segment_leaf
 from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds
 from core.ops.contract import Array
 

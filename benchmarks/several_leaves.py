@@ -4,9 +4,9 @@
 
 Boxed strawberry photos measure which leaves are found. Photos composed of lab leaves of one crop (2 to 6 leaves,
 healthy or with one disease) measure that and the diagnoses, by five ways to look at a photo: whole, 3 x 3 overlapping
-tiles with a vote, regions by colour (`core.diagnosis.leaf_mask`), leaves of the detector, and the true boxes. Photos of
-one leaf measure how often they seem to show several. With `--split test` this reads `field_test` and `test`: log it in
-benchmarks/results/test_readings.json.
+tiles with a vote, regions of plants (`core.diagnosis.segmentation`), leaves of the detector, and the true boxes. Photos
+of one leaf measure how often they seem to show several. With `--split test` this reads `field_test` and `test`: log it
+in benchmarks/results/test_readings.json.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.record import commit
 from benchmarks.ship_detector import as_shares, read_rows
 from core.data.photo import square
 from core.data.photo_reader import read_photo
-from core.diagnosis import leaf_mask
+from core.diagnosis import segmentation
 from core.diagnosis.leaf_detector import FoundLeaf, LeafDetector, as_box, overlaps
 from core.diagnosis.leaves import choose_leaves, count_findings, cut_square
 from core.diagnosis.metrics import wilson_interval
@@ -94,15 +94,10 @@ def match(truth: Array, found: Sequence[FoundLeaf]) -> list[int]:
 
 
 def regions_by_colour(rgb: Array) -> list[FoundLeaf]:
-    """Connected regions of the plants that `core.diagnosis.leaf_mask` separates from the background."""
-    side = leaf_mask.SIDE
-    small = cv2.resize(rgb, (side, side), interpolation=cv2.INTER_AREA)
-    seeds = leaf_mask._seeds(small)
-    if not (seeds & 1).any() or (seeds & 1).all():
-        return []
-    cv2.setRNGSeed(0)
-    cv2.grabCut(small, seeds, None, np.zeros((1, 65)), np.zeros((1, 65)), leaf_mask.ROUNDS, cv2.GC_INIT_WITH_MASK)
-    _, _, stats, _ = cv2.connectedComponentsWithStats(leaf_mask._without_specks((seeds & 1).astype(np.uint8)))
+    """Connected regions of the plants that `core.diagnosis.segmentation` separates from the background."""
+    plants = (segmentation.classify(rgb)[segmentation.BACKGROUND] < 0.5).astype(np.uint8)
+    side = len(plants)
+    _, _, stats, _ = cv2.connectedComponentsWithStats(cv2.morphologyEx(plants, cv2.MORPH_OPEN, segmentation.SPECK))
     scale = np.array(rgb.shape[:2] * 2) / side
     boxes = [np.array((y, x, y + h, x + w)) * scale for x, y, w, h, area in stats[1:] if area > 0.01 * side * side]
     return [FoundLeaf(as_box(box), 1.0) for box in to_shares(np.array(boxes).reshape(-1, 4), rgb.shape)]

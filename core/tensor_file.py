@@ -31,7 +31,10 @@ PROVEN: Final = ("kind", "version", "header", "checksum")
 """Metadata that a file cannot do without; all other metadata are labels."""
 NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
-WORDS: Final = {"model": "a LeafClinic model", "checkpoint": "a LeafClinic checkpoint"}
+WORDS: Final = {
+    "model": "a LeafClinic model", "checkpoint": "a LeafClinic checkpoint",
+    "segmentation": "LeafClinic's segmentation network",
+}  # fmt: skip
 
 
 @final

@@ -22,10 +22,10 @@ from core.cores import usable_cores
 from core.data.photo import MARGINS, SQUARE
 from core.data.photo_reader import prepare, read_file
 from core.diagnosis.examination import SEVERAL, Examination, Examiner
-from core.diagnosis.leaf_mask import segment_leaf
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.model_identity import read_identity
 from core.diagnosis.prediction import ClassProbability, Prediction, choose_device, compile_ahead, load_engine
+from core.diagnosis.segmentation import segment_leaf
 from core.diagnosis.verdict import SECTION, Verdict
 from core.ops.contract import Array
 

@@ -1,8 +1,8 @@
 """Leaf masks and backgrounds of the training photos, for training with replaced backgrounds; computed once and cached.
 
 A background is a training photo whose leaf is inpainted from its surroundings, as in
-`core.diagnosis.background_dependence`. The masks are deterministic (`core.diagnosis.leaf_mask`), so every run gets the
-same backgrounds.
+`core.diagnosis.background_dependence`. The masks are deterministic (`core.diagnosis.segmentation`), so every run gets
+the same backgrounds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PAINTED: Final = 0.75
 """Largest leaf area that is inpainted."""
 SEAM: Final = 0.7
 """Standard deviation of the Gaussian blur of a mask's edge, in mask pixels of two photo pixels."""
-VERSION: Final = 1
+VERSION: Final = 2
 """Version of the masks, to be raised when `segment_leaf` changes."""
 REPORT_EVERY: Final = 64
 

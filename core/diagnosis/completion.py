@@ -22,10 +22,10 @@ from core.diagnosis.crop_temperatures import fit_temperatures
 from core.diagnosis.familiarity import familiarity, fit_subspace
 from core.diagnosis.features import feature_node, head_node, pool
 from core.diagnosis.label_thresholds import set_label_thresholds
-from core.diagnosis.leaf_mask import segment_leaf
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.replay import fit_replay
+from core.diagnosis.segmentation import segment_leaf
 from core.diagnosis.verdict import NO_LEAF_NAMES, set_thresholds
 from core.ops.contract import Array
 

@@ -20,12 +20,12 @@ from core.diagnosis.class_map import class_map, enlarge
 from core.diagnosis.familiarity import familiarity, read_statistics
 from core.diagnosis.features import feature_node, pool
 from core.diagnosis.leaf_detector import LeafDetector
-from core.diagnosis.leaf_mask import leaf_box, segment_leaf, segment_leaves
 from core.diagnosis.leaves import choose_leaves, diagnose_leaves
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.photo_faults import photo_faults
 from core.diagnosis.prediction import ClassProbability, Diagnosis, LeafDiagnosis, Predictor, list_top
-from core.diagnosis.severity import Severity, measure_severity
+from core.diagnosis.segmentation import leaf_box, segment, segment_leaves
+from core.diagnosis.severity import Severity
 from core.diagnosis.verdict import COVERAGE, NO_LEAF, SECTION, Thresholds, Verdict, decide_verdict
 from core.ops.contract import Array
 
@@ -106,7 +106,7 @@ class Examiner:
         begin = time.perf_counter()
         if leaves and len(each := self._diagnose_leaves(rgb, coverage)) > 1:
             return self._join(rgb, each, begin)
-        photo, leaf, box, regions = self._frame(rgb, crop)
+        photo, severity, box, regions = self._frame(rgb, crop)
         outputs = self.predictor.predict(photo[None])
         logits = outputs["logits"]
         probabilities = state_probabilities(self.model, logits)[0]
@@ -116,8 +116,7 @@ class Examiner:
         verdict = decide_verdict(probabilities, familiar, self.thresholds, self.model.classes, coverage)
         heats = self._maps(features, top, photo.shape[0])
         if verdict.word == NO_LEAF:  # nothing to measure, and nothing for the evidence to lie beside
-            leaf, regions = np.zeros_like(leaf), 0
-        severity = measure_severity(photo, leaf, top[0].label)
+            severity, regions = Severity(*np.zeros((2, *photo.shape[:2]), np.bool_)), 0
         milliseconds = 1000 * (time.perf_counter() - begin)
         return Examination(
             verdict, top, probabilities, photo, box, severity, heats, familiar, milliseconds,
@@ -171,20 +170,20 @@ class Examiner:
             1000 * (time.perf_counter() - begin), len(leaves), photo_faults(rgb), tuple(leaves),
         )  # fmt: skip
 
-    def _frame(self, rgb: Array, crop: bool) -> tuple[Array, Array, tuple[float, float, float, float], int]:
-        """The square to look at, its leaf mask, where it lies in the whole square, and how many leaves that shows."""
+    def _frame(self, rgb: Array, crop: bool) -> tuple[Array, Severity, tuple[float, float, float, float], int]:
+        """The square to look at, its masks, where it is in the whole square, and how many leaves that shows."""
         side = self.model.source_side
         photo = square(rgb, side)
-        leaf, regions = segment_leaves(photo)
-        y0, x0, y1, x1 = leaf_box(leaf)
-        if not crop or y1 - y0 > CROP_BELOW * side or not leaf.any():
-            return photo, leaf, (0.0, 0.0, 1.0, 1.0), regions
+        severity, regions = segment_leaves(photo)
+        y0, x0, y1, x1 = leaf_box(severity.leaf)
+        if not crop or y1 - y0 > CROP_BELOW * side or not severity.leaf.any():
+            return photo, severity, (0.0, 0.0, 1.0, 1.0), regions
         box = (y0 / side, x0 / side, y1 / side, x1 / side)
         short = min(rgb.shape[:2])
         whole = square(rgb, short)
         a, b, c, d = (round(v * short) for v in box)
         part = square(whole[a:c, b:d], side)
-        return part, segment_leaf(part), box, regions
+        return part, segment(part), box, regions
 
     def _maps(self, features: Array | None, top: Sequence[ClassProbability], side: int) -> tuple[Array, ...]:
         """The maps of the classes `top`."""

@@ -18,7 +18,7 @@ from typing import BinaryIO, Final, final
 import cv2
 import numpy as np
 
-from core.diagnosis.leaf_mask import segment_leaf
+from core.diagnosis.segmentation import segment_leaf
 from core.errors import LeafClinicError
 from core.ops.contract import Array
 from core.pipe_process import close_child, start_child

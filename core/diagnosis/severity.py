@@ -6,15 +6,12 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Final, final
 
-from core.diagnosis.lesion_mask import segment_lesions
 from core.ops.contract import Array
 
 SCALE: Final = "Horsfall-Barratt"
 UPPER: Final = (0.0, 3.0, 6.0, 12.0, 25.0, 50.0, 75.0, 88.0, 94.0, 97.0, 99.999)
 """Highest percentage of grades 0 to 10; all above is grade 11.
 Source: Horsfall and Barratt, "An improved grading system for measuring plant diseases", Phytopathology 35:655, 1945."""
-WORDS: Final = ((0.0, "none"), (6.0, "slight"), (25.0, "moderate"), (50.0, "strong"), (100.0, "very strong"))
-"""Highest percentage of each plain word."""
 
 
 @final
@@ -36,19 +33,8 @@ class Severity:
         """Grade 0 (none) to 11 (all) of the Horsfall-Barratt scale."""
         return grade(self.percent)
 
-    @property
-    def word(self) -> str:
-        return next(word for upper, word in WORDS if self.percent <= upper)
-
 
 def grade(percent: float) -> int:
     """Horsfall-Barratt grade of a percentage."""
     return bisect_left(UPPER, percent)
 
-
-def measure_severity(rgb: Array, leaf: Array, condition: str = "") -> Severity:
-    """Severity of a leaf, a mask over a uint8 RGB photo, from its colours; both masks may be corrected by hand.
-
-    `condition` is the diagnosis where there is one: it says whether pale patches are mildew or glare.
-    """
-    return Severity(leaf, segment_lesions(rgb, leaf, "mildew" in condition))

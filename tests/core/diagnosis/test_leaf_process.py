@@ -15,7 +15,7 @@ from core.data.dataset import TRAIN, Cancelled
 from core.data.preparation import prepare_photos
 from core.data.synthetic import write_demo
 from core.diagnosis import backgrounds, leaf_process
-from core.diagnosis.leaf_mask import segment_leaf
+from core.diagnosis.segmentation import segment_leaf
 from core.errors import LeafClinicError
 from tests.helpers.noise import integers
 
