@@ -32,6 +32,7 @@ from app.viewmodels.document import Document
 from app.viewmodels.examination import ExaminationModel
 from app.viewmodels.kernel_benchmark import KernelBenchmark
 from app.viewmodels.memory_estimate import MemoryEstimate
+from app.viewmodels.review import ReviewModel
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import TrainingModel
 from app.viewmodels.writing import Writing
@@ -113,6 +114,7 @@ class Application:
         self.thumbnails = Thumbnails(application)
         self.photos = Thumbnails(application, side=1000, kept=16, whole=True)
         self.examination = ExaminationModel(self.document, application)
+        self.review = ReviewModel(self.document, application)
         self.training = TrainingModel(TrainingSession(command("training"), application), application)
         self.diagnosis = DiagnosisModel(application, early)
         self.benchmark = KernelBenchmark(application)
@@ -136,9 +138,9 @@ class Application:
             self.first, self.crash,
         )  # fmt: skip
         self.window.set_pages(makers(Parts(
-            self.window, self.settings, self.theme, self.document, self.examination, self.thumbnails, self.photos,
-            self.training, self.diagnosis, self.benchmark, self.memory, self.exports, self.prints, self.photo_commands,
-            self.run_commands, self.tour,
+            self.window, self.settings, self.theme, self.document, self.examination, self.review, self.thumbnails,
+            self.photos, self.training, self.diagnosis, self.benchmark, self.memory, self.exports, self.prints,
+            self.photo_commands, self.run_commands, self.tour,
         )))  # fmt: skip
         window = self.window
         self.commands.language_chosen.connect(lambda name: QTimer.singleShot(0, window, lambda: self.speak(name)))
@@ -182,6 +184,7 @@ class Application:
         self.exports.close()
         self.prints.close()
         self.examination.close()
+        self.review.close()
         self.diagnosis.close()
         self.benchmark.close()
         self.memory.close()

@@ -22,10 +22,12 @@ from app.viewmodels.document import Document
 from app.viewmodels.examination import ExaminationModel
 from app.viewmodels.kernel_benchmark import KernelBenchmark
 from app.viewmodels.memory_estimate import MemoryEstimate
+from app.viewmodels.review import ReviewModel
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import TrainingModel
 from app.viewmodels.writing import Writing
 from core.config import to_dict
+from core.diagnosis.model_identity import SHIPPED_MODELS
 
 
 @final
@@ -41,6 +43,7 @@ class Parts:
     theme: Theme
     document: Document
     examination: ExaminationModel
+    review: ReviewModel
     thumbnails: Thumbnails
     photos: Thumbnails
     training: TrainingModel
@@ -62,6 +65,7 @@ def makers(parts: Parts) -> dict[str, Callable[[], QWidget]]:
 
 def _dataset(parts: Parts) -> QWidget:
     from app.panels.dataset.panel import DatasetPanel
+    from app.panels.dataset.review import ReviewPane
 
     def split_settings() -> dict[str, Any]:
         """The settings that decide how photos are decoded and split, so that training can reuse the cache."""
@@ -69,9 +73,10 @@ def _dataset(parts: Parts) -> QWidget:
         values = train.setup.form.values() if train is not None else {}
         return {name: values[name] for name in ("image_size", "seed", "validation", "test") if name in values}
 
+    review = ReviewPane(parts.review, parts.photos, lambda: parts.diagnosis.model_path or next(iter(SHIPPED_MODELS)))
     panel = DatasetPanel(
-        parts.document, parts.examination, parts.window.actions_, parts.thumbnails, parts.settings,
-        parts.theme, split_settings,
+        parts.document, parts.examination, parts.review, review, parts.window.actions_, parts.thumbnails,
+        parts.settings, parts.theme, split_settings,
     )  # fmt: skip
     panel.diagnose_asked.connect(lambda folder: parts.photo_commands.diagnose([folder]))
     return panel

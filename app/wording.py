@@ -37,6 +37,8 @@ def stage_text(stage: str, done: int, total: int) -> str:
         "cache": tr("Decoding the photos once"),
         "health": tr("Checking photos"),
         "copies": tr("Looking for near-duplicates"),
+        "review": tr("Computing features of the photos"),
+        "folds": tr("Comparing labels with predictions"),
         "leaves": tr("Segmenting leaves"),
         "compile": tr("Preparing the kernels"),
         "tune": tr("Measuring the kernels"),

@@ -21,6 +21,7 @@ from core.child_process import child_environment, module_command
 ENTRIES: Final = {
     "training": "core.training.worker",
     "scan": "app.processes.scan",
+    "review": "app.processes.review",
     "diagnose": "app.processes.diagnose",
     "kernels": "app.processes.kernels",
     "memory": "app.processes.memory",

@@ -42,8 +42,8 @@ def core_texts() -> set[str]:
 def error_texts() -> set[str]:
     """The engine's sentences about photos, manifests, files and runs that the window may show; a value stands as 1."""
     places = ("data/folder", "data/manifest", "data/dataset_builder", "data/preparation", "data/split_file",
-              "data/cache_store", "data/field_photos", "data/health", "data/photo", "data/decoding", "storage",
-              "tensor_file", "training/run_folder", "training/start")  # fmt: skip
+              "data/cache_store", "data/field_photos", "data/manifest_writer", "data/health", "data/photo",
+              "data/decoding", "storage", "tensor_file", "training/run_folder", "training/start")  # fmt: skip
     found = set()
     for place in places:
         for node in ast.walk(ast.parse((ROOT / "core" / f"{place}.py").read_text("utf-8"))):

@@ -17,6 +17,7 @@ from app.cards import disease_name
 from app.panels.dataset.augmentation import AugmentationPane
 from app.panels.dataset.classes import ClassesPane
 from app.panels.dataset.health import HealthPane
+from app.panels.dataset.review import ReviewPane
 from app.panels.dataset.split import SplitPane
 from app.settings import Settings
 from app.theme import Theme
@@ -24,6 +25,7 @@ from app.translation import count, tr
 from app.viewmodels.document import Document
 from app.viewmodels.examination import ExaminationModel
 from app.viewmodels.photos import PATH, PhotoModel
+from app.viewmodels.review import ReviewModel
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.class_choice import ask_class
 from app.widgets.fields import ComboBox, SearchField
@@ -34,6 +36,7 @@ from app.widgets.photo_grid import PhotoGrid
 from app.widgets.photo_view import PhotoDialog
 from core.data.file_extensions import EXTENSIONS
 from core.ops.contract import Array
+from core.percent import stated
 
 SEARCH_MS: Final = 150
 """Typing is over when nothing came for so long."""
@@ -49,14 +52,17 @@ class DatasetPanel(QWidget):
     diagnose_asked = Signal(str)
 
     def __init__(
-        self, document: Document, examination: ExaminationModel, actions: Actions, thumbnails: Thumbnails,
-        settings: Settings, theme: Theme, split_settings: Callable[[], dict[str, Any]],
+        self, document: Document, examination: ExaminationModel, review: ReviewModel, pane: ReviewPane,
+        actions: Actions, thumbnails: Thumbnails, settings: Settings, theme: Theme,
+        split_settings: Callable[[], dict[str, Any]],
     ) -> None:  # fmt: skip
         super().__init__()
         self._document, self._actions, self._theme = document, actions, theme
-        self._examination = examination
+        self._examination, self._review, self.review = examination, review, pane
+        self._place = 0
         self._listed: Array | None = None
         self._listed_as = ""
+        self._marks: dict[int, str] = {}
         self.notice = Notice(theme)
         self.classes = ClassesPane(theme)
         self.photos = PhotoModel()
@@ -80,9 +86,10 @@ class DatasetPanel(QWidget):
     def _lay_out(self, actions: Actions, theme: Theme, settings: Settings) -> None:
         self.side = named(QTabWidget(), tr("About these photos"))
         self.side.setDocumentMode(True)
+        self.side.tabBar().setProperty("role", "narrow")  # five names in a third of the page
         for pane, name in (
-            (self.classes, tr("Classes")), (self.health, tr("Quality")), (self.split, tr("Split")),
-            (self.augmentation, tr("Preview")),
+            (self.classes, tr("Classes")), (self.health, tr("Quality")), (self.review, tr("Review")),
+            (self.split, tr("Split")), (self.augmentation, tr("Preview")),
         ):  # fmt: skip
             self.side.addTab(pane, name)
         self._move = button(tr("Move to class…"), self._on_move, tip=tr("Give the selected photos another class"))
@@ -153,13 +160,20 @@ class DatasetPanel(QWidget):
         self.classes.chosen.connect(lambda _: self._on_filter())
         self.classes.renamed.connect(document.rename)
         self.health.opened.connect(self.show_rows)
+        self.review.add_keys(self.grid)
+        self.review.class_asked.connect(self._on_move)
+        self.review.skipped.connect(lambda: self._show_suspects(self._place + 1))
+        self._review.changed.connect(self._on_suspects)  # not lambdas: the page may go before the review
+        self._review.failed.connect(self.notice.alarm)
+        self._review.saved.connect(self._on_saved)
+        self.side.currentChanged.connect(self._on_tab)
         self._examination.failed.connect(self.notice.alarm)
         self.search.textChanged.connect(lambda _: self._typing.start())
         self.which.currentIndexChanged.connect(lambda _: self._on_filter())
         self.grid.opened.connect(self._on_opened_photo)
         self.grid.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
         self.photos.modelReset.connect(self._on_selection)  # Qt signals no cleared selection
-        self.grid.selectionModel().currentChanged.connect(lambda *_: self.augmentation.refresh())
+        self.grid.selectionModel().currentChanged.connect(lambda *_: self._on_current())
         self._actions.exclude.triggered.connect(lambda: document.exclude(self.selection(), True))
         self._actions.include.triggered.connect(lambda: document.exclude(self.selection(), False))
         self._on_selection()
@@ -176,10 +190,47 @@ class DatasetPanel(QWidget):
         index = self.grid.currentIndex()
         return str(index.data(PATH)) if index.isValid() else ""
 
-    def show_rows(self, rows: Array, what: str) -> None:
-        """Show these photos (of a finding, or a cell of the confusion matrix) until the filter changes."""
-        self._listed, self._listed_as = np.asarray(rows, np.int64), f"{what}: "
+    def show_rows(self, rows: Array, what: str, marks: dict[int, str] | None = None) -> None:
+        """Show these photos in this order (of a finding, or suspicious labels) until the filter changes."""
+        self._listed, self._listed_as, self._marks = np.asarray(rows, np.int64), f"{what}: ", marks or {}
         self.refresh()
+
+    def _show_suspects(self, place: int) -> None:
+        """List the open suspects, if the Review tab is shown, and make the one at this place the current one."""
+        if self.side.currentWidget() is not self.review or not self._review.photos:
+            self._on_current()
+            return
+        suspects = self._review.suspects()
+        self.show_rows(np.array([one.row for one in suspects], np.int64), tr("Suspicious labels"),
+                       {one.row: stated(one.probability) for one in suspects})  # fmt: skip
+        last = len(self.photos.rows) - 1
+        self._place = min(place, max(last, 0))
+        if last >= 0:
+            self.grid.setCurrentIndex(self.photos.index(self._place))
+            self.grid.scrollTo(self.grid.currentIndex())
+        else:
+            self._on_current()
+
+    def _on_suspects(self) -> None:
+        self._show_suspects(self._place)
+
+    def _on_saved(self, path: str) -> None:
+        self.notice.tell(tr("Saved as {name}.", name=path))
+
+    def _on_tab(self) -> None:
+        if self.side.currentWidget() is self.review:
+            self._show_suspects(self._place)
+        elif self._marks:
+            self._on_filter()
+
+    def _on_current(self) -> None:
+        index = self.grid.currentIndex()
+        row_ = int(self.photos.rows[index.row()]) if index.isValid() else -1
+        suspect = next((one for one in self._review.suspects() if one.row == row_), None)
+        self.review.show_suspect(suspect, self.current_path())
+        if suspect is not None:
+            self._place = index.row()
+        self.augmentation.refresh()
 
     def refresh(self) -> None:
         """Fill the grid with the photos that pass the filters, after a search has finished."""
@@ -187,9 +238,6 @@ class DatasetPanel(QWidget):
         if table is None:
             return
         keep = np.ones(len(table.dataset), bool)
-        if self._listed is not None:
-            keep[:] = False
-            keep[self._listed] = True
         names = self.classes.selected()
         if names and self._listed is None:
             keep &= np.isin(table.labels, [table.classes.index(name) for name in names])
@@ -204,13 +252,13 @@ class DatasetPanel(QWidget):
                 self.photos.show(table, self.photos.rows if table is self.photos.table else np.empty(0, np.int64))
                 return
             keep &= hits
-        rows = np.flatnonzero(keep)
-        self.photos.show(table, rows)
+        rows = np.flatnonzero(keep) if self._listed is None else self._listed[keep[self._listed]]
+        self.photos.show(table, rows, self._marks)
         what = self._listed_as if self._listed is not None else ""
         self.shown.setText(what + count(len(rows), "{n} photo", "{n} photos"))
 
     def _on_filter(self) -> None:
-        self._listed = None
+        self._listed, self._marks = None, {}
         self.refresh()
 
     def _on_changed(self) -> None:
@@ -234,7 +282,7 @@ class DatasetPanel(QWidget):
         self.stack.setCurrentIndex(1)
 
     def _on_opened(self) -> None:
-        self._listed = None  # rows of the previous photos
+        self._listed, self._marks, self._place = None, {}, 0  # rows of the previous photos
 
     def _on_progress(self, done: int, total: int) -> None:
         self.bar.setRange(0, total)

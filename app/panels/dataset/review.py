@@ -1,0 +1,141 @@
+"""Suspicious labels one by one: the photo, the reason, and keys to keep, correct or skip the label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import final
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import QFileDialog, QProgressBar, QSizePolicy, QVBoxLayout, QWidget
+
+from app.cards import disease_name
+from app.translation import count, tr
+from app.viewmodels.review import ReviewModel, SuspectPhoto
+from app.viewmodels.thumbnails import Thumbnails
+from app.widgets.parts import button, label, row
+from app.widgets.photo_view import PhotoView
+from app.wording import stage_text
+from core.diagnosis.label_review import NEIGHBOURS
+from core.percent import percent, stated
+
+
+@final
+class ReviewPane(QWidget):
+    """Signals: `class_asked()` for another class than the suggested one; `skipped()`."""
+
+    class_asked = Signal()
+    skipped = Signal()
+
+    def __init__(self, review: ReviewModel, pictures: Thumbnails, model: Callable[[], str]) -> None:
+        super().__init__()
+        self._review, self._pictures, self._model = review, pictures, model
+        self._shown: SuspectPhoto | None = None
+        self.state = label("", "muted", wrap=True)
+        self.bar = QProgressBar()
+        self.bar.setTextVisible(False)
+        self.bar.setAccessibleName(tr("Progress of the review"))
+        self.start = button(tr("Review labels"), self._on_start, "primary")
+        self.stop = button(tr("Cancel"), review.cancel)
+        self.photo = PhotoView(tr("Suspicious photo"))
+        self.reason = label("", wrap=True)
+        self.relabel = button("", self._on_relabel, tip=tr("Give the photo the suggested class ({key})", key="R"))
+        self.relabel.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)  # names of classes are long
+        self.keep = button(tr("Keep label"), self._on_keep, tip=tr("The label is correct ({key})", key="K"))
+        self.other = button(tr("Other class…"), self._on_other, tip=tr("Give the photo another class ({key})", key="O"))
+        self.skip = button(tr("Skip"), self.skipped.emit, tip=tr("Decide later ({key})", key="S"))
+        self.undo = button(tr("Undo"), review.undo, tip=tr("Undo the last change ({key})", key="U"))
+        self.save = button(tr("Save as manifest…"), self._on_save,
+                           tip=tr("A CSV file with the corrected labels, to train on elsewhere"))  # fmt: skip
+        self._decisions = (self.photo, self.reason, self.relabel, self.keep, self.other, self.skip)
+        self._lay_out()
+        review.progress.connect(self._on_progress)
+        review.changed.connect(self.refresh)
+        review.ended.connect(self.refresh)
+        self.show_suspect(None)
+        self.refresh()
+
+    def _lay_out(self) -> None:
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 8, 0, 0)
+        layout.addWidget(self.state)
+        layout.addWidget(self.bar)
+        layout.addLayout(row(self.start, self.stop, None))
+        layout.addWidget(self.photo, 1)
+        layout.addWidget(self.reason)
+        layout.addWidget(self.relabel)
+        layout.addLayout(row(self.keep, self.other, self.skip))
+        layout.addStretch(0)
+        layout.addLayout(row(self.undo, self.save))
+
+    def add_keys(self, owner: QWidget) -> None:
+        """Let the keys work while this pane or `owner`, the grid of suspects, has the keyboard focus."""
+        keys = {"R": self.relabel, "K": self.keep, "O": self.other, "S": self.skip, "U": self.undo}
+        for place in (self, owner):
+            for key, target in keys.items():
+                shortcut = QShortcut(QKeySequence(key), place, context=Qt.ShortcutContext.WidgetWithChildrenShortcut)
+                shortcut.activated.connect(lambda target=target: target.click() if self.isVisible() else None)
+
+    def refresh(self) -> None:
+        review = self._review
+        self.bar.setVisible(review.busy)
+        self.stop.setVisible(review.busy)
+        self.start.setVisible(not review.busy)
+        left = len(review.suspects())
+        self.undo.setVisible(bool(review.photos))
+        self.save.setVisible(bool(review.photos))
+        if review.busy:
+            return
+        if not review.photos:
+            self.state.setText(tr("Finds labels that are probably wrong: each photo is predicted by a model that has "
+                                  "not seen it or another photo of its leaf, and compared with the most similar "
+                                  "photos."))  # fmt: skip
+            return
+        agreement = tr("{share} of {n} photos are predicted as labelled.", share=percent(review.agreement),
+                       n=f"{review.photos:,}")  # fmt: skip
+        suspects = count(left, "{n} suspicious label is left.", "{n} suspicious labels are left.")
+        corrections = tr("Training uses the corrections.")
+        self.state.setText(f"{agreement} {suspects if left else tr('No suspicious label is left.')} {corrections}")
+
+    def show_suspect(self, suspect: SuspectPhoto | None, path: str = "") -> None:
+        """Show a suspect and ask for a decision; None hides both."""
+        self._shown = suspect
+        for widget in self._decisions:
+            widget.setVisible(suspect is not None)
+        if suspect is None:
+            return
+        self.photo.wish(self._pictures, path)
+        suggested = disease_name(suspect.suggested)
+        text = tr("Labelled {label}. Prediction: {suggested}, {probability}. {n} of the {total} most similar photos "
+                  "agree with the prediction.")
+        self.reason.setText(text.format(label=disease_name(suspect.label), suggested=suggested,
+                                        probability=stated(suspect.probability), n=suspect.agreeing, total=NEIGHBOURS))
+        self.relabel.setText(tr("Relabel as {name}", name=suggested))
+        self.relabel.setAccessibleName(self.relabel.text())
+
+    def _on_start(self) -> None:
+        self._review.start(self._model())
+        self.refresh()
+
+    def _on_progress(self, stage: str, done: int, total: int) -> None:
+        self.bar.setRange(0, total)
+        self.bar.setValue(done)
+        self.state.setText(stage_text(stage, done, total))
+
+    def _on_relabel(self) -> None:
+        if self._shown is not None:
+            self._review.relabel(self._shown.row, self._shown.suggested)
+
+    def _on_keep(self) -> None:
+        if self._shown is not None:
+            self._review.keep(self._shown.row)
+
+    def _on_other(self) -> None:
+        self.class_asked.emit()
+
+    def _on_save(self) -> None:
+        start = str(Path.home() / "corrected.csv")
+        chosen, _ = QFileDialog.getSaveFileName(self, tr("Save as manifest"), start, "CSV (*.csv)")
+        if chosen:
+            self._review.save(chosen)

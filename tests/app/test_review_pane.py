@@ -1,0 +1,93 @@
+"""The Review tab: suspects in order, decided by keys, undone, and saved outside the photo folder."""
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFileDialog
+
+from app.viewmodels import process_model
+from core.data.source import open_photos
+from tests.helpers.window import drop, write_folder
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def panel(start, qtbot, tmp_path, monkeypatch):
+    """The Dataset page with a finished review: three suspects among eight photos, the second healthy one first."""
+    folder = write_folder(tmp_path / "leaves", {"healthy": 4, "rust": 4})
+    program = start()
+    drop(program.window, [folder])
+    made = program.window.page("dataset")
+    qtbot.waitUntil(lambda: made.photos.rowCount() == 8)
+    requests = []
+    monkeypatch.setattr(
+        process_model.ProcessModel, "_start_process", lambda self, name, request: requests.append((name, request))
+    )
+    made.side.setCurrentWidget(made.review)
+    made.review.start.click()
+    assert requests == [("review", {"data": str(folder), "model": "leaves"})]
+    found = [("healthy/1.png", "healthy", "rust", 0.9, 5), ("rust/2.png", "rust", "healthy", 0.8, 4),
+             ("healthy/3.png", "healthy", "rust", 0.7, 3)]  # fmt: skip
+    names = ("path", "label", "suggested", "probability", "agreeing")
+    suspects = [dict(zip(names, (str(folder / one[0]), *one[1:]), strict=True)) for one in found]
+    made._review._read_answers([{"suspects": suspects, "agreement": 0.625, "photos": 8}])
+    made.folder = folder
+    return made
+
+
+def listed(panel):
+    return [panel.photos.table.dataset.paths[row] for row in panel.photos.rows]
+
+
+def press(qtbot, panel, key):
+    panel.grid.setFocus()
+    qtbot.waitUntil(lambda: panel.grid.hasFocus())
+    qtbot.keyClick(panel.grid, key)
+
+
+def test_keys_decide_about_one_suspect_after_the_other_and_undo(panel, qtbot):
+    assert listed(panel) == ["healthy/1.png", "rust/2.png", "healthy/3.png"]
+    assert "5 of the 5 most similar photos" in panel.review.reason.text()
+    table = panel.photos.table
+    first, second, third = panel.photos.rows.tolist()
+    press(qtbot, panel, Qt.Key.Key_R)
+    assert (table.label(first), listed(panel)) == ("rust", ["rust/2.png", "healthy/3.png"])
+    assert "4 of the 5" in panel.review.reason.text(), "the next suspect is shown"
+    press(qtbot, panel, Qt.Key.Key_S)
+    assert panel.grid.currentIndex().row() == 1
+    press(qtbot, panel, Qt.Key.Key_K)
+    assert (table.label(third), listed(panel)) == ("healthy", ["rust/2.png"])
+    press(qtbot, panel, Qt.Key.Key_U)
+    press(qtbot, panel, Qt.Key.Key_U)
+    assert table.label(first) == "healthy"
+    assert listed(panel) == ["healthy/1.png", "rust/2.png", "healthy/3.png"]
+    assert table.label(second) == "rust"
+
+
+def test_another_tab_shows_all_photos_and_the_keys_rest(panel, qtbot):
+    panel.side.setCurrentWidget(panel.split)
+    assert panel.photos.rowCount() == 8
+    panel.grid.setCurrentIndex(panel.photos.index(1))
+    press(qtbot, panel, Qt.Key.Key_R)
+    assert not panel.photos.table.edited
+
+
+def test_the_corrections_are_saved_as_a_manifest_but_not_among_the_photos(panel, qtbot, tmp_path, monkeypatch):
+    panel.review.relabel.click()
+    answers = [str(tmp_path / "own.csv"), str(panel.folder / "own.csv")]
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: (answers.pop(0), ""))
+    with qtbot.waitSignal(panel._review.saved):
+        panel.review.save.click()
+    assert open_photos(str(tmp_path / "own.csv")).counts() == {"healthy": 3, "rust": 5}
+    qtbot.waitUntil(lambda: panel._review._saving is None)
+    with qtbot.waitSignal(panel._review.failed) as failed:
+        panel.review.save.click()
+    assert "inside the photo folder" in failed.args[0]
+    assert not (panel.folder / "own.csv").exists()
+
+
+def test_other_photos_have_no_suspects(panel, qtbot, tmp_path):
+    panel._document.open(str(write_folder(tmp_path / "others", {"a": 2, "b": 2})))
+    qtbot.waitUntil(lambda: panel.photos.rowCount() == 4)
+    assert not panel._review.suspects()
+    assert not panel.review.relabel.isVisible()
