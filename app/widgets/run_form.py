@@ -22,8 +22,9 @@ from core.training.presets import PRESETS
 
 LEAST_WIDTH: Final = 90
 """Pixels of the narrowest field: long captions of some languages leave no more."""
-GIVEN: Final = ("data", "out")
-"""Fields the window fills in by itself: the open project and a new run folder."""
+GIVEN: Final = ("data", "out", "sync_batch_norm")
+"""Settings without a field: the window fills in the open project and a new run folder; the last is for ranks on CPUs,
+which MPI starts."""
 
 
 HIDDEN: Final = ("preset",)
@@ -106,7 +107,7 @@ class RunForm(QWidget):
         for name, (field, row) in settings().items():
             if name == "gpus" and gpus > 1:
                 self._add(name, replace(row, high=gpus, expert=False), field.default)
-            elif name not in (*GIVEN, "gpus", "sync_batch_norm"):  # which ranks on CPUs use, started by MPI
+            elif name not in (*GIVEN, "gpus"):
                 self._add(name, row, field.default)
         self.set_expert(False)
 
