@@ -189,8 +189,7 @@ def time_results(program: Application) -> list[Row]:
     collector.rest()  # as it happens bit by bit while photos are diagnosed
     panel.coverage._on_model()
     wait(NAP_MS)
-    table, gaps, found = panel.table.model(), Gaps(), []
-    down = Qt.SortOrder.DescendingOrder
+    table, gaps, found, down = panel.table.model(), Gaps(), [], Qt.SortOrder.DescendingOrder
 
     def act(name: str, do: Callable[[], object], done: Callable[[], bool]) -> None:
         gaps.start()
