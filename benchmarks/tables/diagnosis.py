@@ -67,6 +67,22 @@ def plants() -> str:
     return markdown_table(["correct (by vote), %; photos together:", *next(iter(parts.values()))], rows)
 
 
+def label_review() -> str:
+    """Labels flipped on purpose that are found, and accuracy with chosen and random photos, with 95 % intervals."""
+    rows = []
+    for name, found in read("label_review")["sets"].items():
+        curve = found["curve"]
+        at = curve["labelled"].index(60)
+        figures = [found[f"{share} % flipped"][key] for share in (5, 10) for key in ("precision at 50", "flips found")]
+        figures += [curve["chosen"], curve["random"]]
+        means = [value["mean"] if isinstance(value["mean"], float) else value["mean"][at] for value in figures]
+        halves = [value["half"] if isinstance(value["half"], float) else value["half"][at] for value in figures]
+        shown = [f"{100 * mean:.1f} ± {100 * half:.1f}" for mean, half in zip(means, halves, strict=True)]
+        rows.append([f"{name} ({found['model']})", str(found["photos"]), *shown])
+    heads = [f"{what}, {share} % flipped" for share in (5, 10) for what in ("first 50 wrong", "found")]
+    return markdown_table(["%", "photos", *heads, "accuracy, 60 chosen", "60 random"], rows)
+
+
 def adaptation() -> str:
     """Figures before and after adapting each model to the orchard, the mean over draws."""
     models = read("adaptation")["models"]
@@ -90,4 +106,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "diagnosis reliability": reliability,
     "plants": plants,
     "adaptation": adaptation,
+    "label review": label_review,
 }
