@@ -73,7 +73,7 @@ def label_review() -> str:
     for name, found in read("label_review")["sets"].items():
         curve = found["curve"]
         at = curve["labelled"].index(60)
-        figures = [found[f"{share} % flipped"][key] for share in (5, 10) for key in ("precision at 50", "flips found")]
+        figures = [found[f"{share}% flipped"][key] for share in (5, 10) for key in ("precision at 50", "flips found")]
         figures += [curve["chosen"], curve["random"]]
         means = [value["mean"] if isinstance(value["mean"], float) else value["mean"][at] for value in figures]
         halves = [value["half"] if isinstance(value["half"], float) else value["half"][at] for value in figures]
