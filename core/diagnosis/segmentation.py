@@ -24,8 +24,9 @@ VERSION: Final = 1
 PATH: Final = SHIPPED / "segmentation.safetensors"
 BACKGROUND, LEAF, LESION = range(3)
 """Channels of the probabilities."""
-BLOCK: Final = 1024
-"""Pixels classified at a time: their hidden units fit into the cache of a core."""
+BLOCK: Final = 160
+"""Pixels classified at a time. OpenBLAS computes such small products on one thread (at most 2^18 multiplications): its
+other threads would wait actively, on the cores that the diagnosis network needs."""
 SMALLEST: Final = 0.01
 """Share of the photo below which a region is no leaf."""
 LEAF_AREA: Final = 0.05
