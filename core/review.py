@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
@@ -15,7 +15,7 @@ import numpy as np
 from core import command_line
 from core.config import RunConfig
 from core.data.cache import open_cache
-from core.data.dataset import UNSPLIT, Cancelled, IsCancelled
+from core.data.dataset import UNSPLIT, IsCancelled
 from core.data.dataset_builder import DatasetBuilder
 from core.data.manifest import open_manifest
 from core.data.manifest_writer import write_manifest
@@ -86,16 +86,6 @@ def read_photos(
     features = read_features(path, photos.cache, rows, config.device, config.threads, report, cancelled)
     samples = Samples(features, photos.dataset.labels[rows], photos.groups[rows])
     return ReviewedPhotos(photos, rows, samples, path, side)
-
-
-def stop_if(cancelled: IsCancelled) -> Callable[[int, int], None]:
-    """What `review_labels` calls before each fold."""
-
-    def advance(fold: int, folds: int) -> None:
-        if cancelled():
-            raise Cancelled("The review was stopped.")
-
-    return advance
 
 
 def show_suspects(photos: ReviewedPhotos, result: Review, arguments: argparse.Namespace) -> None:
