@@ -4,12 +4,13 @@ Copies happen early, as soon as they are sent for, or late: those to shared memo
 barrier, those from it when their group is waited for; products early or late, too. A kernel must be right either way.
 """
 
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 from numba.core import types as numba_types
 
 from core.gpu.driver.tensor_map import ActivationMap, TensorMap
+from core.gpu.sm90 import tma, wgmma
 from tests.helpers.emulated_gpu import Cast, Machine
 from tests.helpers.turns import Barrier, Gate
 
@@ -59,16 +60,17 @@ class TmaMachine(Machine):
             self._run_block(kernel, values, (x, y, z))
 
     def patch(self, monkeypatch, module):
-        """Put what is made outside of the kernel's functions into its module."""
+        """Put what is made outside of the kernel's functions into its module and those of instructions it names."""
         replaced = {
             "make_products": self._make_products,
             "make_wait": lambda count, pending: lambda sums: self._finish(pending),
             "WAIT_READ": {n: lambda n=n: self._wait_stores(n) for n in (0, 1)},
             "wait_stored": lambda: self._wait_stores(0),
         }
-        for name, function in replaced.items():
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, function)
+        named = [holder for holder in (tma, wgmma) if holder in vars(module).values()]
+        for holder in (module, *named):
+            for name in filter(partial(hasattr, holder), replaced):
+                monkeypatch.setattr(holder, name, replaced[name])
 
     def _meet(self, number, threads):
         barrier = self.meetings.setdefault(int(number), Barrier(self.turns, int(threads)))
