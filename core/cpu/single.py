@@ -94,6 +94,7 @@ class Single:
             self.weights[first : first + volume(shape)] = arrays[name.removeprefix("node.")].ravel()
         mode, c = arrays.get("mode", Mode(training=True)), self.context
         c[ew.SEED], c[ew.STEP], c[ew.PHOTO0], c[bn.COUNT] = mode.seed, mode.step, mode.photo0, self.case.batch
+        c[bn.TOTAL], c[bn.RANKS] = self.case.batch, 1
         if "labels" in arrays:
             self.labels = labels = np.ascontiguousarray(arrays["labels"], np.int32)
             c[loss.LABELS], c[loss.LOSSES] = labels.ctypes.data, self.losses.ctypes.data
