@@ -103,8 +103,14 @@ def is_healthy(label: str) -> bool:
 
 
 def count_findings(words: Sequence[str]) -> list[tuple[str, int]]:
-    """The verdicts on leaves of one photo with their numbers of leaves: diseases first, then the most frequent."""
-    return sorted(Counter(words).items(), key=lambda found: (not Verdict(found[0]).is_disease, -found[1], found[0]))
+    """The verdicts on leaves of one photo with their numbers of leaves: diseases first, then the most frequent.
+
+    Where most leaves are "not sure", that comes first: of many leaves one is easily taken for another crop's disease.
+    """
+    counts = Counter(words)
+    doubtful = NOT_SURE if 2 * counts[NOT_SURE] > len(words) else ""
+    return sorted(counts.items(), key=lambda found: (
+        found[0] != doubtful, not Verdict(found[0]).is_disease, -found[1], found[0]))  # fmt: skip
 
 
 def describe_leaves(words: Sequence[str]) -> str:

@@ -62,6 +62,7 @@ def test_a_leaf_is_cut_out_as_a_square_inside_the_photo():
 def test_diseases_come_first_then_the_most_frequent():
     words = ["a/healthy", "a/rust", "a/healthy", NOT_SURE, "a/scab", "a/scab", NOT_SURE, NOT_SURE]
     assert count_findings(words) == [("a/scab", 2), ("a/rust", 1), (NOT_SURE, 3), ("a/healthy", 2)]
+    assert count_findings(["a/scab", *[NOT_SURE] * 2]) == [(NOT_SURE, 2), ("a/scab", 1)], "most leaves are doubtful"
 
 
 def test_small_leaves_in_the_background_are_not_diagnosed():
