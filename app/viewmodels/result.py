@@ -123,7 +123,7 @@ def decide(result: PhotoResult, thresholds: Thresholds | None, classes: Sequence
         leaves.sort(key=lambda leaf: (ranks.index(leaf.verdict), -leaf.probability))
         worst = leaves[0]
         return replace(result, leaves=tuple(leaves), verdict=worst.verdict, sure=worst.sure, reason=worst.reason,
-                       top=worst.top)  # fmt: skip
+                       top=worst.top, limits=worst.limits)  # fmt: skip
     if not result.probabilities or len(result.probabilities) != len(classes):
         return result
     verdict = decide_verdict(np.array(result.probabilities), result.familiarity, thresholds, classes, coverage)

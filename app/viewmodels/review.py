@@ -65,6 +65,7 @@ class ReviewModel(ProcessModel):
 
         def begin(data: str) -> None:
             self._start_process("review", {"data": data, "model": model})
+            self.changed.emit()  # it is busy now; a manifest of edits may have been written first
 
         self.forget()
         self._document.with_manifest(begin, self.failed.emit)

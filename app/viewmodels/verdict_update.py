@@ -20,6 +20,7 @@ SLICE_S: Final = 0.008
 @final
 class VerdictUpdate(QObject):
     """Updates the photos whose highest probability is between the old and the new threshold; others do not change.
+    Photos of several leaves are all updated: each leaf has probabilities of its own.
 
     Signal: `ended()`.
     """
@@ -54,7 +55,7 @@ class VerdictUpdate(QObject):
         while self._at < len(rows) and time.perf_counter() < end:
             for at in range(self._at, min(self._at + PIECE, len(rows))):
                 row = rows[at]
-                if row.probabilities and self._low <= max(row.probabilities) < self._high:
+                if row.leaves or (row.probabilities and self._low <= max(row.probabilities) < self._high):
                     rows[at] = self._decide(row)
             self._at += PIECE
         if self._at < len(rows):

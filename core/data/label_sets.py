@@ -31,6 +31,10 @@ class LabelSets:
         same = np.stack([(found == members).all(axis=1) for members in self.members], axis=1)
         return np.where(same.any(axis=1), same.argmax(axis=1), -1)
 
+    def merge_equal(self, numbers: Array) -> Array:
+        """The numbers of sets, equal ones (``scab+rust``, ``rust+scab``) by the number that `find` gives."""
+        return self.find(self.members)[numbers]
+
 
 def split_name(name: str) -> tuple[str, ...]:
     """The labels in a name: ``apple/scab+rust`` is ``apple/scab`` and ``apple/rust``."""

@@ -180,7 +180,8 @@ def measure_dependence(
         logits = compute_outputs(predictor, photos, None, report, "background", communicator).logits
         return predict_labels(model, logits, validation.sets)
 
-    plain, blurred, swapped = measure_backgrounds(tested.photos, masks, tested.labels, predict, seed)
+    labels = tested.labels if tested.sets is None else tested.sets.merge_equal(tested.labels)
+    plain, blurred, swapped = measure_backgrounds(tested.photos, masks, labels, predict, seed)
     part, off_leaf = communicator.own_rows(len(masks)), 0.0
     if node is not None:
         shares = _shares_outside_leaf(model, predictor, tested.photos[part], masks[part], node)

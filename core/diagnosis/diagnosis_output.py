@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from core.diagnosis.model_identity import ModelIdentity, as_fields
-from core.diagnosis.prediction import TOP, Diagnosis, LeafDiagnosis
+from core.diagnosis.prediction import TOP, ClassProbability, Diagnosis, LeafDiagnosis
 from core.diagnosis.verdict import describe_leaves
 from core.percent import SPACE, stated
 from core.text import csv_text, json_line, printable
@@ -28,9 +28,8 @@ def show_json(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
     read = 0
     answer: dict[str, object]
     for d in diagnoses:
-        top = [{"label": g.label, "probability": g.probability}
-               | ({} if g.threshold is None else {"threshold": g.threshold}) for g in d.top]  # fmt: skip
-        answer = {"path": d.path, "verdict": d.verdict, "top": top, "milliseconds": round(d.milliseconds, 3)}
+        answer = {"path": d.path, "verdict": d.verdict, "top": describe_top(d.top),
+                  "milliseconds": round(d.milliseconds, 3)}  # fmt: skip
         if d.reason:
             answer["reason"] = d.reason
         more = {"diseased": d.diseased, "grade": d.grade, "notes": list(d.notes) or None}
@@ -43,9 +42,16 @@ def show_json(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
     return read
 
 
+def describe_top(top: Iterable[ClassProbability]) -> list[dict[str, object]]:
+    """The most probable classes as JSON has them; with thresholds where photos may have several labels."""
+    return [{"label": g.label, "probability": g.probability}
+            | ({} if g.threshold is None else {"threshold": g.threshold}) for g in top]  # fmt: skip
+
+
 def _describe_leaf(leaf: LeafDiagnosis) -> dict[str, object]:
-    top = [{"label": g.label, "probability": g.probability} for g in leaf.top]
-    return {"box": [round(side, 4) for side in leaf.box], "verdict": leaf.verdict.word, "top": top}
+    reason = {"reason": leaf.verdict.reason} if leaf.verdict.reason else {}
+    return {"box": [round(side, 4) for side in leaf.box], "verdict": leaf.verdict.word, "top": describe_top(leaf.top),
+            **reason}  # fmt: skip
 
 
 def show_csv(diagnoses: Iterable[Diagnosis], model: ModelIdentity, columns: Mapping[str, str] = COLUMNS) -> int:

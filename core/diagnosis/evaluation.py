@@ -177,4 +177,4 @@ def _evaluate(
         return compute_metrics(logits, labels, model.classes), np.asarray(logits.argmax(axis=1) == labels)
     thresholds, logits = label_thresholds(model), np.log(stated + 1e-300) - np.log1p(1e-16 - stated)
     found = compute_metrics(logits, labels, model.classes, sets, thresholds)
-    return found, (( stated >= thresholds) == sets.members[labels]).all(axis=1)
+    return found, ((stated >= thresholds) == sets.members[labels]).all(axis=1)

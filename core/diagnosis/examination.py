@@ -69,8 +69,6 @@ class Examination:
         """Where the likeliest class is seen, or None."""
         return self.heats[0] if self.heats else None
 
-
-
     @property
     def warnings(self) -> tuple[str, ...]:
         """Sentences about what makes the answer doubtful."""

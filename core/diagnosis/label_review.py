@@ -16,6 +16,7 @@ import numpy as np
 
 from core.diagnosis.head_fitting import Head, Samples, fit_head, make_folds
 from core.diagnosis.metrics import softmax
+from core.errors import DataError
 from core.ops.contract import Array
 from core.percent import SPACE, stated
 
@@ -65,12 +66,17 @@ class Review:
 
 
 def review_labels(photos: Samples, classes: int, advance: Callable[[int, int], None] | None = None) -> Review:
-    """Rank the photos with a suspicious label; `advance(fold, folds)` is called before each fold and may raise."""
-    x = project_features(photos.features)
-    probabilities = predict_out_of_fold(Samples(x, photos.labels, photos.groups), classes, advance)
+    """Rank the photos with a suspicious label; `advance(fold, folds)` is called before each fold and may raise.
+
+    Raises DataError if every class has too few groups.
+    """
     pairs = np.unique(np.stack((photos.labels, photos.groups)), axis=1)
     counts = np.bincount(pairs[0], minlength=classes)
     reviewed = counts >= FEWEST
+    if not reviewed.any():
+        raise DataError(f"No class has photos of {FEWEST} leaves or more, so no label can be reviewed. Add photos.")
+    x = project_features(photos.features)
+    probabilities = predict_out_of_fold(Samples(x, photos.labels, photos.groups), classes, advance)
     labels, rows = photos.labels, np.arange(len(photos.labels))
     confidence = probabilities[rows, labels]
     guess = _confident_class(probabilities, labels, reviewed)

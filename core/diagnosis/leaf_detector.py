@@ -1,7 +1,7 @@
 """Finds the leaves of a photo: a small network that predicts a heatmap of leaf centres, and each leaf's size.
 
-Source: Zhou et al., "Objects as points", 2019 (CenterNet). Here one cell of the map is 16 pixels of the network's
-photo, sizes are logarithms of shares of its side, and offsets are in cells. `benchmarks/ship_detector.py` trains it.
+Source: Zhou et al., "Objects as points", 2019 (CenterNet). Here sizes are logarithms of shares of the side of the
+network's photo, and offsets are in cells of the map. `benchmarks/ship_detector.py` trains it.
 """
 
 from __future__ import annotations

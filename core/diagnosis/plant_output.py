@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
+from core.diagnosis.diagnosis_output import describe_top
 from core.diagnosis.model_identity import ModelIdentity, as_fields
 from core.diagnosis.plant import Plant
 from core.diagnosis.prediction import TOP, Diagnosis
@@ -38,10 +39,9 @@ def _cells(plant: Plant, model: ModelIdentity) -> list[object]:
 
 
 def _json(plant: Plant, model: ModelIdentity) -> str:
-    top = [{"label": g.label, "probability": g.probability} for g in plant.top]
     answer = {"plant": plant.name, "photos": plant.photos, "used": plant.used, "verdict": plant.verdict.word}
     reason = {"reason": plant.verdict.reason} if plant.verdict.reason else {}
-    return json_line({**answer, "top": top, **reason, **as_fields(model)})
+    return json_line({**answer, "top": describe_top(plant.top), **reason, **as_fields(model)})
 
 
 def _sentence(plant: Plant) -> str:

@@ -37,4 +37,3 @@ class Severity:
 def grade(percent: float) -> int:
     """Horsfall-Barratt grade of a percentage."""
     return bisect_left(UPPER, percent)
-

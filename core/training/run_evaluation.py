@@ -121,7 +121,7 @@ def evaluate_run(setup: Setup, model: ModelFile, baseline: Baseline | None) -> G
         field = compute_metrics(field_logits, setup.field.labels, setup.classes, sets, label_thresholds(model))
     calibration, sets = model.sections.get(CALIBRATION), setup.photos.sets
     stated = replace(model, temperature=1.0, class_temperatures=())  # the logits are calibrated
-    right = predict_labels(stated, logits, sets) == loader.labels
+    right = predict_labels(stated, logits, sets) == (loader.labels if sets is None else sets.merge_equal(loader.labels))
     return RunEvaluation(
         split=split,
         figures=compute_metrics(logits, loader.labels, setup.classes, sets, label_thresholds(model)),

@@ -335,7 +335,7 @@ def test_cancelling_gives_up_what_waits_at_once_and_calls_it_so(place, tmp_path)
     assert len(rows) == 4, "photos without an answer are not listed"
 
 
-def test_leaves_of_a_photo_are_boxes_that_a_click_selects(place, qtbot):
+def test_leaves_of_a_photo_are_boxes_that_a_click_selects(place, qtbot, tmp_path):
     panel, model = place
     parts = [answer(p) | {"box": box} for p, box in ((0.95, (0.1, 0.0, 0.5, 0.4)), (0.5, (0.1, 0.6, 0.5, 1.0)))]
     photo = model.rows.rows[0]
@@ -353,7 +353,15 @@ def test_leaves_of_a_photo_are_boxes_that_a_click_selects(place, qtbot):
                      pos=QPointF(area.x() + 0.8 * area.width(), area.y() + 0.3 * area.height()).toPoint())  # fmt: skip
     assert detail.which.currentData() == 1
     assert detail.bars._top[0][1] == 0.5
+    detail.which.setCurrentIndex(2)
+    assert detail.bars._top[0][1] == 0.95, "without a leaf, the photo's own"
     changed = decide(result, THRESHOLDS, CLASSES, 0.9)
     assert verdict_text(changed) == "1 of 2 leaves: Early blight of tomato"
     assert [leaf.sure for leaf in changed.leaves] == [True, False]
     assert doubts(changed).startswith("1 of 2 leaves: Not sure.")
+    panel.coverage.slider.setValue(2)
+    assert [leaf.sure for leaf in model.rows.rows[0].leaves] == [True, False]
+    write_csv(tmp_path / "table.csv", [from_line(to_line(model.rows.rows[0]))])
+    rows = [row.split(",") for row in (tmp_path / "table.csv").read_text().splitlines()]
+    assert [row[1] for row in rows[1:]] == [CLASSES[0], CLASSES[0], NOT_SURE]
+    assert rows[3][-4:] == ["0.1000", "0.6000", "0.5000", "1.0000"]

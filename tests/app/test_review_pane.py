@@ -1,5 +1,7 @@
 """The Review tab: suspects in order, decided by keys, undone, and saved outside the photo folder."""
 
+from unittest.mock import Mock
+
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog
@@ -84,6 +86,16 @@ def test_the_corrections_are_saved_as_a_manifest_but_not_among_the_photos(panel,
         panel.review.save.click()
     assert "inside the photo folder" in failed.args[0]
     assert not (panel.folder / "own.csv").exists()
+
+
+def test_a_review_of_edited_photos_shows_its_progress(panel, qtbot, monkeypatch):
+    """Their manifest is written first, in the background."""
+    panel.review.relabel.click()
+    monkeypatch.setattr(process_model.ProcessModel, "_start_process", lambda self, *_: setattr(self, "_thread", Mock()))
+    panel.review.start.click()
+    qtbot.waitUntil(lambda: panel._review.busy)
+    assert not panel.review.stop.isHidden()
+    assert panel.review.start.isHidden()
 
 
 def test_other_photos_have_no_suspects(panel, qtbot, tmp_path):

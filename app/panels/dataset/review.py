@@ -116,7 +116,6 @@ class ReviewPane(QWidget):
 
     def _on_start(self) -> None:
         self._review.start(self._model())
-        self.refresh()
 
     def _on_progress(self, stage: str, done: int, total: int) -> None:
         self.bar.setRange(0, total)

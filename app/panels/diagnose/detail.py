@@ -207,8 +207,8 @@ class DetailPane(QWidget):
         area = result.area() if result and chosen == AREA else None
         of_class = result.maps.get(chosen) if result else None
         leaf = chosen if isinstance(chosen, int) else -1
-        if result and leaf >= 0:
-            self._show_answer(result.leaves[leaf])
+        if result and result.leaves:
+            self._show_answer(result.leaves[leaf] if leaf >= 0 else result)
         boxes = () if result is None or chosen == ALONE else [(one.box, _colour(one)) for one in result.leaves]
         self.photo.show_boxes(boxes, leaf)
         self.legend.setVisible(of_class is not None)

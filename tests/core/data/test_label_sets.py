@@ -29,6 +29,12 @@ def test_the_data_say_whether_photos_have_several_labels():
     assert sets.find(np.array([[True, True], [False, False], [True, False]])).tolist() == [2, -1, 0]
 
 
+def test_the_order_of_labels_in_a_name_does_not_matter():
+    sets = read_label_sets(("rust+scab", "scab", "scab+rust"), "multi")
+    assert sets.merge_equal(np.array([2, 1, 0, 2])).tolist() == [0, 1, 0, 0]
+    assert sets.find(sets.members[[2]]).tolist() == [0]
+
+
 def test_targets_are_smoothed_label_by_label():
     sets = read_label_sets(("rust", "scab+rust"), "multi")
     np.testing.assert_allclose(target_table(2, 0.2, sets), [[0.9, 0.1], [0.9, 0.9]])

@@ -13,6 +13,7 @@ from core.diagnosis.label_review import (
     project_features,
     review_labels,
 )
+from core.errors import DataError
 
 CLASSES, EACH, FEATURES = 4, 40, 16
 
@@ -57,6 +58,11 @@ def test_classes_with_few_groups_are_neither_reviewed_nor_suggested(photos):
     review = review_labels(photos.take(rows), CLASSES)
     assert review.few == (3,)
     assert not [s for s in review.suspects if 3 in (s.label, s.suggested)]
+
+
+def test_photos_of_too_few_groups_are_refused_in_a_sentence(photos):
+    with pytest.raises(DataError, match="No class has photos of 5 leaves or more"):
+        review_labels(photos.take(np.arange(2)), CLASSES)
 
 
 def test_the_reason_names_label_suggestion_and_neighbours():

@@ -101,7 +101,7 @@ def test_a_photo_of_several_leaves_gets_the_worst_finding_and_one_of_one_leaf_it
 def test_text_json_and_csv_have_the_leaves(capsys):
     def leaf(box, word, probability):
         prediction = Prediction(np.zeros(2), 0.0)
-        return LeafDiagnosis(box, Verdict(word), (ClassProbability(word, probability),), prediction)
+        return LeafDiagnosis(box, Verdict(word), (ClassProbability(word, probability, 0.5),), prediction)
 
     leaves = (leaf(RIGHT, "a/scab", 0.9), leaf(LEFT, "a/scab", 0.8), leaf(LEFT, "a/healthy", 0.7))
     several = Diagnosis("p.jpg", "a/scab", leaves[0].top, 5.0, leaves=leaves)
@@ -112,6 +112,7 @@ def test_text_json_and_csv_have_the_leaves(capsys):
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert [leaf["verdict"] for leaf in first["leaves"]] == ["a/scab", "a/scab", "a/healthy"]
     assert first["leaves"][0]["box"] == list(RIGHT)
+    assert first["leaves"][0]["top"] == [{"label": "a/scab", "probability": 0.9, "threshold": 0.5}]
     assert "leaves" not in second
     show_csv([several, one], ModelIdentity(), WITH_LEAVES)
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
