@@ -111,7 +111,7 @@ def group_photos(
         dataset, cache_side(config), folder=config.cache, threads=config.threads, progress=_stage(report, "cache"),
         cancelled=cancelled,
     )
-    _require_photos(dataset, cache)
+    _require_photos(dataset, cache, sets)
     groups, copies = dataset.groups, None
     if groups is None:
         by_source = join_groups(group_by_name(dataset), group_by_burst(cache.facts[:, 2], dataset.labels))
@@ -132,11 +132,11 @@ def prepare_photos(
     photos = group_photos(config, report, cancelled, check)
     dataset, cache, groups = photos.dataset, photos.cache, photos.groups
     conflicts = describe_conflicts(dataset, find_conflicts(dataset, cache, photos.copies))
-    splits = _split(config, dataset, cache, groups)
+    splits = _split(config, dataset, cache, groups, photos.sets)
     used = cache.kept
     leak = measure_leak(splits[used], groups[used])
     random_leak = random_split_leak(splits[used], dataset.labels[used], groups[used], config.seed)
-    warnings = _warnings(dataset, cache, splits, leak, conflicts)
+    warnings = _warnings(dataset, cache, splits, leak, conflicts, photos.sets)
     return PhotoSet(dataset, cache, splits, groups, leak, random_leak, cache.fingerprint(dataset), warnings,
                     photos.sets)  # fmt: skip
 
@@ -147,19 +147,28 @@ def _stage(report: ReportStage | None, stage: str) -> ReportProgress | None:
     return lambda done, total: report(stage, done, total)
 
 
-def _require_photos(dataset: Dataset, cache: PhotoCache) -> None:
+def _find_missing(dataset: Dataset, sets: LabelSets | None, rows: Array) -> list[str]:
+    """The classes, or where photos have several labels the labels, of which none of these photos is."""
+    there = np.bincount(dataset.labels[rows], minlength=len(dataset.classes)) > 0
+    names = dataset.classes
+    if sets is not None:
+        names, there = sets.labels, sets.members[there].any(axis=0)
+    return [name for name, found in zip(names, there, strict=True) if not found]
+
+
+def _require_photos(dataset: Dataset, cache: PhotoCache, sets: LabelSets | None) -> None:
     if not len(cache.kept):
         raise DataError(f"None of the {len(dataset)} photos can be used: {reasons(cache.skipped)}.")
-    left = np.bincount(dataset.labels[cache.kept], minlength=len(dataset.classes))
-    empty = [name for name, count in zip(dataset.classes, left, strict=True) if not count]
-    if empty:
+    if empty := _find_missing(dataset, sets, cache.kept):
         raise DataError(
             f"No photo of {', '.join(empty)} can be used: {reasons(cache.skipped)}. Replace the photos, or remove the "
             "class."
         )
 
 
-def _split(config: RunConfig, dataset: Dataset, cache: PhotoCache, groups: Array) -> Array:
+def _split(
+    config: RunConfig, dataset: Dataset, cache: PhotoCache, groups: Array, sets: LabelSets | None
+) -> Array:
     used = cache.kept
     splits = np.full(len(dataset), UNSPLIT, np.int8)
     if config.split:
@@ -175,14 +184,14 @@ def _split(config: RunConfig, dataset: Dataset, cache: PhotoCache, groups: Array
                 f"None of the {len(used)} photos ({len(np.unique(groups[used]))} groups) is left for {name}. Add "
                 "photos, or change the validation and test shares."
             )
-    taught = np.bincount(dataset.labels[splits == TRAIN], minlength=len(dataset.classes))
-    missing = [name for name, count in zip(dataset.classes, taught, strict=True) if not count]
-    if missing:
+    if missing := _find_missing(dataset, sets, splits == TRAIN):
         raise DataError(f"The training split has no photo of {', '.join(missing)}. Change the split, or add photos.")
     return splits
 
 
-def _warnings(dataset: Dataset, cache: PhotoCache, splits: Array, leak: Leak, conflicts: str) -> tuple[str, ...]:
+def _warnings(
+    dataset: Dataset, cache: PhotoCache, splits: Array, leak: Leak, conflicts: str, sets: LabelSets | None
+) -> tuple[str, ...]:
     said = [text for text in (describe_skipped(cache.skipped), conflicts) if text]
     if leak.leaked:
         said.append(
@@ -190,8 +199,7 @@ def _warnings(dataset: Dataset, cache: PhotoCache, splits: Array, leak: Leak, co
             "in training. The accuracy measured on them is too high."
         )
     for split, name in ((VALIDATION, "validation"), (TEST, "test")):
-        there = np.bincount(dataset.labels[splits == split], minlength=len(dataset.classes))
-        missing = [label for label, count in zip(dataset.classes, there, strict=True) if not count]
-        if missing and there.any():
+        missing = _find_missing(dataset, sets, splits == split)
+        if missing and np.any(splits == split):
             said.append(f"The {name} split has no photo of {', '.join(missing)}.")
     return tuple(said)

@@ -33,6 +33,18 @@ def test_every_usable_photo_has_a_split_and_every_stage_reports(config):
     assert photos.fingerprint == prepare_photos(config).fingerprint
 
 
+def test_a_set_of_labels_may_be_missing_in_the_training_split_but_no_label(config, tmp_path):
+    rows = [f"healthy/{n:03d}.png,{label},{split}" for n, (label, split) in enumerate((
+        ("scab", "train"), ("rust", "train"), ("mildew", "val"), ("scab+rust", "val"), ("scab", "val")))]  # fmt: skip
+    manifest = tmp_path / "photos" / "manifest.csv"
+    manifest.write_text("\n".join(("path,label,split", *(row for row in rows if "mildew" not in row))))
+    photos = prepare_photos(replace(config, data=str(manifest), label="label"))
+    assert photos.classes == ("rust", "scab")
+    manifest.write_text("\n".join(("path,label,split", *rows)))
+    with pytest.raises(DataError, match="training split has no photo of mildew\\."):
+        prepare_photos(replace(config, data=str(manifest), label="label"))
+
+
 def test_near_copies_go_to_one_split(config, tmp_path):
     for label in ("healthy", "rust"):
         for number in range(0, 20, 2):
