@@ -56,9 +56,8 @@ def find_model(path: Path) -> Path:
     """Return the model file of a path: a file, the best model of a run folder, or a shipped model by its name."""
     if path.is_dir():
         return path / BEST
-    named = SHIPPED / f"{path.name}.safetensors"
-    is_name = not path.exists() and path.absolute().parent == Path.cwd()
-    return named if is_name and named.exists() else path
+    is_name = path.name in SHIPPED_MODELS and not path.exists() and path.absolute().parent == Path.cwd()
+    return SHIPPED / f"{path.name}.safetensors" if is_name else path
 
 
 def model_name(path: Path) -> str:

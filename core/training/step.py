@@ -100,7 +100,7 @@ def cut_batch(batch: PhotoBatch, first: int, end: int) -> PhotoBatch:
 
 
 def with_photos(batch: PhotoBatch, photos: Array) -> PhotoBatch:
-    """The batch with its photos, where it has their numbers among `photos`; those mixed in are counted anew."""
+    """The batch with its photos, where it has their numbers among `photos`; those mixed in are numbered again."""
     if batch.photos is not None or batch.index is None:
         return batch
     rows, index = batch.augmentation.copy(), np.asarray(batch.index)

@@ -114,7 +114,7 @@ def configure_from_origin(config: RunConfig, origin: Origin | None) -> RunConfig
 def first_network(config: RunConfig, origin: Origin | None, classes: Sequence[str]) -> Network:
     """The network for these classes and its initial weights.
 
-    Classes that the file knows (matched by name) keep their weights in the head; other classes start anew.
+    Classes that the file knows (matched by name) keep their weights in the head; other classes get new ones.
     """
     if origin is None:
         graph = build(config.model, len(classes), config.image_size, config.dropout)

@@ -89,5 +89,6 @@ def test_a_shipped_model_is_found_by_its_name_in_any_folder(tmp_path, monkeypatc
     assert shipped.is_file()
     assert find_model(Path("leaves").absolute()) == shipped
     assert find_model(tmp_path / "elsewhere" / "leaves") == tmp_path / "elsewhere" / "leaves"
+    assert find_model(Path("detector")) == Path("detector"), "a network that diagnoses nothing"
     (tmp_path / "leaves").write_bytes(b"a file of that name is meant itself")
     assert find_model(Path("leaves")) == Path("leaves")
