@@ -152,7 +152,7 @@ def _find_missing(dataset: Dataset, sets: LabelSets | None, rows: Array) -> list
     there = np.bincount(dataset.labels[rows], minlength=len(dataset.classes)) > 0
     names = dataset.classes
     if sets is not None:
-        names, there = sets.labels, sets.members[there].any(axis=0)
+        names, there = sets.labels, np.any(sets.members[there], axis=0)
     return [name for name, found in zip(names, there, strict=True) if not found]
 
 
