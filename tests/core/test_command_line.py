@@ -9,12 +9,8 @@ import pytest
 
 from core import diagnose, train
 from core.command_line import check_folder, run_command
-from core.cores import usable_cores
 from core.data.photo_paths import find_photos
-from core.errors import EXIT_INTERRUPTED, EXIT_WRONG_INPUT, DeviceError
-from core.models import build
-from core.plan import compile_plan
-from core.text import printable
+from core.errors import EXIT_INTERRUPTED, EXIT_WRONG_INPUT
 from tests.helpers.commands import ROOT
 
 
@@ -61,12 +57,6 @@ def test_ctrl_c_while_modules_are_imported_ends_a_command_without_a_traceback(tm
     assert (done.returncode, done.stdout, done.stderr) == (EXIT_INTERRUPTED, "", "")
 
 
-def test_a_gpu_that_cannot_be_opened_is_a_sentence(monkeypatch):
-    monkeypatch.setattr("core.plan.cuda_problem", lambda: "There is no GPU here.")
-    with pytest.raises(DeviceError, match="There is no GPU here"):
-        compile_plan(build("mlp", 2, 16), device="cuda")
-
-
 def test_hidden_folders_and_files_are_not_diagnosed(tmp_path):
     for name in (".thumbnails/a.jpg", "b/._c.jpg", "b/.d/e.jpg", "b/f.jpg", "g.PNG", "h.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -75,24 +65,11 @@ def test_hidden_folders_and_files_are_not_diagnosed(tmp_path):
     assert list(find_photos([str(tmp_path / "b/._c.jpg")])) == [str(tmp_path / "b/._c.jpg")], "named itself"
 
 
-def test_a_name_stays_on_its_line_and_tells_the_terminal_nothing():
-    assert printable("a\nb\x1b[2J/lá 🍃 d'\".jpg") == "a\\x0ab\\x1b[2J/lá 🍃 d'\".jpg"
-    assert printable("latin\udce9.jpg") == "latin\udce9.jpg", "the stream writes it as it can"
-
-
 @pytest.mark.parametrize("option", [("--overwrite",), ("--demo",), ("--config", "x.toml")])
 def test_what_does_not_go_with_a_resumed_run_is_refused(option, tmp_path, capsys):
     (tmp_path / "config.json").write_text("{}")
     assert train.main(["--resume", str(tmp_path), *option]) == 2
     assert f"{option[0]}: cannot be combined with --resume" in capsys.readouterr().err
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores are not given out here")
-def test_only_the_cores_of_this_process_count():
-    one = str(min(os.sched_getaffinity(0)))
-    code = f"import os; os.sched_setaffinity(0, {{{one}}}); from core.cores import usable_cores; print(usable_cores())"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"
-    assert usable_cores() <= len(os.sched_getaffinity(0))
 
 
 def test_words_that_no_option_takes_are_not_called_options(capsys):

@@ -7,18 +7,15 @@ import onnx
 import pytest
 
 from core import diagnose, export
-from core.diagnosis.model_file import ModelFile, read_model, write_model
-from core.models import build, initial_weights
+from core.diagnosis.model_file import read_model
 from core.onnx import runtime
+from tests.helpers.models import write_small_model
 from tests.helpers.tiny_photos import write_photos
 
 
 @pytest.fixture
 def model(tmp_path):
-    graph = build("cnn", 2, 16)
-    path = tmp_path / "m.safetensors"
-    write_model(path, ModelFile(graph, initial_weights(graph, 0), ("brown", "green"), 16, temperature=0.8))
-    return path
+    return write_small_model(tmp_path / "m.safetensors", ("brown", "green"), temperature=0.8)
 
 
 def test_float32_is_written_and_the_check_is_stated(model, tmp_path, capsys):

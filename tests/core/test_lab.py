@@ -14,15 +14,13 @@ from core.data.dataset import TRAIN
 from core.data.idx import read_digits
 from core.data.source import open_dataset
 from core.diagnosis.model_file import read_model
-from core.errors import EXIT_INTERRUPTED, StorageError
+from core.errors import EXIT_INTERRUPTED
 from core.laboratory import kernel_comparison, studies
 from core.laboratory.algorithms import Iteration
 from core.laboratory.kernel_comparison import solve
-from core.laboratory.mnist import RECIPES, digit_graph, vary
 from core.laboratory.modules import add_up, totals
-from core.laboratory.plot import Point, draw_bars, draw_roofline, save_png
+from core.laboratory.plot import Point, draw_bars, draw_roofline
 from core.laboratory.timing import Timing
-from core.ops.photo import AFFINE
 from core.plan import cuda_problem
 from tests.core.data.test_idx import idx
 
@@ -134,6 +132,7 @@ def test_numbers_that_mean_nothing_are_refused(arguments, said, few_digits, caps
     (["mnist", "predict"], "with --photos"),
     (["mnist", "predict", "--photos", "x.png", "--model-file", "resources/models/leaves.safetensors"],
      "is not a model of digits"),
+    (["mnist", "predict", "--photos", "x.png", "--model-file", "none.safetensors"], "none.safetensors"),
     (["mnist", "train", "--model-file", "none/x.safetensors"], "--model-file: there is no folder"),
 ])
 def test_what_cannot_be_done_is_told_before_any_work(arguments, said, few_digits, capsys, monkeypatch):
@@ -189,28 +188,6 @@ def test_digits_become_photos_that_a_network_learns_from(few_digits, tmp_path, c
     assert np.array_equal(first, photos[0, ..., 0])
     assert lab.main(["mnist", "unpack", "--data", str(few_digits), "--out", str(out)]) == 2
     assert "not an empty folder" in capsys.readouterr().err
-
-
-def test_predicting_without_a_model_is_a_sentence(tmp_path, capsys):
-    model = str(tmp_path / "none.safetensors")
-    code = lab.main(["mnist", "predict", "--device", "cpu", "--model-file", model, "--photos", "x.png"])
-    assert code == 2
-    assert "none.safetensors" in capsys.readouterr().err
-
-
-def test_a_digit_varies_about_its_middle():
-    rows = vary(RECIPES["cnn"], 500, np.random.default_rng(0))[:, AFFINE]
-    middle = rows[:, :2].sum(1) * 13.5 + rows[:, 2]
-    assert np.abs(middle - 13.5).max() <= RECIPES["cnn"].shift + 1e-4
-    assert np.ptp(middle) > 1
-    turn = np.rad2deg(np.arctan2(rows[:, 3], rows[:, 0]))
-    assert 5 < np.abs(turn).max() <= RECIPES["cnn"].turn + 1e-3
-
-
-def test_the_classic_perceptron_is_the_lessons():
-    assert [p.shape for p in digit_graph(RECIPES["classic"]).parameters().values()] == [
-        (500, 784), (500,), (10, 500), (10,),
-    ]  # fmt: skip
 
 
 def test_pictures_show_every_bar_and_point():
@@ -279,16 +256,6 @@ def test_the_products_are_measured_by_cublas_and_by_the_peak_of_their_arithmetic
     assert found["tma"].split()[1:] == ["0.0100", "200,000.0", "400.0x", "20", "%"], "cuBLAS was float32"
     assert "more than 32" in found["narrow"]
     assert max(map(len, lines)) <= 100
-
-
-def test_a_picture_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    def refuse(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("core.storage.os.fsync", refuse)
-    with pytest.raises(StorageError, match="No space left"):
-        save_png(draw_bars("title", "ms", [("one", 0.5)]), tmp_path / "x.png")
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.thorough

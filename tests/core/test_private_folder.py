@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from core.diagnosis.model_file import ModelFile, write_model
 from core.errors import InputError
 from core.gpu.compilation.compiler import Recipe, _path, compile_recipes
-from core.models import build, initial_weights
 from core.private_folder import make_private_folder
+from tests.helpers.models import write_small_model
 from tests.helpers.tiny_photos import write_photos
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="folders of a Windows profile are the user's by inheritance")
@@ -94,10 +93,8 @@ def test_compiled_kernels_in_a_folder_that_others_may_write_are_not_run(tmp_path
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache").chmod(0o777)
     here = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), variable: str(tmp_path / "cache")}
-    graph = build("cnn", 2, 16)
-    write_model(tmp_path / "m.safetensors", ModelFile(graph, initial_weights(graph, 0), ("a", "b"), 16))
-    photos = write_photos(tmp_path / "photos")
-    command = [sys.executable, "-m", "core.diagnose", str(tmp_path / "m.safetensors"), str(photos)]
+    model, photos = write_small_model(tmp_path / "m.safetensors"), write_photos(tmp_path / "photos")
+    command = [sys.executable, "-m", "core.diagnose", str(model), str(photos)]
     done = subprocess.run(command, cwd=ROOT, env=here, capture_output=True, text=True, timeout=240)
     assert done.returncode == 2, done.stderr
     assert "other users may write to" in done.stderr

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from core import diagnose, evaluate
-from core.diagnosis.model_file import ModelFile, write_model
 from core.diagnosis.page import render_page
-from core.models import build, initial_weights
 from core.text import csv_text, json_line, printable
 from core.training.dry_run import align_columns
 from core.training.events import Warned
 from core.training.run_folder import RunFolder
 from core.training.terminal import TerminalReader
+from tests.helpers.models import write_small_model
 from tests.helpers.tiny_photos import write_photos
 
 ESCAPE, FORMULA = "rust\x1b[2J\x9b31m\r\x07\u202e", '=HYPERLINK("http://x","y")'
@@ -25,10 +24,7 @@ OBEYED = ("\x1b", "\x9b", "\r", "\x07", "\u202e")
 
 @pytest.fixture
 def model(tmp_path):
-    graph = build("cnn", 3, 16)
-    path = tmp_path / "m.safetensors"
-    write_model(path, ModelFile(graph, initial_weights(graph, 0), (ESCAPE, FORMULA, "@SUM(1)"), 16))
-    return path
+    return write_small_model(tmp_path / "m.safetensors", (ESCAPE, FORMULA, "@SUM(1)"))
 
 
 @pytest.mark.parametrize("form", [(), ("--json",), ("--csv",)])
@@ -83,6 +79,7 @@ def test_lines_of_a_run_and_json_hold_no_control_characters():
     assert "ü" in line
     assert json.loads(line) == {"label": ESCAPE, "ü": "\udcff"}
     assert printable("a\nb\tü\udcff", "\n") == "a\nb\\x09ü\udcff"
+    assert printable("a\nb\x1b[2J/lá 🍃 d'\".jpg") == "a\\x0ab\\x1b[2J/lá 🍃 d'\".jpg"
 
 
 def test_a_report_obeys_no_name_either():

@@ -30,17 +30,20 @@ def test_each_system_has_its_own_place(system, variable, value, wanted, monkeypa
     assert user_kernel_folder() == user_cache_folder() / "kernels"
 
 
+def run(code, cache):
+    """What a process prints whose cache folder lies there."""
+    here = {"XDG_CACHE_HOME": str(cache), "PATH": ""}
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=here, capture_output=True, text=True,
+                          check=True).stdout  # fmt: skip
+
+
 def test_kernels_of_both_devices_lie_in_it(tmp_path):
     code = """
 from core.cpu.instruction_set import cache_folder
 from core.gpu.compilation.compiler import Recipe, _path
 print(cache_folder(), _path(Recipe("ops.pool.max_pool", "make", (), (), 32), (9, 0)), sep="\\n")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env={"XDG_CACHE_HOME": str(tmp_path), "PATH": ""},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert all(Path(line).parent == tmp_path / "leafclinic" / "kernels" for line in done.stdout.splitlines())
+    assert all(Path(line).parent == tmp_path / "leafclinic" / "kernels" for line in run(code, tmp_path).splitlines())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="homes are found otherwise there")
@@ -52,11 +55,7 @@ from core.doctor import _kernels
 import core.cpu.elementwise
 print(cache_folder().parent, cache_folder().parent.is_dir(), _kernels().well)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env={"XDG_CACHE_HOME": str(tmp_path / "file"), "PATH": ""},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    folder, there, well = done.stdout.split()
+    folder, there, well = run(code, tmp_path / "file").split()
     assert (there, well) == ("True", "False")
     assert not Path(folder).exists(), "it goes with the process"
 

@@ -26,6 +26,11 @@ def encode(rgb, ending, *options):
     return data.tobytes()
 
 
+def array(data):
+    """A file's bytes as `core.data.photo.decode` takes them."""
+    return np.frombuffer(data, np.uint8)
+
+
 def jpeg(rgb, quality=95):
     return encode(rgb, ".jpg", cv2.IMWRITE_JPEG_QUALITY, quality)
 

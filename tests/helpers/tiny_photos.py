@@ -19,3 +19,16 @@ def write_photos(folder: Path, classes=("green", "brown"), each=12, side=16, noi
             assert done
             (folder / name / f"{photo:03d}.png").write_bytes(data.tobytes())
     return folder
+
+
+def write_discs(folder: Path, classes, each, side) -> Path:
+    """A folder of classes, given with their RGB colours: discs, which are leaves to the program, on grey paper."""
+    rng = np.random.default_rng(3)
+    for name, colour in classes.items():
+        (folder / name).mkdir(parents=True)
+        for i in range(each):
+            photo = rng.normal(170, 6, (side, side, 3)).clip(0, 255).astype(np.uint8)
+            if colour:
+                cv2.circle(photo, (side // 2, side // 2), side // 4, colour, -1)
+            cv2.imwrite(str(folder / name / f"{i}.png"), photo[..., ::-1])
+    return folder

@@ -74,23 +74,6 @@ def test_gradients_agree_with_the_reference_for_any_number_of_photos(make, batch
         assert_close(plan.gradients()[name], gradient, 1e-4)
 
 
-def test_parts_add_up_to_the_gradient_of_the_whole():
-    graph = with_loss(_perceptron(), 0.0, ())
-    plan = CpuPlan(graph, batch=10, training=True, threads=2)
-    plan.load(weights_of(graph))
-    batch = _batch(10)
-    plan.gradient(batch)
-    whole = plan.gradients()
-    for i, part in enumerate((slice(0, 4), slice(4, 10))):
-        labels = batch.labels[part]
-        plan.gradient(PhotoBatch(batch.photos[part], batch.augmentation[part], labels), accumulate=i > 0)
-        if i == 0:
-            first = plan.gradients()
-    for name, gradient in whole.items():
-        second = plan.gradients()[name] - first[name]
-        assert_close(0.4 * first[name] + 0.6 * second, gradient, 1e-4)
-
-
 @pytest.mark.parametrize("count", [1, 5, 9])
 def test_prediction_agrees_with_the_reference(count):
     graph = _perceptron()
@@ -99,13 +82,6 @@ def test_prediction_agrees_with_the_reference(count):
     photos = _batch(count)
     x, weights = _exact(graph, photos)
     assert_close(plan.predict(photos)["logits"], forward(graph, weights, x)[graph.output], 1e-4)
-
-
-def test_verification_passes_on_a_perceptron():
-    graph = with_loss(_perceptron(), 0.0, ())
-    plan = CpuPlan(graph, batch=5, training=True, threads=2, verify=True)
-    plan.load(weights_of(graph))
-    assert np.isfinite(plan.gradient(_batch(4)).loss)
 
 
 def test_no_two_modules_use_the_same_field_of_the_context():

@@ -19,23 +19,19 @@ def _rows(kind, count):
         rows[:, photo.AFFINE] = (1, 0, 3, 0, 1, 5)
     elif kind == "edge":
         rows[:, photo.AFFINE] = (1, 0, -4, 0, 1, 12)
-    elif kind == "full":
+    elif kind != "scaled":
         rows[:, photo.AFFINE] += rng.normal(0, 0.2, (count, 6))
         rows[:, photo.COLOUR] += rng.normal(0, 0.2, (count, 12))
+        rows[:, photo.BACKGROUND_AFFINE] = rng.normal(0, 1, (count, 6)) + (1, 0, 9, 0, 1, 9)
+    if kind == "full":
         rows[::2, photo.BLUR], rows[:, photo.BLUR_RADIUS] = 0.15, 1.3
         rows[:, photo.CUTOUT] = (-3, 4, 9, 40)
     if kind == "background":
-        rows[:, photo.AFFINE] += rng.normal(0, 0.2, (count, 6))
-        rows[:, photo.COLOUR] += rng.normal(0, 0.2, (count, 12))
         rows[:, photo.BACKGROUND], rows[:, photo.MASK] = (2, 0, 1), (1, 0, 4)
-        rows[:, photo.BACKGROUND_AFFINE] = rng.normal(0, 1, (count, 6)) + (1, 0, 9, 0, 1, 9)
     if kind == "mixed":
-        rows[:, photo.AFFINE] += rng.normal(0, 0.2, (count, 6))
-        rows[:, photo.COLOUR] += rng.normal(0, 0.2, (count, 12))
         rows[:, photo.BACKGROUND], rows[:, photo.MASK] = (-2, -3, 0), (1, 0.4, 0)
         rows[1, photo.BLUR], rows[1, photo.BLUR_RADIUS] = 0.1, 1.1
         rows[0, photo.CUTOUT], rows[2, photo.CUTOUT] = (-3, 4, 9, 40), (2, 3, 4, 5)
-        rows[:, photo.BACKGROUND_AFFINE] = rng.normal(0, 1, (count, 6)) + (1, 0, 9, 0, 1, 9)
     return rows
 
 

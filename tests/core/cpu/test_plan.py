@@ -86,13 +86,11 @@ NETWORKS = {
 @pytest.mark.parametrize("name", NETWORKS)
 def test_loss_and_gradients_agree_with_the_reference(name, threads):
     graph = NETWORKS[name]()
-    size = graph.photo_shape[0] if name == "odd" else SIZE
     batch = _odd_batch() if name == "odd" else _batch(3)
     weights = _weights(graph)
     plan = CpuPlan(graph, batch=4, training=True, seed=5, threads=threads)
     plan.load(weights)
     result = plan.gradient(batch)
-    assert size == graph.photo_shape[0]
     exact = {k: v.astype(np.float64) for k, v in weights.items()}
     want = loss_and_gradients(graph, exact, _inputs(graph, batch).astype(np.float64), batch.labels, Mode(True, 5))
     assert abs(result.loss - want.loss) < 1e-4 * abs(want.loss)
@@ -200,8 +198,9 @@ def test_same_seed_and_threads_give_the_same_bits_and_a_resumed_run_too(name):
 
 
 @pytest.mark.parametrize("weights", [(), (0.2, 3.0, 1.0, 0.5, 2.0)])
-def test_a_step_in_uneven_parts_is_the_step_of_the_whole_batch(weights):
-    graph = with_loss(build("squeezenet1_1", 5, SIZE, dropout=0.3), 0.1, weights)
+@pytest.mark.parametrize("name", ["squeezenet1_1", "mlp"])
+def test_a_step_in_uneven_parts_is_the_step_of_the_whole_batch(name, weights):
+    graph = with_loss(build(name, CLASSES, SIZE, dropout=0.3), 0.1, weights)
     whole, parts = (CpuPlan(graph, batch=size, training=True, optimizer=Optimizer("sgd")) for size in (4, 3))
     for plan in (whole, parts):
         plan.load(_weights(graph))

@@ -14,7 +14,6 @@ from core.ops.builder import with_loss
 from core.ops.contract import Mode
 from core.ops.network import loss_and_gradients
 from core.ops.photo import identity_augmentation, transform
-from core.training.step import take_step
 from tests.helpers.compare import assert_close
 
 CLASSES, SIDE = 5, 36
@@ -51,14 +50,6 @@ def test_loss_and_gradients_agree_with_the_reference(weights, count):
     assert (result.loss, result.correct) == (pytest.approx(wanted.loss, rel=1e-4), wanted.correct)
     for name, gradient in wanted.gradients.items():
         assert_close(plan.gradients()[name], gradient, 1e-4)
-
-
-def test_uneven_parts_give_the_step_of_the_whole_batch():
-    whole, parts = (plan_of(graph_of(WEIGHTS), size) for size in (4, 3))
-    one, two = (take_step(plan, batch_of(4), 0.0) for plan in (whole, parts))
-    assert two.loss == pytest.approx(one.loss, rel=1e-5)
-    for name, gradient in whole.gradients().items():
-        assert_close(parts.gradients()[name] / 2, gradient, 1e-4)
 
 
 def test_targets_that_are_the_smoothed_labels_teach_what_these_teach():

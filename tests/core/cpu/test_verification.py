@@ -22,7 +22,7 @@ def _plan(name, training):
 BATCH = PhotoBatch(photos_of(3, 36), identity_augmentation(3, (36, 36), (36, 36)), np.array([0, 2, 1], np.int32))
 
 
-@pytest.mark.parametrize("name", ["squeezenet1_1", "squeezenet1_1_bn", "cnn"])
+@pytest.mark.parametrize("name", ["squeezenet1_1", "squeezenet1_1_bn", "cnn", "mlp"])
 def test_right_kernels_pass_and_leave_no_trace(name):
     plan = _plan(name, True)
     checked = plan.gradient(BATCH)

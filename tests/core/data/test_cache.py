@@ -265,19 +265,17 @@ def test_sides_and_roots_do_not_mix(photos, tmp_path):
 
 
 def test_the_fingerprint_follows_path_class_and_content(photos, tmp_path):
-    marks = set()
-    dataset, cache = fill(photos, tmp_path / "store")
-    marks.add(cache.fingerprint(dataset))
-    assert cache.fingerprint(dataset) in marks
+    def mark():
+        dataset, cache = fill(photos, tmp_path / "store")
+        return cache.fingerprint(dataset)
+
+    marks = {mark(), mark()}
     (photos / "rust" / "000.png").rename(photos / "rust" / "zzz.png")
-    dataset, cache = fill(photos, tmp_path / "store")
-    marks.add(cache.fingerprint(dataset))
+    marks.add(mark())
     (photos / "rust" / "zzz.png").write_bytes(encode(corners(), ".png"))
-    dataset, cache = fill(photos, tmp_path / "store")
-    marks.add(cache.fingerprint(dataset))
+    marks.add(mark())
     (photos / "rust").rename(photos / "blight")
-    dataset, cache = fill(photos, tmp_path / "store")
-    marks.add(cache.fingerprint(dataset))
+    marks.add(mark())
     assert len(marks) == 4
 
 

@@ -206,13 +206,6 @@ def test_listing_reports_and_can_be_stopped(tmp_path):
         open_folder(tmp_path, cancelled=lambda: True)
 
 
-def test_nothing_is_written_among_the_photos(tmp_path):
-    plant(tmp_path, "a/1.jpg", "b/1.jpg")
-    before = sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*"))
-    open_dataset(RunConfig(data=str(tmp_path)))
-    assert sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*")) == before
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has file names that are no text")
 def test_names_that_are_no_text_are_read_but_make_no_class(tmp_path):
     plant(tmp_path, "a/1.jpg", "b/2.jpg", "a/\udcff.jpg", "a/\udcfe.heic")

@@ -95,13 +95,11 @@ def test_a_first_line_that_names_the_separator_is_none_of_the_heading(tmp_path, 
 def test_a_spreadsheets_unicode_text_is_read(tmp_path, encoding, separator):
     text = f"path{separator}label\r\nä ö/1.jpg{separator}rust\r\n2.jpg{separator}\"bệnh\r\nsương\"\r\n"
     mark = "" if encoding == "utf-16" else "\ufeff"  # "utf-16" writes its own
-    dataset = open_manifest(write(tmp_path, (mark + text).encode(encoding)))
+    file = write(tmp_path, (mark + text).encode(encoding))
+    dataset = open_manifest(file)
     assert (list(dataset.paths), dataset.classes) == (["ä ö/1.jpg", "2.jpg"], ("bệnh\r\nsương", "rust"))
-
-
-def test_a_filter_that_keeps_nothing_reads_unicode_text_twice(tmp_path):
-    with pytest.raises(DataError, match="label is one of rust"):
-        open_manifest(write(tmp_path, "path\tlabel\na.jpg\trust\n".encode("utf-16")), where=("label=x",))
+    with pytest.raises(DataError, match="No row of .* has label=x"):
+        open_manifest(file, where=("label=x",))
 
 
 def test_paths_may_be_absolute(tmp_path):
@@ -182,13 +180,6 @@ print(len(dataset), len(dataset.classes), peak() - before, dataset.nbytes)
 """
 
 
-def peak_of(file):
-    """Rows, classes, growth of the process's largest memory in MB, bytes of the dataset."""
-    done = subprocess.run([sys.executable, "-c", MEASURE, str(file)], capture_output=True, text=True, check=True)
-    rows, classes, grown, held = done.stdout.split()
-    return int(rows), int(classes), float(grown), int(held)
-
-
 def large_manifest(folder, rows):
     file = folder / "large.csv"
     splits = ("train", "train", "val", "test")
@@ -205,7 +196,9 @@ def large_manifest(folder, rows):
 @pytest.mark.skipif(sys.platform == "win32", reason="resource is missing on Windows")
 @pytest.mark.parametrize(("count", "megabytes"), [(50_000, 45), pytest.param(1_000_000, 400, marks=pytest.mark.slow)])
 def test_many_rows_take_little_memory(tmp_path, count, megabytes):
-    rows, classes, grown, held = peak_of(large_manifest(tmp_path, count))
+    command = [sys.executable, "-c", MEASURE, str(large_manifest(tmp_path, count))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows, classes, grown, held = map(float, done.stdout.split())
     assert (rows, classes) == (count, 296)
     assert grown < megabytes
     assert held < count * 150

@@ -14,6 +14,7 @@ from tests.helpers.photo_files import (
     GREEN,
     RED,
     animation,
+    array,
     cmyk_jpeg,
     corners,
     encode,
@@ -30,10 +31,6 @@ def test_a_pipe_among_the_photos_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.jpg")
     with pytest.raises(PhotoError, match="a pipe or a device"):
         read_photo(str(tmp_path / "pipe.jpg"), 8)
-
-
-def array(data):
-    return np.frombuffer(data, np.uint8)
 
 
 def quarters(rgb):
@@ -203,8 +200,6 @@ def test_a_name_that_is_no_text_is_read(tmp_path):
             out.write(jpeg(corners()))
     except OSError:
         pytest.skip("this file system takes only names that are text")
-    import os
-
     assert read_photo(os.fsdecode(file), 32).shape == (32, 32, 3)
 
 

@@ -15,13 +15,13 @@ from core import pipe_process
 from core.data import photo_reader
 from core.data.cache import open_cache
 from core.data.folder import open_folder
-from core.data.photo import MARGINS, WHOLE, PhotoError, decode
+from core.data.photo import MARGINS, WHOLE, decode
 from core.data.photo import square as take_square
 from core.data.photo_limits import MOST_BYTES, MOST_SECONDS, TOO_LARGE, TOO_LONG
 from core.data.photo_reader import PhotoReaders, read_file, read_photo
 from core.errors import LeafClinicError
 from tests.helpers.hostile_photos import BOMBS, ODD_TIFFS
-from tests.helpers.photo_files import corners, encode, jpeg, leaf_folder
+from tests.helpers.photo_files import array, corners, encode, jpeg, leaf_folder
 
 START_SECONDS = 1.0
 """Computing time that a process may take until it is ready."""
@@ -46,10 +46,6 @@ code = subprocess.run(sys.argv[1:]).returncode
 print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
 """
 """A command between ours and the one measured: Linux counts what a process held before it became another program."""
-
-
-def array(data):
-    return np.frombuffer(data, np.uint8)
 
 
 @pytest.mark.thorough
@@ -202,11 +198,6 @@ def test_relative_paths_follow_the_working_directory(tmp_path, monkeypatch):
         (tmp_path / name / f"{name}.jpg").write_bytes(jpeg(corners(8, 8)))
         monkeypatch.chdir(tmp_path / name)
         assert read_photo(f"{name}.jpg").shape == (8, 8, 3)
-
-
-def test_a_refused_photo_raises_its_reason(tmp_path):
-    with pytest.raises(PhotoError, match="does not exist"):
-        read_photo(str(tmp_path / "none.jpg"), 8)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="stands for Windows and macOS where those are not at hand")

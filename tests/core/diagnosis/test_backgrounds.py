@@ -2,7 +2,6 @@
 
 import tracemalloc
 
-import cv2
 import numpy as np
 import pytest
 
@@ -11,6 +10,7 @@ from core.data.dataset import TRAIN, Cancelled
 from core.data.preparation import prepare_photos
 from core.diagnosis import backgrounds, leaf_process
 from core.errors import DataError
+from tests.helpers.tiny_photos import write_discs
 
 SIDE = 64
 
@@ -18,18 +18,9 @@ SIDE = 64
 @pytest.fixture
 def leaves(tmp_path):
     """Green discs on grey paper in two classes, and a class of photos without a leaf."""
-    rng = np.random.default_rng(3)
-    for name, colour in (("oak", (60, 160, 50)), ("ash", (120, 150, 40)), ("no leaf", None)):
-        folder = tmp_path / "photos" / name
-        folder.mkdir(parents=True)
-        for i in range(10):
-            photo = rng.normal(170, 6, (SIDE, SIDE, 3)).clip(0, 255).astype(np.uint8)
-            if colour:
-                cv2.circle(photo, (32, 32), 16, colour, -1)
-            cv2.imwrite(str(folder / f"{i}.png"), photo[..., ::-1])
-    return prepare_photos(
-        RunConfig(data=str(tmp_path / "photos"), cache=str(tmp_path / "cache"), image_size=SIDE, test=0.0)
-    )
+    classes = {"oak": (60, 160, 50), "ash": (120, 150, 40), "no leaf": None}
+    photos = write_discs(tmp_path / "photos", classes, each=10, side=SIDE)
+    return prepare_photos(RunConfig(data=str(photos), cache=str(tmp_path / "cache"), image_size=SIDE, test=0.0))
 
 
 def make(photos, report=lambda *said: None, cancelled=lambda: False):

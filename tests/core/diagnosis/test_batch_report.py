@@ -10,25 +10,23 @@ import pytest
 from core.diagnosis.batch_report import draw_picture, render_batch
 from core.diagnosis.examination import Examination
 from core.diagnosis.model_card import render_card_html
-from core.diagnosis.model_file import ModelFile
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.prediction import ClassProbability, Diagnosis
 from core.diagnosis.report_entry import make_entry, remarks
 from core.diagnosis.severity import Severity
 from core.diagnosis.verdict import NOT_SURE, Verdict
-from core.models import build, initial_weights
 from tests.helpers.browser import look_at
+from tests.helpers.models import small_model
 
 NAMED = ModelIdentity("beans", "0123456789abcdef", "2026-11-22")
 
 
 @pytest.fixture(scope="module")
 def model():
-    graph = build("cnn", 2, 32)
     part = {"name": "all", "photos": 40, "right": 0.95, "interval": [0.83, 0.99]}
     parts = [part, {**part, "name": "field photos", "right": 0.7}, {**part, "name": "bean"}]
     test = {"note": "", "parts": parts, "macro_f1": 0.9, "classes": []}
-    return ModelFile(graph, initial_weights(graph, 0), ("bean/healthy", "bean/bean_rust"), 32, sections={"test": test})
+    return small_model(("bean/healthy", "bean/bean_rust"), sections={"test": test})
 
 
 @pytest.fixture(scope="module")

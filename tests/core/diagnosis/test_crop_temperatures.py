@@ -1,7 +1,6 @@
 """Temperatures by crop: found where labels were drawn with them, held where photos are few; the answer stays."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -13,11 +12,11 @@ from core.diagnosis.crop_temperatures import FEWEST, describe_temperatures, fit_
 from core.diagnosis.examination import Examiner
 from core.diagnosis.metrics import cross_entropy, softmax
 from core.diagnosis.model_card import render_card
-from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.diagnosis.model_file import read_model, write_model
 from core.diagnosis.onnx_model import to_onnx
 from core.diagnosis.prediction import Predictor
 from core.errors import ModelFileError
-from core.models import build, initial_weights
+from tests.helpers.models import small_model
 
 CLASSES = ("chilli/healthy", "chilli/whitefly", "tomato/healthy", "tomato/mosaic")
 CROPS = tuple(map(crop_of, CLASSES))
@@ -90,9 +89,8 @@ def test_the_answer_never_changes(seed):
 
 
 def model(**changes):
-    graph = build("cnn", 4, 32)
-    made = ModelFile(graph, initial_weights(graph, 3), CLASSES, 32, temperature=0.5)
-    return replace(made, **{"class_temperatures": (4.0, 4.0, 0.25, 0.25), **changes})
+    fields = {"temperature": 0.5, "class_temperatures": (4.0, 4.0, 0.25, 0.25), **changes}
+    return small_model(CLASSES, 32, seed=3, **fields)
 
 
 def photos(count):

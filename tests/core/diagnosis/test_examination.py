@@ -1,5 +1,6 @@
 """A small network completed and used on drawn leaves, all on the CPU."""
 
+from contextlib import closing
 from dataclasses import replace
 
 import cv2
@@ -10,17 +11,16 @@ from core.diagnosis.calibration import measure_reliability, state_probabilities
 from core.diagnosis.completion import CALIBRATION, complete_model, compute_outputs, sample_per_class
 from core.diagnosis.crop_temperatures import fit_class_temperatures
 from core.diagnosis.examination import Examiner
-from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.diagnosis.model_file import read_model, write_model
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE
-from core.models import build, initial_weights
+from tests.helpers.models import predict, small_model
 from tests.helpers.squares import SIDE, squares
 
 
 @pytest.fixture(scope="module")
 def completed():
-    graph = build("cnn", 3, SIDE)
-    model = ModelFile(graph, initial_weights(graph, 0), ("apple/scab", "background/none", "bean/rust"), SIDE)
+    model = small_model(("apple/scab", "background/none", "bean/rust"), SIDE)
     return complete_model(model, squares(40, 0), squares(40, 1))
 
 
@@ -36,9 +36,8 @@ def test_completion_adds_temperature_sections_and_statistics(completed, tmp_path
 
 
 def test_completion_fits_temperatures_by_crop_and_all_it_tells_is_of_these(completed):
-    predictor, seen = Predictor(completed, batch=8), squares(40, 1)
-    logits = predictor.predict(seen.photos)["logits"]
-    predictor.close()
+    seen = squares(40, 1)
+    logits = predict(completed, seen.photos, batch=8)["logits"]
     crops = ("apple", "background", "bean")
     assert completed.class_temperatures == fit_class_temperatures(logits, seen.labels, crops, completed.temperature)
     assert len(set(completed.class_temperatures)) > 1
@@ -51,21 +50,21 @@ def test_completion_fits_temperatures_by_crop_and_all_it_tells_is_of_these(compl
     assert (again.temperature, again.class_temperatures) == (completed.temperature, completed.class_temperatures)
 
 
+def examine(model, *photos, **how):
+    with closing(Examiner(model)) as examiner:
+        return [examiner.examine(photo, **how) for photo in photos]
+
+
 def test_an_examination_says_word_place_and_amount(completed):
-    examiner = Examiner(completed)
-    found = examiner.examine(squares(1, 5).photos[0])
-    examiner.close()
+    (found,) = examine(completed, squares(1, 5).photos[0])
     assert found.verdict.word in (*completed.classes, NOT_SURE, NO_LEAF)
     assert sum(g.probability for g in found.top) == pytest.approx(1, abs=1e-6)
     assert found.heat.shape == found.severity.leaf.shape == found.photo.shape[:2] == (SIDE, SIDE)
 
 
 def test_photos_of_one_pixel_and_of_odd_shapes_are_examined(completed):
-    examiner = Examiner(completed)
-    words = [examiner.examine(np.zeros((h, w, 3), np.uint8)).verdict.word for h, w in ((1, 1), (3, 500), (97, 61))]
-    examiner.close()
-    assert len(words) == 3
-    assert all(words)
+    found = examine(completed, *(np.zeros((h, w, 3), np.uint8) for h, w in ((1, 1), (3, 500), (97, 61))))
+    assert all(each.verdict.word for each in found)
 
 
 def refusing_from(model, probability):
@@ -75,9 +74,7 @@ def refusing_from(model, probability):
 
 
 def test_where_there_is_no_leaf_no_diseased_area_is_measured(completed):
-    examiner = Examiner(refusing_from(completed, 0.0))
-    found = examiner.examine(squares(1, 5).photos[0])
-    examiner.close()
+    (found,) = examine(refusing_from(completed, 0.0), squares(1, 5).photos[0])
     assert found.verdict.word == NO_LEAF
     assert not found.severity.leaf.any()
 
@@ -85,12 +82,10 @@ def test_where_there_is_no_leaf_no_diseased_area_is_measured(completed):
 @pytest.mark.thorough
 def test_a_photo_out_of_focus_too_dark_or_tiny_says_so_beside_its_answer(completed):
     photo = cv2.resize(squares(1, 5).photos[0], (256, 256), interpolation=cv2.INTER_NEAREST)
-    examiner = Examiner(completed)
-    told = [examiner.examine(shown).warnings for shown in (
-        photo, cv2.GaussianBlur(photo, (0, 0), 6), photo // 4, cv2.resize(photo, (1, 1)))]  # fmt: skip
-    examiner.close()
-    assert [any(words in text for text in texts) for texts, words in zip(
-        told, ("focus", "focus", "dark", "1 x 1 pixels"), strict=True)] == [False, True, True, True]  # fmt: skip
+    shown = photo, cv2.GaussianBlur(photo, (0, 0), 6), photo // 4, cv2.resize(photo, (1, 1))
+    told = [" ".join(found.warnings) for found in examine(completed, *shown)]
+    assert "focus" not in told[0]
+    assert all(words in text for words, text in zip(("focus", "dark", "1 x 1 pixels"), told[1:], strict=True))
 
 
 @pytest.mark.parametrize("sides", [(400, 400), (400, 600)])
@@ -98,12 +93,10 @@ def test_a_photo_of_two_leaves_says_so_and_one_of_one_does_not(completed, sides)
     photo = np.full((*sides, 3), 150, np.uint8)
     middle = sides[1] // 2
     photo[100:300, middle - 190 : middle - 20] = (60, 140, 50)
-    examiner = Examiner(refusing_from(completed, 2.0))
-    one = examiner.examine(photo).warnings
-    photo[100:300, middle + 20 : middle + 190] = (60, 140, 50)
-    two = examiner.examine(photo)
-    examiner.close()
-    assert not [text for text in one if "leaves" in text]
+    both = photo.copy()
+    both[100:300, middle + 20 : middle + 190] = (60, 140, 50)
+    one, two = examine(refusing_from(completed, 2.0), photo, both)
+    assert not [text for text in one.warnings if "leaves" in text]
     assert "This photo seems to show 2 leaves" in " ".join(two.warnings)
     assert two.regions == 2
 
@@ -111,15 +104,12 @@ def test_a_photo_of_two_leaves_says_so_and_one_of_one_does_not(completed, sides)
 def test_a_small_leaf_is_cut_out_first_and_not_when_switched_off(completed):
     photo = np.full((400, 400, 3), 150, np.uint8)
     photo[150:250, 220:300] = (60, 140, 50)
-    examiner = Examiner(refusing_from(completed, 2.0))
-    cut, whole = examiner.examine(photo), examiner.examine(photo, crop=False)
-    examiner.close()
-    y0, x0, y1, x1 = cut.box
-    assert y0 < 150 / 400
-    assert y1 > 250 / 400
-    assert x0 < 220 / 400
-    assert x1 > 300 / 400
-    assert y1 - y0 < 0.55
+    model = refusing_from(completed, 2.0)
+    (cut,), (whole,) = examine(model, photo), examine(model, photo, crop=False)
+    y0, x0, y1, x1 = (400 * edge for edge in cut.box)
+    assert y0 < 150 < 250 < y1
+    assert x0 < 220 < 300 < x1
+    assert y1 - y0 < 0.55 * 400
     assert cut.severity.leaf.mean() > 2 * whole.severity.leaf.mean()
     assert whole.box == (0, 0, 1, 1)
 

@@ -8,16 +8,9 @@ import pytest
 from core.diagnosis import int8_model
 from core.diagnosis.completion import LabelledPhotos
 from core.diagnosis.int8_model import agreement, measure_quantisation_loss, measure_ranges, quantise_model
-from core.diagnosis.model_file import ModelFile
-from core.diagnosis.prediction import Predictor
-from core.models import build, initial_weights
 from core.onnx import runtime, write_quantised_onnx
+from tests.helpers.models import predict, small_model
 from tests.helpers.noise import integers
-
-
-def model():
-    graph = build("cnn", 3, 16, dropout=0.2)
-    return ModelFile(graph, initial_weights(graph, 2), ("a", "b", "c"), 16)
 
 
 def squares(count, size=16):
@@ -26,21 +19,17 @@ def squares(count, size=16):
 
 def test_ranges_are_the_extremes_of_all_photos(monkeypatch):
     monkeypatch.setattr(int8_model, "CHUNK", 3)
-    one = int8_model.for_inference(model())
+    one = int8_model.for_inference(small_model(seed=2))
     photos = squares(7)
     ranges = measure_ranges(one, photos)
-    predictor = Predictor(replace(one, sections={}), batch=7, outputs=tuple(ranges))
-    outputs = predictor.predict(photos)
-    predictor.close()
+    outputs = predict(replace(one, sections={}), photos, batch=7, outputs=tuple(ranges))
     for name, (low, high) in ranges.items():
         assert (low, high) == pytest.approx((outputs[name].min(), outputs[name].max()), rel=1e-5)
 
 
 def test_eight_bits_answer_nearly_as_float32_and_the_loss_is_counted():
-    one, photos = model(), squares(40)
-    predictor = Predictor(replace(one, sections={}), batch=8)
-    answers = predictor.predict(photos)["logits"].argmax(axis=1)
-    predictor.close()
+    one, photos = small_model(seed=2), squares(40)
+    answers = predict(replace(one, sections={}), photos, batch=8)["logits"].argmax(axis=1)
     labels = answers.copy()
     labels[:4] = (labels[:4] + 1) % 3  # four wrong answers in float32
     quantised = quantise_model(one, LabelledPhotos(photos, labels))

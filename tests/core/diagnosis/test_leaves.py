@@ -13,11 +13,10 @@ from core.diagnosis.diagnosis_output import WITH_LEAVES, show_csv, show_json, sh
 from core.diagnosis.examination import Examiner
 from core.diagnosis.leaf_detector import FoundLeaf, LeafDetector, decode_maps, letterbox, overlaps, suppress
 from core.diagnosis.leaves import choose_leaves, cut_square
-from core.diagnosis.model_file import ModelFile
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.prediction import ClassProbability, Diagnosis, LeafDiagnosis, Prediction
 from core.diagnosis.verdict import NOT_SURE, Verdict, count_findings
-from core.models import build, initial_weights
+from tests.helpers.models import small_model
 
 LEFT, RIGHT = (0.3, 0.0, 0.7, 0.4), (0.3, 0.6, 0.7, 1.0)
 
@@ -73,8 +72,7 @@ def test_small_leaves_in_the_background_are_not_diagnosed():
 
 @pytest.fixture
 def examiner():
-    graph = build("cnn", 2, 32)
-    examiner = Examiner(ModelFile(graph, initial_weights(graph, 0), ("a/healthy", "a/scab"), 32))
+    examiner = Examiner(small_model(("a/healthy", "a/scab")))
     examiner._detector = Mock(spec=LeafDetector)
     yield examiner
     examiner.close()

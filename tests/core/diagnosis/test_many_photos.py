@@ -17,23 +17,19 @@ from pyarrow import parquet
 from core import diagnose
 from core.data.photo_paths import find_photos
 from core.diagnosis import many_photos, prediction
-from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.diagnosis.model_file import read_model
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.result_parts import cut_parts, find_missing, open_results
 from core.errors import EXIT_DONE, EXIT_WRONG_INPUT
-from core.models.architectures import build
-from core.models.init import initial_weights
 from core.onnx import write_onnx
 from tests.helpers.commands import ROOT, environment
+from tests.helpers.models import write_small_model
 from tests.helpers.tiny_photos import write_photos
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / "m.safetensors"
-    graph = build("cnn", 2, 16)
-    write_model(path, ModelFile(graph, initial_weights(graph, 0), ("brown", "green"), 16))
-    return path
+    return write_small_model(tmp_path_factory.mktemp("model") / "m.safetensors", ("brown", "green"))
 
 
 @pytest.fixture
@@ -103,16 +99,10 @@ def test_shards_compute_every_photo_once(model, photos, tmp_path, capsys):
     assert [row["path"] for row in rows_of(out)] == list(find_photos([str(photos)]))
 
 
-def test_an_onnx_file_gives_the_rows_of_its_model_and_is_told_by_its_hash(model, photos, tmp_path, capsys):
-    onnx, out = tmp_path / "m.onnx", tmp_path / "out"
-    graph = build("cnn", 2, 16)
-    onnx.write_bytes(write_onnx(graph, initial_weights(graph, 0), ("brown", "green")))
+def test_an_onnx_file_is_told_by_its_hash(model, photos, tmp_path, capsys):
+    onnx, out, same = tmp_path / "m.onnx", tmp_path / "out", read_model(model)
+    onnx.write_bytes(write_onnx(same.graph, same.weights, same.classes))
     assert run(onnx, photos, "--out", out) == EXIT_DONE
-    assert run("--merge", out) == EXIT_DONE
-    capsys.readouterr()
-    assert run(model, photos, "--csv") == EXIT_DONE
-    wanted = csv.DictReader(capsys.readouterr().out.splitlines())
-    assert [(row["path"], row["label1"]) for row in rows_of(out)] == [(row["path"], row["label1"]) for row in wanted]
     onnx.write_bytes(onnx.read_bytes() + b"\0")
     assert run(onnx, photos, "--out", out) == EXIT_WRONG_INPUT
     assert "were made with another model" in capsys.readouterr().err
@@ -165,14 +155,6 @@ def test_photos_are_decoded_while_the_network_predicts_at_most_a_batch_ahead(mod
     assert ahead == [4, 2, 0]
 
 
-def start_workers(model, photos, out, cache, part):
-    command = [sys.executable, "-m", "core.diagnose", model, photos, "--out", out, "--part", part, "--workers", 2]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        list(map(str, command)), cwd=ROOT, env=environment(cache), stdout=pipe, stderr=pipe, text=True
-    )
-
-
 def find_worker(process):
     """One of Dask's worker processes, which a nanny of the program started."""
     children = Path(f"/proc/{process.pid}/task").glob("*/children")
@@ -180,9 +162,17 @@ def find_worker(process):
     return [pid for pid in found if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
 
 
-def kill_a_worker_and_count(model, photos, out, cache, part):
-    """Rows by path, after a worker was killed when the first parts were done."""
-    with start_workers(model, photos, out, cache, part) as process:
+@pytest.mark.skipif(sys.platform != "linux", reason="finds Dask's workers in /proc")
+@pytest.mark.parametrize(("each", "part"), [
+    pytest.param(150, 10, marks=pytest.mark.thorough), pytest.param(1000, 50, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_a_killed_worker_loses_no_photo_and_writes_none_twice(model, cache, tmp_path, each, part):
+    """It is killed when the first parts are done."""
+    photos, out, pipe = write_photos(tmp_path / "photos", each=each), tmp_path / "out", subprocess.PIPE
+    command = [sys.executable, "-m", "core.diagnose", model, photos, "--out", out, "--part", part, "--workers", 2]
+    with subprocess.Popen(
+        list(map(str, command)), cwd=ROOT, env=environment(cache), stdout=pipe, stderr=pipe, text=True
+    ) as process:
         while not list(out.glob("part-*.parquet")):
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.02)
@@ -190,17 +180,7 @@ def kill_a_worker_and_count(model, photos, out, cache, part):
         _, errors = process.communicate(timeout=280)
     assert process.returncode == EXIT_DONE, errors
     assert run("--merge", out) == EXIT_DONE
-    return Counter(row["path"] for row in rows_of(out)), errors
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="finds Dask's workers in /proc")
-@pytest.mark.parametrize(("each", "part"), [
-    pytest.param(150, 10, marks=pytest.mark.thorough), pytest.param(1000, 50, marks=pytest.mark.slow),
-])  # fmt: skip
-def test_a_killed_worker_loses_no_photo_and_writes_none_twice(model, cache, tmp_path, each, part):
-    photos = write_photos(tmp_path / "photos", each=each)
-    found, errors = kill_a_worker_and_count(model, photos, tmp_path / "out", cache, part)
-    assert found == Counter(find_photos([str(photos)]))
+    assert Counter(row["path"] for row in rows_of(out)) == Counter(find_photos([str(photos)]))
     assert re.search(rf"{2 * each:,} photos, \d+ photos/s", errors), errors
 
 

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 
 from core.diagnosis.model_card import DATA, TEST, render_card, render_card_html
-from core.diagnosis.model_file import ModelFile, in_half
-from core.models import build, initial_weights
+from core.diagnosis.model_file import in_half
+from tests.helpers.models import small_model
 
 
 @pytest.fixture(scope="module")
 def model():
-    graph = build("cnn", 2, 32)
-    return ModelFile(graph, initial_weights(graph, 0), ("bean/healthy", "bean/rust"), 32, 0.8, "abc", "MIT")
+    return small_model(("bean/healthy", "bean/rust"), 32, temperature=0.8, data_hash="abc", licence="MIT")
 
 
 def test_a_bare_model_has_a_heading_and_its_data_only(model):

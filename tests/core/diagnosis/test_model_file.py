@@ -7,20 +7,18 @@ import numpy as np
 import pytest
 
 from core.diagnosis import model_file
-from core.diagnosis.model_file import ModelFile, in_half, read_model, write_model
+from core.diagnosis.model_file import in_half, read_model, write_model
 from core.errors import ModelFileError
 from core.graph import to_json
 from core.models import build, initial_weights
 from core.tensor_file import write_tensor_file
+from tests.helpers.models import small_model
 
 
 @pytest.fixture
 def model():
-    graph = build("cnn", 3, 16)
-    return ModelFile(
-        graph, initial_weights(graph, 0), ("a", "b", "ü"), 16, 1.5, "hash", "MIT", {"test_accuracy": 0.9},
-        {"rejection": {"threshold": 3.5}}, {"means": np.eye(3)},
-    )
+    told = {"temperature": 1.5, "data_hash": "hash", "licence": "MIT", "figures": {"test_accuracy": 0.9}}
+    return small_model("abü", sections={"rejection": {"threshold": 3.5}}, extra={"means": np.eye(3)}, **told)
 
 
 def header_of(model, **changes):

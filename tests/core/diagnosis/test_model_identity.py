@@ -8,16 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.diagnosis.model_file import read_model, write_model
 from core.diagnosis.model_identity import LONGEST_NAME, default_name, find_model, read_identity, rename_model
 from core.errors import InputError, ModelFileError
-from core.models import build, initial_weights
+from tests.helpers.models import small_model
 
 
 @pytest.fixture(scope="module")
 def model():
-    graph = build("cnn", 2, 32)
-    return ModelFile(graph, initial_weights(graph, 0), ("a", "b"), 32, name="leaves", date="2026-11-22")
+    return small_model(name="leaves", date="2026-11-22")
 
 
 @pytest.fixture

@@ -7,19 +7,17 @@ import numpy as np
 import onnx
 import pytest
 
-from core.diagnosis.model_file import ModelFile
 from core.diagnosis.onnx_model import check_onnx, to_onnx
 from core.errors import LeafClinicError
-from core.models import build, initial_weights
 from core.onnx import read_onnx, runtime
+from tests.helpers.models import small_model
 
 SECTION = {"score": "energy", "far": -3.5, "no_leaf_class": -1, "no_leaf": 1.0, "curve": [[1.0, 0.0, 0.9, 0.0]]}
 
 
 def model(name="cnn", size=16):
-    graph = build(name, 3, size, dropout=0.2)
-    return ModelFile(graph, initial_weights(graph, 2), ("été", "b", "c"), size, temperature=1.3, licence="CC0",
-                     sections={"rejection": SECTION})
+    more = {"temperature": 1.3, "licence": "CC0", "sections": {"rejection": SECTION}}
+    return small_model(("été", "b", "c"), size, name, seed=2, **more)
 
 
 def test_a_file_holds_all_that_is_needed_to_use_it(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from core.diagnosis.model_file import EXTRA, ModelFile, in_bits, in_eight_bits, in_half, read_model, write_model
-from core.diagnosis.stored_weights import FEWEST, STEPS, from_tensors, round_to_eight_bits, to_tensors
+from core.diagnosis.stored_weights import FEWEST, STEPS, round_to_eight_bits, to_tensors
 from core.errors import ModelFileError
 from core.models import build
 from core.ops.network import forward
@@ -91,18 +91,6 @@ def test_weights_of_many_sizes_keep_their_digits():
     assert (np.abs(got - array).max(axis=1) / np.abs(array).max(axis=1) < 0.5 / 126).all()
 
 
-def crafted(tmp_path, change):
-    """A model file in eight bits whose arrays `change` has had."""
-    path = tmp_path / "x.safetensors"
-    write_model(path, in_eight_bits(model("cnn", 16)))
-    file = read_tensor_file(path, "model", 1)
-    tensors = dict(file.tensors)
-    name = next(name for name, array in tensors.items() if array.dtype == np.int8)
-    change(tensors, name)
-    write_tensor_file(path, "model", 1, file.header, tensors)
-    return path
-
-
 @pytest.mark.parametrize(("change", "sentence"), [
     (lambda t, n: t.pop(STEPS + n), "lies in the file in eight bits, but its steps are missing"),
     (lambda t, n: t.update({STEPS + n: t[STEPS + n][:-1]}), "one float32 for each output channel"),
@@ -123,43 +111,14 @@ def crafted(tmp_path, change):
     (lambda t, n: t.update({EXTRA + "spread": np.full(2, np.nan, np.float16)}), "not finite: spread"),
 ])  # fmt: skip
 def test_crafted_steps_are_refused_with_a_sentence(tmp_path, change, sentence):
-    path = crafted(tmp_path, change)
+    path = tmp_path / "x.safetensors"
+    write_model(path, in_eight_bits(model("cnn", 16)))
+    file = read_tensor_file(path, "model", 1)
+    tensors = dict(file.tensors)
+    change(tensors, next(name for name, array in tensors.items() if array.dtype == np.int8))
+    write_tensor_file(path, "model", 1, file.header, tensors)
     with pytest.raises(ModelFileError, match=sentence):
         read_model(path)
-
-
-def test_damaged_arrays_are_read_or_refused_but_never_something_else():
-    """Names, shapes, types and values at random: either weights of float32 come out, or a sentence."""
-    rng = np.random.default_rng(1)
-    whole = to_tensors(round_to_eight_bits(random_weights(build("cnn", 3, 16))))
-    refused = 0
-    for _ in range(2000):
-        tensors = dict(whole)
-        for name in rng.choice(list(whole), rng.integers(1, 4), replace=False):
-            array = tensors.get(name)
-            if array is None:
-                continue
-            kind = rng.integers(0, 5)
-            if kind == 0:
-                del tensors[name]
-            elif kind == 1:
-                with np.errstate(all="ignore"):
-                    tensors[name] = array.astype(rng.choice(["i1", "u1", "f2", "f4", "f8", "i8"]))
-            elif kind == 2:
-                tensors[name] = array.reshape(-1)[: rng.integers(0, array.size + 1)]
-            elif kind == 3:
-                tensors[name] = np.full_like(array, rng.choice([0, -1, 100]))
-            else:
-                tensors[STEPS + name] = rng.choice([0, 1, np.nan, -np.inf], array.shape[:1]).astype(np.float32)
-        try:
-            with np.errstate(all="ignore"):
-                got = from_tensors(tensors)
-        except ModelFileError:
-            refused += 1
-        else:
-            assert not any(name.startswith(STEPS) for name in got.weights)
-            assert all(array.dtype != np.int8 for array in got.weights.values())
-    assert 500 < refused < 2000
 
 
 def test_half_precision_and_eight_bits_take_turns():

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from core.diagnosis.model_card import render_card
-from core.diagnosis.model_file import LEARNED, ModelFile, in_eight_bits, in_half, read_model, write_model
+from core.diagnosis.model_file import LEARNED, in_eight_bits, in_half, read_model, write_model
 from core.diagnosis.training_photos import TrainingPhotos, describe_overlap, measure_overlap, record_photos
 from core.errors import ModelFileError
-from core.models import build, initial_weights
 from core.tensor_file import read_tensor_file, write_tensor_file
+from tests.helpers.models import small_model
 
 
 def content(*photos):
@@ -22,8 +22,7 @@ def content(*photos):
 
 @pytest.fixture
 def model():
-    graph = build("mobilenetv2", 3, 32)
-    return ModelFile(graph, initial_weights(graph, 0), ("a", "b", "c"), 32, learned=record_photos(content(*range(100))))
+    return small_model(side=32, network="mobilenetv2", learned=record_photos(content(*range(100))))
 
 
 def test_a_mark_is_the_first_eight_bytes_as_the_hash_is_written():

@@ -12,20 +12,18 @@ from core.diagnosis.features import feature_node, pool
 from core.diagnosis.int8_model import measure_quantisation_loss, measure_ranges, quantise_model
 from core.diagnosis.metrics import softmax
 from core.diagnosis.model_card import describe_model
-from core.diagnosis.model_file import ModelFile
 from core.diagnosis.onnx_model import check_onnx, metadata_of, prepare, to_onnx
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.views import average_views, make_views
-from core.models import build, initial_weights
 from core.onnx.runtime import compute_output
 from core.ops.network import forward
 from tests.helpers.compare import assert_close, relative_error
+from tests.helpers.models import predict, small_model
 from tests.helpers.noise import integers
 
 
 def model(name="cnn", side=17, views=2):
-    graph = build(name, 3, side)
-    return ModelFile(graph, initial_weights(graph, 4), ("a", "b", "c"), side, 1.3, views=views)
+    return small_model(side=side, network=name, seed=4, temperature=1.3, views=views)
 
 
 def squares(count, side):
@@ -52,9 +50,7 @@ def test_every_output_is_the_mean_of_both_views_and_maps_are_turned_back(name, b
     photos, node = squares(5, 33), feature_node(one.graph)
     (plain, plain_map), (mirrored, mirrored_map) = reference(one, photos)
     assert relative_error(plain, mirrored) > 1e-2, "views that say the same would prove nothing"
-    predictor = Predictor(one, batch=batch, outputs=(node,))
-    got = predictor.predict(photos)
-    predictor.close()
+    got = predict(one, photos, batch=batch, outputs=(node,))
     assert_close(got["logits"], (plain + mirrored) / 2, 1e-4)
     assert_close(got[node], (plain_map + mirrored_map[:, :, ::-1]) / 2, 1e-4)
     assert_close(pool(got[node]), (pool(plain_map) + pool(mirrored_map)) / 2, 1e-4)
@@ -63,11 +59,8 @@ def test_every_output_is_the_mean_of_both_views_and_maps_are_turned_back(name, b
 @pytest.mark.parametrize("side", [1, 16, 17, 23, 40])
 def test_a_photo_of_any_side_and_its_mirror_image_get_the_same_answer(side):
     photos = squares(3, side)
-    two, alone = Predictor(model(), batch=2), Predictor(model(views=1), batch=2)
-    got, turned = two.predict(photos)["logits"], two.predict(photos[:, :, ::-1])["logits"]
-    each = [alone.predict(shown)["logits"] for shown in (photos, photos[:, :, ::-1])]
-    two.close()
-    alone.close()
+    got, turned, *each = (predict(model(views=views), shown, batch=2)["logits"] for views in (2, 1)
+                          for shown in (photos, photos[:, :, ::-1]))  # fmt: skip
     assert got.tobytes() == turned.tobytes()
     assert_close(got, (each[0].astype(np.float64) + each[1]) / 2, 1e-6)
 
@@ -112,9 +105,7 @@ def test_onnx_answers_one_view_and_says_how_many_make_an_answer():
     photo = prepare(two.graph, squares_of_noise)
     both = np.concatenate((photo, photo[:, :, ::-1]))  # as docs/training.md says
     logits = compute_output(data, both).mean(axis=0)
-    predictor = Predictor(two)
-    assert_close(logits, predictor.predict(squares_of_noise)["logits"][0], 1e-4)
-    predictor.close()
+    assert_close(logits, predict(two, squares_of_noise)["logits"][0], 1e-4)
 
 
 def test_eight_bits_are_ranged_and_judged_on_both_views():

@@ -44,19 +44,23 @@ def lowered(base, precision="mixed", training=True, batch=2, hardware=AMPERE, **
     return frame
 
 
+def check_launches(frame, training):
+    """They fit the GPU, and every layer that learns has a gradient."""
+    for launch in frame.launches:
+        assert len(launch.values) == len(launch.recipe.kinds), launch.layer
+        assert all(side >= 1 for side in (*launch.grid, *launch.block))
+        assert launch.shared <= 227 << 10
+    trained = {n.rsplit(".", 1)[0] for n, p in frame.program.graph.parameters().items() if p.trained}
+    assert {n.layer for n in frame.launches if n.direction == "backward_weight"} == (trained if training else set())
+
+
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", [*NETWORKS, "rare"])
 def test_every_network_has_launches_and_memory(name, training):
     for precision in ("mixed", "tf32", "float32"):
         frame = frame_of(name, precision, training)
         assert lay_out(frame.lifetimes()).bytes > 0
-        for launch in frame.launches:
-            assert len(launch.values) == len(launch.recipe.kinds), launch.layer
-            assert all(side >= 1 for side in (*launch.grid, *launch.block))
-            assert launch.shared <= 227 << 10
-        trained = {n.rsplit(".", 1)[0] for n, p in frame.program.graph.parameters().items() if p.trained}
-        written = {n.layer for n in frame.launches if n.direction == "backward_weight"}
-        assert written == (trained if training else set())
+        check_launches(frame, training)
 
 
 def test_a_fused_activation_that_kernels_cannot_apply_is_refused_with_its_step():
@@ -71,13 +75,7 @@ def test_a_fused_activation_that_kernels_cannot_apply_is_refused_with_its_step()
 @pytest.mark.parametrize("name", [*NETWORKS, "rare"])
 def test_hopper_has_launches_of_its_own_that_fit(name, batch, training):
     size = 64 if name in ("cnn", "mlp") else 224  # their dense layers see all pixels: 75 million weights, 4 s
-    frame = frame_of(name, training=training, batch=batch, size=size, hardware=typical())
-    for launch in frame.launches:
-        assert len(launch.values) == len(launch.recipe.kinds), launch.layer
-        assert all(side >= 1 for side in (*launch.grid, *launch.block))
-        assert launch.shared <= 227 << 10
-    trained = {n.rsplit(".", 1)[0] for n, p in frame.program.graph.parameters().items() if p.trained}
-    assert {n.layer for n in frame.launches if n.direction == "backward_weight"} == (trained if training else set())
+    check_launches(frame_of(name, training=training, batch=batch, size=size, hardware=typical()), training)
 
 
 def test_what_is_between_the_photos_convolution_and_its_pool_is_in_memory_only_to_be_looked_at():

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from core.device import Optimizer, PhotoBatch
-from core.errors import InputError, OutOfMemory
+from core.device import Optimizer
+from core.errors import InputError
 from core.models.architectures import build
 from core.ops import network
 from core.ops import photo as photos_op
@@ -12,6 +12,7 @@ from core.ops.builder import with_loss
 from core.ops.contract import Mode
 from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, MASK, Backgrounds
 from core.program import fold_batch_norm, fold_weights
+from tests.helpers.golden import OPTIMIZERS, golden_training
 from tests.helpers.gpu_network import batch_for, random_weights, rare_network, relative
 
 pytestmark = pytest.mark.gpu
@@ -89,8 +90,9 @@ def test_predictions_are_the_references(name):
 
 
 @pytest.mark.parametrize("precision", ["float32", "mixed"])
-def test_the_same_seed_gives_the_same_bits_and_a_resumed_run_too(precision):
-    _, graph, plan = make("squeezenet1_1", precision, optimizer=Optimizer("adamw", average=0.9, clip_norm=1.0))
+@pytest.mark.parametrize("name", ["squeezenet1_1", "mobilenetv2"])
+def test_the_same_seed_gives_the_same_bits_and_a_resumed_run_too(name, precision):
+    _, graph, plan = make(name, precision, optimizer=Optimizer("adamw", average=0.9, clip_norm=1.0))
     weights, batch = random_weights(graph), batch_for(graph, 6)
     plan.load(weights)
     first = [plan.train_step(batch, 0.01).loss for _ in range(3)]
@@ -98,7 +100,7 @@ def test_the_same_seed_gives_the_same_bits_and_a_resumed_run_too(precision):
     after = [plan.train_step(batch, 0.01).loss for _ in range(3)]
     end = plan.weights()
     plan.close()
-    _, _, other = make("squeezenet1_1", precision, optimizer=Optimizer("adamw", average=0.9, clip_norm=1.0))
+    _, _, other = make(name, precision, optimizer=Optimizer("adamw", average=0.9, clip_norm=1.0))
     other.load(weights)
     assert [other.train_step(batch, 0.01).loss for _ in range(3)] == first
     other.load(kept)
@@ -163,23 +165,6 @@ def test_missing_photos_of_a_batch_count_nowhere():
                 assert relative(left[name], right[name]) < 1e-4, name
 
 
-def test_two_halves_of_a_batch_give_the_gradient_of_the_whole():
-    _, graph, plan = make("squeezenet1_1", "float32", batch=6)
-    weights, batch = random_weights(graph), batch_for(graph, 6)
-    plan.load(weights)
-    plan.gradient(batch)
-    whole = plan.gradients()
-    halves = [
-        PhotoBatch(batch.photos[i : i + 3], batch.augmentation[i : i + 3], batch.labels[i : i + 3]) for i in (0, 3)
-    ]
-    plan.gradient(halves[0])
-    plan.gradient(halves[1], accumulate=True)
-    summed = plan.gradients()
-    plan.close()
-    for name in whole:
-        assert relative(summed[name] / 2, whole[name]) < 1e-3, name
-
-
 RARE = {"float32": 1e-4, "tf32": 5e-3, "mixed": 5e-2}
 """Limits of logits and gradients of a network of rare layers."""
 
@@ -221,17 +206,6 @@ def test_photos_of_any_side_stay_within_the_kernels_memory(precision):
         logits = plan.predict(batch_for(base, 7))["logits"]
         plan.close()
         assert np.isfinite(logits).all()
-
-
-def test_photos_kept_on_the_device_are_those_streamed():
-    _, graph, plan = make("cnn", "float32")
-    batch = batch_for(graph, 6)
-    plan.load(random_weights(graph))
-    streamed = plan.gradient(batch)
-    assert plan.keep_photos(batch.photos[::-1].copy())
-    kept = plan.gradient(PhotoBatch(None, batch.augmentation, batch.labels, np.arange(5, -1, -1)))
-    plan.close()
-    assert kept == streamed
 
 
 @pytest.mark.parametrize("rule", ["sgd", "adam", "adamw"])
@@ -286,63 +260,15 @@ def test_memory_comes_back_after_each_reset_and_training_goes_on_with_the_same_b
     assert max(abs(f - free[0]) for f in free) <= 64 << 20
 
 
-def test_a_batch_too_large_is_refused_with_one_that_fits():
-    with pytest.raises(OutOfMemory, match=r"A batch of \d+ fits") as caught:
-        make_large(1 << 17)
-    fits = int(str(caught.value).split("A batch of ")[-1].split()[0])
-    assert 0 < fits < 1 << 17
-
-
-def make_large(batch):
-    from core.gpu.plan import CudaPlan
-
-    return CudaPlan(with_loss(build("squeezenet1_0", 10, 224), 0.0, ()), batch=batch, training=True)
-
-
-def test_the_plan_takes_the_memory_it_said():
-    from core.gpu.driver.device import open_device
-
-    before = open_device().memory()[0]
-    _, graph, plan = make("squeezenet1_1", "mixed", batch=2048)
-    taken = before - open_device().memory()[0]
-    said = plan.memory.total
-    plan.close()
-    assert said <= taken <= 1.05 * said + (64 << 20)
-
-
 def test_ten_losses_equal_those_of_pytorch():
-    torch = pytest.importorskip("torch")
-    from benchmarks.torch_models import make_model
-
-    base = build("squeezenet1_1", 5, 64, dropout=0.0)
-    graph = with_loss(base, 0.0, ())
     from core.gpu.plan import CudaPlan
 
-    plan = CudaPlan(
-        graph, batch=8, training=True, precision="float32",
-        optimizer=Optimizer("sgd", momentum=0.9, nesterov=False),
-    )  # fmt: skip
-    weights, batch = random_weights(graph), batch_for(graph, 8)
-    plan.load(weights)
-    ours = [plan.train_step(batch, 1e-3).loss for _ in range(10)]
+    golden, (optimizer, rate) = golden_training("squeezenet1_1"), OPTIMIZERS["sgd"]
+    plan = CudaPlan(golden.training_graph, batch=4, training=True, precision="float32", optimizer=optimizer)
+    plan.load(golden.weights)
+    ours = [plan.train_step(golden.batch(), rate).loss for _ in range(10)]
     plan.close()
-    model = make_model("squeezenet1_1", 5).double()
-    names = [n for n in weights if n.endswith("weight") or n.endswith("bias")]
-    with torch.no_grad():
-        for target, name in zip(model.parameters(), names, strict=True):
-            source = torch.from_numpy(weights[name].astype(np.float64))
-            target.copy_(source.permute(0, 3, 1, 2) if source.ndim == 4 else source)
-    x = torch.from_numpy(photos_of(graph, batch).astype(np.float64)).permute(0, 3, 1, 2)
-    y = torch.from_numpy(batch.labels.astype(np.int64))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-    theirs = []
-    for _ in range(10):
-        optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        theirs.append(float(loss.detach()))
-    assert np.allclose(ours, theirs, rtol=1e-3), (ours, theirs)
+    assert np.allclose(ours, golden.losses["sgd"], rtol=1e-3)
 
 
 def test_leaves_stand_on_other_backgrounds_as_on_the_cpu():

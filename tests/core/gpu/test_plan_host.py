@@ -23,14 +23,20 @@ from tests.helpers.gpu_network import batch_for, random_weights
 from tests.helpers.pretended_gpu import pretend
 
 
+@pytest.fixture
+def driver(monkeypatch):
+    return pretend(monkeypatch)
+
+
 def training_plan(name="cnn", size=28, rule="adamw", precision="mixed", batch=6):
     graph = with_loss(build(name, 5, size), 0.1, ())
     optimizer = Optimizer(rule, average=0.9)
-    return graph, CudaPlan(graph, batch=batch, training=True, precision=precision, optimizer=optimizer)
+    plan = CudaPlan(graph, batch=batch, training=True, precision=precision, optimizer=optimizer)
+    plan.load(random_weights(graph))
+    return graph, plan
 
 
-def test_weights_and_state_come_back_as_they_went_in(monkeypatch):
-    driver = pretend(monkeypatch)
+def test_weights_and_state_come_back_as_they_went_in(driver):
     graph, plan = training_plan("squeezenet1_1_bn", 64)
     weights = random_weights(graph)
     plan.load(weights)
@@ -46,10 +52,8 @@ def test_weights_and_state_come_back_as_they_went_in(monkeypatch):
     assert not driver.blocks
 
 
-def test_a_step_is_captured_once_and_then_replayed(monkeypatch):
-    driver = pretend(monkeypatch)
+def test_a_step_is_captured_once_and_then_replayed(driver):
     graph, plan = training_plan()
-    plan.load(random_weights(graph))
     batch = batch_for(graph, 5)
     plan.train_step(batch, 0.1)
     launches = driver.launches
@@ -60,30 +64,20 @@ def test_a_step_is_captured_once_and_then_replayed(monkeypatch):
     plan.close()
 
 
-def test_a_reset_empties_the_device_and_brings_the_plan_back(monkeypatch):
-    driver = pretend(monkeypatch)
+def test_a_reset_empties_the_device_and_brings_the_plan_back(driver, monkeypatch):
     graph, plan = training_plan(rule="sgd")
     weights, batch = random_weights(graph), batch_for(graph, 6)
     plan.load(weights)
     assert plan.keep_photos(batch.photos)
     plan.train_step(batch, 0.1)
-    seen = []
-    come_back = _watched(type(plan).come_back, lambda: seen.append(len(driver.blocks)))
-    monkeypatch.setattr(type(plan), "come_back", come_back)
+    seen, come_back = [], CudaPlan.come_back
+    monkeypatch.setattr(CudaPlan, "come_back", lambda plan: (seen.append(len(driver.blocks)), come_back(plan)))
     device.reset()
     assert seen == [0]
     assert int(plan.state()["step"]) == 1
     assert all(np.array_equal(plan.weights()[k], weights[k]) for k in weights)
     plan.train_step(PhotoBatch(None, batch.augmentation, batch.labels, np.arange(6)), 0.1)
     plan.close()
-
-
-def _watched(function, look):
-    def run(self):
-        look()
-        function(self)
-
-    return run
 
 
 def test_a_batch_too_large_is_refused_with_the_one_that_fits(monkeypatch):
@@ -99,10 +93,8 @@ def test_a_batch_too_large_is_refused_with_the_one_that_fits(monkeypatch):
         training_plan("squeezenet1_0", 224, batch=fits + 1)
 
 
-def test_announced_photos_travel_while_the_step_before_them_computes(monkeypatch):
-    driver = pretend(monkeypatch)
+def test_announced_photos_travel_while_the_step_before_them_computes(driver, monkeypatch):
     graph, plan = training_plan()
-    plan.load(random_weights(graph))
     batches = [batch_for(graph, 6, seed=seed) for seed in range(5)]
     first = batches[0].photos
     plan.gradient(batches[0])
@@ -141,7 +133,6 @@ def test_announced_photos_travel_while_the_step_before_them_computes(monkeypatch
 def test_photos_that_do_not_fit_are_streamed_and_counted(monkeypatch):
     driver = pretend(monkeypatch, memory=400 << 20)
     graph, plan = training_plan()
-    plan.load(random_weights(graph))
     free = driver.cuMemGetInfo()[1]
     photos = np.broadcast_to(np.zeros((1, 32, 32, 3), np.uint8), (free // 3072, 32, 32, 3))
     before = plan.memory.total
@@ -171,8 +162,8 @@ def test_the_largest_batch_that_fits_is_taken_where_none_is_asked_for(monkeypatc
     parts.close()
 
 
-def test_wrong_weights_states_and_batches_meet_sentences(monkeypatch):
-    pretend(monkeypatch)
+@pytest.mark.usefixtures("driver")
+def test_wrong_weights_states_and_batches_meet_sentences():
     graph, plan = training_plan()
     weights = random_weights(graph)
     with pytest.raises(ModelFileError, match=r"missing conv1\.bias"):
@@ -190,10 +181,9 @@ def test_wrong_weights_states_and_batches_meet_sentences(monkeypatch):
     plan.close()
 
 
-def test_every_launch_has_a_time_and_a_name(monkeypatch):
-    pretend(monkeypatch)
+@pytest.mark.usefixtures("driver")
+def test_every_launch_has_a_time_and_a_name():
     graph, plan = training_plan("mobilenetv2", 64, precision="float32")
-    plan.load(random_weights(graph))
     times = plan.time_kernels(batch_for(graph, 6))
     assert {t.direction for t in times} == {"forward", "backward_input", "backward_weight", "update"}
     assert all(t.milliseconds > 0 for t in times)
@@ -201,10 +191,8 @@ def test_every_launch_has_a_time_and_a_name(monkeypatch):
     plan.close()
 
 
-def test_a_batch_of_one_part_is_one_replay_of_the_whole_step(monkeypatch):
-    driver = pretend(monkeypatch)
+def test_a_batch_of_one_part_is_one_replay_of_the_whole_step(driver):
     graph, plan = training_plan()
-    plan.load(random_weights(graph))
     for number in (1, 2):
         take_step(plan, batch_for(graph, 6), 0.1)
         assert driver.replays == number
@@ -213,10 +201,9 @@ def test_a_batch_of_one_part_is_one_replay_of_the_whole_step(monkeypatch):
     plan.close()
 
 
-def test_a_step_that_is_not_finite_does_not_count(monkeypatch):
-    pretend(monkeypatch)
+@pytest.mark.usefixtures("driver")
+def test_a_step_that_is_not_finite_does_not_count():
     graph, plan = training_plan()
-    plan.load(random_weights(graph))
     plan._blocks["answer"].put(np.array([np.nan, 0, 1, 0], np.float32))
     assert not plan.train_step(batch_for(graph, 6), 0.1).is_finite
     assert int(plan.state()["step"]) == 0
@@ -229,8 +216,7 @@ def bytes_at(driver, address, count):
     return block[address - start : address - start + 4 * count].view(np.float32)
 
 
-def test_targets_lie_where_the_loss_reads_them_at_every_replay(monkeypatch):
-    driver = pretend(monkeypatch)
+def test_targets_lie_where_the_loss_reads_them_at_every_replay(driver):
     graph = with_loss(build("cnn", 5, 28), 0.0, (), taught=True)
     plan = CudaPlan(graph, batch=6, training=True)
     plan.load(random_weights(graph))
@@ -252,8 +238,7 @@ def test_targets_lie_where_the_loss_reads_them_at_every_replay(monkeypatch):
     plain.close()
 
 
-def test_a_plan_looks_at_the_photos_and_backgrounds_of_another_also_after_a_reset(monkeypatch):
-    driver = pretend(monkeypatch)
+def test_a_plan_looks_at_the_photos_and_backgrounds_of_another_also_after_a_reset(driver):
     graph, owner = training_plan()
     other = CudaPlan(build("cnn", 5, 28), batch=6, training=False)
     photos = np.random.default_rng(0).integers(0, 256, (9, 30, 30, 3), dtype=np.uint8)

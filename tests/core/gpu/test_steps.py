@@ -5,11 +5,9 @@ import pytest
 
 from core.device import Optimizer, PhotoBatch
 from core.models.architectures import build
-from core.ops import network
-from core.ops import photo as photos_op
 from core.ops.builder import with_loss
-from core.ops.contract import Mode
 from core.training.step import take_step
+from tests.core.gpu.test_plan import reference
 from tests.helpers.gpu_network import batch_for, random_weights, relative
 
 pytestmark = pytest.mark.gpu
@@ -66,9 +64,7 @@ def test_a_step_in_uneven_parts_is_the_step_of_the_whole_batch(weighted):
         found.append((take_step(plan, batch, rate), plan.weights()))
         plan.close()
     (one, whole), (three, parts) = found
-    node, wide = graph.nodes[0], {name: array.astype(np.float64) for name, array in given.items()}
-    x = photos_op.transform(batch.photos, batch.augmentation, (64, 64), node.attributes["mean"], node.attributes["std"])
-    wanted = network.loss_and_gradients(graph, wide, x.astype(np.float64), batch.labels, Mode(True, 3, 0))
+    wanted = reference(graph, given, batch)
     assert one.loss == pytest.approx(wanted.loss, rel=1e-4)
     assert three.loss == pytest.approx(one.loss, rel=1e-5)
     assert three.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-4)

@@ -56,6 +56,16 @@ def case_of(frame, node, direction=FORWARD):
     return Case(frame, (step,), direction)
 
 
+@pytest.fixture
+def case():
+    return case_of(frame_of(), "features.3.expand1x1")
+
+
+def row_of(case):
+    """What is known of one candidate for a case."""
+    return next(row for row in CANDIDATES.consider(case) if row.candidate.name == "implicit_gemm")
+
+
 def entry(case, fastest="", microseconds=5.0, configuration=None, **more):
     """A measured case in which one candidate is the fastest, with this configuration of its own."""
     with case.frame.comparing():
@@ -74,12 +84,10 @@ def cache(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_measured_case_decides_about_candidate_and_configuration():
-    frame = frame_of()
-    case = case_of(frame, "features.3.expand1x1")
+def test_a_measured_case_decides_about_candidate_and_configuration(case):
     assert {row.source for row in CANDIDATES.consider(case) if not row.reason} == {"estimated"}
     wanted = product_tiles(case)[5]
-    frame.tuning = Table({case.key: entry(case, "implicit_gemm", configuration=wanted)})
+    case.frame.tuning = Table({case.key: entry(case, "implicit_gemm", configuration=wanted)})
     choice = CANDIDATES.choose(case)
     assert (choice.candidate.name, choice.case.configuration, choice.microseconds) == ("implicit_gemm", wanted, 5.0)
 
@@ -89,27 +97,24 @@ def test_times_are_scaled_by_pixels_up_to_four_times_as_many_and_not_beyond():
     table = Table({measured.key: entry(measured, "implicit_gemm", configuration=product_tiles(measured)[5])})
     for batch, near in ((64, True), (128, True), (256, False), (8, True)):
         case = case_of(frame_of(batch=batch, tuning=table), "features.3.expand1x1")
-        row = next(row for row in CANDIDATES.consider(case) if row.candidate.name == "implicit_gemm")
+        row = row_of(case)
         assert row.source == ("measured nearby" if near else "estimated")
         if near:
             assert row.microseconds == pytest.approx(5.0 * batch / 32)
 
 
-def test_a_case_counts_only_where_every_candidate_was_measured():
-    case = case_of(frame_of(), "features.3.expand1x1")
+def test_a_case_counts_only_where_every_candidate_was_measured(case):
     whole = entry(case, "implicit_gemm", configuration=product_tiles(case)[5])
     del whole["pointwise_tma"]
     case.frame.tuning = Table({case.key: whole})
-    rows = {row.candidate.name: row for row in CANDIDATES.consider(case)}
-    assert rows["implicit_gemm"].source == "estimated"
-    assert rows["implicit_gemm"].configuration == product_tiles(case)[5]  # still the best guess
+    row = row_of(case)
+    assert (row.source, row.configuration) == ("estimated", product_tiles(case)[5]), "still the best guess"
 
 
-def test_a_configuration_that_does_not_fit_is_not_taken():
-    case = case_of(frame_of(), "features.3.expand1x1")
+def test_a_configuration_that_does_not_fit_is_not_taken(case):
     found = entry(case, "implicit_gemm") | {"implicit_gemm": Measured([7, 7, 7, 7, 7, 7, 7], 0.1)}
     case.frame.tuning = Table({case.key: found})
-    row = next(row for row in CANDIDATES.consider(case) if row.candidate.name == "implicit_gemm")
+    row = row_of(case)
     assert (row.source, row.configuration) == ("estimated", product_tiles(case)[0])
 
 
@@ -134,8 +139,7 @@ def test_steps_that_their_neighbours_rely_on_keep_their_candidate_however_slow_i
     assert {key: chosen.get(key) for key in found} == found
 
 
-def test_another_gpu_and_a_gpu_without_a_table_use_estimates(cache):
-    case = case_of(frame_of(), "features.3.expand1x1")
+def test_another_gpu_and_a_gpu_without_a_table_use_estimates(case, cache):
     write_table(make_user_path(GPU), GPU, {case.key: entry(case, "halo")}, "test")
     assert load_table(GPU).entries
     for other in (replace(GPU, name="NVIDIA H100"), replace(GPU, capability=(8, 6)), replace(GPU, driver="CUDA 13.1")):
@@ -150,8 +154,7 @@ def test_other_kernels_have_a_table_of_their_own(cache, monkeypatch):
     assert user_path(GPU) != before
 
 
-def test_the_users_measurements_count_more_than_shipped_ones(cache):
-    case = case_of(frame_of(), "features.3.expand1x1")
+def test_the_users_measurements_count_more_than_shipped_ones(case, cache):
     shipped_path(GPU).parent.mkdir()
     write_table(shipped_path(GPU), GPU, {case.key: entry(case, "halo"), Key("other", (1, 1, 1)): {}}, "shipped")
     write_table(make_user_path(GPU), GPU, {case.key: entry(case, "implicit_gemm")}, "own")
@@ -167,8 +170,7 @@ def test_a_damaged_table_is_named_in_a_sentence(cache, text):
         load_table(GPU)
 
 
-def test_what_is_written_is_read_again(tmp_path):
-    case = case_of(frame_of(), "features.3.expand1x1")
+def test_what_is_written_is_read_again(case, tmp_path):
     rows = entry(case, "halo") | {"old": Measured([1, [2, 3]], math.inf, CONVERTED)}
     write_table(tmp_path / "table.json", GPU, {case.key: rows}, "leafclinic lab tune", "abc")
     head, entries = read_table(tmp_path / "table.json")
@@ -217,8 +219,7 @@ def bench(monkeypatch):
     return FakeBench
 
 
-def test_the_fastest_configuration_of_each_candidate_is_kept_and_a_refused_one_left_out(bench):
-    case = case_of(frame_of(), "features.3.expand1x1")
+def test_the_fastest_configuration_of_each_candidate_is_kept_and_a_refused_one_left_out(case, bench):
     tiles = product_tiles(case)
     bench.known = {("implicit_gemm", str(encode(tiles[2]))): 3.0, ("pointwise_tma", "[1]"): 2.0}
     ways = tuner.find_ways(case, EMPTY)
@@ -229,8 +230,7 @@ def test_the_fastest_configuration_of_each_candidate_is_kept_and_a_refused_one_l
     assert measure_case(case, only, {}, refusing) == {}
 
 
-def test_the_way_in_use_is_measured_too_and_stays_unless_another_is_faster(bench):
-    case = case_of(frame_of(), "features.3.expand1x1")
+def test_the_way_in_use_is_measured_too_and_stays_unless_another_is_faster(case, bench):
     last = product_tiles(case)[-1]  # not among the promising ones
     used = {"implicit_gemm": Measured(encode(last), 1.0)}
     known = Table({case.key: used})

@@ -1,4 +1,7 @@
-"""Names, shapes and counts of the networks are torchvision's; sizes that do not fit are refused."""
+"""Counts of the networks are torchvision's; sizes that do not fit are refused.
+
+That names and shapes are torchvision's is part of `ops/test_network.py`: the weights there are functions of the names.
+"""
 
 import pytest
 
@@ -24,45 +27,6 @@ def test_the_table_has_the_names_that_the_configuration_offers():
     assert tuple(MODELS) == core.config.MODELS
 
 
-def test_squeezenet_has_torchvisions_names_and_shapes():
-    old, new = build("squeezenet1_0", 1000).parameters(), build("squeezenet1_1", 1000).parameters()
-    for parameters in (old, new):
-        assert (len(parameters), parameters["classifier.1.weight"].shape) == (52, (1000, 1, 1, 512))
-        assert parameters["features.12.expand3x3.bias"].shape == (256,)
-    assert old["features.0.weight"].shape == (96, 7, 7, 3)
-    assert old["features.5.squeeze.weight"].shape == (32, 1, 1, 128)
-    assert new["features.0.weight"].shape == (64, 3, 3, 3)
-    assert new["features.9.expand3x3.weight"].shape == (192, 3, 3, 48)
-    assert {k.split(".")[1] for k in old} == {"0", "1", *map(str, (3, 4, 5, 7, 8, 9, 10, 12))}
-    assert {k.split(".")[1] for k in new} == {"0", "1", *map(str, (3, 4, 6, 7, 9, 10, 11, 12))}
-
-
-def test_mobilenetv2_has_torchvisions_names_and_shapes():
-    parameters = build("mobilenetv2", 1000).parameters()
-    assert (len(parameters), parameters["features.0.0.weight"].shape) == (52 + 52 * 4 + 2, (32, 3, 3, 3))
-    assert parameters["features.1.conv.0.0.weight"].shape == (32, 3, 3, 1)
-    assert parameters["features.1.conv.2.running_var"].shape == (16,)
-    assert parameters["features.14.conv.1.0.weight"].shape == (576, 3, 3, 1)
-    assert parameters["features.18.0.weight"].shape == (1280, 1, 1, 320)
-    assert parameters["classifier.1.weight"].shape == (1000, 1280)
-
-
-def test_mobilenetv3_has_torchvisions_names_and_shapes():
-    small, large = build("mobilenetv3_small", 1000).parameters(), build("mobilenetv3_large", 1000).parameters()
-    assert len(small) == 34 * 5 + 9 * 4 + 4
-    assert len(large) == 46 * 5 + 8 * 4 + 4
-    assert small["features.0.0.weight"].shape == (16, 3, 3, 3)
-    assert small["features.1.block.1.fc1.weight"].shape == (8, 16)  # torchvision: (8, 16, 1, 1)
-    assert small["features.1.block.2.0.weight"].shape == (16, 1, 1, 16)
-    assert small["features.4.block.1.0.weight"].shape == (96, 5, 5, 1)
-    assert small["features.12.1.running_var"].shape == (576,)
-    assert large["features.4.block.2.fc2.bias"].shape == (72,)
-    assert large["features.15.block.3.0.weight"].shape == (160, 1, 1, 960)
-    assert (large["classifier.0.weight"].shape, large["classifier.3.bias"].shape) == ((1280, 960), (1000,))
-    norm = build("mobilenetv3_small", 10).node("features.0.1").attributes
-    assert (norm["epsilon"], norm["momentum"]) == (1e-3, 0.01)
-
-
 def test_the_wide_mobilenetv2_has_torchvisions_channels_at_width_1_4():
     wide, plain = build("mobilenetv2_wide", 38, 96), build("mobilenetv2", 38, 96)
     blocks = [wide.node(f"features.{i}").shape[-1] if f"features.{i}" in {n.name for n in wide.nodes}
@@ -71,13 +35,6 @@ def test_the_wide_mobilenetv2_has_torchvisions_channels_at_width_1_4():
     assert blocks == [24, *[32] * 2, *[48] * 3, *[88] * 4, *[136] * 3, *[224] * 3, 448]
     assert wide.parameters()["features.18.0.weight"].shape == (1280, 1, 1, 448)
     assert list(wide.parameters()) == list(plain.parameters())
-
-
-def test_feature_sizes_at_224_are_the_papers():
-    old, new = build("squeezenet1_0", 1000), build("squeezenet1_1", 1000)
-    assert (old.node("features.0").shape, old.node("features.12").shape) == ((109, 109, 96), (13, 13, 512))
-    assert (new.node("features.0").shape, new.node("features.12").shape) == ((111, 111, 64), (13, 13, 512))
-    assert build("mobilenetv2", 1000).node("features.18.2").shape == (7, 7, 1280)
 
 
 def test_squeezenet_needs_about_the_work_that_is_published():
@@ -141,19 +98,14 @@ def test_frozen_batch_norms_leave_only_convolutions_to_train():
     assert {n.op for n in graph.nodes for p in n.parameters if p.trained} == {"conv2d", "depthwise_conv2d", "dense"}
 
 
-def test_photos_too_small_for_a_network_are_a_problem_of_the_configuration():
-    with pytest.raises(ConfigError, match="image-size: squeezenet1_0 cannot be built for photos of 16 pixels"):
-        build("squeezenet1_0", 10, image_size=16)
-
-
-def test_a_network_without_classes_is_a_problem_of_the_classes():
-    with pytest.raises(ConfigError, match=r"^--classes: must be at least 1 \(it is 0\)\.$"):
-        build("squeezenet1_1", 0)
-
-
-def test_an_unknown_network_is_a_problem_of_the_configuration():
-    with pytest.raises(ConfigError, match="'alexnet' is not one of squeezenet1_0"):
-        build("alexnet", 10)
+@pytest.mark.parametrize(("name", "classes", "side", "said"), [
+    ("squeezenet1_0", 10, 16, "image-size: squeezenet1_0 cannot be built for photos of 16 pixels"),
+    ("squeezenet1_1", 0, 64, r"^--classes: must be at least 1 \(it is 0\)\.$"),
+    ("alexnet", 10, 64, "'alexnet' is not one of squeezenet1_0"),
+])  # fmt: skip
+def test_what_cannot_be_built_is_a_problem_of_the_configuration(name, classes, side, said):
+    with pytest.raises(ConfigError, match=said):
+        build(name, classes, side)
 
 
 def test_the_wide_squeezenet_adds_a_fire_s_input_to_its_output_where_shapes_allow():

@@ -12,7 +12,6 @@ from core.ops.builder import Builder
 from tests.helpers.damage import damage
 from tests.helpers.onnx_files import SOUND, model
 
-NORMAL, MANY = 300, 10_000
 MAX_GROWTH = 1 << 30
 """Bytes that reading may add to the process."""
 
@@ -37,9 +36,9 @@ def originals():
     return [ours, *(model(nodes, constants, **more) for nodes, constants, more in SOUND.values())]
 
 
-def fuzz(count, seed, tmp_path):
-    """Reads `count` damaged files; returns the sentences of those that were refused."""
-    rng, files, path = np.random.default_rng(seed), originals(), tmp_path / "damaged.onnx"
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_damaged_files_are_refused_with_a_sentence_or_read(count, tmp_path):
+    rng, files, path = np.random.default_rng(0), originals(), tmp_path / "damaged.onnx"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     sentences = []
     for i in range(count):
@@ -49,15 +48,5 @@ def fuzz(count, seed, tmp_path):
         except ModelFileError as error:
             sentences.append(str(error))
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < MAX_GROWTH
-    return sentences
-
-
-def test_damaged_files_are_refused_with_a_sentence_or_read(tmp_path):
-    sentences = fuzz(NORMAL, 0, tmp_path)
     assert all("damaged.onnx" in sentence for sentence in sentences)
-    assert NORMAL // 4 < len(sentences) < NORMAL
-
-
-@pytest.mark.slow
-def test_ten_thousand_damaged_files(tmp_path):
-    assert MANY // 4 < len(fuzz(MANY, 1, tmp_path)) < MANY
+    assert count // 4 < len(sentences) < count

@@ -19,26 +19,38 @@ from tests.helpers.shapes import cases, label
 CLASSES = ("Rost", "été", "健康", *(f"class {i}" for i in range(7)))
 
 
+@pytest.fixture
+def read_back(tmp_path):
+    """Reads the bytes of an ONNX file, with options of `read_onnx`."""
+
+    def read(data, **options):
+        (tmp_path / "it.onnx").write_bytes(data)
+        return read_onnx(tmp_path / "it.onnx", **options)
+
+    return read
+
+
+def output(network, photos):
+    return forward(network.graph, network.weights, photos)[network.graph.output]
+
+
 @pytest.mark.parametrize("name", each_network())
-def test_a_network_goes_to_onnx_and_comes_back_with_the_same_bits(name, tmp_path):
+def test_a_network_goes_to_onnx_and_comes_back_with_the_same_bits(name, read_back):
     golden = golden_training(name)
     data = write_onnx(golden.graph, golden.weights, CLASSES, temperature=1.25)
     onnx.checker.check_model(onnx.load_model_from_string(data), full_check=True)
     assert_close(compute_output(data, golden.inputs()), golden.logits, 1e-4)
-
-    (tmp_path / f"{name}.onnx").write_bytes(data)
-    back = read_onnx(tmp_path / f"{name}.onnx")
+    back = read_back(data)
     assert (back.classes, back.temperature, back.preprocessed) == (CLASSES, 1.25, True)
     assert back.weights.keys() == golden.weights.keys()
     assert all(np.array_equal(back.weights[key], golden.weights[key]) for key in golden.weights)
-    ours = forward(golden.graph, golden.weights, golden.inputs())[golden.graph.output]
-    assert np.array_equal(forward(back.graph, back.weights, golden.inputs())[back.graph.output], ours)
+    assert np.array_equal(output(back, golden.inputs()), output(golden, golden.inputs()))
     assert write_onnx(back.graph, back.weights, CLASSES, 1.25) == data
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", sorted(set(MODELS) - set(TRAINING)))
-def test_every_other_network_of_the_table_comes_back_with_the_same_bits(name, tmp_path):
+def test_every_other_network_of_the_table_comes_back_with_the_same_bits(name, read_back):
     graph = build(name, 10, 64)
     weights = initial_weights(graph, 0)
     data = write_onnx(graph, weights, CLASSES)
@@ -46,14 +58,13 @@ def test_every_other_network_of_the_table_comes_back_with_the_same_bits(name, tm
     photos = noise(name, (2, *graph.photo_shape)).astype(np.float32)
     ours = forward(graph, weights, photos)[graph.output]
     assert_close(compute_output(data, photos), ours, 1e-4)
-    (tmp_path / "it.onnx").write_bytes(data)
-    back = read_onnx(tmp_path / "it.onnx")
+    back = read_back(data)
     assert all(np.array_equal(back.weights[key], weights[key]) for key in weights)
-    assert np.array_equal(forward(back.graph, back.weights, photos)[back.graph.output], ours)
+    assert np.array_equal(output(back, photos), ours)
 
 
 @pytest.mark.parametrize("op", ["conv2d", "depthwise_conv2d", "max_pool", "avg_pool"])
-def test_every_odd_window_is_written_as_onnxruntime_reads_it(op, tmp_path):
+def test_every_odd_window_is_written_as_onnxruntime_reads_it(op, read_back):
     for case in cases(op):
         height, width, channels = case.inputs[0]
         b = Builder("one", (height, width, 3), (0.5,) * 3, (0.25,) * 3)
@@ -65,13 +76,11 @@ def test_every_odd_window_is_written_as_onnxruntime_reads_it(op, tmp_path):
         photos = noise(label(case), (2, *graph.photo_shape)).astype(np.float32)
         ours = forward(graph, weights, photos)[graph.output]
         assert_close(compute_output(data, photos), ours, 1e-5)
-        (tmp_path / "one.onnx").write_bytes(data)
-        back = read_onnx(tmp_path / "one.onnx")
-        assert_close(forward(back.graph, back.weights, photos)[back.graph.output], ours, 1e-6)
+        assert_close(output(read_back(data), photos), ours, 1e-6)
 
 
 @pytest.mark.parametrize("op", ACTIVATIONS)
-def test_every_activation_and_a_factor_for_each_channel_come_back_as_nodes_of_ours(op, tmp_path):
+def test_every_activation_and_a_factor_for_each_channel_come_back_as_nodes_of_ours(op, read_back):
     b = Builder("one", (6, 7, 3), (0.5,) * 3, (0.25,) * 3)
     x = b.add(op, "bent", b.add("conv2d", "conv", "photo", filters=5))
     factor = b.add("dense", "factor", b.add("global_avg_pool", "average", x), units=5)
@@ -81,35 +90,31 @@ def test_every_activation_and_a_factor_for_each_channel_come_back_as_nodes_of_ou
     onnx.checker.check_model(onnx.load_model_from_string(data), full_check=True)
     photos = 4 * noise(op, (2, *graph.photo_shape)).astype(np.float32)
     assert_close(compute_output(data, photos), forward(graph, weights, photos)[graph.output], 1e-5)
-    (tmp_path / "one.onnx").write_bytes(data)
-    back = read_onnx(tmp_path / "one.onnx").graph
+    back = read_back(data).graph
     assert [(n.name, n.op, n.inputs) for n in back.nodes] == [(n.name, n.op, n.inputs) for n in graph.nodes]
 
 
-def test_nodes_come_back_as_they_were_but_for_their_first_weights(tmp_path):
-    graph = golden_training("mobilenetv2").graph
+def test_nodes_come_back_as_they_were_but_for_their_first_weights(read_back):
     golden = golden_training("mobilenetv2")
-    (tmp_path / "m.onnx").write_bytes(write_onnx(graph, golden.weights))
-    back = read_onnx(tmp_path / "m.onnx").graph
+    graph, back = golden.graph, read_back(write_onnx(golden.graph, golden.weights)).graph
     assert [n.name for n in back.nodes] == [n.name for n in graph.nodes]
     for ours, theirs in zip(graph.nodes, back.nodes, strict=True):
         assert (ours.op, ours.inputs, ours.shape) == (theirs.op, theirs.inputs, theirs.shape)
         assert {**ours.attributes, "init": 0} == {**theirs.attributes, "init": 0}
 
 
-def test_folding_at_the_border_gives_the_same_logits_without_batch_norms(tmp_path):
+def test_folding_at_the_border_gives_the_same_logits_without_batch_norms(read_back):
     golden = golden_training("mobilenetv2")
-    (tmp_path / "m.onnx").write_bytes(write_onnx(golden.graph, golden.weights))
-    folded = read_onnx(tmp_path / "m.onnx", fold=True)
+    folded = read_back(write_onnx(golden.graph, golden.weights), fold=True)
     assert "batch_norm" not in {n.op for n in folded.graph.nodes}
-    assert_close(forward(folded.graph, folded.weights, golden.inputs())[folded.graph.output], golden.logits, 1e-5)
+    assert_close(output(folded, golden.inputs()), golden.logits, 1e-5)
 
 
-def test_the_preprocessing_stands_in_the_file(tmp_path):
+def test_the_preprocessing_stands_in_the_file(read_back):
     golden = golden_training("cnn")
-    (tmp_path / "cnn.onnx").write_bytes(write_onnx(golden.graph, golden.weights))
-    back = read_onnx(tmp_path / "cnn.onnx")
+    data = write_onnx(golden.graph, golden.weights)
+    back = read_back(data)
     assert back.graph.nodes[0] == golden.graph.nodes[0]
     assert (back.classes, back.temperature) == ((), 1.0)
-    other = read_onnx(tmp_path / "cnn.onnx", mean=(0.25,), std=(0.5,))
+    other = read_back(data, mean=(0.25,), std=(0.5,))
     assert other.graph.nodes[0].attributes["mean"] == (0.25,)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from core.graph import PHOTO, Node
 from core.ops.builder import make_node
 from core.ops.contract import Mode
 from core.ops.op_table import OPS
@@ -103,7 +104,8 @@ def test_costs_are_positive_and_grow_with_the_photo(op):
 
 
 def test_convolution_costs_two_operations_for_each_multiply_add():
-    known = {"x": make_node("relu", "x", ("photo",), {}, {"photo": _photo((224, 224, 3))})}
+    photo = Node(PHOTO, "photo", (), (224, 224, 3))
+    known = {"x": make_node("relu", "x", ("photo",), {}, {"photo": photo})}
     node = make_node("conv2d", "c", ("x",), {"filters": 96, "kernel": (7, 7), "stride": (2, 2)}, known)
     assert OPS["conv2d"].cost(node.attributes, [(224, 224, 3)], node.shape).flops == 2 * 109 * 109 * 96 * 147
 
@@ -112,14 +114,5 @@ def test_inference_leaves_dropout_and_batch_statistics_out():
     for op in ("dropout", "batch_norm"):
         for case in cases(op):
             got = solve(case, mode=Mode(training=False))
-            assert set(got.wanted) == {"out", "dx"} | ({"dweight", "dbias"} if _is_learning(case) else set())
-
-
-def _is_learning(case):
-    return case.op == "batch_norm" and not case.attributes["frozen"]
-
-
-def _photo(shape):
-    from core.graph import PHOTO, Node
-
-    return Node(PHOTO, "photo", (), shape)
+            learns = op == "batch_norm" and not case.attributes["frozen"]
+            assert set(got.wanted) == {"out", "dx"} | ({"dweight", "dbias"} if learns else set())

@@ -3,23 +3,31 @@
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from core.config import RunConfig
 from core.cpu.precompilation import all_kernels, compile_kernels
-from core.diagnosis.model_file import ModelFile, write_model
 from core.models.architectures import build
-from core.models.init import initial_weights
 from core.training.events import CheckpointSaved, EpochDone, Event, Progress, RunFinished, StepDone
 from core.training.memory_forecast import forecast_memory, share_photos
 from core.training.trainer import Trainer
+from tests.helpers.models import write_small_model
 from tests.helpers.tiny_photos import write_photos
 
 CLASSES = ("brown", "green")
 ARRAYS = tracemalloc.DomainFilter(inclusive=True, domain=np.lib.tracemalloc_domain)
+
+
+@pytest.fixture
+def configure(tmp_path):
+    """Settings of a run of one epoch on 200 photos."""
+    fields = {
+        "data": str(write_photos(tmp_path / "photos", each=100)), "cache": str(tmp_path / "cache"),
+        "out": str(tmp_path / "run"), "epochs": 1, "device": "cpu", "threads": 2, "test": 0.1, "model": "squeezenet1_1",
+    }
+    return lambda **changes: RunConfig(**{**fields, **changes})
 
 
 @pytest.fixture
@@ -51,22 +59,13 @@ def test_other_backgrounds_are_part_of_every_phase():
     assert after["finding leaves"] > masks + backgrounds
 
 
-def write_teacher(path: Path) -> str:
-    graph = build("squeezenet1_1_bn", len(CLASSES), 96)
-    write_model(path, ModelFile(graph, initial_weights(graph, 0), CLASSES, 96))
-    return str(path)
-
-
 @pytest.mark.parametrize(("model", "stream", "taught"), [
     ("squeezenet1_1", True, 0), ("squeezenet1_1_bn", False, 0), ("squeezenet1_1", True, 2),
 ])  # fmt: skip
-def test_the_arrays_of_a_run_are_those_it_foretold(tmp_path, traced, model, stream, taught):
-    photos = write_photos(tmp_path / "photos", each=100)
-    config = RunConfig(
-        data=str(photos), cache=str(tmp_path / "cache"), out=str(tmp_path / "run"), model=model, image_size=96,
-        epochs=1, batch_size=16, device="cpu", threads=2, stream_photos=stream, validation=0.4, test=0.1,
-        teacher=(write_teacher(tmp_path / "t.safetensors"),) * taught,
-    )  # fmt: skip
+def test_the_arrays_of_a_run_are_those_it_foretold(tmp_path, configure, traced, model, stream, taught):
+    teacher = str(write_small_model(tmp_path / "t.safetensors", CLASSES, 96, "squeezenet1_1_bn"))
+    config = configure(model=model, image_size=96, batch_size=16, stream_photos=stream, validation=0.4,
+                       teacher=(teacher,) * taught)  # fmt: skip
     said = foretold(config)
     before, seen = held(), {}
     for event in Trainer(config).run():
@@ -108,12 +107,8 @@ def measure_peaks(config: RunConfig, last: type[Event]) -> dict[str, int]:
     return seen
 
 
-def test_every_phase_of_a_run_to_its_end_takes_what_was_foretold(tmp_path, traced):
-    photos = write_photos(tmp_path / "photos", each=100)
-    config = RunConfig(
-        data=str(photos), cache=str(tmp_path / "cache"), out=str(tmp_path / "run"), model="squeezenet1_1",
-        image_size=128, epochs=1, batch_size=8, device="cpu", threads=2, validation=0.4, test=0.1,
-    )  # fmt: skip
+def test_every_phase_of_a_run_to_its_end_takes_what_was_foretold(configure, traced):
+    config = configure(image_size=128, batch_size=8, validation=0.4)
     said = foretold(config)
     seen = measure_peaks(config, RunFinished)
     assert seen.keys() == said.keys()
@@ -123,11 +118,7 @@ def test_every_phase_of_a_run_to_its_end_takes_what_was_foretold(tmp_path, trace
 
 
 @pytest.mark.parametrize("model", ["squeezenet1_1", "mobilenetv2"])  # without and with statistics to recompute
-def test_the_forecast_includes_the_copies_of_averaged_weights(tmp_path, traced, model):
-    photos = write_photos(tmp_path / "photos", each=100)
-    config = RunConfig(
-        data=str(photos), cache=str(tmp_path / "cache"), out=str(tmp_path / "run"), model=model, image_size=64,
-        epochs=1, batch_size=16, device="cpu", threads=1, validation=0.6, test=0.1, average=0.9,
-    )  # fmt: skip
+def test_the_forecast_includes_the_copies_of_averaged_weights(configure, traced, model):
+    config = configure(model=model, image_size=64, batch_size=16, threads=1, validation=0.6, average=0.9)
     said, seen = foretold(config)["validation"], measure_peaks(config, EpochDone)["validation"]
     assert 0.95 * said <= seen <= 1.05 * said

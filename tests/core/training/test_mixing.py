@@ -1,22 +1,13 @@
-"""Runs whose photos are mixed: parts, streams, resumes and teachers change nothing of what is learned."""
+"""Runs whose photos are mixed: a stop changes nothing of what is learned, nor does the way of the photos."""
 
 import numpy as np
 
 from core.device import PhotoBatch
 from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, identity_augmentation, transform
-from core.training.events import RunFinished, StepDone
+from core.training.events import RunFinished
 from core.training.step import with_photos
-from tests.core.training.test_teacher import last_weights, write_teacher
-from tests.core.training.test_trainer import only, same_bits, train
-
-
-def test_parts_of_a_batch_and_streamed_photos_learn_the_same_from_mixes(tiny):
-    runs = [tiny(f"run{i}", **{"mix": 0.6, "label_smoothing": 0.1, **more}) for i, more in
-            enumerate(({}, {"accumulate": 2}, {"stream_photos": True}, {"mix": 0.0}))]  # fmt: skip
-    whole, parts, streamed, plain = ([e.loss for e in only(train(config), StepDone)] for config in runs)
-    np.testing.assert_allclose(parts, whole, rtol=1e-4)
-    assert streamed == whole
-    assert plain != whole
+from tests.core.training.test_teacher import write_teacher
+from tests.helpers.runs import last_weights, only, same_bits, train
 
 
 def test_a_resumed_run_has_the_bits_of_one_that_was_not_stopped(tiny, tmp_path):

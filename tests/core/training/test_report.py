@@ -13,9 +13,7 @@ from core.data.baseline import Baseline
 from core.device import KernelTime
 from core.diagnosis.background_dependence import BackgroundDependence
 from core.diagnosis.metrics import compute_metrics
-from core.diagnosis.model_file import ModelFile
 from core.diagnosis.subsets import Subset
-from core.models import build, initial_weights
 from core.percent import keep_percents
 from core.training.chart import MOST_POINTS, Curve, draw_lines
 from core.training.conditions import Conditions
@@ -25,6 +23,7 @@ from core.training.plots import draw_bars, draw_confusion, draw_interval
 from core.training.report import ReportData, render_report
 from core.training.run_evaluation import RunEvaluation
 from tests.helpers.browser import look_at
+from tests.helpers.models import small_model
 
 CONDITIONS = Conditions("1.2", "0.60", "cpu", "avx2", 3)
 
@@ -65,10 +64,9 @@ def data():
         baseline=Baseline(0.6, 0.6, 0.5, 8), reading=BackgroundDependence(8, 0.6, 0.5, 0.9, 0.8, 0.7, 0.4),
         calibration_error=0.02,
     )  # fmt: skip
-    graph = build("cnn", 2, 32)
     bins = [{"low": 0.0, "high": 1.0, "photos": 8, "stated": 0.8, "right": 0.9}]
     curve = [[1.0, 0.2, 0.9, 0.0], [0.5, 0.6, 1.0, 0.4]]
-    model = ModelFile(graph, initial_weights(graph, 0), figures.classes, 32, sections={
+    model = small_model(figures.classes, sections={
         "calibration": {"error": 0.02, "bins": bins},
         "rejection": {"score": "energy", "far": 1.0, "no_leaf_class": -1, "no_leaf": 1.0, "curve": curve},
         "data": {"sources": ["Eight photos."]},
@@ -154,7 +152,6 @@ def test_charts_are_sound_and_thin_out_long_curves():
     coordinates = [float(c) for line in lines for pair in line.get("points").split() for c in pair.split(",")]
     assert min(coordinates) >= 0
     assert max(coordinates) <= 460
-    assert draw_lines("empty", [Curve("none", ())], "x", "y") == ""
 
 
 def test_a_history_is_read_from_its_log_up_to_a_line_cut_short(tmp_path, data):

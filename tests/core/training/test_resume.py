@@ -200,11 +200,3 @@ def test_two_processes_do_not_train_in_one_folder(tiny):
         train(config, resume=True)
     first.close()
     assert train(config, resume=True)[-1].reason == "completed"
-
-
-def test_what_a_crash_left_before_the_first_file_does_not_block_the_folder(tiny):
-    config = tiny()
-    Path(config.out).mkdir()
-    (Path(config.out) / ".lock").touch()
-    (Path(config.out) / "config.json.writing").write_text("{")
-    assert train(config)[-1].reason == "completed"

@@ -7,12 +7,11 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from core.diagnosis.model_file import ModelFile, write_model
 from core.errors import DeviceError, InputError
-from core.models import build, initial_weights
 from core.training.commands import Commands
 from core.training.setup import choose_precision, set_up
 from core.training.training_plan import auto_batch, class_weights
+from tests.helpers.models import write_small_model
 from tests.helpers.tiny_photos import write_photos
 
 
@@ -105,12 +104,11 @@ def test_a_run_says_what_its_split_by_group_has_spared_it(tiny, tmp_path):
 @pytest.mark.usefixtures("reference_plans")
 @pytest.mark.parametrize("named", ["field", "teacher"])
 def test_classes_that_do_not_fit_are_told_before_a_photo_is_decoded(tiny, tmp_path, monkeypatch, named):
-    graph = build("cnn", 2, 16)
-    write_model(tmp_path / "m.safetensors", ModelFile(graph, initial_weights(graph, 0), ("green", "grey"), 16))
+    teacher = write_small_model(tmp_path / "m.safetensors", ("green", "grey"))
     field = write_photos(tmp_path / "field", ("green", "grey"), each=2)
     decoded = Mock(side_effect=AssertionError("a photo was decoded"))
     monkeypatch.setattr("core.data.preparation.open_cache", decoded)
-    config = tiny(**({"field": str(field)} if named == "field" else {"teacher": (str(tmp_path / "m.safetensors"),)}))
+    config = tiny(**({"field": str(field)} if named == "field" else {"teacher": (str(teacher),)}))
     said = "class grey, which is not a class of this training" if named == "field" else "does not know the class brown"
     with pytest.raises(InputError, match=said):
         finish(set_up(config, Commands()))

@@ -23,6 +23,7 @@ from core.training.events import (
     Warned,
     from_line,
 )
+from tests.core.training.test_teacher import write_teacher
 from tests.helpers.runs import last_weights, only, same_bits, train
 from tests.helpers.tiny_photos import write_photos
 
@@ -75,17 +76,19 @@ def test_a_time_limit_ends_with_a_judged_model(tiny):
     assert events[-1].test_accuracy is not None
 
 
-def test_accumulated_parts_give_the_same_step(tiny):
-    one = only(train(tiny("one", class_weights="balanced")), StepDone)
-    parts = only(train(tiny("parts", class_weights="balanced", accumulate=2)), StepDone)
-    np.testing.assert_allclose([e.loss for e in one], [e.loss for e in parts], rtol=1e-4)
-
-
-def test_streamed_photos_give_the_same_bits(tiny):
-    resident, streamed = tiny("resident"), tiny("streamed", stream_photos=True)
-    train(resident)
-    train(streamed)
-    same_bits(last_weights(resident), last_weights(streamed))
+@pytest.mark.parametrize("changes", [
+    {"class_weights": "balanced", "label_smoothing": 0.1}, {"mix": 0.6, "label_smoothing": 0.1}, {"teacher": ()},
+], ids=lambda changes: next(iter(changes)))  # fmt: skip
+def test_parts_of_a_batch_and_streamed_photos_learn_the_same(tiny, tmp_path, changes):
+    if "teacher" in changes:
+        changes = {"teacher": (write_teacher(tmp_path / "t.safetensors"),)}
+    runs = [tiny(f"run{i}", epochs=2, **more) for i, more in enumerate((
+        changes, {**changes, "accumulate": 2}, {**changes, "stream_photos": True}, {}))]  # fmt: skip
+    whole, parts, streamed, plain = ([e.loss for e in only(train(config), StepDone)] for config in runs)
+    np.testing.assert_allclose(parts, whole, rtol=1e-4)
+    assert streamed == whole
+    same_bits(last_weights(runs[0]), last_weights(runs[2]))
+    assert plain != whole, "the changes change nothing"
 
 
 def test_photos_may_be_larger_in_validation_and_use_than_in_training(tiny):
@@ -234,10 +237,9 @@ def test_a_run_that_could_not_begin_leaves_nothing_that_stands_in_the_way(tiny, 
 
 def test_a_folder_in_which_a_start_was_cut_off_is_begun_anew(tiny):
     config = tiny(epochs=1)
-    check = Path(config.out)
-    check.mkdir()
-    for name in ("config.json", ".lock", "split.csv.7.writing"):
-        (check / name).write_text("{}")
+    Path(config.out).mkdir()
+    for name in ("config.json", "config.json.writing", ".lock", "split.csv.7.writing"):
+        (Path(config.out) / name).write_text("{}")
     assert train(config)[-1].reason == "completed"
     with pytest.raises(InputError, match="already contains a run"):
         train(config)
