@@ -55,11 +55,16 @@ def test_what_a_page_names_is_there(page, options):
     assert not makes - set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
 
 
-def test_the_code_in_the_page_about_the_structure_runs():
-    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
-    assert len(blocks) == 2
+def run_code(page):
+    """Run the Python blocks of a page, one after another; the number of them."""
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
     exec("".join(blocks), {})
+    return len(blocks)
+
+
+def test_the_code_in_the_page_about_the_structure_runs():
+    assert run_code("architecture.md") == 2
 
 
 def test_the_commands_of_the_kernels_course_are_understood():
@@ -73,8 +78,7 @@ def test_the_commands_of_the_kernels_course_are_understood():
 
 @pytest.mark.gpu
 def test_the_code_in_the_kernels_course_runs(capsys):
-    page = (ROOT / "docs" / "kernels.md").read_text("utf-8")
-    exec("".join(re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)), {})
+    run_code("kernels.md")
     with_plan, after = re.findall(r"(?:with a plan|after reset): +(\d+)", capsys.readouterr().out)
     assert abs(int(with_plan) - int(after)) <= 64
 
@@ -89,8 +93,7 @@ def user_folder(tmp_path, monkeypatch):
 
 @pytest.mark.thorough
 def test_the_code_in_the_page_on_the_python_api_runs(user_folder):
-    page = (ROOT / "docs" / "python-api.md").read_text("utf-8")
-    exec("".join(re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)), {})
+    run_code("python-api.md")
     assert (user_folder / "model.onnx").stat().st_size > 10_000
 
 

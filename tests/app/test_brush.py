@@ -7,16 +7,21 @@ from PySide6.QtTest import QTest
 
 from app.panels.diagnose.brush import BrushDialog
 from app.results_file import write_csv, write_html
-from tests.app.test_diagnose_place import place  # noqa: F401 (fixture)
+from tests.app.test_diagnose_place import model, panel  # noqa: F401 (fixtures)
 
 pytestmark = pytest.mark.gui
 
 
-def test_the_brush_zooms_where_the_pointer_is_and_paints_there(place, qtbot):  # noqa: F811
-    panel, _ = place
+@pytest.fixture
+def dialog(panel, qtbot):  # noqa: F811
+    """The brush on the first photo, with the keyboard."""
     panel.detail.correct.click()
-    dialog = panel.findChild(BrushDialog)
-    qtbot.waitUntil(lambda: dialog.canvas.width() > 200 and dialog.isActiveWindow())
+    made = panel.findChild(BrushDialog)
+    qtbot.waitUntil(lambda: made.canvas._photo.place().width() > 200 and made.isActiveWindow())
+    return made
+
+
+def test_the_brush_zooms_where_the_pointer_is_and_paints_there(dialog, qtbot):
     touched = []
     dialog.canvas.touched.connect(lambda y, x: touched.append((y, x)))
     at = dialog.canvas.rect().center() + QPoint(40, 20)
@@ -38,10 +43,7 @@ def test_the_brush_zooms_where_the_pointer_is_and_paints_there(place, qtbot):  #
     dialog.reject()
 
 
-def test_a_stroke_is_done_again_and_the_automatic_mask_comes_back(place, qtbot):  # noqa: F811
-    panel, model = place
-    panel.detail.correct.click()
-    dialog = panel.findChild(BrushDialog)
+def test_a_stroke_is_done_again_and_the_automatic_mask_comes_back(dialog):
     kept = []
     dialog.corrected.connect(kept.append)
     assert not dialog.redo.isEnabled()
@@ -63,14 +65,9 @@ def test_a_stroke_is_done_again_and_the_automatic_mask_comes_back(place, qtbot):
     assert kept == [None]
 
 
-def test_a_brush_stroke_changes_the_percentage_is_kept_and_can_be_taken_back(place, qtbot, tmp_path, home):  # noqa: F811
-    panel, model = place
-    panel.detail.correct.click()
-    dialog = panel.findChild(BrushDialog)
-    qtbot.waitUntil(lambda: dialog.canvas.width() > 200 and dialog.isActiveWindow())
+def test_a_stroke_changes_the_percentage_is_kept_and_taken_back(panel, model, dialog, tmp_path, home):  # noqa: F811
     middle = dialog.canvas.rect().center()
-    QTest.mousePress(dialog.canvas, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, middle)
-    QTest.mouseRelease(dialog.canvas, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, middle)
+    QTest.mouseClick(dialog.canvas, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, middle)
     once = dialog.area.severity.percent
     assert once > 0
     assert dialog.figure.text().startswith(f"{once:.1f}")
@@ -93,12 +90,8 @@ def test_a_brush_stroke_changes_the_percentage_is_kept_and_can_be_taken_back(pla
     assert not list((home / "masks").iterdir())
 
 
-def test_a_quick_hand_leaves_no_gap(place, qtbot):  # noqa: F811
-    panel, _ = place
-    panel.detail.correct.click()
-    canvas = panel.findChild(BrushDialog).canvas
-    qtbot.waitUntil(lambda: canvas._photo.place().width() > 200)
-    touched = []
+def test_a_quick_hand_leaves_no_gap(dialog):
+    canvas, touched = dialog.canvas, []
     canvas.touched.connect(lambda y, x: touched.append((y, x)))
     side = canvas._photo.place().width()
     start = canvas._photo.place().topLeft()

@@ -46,23 +46,27 @@ def answer(probability, photo="0"):
 
 
 @pytest.fixture
-def place(start, tmp_path):
-    """The place with three answered photos, and what it stands on."""
+def panel(start, tmp_path):
+    """The Diagnose page with three diagnosed photos."""
     program = start()
     model: DiagnosisModel = program.diagnosis
     model.ready, model.thresholds = {"classes": CLASSES}, THRESHOLDS
     photos = sorted(write_folder(tmp_path / "photos", {"a": 3}).rglob("*.png"))
     model.rows.append([read_result(PhotoResult(at, str(photo)), answer(p, str(at)))
                        for at, (photo, p) in enumerate(zip(photos, (0.95, 0.8, 0.5), strict=True))])  # fmt: skip
-    panel = program.window.go("diagnose")
-    panel.coverage._on_model()
-    panel.table.selectRow(0)
-    panel._show_selected()
-    return panel, model
+    made = program.window.go("diagnose")
+    made.coverage._on_model()
+    made.table.selectRow(0)
+    made._show_selected()
+    return made
 
 
-def test_the_slider_updates_all_verdicts_and_shows_its_effect(place, qtbot):
-    panel, model = place
+@pytest.fixture
+def model(panel):
+    return panel._model
+
+
+def test_the_slider_updates_all_verdicts_and_shows_its_effect(panel, model, qtbot):
     panel.coverage.slider.setValue(2)
     assert [row.verdict for row in model.rows.rows] == [CLASSES[0], NOT_SURE, NOT_SURE]
     assert "50\u00a0%" in panel.coverage.said.text()
@@ -74,8 +78,7 @@ def test_the_slider_updates_all_verdicts_and_shows_its_effect(place, qtbot):
     assert "0.0\u00a0%" in panel.coverage.said.text()
 
 
-def test_while_another_model_is_loaded_nothing_is_said_of_the_one_before(place, monkeypatch):
-    panel, model = place
+def test_while_another_model_is_loaded_nothing_is_said_of_the_one_before(panel, model, monkeypatch):
     panel.coverage._on_model()
     panel.detail.show_result(PhotoResult(0, "/photos/leaf.jpg"))
     assert panel.coverage.said.text()
@@ -89,20 +92,13 @@ def test_while_another_model_is_loaded_nothing_is_said_of_the_one_before(place, 
     assert panel.detail.verdict.text() == "Diagnosing…"
 
 
-def test_a_result_of_another_model_stays_while_no_model_is_ready():
-    result = PhotoResult(0, "/photos/leaf.jpg", True, "rust", (("rust", 0.9),))
-    assert decide(result, None, (), 1.0) is result
-
-
-def test_points_of_equal_coverage_are_one_place_of_the_slider(place):
-    panel, model = place
+def test_points_of_equal_coverage_are_one_place_of_the_slider(panel, model):
     model.thresholds = replace(THRESHOLDS, curve=(CURVE[0], CURVE[0], *CURVE))
     panel.coverage._on_model()
     assert panel.coverage.slider.maximum() == 2
 
 
-def test_a_model_without_thresholds_leaves_the_slider_still(place):
-    panel, model = place
+def test_a_model_without_thresholds_leaves_the_slider_still(panel, model):
     model.thresholds = None
     panel.coverage._on_model()
     assert not panel.coverage.slider.isEnabled()
@@ -110,8 +106,7 @@ def test_a_model_without_thresholds_leaves_the_slider_still(place):
     assert decide(model.rows.rows[2], None, CLASSES, 0.5).verdict == CLASSES[0]
 
 
-def test_outlines_are_shown_first_and_class_maps_with_a_legend_when_asked_for(place):
-    panel, _ = place
+def test_outlines_are_shown_first_and_class_maps_with_a_legend_when_asked_for(panel):
     panel.window().show()
     which, detail = panel.detail.which, panel.detail
     assert [which.itemText(at) for at in range(which.count())] == [
@@ -128,8 +123,7 @@ def test_outlines_are_shown_first_and_class_maps_with_a_legend_when_asked_for(pl
     assert detail.photo._layer.isNull()
 
 
-def test_lesions_are_outlined_only_where_a_disease_is_named(place):
-    panel, model = place
+def test_lesions_are_outlined_only_where_a_disease_is_named(panel, model):
     leaf = np.zeros((64, 64), bool)
     leaf[8:56, 8:56] = True
     sick = np.zeros_like(leaf)
@@ -149,8 +143,7 @@ def colours_of(picture):
     return {image.pixelColor(x, y).getRgb()[:3] for x in range(image.width()) for y in range(image.height())}
 
 
-def test_below_the_threshold_no_bar_is_green_and_the_threshold_is_shown(place):
-    panel, model = place
+def test_below_the_threshold_no_bar_is_green_and_the_threshold_is_shown(panel):
     panel.coverage.slider.setValue(2)
     panel._show_selected()
     bars, accent = panel.detail.bars, QColor(panel.detail.bars._theme.colours.accent).getRgb()[:3]
@@ -164,8 +157,7 @@ def test_below_the_threshold_no_bar_is_green_and_the_threshold_is_shown(place):
     assert not panel.detail.threshold.isHidden()
 
 
-def test_all_labels_of_a_photo_are_shown_with_their_thresholds_and_cards(place):
-    panel, model = place
+def test_all_labels_of_a_photo_are_shown_with_their_thresholds_and_cards(panel, model):
     top = [["tomato/late_blight", 0.6], ["tomato/leaf_mold", 0.3], ["tomato/healthy", 0.2]]
     several = {"verdict": "tomato/late_blight+leaf_mold", "top": top, "limits": [0.5, 0.2, 0.4], "sure": True}
     row = from_line(to_line(read_result(model.rows.rows[0], {**answer(0.95), **several})))
@@ -179,8 +171,7 @@ def test_all_labels_of_a_photo_are_shown_with_their_thresholds_and_cards(place):
     assert {QColor(theme.accent).getRgb()[:3], QColor(theme.warning).getRgb()[:3]} <= colours
 
 
-def test_the_whole_photo_is_shown_with_what_was_looked_at(place, qtbot, tmp_path):
-    panel, model = place
+def test_the_whole_photo_is_shown_with_what_was_looked_at(panel, model, qtbot, tmp_path):
     wide = np.zeros((60, 90, 3), np.uint8)
     wide[:, :5] = (0, 0, 255)  # red, left of the square
     (tmp_path / "wide.png").write_bytes(cv2.imencode(".png", wide)[1].tobytes())
@@ -197,8 +188,7 @@ def test_the_whole_photo_is_shown_with_what_was_looked_at(place, qtbot, tmp_path
     assert pixels.pixelColor(51, 150).red() == 255, "the frame"
 
 
-def test_a_photo_opens_large_by_double_click_and_by_the_keyboard(place, qtbot):
-    panel, model = place
+def test_a_photo_opens_large_by_double_click_and_by_the_keyboard(panel, qtbot):
     panel.table.selectRow(1)
     qtbot.mouseDClick(panel.detail.photo, Qt.MouseButton.LeftButton)
     qtbot.keyClick(panel.table, Qt.Key.Key_Return)
@@ -209,8 +199,7 @@ def test_a_photo_opens_large_by_double_click_and_by_the_keyboard(place, qtbot):
 
 
 @pytest.mark.parametrize("sorted_by", [-1, 1])
-def test_a_photo_that_is_brought_is_the_one_shown(place, qtbot, sorted_by):
-    panel, model = place
+def test_a_photo_that_is_brought_is_the_one_shown(panel, model, qtbot, sorted_by):
     panel.table.sortByColumn(sorted_by, Qt.SortOrder.AscendingOrder)
     panel.table.selectRow(1)
     model._add(["/photos/new.jpg", "/photos/other.jpg"])
@@ -222,15 +211,7 @@ def test_a_photo_that_is_brought_is_the_one_shown(place, qtbot, sorted_by):
     assert panel.table.currentIndex().row() == 0, "what is chosen afterwards stays"
 
 
-def test_it_is_said_on_which_photos_the_slider_was_measured(place):
-    panel, _ = place
-    panel.coverage.slider.setValue(1)
-    assert panel.coverage.said.text().startswith("At this threshold the model diagnoses 90\u00a0%")
-    assert "Left: every photo" in panel.coverage.slider.toolTip()
-
-
-def test_a_correction_belongs_to_the_photo_and_not_to_its_name(place):
-    panel, model = place
+def test_a_correction_belongs_to_the_photo_and_not_to_its_name(model):
     again = read_result(PhotoResult(3, "/elsewhere/copy.png"), answer(0.9, "0"))
     model.rows.append([again])
     model.correct(model.rows.rows[0], Mask(np.full((64, 64), LEAF, np.uint8), corrected=True))
@@ -238,8 +219,7 @@ def test_a_correction_belongs_to_the_photo_and_not_to_its_name(place):
     assert model.rows.rows[1].mask is None
 
 
-def test_cutting_out_can_be_switched_off_and_all_photos_wait_again(place):
-    panel, model = place
+def test_cutting_out_can_be_switched_off_and_all_photos_wait_again(panel, model):
     panel.coverage.crop.click()
     assert not model.crop
     assert model.progress == (3, 3)
@@ -288,16 +268,14 @@ def test_a_photo_does_not_stay_beside_the_diagnosis_of_another(qtbot):
     qtbot.waitUntil(lambda: view._photo.isNull(), timeout=5000)
 
 
-def test_what_was_cut_out_is_framed(place):
-    panel, model = place
+def test_what_was_cut_out_is_framed(panel, model):
     leaf = np.ones((8, 8), bool)
     cut = {**answer(0.9), "mask": encode_mask(Severity(leaf, ~leaf), (0.25, 0.25, 0.75, 0.75))}
     panel.detail.show_result(read_result(model.rows.rows[0], cut))
     assert panel.detail.photo._frame == (0.25, 0.25, 0.75, 0.75)
 
 
-def test_no_disease_is_described_where_the_photo_is_like_none_or_has_no_leaf(place):
-    panel, model = place
+def test_no_disease_is_described_where_the_photo_is_like_none_or_has_no_leaf(panel, model):
     known = model.rows.rows[0]
     panel.detail.show_result(replace(known, sure=False, verdict=NOT_SURE, reason="It may be one or the other."))
     assert "Early blight" in panel.detail.card.toPlainText()
@@ -309,8 +287,7 @@ def test_no_disease_is_described_where_the_photo_is_like_none_or_has_no_leaf(pla
     assert "Not certain" not in panel.detail.card.toPlainText()
 
 
-def test_done_and_unreadable_photos_are_counted(place):
-    panel, model = place
+def test_done_and_unreadable_photos_are_counted(panel, model):
     model.rows.replace(2, replace(model.rows.rows[2], error="The file is empty."))
     panel._on_busy(1, 3)
     assert panel.state.text() == "2 of 3 done"
@@ -318,8 +295,7 @@ def test_done_and_unreadable_photos_are_counted(place):
     assert "1 unreadable" in panel.state.text()
 
 
-def test_cancelling_gives_up_what_waits_at_once_and_calls_it_so(place, tmp_path):
-    panel, model = place
+def test_cancelling_gives_up_what_waits_at_once_and_calls_it_so(panel, model, tmp_path):
     panel.table.sortByColumn(1, Qt.SortOrder.AscendingOrder)
     told = []
     model.rows.dataChanged.connect(lambda *of: told.append(of))
@@ -335,8 +311,7 @@ def test_cancelling_gives_up_what_waits_at_once_and_calls_it_so(place, tmp_path)
     assert len(rows) == 4, "photos without an answer are not listed"
 
 
-def test_leaves_of_a_photo_are_boxes_that_a_click_selects(place, qtbot, tmp_path):
-    panel, model = place
+def test_leaves_of_a_photo_are_boxes_that_a_click_selects(panel, model, qtbot, tmp_path):
     parts = [answer(p) | {"box": box} for p, box in ((0.95, (0.1, 0.0, 0.5, 0.4)), (0.5, (0.1, 0.6, 0.5, 1.0)))]
     photo = model.rows.rows[0]
     model.rows.replace_all([read_result(photo, answer(0.95) | {"mask": None, "maps": {}, "leaves": parts})])

@@ -41,16 +41,16 @@ def open_document(qtbot, home, nothing_left):
         document.close()
 
 
+@pytest.fixture
+def document(open_document, folder):
+    return open_document(folder)
+
+
 def counts(document):
     return dict(zip(document.table.classes, document.table.counts().tolist(), strict=True))
 
 
-def test_a_folder_is_opened_with_its_classes(open_document, folder):
-    assert counts(open_document(folder)) == {"healthy": 3, "rust": 2}
-
-
-def test_photos_are_left_out_and_taken_in_with_undo(open_document, folder):
-    document = open_document(folder)
+def test_photos_are_left_out_and_taken_in_with_undo(document):
     document.exclude([0, 1], True)
     assert counts(document) == {"healthy": 1, "rust": 2}
     document.undo.undo()
@@ -60,16 +60,14 @@ def test_photos_are_left_out_and_taken_in_with_undo(open_document, folder):
     assert counts(document) == {"healthy": 2, "rust": 2}
 
 
-def test_photos_change_class_with_undo(open_document, folder):
-    document = open_document(folder)
+def test_photos_change_class_with_undo(document):
     document.move([0], "mildew")
     assert counts(document) == {"healthy": 2, "rust": 2, "mildew": 1}
     document.undo.undo()
     assert counts(document)["healthy"] == 3
 
 
-def test_a_class_is_renamed_or_joined_with_undo(open_document, folder):
-    document = open_document(folder)
+def test_a_class_is_renamed_or_joined_with_undo(document):
     document.rename("rust", "orange rust")
     assert counts(document)["orange rust"] == 2
     document.rename("orange rust", "healthy")
@@ -94,15 +92,13 @@ def test_a_class_typed_by_the_name_of_its_card_is_that_class(open_document, tmp_
     assert counts(document) == {"tomato/healthy": 1, "tomato/late_blight": 3}
 
 
-def test_a_name_that_is_shown_otherwise_is_a_new_one(open_document, folder):
-    document = open_document(folder)
+def test_a_name_that_is_shown_otherwise_is_a_new_one(document):
     document.rename("rust", "Rust")
     assert {name for name, n in counts(document).items() if n} == {"healthy", "Rust"}
 
 
-def test_edits_are_there_again_when_the_folder_is_opened_anew(open_document, folder):
+def test_edits_are_there_again_when_the_folder_is_opened_anew(document, open_document, folder):
     before = sorted(p.read_bytes() for p in folder.rglob("*.png"))
-    document = open_document(folder)
     document.exclude([0], True)
     document.move([1], "mildew")
     document.rename("rust", "orange rust")
@@ -114,8 +110,7 @@ def test_edits_are_there_again_when_the_folder_is_opened_anew(open_document, fol
     assert not list(folder.glob("*.json"))
 
 
-def test_what_was_just_changed_is_there_when_the_same_folder_is_opened_again(open_document, folder, qtbot):
-    document = open_document(folder)
+def test_what_was_just_changed_is_there_when_the_same_folder_is_opened_again(document, folder, qtbot):
     document.exclude([2], True)  # not written yet
     with qtbot.waitSignal(document.opened):
         document.open(str(folder))
@@ -123,10 +118,9 @@ def test_what_was_just_changed_is_there_when_the_same_folder_is_opened_again(ope
 
 
 def test_what_is_changed_while_another_folder_opens_belongs_to_the_one_that_is_open(
-    open_document, folder, qtbot, tmp_path, monkeypatch
+    document, open_document, folder, qtbot, tmp_path, monkeypatch
 ):
     """Earlier changes of a million photos take a second: they are looked up beside the event loop."""
-    document = open_document(folder)
     threads, plain = [], project.apply_edits
 
     def slow(*given):
@@ -154,8 +148,7 @@ def asked(document, qtbot):
     return told[0]
 
 
-def test_training_gets_the_source_itself_or_the_manifest_of_the_edits(open_document, folder, qtbot):
-    document = open_document(folder)
+def test_training_gets_the_source_itself_or_the_manifest_of_the_edits(document, folder, qtbot):
     assert asked(document, qtbot) == str(folder)
     document.exclude([0], True)
     manifest = asked(document, qtbot)
@@ -177,8 +170,7 @@ def test_a_manifest_of_many_photos_is_written_beside_the_event_loop(open_documen
     assert len(Path(told[1]).read_text().splitlines()) == 4, "the second is given the photos as they are then"
 
 
-def test_a_manifest_that_cannot_be_written_is_told(open_document, folder, qtbot, monkeypatch):
-    document = open_document(folder)
+def test_a_manifest_that_cannot_be_written_is_told(document, qtbot, monkeypatch):
     document.exclude([0], True)
     monkeypatch.setattr(project, "write_photos", Mock(side_effect=StorageError("no room")))
     assert asked(document, qtbot)[0] == "no room"
@@ -218,8 +210,7 @@ def test_a_scan_can_be_given_up(qtbot, home, tmp_path, nothing_left):
     assert not document.loading
 
 
-def test_a_photo_is_found_by_its_path(open_document, folder):
-    document = open_document(folder)
+def test_a_photo_is_found_by_its_path(document):
     assert document.row_of(document.table.dataset.path(3)) == 3
     assert document.row_of("/elsewhere.png") is None
 
@@ -240,10 +231,3 @@ def test_rows_are_found_by_absolute_path_however_a_manifest_writes_it():
     wanted = ["/leaves/a/1.jpg", "/leaves/a/2.jpg", "/leaves/a/3.jpg", "/c/4.jpg", "/other/5.jpg",
               "/leaves/a/.hidden/6.jpg", "/leaves/a/7.jpg"]  # fmt: skip
     assert places(dataset) == {os.path.normpath(path): row for row, path in enumerate(wanted)}
-
-
-def test_hardly_any_path_has_to_be_put_straight(monkeypatch):
-    straight, normpath = [], os.path.normpath
-    monkeypatch.setattr(os.path, "normpath", lambda path: (straight.append(path), normpath(path))[1])
-    assert len(places(SimpleNamespace(root="/leaves", paths=[f"a/{n}.jpg" for n in range(100)]))) == 100
-    assert len(straight) == 1, "the root; a million others took six seconds"

@@ -2,7 +2,7 @@
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel, QPushButton
+from PySide6.QtWidgets import QLabel
 
 from app import commands, resources
 from app.training.session import State
@@ -11,12 +11,6 @@ from core.training.events import RunFinished
 from tests.helpers.window import drop, write_folder
 
 pytestmark = pytest.mark.gui
-
-
-def test_an_empty_program_also_offers_a_diagnosis(start):
-    panel = start().window.page("dataset")
-    assert "Diagnose photos" in [b.text() for b in panel.empty.findChildren(QPushButton)]
-    assert "diagnosed" in panel.empty.text.text()
 
 
 def test_the_first_start_opens_on_diagnose_and_says_what_the_model_knows_and_how_to_take_a_photo(start, qtbot):
@@ -30,10 +24,6 @@ def test_the_first_start_opens_on_diagnose_and_says_what_the_model_knows_and_how
     assert "Healthy" not in panel.start.known.text()
     said = " ".join(text.text() for text in panel.start.findChildren(QLabel))
     assert "in focus" in said
-
-
-def test_who_was_elsewhere_comes_back_there(start):
-    assert start().window.stack.currentWidget().objectName() == "page_dataset"
 
 
 def test_a_photo_that_waits_for_the_model_says_that_it_is_prepared_and_how_long(start, qtbot):

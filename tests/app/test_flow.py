@@ -9,11 +9,6 @@ from core.training.events import EpochDone, RunEvaluated, RunFinished, RunStarte
 
 pytestmark = [pytest.mark.gui, pytest.mark.styled]
 
-BEGUN = [
-    RunStarted("/run", "cnn", "cpu", ("a", "b"), 40, 10, 10, 18, 42, 0, 0, ()),
-    *(StepDone(n, 0, 1.0 / n, 0.5, 0.001, 32, 0.1, 0.0) for n in range(1, 40)),
-]
-
 
 def test_what_does_not_fit_beside_goes_below(qtbot):
     holder = QWidget()
@@ -35,18 +30,6 @@ def test_what_does_not_fit_beside_goes_below(qtbot):
     assert flow.count() == 2
     made[1].setText("a text that is much longer than the one before, so that more room is needed")
     assert flow.minimumSize().width() > wide, "heights are remembered until something changes"
-
-
-def test_a_height_is_computed_once_for_a_width(qtbot, monkeypatch):
-    holder = QWidget()
-    qtbot.addWidget(holder)
-    flow, asked, place = Flow(QPushButton("a"), QPushButton("b")), [], Flow._place
-    holder.setLayout(flow)
-    monkeypatch.setattr(Flow, "_place", lambda self, width: (asked.append(width), place(self, width))[1])
-    high = [flow.heightForWidth(50) for _ in range(9)]
-    assert asked == [50]
-    flow.addWidget(QPushButton("c"))
-    assert flow.heightForWidth(50) > high[0]
 
 
 def cut(window) -> list[str]:
@@ -73,7 +56,8 @@ def test_no_text_is_cut_at_the_smallest_window(start, qtbot, language, home):
     window.resize(1024, 640)
     program.training.view = RunView()
     program.training.view.read([
-        *BEGUN,
+        RunStarted("/run", "cnn", "cpu", ("a", "b"), 40, 10, 10, 18, 42, 0, 0, ()),
+        *(StepDone(n, 0, 1.0 / n, 0.5, 0.001, 32, 0.1, 0.0) for n in range(1, 40)),
         EpochDone(17, 756, 0.159, 0.955, 0.144, 0.965, True, ((1, 0), (0, 1)), 3.0, 1234.5, 10**8),
         RunEvaluated("test", (("test", 144, 136),), 0.229, 0.25, 0.965, 0.958, 0.91, 0.521, ("In words.",)),
         RunFinished("completed", 756, 17, 0.965, 0.944, "model", "report", 60.0),
@@ -89,16 +73,3 @@ def test_no_text_is_cut_at_the_smallest_window(start, qtbot, language, home):
         window.go(place)
         qtbot.wait(20)
         assert not cut(window), place
-
-
-def test_loss_and_accuracy_have_more_room_than_the_learning_rate(start, qtbot):
-    program = start()
-    train = program.window.go("train")
-    program.window.resize(1440, 900)
-    program.training.view = RunView()
-    program.training.view.read([*BEGUN, EpochDone(1, 9, 0.2, 0.9, 0.1, 0.9, True, ((1, 0), (0, 1)), 3.0, 99.0, 10**8)])
-    train.tabs.setCurrentIndex(0)
-    train.redraw()
-    qtbot.wait(20)
-    plots = train.curves.plots
-    assert plots["loss"].height() > plots["rate"].height() > 150

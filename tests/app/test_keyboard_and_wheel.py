@@ -3,7 +3,6 @@
 import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QAccessible, QWheelEvent
-from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QComboBox, QSlider
 
 from app.main_window import PAGES
@@ -11,28 +10,6 @@ from app.training.session import State, TrainingSession
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
-
-
-def turn_the_wheel(widget):
-    """One notch down in the middle of a widget, as a mouse does it."""
-    window = widget.window()
-    QTest.wheelEvent(window.windowHandle(), QPointF(widget.mapTo(window, widget.rect().center())), QPoint(0, -120))
-
-
-def test_scrolling_with_the_wheel_changes_no_setting(start, qtbot):
-    program = start()
-    setup = program.window.go("train").setup
-    setup.form.set_expert(True)
-    qtbot.wait(50)
-    before = setup.form.values()
-    for field in setup.form.fields.values():
-        setup._scroll.ensureWidgetVisible(field.editor)
-        field.editor.setFocus()
-        at = setup._scroll.verticalScrollBar().value()
-        turn_the_wheel(field.editor)
-        scrolled = setup._scroll.verticalScrollBar().value() > at
-        assert scrolled or at == setup._scroll.verticalScrollBar().maximum(), field.name
-    assert setup.form.values() == before
 
 
 def test_no_field_of_any_place_follows_the_wheel(start):

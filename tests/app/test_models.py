@@ -7,12 +7,14 @@ from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QFileDialog, QInputDialog
 
 from app import paths, resources
+from app.cards import find_card
 from app.panels.diagnose.models import ModelsDialog
+from app.panels.diagnose.start_page import crop_names
 from app.settings import Settings
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.model_list import IMPORTED, OWN, SHIPPED, keep_import, list_models, shipped_model
 from app.viewmodels.result import PhotoResult
-from core.diagnosis.model_file import ModelFile, write_model
+from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.diagnosis.model_identity import SHIPPED_MODELS, ModelIdentity, read_identity
 from core.models import build, initial_weights
 
@@ -130,3 +132,15 @@ def test_rows_keep_the_model_that_diagnosed_them(qapp):
     assert model.model_name == "third"
     assert [row.model for row in model.rows.rows] == [first, renamed]
     model.close()
+
+
+def test_every_crop_of_the_shipped_model_has_a_name_in_the_window(qapp):
+    crops = {name.partition("/")[0] for name in read_model(Path(shipped_model())).classes if "/" in name}
+    assert crops - {"background"} <= crop_names().keys()
+
+
+@pytest.mark.parametrize("model", SHIPPED_MODELS)
+def test_every_class_of_a_shipped_model_has_a_card_and_a_vietnamese_name(model):
+    classes = read_model(Path(shipped_model(model))).classes
+    names = {name: [card.name for card in (find_card(name, "en"), find_card(name, "vi")) if card] for name in classes}
+    assert [name for name, shown in names.items() if len(set(shown)) < 2] == []

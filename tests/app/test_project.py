@@ -1,7 +1,6 @@
 """A folder of photos and what was changed about it, kept outside the folder."""
 
 import csv
-import time
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -14,26 +13,15 @@ from app.project import (
     apply_edits,
     collect_edits,
     project_folder,
-    read_edits,
-    write_edits,
     write_photos,
 )
-from core.data.dataset import Dataset
 from core.data.source import open_photos
-from core.data.string_array import StringArray
 from tests.helpers.window import write_folder
 
 
 @pytest.fixture
 def dataset(tmp_path):
     return open_photos(str(write_folder(tmp_path / "photos", {"healthy": 3, "rust": 2})))
-
-
-def test_edits_survive_the_way_to_the_file_and_back(tmp_path, dataset):
-    edits = Edits(("rust/0.png",), {"healthy/1.png": "rust"}, {"healthy": "sound"})
-    write_edits(tmp_path, "source", edits)
-    assert read_edits(tmp_path) == edits
-    assert read_edits(tmp_path / "nowhere") == Edits()
 
 
 def test_edits_are_collected_as_they_were_applied(dataset):
@@ -49,20 +37,6 @@ def test_edits_are_collected_as_they_were_applied(dataset):
 def test_edits_of_photos_that_have_gone_do_nothing(dataset):
     table = apply_edits(dataset, Edits(("gone.png",), {"gone too.png": "rust"}, {"no such class": "x"}))
     assert not table.edited
-
-
-def test_many_edits_are_applied_and_collected_in_no_time():
-    """A path looked for in a tuple of 20,000 costs as much as 20,000 of them looked for in a set."""
-    many = 20_000
-    texts = StringArray.of(f"rust/IMG_{n:06d}.jpg" for n in range(many))
-    dataset = Dataset("/photos", texts, ("rust", "healthy"), np.zeros(many, np.int32), np.full(many, -1, np.int8))
-    edits = Edits(tuple(texts), {texts[0]: "healthy"}, {"rust": "orange rust"})
-    begin = time.perf_counter()
-    table = apply_edits(dataset, edits)
-    assert collect_edits(table, edits.names) == edits
-    assert time.perf_counter() - begin < 1.5
-    assert table.excluded.all()
-    assert table.label(0) == "healthy"
 
 
 def test_the_manifest_names_the_photos_in_use_with_their_new_classes(tmp_path, dataset):

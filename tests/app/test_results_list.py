@@ -10,18 +10,17 @@ from PySide6.QtWidgets import QFileDialog
 from app.viewmodels import process_model
 from app.viewmodels.diagnosis import photo_files
 from app.viewmodels.result import read_result
-from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer, place  # noqa: F401 (a fixture)
+from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer, model, panel  # noqa: F401 (fixtures)
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
 
 
-def paths_of(model):
-    return [row.path for row in model.rows.rows]
+def paths_of(diagnosis):
+    return [row.path for row in diagnosis.rows.rows]
 
 
-def test_photos_that_are_brought_again_get_no_second_row(place, qtbot):  # noqa: F811
-    panel, model = place
+def test_photos_that_are_brought_again_get_no_second_row(panel, model, qtbot):  # noqa: F811
     before = paths_of(model)
     model._add([before[1], before[2], "/photos/new.jpg"])
     assert paths_of(model) == [*before, "/photos/new.jpg"]
@@ -30,8 +29,7 @@ def test_photos_that_are_brought_again_get_no_second_row(place, qtbot):  # noqa:
     qtbot.waitUntil(lambda: panel.table.currentIndex().row() == 1)
 
 
-def test_photos_without_an_answer_are_diagnosed_when_they_come_again(place):  # noqa: F811
-    _, model = place
+def test_photos_without_an_answer_are_diagnosed_when_they_come_again(model):  # noqa: F811
     model.rows.replace(0, replace(model.rows.rows[0], given_up=True, done=False))
     model.rows.replace(1, read_result(model.rows.rows[1], {"error": "The file is empty."}))
     model._add(paths_of(model))
@@ -39,8 +37,7 @@ def test_photos_without_an_answer_are_diagnosed_when_they_come_again(place):  # 
     assert not model.rows.rows[0].given_up
 
 
-def test_an_error_about_a_folder_goes_when_photos_are_added(place):  # noqa: F811
-    panel, model = place
+def test_an_error_about_a_folder_goes_when_photos_are_added(panel, model):  # noqa: F811
     model.failed.emit("There are no photos in this folder.", "")
     assert not panel.notice.isHidden()
     model._add(["/photos/new.jpg"])
@@ -51,8 +48,7 @@ def test_an_error_about_a_folder_goes_when_photos_are_added(place):  # noqa: F81
     assert not panel.notice.isHidden()
 
 
-def test_cancelled_photos_are_diagnosed_after_all(place):  # noqa: F811
-    panel, model = place
+def test_cancelled_photos_are_diagnosed_after_all(panel, model):  # noqa: F811
     model._add(["/photos/a.jpg", "/photos/b.jpg"])
     panel.cancel.click()
     assert [row.given_up for row in model.rows.rows] == [False] * 3 + [True] * 2
@@ -63,8 +59,7 @@ def test_cancelled_photos_are_diagnosed_after_all(place):  # noqa: F811
     assert panel.rest.isHidden()
 
 
-def test_the_filter_says_how_many_are_shown_and_so_exported(place, monkeypatch, qtbot):  # noqa: F811
-    panel, model = place
+def test_the_filter_says_how_many_are_shown_and_so_exported(panel, monkeypatch, qtbot):  # noqa: F811
     actions = panel._actions
     panel.search.setText("1.png")
     assert panel.state.text() == "1 of 3 results"
@@ -78,8 +73,7 @@ def test_the_filter_says_how_many_are_shown_and_so_exported(place, monkeypatch, 
     assert actions.export_csv.toolTip() == "3 results as a table"
 
 
-def test_clear_is_taken_back(place, qtbot):  # noqa: F811
-    panel, model = place
+def test_clear_is_taken_back(panel, model, qtbot):  # noqa: F811
     before = list(model.rows.rows)
     model._add(["/photos/a.jpg"])
     panel._on_clear()
@@ -91,8 +85,7 @@ def test_clear_is_taken_back(place, qtbot):  # noqa: F811
     assert panel.stack.currentIndex() == 2
 
 
-def test_results_come_back_below_those_that_came_since(place):  # noqa: F811
-    panel, model = place
+def test_results_come_back_below_those_that_came_since(panel, model):  # noqa: F811
     panel._on_clear()
     model._add(["/photos/new.jpg"])
     model.restore()
@@ -102,9 +95,8 @@ def test_results_come_back_below_those_that_came_since(place):  # noqa: F811
     assert model.rows.rows[1].done
 
 
-def test_a_folder_without_rights_is_not_called_empty(place, tmp_path, monkeypatch, qtbot):  # noqa: F811
+def test_a_folder_without_rights_is_not_called_empty(panel, model, tmp_path, monkeypatch, qtbot):  # noqa: F811
     """Root may read everything, so the refusal is pretended."""
-    panel, model = place
     folder = write_folder(tmp_path / "x", {"a": 2, "secret": 1})
     scan = os.scandir
 
@@ -121,9 +113,8 @@ def test_a_folder_without_rights_is_not_called_empty(place, tmp_path, monkeypatc
     qtbot.waitUntil(lambda: "secret cannot be read" in panel.notice.text.text())
 
 
-def test_results_of_another_model_keep_their_verdicts_and_are_diagnosed_again_when_added_again(place, monkeypatch):  # noqa: F811
+def test_results_of_another_model_keep_their_verdicts_and_are_diagnosed_again_when_added_again(model, monkeypatch):  # noqa: F811
     monkeypatch.setattr(process_model, "ProcessThread", Mock())
-    _, model = place
     model.sender = lambda: model._thread
     before = list(model.rows.rows)
 

@@ -91,15 +91,7 @@ def test_the_list_follows_a_run_and_keeps_the_selection(runs, start, qtbot):
     session._set(State.IDLE)
 
 
-def test_the_run_that_goes_on_is_not_deleted(runs, start):
-    program = start()
-    pane = program.window.go("train").runs
-    pane._going = lambda: str(runs / "one")
-    pane.table.selectRow([pane.table.model().index(at, 0).data() for at in (0, 1)].index("one"))
-    assert not pane._delete.isEnabled()
-
-
-def test_the_active_run_is_neither_resumed_nor_called_stopped(qtbot, runs):
+def test_the_active_run_is_neither_resumed_nor_deleted_nor_called_stopped(qtbot, runs):
     going = [""]
     pane = RunsPane(Theme(QApplication.instance()), lambda: runs, lambda: going[0])
     qtbot.addWidget(pane)
@@ -112,3 +104,4 @@ def test_the_active_run_is_neither_resumed_nor_called_stopped(qtbot, runs):
     pane._on_selection()
     assert table.model().index(row, state).data() == "running"
     assert not pane._resume.isEnabled()
+    assert not pane._delete.isEnabled()

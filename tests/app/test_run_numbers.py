@@ -20,21 +20,24 @@ def step(number):
 
 
 @pytest.fixture
-def train(start, qtbot):
-    """The Train place and the view of its run."""
-    program = start()
-    panel = program.window.go("train")
+def panel(start, qtbot):
+    """The Train page."""
+    made = start().window.go("train")
     qtbot.wait(20)
-    yield panel, program.training
-    program.training.session._set(State.IDLE)
+    yield made
+    made._model.session._set(State.IDLE)
+
+
+@pytest.fixture
+def model(panel):
+    return panel._model
 
 
 def shown(panel, name):
     return panel.figures[name].value.text()
 
 
-def test_the_matrix_counts_the_epoch_that_the_best_validation_is_of(train):
-    panel, model = train
+def test_the_matrix_counts_the_epoch_that_the_best_validation_is_of(panel, model):
     model.view.read([STARTED, *map(step, range(1, 7)), BEST, LAST])
     panel.tabs.setCurrentWidget(panel.confusion)
     panel.redraw()
@@ -43,8 +46,7 @@ def test_the_matrix_counts_the_epoch_that_the_best_validation_is_of(train):
     assert "90.0\u00a0% (epoch 2)" in panel.confusion._title.text()
 
 
-def test_the_result_says_why_its_figure_is_another_one(train):
-    panel, model = train
+def test_the_result_says_why_its_figure_is_another_one(panel, model):
     model.view.read([STARTED, *map(step, range(1, 7)), BEST, LAST, JUDGED, END])
     panel.tabs.setCurrentWidget(panel.outcome)
     panel.redraw()
@@ -52,8 +54,7 @@ def test_the_result_says_why_its_figure_is_another_one(train):
     assert "Validation accuracy after epoch 2, the best one: 90.0\u00a0%" in panel.outcome.words.text()
 
 
-def test_no_time_is_said_to_be_left_while_the_run_finishes(train):
-    panel, model = train
+def test_no_time_is_said_to_be_left_while_the_run_finishes(panel, model):
     model.session._set(State.RUNNING)
     model.view.read([STARTED, *map(step, range(1, 6))])
     panel.redraw()
@@ -72,8 +73,7 @@ def test_a_finished_stage_is_not_told_in_the_next_epoch():
     assert view.progress is None
 
 
-def test_a_run_that_is_being_prepared_is_not_called_untrained(train):
-    panel, model = train
+def test_a_run_that_is_being_prepared_is_not_called_untrained(panel, model):
     model.session._set(State.RUNNING)
     model.view.read([Progress("cache", 3, 10)])
     panel.redraw()
@@ -83,8 +83,7 @@ def test_a_run_that_is_being_prepared_is_not_called_untrained(train):
     assert panel.curves._empty._title.text() == "No training yet"
 
 
-def test_a_new_run_shows_no_epoch_of_the_one_before(train):
-    panel, model = train
+def test_a_new_run_shows_no_epoch_of_the_one_before(panel, model):
     model.view.read([STARTED, step(1)])
     panel.redraw()
     assert shown(panel, "epoch") == "0 / 3"
@@ -93,8 +92,7 @@ def test_a_new_run_shows_no_epoch_of_the_one_before(train):
     assert shown(panel, "epoch") == "–"
 
 
-def test_the_photos_of_another_folder_are_not_taken_for_the_running_ones(train):
-    panel, model = train
+def test_the_photos_of_another_folder_are_not_taken_for_the_running_ones(panel, model):
     panel.setup.show_data("/photos/apples")
     model.dataset = "tomatoes"
     model.session._set(State.RUNNING)

@@ -5,9 +5,12 @@ import json
 import numpy as np
 import pytest
 
+from app.panels.train.curves import CurvesPane
+from app.theme import Theme
 from app.viewmodels.run_list import list_runs, read_run
 from app.viewmodels.run_view import Curve, RunView
 from app.viewmodels.series import Series
+from app.widgets.curve_plot import CurvePlot, rounded_range
 from core.training.events import EpochDone, RunFinished, RunStarted, StepDone, to_line
 
 STARTED = RunStarted("/run", "cnn", "cpu", ("a", "b"), 40, 10, 10, 2, 10, 0, 0, ())
@@ -92,9 +95,6 @@ def test_a_log_torn_by_a_crash_is_read_up_to_the_tear(tmp_path):
 
 @pytest.mark.gui
 def test_every_plot_shows_the_whole_run_while_it_grows(qtbot, qapp):
-    from app.panels.train.curves import CurvesPane
-    from app.theme import Theme
-
     pane = CurvesPane(Theme(qapp))
     qtbot.addWidget(pane)
     pane.resize(900, 600)
@@ -117,9 +117,6 @@ def test_every_plot_shows_the_whole_run_while_it_grows(qtbot, qapp):
 
 @pytest.mark.gui
 def test_axes_seldom_change_and_always_hold_the_curves(qtbot, qapp):
-    from app.theme import Theme
-    from app.widgets.curve_plot import CurvePlot
-
     plot = CurvePlot(Theme(qapp), "Loss")
     qtbot.addWidget(plot)
     ranges = []
@@ -138,8 +135,6 @@ def test_axes_seldom_change_and_always_hold_the_curves(qtbot, qapp):
 
 
 def test_a_range_is_never_empty():
-    from app.widgets.curve_plot import rounded_range
-
     for values in ([], [0.0], [float("nan"), float("inf")], [1e-3, 1e-3], [-5.0, -5.0], [0.0, 1.0]):
         low, high = rounded_range(np.array(values))
         assert low < high

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from app.training.session import BUNDLE_MS, State, TrainingSession, death
+from app.training.session import BUNDLE_MS, State, TrainingSession
 from core.training.events import RunFinished, RunStarted, StepDone
 from tests.helpers.window import FAKE_WORKER
 
@@ -108,14 +108,3 @@ def test_a_second_start_while_running_is_an_error(run):
     session = run("calm")
     with pytest.raises(RuntimeError, match="while running"):
         session.start("{}")
-
-
-def test_shutdown_waits_until_the_process_has_gone(run):
-    session = run("calm")
-    session.shutdown()
-    assert session.pid == 0 or session.state is State.STOPPING
-
-
-def test_a_crash_by_a_signal_is_worded():
-    assert "signal 11" in death(-11)
-    assert "memory" in death(-9)

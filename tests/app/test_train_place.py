@@ -1,12 +1,13 @@
 """The Train place without a training: where it starts, and what its end says."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.panels.train.outcome import figures, headline
 from app.training.session import State
 from app.viewmodels.model_list import shipped_model
 from app.viewmodels.run_view import RunView
-from app.wording import stage_text
 from core.config import from_dict
 from core.training.events import RunEvaluated, RunFinished, Warned
 
@@ -69,7 +70,7 @@ def test_the_result_stands_in_its_place_with_what_to_do_next(start, qtbot, tmp_p
     report.write_text("<h1>report</h1>")
     panel = program.window.go("train")
     view: RunView = program.training.view
-    view.read([JUDGED, RunFinished(*(*END_VALUES[:6], str(report), 60.0))])
+    view.read([JUDGED, replace(END, report_path=str(report))])
     panel._tell_end()
     panel.redraw()
     assert panel.tabs.currentWidget() is panel.outcome
@@ -79,15 +80,6 @@ def test_the_result_stands_in_its_place_with_what_to_do_next(start, qtbot, tmp_p
     with qtbot.waitSignal(panel.diagnose_asked) as asked:
         panel.outcome.use.click()
     assert asked.args == ["/runs/a/best.safetensors"]
-
-
-END_VALUES = ("completed", 10, 4, 0.9, 0.8, "/runs/a/best.safetensors")
-
-
-def test_every_stage_is_told_in_words():
-    assert stage_text("validate", 1, 2) == "Evaluating on validation photos: 1 / 2"
-    assert stage_text("border", 0, 0).endswith("?")
-    assert stage_text("something new", 0, 0) == "Something new…"
 
 
 def test_what_a_resumed_run_warns_of_again_is_said_once(start):
@@ -121,10 +113,3 @@ def test_a_loss_that_does_not_fall_is_told_while_the_run_goes_on(start):
     panel.redraw()
     assert not panel.notice.isVisible()
     model.session.state = State.IDLE
-
-
-def test_figures_say_what_they_mean_to_those_who_never_trained_a_network(start):
-    shown = start().window.go("train").figures
-    for name, word in (("epoch", "training photo"), ("loss", "falls"), ("best", "Accuracy on the validation photos")):
-        assert word in shown[name].toolTip()
-        assert word in shown[name].accessibleDescription()

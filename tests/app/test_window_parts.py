@@ -2,7 +2,6 @@
 
 import base64
 import csv
-import json
 import re
 from dataclasses import replace
 
@@ -12,7 +11,7 @@ import pytest
 from PySide6.QtCore import QByteArray, QSettings, Qt
 from PySide6.QtGui import QColor
 
-from app import desktop_entry, resources, system
+from app import desktop_entry, resources
 from app.cards import card_html, find_card
 from app.mask import encode_mask
 from app.results_file import write_csv, write_html
@@ -20,9 +19,10 @@ from app.settings import RECENT, Settings
 from app.theme import DARK, LIGHT, Theme, stylesheet
 from app.viewmodels.confusion import ConfusionModel
 from app.viewmodels.diagnosis import photo_files
-from app.viewmodels.result import PhotoResult, read_result
+from app.viewmodels.result import PhotoResult
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.severity import Severity
+from tests.helpers.texts import ROOT
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
@@ -93,9 +93,12 @@ def test_resources_refuse_names_that_lead_outside():
             resources.data(name)
 
 
-def test_every_icon_is_drawn(qapp):
-    for path in sorted((resources.files("resources") / "icons").iterdir()):
-        drawn = resources.pixmap(path.name.removesuffix(".svg"), "#ff0000", 32).toImage()
+def test_every_icon_is_drawn_and_shown_somewhere(qapp):
+    code = [path.read_text("utf-8") for path in ROOT.glob("app/**/*.py")]
+    named = set(re.findall(r"[\"/](\w+)[\".]", "".join([*code, resources.text("style.qss")])))
+    for path in ROOT.glob("resources/icons/*.svg"):
+        assert path.stem in named
+        drawn = resources.pixmap(path.stem, "#ff0000", 32).toImage()
         assert any(drawn.pixelColor(x, y).alpha() for x in range(32) for y in range(32)), path.name
 
 
@@ -216,15 +219,6 @@ def test_folders_are_searched_for_photos_and_files_taken_as_they_are(tmp_path):
     assert found[-1] == "/not/there.jpg"
 
 
-def test_an_answer_fills_its_row():
-    answer = {"id": 0, "verdict": "not sure", "sure": False, "reason": "why", "top": [["a", 0.4]], "diseased": 3.0,
-              "maps": {"a": {"height": 1, "width": 2, "data": "AP8="}}}  # fmt: skip
-    done = read_result(PhotoResult(0, "x.jpg"), json.loads(json.dumps(answer)))
-    assert done.done
-    assert not done.sure
-    assert done.maps["a"].tolist() == [[0, 255]]
-
-
 def test_the_desktop_entry_starts_what_is_installed_else_this_interpreter(tmp_path, monkeypatch):
     monkeypatch.setattr(desktop_entry.sys, "executable", str(tmp_path / "my bin" / "python"))
     monkeypatch.setattr(desktop_entry.shutil, "which", lambda name: None)
@@ -242,9 +236,3 @@ def test_the_desktop_entry_is_written_with_its_icon(tmp_path, monkeypatch, capsy
     assert "%F" in entry
     assert (tmp_path / "icons/hicolor/scalable/apps/leafclinic.svg").read_bytes().startswith(b"<svg")
     assert str(tmp_path) in capsys.readouterr().out
-
-
-def test_the_computer_is_described():
-    assert "core" in system.processor()
-    used, total = system.memory()
-    assert 0 < used < total

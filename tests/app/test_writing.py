@@ -1,7 +1,6 @@
 """Results and reports become files in a process of their own; the window tells how far it is, and opens them."""
 
 import json
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,9 +112,8 @@ def test_the_window_goes_on_and_opens_what_was_written(start, results, qtbot, tm
     panel = program.window.go("diagnose")
     target = tmp_path / "diagnoses.html"
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *a: (str(target), ""))
-    begin = time.perf_counter()
     program.window.actions_.export_html.trigger()
-    assert time.perf_counter() - begin < 0.2, "60 photos take a second and more"
+    assert program.exports.working
     assert panel.notice.isVisible() or panel.notice.do.text() == "Cancel"
     qtbot.waitUntil(lambda: not program.exports.working, timeout=60_000)
     assert panel.notice.text.text() == f"Saved to {target}"
@@ -139,21 +137,17 @@ def write_small_run(folder, photos):
     return folder / "best.safetensors"
 
 
-def test_a_model_becomes_an_onnx_file_that_was_checked(writing, qtbot, tmp_path):
-    model = write_small_run(tmp_path / "run", tmp_path)
-    target = tmp_path / "model.onnx"
-    said = wait_for(qtbot, writing, kind="onnx", target=str(target), model=str(model), eight=False, data="")
-    assert target.stat().st_size > 1000
-    assert len(said["said"]) == 1
-    assert said["said"][0].startswith(("Checked", "Not checked"))
-
-
-def test_eight_bits_say_what_they_cost(writing, qtbot, tmp_path):
+@pytest.mark.parametrize("eight", [False, True])
+def test_a_model_becomes_an_onnx_file_that_was_checked_and_eight_bits_say_what_they_cost(
+    writing, qtbot, tmp_path, eight
+):
     photos = write_folder(tmp_path / "photos", {"a": 12, "b": 12})
     model = write_small_run(tmp_path / "run", photos)
     target = tmp_path / "model.onnx"
-    said = wait_for(qtbot, writing, kind="onnx", target=str(target), model=str(model), eight=True, data=str(photos))
-    assert any("in 8 bits" in text for text in said["said"])
+    said = wait_for(qtbot, writing, kind="onnx", target=str(target), model=str(model), eight=eight, data=str(photos))
+    assert target.stat().st_size > 1000
+    assert said["said"][-1].startswith(("Checked", "Not checked"))
+    assert any("in 8 bits" in text for text in said["said"]) == eight
 
 
 def test_eight_bits_are_offered_where_photos_are(start, qtbot, tmp_path, monkeypatch):

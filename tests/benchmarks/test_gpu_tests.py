@@ -1,7 +1,5 @@
 """The runner of the GPU's tests, on tests that need none."""
 
-import subprocess
-import sys
 
 import pytest
 
@@ -72,13 +70,3 @@ def test_a_sanitizers_last_line_counts_the_errors():
     assert found["errors"] == ["Invalid __global__ read of size 4 bytes"]
     assert not found["all steps taken"]
     assert gpu_tests.read_sanitizer("")["said"] == "nothing"
-
-
-def test_a_part_that_does_not_end_is_killed_with_what_it_started(tmp_path):
-    inner = "import time; time.sleep(60)"
-    code = f"import subprocess, sys; print('begun', flush=True); subprocess.run([sys.executable, '-c', {inner!r}])"
-    with (tmp_path / "said").open("wb") as file:
-        process = subprocess.Popen([sys.executable, "-c", code], stdout=file, start_new_session=True)
-    part = gpu_tests.Part("some", process, tmp_path / "said", lambda said: {"said": said})
-    gpu_tests.watch([part], 2, lambda part: None)
-    assert part.found() == {"said": "begun\n", "ended": "with -9"}

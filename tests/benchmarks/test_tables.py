@@ -45,11 +45,6 @@ def test_the_commands_of_the_experiments_are_understood():
         make_parser().parse_args(command.removeprefix("lab ").split())
 
 
-def test_an_unknown_table_is_an_error():
-    with pytest.raises(KeyError, match="nothing"):
-        pages.fill("<!-- nothing -->\n<!-- /nothing -->")
-
-
 @pytest.mark.parametrize(("value", "text"), [(0.09602, "0.0960"), (1234.6, "1,230"), (5.2278, "5.23"), (0, "0")])
 def test_figures_have_three_significant_digits(value, text):
     assert results.figure(value) == text

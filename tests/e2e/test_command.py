@@ -14,7 +14,6 @@ import pytest
 from app.__main__ import COMMANDS, main
 from app.processes import entry
 from core import __version__
-from core.child_process import child_environment, module_command
 from core.config import RunConfig
 from core.diagnosis.leaf_process import LeafProcess
 from tests.helpers.commands import ROOT, SMALL, environment
@@ -94,16 +93,12 @@ def test_the_windows_training_process_beside_a_foreign_core(foreign, photos, cac
         data=str(photos), out=str(tmp_path / "run"), model="cnn", image_size=16, batch_size=4, epochs=1, device="cpu",
         threads=2, cache=str(cache), leaf_tests=False,
     )
-    command = entry.command("training")
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=entry.environment()
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps({"config": asdict(config)}).encode() + b"\n")
-        process.stdin.flush()  # its end would stop the run
-        said = process.stdout.read().decode()
-    assert process.returncode == 0, said
+    child = entry.open_child(entry.command("training"))
+    child.process.stdin.write(json.dumps({"config": asdict(config)}).encode() + b"\n")
+    child.process.stdin.flush()  # its end would stop the run
+    said = child.process.stdout.read().decode()
+    assert child.process.wait() == 0, said
+    child.close()
     assert json.loads(said.splitlines()[-1])["reason"] == "completed"
 
 
@@ -113,12 +108,6 @@ def test_a_process_that_cuts_leaves_out_beside_a_foreign_core(foreign):
         assert process.pack(np.full((32, 32, 3), 60, np.uint8)).size
     finally:
         process.close()
-
-
-def test_the_process_that_compiles_for_the_gpu_beside_a_foreign_core(foreign):
-    command = module_command("core.gpu.compilation.compiler", "9.0")
-    done = subprocess.run(command, input="", env=child_environment(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")

@@ -24,6 +24,21 @@ from tests.helpers.commands import ROOT, SMALL, call, call_process, environment
 from tests.helpers.tiny_photos import write_photos
 
 
+def read_rows(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def interrupt(run, photos, cache, word):
+    """Train until a line of events has this word, then send Ctrl-C; exit code, the last event, and the errors."""
+    command = [sys.executable, "-m", "core.train", "--data", photos, "--out", run, "--json", *SMALL, "--epochs", "5000"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment(cache), stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.PIPE) as process:
+        assert any(word in line for line in process.stdout)
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=120)
+    return process.returncode, json.loads(rest.splitlines()[-1]), errors
+
+
 def test_training_tells_its_events_as_json_lines(trained):
     run, said = trained
     events = [json.loads(line) for line in said.splitlines()]
@@ -52,7 +67,7 @@ def test_evaluate_prints_one_object(trained, photos, cache):
 
 
 def test_evaluate_says_how_many_photos_the_model_has_learned_from(trained, photos, cache, tmp_path):
-    rows = list(csv.DictReader(io.StringIO((trained[0] / "split.csv").read_text("utf-8"))))
+    rows = read_rows((trained[0] / "split.csv").read_text("utf-8"))
     learned = sum(row["split"] == "train" for row in rows)
     asked = ("core.evaluate", trained[0], "--data", photos, "--field", photos)
     found = json.loads(call(*asked, "--json", cache=cache).stdout)
@@ -76,7 +91,7 @@ def test_the_photos_named_wrong_can_be_had_by_name(trained, photos, cache, tmp_p
         shutil.copytree(photos / name, swapped / other)
     done = call("core.evaluate", trained[0], "--data", swapped, "--mistakes", table, "--json", cache=cache)
     figures = json.loads(done.stdout)
-    rows = list(csv.DictReader(io.StringIO(table.read_text("utf-8"))))
+    rows = read_rows(table.read_text("utf-8"))
     assert len(rows) == figures["photos"] - round(figures["accuracy"] * figures["photos"]) >= 10
     assert {(row["label"], row["said"]) for row in rows} >= {("brown", "green")}
     assert all(Path(row["path"]).is_file() for row in rows)
@@ -85,13 +100,10 @@ def test_the_photos_named_wrong_can_be_had_by_name(trained, photos, cache, tmp_p
 
 def test_evaluate_takes_one_split_of_a_manifest_and_filters_rows(trained, photos, cache):
     run = trained[0]
-    rows = list(csv.DictReader(io.StringIO((run / "split.csv").read_text("utf-8"))))
+    rows = read_rows((run / "split.csv").read_text("utf-8"))
     manifest = photos / "manifest.csv"
     try:
-        with manifest.open("w", encoding="utf-8", newline="") as file:
-            out = csv.DictWriter(file, fieldnames=rows[0].keys())
-            out.writeheader()
-            out.writerows(rows)
+        shutil.copy(run / "split.csv", manifest)
         found = call("core.evaluate", run, "--data", manifest, "--label", "label", "--split", "test", "--json",
                      cache=cache)
         green = call("core.evaluate", run, "--data", manifest, "--label", "label", "--where", "label=green", "--json",
@@ -126,14 +138,18 @@ def test_diagnose_prints_one_object_per_photo_also_for_a_broken_one(trained, pho
     assert bad == {"path": str(broken), "error": "The file is empty."}
 
 
-def test_diagnose_searches_folders_and_writes_tables_and_text(trained, photos, cache):
+def test_diagnose_searches_folders_and_writes_tables_text_and_reports(trained, photos, cache, tmp_path):
     table = call("core.diagnose", trained[0], photos, "--csv", cache=cache)
-    rows = list(csv.DictReader(io.StringIO(table.stdout)))
+    rows = read_rows(table.stdout)
     assert len(rows) == 36
     assert sum(row["verdict"] == Path(row["path"]).parent.name for row in rows) > 33
     assert {(row["model"], row["model_hash"]) for row in rows} == {read_name(trained[0])}
     text = call("core.diagnose", trained[0], photos / "grey" / "001.png", cache=cache)
     assert "001.png: grey " in text.stdout
+    report = tmp_path / "out.html"
+    done = call("core.diagnose", trained[0], photos / "green" / "000.png", "--report", report, cache=cache)
+    assert done.returncode == 0, done.stderr
+    assert report.read_text("utf-8").count("data:image/jpeg;base64") == 1
 
 
 def test_evaluate_and_training_agree_on_the_test_photos(trained, photos, cache):
@@ -177,14 +193,6 @@ def test_a_coverage_that_cannot_be_had_is_refused_or_told(trained, photos, cache
         assert "no confidence thresholds, because there were too few validation photos" in told.stderr
 
 
-def test_diagnose_writes_a_page_of_its_own(trained, photos, cache, tmp_path):
-    page = tmp_path / "out.html"
-    done = call("core.diagnose", trained[0], photos / "green" / "000.png", "--report", page, "--json", cache=cache)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["verdict"] == "green"
-    assert page.read_text("utf-8").count("data:image/jpeg;base64") == 1
-
-
 def test_diagnose_answers_for_photos_of_formats_it_does_not_read(trained, photos, cache, tmp_path):
     folder = tmp_path / "some"
     folder.mkdir()
@@ -200,16 +208,10 @@ def test_diagnose_answers_for_photos_of_formats_it_does_not_read(trained, photos
     assert "--csv: cannot be combined with --json" in both.stderr
 
 
-@pytest.mark.parametrize("module", ["core.train", "core.evaluate", "core.diagnose"])
-def test_help_is_grouped_and_has_defaults(module, cache):
-    done = call(module, "--help", cache=cache)
-    assert done.returncode == 0
-    assert "--device" in done.stdout
-    assert "130 stopped" in done.stdout
-    assert ("device to train on" in done.stdout) == (module == "core.train")
-    if module == "core.train":
-        for word in ("optimizer:", "augmentation:", "(default: 0.001)", "--from", "tomato-cpu", "exit codes"):
-            assert word in done.stdout
+def test_the_help_of_training_is_grouped_and_has_defaults(cache):
+    done = call("core.train", "--help", cache=cache)
+    for word in ("optimizer:", "augmentation:", "(default: 0.001)", "tomato-cpu", "exit codes", "130 stopped"):
+        assert word in done.stdout
 
 
 def test_all_impossible_options_are_told_at_once_and_nothing_is_written(cache, tmp_path):
@@ -224,22 +226,8 @@ def test_all_impossible_options_are_told_at_once_and_nothing_is_written(cache, t
     assert not run.exists()
 
 
-def test_bad_photos_get_a_sentence_each_and_nothing_is_written(cache, tmp_path):
+def test_bad_photos_models_and_runs_get_a_sentence_each_and_nothing_is_written(trained, photos, cache, tmp_path):
     one = write_photos(tmp_path / "one", classes=("green",))
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    for data, sentence in (
-        (one, "Training needs two classes or more"),
-        (empty, "There are no photos in"),
-        (tmp_path / "nowhere", "does not exist"),
-    ):
-        done = call("core.train", "--data", data, "--out", tmp_path / "run", *SMALL, cache=cache)
-        assert (done.returncode, sentence in done.stderr) == (2, True), done.stderr
-        assert "Traceback" not in done.stderr
-        assert not (tmp_path / "run").exists()
-
-
-def test_bad_models_and_runs_get_a_sentence_each(trained, photos, cache, tmp_path):
     cut = tmp_path / "cut.safetensors"
     cut.write_bytes((trained[0] / "best.safetensors").read_bytes()[:-5])
     other = write_photos(tmp_path / "other", classes=("green", "grey"), each=3)
@@ -247,7 +235,11 @@ def test_bad_models_and_runs_get_a_sentence_each(trained, photos, cache, tmp_pat
     empty = tmp_path / "empty"
     empty.mkdir()
     photo = photos / "green" / "000.png"
+    new = ("--out", tmp_path / "run", *SMALL)
     for arguments, sentence in (
+        (("core.train", "--data", one, *new), "Training needs two classes or more"),
+        (("core.train", "--data", empty, *new), "There are no photos in"),
+        (("core.train", "--data", tmp_path / "nowhere", *new), "does not exist"),
         (("core.diagnose", cut, photo), "incomplete, damaged"),
         (("core.diagnose", tmp_path / "none", photo), "There is no file"),
         (("core.diagnose", trained[0] / "last.safetensors", photo), "is a LeafClinic checkpoint"),
@@ -260,6 +252,7 @@ def test_bad_models_and_runs_get_a_sentence_each(trained, photos, cache, tmp_pat
         done = call(*arguments, cache=cache)
         assert (done.returncode, sentence in done.stderr) == (2, True), (arguments, done.stderr)
         assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
 
 
 def test_settings_come_from_preset_file_and_options_in_this_order(photos, cache, tmp_path):
@@ -287,33 +280,17 @@ def test_teachers_are_named_one_by_one_and_count_in_the_memory(photos, cache, tr
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent otherwise there")
 def test_ctrl_c_saves_and_ends_with_3(photos, cache, tmp_path):
-    run = tmp_path / "run"
-    command = [sys.executable, "-m", "core.train", "--data", photos, "--out", run, "--json", *SMALL, "--epochs", "5000"]
-    with subprocess.Popen(command, cwd=ROOT, env=environment(cache), stdout=subprocess.PIPE, text=True,
-                          stderr=subprocess.PIPE) as process:
-        for line in process.stdout:
-            if '"step": 12,' in line:
-                process.send_signal(signal.SIGINT)
-                break
-        rest, errors = process.communicate(timeout=120)
-    assert process.returncode == 3, errors
-    assert json.loads(rest.splitlines()[-1])["reason"] == "stopped"
+    code, last, errors = interrupt(tmp_path / "run", photos, cache, '"step": 12,')
+    assert (code, last["reason"]) == (3, "stopped"), errors
     assert "Press Ctrl-C again to stop immediately" in errors
-    assert read_checkpoint(run / "last.safetensors").state.step >= 12
+    assert read_checkpoint(tmp_path / "run" / "last.safetensors").state.step >= 12
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent otherwise there")
-def test_ctrl_c_before_the_first_step_ends_with_130_and_leaves_nothing(photos, cache, tmp_path):
-    run = tmp_path / "run"
-    command = [sys.executable, "-m", "core.train", "--data", photos, "--out", run, "--json", *SMALL]
-    with subprocess.Popen(command, cwd=ROOT, env=environment(tmp_path / "cache"), stdout=subprocess.PIPE, text=True,
-                          stderr=subprocess.PIPE) as process:
-        assert '"Progress"' in process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        rest, errors = process.communicate(timeout=120)
-    assert process.returncode == 130, errors
-    assert json.loads(rest.splitlines()[-1])["reason"] == "stopped"
-    assert not run.exists()
+def test_ctrl_c_before_the_first_step_ends_with_130_and_leaves_nothing(photos, tmp_path):
+    code, last, errors = interrupt(tmp_path / "run", photos, tmp_path / "cache", '"Progress"')
+    assert (code, last["reason"]) == (130, "stopped"), errors
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no limits of this kind there")

@@ -48,7 +48,10 @@ def kill_after(run, photos, cache, seconds):
         return False
 
 
-def kill_often(whole, photos, cache, tmp_path, kills, seed):
+@pytest.mark.parametrize(("kills", "seed"), [
+    (3, 1), pytest.param(50, 2, marks=[pytest.mark.slow, pytest.mark.timeout(1200)]),
+])  # fmt: skip
+def test_kills_change_no_bit(whole, photos, cache, tmp_path, kills, seed):
     want_run, duration = whole
     want, _ = load_checkpoint(want_run)
     moments = random.Random(seed)
@@ -75,13 +78,3 @@ def kill_often(whole, photos, cache, tmp_path, kills, seed):
             assert got.optimizer[name].tobytes() == want.optimizer[name].tobytes(), name
         best, kept = read_model(want_run).weights, read_model(run).weights
         assert all(best[name].tobytes() == kept[name].tobytes() for name in best)
-
-
-def test_three_kills_change_no_bit(whole, photos, cache, tmp_path):
-    kill_often(whole, photos, cache, tmp_path, 3, seed=1)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_fifty_kills_change_no_bit(whole, photos, cache, tmp_path):
-    kill_often(whole, photos, cache, tmp_path, 50, seed=2)

@@ -3,7 +3,6 @@
 import csv
 import os
 import signal
-from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
@@ -13,7 +12,7 @@ from app import commands, resources
 from app.panels.train.gallery import GalleryDialog
 from app.training.session import State
 from app.viewmodels.run_view import RunView
-from tests.helpers.window import drop, write_folder
+from tests.helpers.window import drop
 
 pytestmark = pytest.mark.gui
 
@@ -161,37 +160,11 @@ def test_pause_kill_resume_and_close_while_training(start, qtbot, monkeypatch, a
     assert answers[0].startswith("A training is running.")
 
 
-def test_what_cannot_be_used_is_told(start, qtbot, tmp_path, monkeypatch):
-    program = start()
-    (tmp_path / "empty").mkdir()
-    drop(program.window, [tmp_path / "empty"])
-    panel = program.window.page("dataset")
-    qtbot.waitUntil(lambda: panel.notice.isVisible())
-    assert "photo" in panel.notice.text.text()
-
-    broken = tmp_path / "broken.jpg"
+def test_photos_without_a_model_are_told(start, tmp_path, monkeypatch):
+    program, broken = start(), tmp_path / "broken.jpg"
     broken.write_bytes(b"\xff\xd8\xff\xe0 no photo")
     monkeypatch.setattr(resources, "place", lambda name: str(tmp_path / "no models"))
     drop(program.window, [broken])
     place = program.window.stack.currentWidget()
     assert place is program.window.page("diagnose")
     assert "no model" in place.notice.text.text()
-
-
-SHIPPED = Path(resources.place("models")) / "leaves.safetensors"
-
-
-@pytest.mark.skipif(not SHIPPED.is_file(), reason="the shipped model is not in this checkout")
-def test_a_corrupt_photo_is_told_and_the_next_one_diagnosed(start, qtbot, tmp_path):
-    program = start()
-    broken = tmp_path / "broken.jpg"
-    broken.write_bytes(b"\xff\xd8\xff\xe0 no photo")
-    sound = next(write_folder(tmp_path / "sound", {"a": 1}).rglob("*.png"))
-    drop(program.window, [broken, sound])
-    results = program.diagnosis.rows.rows
-    qtbot.waitUntil(lambda: len(results) == 2 and all(r.done for r in results), timeout=PATIENCE)
-    assert results[0].error
-    assert not results[0].top
-    assert len(results[1].top) == 3
-    panel = program.window.page("diagnose")
-    qtbot.waitUntil(lambda: panel.detail.verdict.text() == "Unreadable")

@@ -1,6 +1,7 @@
 """Every text the window shows: what stands in `tr(...)` and `count(...)`, and what comes from core's tables."""
 
 import ast
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -11,14 +12,17 @@ ERRORS = {"DataError", "PhotoError", "StorageError", "ModelFileError", "InputErr
 
 def written_texts() -> set[str]:
     """Literal arguments of `tr` and `count` in app/, and of `say`, by which core asks for a text of the window."""
-    found = set()
-    for path in (*(ROOT / "app").rglob("*.py"), *(ROOT / "core").rglob("*.py")):
+    calls = find_calls((*(ROOT / "app").rglob("*.py"), *(ROOT / "core").rglob("*.py")), FUNCTIONS)
+    literal = (a for name, arguments in calls for a in arguments[: FUNCTIONS[name]] if isinstance(a, ast.Constant))
+    return {a.value for a in literal if isinstance(a.value, str)}
+
+
+def find_calls(paths: Iterable[Path], names: Container[str]) -> Iterator[tuple[str, list[ast.expr]]]:
+    """Names and arguments of the calls of these functions in some files."""
+    for path in paths:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS:
-                for argument in node.args[: FUNCTIONS[node.func.id]]:
-                    if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-                        found.add(argument.value)
-    return found
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
+                yield node.func.id, node.args
 
 
 def core_texts() -> set[str]:
@@ -44,12 +48,8 @@ def error_texts() -> set[str]:
     places = ("data/folder", "data/manifest", "data/dataset_builder", "data/preparation", "data/split_file",
               "data/cache_store", "data/field_photos", "data/manifest_writer", "data/health", "data/photo",
               "data/decoding", "storage", "tensor_file", "training/run_folder", "training/start")  # fmt: skip
-    found = set()
-    for place in places:
-        for node in ast.walk(ast.parse((ROOT / "core" / f"{place}.py").read_text("utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ERRORS:
-                found |= {text for text in map(_spoken, node.args) if " " in text}
-    return found
+    calls = find_calls((ROOT / "core" / f"{place}.py" for place in places), ERRORS)
+    return {text for _, arguments in calls for text in map(_spoken, arguments) if " " in text}
 
 
 def _spoken(node: ast.expr) -> str:

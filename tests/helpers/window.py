@@ -9,6 +9,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+import shiboken6
 from PySide6.QtCore import QEvent, QMimeData, QPointF, Qt, QThread, QTimer, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication, QMessageBox
@@ -72,26 +73,13 @@ def nothing_left(qapp, monkeypatch):
     gc.collect()
     gc.enable()
     left = gc.get_objects()  # by type: isinstance would ask what a weak reference refers to, which may have gone
-    running = [o for o in left if issubclass(type(o), QThread) and _runs(o)]
-    ticking = [o for o in left if issubclass(type(o), QTimer) and _ticks(o)]
+    running = [o for o in left if issubclass(type(o), QThread) and shiboken6.isValid(o) and o.isRunning()]
+    ticking = [o for o in left if issubclass(type(o), QTimer) and shiboken6.isValid(o)
+               and o.isActive() and not o.isSingleShot()]  # fmt: skip
     assert not running, f"threads still run: {running}"
     assert not ticking, f"timers still tick: {[(t.parent(), t.interval()) for t in ticking]}"
     assert not own_threads() - threads, own_threads() - threads
     assert not children() - processes, "processes are left"
-
-
-def _runs(thread: QThread) -> bool:
-    try:
-        return thread.isRunning()
-    except RuntimeError:  # Qt's half has gone
-        return False
-
-
-def _ticks(timer: QTimer) -> bool:
-    try:
-        return timer.isActive() and not timer.isSingleShot()
-    except RuntimeError:
-        return False
 
 
 @pytest.fixture
