@@ -40,10 +40,6 @@ class ExaminationModel(ProcessModel):
         self.kinds: dict[str, str] = {}
         document.opened.connect(self.forget)
 
-    @property
-    def busy(self) -> bool:
-        return self._thread is not None
-
     def start(self, settings: dict[str, Any]) -> None:
         """Check every photo; `settings` are those of a run (image size, seed, shares)."""
 
@@ -52,11 +48,6 @@ class ExaminationModel(ProcessModel):
 
         self.forget()
         self._document.with_manifest(begin, self.failed.emit)
-
-    def cancel(self) -> None:
-        """Cancel; decoded photos stay in the cache."""
-        if self._thread is not None:
-            self._thread.end_input()
 
     def forget(self) -> None:
         """Discard the findings, because other photos are opened."""

@@ -19,6 +19,15 @@ class ProcessModel(QObject):
         super().__init__(parent)
         self._thread: ProcessThread | None = None
 
+    @property
+    def has_process(self) -> bool:
+        return self._thread is not None
+
+    def cancel(self) -> None:
+        """Ask the process to end; decoded photos stay in the cache."""
+        if self._thread is not None:
+            self._thread.end_input()
+
     def close(self) -> None:
         """End the process and the thread."""
         self._end_process()

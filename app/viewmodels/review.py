@@ -56,10 +56,6 @@ class ReviewModel(ProcessModel):
         document.opened.connect(self.forget)
         document.changed.connect(self.changed)
 
-    @property
-    def busy(self) -> bool:
-        return self._thread is not None
-
     def start(self, model: str) -> None:
         """Review the labels with the features of this model."""
 
@@ -69,10 +65,6 @@ class ReviewModel(ProcessModel):
 
         self.forget()
         self._document.with_manifest(begin, self.failed.emit)
-
-    def cancel(self) -> None:
-        if self._thread is not None:
-            self._thread.end_input()
 
     def forget(self) -> None:
         """Discard the suspects, because other photos are opened."""

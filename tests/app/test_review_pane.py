@@ -93,7 +93,7 @@ def test_a_review_of_edited_photos_shows_its_progress(panel, qtbot, monkeypatch)
     panel.review.relabel.click()
     monkeypatch.setattr(process_model.ProcessModel, "_start_process", lambda self, *_: setattr(self, "_thread", Mock()))
     panel.review.start.click()
-    qtbot.waitUntil(lambda: panel._review.busy)
+    qtbot.waitUntil(lambda: panel._review.has_process)
     assert not panel.review.stop.isHidden()
     assert panel.review.start.isHidden()
 

@@ -59,7 +59,7 @@ class HealthPane(QWidget):
 
     def refresh(self) -> None:
         """Update the list."""
-        busy, found, known = self._examination.busy, self._examination.found, self._examination.kinds
+        busy, found, known = self._examination.has_process, self._examination.found, self._examination.kinds
         self.bar.setVisible(busy)
         self.stop.setVisible(busy)
         self.check.setVisible(not busy)

@@ -79,13 +79,13 @@ class ReviewPane(QWidget):
 
     def refresh(self) -> None:
         review = self._review
-        self.bar.setVisible(review.busy)
-        self.stop.setVisible(review.busy)
-        self.start.setVisible(not review.busy)
+        self.bar.setVisible(review.has_process)
+        self.stop.setVisible(review.has_process)
+        self.start.setVisible(not review.has_process)
         left = len(review.suspects())
         self.undo.setVisible(bool(review.photos))
         self.save.setVisible(bool(review.photos))
-        if review.busy:
+        if review.has_process:
             return
         if not review.photos:
             self.state.setText(tr("Finds labels that are probably wrong: each photo is predicted by a model that has "
