@@ -41,19 +41,18 @@ def all_rows(name: str) -> str:
 
 
 def overview() -> str:
-    """Every result file with rows: its date and commit, its first row, and its lowest and highest ratio."""
+    """Every result file with rows: its date, commit, and lowest and highest ratio."""
     rows = []
     for path in sorted(RESULTS.glob("*.json")):
         result = read(path.stem)
         if "rows" not in result:
             continue
-        first = result["rows"][0]
         ratios = [row["ratio"] for row in result["rows"] if row.get("ratio") is not None]
         rows.append([
-            path.stem, f"{result['date'][:10]}", result["commit"][:7], f"{first['name']}: {measured(first)}",
+            path.stem, f"{result['date'][:10]}", result["commit"][:7],
             f"{min(ratios):.2f}–{max(ratios):.2f}" if ratios else "",
         ])  # fmt: skip
-    return markdown_table(["result", "date", "commit", "first row", "ratios"], rows)
+    return markdown_table(["result", "date", "commit", "ratios"], rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {"results": overview}

@@ -34,8 +34,7 @@ def cpu_steps() -> str:
         rows.append([described(name), *cells])
     head = ["ms (peer's time over ours)", *(machine(result) for result in results)]
     made = "; ".join(f"{machine(r)}: commit {r['commit'][:10]}, {r['date'][:10]}" for r in results)
-    peers = "The peer of training is PyTorch, of prediction the fastest of PyTorch, PyTorch compiled and onnxruntime."
-    return f"{markdown_table(head, rows)}\n\n{peers} {made}."
+    return f"{markdown_table(head, rows)}\n\nRatios are to the fastest peer. {made}."
 
 
 def gpu_steps() -> str:

@@ -37,7 +37,7 @@ def scaling() -> str:
     times = milliseconds(result)
     rows = []
     for (model, batch, gpus), step in times.items():
-        if gpus == 1:
+        if gpus == 1 or batch == 128:
             continue
         cells = [f"{model}, {batch} photos a GPU, {gpus} GPUs"]
         for peer in ("ours", "DDP eager"):
@@ -79,7 +79,7 @@ def all_reduce_seconds(result: Mapping[str, Any], size: int, gpus: int) -> float
 
 def scaling_model() -> str:
     result = read(RESULT)
-    cases = [(model, batch) for model, batch, gpus in milliseconds(result) if gpus == 1]
+    cases = [(model, batch) for model, batch, gpus in milliseconds(result) if gpus == 1 and batch != 128]
     rows = [[f"{model}, {batch} photos a GPU", *(percent(predict(result, model, batch, n)) for n in GPUS)]
             for model, batch in cases]  # fmt: skip
     return markdown_table(["weak scaling by the model", *(f"{n} GPUs" for n in GPUS)], rows)
