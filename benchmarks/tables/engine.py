@@ -46,12 +46,10 @@ def gpu_steps() -> str:
 
 
 SUMMARY: Sequence[tuple[str, str]] = (
-    ("cpu_train_step-intel-xeon-processor-2", "train squeezenet1_0 b32 float32"),
     ("cpu_train_step-intel-xeon-processor-2", "train squeezenet1_1 b32 float32"),
     ("cpu_train_step-intel-xeon-processor-2", "infer squeezenet1_1 b1 float32"),
     ("cpu_train_step-intel-xeon-processor-2", "infer mobilenetv2 b1 float32"),
     ("gpu-train-step-nvidia-h200", "train squeezenet1_0 b32 mixed"),
-    ("gpu-train-step-nvidia-h200", "train squeezenet1_0 b256 mixed"),
     ("gpu-train-step-nvidia-h200", "train mobilenetv2 b256 mixed"),
     ("gpu-train-step-nvidia-h200", "infer squeezenet1_0 b1 mixed"),
     ("gpu-train-step-nvidia-h200", "infer mobilenetv2 b1 mixed"),

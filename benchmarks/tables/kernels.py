@@ -76,7 +76,7 @@ def tiles_table(results: dict[str, Any]) -> str:
     rows = []
     for row in results["rows"]:
         (side, tile), peer = row["name"].split()[2:], row["peers"]["cublas"]
-        if side in ("640", "896", "1792", "2560"):
+        if side not in ("512", "1024", "1536", "2048", "4096"):
             continue
         shares = (f"{100 * results['rates'][side][t] / peer:.0f}" for t in (tile, "128x256/4"))
         rows.append([side, tile.split("/")[0], *shares])
@@ -91,7 +91,7 @@ def bias_table(results: dict[str, Any]) -> str:
 
 def digits_table(results: dict[str, Any]) -> str:
     rows = [[row["name"], f"{row['ours']:.4g} {row['unit']}", ", ".join(f"{v:g}" for v in row["peers"].values())]
-            for row in results["rows"] if row["unit"] != "s"]
+            for row in results["rows"] if row["unit"] != "s" and "classic" not in row["name"]]
     return markdown_table(["digits", "reached", "wanted"], rows)
 
 
