@@ -46,10 +46,12 @@ def ours(experiment: dict[str, Any]) -> str:
 
 
 def work_table(work: dict[str, Any]) -> str:
-    rows = []
+    rows: list[list[str]] = []
+    above = ""
     for experiment in work["experiment"]:
         commands = ", ".join(f"`{command.removeprefix('python -m ')}`" for command in experiment["run"].split("; "))
-        rows.append([experiment["name"], experiment["was"], ours(experiment), commands])
+        rows.append([experiment["name"], experiment["was"], ours(experiment), "" if commands == above else commands])
+        above = commands
     table = markdown_table(["experiment", "the original", "here", "command"], rows)
     return f"{work['about']}\n\n{table.replace('--:', '---')}"
 
