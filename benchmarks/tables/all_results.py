@@ -49,10 +49,10 @@ def overview() -> str:
             continue
         ratios = [row["ratio"] for row in result["rows"] if row.get("ratio") is not None]
         rows.append([
-            path.stem, f"{result['date'][:10]}", result["commit"][:7],
+            path.stem, f"{result['date'][:10]}, {result['commit'][:7]}",
             f"{min(ratios):.2f}–{max(ratios):.2f}" if ratios else "",
         ])  # fmt: skip
-    return markdown_table(["result", "date", "commit", "ratios"], rows)
+    return markdown_table(["result", "date, commit", "ratios"], rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {"results": overview}

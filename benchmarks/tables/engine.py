@@ -33,8 +33,7 @@ def cpu_steps() -> str:
         cells = [f"{figure(row['ours'])} ({row['ratio']:.2f})" if row else "" for row in found]
         rows.append([described(name), *cells])
     head = ["ms (peer's time over ours)", *(machine(result) for result in results)]
-    made = "; ".join(f"{machine(r)}: commit {r['commit'][:10]}, {r['date'][:10]}" for r in results)
-    return f"{markdown_table(head, rows)}\n\nRatios are to the fastest peer. {made}."
+    return f"{markdown_table(head, rows)}\n\nRatios are to the fastest peer."
 
 
 def gpu_steps() -> str:
@@ -42,7 +41,7 @@ def gpu_steps() -> str:
     rows = [[described(row["name"]), *compared(row), figure(row["floor"])] for row in result["rows"]]
     head = [f"{machine(result)}, ms", "ours", "best peer", "ratio", "floor"]
     floor = "The floor is the sum over the kernels of the time that their bytes or operations need at the GPU's peak."
-    return f"{markdown_table(head, rows)}\n\n{floor} Commit {result['commit'][:10]}, {result['date'][:10]}."
+    return f"{markdown_table(head, rows)}\n\n{floor}"
 
 
 SUMMARY: Sequence[tuple[str, str]] = (

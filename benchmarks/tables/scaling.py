@@ -48,8 +48,7 @@ def scaling() -> str:
     head = [machine(result), "ours", "weak scaling", "PyTorch DDP eager", "weak scaling", "model of cost"]
     shares = [(case, found["ours"]) for case, found in result["efficiency"].items() if case.startswith("strong")]
     strong = ", ".join(f"{case.split()[1]} {percent(share)}" for case, share in shares)
-    made = f"Commit {result['commit'][:10]}, {result['date'][:10]}."
-    return f"{markdown_table(head, rows)}\n\nStrong scaling of a batch of 256 over 2 GPUs: {strong}. {made}"
+    return f"{markdown_table(head, rows)}\n\nStrong scaling of a batch of 256 over 2 GPUs: {strong}."
 
 
 def predict(result: Mapping[str, Any], model: str, batch: int, gpus: int) -> float:
@@ -77,14 +76,6 @@ def all_reduce_seconds(result: Mapping[str, Any], size: int, gpus: int) -> float
     return float(latency * np.log2(HOST) + NETWORK_SECONDS * doublings + share * max(slope, 1 / NETWORK_BYTES))
 
 
-def scaling_model() -> str:
-    result = read(RESULT)
-    cases = [(model, batch) for model, batch, gpus in milliseconds(result) if gpus == 1 and batch != 128]
-    rows = [[f"{model}, {batch} photos a GPU", *(percent(predict(result, model, batch, n)) for n in GPUS)]
-            for model, batch in cases]  # fmt: skip
-    return markdown_table(["weak scaling by the model", *(f"{n} GPUs" for n in GPUS)], rows)
-
-
 def draw_scaling() -> None:
     """docs/pictures/scaling.png: photos a second over GPUs, by the model, and where they were measured."""
     result = read(RESULT)
@@ -97,4 +88,4 @@ def draw_scaling() -> None:
     save_png(draw_curves("Weak scaling, photos per GPU", "GPUs", "photos per second", lines), PICTURE)
 
 
-TABLES: dict[str, Callable[[], str]] = {"scaling": scaling, "scaling model": scaling_model}
+TABLES: dict[str, Callable[[], str]] = {"scaling": scaling}
