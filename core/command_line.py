@@ -169,7 +169,7 @@ def read_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tupl
         raise InputError(said.getvalue().strip()) from None
     options = [text for text in unknown if text.startswith("-")]
     if unknown and not options:
-        raise InputError(f"Nothing is expected here: {' '.join(unknown)}. {parser.prog} --help lists what is.")
+        raise InputError(f"Unknown arguments: {' '.join(unknown)}. {parser.prog} --help lists the arguments.")
     return arguments, [Problem(text.lstrip("-"), "there is no such option.") for text in options]
 
 

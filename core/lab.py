@@ -81,8 +81,8 @@ def run_conv(arguments: argparse.Namespace) -> None:
     if not set(ways) <= set(known):
         raise InputError(f"--algorithms: on {device} there are {', '.join(known)}.")
     if not max(arguments.batch) <= min(arguments.examples) <= max(arguments.examples) <= len(train[0]):
-        raise InputError(f"--examples: there are {len(train[0])} training digits, and at least as many as the batch "
-                         f"size are needed (here up to {max(arguments.batch)}).")
+        raise InputError(f"--examples: there are {len(train[0])} training digits, and at least the batch size is "
+                         f"needed (here {max(arguments.batch)}).")
     results = []
     for batch, examples, pace in product(arguments.batch, arguments.examples, arguments.learning_rate):
         lesson = Lesson(batch, pace, examples, arguments.padding)

@@ -116,7 +116,7 @@ class KernelChart(QWidget):
         self._draw_names(heights, middle + 0.06, low, high)
         told = [tr("{device}: {gflops} GFLOP/s, {gigabytes} GB/s", device=device, gflops=f"{gflops:,.0f}",
                    gigabytes=f"{gigabytes:,.0f}") for device, (gflops, gigabytes) in self._roofs.items()]  # fmt: skip
-        text = tr("Across: FLOP per byte, here {n}. The roof: {roofs}.", n=f"{self._intensity:.1f}",
+        text = tr("Horizontal axis: FLOP per byte, here {n}. Roof: {roofs}.", n=f"{self._intensity:.1f}",
                   roofs="; ".join(told))  # fmt: skip
         self.said.setText(text)
         self.said.show()

@@ -38,7 +38,7 @@ class MaskCanvas(QWidget):
         layout.setContentsMargins(QMargins())
         layout.addWidget(self)
         self.setMouseTracking(True)
-        named(self, tr("Brush: the arrow keys move it, the space bar paints; plus and minus zoom"))
+        named(self, tr("Brush: the arrow keys move it, the space bar paints, plus and minus zoom"))
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setCursor(Qt.CursorShape.CrossCursor)
 

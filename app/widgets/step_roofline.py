@@ -71,7 +71,7 @@ class StepRoofline(QWidget):
             "shows its share of the step time.", gflops=f"{gflops:,.0f}", gigabytes=f"{gigabytes:,.0f}",
         )  # fmt: skip
         if any(k.from_cache for k in drawn):
-            said += " " + tr("Points above the slope read their data from the processor's cache.")
+            said += " " + tr("Points above the bandwidth line read their data from the processor's cache.")
         self.said.setText(said)
 
     def _draw_ticks(self) -> None:

@@ -44,13 +44,13 @@ def read_idx(path: Path) -> Array:
 def _read(file: IO[bytes] | gzip.GzipFile, path: Path) -> Array:
     magic = file.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in KINDS:
-        raise DataError(f"{path.name} is not an IDX file: it does not begin with its mark.")
+        raise DataError(f"{path.name} is not an IDX file: it does not begin with the magic number.")
     axes = magic[3]
     if not 1 <= axes <= MOST_AXES:
         raise DataError(f"{path.name} promises {axes} axes; 1 to {MOST_AXES} are possible.")
     head = file.read(4 * axes)
     if len(head) < 4 * axes:
-        raise DataError(f"{path.name} is cut within its header.")
+        raise DataError(f"{path.name} ends within its header.")
     shape = struct.unpack(f">{axes}I", head)
     kind = np.dtype(KINDS[magic[2]])
     size = kind.itemsize
@@ -62,7 +62,7 @@ def _read(file: IO[bytes] | gzip.GzipFile, path: Path) -> Array:
     if len(data) < size:
         raise DataError(f"{path.name} is cut: {len(data)} of {size} bytes are there.")
     if file.read(1):
-        raise DataError(f"{path.name} is longer than its header says.")
+        raise DataError(f"{path.name} is longer than its header states.")
     return np.frombuffer(data, kind).reshape(shape).astype(kind.newbyteorder("="))
 
 

@@ -55,7 +55,7 @@ def _head_gradient(graph: Graph, weights: Mapping[str, Array], features: Array, 
     """Gradient of a logit with respect to the feature map, by the reference ops after it."""
     first = feature_node(graph)
     if first is None:
-        raise ValueError(f"The network {graph.name} has no feature map to look at.")
+        raise ValueError(f"The network {graph.name} has no feature map, which class maps need.")
     position = next(i for i, n in enumerate(graph.nodes) if n.name == first)
     tail = [n for n in graph.nodes[position + 1 :] if n.op != "softmax_cross_entropy"]
     values: dict[str, Result] = {first: Result(np.asarray(features, np.float32)[None])}

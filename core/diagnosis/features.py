@@ -19,7 +19,7 @@ def head_node(graph: Graph) -> Node:
     for node in reversed(graph.nodes):
         if node.op in HEADS:
             return node
-    raise ValueError(f"The network {graph.name} has no layer that tells classes apart.")
+    raise ValueError(f"The network {graph.name} has no classifier layer.")
 
 
 def feature_node(graph: Graph) -> str | None:

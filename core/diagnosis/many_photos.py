@@ -85,7 +85,7 @@ def compute_by_workers(job: Job, parts: Iterator[Part], workers: int, scheduler:
             try:
                 yield next(queued).result()
             except KilledWorker as error:
-                raise LeafClinicError(f"Workers were lost again and again with one part: {error}") from error
+                raise LeafClinicError(f"Workers were lost repeatedly while computing one part: {error}") from error
 
 
 def _local_cluster(workers: int) -> Any:

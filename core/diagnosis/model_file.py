@@ -235,14 +235,14 @@ def _check_knowledge(graph: Graph, sections: Mapping[str, Any], extra: Mapping[s
     """Thresholds and what they are compared with must be whole, or every diagnosis would fail or mean nothing."""
     statistics, classes, node = read_statistics(extra), graph.classes, feature_node(graph)
     if statistics is None and any(name.startswith(FEATURES) for name in extra):
-        raise ModelFileError("The file's statistics of features are cut or do not fit together.")
+        raise ModelFileError("The file's feature statistics are incomplete or inconsistent.")
     if any(name.startswith(REPLAY) for name in extra) and read_replay(extra, statistics, classes) is None:
-        raise ModelFileError("The file's feature replay is cut or does not fit its classes.")
+        raise ModelFileError("The file's feature replay is incomplete or does not match its classes.")
     if statistics is not None and (node is None or len(statistics.center) != graph.node(node).shape[-1]):
-        raise ModelFileError("The file's statistics of features are of another network.")
+        raise ModelFileError("The file's feature statistics belong to another network.")
     thresholds = Thresholds.from_section(sections.get(SECTION, {}), classes)
     if thresholds is not None and thresholds.score not in SCORES:
-        raise ModelFileError(f"The file has thresholds of {thresholds.score!r}, which is no score.")
+        raise ModelFileError(f"The file has thresholds of {thresholds.score!r}, which is not a known score.")
     if thresholds is not None and statistics is None and thresholds.score == "vim":
         raise ModelFileError(f"The file has thresholds of {thresholds.score!r} and no statistics of features.")
     return thresholds

@@ -25,7 +25,7 @@ SHIPPED: Final = Path(__file__).resolve().parents[2] / "resources" / "models"
 """Folder of the models that come with the program."""
 SHIPPED_MODELS: Final[Mapping[str, str]] = MappingProxyType({
     "leaves": "The most accurate model: for most photos, and to start a training from.",
-    "small": "For slow computers: three times as fast, but less accurate on field photos.",
+    "small": "For slow computers: faster, but less accurate on field photos.",
     "permissive": "Trained only on photos with a stated permissive licence. It knows fewer crops.",
 })
 """Models of SHIPPED by name, and what each is for; the first is the default."""

@@ -94,13 +94,13 @@ def from_tensors(tensors: Arrays) -> Stored:
 def _checked_steps(name: str, array: Array, steps: Arrays) -> Array:
     found = steps.get(name)
     if found is None:
-        raise ModelFileError(f"{name} lies in the file in eight bits, but its steps are missing.")
+        raise ModelFileError(f"{name} is stored in 8 bits, but its scales are missing.")
     wanted = array.shape[:1]
     if array.ndim < 2 or found.shape != wanted or found.dtype != np.float32:
         raise ModelFileError(f"{name} is int8 {array.shape} with steps {found.dtype} {found.shape}; filters "
                              "and dense weights need one float32 for each output channel.")
     if not (np.isfinite(found).all() and (found > 0).all()):
-        raise ModelFileError(f"The steps of {name} are not all positive numbers.")
+        raise ModelFileError(f"The 8-bit scales of {name} are not all positive numbers.")
     return found
 
 

@@ -63,7 +63,7 @@ def _address(environment: Mapping[str, str]) -> str:
         return f"{environment['MASTER_ADDR']}:{int(environment['MASTER_PORT']) + 1}"
     nodes = environment.get("SLURM_STEP_NODELIST", "")
     if not nodes:
-        raise DeviceError("There are several ranks, but MASTER_ADDR and MASTER_PORT do not say where they meet.")
+        raise DeviceError("There are several ranks, but MASTER_ADDR and MASTER_PORT are not set.")
     first, count = SLURM_PORTS
     return f"{first_node(nodes)}:{first + int(environment.get('SLURM_JOB_ID', '0')) % count}"
 

@@ -210,7 +210,7 @@ class Candidates:
         found: dict[str, Sequence[Any]] = {}
         for row in rows:
             if alone and row.name != alone and not reasons[row.name]:
-                reasons[row.name] = f"The steps beside rely on {alone}."
+                reasons[row.name] = f"The neighbouring steps depend on {alone}."
             if not reasons[row.name]:
                 found[row.name] = row.configurations(case)
         return found, reasons

@@ -167,15 +167,15 @@ def _rows() -> tuple[Kernel, ...]:
             sums = ("dweight", "dbias") if direction == "backward_weight" else ()
             spread = parallel(run, sums)
             rows.append(Kernel("conv2d", direction, "cpu", name, run, idea, LOOSE, refuse_groups))
-            rows.append(Kernel("conv2d", direction, "cpu", f"{name}_parallel", spread, f"{idea}, a thread per share "
-                               "of the batch", LOOSE, refuse_groups))
+            rows.append(Kernel("conv2d", direction, "cpu", f"{name}_parallel", spread,
+                               f"{idea}, threads share the batch", LOOSE, refuse_groups))
     for name, convolve, idea, refuse in (
         ("winograd", partial(winograd_convolve, tile=2), "F(2,3): 16 products for 4 outputs instead of 36",
          refuse_all_but_3x3),
         ("winograd_f4", partial(winograd_convolve, tile=4), "F(4,3): 36 products for 16 outputs instead of 144",
          refuse_all_but_3x3),
         ("fft", fft_convolve, "a product of spectra of the whole photo", refuse_strides),
-        ("fft_tiled", fft_convolve_tiled, "a product of spectra of tiles, whose ends overlap", refuse_strides),
+        ("fft_tiled", fft_convolve_tiled, "a product of spectra of overlapping tiles", refuse_strides),
     ):
         rows.append(Kernel("conv2d", "forward", "cpu", name, partial(_transformed, convolve), idea, LOOSE, refuse))
     return tuple(rows)

@@ -71,8 +71,8 @@ def make_parser() -> argparse.ArgumentParser:
 def add_convolutions(command: AddCommand) -> None:
     conv = command("conv", "compare convolution algorithms: time per training iteration and accuracy",
                    "A small CNN (two 5x5 convolutions of 8 filters, max pooling, dense 128, dense 10) learns MNIST "
-                   "with each way from the same weights; PyTorch, where installed, is the baseline. "
-                   "\"faster by\" is over the first way.")
+                   "with each algorithm from the same weights; PyTorch, where installed, is the baseline. "
+                   "\"faster by\" is relative to the first algorithm.")
     conv.add_argument("--data", type=Path, metavar="FOLDER", help=DIGITS)
     conv.add_argument("--batch", type=read_whole, nargs="+", default=[32, 64], metavar="N", help="default: 32 64")
     conv.add_argument("--examples", type=read_whole, nargs="+", default=[2048], metavar="N",
@@ -122,7 +122,7 @@ def add_networks(command: AddCommand) -> None:
                         "cuda", figures=False))
     add_tune(command("tune", "measure which kernels and tiles are fastest on this GPU",
                      "All later plans on this GPU use the measurements. Run an interrupted command again to resume it. "
-                     "An earlier choice is replaced only by a faster one.", "cuda", figures=False))
+                     "Only a faster choice replaces an earlier one.", "cuda", figures=False))
     sweep.add_argument("--training", action="store_true", help="time training steps instead of inference")
     for made in (roofline, sweep):
         made.add_argument("--precision", choices=PRECISIONS, default="float32", help="default: float32")

@@ -55,7 +55,7 @@ def make_node(op: str, name: str, inputs: tuple[str, ...], attributes: Attribute
         raise ValueError(f"{op} {name!r} has no attribute {sorted(unknown)}.")
     missing = [i for i in inputs if i not in known and i != LABEL]
     if missing:
-        raise ValueError(f"{op} {name!r} uses {missing}, which do not stand before it.")
+        raise ValueError(f"{op} {name!r} uses {missing}, which are not defined before it.")
     filled = MappingProxyType({**rule.defaults, **attributes})
     shapes = [known[i].shape if i in known else () for i in inputs]
     try:
@@ -88,7 +88,7 @@ def check(graph: Graph) -> Graph:
                 raise ValueError(f"There are two nodes named {node.name!r}.")
             made = make_node(node.op, node.name, node.inputs, node.attributes, known)
             if (made.shape, made.parameters) != (node.shape, node.parameters):
-                raise ValueError(f"{node.op} {node.name!r} promises shapes that do not follow.")
+                raise ValueError(f"{node.op} {node.name!r} states a shape that does not follow from its inputs.")
             known[node.name] = made
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise ModelFileError(f"The network in this file is not valid: {error}") from error

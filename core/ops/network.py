@@ -86,7 +86,7 @@ def _run(
         inputs = [labels if i == LABEL else results[i].output for i in node.inputs]
         inputs += [targets] if node.attributes.get("taught") else []
         if any(x is None for x in inputs):
-            raise ValueError(f"{node.name!r} needs the labels of the photos, and their targets where it is taught.")
+            raise ValueError(f"{node.name!r} needs the labels of the photos, and the targets of a teacher.")
         known = [x for x in inputs if x is not None]
         results[node.name] = OPS[node.op].forward(node.attributes, known, _owned(node, weights), mode)
     return results

@@ -21,7 +21,7 @@ def _shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
     if len(inputs) != 2 or len(inputs[0]) != 1 or inputs[1] != ():
         raise ValueError("takes logits of (classes,) and the label.")
     if attributes["taught"] is not True:
-        raise ValueError("taught must be true: the loss reads the target of each label.")
+        raise ValueError("taught must be true: the loss reads a target for each label.")
     return (1,)
 
 

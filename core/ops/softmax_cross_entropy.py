@@ -28,7 +28,7 @@ def _shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
         raise ValueError("takes logits of (classes,) and the label.")
     smoothing = read_number(attributes, "label_smoothing", 0.0, 1.0)
     if read_bool(attributes, "taught") and smoothing:
-        raise ValueError("label_smoothing must be 0 where targets are taught: they say it all.")
+        raise ValueError("label_smoothing must be 0 where a teacher gives the targets.")
     weights = read_numbers(attributes, "class_weights")
     if weights and (len(weights) != inputs[0][0] or min(weights) < 0):
         raise ValueError(f"class_weights must be {inputs[0][0]} numbers of at least 0, or none.")

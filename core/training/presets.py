@@ -24,13 +24,13 @@ PRESETS: Final[Mapping[str, Preset]] = {
         "learning_rate": 3e-3, "weight_decay": 1e-3, "dropout": 0.2, "augment": "light", "schedule": "one_cycle",
         "warmup": 0.2,
     }),
-    "tomato-cpu": Preset("ten tomato classes from scratch, in under 20 minutes on two CPU cores", 2000, {
+    "tomato-cpu": Preset("ten tomato classes from scratch, on two CPU cores", 2000, {
         "model": "squeezenet1_1_bn", "image_size": 128, "epochs": 30, "batch_size": 64, "optimizer": "sgd",
         "learning_rate": 0.05, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4, "dropout": 0.2,
         "augment": "standard", "schedule": "one_cycle", "warmup": 0.2, "label_smoothing": 0.05,
         "clip_norm": 2.0, "average": 0.998,
     }),
-    "tomato-gpu": Preset("ten tomato classes from scratch with MobileNetV2, in half a minute on a GPU", 3000, {
+    "tomato-gpu": Preset("ten tomato classes from scratch with MobileNetV2, a short training on a GPU", 3000, {
         # 98.5 % of the 1,406 test photos after 25 s on an H200 (benchmarks/results/tomato-nvidia-h200.json)
         "model": "mobilenetv2", "image_size": 224, "use_size": 256, "epochs": 60, "validate_every": 10,
         "batch_size": 128, "optimizer": "sgd", "learning_rate": 0.1, "momentum": 0.9, "nesterov": True,
@@ -57,7 +57,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         "sampling": "sqrt", "precision": "mixed", "device": "cuda", "average": 0.999,
     }),
     "leaves-wide": Preset(
-        "leaf diseases with a wider network and swapped backgrounds, on a GPU (docs/diagnosis.md)", 3000, {
+        "leaf diseases with a wider network and replaced backgrounds, on a GPU (docs/diagnosis.md)", 3000, {
             "model": "squeezenet1_1_wide_bn", "image_size": 224, "use_size": 256, "epochs": 90, "validate_every": 5,
             "augment_background": 0.3, "batch_size": 128, "optimizer": "sgd", "learning_rate": 0.1,
             "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4, "dropout": 0.5, "augment": "soft",
@@ -66,7 +66,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         },
     ),
     "leaves-mobile": Preset(
-        "leaf diseases with MobileNetV2 and swapped backgrounds, on a GPU (docs/diagnosis.md)", 3000, {
+        "leaf diseases with MobileNetV2 and replaced backgrounds, on a GPU (docs/diagnosis.md)", 3000, {
             "model": "mobilenetv2", "image_size": 256, "use_size": 288, "epochs": 150, "validate_every": 5,
             "augment_background": 0.3, "batch_size": 128, "optimizer": "sgd", "learning_rate": 0.1,
             "momentum": 0.9, "nesterov": True, "weight_decay": 2e-4, "dropout": 0.2, "augment": "soft",
@@ -92,7 +92,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         "warmup": 0.2, "label_smoothing": 0.1, "sampling": "sqrt", "precision": "mixed", "device": "cuda",
         "average": 0.999,
     }),
-    "leaves-fast": Preset("leaf diseases in half a minute on a GPU: trained at 224 pixels, evaluated at 256", 3000, {
+    "leaves-fast": Preset("leaf diseases, a short training on a GPU: trained at 224 pixels, evaluated at 256", 3000, {
         "model": "squeezenet1_1_bn", "image_size": 224, "use_size": 256, "epochs": 46, "batch_size": 128,
         "optimizer": "sgd", "learning_rate": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4,
         "dropout": 0.2, "augment": "standard", "schedule": "one_cycle", "warmup": 0.2, "label_smoothing": 0.1,

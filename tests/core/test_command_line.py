@@ -74,6 +74,6 @@ def test_what_does_not_go_with_a_resumed_run_is_refused(option, tmp_path, capsys
 
 def test_words_that_no_option_takes_are_not_called_options(capsys):
     assert diagnose.main(["m.safetensors", "a.png", "--csv", "out.csv"]) == EXIT_WRONG_INPUT
-    assert capsys.readouterr().err.startswith("Nothing is expected here: out.csv.")
+    assert capsys.readouterr().err.startswith("Unknown arguments: out.csv.")
     assert diagnose.main(["m.safetensors", "a.png", "--colour", "red"]) == EXIT_WRONG_INPUT
     assert capsys.readouterr().err == "These options are not valid:\n--colour: there is no such option.\n"

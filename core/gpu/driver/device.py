@@ -59,7 +59,7 @@ def problem() -> str | None:
     except RuntimeError:
         return NO_DRIVER
     if status == driver.CUresult.CUDA_ERROR_NO_DEVICE:
-        return "The NVIDIA driver finds no GPU. Check that it is fitted, visible and not switched off."
+        return "The NVIDIA driver finds no GPU. Check that one is installed and not hidden by CUDA_VISIBLE_DEVICES."
     if status != driver.CUresult.CUDA_SUCCESS:
         words = (driver.cuGetErrorString(status)[1] or b"").decode()
         return f"The NVIDIA driver cannot start: {words}. Restart the machine or install the driver again."

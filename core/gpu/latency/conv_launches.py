@@ -20,11 +20,11 @@ from core.graph import PHOTO
 from core.ops.window import POINT, Window, read_window
 from core.program import Step
 
-TRAINS: Final = "It computes predictions."
+TRAINS: Final = "It only computes predictions."
 FEW: Final = 4
 """Images up to which these kernels are considered: with more, a GPU is filled without them."""
 MANY: Final = f"It computes up to {FEW} images."
-READ: Final = "The value between the two steps is read elsewhere, kept, or a part of a buffer."
+READ: Final = "The value between the two steps is also read elsewhere, or is a part of a buffer."
 
 
 def conv_launch(

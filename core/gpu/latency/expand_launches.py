@@ -31,7 +31,7 @@ def refuse_expand(case: Case) -> str:
         ("It computes 1x1 convolutions without groups.",
             lambda: read_window(step.attributes) == POINT and step.attributes["groups"] == 1),
         ("It takes a multiple of 16 channels.", lambda: step.output.shape[-1] % expand_depthwise.CHANNELS == 0),
-        ("It takes rows without gaps.", dense),
+        ("It needs rows without gaps.", dense),
     )  # fmt: skip
 
 

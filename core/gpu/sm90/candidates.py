@@ -33,7 +33,7 @@ CANDIDATES: Final = (
     _row("pointwise_tma", ONE, FORWARD, 0.4, pointwise.refuse_forward, pointwise.write_forward,
          "1x1 by wgmma over TMA tiles", of.pointwise_forward_tiles),
     _row("image_pool", POOLED, FORWARD, 0.6, image.refuse_forward, image.write_forward,
-         "convolution of the image and the max pool behind it, by wgmma"),
+         "convolution of the image and the max pool after it, by wgmma"),
     _row("fire_tma", FIRE, INPUT, 0.6, halo.refuse_fire, halo.write_fire,
          "both halves of a fire by wgmma over TMA tiles", of.fire_shapes),
     _row("rows_tma", ONE, WEIGHT, 0.4, halo.refuse_rows, halo.write_rows, "3x3 by wgmma over TMA tiles of rows",

@@ -18,7 +18,7 @@ def started(shape=(32, 32, 3)):
 
 @pytest.mark.parametrize(("op", "inputs", "attributes", "sentence"), [
     ("convolve", ("photo",), {}, "There is no op 'convolve'"),
-    ("relu", ("nowhere",), {}, "which do not stand before it"),
+    ("relu", ("nowhere",), {}, "which are not defined before it"),
     ("relu", ("photo",), {"slope": 1}, "has no attribute"),
     ("relu", ("photo", "photo"), {}, "exactly one input"),
     ("relu", (LABEL,), {}, "exactly one input"),

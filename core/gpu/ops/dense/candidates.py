@@ -17,7 +17,7 @@ CANDIDATES: Final = (
     teach("naive", "dense", WEIGHT, naive.launch_naive_backward_weight, "one thread per weight"),
     teach("shared", "dense", WEIGHT, naive.launch_shared_backward_weight, "tiled product of the transposed dy"),
     Candidate("implicit_gemm", ("dense",), FORWARD, launches.forward,
-              "product by mma.sync, factors through a cp.async ring, bias and activation on the way out",
+              "product by mma.sync, factors through a cp.async ring, bias and activation in the epilogue",
               configurations=product_tiles),
     Candidate("implicit_gemm", ("dense",), INPUT, launches.backward_input,
               "the same product with the filters transposed", configurations=product_tiles),

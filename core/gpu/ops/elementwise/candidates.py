@@ -24,21 +24,23 @@ CANDIDATES: Final = (
     teach("naive", "dropout", FORWARD, naive_dropout.launch_naive("x", "out"),
           "one thread per element computes its own random bits"),
     teach("naive", "dropout", INPUT, naive_dropout.launch_naive("dy", "dx"),
-          "the same bits again: no mask is stored"),
+          "the same random bits are computed again; no mask is stored"),
     *(
         Candidate("vector", (op,), direction, write, idea)
         for op in ("add", *ACTIVATIONS)
         for direction, write, idea in (
-            (FORWARD, launches.forward, "16 bytes a thread, activation on the way out"),
-            (INPUT, launches.backward, "16 bytes a thread, and the gradient of the activation before it"),
+            (FORWARD, launches.forward, "16 bytes per thread, activation in the epilogue"),
+            (INPUT, launches.backward, "16 bytes per thread, with the gradient of the previous activation"),
         )
     ),
-    Candidate("vector", ("multiply",), FORWARD, launches.forward, "16 bytes a thread, the image's factors from cache"),
+    Candidate("vector", ("multiply",), FORWARD, launches.forward,
+              "16 bytes per thread, the image's factors from cache"),
     Candidate("vector", ("multiply",), INPUT, launches.multiply_backward,
-              "16 bytes a thread; the factors' gradient by a block for 32 vectors of an image"),
-    Candidate("vector", ("concat",), FORWARD, launches.concat_forward, "one copy per input, 16 bytes a thread"),
-    Candidate("vector", ("concat",), INPUT, launches.concat_backward, "one copy per input, 16 bytes a thread"),
+              "16 bytes per thread; one block per 32 vectors of an image for the factors' gradient"),
+    Candidate("vector", ("concat",), FORWARD, launches.concat_forward, "one copy per input, 16 bytes per thread"),
+    Candidate("vector", ("concat",), INPUT, launches.concat_backward, "one copy per input, 16 bytes per thread"),
     Candidate("vector", ("dropout",), FORWARD, launches.dropout_forward,
-              "16 bytes a thread; every channel computes its own random bits"),
-    Candidate("vector", ("dropout",), INPUT, launches.dropout_backward, "the same bits again, no mask"),
+              "16 bytes per thread; every channel computes its own random bits"),
+    Candidate("vector", ("dropout",), INPUT, launches.dropout_backward,
+              "the same random bits are computed again; no mask is stored"),
 )  # fmt: skip
