@@ -70,15 +70,15 @@ class Importer:
             return self.values[name]
         if name in self.constants:
             raise ModelFileError(f"{name!r} is a constant where the output of another node is needed.")
-        raise ModelFileError(f"The tensor {name!r} is used before anything makes it.")
+        raise ModelFileError(f"The tensor {name!r} is used before it is computed.")
 
     def image(self, name: str, op: str, pad: bool = False) -> OnnxValue:
         """A computed tensor as NCHW, without pending zeros unless `pad`. Raises ModelFileError."""
         value = self.value(name)
         if value.axes != NCHW:
-            raise ModelFileError(f"A Transpose before {op} does not fold.")
+            raise ModelFileError(f"A Transpose before {op} cannot be folded.")
         if any(value.pad) and not pad:
-            raise ModelFileError(f"A Pad before {op} does not fold; only one before Conv does.")
+            raise ModelFileError(f"A Pad before {op} is not supported, only one before Conv.")
         return value
 
     def constant(self, node: Any, index: int) -> Array | None:
@@ -111,9 +111,9 @@ def attributes_of(node: Any, known: tuple[str, ...]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for attribute in node.attribute:
         if attribute.name not in known:
-            raise ModelFileError(f"{describe(node)} has the attribute {attribute.name!r}, which is not read.")
+            raise ModelFileError(f"{describe(node)} has the attribute {attribute.name!r}, which is not supported.")
         if attribute.ref_attr_name:
-            raise ModelFileError(f"{describe(node)} refers to an attribute of a function, which is not read.")
+            raise ModelFileError(f"{describe(node)} refers to an attribute of a function, which is not supported.")
         value = onnx.helper.get_attribute_value(attribute)
         if isinstance(value, onnx.TensorProto):
             value = to_array(value)

@@ -25,14 +25,14 @@ def read_conv(importer: Importer, node: Any) -> None:
     x, weight = importer.image(node.input[0], "Conv", pad=True), _weights(importer, node, 1)
     image, groups = importer.shape(x), attributes.get("group", 1)
     if weight.ndim != 4:
-        raise ModelFileError(f"{describe(node)} has filters of {weight.ndim} axes; only images are read.")
+        raise ModelFileError(f"{describe(node)} has filters of {weight.ndim} axes; only images are supported.")
     if len(image) == 1:
         _convolve_features(importer, node, x, weight, attributes)
         return
     framed = (image[0] + x.pad[0] + x.pad[2], image[1] + x.pad[1] + x.pad[3], image[2])
     window = window_of(describe(node), attributes, weight.shape[2:], framed)
     if window.kernel != weight.shape[2:]:
-        raise ModelFileError(f"{describe(node)} promises another kernel than its filters have.")
+        raise ModelFileError(f"{describe(node)} states another kernel size than its filters have.")
     top, left, bottom, right = (a + b for a, b in zip(window.padding, x.pad, strict=True))
     shared: dict[str, Any] = {
         "kernel": window.kernel,
@@ -54,7 +54,7 @@ def _convolve_features(importer: Importer, node: Any, x: OnnxValue, weight: Arra
     """A 1x1 convolution after the global average is a dense layer."""
     plain = weight.shape[2:] == (1, 1) and not any(attributes.get("pads", ())) and not any(x.pad)
     if not plain or attributes.get("group", 1) != 1:
-        raise ModelFileError(f"{describe(node)} convolves an image of one pixel, which is read for 1x1 filters only.")
+        raise ModelFileError(f"{describe(node)} convolves an image of one pixel; only 1x1 filters may.")
     _make_dense(importer, node, x, weight[:, :, 0, 0], importer.constant(node, 2))
 
 
@@ -87,7 +87,7 @@ def read_batch_norm(importer: Importer, node: Any) -> None:
     """To batch_norm, by image channels or by flattened features."""
     attributes = attributes_of(node, ("epsilon", "momentum", "spatial", "training_mode", "is_test"))
     if not attributes.get("spatial", 1) or attributes.get("training_mode", 0):
-        raise ModelFileError(f"{describe(node)} is of a kind that is not read.")
+        raise ModelFileError(f"{describe(node)} is of a kind that is not supported.")
     x = importer.image(node.input[0], "BatchNormalization")
     epsilon, momentum = float(attributes.get("epsilon", 1e-5)), shortest(1 - float(attributes.get("momentum", 0.9)))
     name = importer.add("batch_norm", node, (x.node,), epsilon=epsilon, momentum=min(max(momentum, 0.0), 1.0))
@@ -110,7 +110,7 @@ def elementwise(op: str) -> Rule:
 def _apply(importer: Importer, node: Any, op: str, **attributes: Any) -> None:
     x = importer.value(node.input[0])
     if any(x.pad):
-        raise ModelFileError(f"A Pad before {node.op_type} does not fold; only one before Conv does.")
+        raise ModelFileError(f"A Pad before {node.op_type} is not supported, only one before Conv.")
     importer.values[node.output[0]] = replace(x, node=importer.add(op, node, (x.node,), **attributes))
 
 
@@ -123,7 +123,7 @@ def read_clip(importer: Importer, node: Any) -> None:
         bounds.append(float(attributes.get(key, default)) if given is None else to_number(given, key))
     low, high = bounds
     if (low, high) not in ((0.0, 6.0), (0.0, inf)) and not (low == 0.0 and high >= np.finfo(np.float32).max):
-        raise ModelFileError(f"{describe(node)} clips to {low:g} .. {high:g}; only 0 .. 6 and 0 .. infinity are read.")
+        raise ModelFileError(f"{describe(node)} clips to {low:g} .. {high:g}; supported are 0 .. 6 and 0 .. infinity.")
     _apply(importer, node, "relu6" if high == 6.0 else "relu")
 
 
@@ -132,7 +132,7 @@ def read_hard_sigmoid(importer: Importer, node: Any) -> None:
     attributes = attributes_of(node, ("alpha", "beta"))
     alpha, beta = float(attributes.get("alpha", 0.2)), float(attributes.get("beta", 0.5))
     if abs(alpha - 1 / 6) > 1e-6 or beta != 0.5:
-        raise ModelFileError(f"{describe(node)} is x * {alpha:g} + {beta:g}, clipped; only x / 6 + 0.5 is read.")
+        raise ModelFileError(f"{describe(node)} is x * {alpha:g} + {beta:g}, clipped; only x / 6 + 0.5 is supported.")
     _apply(importer, node, "hard_sigmoid")
 
 
@@ -141,7 +141,7 @@ def read_multiply(importer: Importer, node: Any) -> None:
     attributes_of(node, ())
     left, right = (importer.value(name) for name in node.input)
     if any(left.pad) or any(right.pad) or left.axes != right.axes:
-        raise ModelFileError(f"{describe(node)} multiplies tensors of different layouts, which is not read.")
+        raise ModelFileError(f"{describe(node)} multiplies tensors of different layouts, which is not supported.")
     for x, gate in ((left, right), (right, left)):
         made = importer.nodes[gate.node]
         if made.op in _GATED and made.inputs == (x.node,):
@@ -151,7 +151,7 @@ def read_multiply(importer: Importer, node: Any) -> None:
             importer.values[node.output[0]] = replace(x, node=importer.add("multiply", node, (x.node, gate.node)))
             return
     raise ModelFileError(f"{describe(node)} is neither x times its sigmoid nor an image times a factor for each "
-                         "channel, which is all that is read.")
+                         "channel, which is all that is supported.")
 
 
 _GATED: Final = {"sigmoid": "silu", "hard_sigmoid": "hard_swish"}
@@ -171,7 +171,7 @@ def read_max_pool(importer: Importer, node: Any) -> None:
     """To max_pool."""
     attributes = attributes_of(node, (*WINDOW, "storage_order"))
     if len(node.output) > 1 and node.output[1]:
-        raise ModelFileError(f"{describe(node)} gives the places of its largest values, which is not read.")
+        raise ModelFileError(f"{describe(node)} returns the indices of its maxima, which is not supported.")
     _pool(importer, node, "max_pool", attributes)
 
 
@@ -205,7 +205,7 @@ def read_add(importer: Importer, node: Any) -> None:
     attributes_of(node, ())
     left, right = (importer.value(name) for name in node.input)
     if (left.axes, left.image) != (right.axes, right.image) or any(left.pad) or any(right.pad):
-        raise ModelFileError(f"{describe(node)} adds tensors of different layouts, which is not read.")
+        raise ModelFileError(f"{describe(node)} adds tensors of different layouts, which is not supported.")
     importer.values[node.output[0]] = replace(left, node=importer.add("add", node, (left.node, right.node)))
 
 
@@ -215,7 +215,7 @@ def read_softmax(importer: Importer, node: Any) -> None:
     x = importer.value(node.input[0])
     channels = x.axes[axis] == 1 if len(importer.shape(x)) == 3 and -4 <= axis < 4 else axis in (1, -1)
     if not channels or (len(importer.shape(x)) == 3 and importer.opset < 13):
-        raise ModelFileError(f"{describe(node)} runs over another axis than the classes, which is not read.")
+        raise ModelFileError(f"{describe(node)} runs over another axis than the classes, which is not supported.")
     _apply(importer, node, "softmax")
 
 

@@ -59,48 +59,48 @@ def to_metadata(graph: Graph, classes: tuple[str, ...], temperature: float) -> d
 
 
 def read_statistics(metadata: Mapping[str, str]) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Mean and deviation, or None where the file is silent. Raises ModelFileError where it makes no sense."""
+    """Mean and deviation, or None where the file does not state them. Raises ModelFileError where it is not valid."""
     if PREPROCESSING not in metadata:
         return None
     described = _load(metadata, PREPROCESSING)
     try:
         mean, std = (tuple(float(v) for v in described[key]) for key in ("mean", "std"))
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise ModelFileError(f"The preprocessing in this file makes no sense ({error}).") from error
+        raise ModelFileError(f"The preprocessing in this file is not valid ({error}).") from error
     return mean, std
 
 
 def read_classes(metadata: Mapping[str, str], count: int) -> tuple[str, ...]:
-    """Class names, or none where the file is silent."""
+    """Class names, or none where the file does not state them."""
     if CLASSES not in metadata:
         return ()
     names = _load(metadata, CLASSES)
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-        raise ModelFileError("The class names in this file make no sense.")
+        raise ModelFileError("The class names in this file are not valid.")
     if names and not len(set(names)) == len(names) == count:
         raise ModelFileError(f"This file names {len(set(names))} classes, but its network has {count}.")
     return tuple(names)
 
 
 def read_temperature(metadata: Mapping[str, str]) -> float:
-    """Temperature of the calibrated softmax; 1 where the file is silent."""
+    """Temperature of the calibrated softmax; 1 where the file does not state them."""
     try:
         temperature = float(metadata.get(TEMPERATURE, "1"))
     except ValueError as error:
-        raise ModelFileError(f"The temperature in this file makes no sense ({error}).") from error
+        raise ModelFileError(f"The temperature in this file is not valid ({error}).") from error
     if not math.isfinite(temperature) or temperature <= 0:
         raise ModelFileError(f"The temperature in this file is {temperature}; it must be above 0.")
     return temperature
 
 
 def read_labels(metadata: Mapping[str, str], count: int) -> tuple[float, ...]:
-    """The threshold of each label, or none. Raises ModelFileError where they make no sense."""
+    """The threshold of each label, or none. Raises ModelFileError where they are not valid."""
     if LABELS not in metadata:
         return ()
     found = _load(metadata, LABELS)
     sound = isinstance(found, list) and len(found) == count and all(type(v) is float and 0 <= v <= 1 for v in found)
     if not sound:
-        raise ModelFileError("The thresholds of the labels in this file make no sense.")
+        raise ModelFileError("The thresholds of the labels in this file are not valid.")
     return tuple(found)
 
 

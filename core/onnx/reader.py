@@ -44,7 +44,7 @@ def read_onnx(
     """
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise ModelFileError(f"{path.name} is larger than {MAX_BYTES >> 20} MiB; it is not read.")
+            raise ModelFileError(f"{path.name} is larger than {MAX_BYTES >> 20} MiB; it is refused.")
         data = path.read_bytes()
     except OSError as error:
         raise ModelFileError(f"{path.name} cannot be read ({error.strerror}).") from error
@@ -54,7 +54,7 @@ def read_onnx(
     except ModelFileError as error:
         raise ModelFileError(f"{path.name}: {error}") from error
     except (DecodeError, ValueError, TypeError, KeyError, IndexError, OverflowError, UnicodeError) as error:
-        raise ModelFileError(f"{path.name} is not an ONNX file that makes sense ({error}).") from error
+        raise ModelFileError(f"{path.name} is not a valid ONNX file ({error}).") from error
 
 
 def _read(
@@ -98,7 +98,7 @@ def _opset(model: Any) -> int:
     if len(versions) != 1:
         raise ModelFileError("It does not say which version of ONNX it is written in; it may not be an ONNX file.")
     if not OLDEST_OPSET <= versions[0] <= newest:
-        raise ModelFileError(f"It is written in opset {versions[0]}; opsets {OLDEST_OPSET} to {newest} are read.")
+        raise ModelFileError(f"It is written in opset {versions[0]}; opsets {OLDEST_OPSET} to {newest} are supported.")
     return int(versions[0])
 
 
@@ -106,13 +106,13 @@ def _refuse_unknown(model: Any) -> None:
     """Reject unknown ops, all in one message."""
     graph = model.graph
     if len(graph.node) > MAX_NODES:
-        raise ModelFileError(f"It has {len(graph.node)} nodes; at most {MAX_NODES} are read.")
+        raise ModelFileError(f"It has {len(graph.node)} nodes; at most {MAX_NODES} are supported.")
     unknown = {n.op_type if n.domain in ("", "ai.onnx") else f"{n.domain}.{n.op_type}" for n in graph.node} - set(RULES)
     if unknown:
-        raise ModelFileError(f"It uses ops that are not read: {', '.join(sorted(unknown)[:20])}. Only plain "
+        raise ModelFileError(f"It uses ops that are not supported: {', '.join(sorted(unknown)[:20])}. Only plain "
                              "convolutional networks can be started from.")
     if model.functions or graph.sparse_initializer or graph.quantization_annotation:
-        raise ModelFileError("It uses functions, sparse or quantised weights, which are not read.")
+        raise ModelFileError("It uses functions, sparse or quantised weights, which are not supported.")
 
 
 def _start(
@@ -120,7 +120,7 @@ def _start(
 ) -> None:
     inputs = [i for i in graph.input if i.name not in importer.constants]
     if len(inputs) != 1 or not inputs[0].type.HasField("tensor_type"):
-        raise ModelFileError(f"It has {len(inputs)} inputs; only networks that take one photo are read.")
+        raise ModelFileError(f"It has {len(inputs)} inputs; only networks that take one photo are supported.")
     dims = inputs[0].type.tensor_type.shape.dim
     if len(dims) != 4:
         raise ModelFileError(f"Its input has {len(dims)} axes; a batch of photos has 4.")
@@ -129,7 +129,7 @@ def _start(
     _, channels, height, width = (sides[axes.index(axis)] for axis in NCHW)
     height, width = height or image_size, width or image_size
     if not height or not width:
-        raise ModelFileError("It leaves the photo's size open; say which one to use.")
+        raise ModelFileError("It does not state the photo size. Give the size with --image-size.")
     mean, std = statistics
     if channels == 1 and len(mean) == 3:
         mean, std = (sum(mean) / 3,), (sum(std) / 3,)
@@ -146,7 +146,8 @@ def _finish(importer: Importer, graph: Any, name: str, labels: bool) -> Graph:
     if importer.nodes[output].op == ("sigmoid" if labels else "softmax"):
         output = importer.nodes[output].inputs[0]
     if len(importer.nodes[output].shape) != 1 or last.image is not None:
-        raise ModelFileError(f"Its output has the shape {importer.nodes[output].shape}; only classifiers are read.")
+        shape = importer.nodes[output].shape
+        raise ModelFileError(f"Its output has the shape {shape}; only classifiers are supported.")
     return importer.graph(name, output)
 
 
@@ -154,5 +155,5 @@ def _reverse_channels(graph: Graph, weights: dict[str, Array]) -> dict[str, Arra
     """Return the first filters for RGB instead of BGR. Raises ModelFileError where the first op is no convolution."""
     users = graph.users(PHOTO)
     if any(n.op != "conv2d" or n.attributes["groups"] != 1 or n.parameters[0].shape[-1] != 3 for n in users):
-        raise ModelFileError("The order of its colours cannot be changed: not a convolution sees the photo first.")
+        raise ModelFileError("The order of its colours cannot be changed: its first op is not a convolution.")
     return {f"{n.name}.weight": weights[f"{n.name}.weight"][..., ::-1].copy() for n in users}

@@ -22,11 +22,11 @@ def read_concat(importer: Importer, node: Any) -> None:
     values = [importer.value(name) for name in node.input]
     same = {v.axes for v in values}
     if len(same) != 1 or any(any(v.pad) or v.image for v in values) or not -4 <= axis < 4:
-        raise ModelFileError(f"{describe(node)} joins tensors of different layouts, which is not read.")
+        raise ModelFileError(f"{describe(node)} concatenates tensors of different layouts, which is not supported.")
     axes = same.pop()
     rank = len(importer.shape(values[0]))
     if rank == 3 and axes[axis] != 1 or rank == 1 and axis not in (1, -1):
-        raise ModelFileError(f"{describe(node)} joins along another axis than the channels, which is not read.")
+        raise ModelFileError(f"{describe(node)} does not concatenate channels, which is not supported.")
     name = importer.add("concat", node, tuple(v.node for v in values))
     importer.values[node.output[0]] = OnnxValue(name, axes)
 
@@ -34,7 +34,7 @@ def read_concat(importer: Importer, node: Any) -> None:
 def read_flatten(importer: Importer, node: Any) -> None:
     """To flatten, with the file's order of features remembered."""
     if attributes_of(node, ("axis",)).get("axis", 1) != 1:
-        raise ModelFileError(f"{describe(node)} flattens along another axis than 1, which is not read.")
+        raise ModelFileError(f"{describe(node)} flattens along another axis than 1, which is not supported.")
     _to_features(importer, node)
 
 
@@ -45,7 +45,7 @@ def read_reshape(importer: Importer, node: Any) -> None:
     size = volume(importer.shape(importer.value(node.input[0])))
     trailing = all(side == 1 for side in shape[2:])
     if len(shape) < 2 or not trailing or not (shape[1] in (-1, size) or (shape[0] == 1 and shape[1] == size)):
-        raise ModelFileError(f"{describe(node)} to {shape} is not a flattening, which is all that is read.")
+        raise ModelFileError(f"{describe(node)} to {shape} is not a flattening, which is all that is supported.")
     _to_features(importer, node)
 
 
@@ -55,7 +55,7 @@ def read_unsqueeze(importer: Importer, node: Any) -> None:
     axes = tuple(listed) if given is None else to_ints(given, f"The axes of {describe(node)}")
     if axes not in ((2, 3), (-2, -1)) or len(importer.shape(importer.value(node.input[0]))) != 1:
         raise ModelFileError(f"{describe(node)} at {axes} is not features as an image of one pixel, which is all that "
-                             "is read.")
+                             "is supported.")
     _to_features(importer, node)
 
 
@@ -63,12 +63,12 @@ def _to_features(importer: Importer, node: Any) -> None:
     x = importer.value(node.input[0])
     shape = importer.shape(x)
     if any(x.pad):
-        raise ModelFileError(f"A Pad before {node.op_type} does not fold; only one before Conv does.")
+        raise ModelFileError(f"A Pad before {node.op_type} is not supported, only one before Conv.")
     if len(shape) == 1:
         importer.values[node.output[0]] = replace(x, axes=NCHW)
         return
     if x.axes not in (NCHW, (0, 2, 3, 1)):
-        raise ModelFileError(f"A Transpose before {node.op_type} does not fold.")
+        raise ModelFileError(f"A Transpose before {node.op_type} cannot be folded.")
     ordered = x.axes != NCHW or shape[0] * shape[1] == 1
     name = importer.add("flatten", node, (x.node,))
     importer.values[node.output[0]] = OnnxValue(name, image=None if ordered else shape)
@@ -79,7 +79,7 @@ def read_transpose(importer: Importer, node: Any) -> None:
     order = tuple(attributes_of(node, ("perm",)).get("perm", (3, 2, 1, 0)))
     x = importer.value(node.input[0])
     if sorted(order) != [0, 1, 2, 3] or order[0] != 0 or len(importer.shape(x)) != 3 or any(x.pad):
-        raise ModelFileError(f"{describe(node)} by {order} does not fold.")
+        raise ModelFileError(f"{describe(node)} by {order} cannot be folded.")
     importer.values[node.output[0]] = replace(x, axes=tuple(x.axes[i] for i in order))
 
 
@@ -92,7 +92,7 @@ def read_pad(importer: Importer, node: Any) -> None:
     x = importer.image(node.input[0], "Pad", pad=True)
     plain = attributes.get("mode", b"constant") == b"constant" and value == 0 and importer.constant(node, 3) is None
     if not plain or len(pads) != 8 or any((*pads[:2], *pads[4:6])) or not all(0 <= p < MAX_PENDING_PAD for p in pads):
-        raise ModelFileError(f"{describe(node)} is not a frame of zeros around an image, which is all that is read.")
+        raise ModelFileError(f"{describe(node)} is not a border of zeros around an image.")
     frame = (pads[2], pads[3], pads[6], pads[7])
     top, left, bottom, right = (min(a + b, MAX_PENDING_PAD) for a, b in zip(x.pad, frame, strict=True))
     importer.values[node.output[0]] = replace(x, pad=(top, left, bottom, right))

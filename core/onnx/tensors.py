@@ -27,21 +27,21 @@ def to_array(tensor: Any) -> Array:
     """A TensorProto as an array of its own kind. Raises ModelFileError."""
     name = tensor.name or "a constant"
     if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
-        raise ModelFileError(f"The numbers of {name} are in another file; only files that hold their data are read.")
+        raise ModelFileError(f"The values of {name} are in another file, which is not supported.")
     if tensor.data_type not in READ:
-        raise ModelFileError(f"The numbers of {name} are of a kind ({tensor.data_type}) that is not read.")
+        raise ModelFileError(f"The values of {name} are of type {tensor.data_type}, which is not supported.")
     dims = list(tensor.dims)
     if len(dims) > MAX_DIMENSIONS or any(d < 0 for d in dims):
-        raise ModelFileError(f"{name} has the impossible shape {dims[:MAX_DIMENSIONS]}.")
+        raise ModelFileError(f"{name} has the invalid shape {dims[:MAX_DIMENSIONS]}.")
     size = 1
     for side in dims:
         size *= side
     if size != _count(tensor):
-        raise ModelFileError(f"{name} promises {size} numbers and has {_count(tensor)}.")
+        raise ModelFileError(f"{name} states {size} values and has {_count(tensor)}.")
     try:
         return np.asarray(numpy_helper.to_array(tensor))
     except (TypeError, ValueError) as error:
-        raise ModelFileError(f"The numbers of {name} cannot be read ({error}).") from error
+        raise ModelFileError(f"The values of {name} cannot be read ({error}).") from error
 
 
 def _count(tensor: Any) -> int:

@@ -16,9 +16,9 @@ def window_of(name: str, attributes: dict[str, Any], kernel: Shape, image: Shape
     kernel = _pair(name, "kernel_shape", attributes, kernel)
     stride = _pair(name, "strides", attributes, (1, 1))
     if _pair(name, "dilations", attributes, (1, 1)) != (1, 1):
-        raise ModelFileError(f"{name} is dilated, which is not read.")
+        raise ModelFileError(f"{name} is dilated, which is not supported.")
     if min(stride) < 1 or min(kernel) < 1:
-        raise ModelFileError(f"{name} has the kernel {kernel} and the strides {stride}, which make no sense.")
+        raise ModelFileError(f"{name} has the kernel {kernel} and the strides {stride}, which are not valid.")
     auto = attributes.get("auto_pad", b"NOTSET")
     if auto in (b"SAME_UPPER", b"SAME_LOWER"):
         padding = _same(image, kernel, stride, auto == b"SAME_UPPER")
@@ -41,11 +41,11 @@ def _same(image: Shape, kernel: tuple[int, int], stride: tuple[int, int], upper:
 def _pair(name: str, key: str, attributes: dict[str, Any], default: Shape) -> tuple[int, int]:
     value = attributes.get(key, default)
     if not isinstance(value, list | tuple) or len(value) != 2 or not all(isinstance(v, int) for v in value):
-        raise ModelFileError(f"{name} needs two whole numbers as {key}; only images are read.")
+        raise ModelFileError(f"{name} needs two whole numbers as {key}; only images are supported.")
     return value[0], value[1]
 
 
 def _four(name: str, pads: tuple[Any, ...]) -> tuple[int, int, int, int]:
     if len(pads) != 4 or not all(isinstance(p, int) for p in pads):
-        raise ModelFileError(f"{name} needs four whole numbers as pads; only images are read.")
+        raise ModelFileError(f"{name} needs four whole numbers as pads; only images are supported.")
     return pads[0], pads[1], pads[2], pads[3]

@@ -68,7 +68,7 @@ def test_colours_in_the_other_order_turn_the_first_filters_round(tmp_path):
 
 def test_a_file_that_leaves_the_photos_size_open_needs_to_be_told(tmp_path):
     data = model([node("Conv", "x w b", "last"), *HEAD], CONV, shape=("N", 3, "H", "W"))
-    with pytest.raises(ModelFileError, match="say which one to use"):
+    with pytest.raises(ModelFileError, match="does not state the photo size"):
         read(data, tmp_path)
     assert read(data, tmp_path, image_size=32).graph.photo_shape == (32, 32, 3)
 
@@ -91,17 +91,18 @@ def with_tensor(tensor):
 
 REFUSED = {
     "no ONNX": (b"", "which version of ONNX"),
-    "a text": (b"this is not a network", "not an ONNX file"),
+    "a text": (b"this is not a network", "not a valid ONNX file"),
     "too old": (model(HEAD, opset=6), "opsets 7 to"),
     "too new": (model(HEAD, opset=9999), "opsets 7 to"),
     "unknown ops": (
-        model([node("Einsum", "x", "a", equation="i"), node("LSTM", "a", "last"), *HEAD]), "not read: Einsum, LSTM",
+        model([node("Einsum", "x", "a", equation="i"), node("LSTM", "a", "last"), *HEAD]),
+        "not supported: Einsum, LSTM",
     ),
     "foreign op": (
         model([helper.make_node("Gelu", ["x"], ["last"], domain="com.microsoft"), *HEAD]), "com.microsoft.Gelu",
     ),
     "two inputs": (model([node("Add", "x z", "last"), *HEAD], shape=("N", 3, 9)), "axes"),
-    "used before it is made": (model([node("Relu", "later", "last"), *HEAD]), "used before anything makes it"),
+    "used before it is made": (model([node("Relu", "later", "last"), *HEAD]), "used before it is computed"),
     "a constant as input": (model([node("Relu", "w", "last"), *HEAD], CONV), "is a constant where"),
     "weights that are computed": (
         model([node("Relu", "x", "w"), node("Conv", "x w", "last"), *HEAD]), "must be a constant",
@@ -122,15 +123,15 @@ REFUSED = {
     ),
     "pad before a pool": (
         model([node("Pad", "x p", "q"), node("MaxPool", "q", "last", kernel_shape=[2, 2]), *HEAD],
-              {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1], I64)}), "A Pad before MaxPool does not fold",
+              {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1], I64)}), "A Pad before MaxPool is not supported",
     ),
     "pad of ones": (
         model([node("Pad", "x p one", "q"), node("Conv", "q w", "last"), *HEAD],
               CONV | {"p": np.zeros(8, I64), "one": F32(1)}), "frame of zeros",
     ),
-    "transpose that does not fold": (
+    "transpose that cannot be folded": (
         model([node("Transpose", "x", "t", perm=[0, 2, 3, 1]), node("Conv", "t w", "last"), *HEAD], CONV),
-        "A Transpose before Conv does not fold",
+        "A Transpose before Conv cannot be folded",
     ),
     "reshape": (
         model([node("Reshape", "x to", "last"), *HEAD], {"to": np.array([0, 9, 11, 3], I64)}), "is not a flattening",
@@ -140,10 +141,10 @@ REFUSED = {
     "kernel larger than the photo": (
         model([node("Conv", "x w", "last"), *HEAD], {"w": weights(2, 3, 12, 3)}), "larger than",
     ),
-    "not a classifier": (model([node("Relu", "x", "y")]), "only classifiers are read"),
-    "no output of that name": (model([node("Relu", "x", "last"), *HEAD], output="nowhere"), "before anything makes it"),
-    "promised size": (with_tensor(huge_tensor(raw_data=b"1234")), "promises"),
-    "promised size without numbers": (with_tensor(huge_tensor()), "promises"),
+    "not a classifier": (model([node("Relu", "x", "y")]), "only classifiers are supported"),
+    "no output of that name": (model([node("Relu", "x", "last"), *HEAD], output="nowhere"), "before it is computed"),
+    "stated size": (with_tensor(huge_tensor(raw_data=b"1234")), "states"),
+    "stated size without numbers": (with_tensor(huge_tensor()), "states"),
     "numbers in another file": (
         with_tensor(TensorProto(name="w", dims=[1], data_type=1, data_location=TensorProto.EXTERNAL)),
         "in another file",
@@ -152,7 +153,7 @@ REFUSED = {
     "unknown attribute": (model([node("Relu", "x", "last", slope=1.0), *HEAD]), "the attribute 'slope'"),
     "training batch norm": (
         model([node("Conv", "x w b", "c"), node("BatchNormalization", "c s o m v", "last", training_mode=1), *HEAD],
-              CONV | NORM, opset=15), "of a kind that is not read",
+              CONV | NORM, opset=15), "of a kind that is not supported",
     ),
     "weights that are no numbers": (
         model([node("Conv", "x w", "last"), *HEAD], {"w": np.full((2, 3, 1, 1), np.nan, F32)}), "are not finite",
@@ -179,14 +180,14 @@ def test_what_is_not_read_is_refused_with_a_sentence(name, tmp_path):
 
 @pytest.mark.parametrize(("key", "value", "sentence"), [
     ("preprocessing", "{", "preprocessing in this file cannot be read"),
-    ("preprocessing", "{}", "makes no sense"),
+    ("preprocessing", "{}", "is not valid"),
     ("preprocessing", '{"mean": [1, 2], "std": [1, 1]}', "photo of 3 channels"),
     ("class_names", '["a", "b"]', "names 2 classes"),
     ("class_names", '["a", "a", "b", "c", "d", "e"]', "names 5 classes"),
-    ("class_names", "7", "class names in this file make no sense"),
+    ("class_names", "7", "class names in this file are not valid"),
     ("temperature", "-1", "must be above 0"),
     ("temperature", "nan", "must be above 0"),
-    ("temperature", "warm", "makes no sense"),
+    ("temperature", "warm", "is not valid"),
 ])  # fmt: skip
 def test_metadata_that_makes_no_sense_is_refused(key, value, sentence, tmp_path):
     made = onnx.load_model_from_string(model([node("Conv", "x w b", "last"), *HEAD], CONV))
