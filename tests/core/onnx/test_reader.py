@@ -127,7 +127,7 @@ REFUSED = {
     ),
     "pad of ones": (
         model([node("Pad", "x p one", "q"), node("Conv", "q w", "last"), *HEAD],
-              CONV | {"p": np.zeros(8, I64), "one": F32(1)}), "frame of zeros",
+              CONV | {"p": np.zeros(8, I64), "one": F32(1)}), "border of zeros",
     ),
     "transpose that cannot be folded": (
         model([node("Transpose", "x", "t", perm=[0, 2, 3, 1]), node("Conv", "t w", "last"), *HEAD], CONV),
@@ -136,7 +136,7 @@ REFUSED = {
     "reshape": (
         model([node("Reshape", "x to", "last"), *HEAD], {"to": np.array([0, 9, 11, 3], I64)}), "is not a flattening",
     ),
-    "concat of rows": (model([node("Concat", "x x", "last", axis=2), *HEAD]), "another axis than the channels"),
+    "concat of rows": (model([node("Concat", "x x", "last", axis=2), *HEAD]), "does not concatenate channels"),
     "filters that do not fit": (model([node("Conv", "x w", "last"), *HEAD], {"w": weights(6, 4, 3, 3)}), "shape"),
     "kernel larger than the photo": (
         model([node("Conv", "x w", "last"), *HEAD], {"w": weights(2, 3, 12, 3)}), "larger than",
@@ -149,7 +149,7 @@ REFUSED = {
         with_tensor(TensorProto(name="w", dims=[1], data_type=1, data_location=TensorProto.EXTERNAL)),
         "in another file",
     ),
-    "numbers of a strange kind": (with_tensor(TensorProto(name="w", dims=[0], data_type=99)), "of a kind"),
+    "numbers of a strange kind": (with_tensor(TensorProto(name="w", dims=[0], data_type=99)), "of type"),
     "unknown attribute": (model([node("Relu", "x", "last", slope=1.0), *HEAD]), "the attribute 'slope'"),
     "training batch norm": (
         model([node("Conv", "x w b", "c"), node("BatchNormalization", "c s o m v", "last", training_mode=1), *HEAD],
