@@ -156,7 +156,7 @@ class RunConfig:
                           choices=("float32", "tf32", "mixed"))
     gpus: int = _row(1, "device", "GPUs", "number of GPUs of this machine that share each batch", low=1, high=1024)
     sync_batch_norm: bool = _row(False, "device", "Synchronized batch norm",
-                                 "batch norm uses the statistics of the photos of all ranks (CPU)")
+                                 "batch norm uses the statistics of the photos of all GPUs")
     algorithm: str = _row("auto", "device", "Algorithm", "kernel family by name, or auto")
     tune: bool = _row(
         False, "device", "Tune the GPU", "measure before training which kernels are fastest on this GPU (minutes, once)"
@@ -203,8 +203,8 @@ def problems(config: RunConfig) -> list[Problem]:
         found.append(Problem("test", "validation and test shares leave too few photos for training."))
     if config.accumulate > 0 and config.batch_size % config.accumulate:
         found.append(Problem("accumulate", f"does not divide the batch size {config.batch_size}."))
-    if config.sync_batch_norm and config.verify:
-        found.append(Problem("sync_batch_norm", "cannot be combined with verify, which checks each rank by itself."))
+    if config.sync_batch_norm and (config.verify or config.algorithm != "auto"):
+        found.append(Problem("sync_batch_norm", "cannot be combined with verify or an algorithm by name."))
     if config.train_layers != "all" and not config.start:
         found.append(Problem("train_layers", "needs a pretrained model; give a model or ONNX file with --from."))
     found += [Problem("where", f"{w!r} is not of the form column=value.") for w in config.where if "=" not in w]

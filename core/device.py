@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final, Self, final
 
+import numpy as np
+
 from core.ops.contract import Array
 from core.ops.photo import Backgrounds
 from core.optim.optimizer import Optimizer
@@ -40,6 +42,13 @@ class PhotoBatch:
     first: int = 0
     parts: int = 0
     step_labels: Array | None = None
+
+    def photos_of_ranks(self, part: int, size: int, ranks: int) -> Array:
+        """Photos in this part of every rank's share; ones where all are empty, and each computes one for nothing."""
+        assert self.step_labels is not None
+        firsts = (np.arange(ranks) * self.parts + part) * size
+        photos: Array = np.clip(len(self.step_labels) - firsts, 0, size)
+        return photos if photos.any() else np.ones_like(photos)
 
     def target_problem(self, classes: int) -> str:
         """Why a loss that wants targets of so many classes, or none (0), cannot take this batch, or nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from core.communicator import Communicator
 from core.device import Optimizer, Plan
@@ -33,31 +33,32 @@ def compile_plan(
     threads: int = 0,
     verify: bool = False,
     communicator: Communicator | None = None,
+    sync_batch_norm: bool = False,
 ) -> Plan:
     """A plan for `graph`, whose last node is the loss when `training` (`core.ops.builder.with_loss`).
 
     `frozen` names parameters that keep their values; `outputs` further nodes that `predict` returns; `threads` 0 means
-    all cores; `communicator` connects ranks. Raises DeviceError, KernelUnavailable or OutOfMemory, never another
-    device or kernel than asked for; "auto" takes CUDA where it can be opened.
+    all cores; `communicator` connects ranks, whose batch norm has statistics of its own rank or with `sync_batch_norm`
+    of all. Raises DeviceError, KernelUnavailable or OutOfMemory, never another device or kernel than asked for; "auto"
+    takes CUDA where it can be opened.
     """
     if device not in DEVICES:
         raise DeviceError(f"There is no device {device!r}. Choose one of {', '.join(DEVICES)}.")
     trouble = None if device == "cpu" else cuda_problem()
     if device == "cuda" and trouble is not None:
         raise DeviceError(trouble)
+    wanted: dict[str, Any] = {
+        "batch": batch, "training": training, "precision": precision, "algorithm": algorithm, "optimizer": optimizer,
+        "outputs": outputs, "frozen": frozen, "seed": seed, "verify": verify, "communicator": communicator,
+        "sync_batch_norm": sync_batch_norm,
+    }  # fmt: skip
     if device != "cpu" and trouble is None:
         from core.gpu.plan import CudaPlan  # numba.cuda costs a second: only where it is used
 
-        return CudaPlan(
-            graph, batch=batch, training=training, precision=precision, algorithm=algorithm, optimizer=optimizer,
-            outputs=outputs, frozen=frozen, seed=seed, verify=verify, communicator=communicator,
-        )
+        return CudaPlan(graph, **wanted)
     from core.cpu.plan import CpuPlan  # compiles kernels at import: only where it is used
 
-    return CpuPlan(
-        graph, batch=batch, training=training, precision=precision, algorithm=algorithm, optimizer=optimizer,
-        outputs=outputs, frozen=frozen, seed=seed, threads=threads, verify=verify, communicator=communicator,
-    )
+    return CpuPlan(graph, threads=threads, **wanted)
 
 
 def count_gpus() -> int:

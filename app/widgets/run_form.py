@@ -22,11 +22,10 @@ from core.training.presets import PRESETS
 
 LEAST_WIDTH: Final = 90
 """Pixels of the narrowest field: long captions of some languages leave no more."""
-GIVEN: Final = ("data", "out", "sync_batch_norm")
-"""Settings without a field: the window fills in the open project and a new run folder; the last is for ranks on CPUs,
-which MPI starts."""
-
-
+GIVEN: Final = ("data", "out")
+"""Settings without a field: the window fills in the open project and a new run folder."""
+OF_RANKS: Final = ("gpus", "sync_batch_norm")
+"""Settings that have a field on machines with several GPUs."""
 HIDDEN: Final = ("preset",)
 """Hidden in Simple mode, although not an expert setting on the command line: a switch above the form sets it."""
 RECIPE: Final = ("network", "training", "optimizer", "loss", "augmentation", "device")
@@ -105,9 +104,9 @@ class RunForm(QWidget):
         self._layout.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
         gpus = count_gpu_files()
         for name, (field, row) in settings().items():
-            if name == "gpus" and gpus > 1:
-                self._add(name, replace(row, high=gpus, expert=False), field.default)
-            elif name not in (*GIVEN, "gpus"):
+            if name == "gpus":
+                row = replace(row, high=gpus, expert=False)
+            if name not in GIVEN and (gpus > 1 or name not in OF_RANKS):
                 self._add(name, row, field.default)
         self.set_expert(False)
 

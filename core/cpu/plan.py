@@ -52,10 +52,11 @@ class CpuPlan(Plan):
         self, graph: Graph, *, batch: int, training: bool, precision: str = "float32", algorithm: str = "auto",
         optimizer: Optimizer | None = None, outputs: Sequence[str] = (), frozen: Sequence[str] = (),
         seed: int = 0, threads: int = 0, verify: bool = False, communicator: Communicator | None = None,
+        sync_batch_norm: bool = False,
     ) -> None:  # fmt: skip
         refuse_choices(precision, algorithm)
         self._communicator = communicator or SingleProcess()
-        self.ranks = self._communicator.size
+        self.ranks, self.sync_batch_norm = self._communicator.size, sync_batch_norm
         self.batch, self.training, self._seed, self._verify = batch, training, seed, verify
         self.threads = threads or usable_cores()
         self.program = spell_out_flatten(lower(graph, training, outputs))

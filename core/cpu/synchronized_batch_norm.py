@@ -28,6 +28,8 @@ def add_ranks(record: Record, row: Words, context: Words, labels: Array, communi
     own = np.append(sums[counted].sum(axis=0), (counted.sum(), counted.any()))
     parts = communicator.gather(own.tobytes())
     total: Array = np.sum([np.frombuffer(part, np.float64) for part in parts], axis=0)
+    if not total[-2]:  # every rank computes a photo for nothing
+        return
     if counted.any() or record.kernel is bn.run_merge:
         sums[:] = 0
         sums[0], context[bn.TOTAL], context[bn.RANKS] = total[:-2], *total[-2:]

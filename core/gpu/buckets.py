@@ -1,20 +1,25 @@
-"""Averages the gradient over ranks inside a captured step, in two buckets: the first overlaps the rest of backward.
+"""Averages over ranks inside a captured step: the gradient, and batch norm's sums where they are synchronized.
 
-Layers near the loss have most weights and finish first; those near the image take most of the time.
+The gradient has two buckets, of which the first overlaps the rest of backward. Layers near the loss have most weights
+and finish first; those near the image take most of the time.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any, Final, final
+from typing import Any, Final, TypeAlias, final
 
 from core.communicator import Communicator
 from core.gpu.graph_capture import Event
 from core.gpu.launch import Launch
+from core.gpu.ops.norm import batch_norm
+from core.gpu.ops.norm.launches import RANK_SUMS
 from core.gpu.ops.update.launches import NORM
 from core.program import ParameterLayout
 
+Run: TypeAlias = Callable[[Launch, Any], None]
+"""Queues a launch on a stream."""
 OVERLAPPED: Final = 2 / 3
 """Of the launches that write gradients: the first bucket is what they complete. It is over 90 % of the gradient of
 SqueezeNet and MobileNetV2 (benchmarks/results/scaling-nvidia-h200-x2.json: step times without and with it)."""
@@ -53,11 +58,22 @@ class GradientAverage:
         self._ranks, self._layout, self._main, self._side, self._own = ranks, layout, main, side, own
         self._events = [Event() for _ in range(3)]
 
-    def insert(
-        self, launches: Sequence[Launch], gradient: int, scores: int, run: Callable[[Launch, Any], None]
-    ) -> Callable[[Launch, Any], None]:
-        """`run` with the all-reduces at their places; scores: address of loss and hits."""
+    def insert_sums(self, run: Run) -> Run:
+        """`run` with an all-reduce after every launch of this rank's sums of a batch norm."""
+
+        def launch(one: Launch, stream: Any) -> None:
+            run(one, stream)
+            if one.kernel == RANK_SUMS:
+                values = dict(zip(batch_norm.RANK_SUMS.parameters, one.values, strict=True))
+                self._ranks.average_gradients([(values["sums"], 2 * values["row"])], stream)
+
+        return launch
+
+    def insert(self, launches: Sequence[Launch], gradient: int, scores: int, run: Run) -> Run:
+        """`run` with the all-reduces of the gradient at their places; scores: address of loss and hits."""
         completed, first = first_bucket(launches, gradient, self._layout)
+        if any(launch.kernel == RANK_SUMS for launch in launches):  # the sums would wait for the first bucket
+            completed, first = 0, self._layout.trained
         last, done = launches[completed] if completed else None, self._events[2]
 
         def launch(one: Launch, stream: Any) -> None:

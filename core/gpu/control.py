@@ -26,7 +26,9 @@ SETTINGS: Final = np.dtype(
         ("rate", np.float32), ("root", np.float32), ("shrink", np.float32), ("average", np.float32),  # `Scalars`
         ("factor", np.float32),  # of the gradient: 1 over the parts of an accumulated step
         ("share", np.float32),  # of the batch in the loss
-        ("spare", np.int32, 6),
+        # for synchronized batch norm: photos of all ranks over their number; 0 where none of them are this rank's
+        ("rank_photos", np.float32), ("counted", np.float32),
+        ("spare", np.int32, 4),
         ("source", IMAGES), ("masks", IMAGES), ("backgrounds", IMAGES),
         ("spare2", np.int32, 4),
     ]

@@ -63,13 +63,13 @@ class Frame:
     def __init__(
         self, program: Program, layout: ParameterLayout, batch: int, precision: str, hardware: Hardware,
         frozen: frozenset[str] = frozenset(), kept: frozenset[str] = frozenset(), algorithm: str = "auto",
-        tuning: Table = EMPTY, whole: bool = False,
+        tuning: Table = EMPTY, whole: bool = False, ranks: int = 1,
     ) -> None:  # fmt: skip
         self.program, self.layout, self.batch, self.hardware, self.frozen = program, layout, batch, hardware, frozen
         self.processors, self.shared = hardware.processors, hardware.shared
-        self.whole, self.kept = whole, kept
+        self.whole, self.kept, self.ranks = whole, kept, ranks
         """Whether values and gradients are stored too that no kernel of the step reads, to be looked at; buffers that
-        are read after the step."""
+        are read after the step; ranks whose photos batch norm has statistics of."""
         self.tuning, self.algorithm = tuning, algorithm
         """Measured costs, and the highest implementation level that a step may use (`core.gpu.select.LEVELS`)."""
         self.partials: dict[str, int] = {}

@@ -48,13 +48,14 @@ class CudaPlan(Plan):
     def __init__(
         self, graph: Network, *, batch: int, training: bool, precision: str = "float32", algorithm: str = "auto",
         optimizer: Optimizer | None = None, outputs: Sequence[str] = (), frozen: Sequence[str] = (), seed: int = 0,
-        verify: bool = False, communicator: Communicator | None = None, tuning: Table | None = None,
+        verify: bool = False, communicator: Communicator | None = None, sync_batch_norm: bool = False,
+        tuning: Table | None = None,
     ) -> None:  # fmt: skip
         if algorithm not in LEVELS:
             raise KernelUnavailable(f"There is no algorithm {algorithm!r}. Choose one of {', '.join(LEVELS)}.")
         self._algorithm, self._tuning = algorithm, tuning
         self._communicator = communicator or SingleProcess()
-        self.ranks = self._communicator.size
+        self.ranks, self.sync_batch_norm = self._communicator.size, sync_batch_norm
         self.batch, self.training, self._precision, self._seed, self._verify = batch, training, precision, seed, verify
         self._optimizer, self._outputs, self._frozen = optimizer or Optimizer(), tuple(outputs), frozenset(frozen)
         self.program = lower(graph, training, outputs, RELU)
@@ -100,6 +101,7 @@ class CudaPlan(Plan):
         return Frame(
             self.program, self.layout, batch, self._precision, self._device.hardware, self._frozen,
             frozenset(self._kept_buffers()), self._algorithm, self._tuning or EMPTY, self._verify,
+            self.ranks if self.sync_batch_norm else 1,
         )  # fmt: skip
 
     def _kept_buffers(self) -> list[str]:
@@ -362,6 +364,9 @@ class CudaPlan(Plan):
         settings = self._control.settings
         settings["seed"], settings["photo0"] = self._seed & 0xFFFFFFFF, self._photos
         settings["factor"] = 1 / max(self._parts, 1)
+        if self.sync_batch_norm:
+            photos = batch.photos_of_ranks(self._parts - 1, self.batch, self.ranks)
+            settings["rank_photos"], settings["counted"] = photos.mean(), photos[self._communicator.rank] > 0
         owner = self._owner
         for name in BACKGROUNDS:
             settings[name] = owner._control.settings[name]
@@ -382,10 +387,10 @@ class CudaPlan(Plan):
     def _capture(self, launches: Sequence[Launch], averaged: bool = False) -> Graph:
         for launch in launches:  # attributes cannot be set during a capture
             self._functions[launch.recipe].allow_shared(launch.shared)
-        if not averaged:
-            return capture_lanes(launches, self._stream, self._side, self._launch)
-        gradient, scores = self._blocks["gradient"].address, self._blocks["answer"].address  # scores: loss, hits
-        run = self._average.insert(launches, gradient, scores, self._launch)
+        run = self._average.insert_sums(self._launch) if self.sync_batch_norm else self._launch
+        if averaged:
+            gradient, scores = self._blocks["gradient"].address, self._blocks["answer"].address  # scores: loss, hits
+            run = self._average.insert(launches, gradient, scores, run)
         return capture_lanes(launches, self._stream, self._side, run)
 
     def _synchronize(self) -> None:

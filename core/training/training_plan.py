@@ -12,7 +12,7 @@ from core.config import RunConfig
 from core.data.dataset import TRAIN
 from core.data.preparation import PhotoSet
 from core.device import Plan
-from core.errors import DeviceError, OutOfMemory
+from core.errors import OutOfMemory
 from core.graph import Graph
 from core.ops.builder import with_loss
 from core.ops.contract import Array
@@ -96,11 +96,7 @@ def compile_training(
     communicator: Communicator = SINGLE,
 ) -> Plan:  # fmt: skip
     """The training plan of a run, for one of the `accumulate` micro-batches of a rank's share of a step."""
-    synchronized = config.sync_batch_norm and communicator.size > 1
-    if synchronized and device == "cuda":
-        raise DeviceError("--sync-batch-norm works on CPUs only. Remove the option: each GPU then normalizes its own "
-                          "photos, of which 32 or more are enough.")  # fmt: skip
-    plan = compile_plan(
+    return compile_plan(
         _with_loss(config, graph, weights_of_classes),
         device=device,
         batch=part_size(config, batch, communicator.size),
@@ -113,9 +109,8 @@ def compile_training(
         threads=config.threads,
         verify=config.verify,
         communicator=communicator,
+        sync_batch_norm=config.sync_batch_norm and communicator.size > 1,
     )
-    plan.sync_batch_norm = synchronized
-    return plan
 
 
 def _with_loss(config: RunConfig, graph: Graph, weights_of_classes: tuple[float, ...]) -> Graph:

@@ -18,9 +18,10 @@ PHOTOS, REAL = 3, 2
 class Lowered:
     """The network's launches with addresses in an emulated memory."""
 
-    def __init__(self, graph, precision, processors=1, whole=False):
+    def __init__(self, graph, precision, processors=1, whole=False, ranks=1):
         layout, program = lay_out_parameters(graph), lower(graph, True, fused=RELU)
-        self.frame = Frame(program, layout, PHOTOS, precision, replace(AMPERE, processors=processors), whole=whole)
+        gpu = replace(AMPERE, processors=processors)
+        self.frame = Frame(program, layout, PHOTOS, precision, gpu, whole=whole, ranks=ranks)
         write_launches(self.frame, True, False)
         self.memory = m = Memory(1 << 22)
         sizes = (4 * layout.size, 4 * layout.trained, 4096, 2 * self.frame.element * self.frame.packed_count, 64,

@@ -62,9 +62,8 @@ def take_uneven_steps(
     for communicator, size in ((ranks, part), (None, batch)):
         plan = compile_plan(
             graph, batch=size, training=True, threads=1, optimizer=Optimizer("sgd", clip_norm=0.5),
-            communicator=communicator,
+            communicator=communicator, sync_batch_norm=communicator is not None,
         )  # fmt: skip
-        plan.sync_batch_norm = communicator is not None
         plan.load(initial_weights(graph, 0))
         share = whole if communicator is None else share_of(whole, ranks.rank * part * parts, part * parts, parts)
         results = [take_step(plan, share, 0.1) for _ in range(3)]

@@ -1,9 +1,13 @@
-"""The two all-reduces of a step on several GPUs, on a pretended driver."""
+"""The all-reduces of a step on several GPUs, on a pretended driver."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from core.communicator import SingleProcess
 from core.device import Optimizer
+from core.gpu.ops.norm.launches import RANK_SUMS
 from core.gpu.plan import CudaPlan
 from core.models.architectures import build
 from core.ops.builder import with_loss
@@ -22,6 +26,24 @@ class TwoRanks(SingleProcess):
 
     def average_gradients(self, blocks, stream=None):
         self.calls.append((self.driver.launches, list(blocks)))
+
+
+@pytest.mark.parametrize("kind", ["step", "accumulate"])
+def test_synchronized_sums_are_averaged_right_after_they_are_computed(monkeypatch, kind):
+    driver = pretend(monkeypatch)
+    graph = with_loss(build("squeezenet1_1_bn", 5, 64), 0.0, ())
+    ranks = TwoRanks(driver)
+    plan = CudaPlan(graph, batch=6, training=True, communicator=ranks, sync_batch_norm=True)
+    before, batch = driver.launches, replace(batch_for(graph, 6), parts=1, step_labels=np.zeros(10, np.int32))
+    plan.train_step(batch, 0.1) if kind == "step" else plan.gradient(batch, accumulate=True)
+    launches, settings = plan._lists[kind], plan._control.settings
+    sums = [number for number, launch in enumerate(launches) if launch.kernel == RANK_SUMS]
+    assert len(sums) == 2 * sum(step.op == "batch_norm" for step in plan.program.steps)
+    found = [(queued - before - 1, blocks[0][0]) for queued, blocks in ranks.calls[: len(sums)]]
+    assert found == [(number, launches[number].values[1]) for number in sums]
+    assert len(ranks.calls) == len(sums) + (kind == "step")
+    assert (settings["rank_photos"], settings["counted"]) == (5, 1)
+    plan.close()
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_0", "squeezenet1_1_bn", "mobilenetv2"])

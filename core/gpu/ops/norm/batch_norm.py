@@ -3,6 +3,7 @@
     sums    blocks of 256 threads; a thread keeps the sums of one vector (16 bytes of channels) over every `rows`-th
             pixel of the block's share; the rows meet in shared memory           -> partial (blocks, 2, channels)
     finish  8 channels x 64 threads add the partial sums in float64              -> saved (7, channels)
+            synchronized: `rank_sums` adds them, NCCL averages over ranks, `finish` reads that mean
     apply   forward y = x scale + shift, backward dx = a dy + b x + c, 8 pixels a thread
 
 Bytes: forward x twice and y once, backward dy and x twice and dx once; where a convolution makes the sums while it
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import bits_to_float, load1, load4, load4_ordered, load_float, store_float
-from core.gpu.control import read_photos
+from core.gpu.control import make_reader, read_photos
 from core.gpu.kernels.parts.lanes import PACK, UNPACK, activate, make_deliver
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
 
@@ -29,6 +30,9 @@ SAVED: Final = 7
 """float32 numbers that a batch norm keeps of a channel (`make_finish`)."""
 WAYS: Final = 4
 """Loads of pixels that a lane has under way."""
+
+read_rank_photos: Final = make_reader("rank_photos")
+read_counted: Final = make_reader("counted")
 
 _X: Final = Argument("x", POINTER, "input of the batch norm (pixels, C)")
 _DY: Final = Argument("dy", POINTER, "gradient of its output (pixels, C); 0 forward")
@@ -138,11 +142,56 @@ FINISH_BLOCK: Final = (8, 64)
 """Channels x rows of partial sums: 3000 partial sums of 64 channels take 4 us, 20 as 32 x 8."""
 
 
-def make_finish(gradient: bool) -> Any:
+@device_function
+def add_partial(partial, blocks, row, c, shared):
+    """Add both sums of channel `c` in float64, in a fixed order, to ``shared[:, 0, thread]``; one block calls it."""
+    tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
+    first, second = f64(0.0), f64(0.0)
+    if c < row:
+        for b in range(ty, blocks, 256):
+            for way in range(4):
+                here = i32(b + way * 64)
+                at = u64(partial + u64((i64(here if here < blocks else ty) * 2 * row + c) * 4))
+                v, w = bits_to_float(load1(at)), bits_to_float(load1(u64(at + u64(i64(row) * 4))))
+                if here < blocks:
+                    first, second = first + f64(v), second + f64(w)
+    shared[0, ty, tx], shared[1, ty, tx] = first, second
+    step = i32(32)
+    while step > 0:
+        cuda.syncthreads()
+        if ty < step:
+            shared[0, ty, tx] = shared[0, ty, tx] + shared[0, i32(ty + step), tx]
+            shared[1, ty, tx] = shared[1, ty, tx] + shared[1, i32(ty + step), tx]
+        step = i32(step // 2)
+
+
+RANK_SUMS: Final = KernelSignature((
+    Argument("partial", POINTER, "float32 (blocks, 2, row)"),
+    Argument("sums", POINTER, "float32 (2, row), which the mean over ranks replaces"),
+    _CONTROL,
+    Argument("blocks", INTEGER, "partial sums"),
+    Argument("row", INTEGER, "padded C"),
+))  # fmt: skip
+
+
+def rank_sums(partial, sums, control, blocks, row):
+    """Sums of this rank's photos; zero where it has none and computes one that does not count."""
+    shared = cuda.shared.array((2, 64, 8), dtype=types.float64)
+    tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
+    c = i32(i32(cuda.blockIdx.x) * 8 + tx)
+    add_partial(partial, blocks, row, c, shared)
+    if ty == 0 and c < row:
+        counted, at = f64(read_counted(control)), u64(sums + u64(i64(c) * 4))
+        store_float(at, f32(shared[0, 0, tx] * counted))
+        store_float(u64(at + u64(i64(row) * 4)), f32(shared[1, 0, tx] * counted))
+
+
+def make_finish(gradient: bool, ranks: int) -> Any:
     """Adds the partial sums in float64 and writes per channel what the pass over the pixels needs.
 
     Rows of `saved`: mean, inverse, scale and shift (forward: ``y = x scale + shift``), and a, b, c (backward:
-    ``dx = a dy + b x + c``, which is ``w inverse (dy - mean(dy) - normalised x mean(dy normalised x))``).
+    ``dx = a dy + b x + c``, which is ``w inverse (dy - mean(dy) - normalised x mean(dy normalised x))``). The sums of
+    several ranks are the mean of theirs (`rank_sums`), as the gradients of weight and bias will be.
     """
 
     def finish(
@@ -152,26 +201,10 @@ def make_finish(gradient: bool) -> Any:
         shared = cuda.shared.array((2, 64, 8), dtype=types.float64)
         tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
         c = i32(i32(cuda.blockIdx.x) * 8 + tx)
-        first, second = f64(0.0), f64(0.0)
-        if c < row:
-            for b in range(ty, blocks, 256):
-                for way in range(4):
-                    here = i32(b + way * 64)
-                    at = u64(partial + u64((i64(here if here < blocks else ty) * 2 * row + c) * 4))
-                    v, w = bits_to_float(load1(at)), bits_to_float(load1(u64(at + u64(i64(row) * 4))))
-                    if here < blocks:
-                        first, second = first + f64(v), second + f64(w)
-        shared[0, ty, tx], shared[1, ty, tx] = first, second
-        step = i32(32)
-        while step > 0:
-            cuda.syncthreads()
-            if ty < step:
-                shared[0, ty, tx] = shared[0, ty, tx] + shared[0, i32(ty + step), tx]
-                shared[1, ty, tx] = shared[1, ty, tx] + shared[1, i32(ty + step), tx]
-            step = i32(step // 2)
+        add_partial(partial, blocks, row, c, shared)
         if ty == 0 and c < row:
             first, second = shared[0, 0, tx], shared[1, 0, tx]
-            count = f64(read_photos(control)) * f64(hw)
+            count = f64(read_photos(control) if ranks == 1 else read_rank_photos(control)) * f64(hw)
             mine = u64(saved + u64(i64(c) * 4))
             line = u64(i64(row) * 4)
             real = c < channels
@@ -181,10 +214,11 @@ def make_finish(gradient: bool) -> Any:
                 mean, inverse = f64(load_float(mine)), f64(load_float(u64(mine + line)))
                 second = inverse * (second - mean * first)
                 factor = f64(w) * inverse
-                scale = -factor * inverse * second / count
+                inside = factor if ranks == 1 else factor * f64(read_counted(control))
+                scale = -inside * inverse * second / count
                 store_float(u64(mine + line * u64(4)), f32(factor))
                 store_float(u64(mine + line * u64(5)), f32(scale))
-                store_float(u64(mine + line * u64(6)), f32(-factor * first / count - scale * mean))
+                store_float(u64(mine + line * u64(6)), f32(-inside * first / count - scale * mean))
                 if real:
                     before_w = load_float(u64(dweight + at)) if accumulate != 0 else f32(0.0)
                     before_b = load_float(u64(dbias + at)) if accumulate != 0 else f32(0.0)
@@ -204,7 +238,8 @@ def make_finish(gradient: bool) -> Any:
                     old = f64(load_float(u64(running_mean + at)))
                     store_float(u64(running_mean + at), f32(old + f64(momentum) * (mean - old)))
                     old = f64(load_float(u64(running_var + at)))
-                    new = variance * count / max(count - f64(1.0), f64(1.0))
+                    total = count * f64(ranks)
+                    new = variance * total / max(total - f64(1.0), f64(1.0))
                     store_float(u64(running_var + at), f32(old + f64(momentum) * (new - old)))
 
     return finish

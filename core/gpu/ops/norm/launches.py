@@ -13,6 +13,8 @@ from core.gpu.select import Case
 from core.program import Step
 
 MODULE = "ops.norm.batch_norm"
+RANK_SUMS = "rank_sums"
+"""The launch whose sums ranks average where batch norm is synchronized."""
 
 
 def saved_of(frame: Frame, step: Step) -> int:
@@ -68,6 +70,13 @@ def _finish(
     """Add the partial sums `name`, which a convolution has made or a launch before this makes."""
     x = frame.image(step.inputs[0])
     blocks = frame.partials[name] if name in frame.partials else _sums(frame, step, direction, name, x, dy)
+    grid, block = (blocks_of(x.padded, batch_norm.FINISH_BLOCK[0]), 1, 1), (*batch_norm.FINISH_BLOCK, 1)
+    if frame.ranks > 1:
+        both, of_rank = frame.use(f"rank {name}", 8 * x.padded), (MODULE, RANK_SUMS, ())
+        given = {"partial": frame.use(name, 0), "sums": both, "control": frame.places.control, "blocks": blocks,
+                 "row": x.padded}  # fmt: skip
+        frame.add(make_launch(step.node, direction, RANK_SUMS, of_rank, batch_norm.RANK_SUMS, given, grid, block))
+        name, blocks = f"rank {name}", 1
     values = {
         "bias": 0, "running_mean": 0, "running_var": 0, "dweight": 0, "dbias": 0, "accumulate": 0, "epsilon": 0.0,
         "momentum": 0.0, **more, "partial": frame.use(name, 0), "saved": saved_of(frame, step),
@@ -76,8 +85,8 @@ def _finish(
     }  # fmt: skip
     frame.add(
         make_launch(
-            step.node, direction, "statistics", (MODULE, "make_finish", (dy is not None,)), batch_norm.FINISH, values,
-            (blocks_of(x.padded, batch_norm.FINISH_BLOCK[0]), 1, 1), (*batch_norm.FINISH_BLOCK, 1), resident=2,
+            step.node, direction, "statistics", (MODULE, "make_finish", (dy is not None, frame.ranks)),
+            batch_norm.FINISH, values, grid, block, resident=2,
         )
     )  # fmt: skip
 
