@@ -1,10 +1,14 @@
 """Diagnosis of very many photos: what Dask costs over one process, and photos per second with 1 and 2 workers.
 
     python -m benchmarks.many_photos --data $LEAFCLINIC_DATA/leaves [--photos 300 1200] [--rounds 3]
+    python -m benchmarks.many_photos --data $LEAFCLINIC_DATA/leaves --gpus 2 --model leaves --photos 2000 14000
 
 The same photos are diagnosed by one process, and by one and two workers of one thread, interleaved. Processor time is
 of all processes. The cost of a photo is the difference between the two numbers of photos, so that the start (imports,
 Dask's processes) is a row of its own. Rates are by the clock and include the start.
+
+With `--gpus`, a process for each GPU computes a shard with its share of the cores; rates are by the clock, with and
+without the start.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import time
 from pathlib import Path
 
 from benchmarks.record import Row, make_row, write_results
+from benchmarks.two_trees import gpu_name
 from core.data.photo_paths import find_photos
 
 KINDS = {"one process": 0, "Dask, 1 worker": 1, "Dask, 2 workers": 2}
@@ -40,17 +45,46 @@ def diagnose(photos: list[str], workers: int, model: str) -> tuple[float, float]
         return time.perf_counter() - begun, used.ru_utime + used.ru_stime
 
 
+def seconds_of_shards(photos: list[str], gpus: int, model: str, folder: Path) -> float:
+    """By the clock, of a process for each GPU."""
+    manifest = folder / f"{gpus}-{len(photos)}.csv"
+    manifest.write_text("\n".join(["path", *photos]) + "\n", "utf-8")
+    begun = time.perf_counter()
+    running = [subprocess.Popen(
+        [sys.executable, "-m", "core.diagnose", model, str(manifest), "--out", f"{manifest}-out", "--part", "500",
+         "--shard", f"{number + 1}/{gpus}", "--device", "cuda"], env={**os.environ, "CUDA_VISIBLE_DEVICES": str(number)}
+    ) for number in range(gpus)]  # fmt: skip
+    assert not any(process.wait() for process in running)
+    return time.perf_counter() - begun
+
+
+def measure_gpus(few: list[str], many: list[str], gpus: int, model: str) -> None:
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        seconds_of_shards(few[:gpus], gpus, model, Path(name))  # kernels are compiled
+        for count in range(1, gpus + 1):
+            short, long = (seconds_of_shards(photos, count, model, Path(name)) for photos in (few, many))
+            rates = {"with the start": len(many) / long, "without": (len(many) - len(few)) / (long - short)}
+            print(count, rates, flush=True)
+            rows += [Row(f"{count} GPUs, {kind}", rate, {}, "photos/s", float("nan")) for kind, rate in rates.items()]
+    write_results("many_photos", rows, f"{gpu_name()}-x{gpus}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="folder or manifest of photos")
     parser.add_argument("--model", default="small")
     parser.add_argument("--photos", type=int, nargs=2, default=[300, 1200])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--gpus", type=int, default=0)
     options = parser.parse_args()
     few, many = options.photos
     listed = [str(path) for path in find_photos([options.data])]
     photos = listed[:: max(len(listed) // many, 1)][:many]
     assert len(photos) == many, f"{options.data} has {len(listed)} photos"
+    if options.gpus:
+        measure_gpus(photos[:few], photos, options.gpus, options.model)
+        return
     diagnose(photos[:few], 0, options.model)  # kernels are compiled
     cost: dict[str, list[float]] = {kind: [] for kind in KINDS}
     start: dict[str, list[float]] = {kind: [] for kind in KINDS}

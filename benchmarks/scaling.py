@@ -1,13 +1,14 @@
 """Weak and strong scaling over the GPUs of one machine: ours and PyTorch's DistributedDataParallel, interleaved.
 
-    python -m benchmarks.scaling --gpus 2 [--models squeezenet1_0 ...] [--rounds 3] [--seconds 120]
+    python -m benchmarks.scaling --gpus 1 2 [--models squeezenet1_0 ...] [--rounds 3] [--seconds 180]
 
 A group is a network and a peer with one process on each GPU. All groups start first; then one computes at a time. Steps
 are whole ones, as training makes them: copy of the settings, forward, backward, all-reduce, update, and for ours the
 loss read back. Precision is mixed (bf16), the optimizer AdamW. The base of weak scaling is the same network in the same
 processes, all of which compute at the same time without all-reduce (`x1`). Strong scaling is a global batch of
-`STRONG` photos. A group that is not ready or does not answer in time is ended and excluded; results are written after
-every round. `benchmarks.tables.scaling` makes the table and the plot of docs/distributed.md.
+`STRONG` photos. Groups that PyTorch compiles start after the others were measured, and are measured interleaved with
+them again. A group that is not ready or does not answer in time is ended and excluded; results are written after every
+round. `benchmarks.tables.scaling` makes the table and the plot of docs/distributed.md.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import Row, write_results
-from benchmarks.scaling_worker import ALONE, TOGETHER, WARM
+from benchmarks.scaling_worker import ALONE, SYNCHRONIZED, TOGETHER, WARM
 from benchmarks.two_trees import gpu_name
 from core.distributed.rank_environment import RENDEZVOUS
 
 MODELS = ("squeezenet1_0", "squeezenet1_1_bn", "mobilenetv2")
 BATCHES = (32, 128, 256)
+WITHOUT_NORM = "squeezenet1_0"
 STRONG = 256
-PEERS = ("ours", "DDP eager", "DDP compiled")
+COMPILED = "DDP compiled"
+PEERS = ("ours", SYNCHRONIZED, "DDP eager", COMPILED)
 REDUCED = (1, 1 << 14, 1 << 17, 1 << 19, 1 << 21)
 """Numbers of float32 whose all-reduce is timed, with the network of the most weights."""
 SECONDS = 0.15
@@ -56,7 +59,6 @@ class Group:
             variables = {
                 "CUDA_VISIBLE_DEVICES": str(rank), "RANK": str(rank), "WORLD_SIZE": str(gpus), "LOCAL_RANK": str(rank),
                 RENDEZVOUS: str(folder), "NCCL_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
-                "TORCHINDUCTOR_COMPILE_THREADS": "2",
             }  # fmt: skip
             self._processes.append(subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL if rank else subprocess.PIPE, text=True,
@@ -98,19 +100,24 @@ class Group:
                 process.wait(5)
 
 
-def compile_ours(models: list[str]) -> None:
-    """Compile the kernels of our groups once, so that their processes find them."""
-    sizes = map(str, BATCHES)
-    command = [sys.executable, "-m", "benchmarks.scaling_worker", WARM, ",".join(models), *sizes]
-    subprocess.run(command, check=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": "0"})
+def compile_first(models: list[str], peers: list[str]) -> None:
+    """Compile what groups compute, once and side by side, so that their processes find it in caches."""
+    ours = [(f"{WARM} ours", model, *map(str, BATCHES)) for model in models if "ours" in peers]
+    theirs = [(f"{WARM} {COMPILED}", model, str(batch)) for model in models for batch in BATCHES if COMPILED in peers]
+    running = [subprocess.Popen([sys.executable, "-m", "benchmarks.scaling_worker", *case]) for case in ours + theirs]
+    for process in running:
+        process.wait()
 
 
-def start_groups(models: list[str], gpus: int, peers: list[str], folder: Path) -> list[Group]:
-    """Compiled networks have a group for each batch size: PyTorch compiles them side by side."""
-    sets = {peer: [(batch,) for batch in BATCHES] if "compiled" in peer else [BATCHES] for peer in peers}
-    cases = [(peer, model, batches) for peer in peers for model in models for batches in sets[peer]]
-    return [Group(peer, model, gpus, batches, folder / str(number))
-            for number, (peer, model, batches) in enumerate(cases)]  # fmt: skip
+def start_groups(models: list[str], gpus: list[int], peers: list[str], folder: Path, until: float) -> list[Group]:
+    """Start all groups and wait until they are ready. Compiled networks have a group for each batch size."""
+    sets = {peer: [(batch,) for batch in BATCHES] if peer == COMPILED else [BATCHES] for peer in peers}
+    cases = [(peer, model, count, batches) for peer in peers for model in models for count in gpus if count > 1
+             for batches in sets[peer] if (peer, model) != (SYNCHRONIZED, WITHOUT_NORM)]  # fmt: skip
+    groups = [Group(*case, folder / f"{case[0]} {number}") for number, case in enumerate(cases)]
+    for group in groups:
+        print(f"{group.peer} {group.model} {group.batches} x{group.gpus} {group.read(until)}", flush=True)
+    return groups
 
 
 def measure(groups: list[Group], times: Times, steps: dict[Any, int], until: float) -> None:
@@ -136,7 +143,8 @@ def make_rows(times: dict[tuple[str, str, int, int], float]) -> list[Row]:
         if peer == "ours":
             peers = {other: times[other, model, count, batch] for other in PEERS[1:]
                      if (other, model, count, batch) in times}  # fmt: skip
-            ratio = min(peers.values()) / ours if peers else float("nan")
+            theirs = [value for other, value in peers.items() if other != SYNCHRONIZED]
+            ratio = min(theirs) / ours if theirs else float("nan")
             rows.append(Row(f"{model} b{batch} x{count}", ours, peers, "ms", ratio))
     return rows
 
@@ -157,7 +165,7 @@ def efficiencies(times: dict[tuple[str, str, int, int], float]) -> dict[str, dic
 def time_all_reduce(groups: list[Group]) -> dict[str, dict[str, float]]:
     """Milliseconds of an all-reduce by number of GPUs and of float32."""
     return {
-        str(group.gpus): {str(count): group.milliseconds(-count, 300) for count in REDUCED}
+        str(group.gpus): {str(count): round(group.milliseconds(-count, 300), 5) for count in REDUCED}
         for group in groups if group.works and group.reduces
     }  # fmt: skip
 
@@ -172,32 +180,32 @@ def save(times: Times, gpus: int, **more: Any) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpus", type=int, default=2)
+    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
     parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=PEERS)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--ready-seconds", type=float, default=90, help="longest time for all to prepare")
+    parser.add_argument("--ready-seconds", type=float, default=60, help="longest time for groups to prepare")
     parser.add_argument("--seconds", type=float, default=180, help="longest time in all")
+    parser.add_argument("--compile", action="store_true", help="compile what is not in the caches, and end")
     options = parser.parse_args()
-    begun = time.monotonic()
-    until = begun + options.seconds
+    if options.compile:
+        compile_first(options.models, options.peers)
+        return
+    until = time.monotonic() + options.seconds
     times: Times = {}
     steps: dict[Any, int] = {}
+    groups: list[Group] = []
+    reduced: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        if "ours" in options.peers:  # before PyTorch's compilers take all cores
-            compile_ours(options.models)
-            print(f"kernels compiled {time.monotonic() - begun:.0f} s", flush=True)
-        groups = start_groups(options.models, options.gpus, options.peers, Path(folder))
         try:
-            for group in groups:
-                ready = group.read(begun + options.ready_seconds)
-                name = f"{group.peer} {group.model} {group.batches}"
-                print(f"{name} {ready} {time.monotonic() - begun:.0f} s", flush=True)
-            reduced = time_all_reduce(groups)
-            print("all-reduce, ms by numbers", reduced, flush=True)
-            for done in range(options.rounds):
-                measure(groups, times, steps, until)
-                save(times, options.gpus, rounds=done + 1, all_reduce_ms=reduced)
+            for peers in ([peer for peer in options.peers if peer != COMPILED], [COMPILED]):
+                ready = min(time.monotonic() + options.ready_seconds, until)
+                of_these = [peer for peer in peers if peer in options.peers]
+                groups += start_groups(options.models, options.gpus, of_these, Path(folder), ready)
+                reduced = reduced or time_all_reduce(groups)
+                for done in range(options.rounds if of_these else 0):
+                    measure(groups, times, steps, until)
+                    save(times, max(options.gpus), rounds=done + 1, all_reduce_ms=reduced)
         finally:
             for group in groups:
                 group.end()

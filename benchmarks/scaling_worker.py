@@ -20,8 +20,9 @@ import numpy as np
 CLASSES, SIDE = 10, 224
 WARM_UP = 5
 ALONE, TOGETHER = "alone", "together"
+SYNCHRONIZED = "ours, synchronized batch norm"
 WARM = "warm"
-"""Instead of a peer: compile our kernels for these networks and sizes, and end."""
+"""In front of a peer: compile what it computes of these sizes, and end."""
 Step = Callable[[], object]
 
 
@@ -29,7 +30,7 @@ Prepared = tuple[dict[tuple[int, str], Step], Step, Step]
 """A step for each size, alone and together, and two functions: wait for the own GPU, and wait for all ranks."""
 
 
-def prepare_ours(model: str, sizes: Sequence[int]) -> Prepared:
+def prepare_ours(model: str, sizes: Sequence[int], synchronized: bool) -> Prepared:
     """Ours, through `take_step` as in training."""
     from core.communicator import SingleProcess
     from core.distributed.rank_environment import choose_gpu, connect, find_rank
@@ -40,7 +41,7 @@ def prepare_ours(model: str, sizes: Sequence[int]) -> Prepared:
     choose_gpu(rank)
     device = open_device()
     ranks = connect(rank, "cuda")
-    prepared = {(batch, kind): prepare_plan(model, batch, communicator) for batch in sizes if batch > 0
+    prepared = {(batch, kind): prepare_plan(model, batch, communicator, synchronized) for batch in sizes if batch > 0
                 for kind, communicator in ((ALONE, SingleProcess()), (TOGETHER, ranks))}  # fmt: skip
     steps: dict[tuple[int, str], Step] = {
         case: (lambda plan=plan, photos=photos: take_step(plan, photos, 1e-4, photos))
@@ -55,19 +56,19 @@ def prepare_ours(model: str, sizes: Sequence[int]) -> Prepared:
     return steps, lambda: ranks.wait(lambda: is_idle(stream)), ranks.barrier
 
 
-def compile_kernels(models: str, sizes: Sequence[int]) -> None:
+def compile_kernels(model: str, sizes: Sequence[int]) -> None:
     """Make every plan once, as one of two ranks would."""
     from core.communicator import SingleProcess
 
     class SecondRank(SingleProcess):  # type: ignore[misc]  # compiles what ranks run, and exchanges nothing
         size = 2
 
-    for model in models.split(","):
-        for batch in sizes:
-            prepare_plan(model, batch, SecondRank())[0].close()
+    for batch in sizes:
+        for synchronized in (False, True):
+            prepare_plan(model, batch, SecondRank(), synchronized)[0].close()
 
 
-def prepare_plan(model: str, batch: int, ranks: Any) -> tuple[Any, Any]:
+def prepare_plan(model: str, batch: int, ranks: Any, synchronized: bool) -> tuple[Any, Any]:
     """A plan with its photos on the GPU, and this rank's share of a batch of them."""
     from core.device import Optimizer, PhotoBatch
     from core.gpu.plan import CudaPlan
@@ -78,8 +79,9 @@ def prepare_plan(model: str, batch: int, ranks: Any) -> tuple[Any, Any]:
 
     graph = with_loss(build(model, CLASSES, SIDE), 0.0, ())
     plan = CudaPlan(
-        graph, batch=batch, training=True, precision="mixed", optimizer=Optimizer("adamw"), communicator=ranks
-    )
+        graph, batch=batch, training=True, precision="mixed", optimizer=Optimizer("adamw"), communicator=ranks,
+        sync_batch_norm=synchronized and ranks.size > 1,
+    )  # fmt: skip
     plan.load(initial_weights(graph, 0))
     rng = np.random.default_rng(0)
     plan.keep_photos(rng.integers(0, 256, (batch, SIDE, SIDE, 3)).astype(np.uint8))
@@ -98,9 +100,10 @@ def prepare_torch(model: str, batches: Sequence[int], compiled: bool) -> Prepare
 
     from benchmarks.torch_models import make_model
 
-    store = f"file://{os.environ['LEAFCLINIC_RENDEZVOUS']}/store"
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    init_process_group("nccl", init_method=store, rank=rank, world_size=size)
+    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "0"))
+    if size:
+        store = f"file://{os.environ['LEAFCLINIC_RENDEZVOUS']}/store"
+        init_process_group("nccl", init_method=store, rank=rank, world_size=size)
     torch.backends.cudnn.benchmark = True
     loss_of = torch.nn.CrossEntropyLoss()
 
@@ -126,7 +129,8 @@ def prepare_torch(model: str, batches: Sequence[int], compiled: bool) -> Prepare
         barrier()
         torch.cuda.synchronize()
 
-    steps = {(batch, kind): make_step(kind, batch) for batch in batches for kind in (ALONE, TOGETHER)}
+    kinds = (ALONE, TOGETHER) if size else (ALONE,)
+    steps = {(batch, kind): make_step(kind, batch) for batch in batches for kind in kinds}
     return steps, torch.cuda.synchronize, meet
 
 
@@ -134,13 +138,17 @@ def main(peer: str, model: str, *sizes: str) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
     numbers = [int(size) for size in sizes]
-    if peer == WARM:
+    if peer == f"{WARM} ours":
         compile_kernels(model, numbers)
         return
-    prepared = prepare_ours(model, numbers) if peer == "ours" else prepare_torch(model, numbers, "compiled" in peer)
-    steps, synchronize, meet = prepared
+    if "ours" in peer:
+        steps, synchronize, meet = prepare_ours(model, numbers, peer == SYNCHRONIZED)
+    else:
+        steps, synchronize, meet = prepare_torch(model, numbers, "compiled" in peer)
     for step in steps.values():
         run(step, WARM_UP, synchronize)
+    if peer.startswith(WARM):
+        return
     meet()
     print("ready", file=answers, flush=True)
     for line in sys.stdin:

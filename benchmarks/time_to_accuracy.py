@@ -52,9 +52,10 @@ def read_torch(line: str) -> tuple[int, float] | None:
 
 
 def race(
-    command: Sequence[str], read: Callable[[str], tuple[int, float] | None], goal: float, seconds: float
-) -> list[Reading]:
-    """The readings of a program until one reaches the goal or its time is over; then it is stopped."""
+    command: Sequence[str], read: Callable[[str], tuple[int, float] | None], goal: float, seconds: float,
+    epochs: int = 0,
+) -> list[Reading]:  # fmt: skip
+    """The readings of a program until one reaches the goal, its epochs or its time are over; then it is stopped."""
     begin, readings = time.monotonic(), []
     with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -63,7 +64,7 @@ def race(
             if found is None:
                 continue
             readings.append(Reading(found[0], time.monotonic() - begin, found[1]))
-            if found[1] >= goal or readings[-1].seconds > seconds:
+            if found[1] >= goal or readings[-1].seconds > seconds or found[0] == epochs > 0:
                 break
         process.kill()
     return readings

@@ -46,8 +46,9 @@ def exchange(ranks: Communicator) -> dict[str, object]:
 
 
 def take_uneven_steps(
-    ranks: Communicator, photos: int, batch: int, parts: int, name: str = "cnn", side: int = SIDE, rtol: float = 1e-5
-) -> float:
+    ranks: Communicator, photos: int, batch: int, parts: int, name: str = "cnn", side: int = SIDE, rtol: float = 1e-5,
+    device: str = "cpu",
+) -> float:  # fmt: skip
     """Steps of batches that do not divide evenly, or leave ranks without a photo: the largest difference of a weight
     or running statistic from those of one process that computes whole batches."""
     weights = (0.2, 1.0, 1.8)
@@ -61,13 +62,14 @@ def take_uneven_steps(
     part = -(-batch // (ranks.size * parts))
     for communicator, size in ((ranks, part), (None, batch)):
         plan = compile_plan(
-            graph, batch=size, training=True, threads=1, optimizer=Optimizer("sgd", clip_norm=0.5),
+            graph, device=device, batch=size, training=True, threads=1, optimizer=Optimizer("sgd", clip_norm=0.5),
             communicator=communicator, sync_batch_norm=communicator is not None,
         )  # fmt: skip
         plan.load(initial_weights(graph, 0))
         share = whole if communicator is None else share_of(whole, ranks.rank * part * parts, part * parts, parts)
         results = [take_step(plan, share, 0.1) for _ in range(3)]
         found.append((plan.weights(), results))
+        plan.close()
     (split, shared), (together, one) = found
     assert [r.photos for r in shared] == [r.photos for r in one] == [photos] * 3
     assert [r.correct for r in shared] == [r.correct for r in one]
