@@ -38,9 +38,8 @@ def compile_plan(
     """A plan for `graph`, whose last node is the loss when `training` (`core.ops.builder.with_loss`).
 
     `frozen` names parameters that keep their values; `outputs` further nodes that `predict` returns; `threads` 0 means
-    all cores; `communicator` connects ranks, whose batch norm has statistics of its own rank or with `sync_batch_norm`
-    of all. Raises DeviceError, KernelUnavailable or OutOfMemory, never another device or kernel than asked for; "auto"
-    takes CUDA where it can be opened.
+    all cores; `communicator` connects ranks, which may share batch norm's statistics. Raises DeviceError,
+    KernelUnavailable or OutOfMemory, never another device or kernel than asked for; "auto" takes CUDA if it opens.
     """
     if device not in DEVICES:
         raise DeviceError(f"There is no device {device!r}. Choose one of {', '.join(DEVICES)}.")
