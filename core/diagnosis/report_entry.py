@@ -27,10 +27,10 @@ def make_entry(found: Diagnosis, examined: Examination | None, model: ModelIdent
     boxes = [leaf.box for leaf in found.leaves]
     picture = draw_picture(examined.photo, severity.leaf, severity.lesions if kind == "sick" else None, side,
                            boxes=boxes)  # fmt: skip
-    guesses = tuple((readable(guess.label), guess.probability) for guess in found.top)
+    guesses = tuple((label_text(guess.label), guess.probability) for guess in found.top)
     findings = describe_leaves([leaf.verdict.word for leaf in found.leaves])
-    sentences = (readable(findings), found.reason, *found.notes, *_amount(found, kind))
-    return Entry(name, readable(found.verdict), kind, sentences, guesses,
+    sentences = (label_text(findings), found.reason, *found.notes, *_amount(found, kind))
+    return Entry(name, label_text(found.verdict), kind, sentences, guesses,
                  found.diseased if kind == "sick" else None, picture, model)  # fmt: skip
 
 
@@ -49,6 +49,6 @@ def remarks(model: ModelFile) -> Iterator[str]:
         yield f"Accuracy of this model on photos it was not trained on: {'; '.join(told)}."
 
 
-def readable(label: str) -> str:
-    """A class name as a person reads it: ``tomato/late_blight`` is "tomato: late blight"."""
-    return label.replace("/", ": ").replace("_", " ")
+def label_text(label: str) -> str:
+    """The name of a class or label set in plain words: ``apple/scab+black_rot`` is "apple: scab, black rot"."""
+    return label.replace("/", ": ").replace("_", " ").replace("+", ", ")

@@ -12,7 +12,7 @@ from core.diagnosis.examination import Examination
 from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.prediction import ClassProbability, Diagnosis
-from core.diagnosis.report_entry import make_entry, remarks
+from core.diagnosis.report_entry import label_text, make_entry, remarks
 from core.diagnosis.severity import Severity
 from core.diagnosis.verdict import NOT_SURE, Verdict
 from tests.helpers.browser import look_at
@@ -100,3 +100,7 @@ def test_a_browser_without_network_shows_it_whole(entries, tmp_path):
     pixels = cv2.imread(str(shot))
     assert pixels.shape == (1600, 1100, 3)
     assert (np.abs(pixels.astype(int) - 90).max(axis=2) < 12).sum() > 5000  # the photos are there
+
+
+def test_a_label_set_is_written_as_a_list():
+    assert label_text("apple/scab+black_rot") == "apple: scab, black rot"
