@@ -34,7 +34,7 @@ def rank(algorithm: str) -> int:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Case:
+class Problem:
     """The problem that a kernel solves, as known before the arrays exist."""
 
     op: str
@@ -54,7 +54,7 @@ class Tolerance:
     relative: float
 
 
-Refusal: TypeAlias = Callable[[Case], str | None]
+Refusal: TypeAlias = Callable[[Problem], str | None]
 
 
 @final
@@ -62,7 +62,7 @@ Refusal: TypeAlias = Callable[[Case], str | None]
 class Kernel:
     """One algorithm for one direction of one op on one device.
 
-    `run(case, arrays)` computes on host arrays from the dict `arrays` (`x`, `weight`, `bias`, `dy`,
+    `run(problem, arrays)` computes on host arrays from the dict `arrays` (`x`, `weight`, `bias`, `dy`,
     ... in; `out`, `dx`, `dweight`, `dbias` ... written in place), for tests and the laboratory.
     `writers`: how a CPU plan runs it (`core.cpu.lowering.Writers`); None: CPU plans do not use it.
     `idea` is one line for tables and tooltips.
@@ -72,10 +72,10 @@ class Kernel:
     direction: str
     device: str
     algorithm: str
-    run: Callable[[Case, dict[str, Any]], None]
+    run: Callable[[Problem, dict[str, Any]], None]
     idea: str
     tolerance: Tolerance = Tolerance(1e-5)
-    refuses: Refusal = lambda case: None
+    refuses: Refusal = lambda problem: None
     writers: Any = None
 
     @property
@@ -89,38 +89,38 @@ class Registry:
 
     def __init__(self, kernels: Iterable[Kernel]) -> None:
         self.kernels = tuple(kernels)
-        self._by_key = {row.key: row for row in self.kernels}
+        self._by_key = {kernel.key: kernel for kernel in self.kernels}
         if len(self._by_key) != len(self.kernels):
-            keys = [row.key for row in self.kernels]
+            keys = [kernel.key for kernel in self.kernels]
             twice = sorted({key for key in keys if keys.count(key) > 1})
             raise ValueError(f"kernels listed twice: {twice}")
 
     def of(self, op: str, direction: str) -> tuple[Kernel, ...]:
         """Return the kernels of one op and direction, simplest first."""
-        found = [r for r in self.kernels if (r.op, r.direction) == (op, direction)]
-        return tuple(sorted(found, key=lambda row: rank(row.algorithm)))
+        found = [k for k in self.kernels if (k.op, k.direction) == (op, direction)]
+        return tuple(sorted(found, key=lambda kernel: rank(kernel.algorithm)))
 
-    def choose_up_to(self, case: Case, direction: str, algorithm: str) -> Kernel:
+    def choose_up_to(self, problem: Problem, direction: str, algorithm: str) -> Kernel:
         """Return the highest level up to the named one, as `core.gpu.select` does; of a single kernel, that one."""
-        rows = self.of(case.op, direction)
-        for row in reversed(rows):
-            if (len(rows) == 1 or rank(row.algorithm) <= rank(algorithm)) and row.refuses(case) is None:
-                return row
-        raise KernelUnavailable(f"There is no kernel up to {algorithm!r} for {case.op} {direction}.")
+        kernels = self.of(problem.op, direction)
+        for kernel in reversed(kernels):
+            if (len(kernels) == 1 or rank(kernel.algorithm) <= rank(algorithm)) and kernel.refuses(problem) is None:
+                return kernel
+        raise KernelUnavailable(f"There is no kernel up to {algorithm!r} for {problem.op} {direction}.")
 
-    def choose(self, case: Case, direction: str, algorithm: str = "auto") -> Kernel:
+    def choose(self, problem: Problem, direction: str, algorithm: str = "auto") -> Kernel:
         """Return the kernel by name, or the fastest that does not refuse. Raises KernelUnavailable."""
-        rows = self.of(case.op, direction)
+        kernels = self.of(problem.op, direction)
         if algorithm != "auto":
-            rows = tuple(row for row in rows if row.algorithm == algorithm)
-            if not rows:
-                raise KernelUnavailable(f"There is no kernel {algorithm!r} for {case.op} {direction}.")
+            kernels = tuple(kernel for kernel in kernels if kernel.algorithm == algorithm)
+            if not kernels:
+                raise KernelUnavailable(f"There is no kernel {algorithm!r} for {problem.op} {direction}.")
         else:
-            rows = tuple(row for row in rows if row.algorithm not in VENDOR_LIBRARIES)
+            kernels = tuple(kernel for kernel in kernels if kernel.algorithm not in VENDOR_LIBRARIES)
         reasons = []
-        for row in reversed(rows):
-            reason = row.refuses(case)
+        for kernel in reversed(kernels):
+            reason = kernel.refuses(problem)
             if reason is None:
-                return row
-            reasons.append(f"{row.algorithm}: {reason}")
-        raise KernelUnavailable(f"No kernel can run {case.op} {direction} here. " + " ".join(reasons))
+                return kernel
+            reasons.append(f"{kernel.algorithm}: {reason}")
+        raise KernelUnavailable(f"No kernel can run {problem.op} {direction} here. " + " ".join(reasons))

@@ -20,7 +20,7 @@ from core.gpu.select import FORWARD, Candidate, Case
 from core.gpu.teaching.kernel import DeviceArray, Notes, flat, over
 from core.gpu.teaching.layout import add, is_plain, read, write
 from core.graph import PHOTO
-from core.ops.registry import Case as Problem
+from core.ops.registry import Problem
 from core.ops.window import read_window
 from core.program import Value
 
