@@ -26,7 +26,7 @@ from core.gpu.compilation.cuda import cuda
 from core.gpu.driver.hosted import current_stream
 from core.gpu.kernel_entries import ROUNDED, TABLE
 from core.gpu.ops.conv.im2col import unfold
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 
 ALGORITHMS = ("implicit_gemm", "implicit_precomp_gemm", "gemm", "direct", "fft", "fft_tiling", "winograd",
               "winograd_nonfused")  # fmt: skip
@@ -149,7 +149,7 @@ def our_ways(
     op = "depthwise_conv2d" if shape.groups > 1 else "conv2d"
     if op == "conv2d":
         attributes |= {"filters": shape.filters, "groups": 1}
-    case = Problem(op, attributes, ((side, side, shape.channels),), (side, side, shape.filters), shape.batch)
+    case = KernelCase(op, attributes, ((side, side, shape.channels),), (side, side, shape.filters), shape.batch)
     out = torch.empty(shape.batch, side, side, shape.filters, device="cuda")
     last = weight.permute(0, 2, 3, 1).contiguous()
     arrays = {"x": cuda.as_cuda_array(x.permute(0, 2, 3, 1).contiguous()), "weight": cuda.as_cuda_array(last),

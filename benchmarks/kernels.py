@@ -26,7 +26,7 @@ from core.gpu.compilation.cuda import cuda
 from core.gpu.kernel_entries import ROUNDED, TABLE
 from core.laboratory.algorithms import algorithm_study
 from core.models.architectures import build
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 
 BATCH = 32
 
@@ -53,7 +53,7 @@ def check_all() -> int:
     return held
 
 
-def device_arrays(case: Problem, weight: tuple[int, ...]) -> dict[str, Any]:
+def device_arrays(case: KernelCase, weight: tuple[int, ...]) -> dict[str, Any]:
     """Random arrays of a convolution-like case on the device, outputs full of NaN."""
     rng = np.random.default_rng(0)
 
@@ -71,7 +71,7 @@ def torch_view(array: Any) -> torch.Tensor:
     return torch.as_tensor(array, device="cuda")
 
 
-def torch_convolution(case: Problem, arrays: dict[str, Any], groups: int) -> dict[str, Callable[[], Any]]:
+def torch_convolution(case: KernelCase, arrays: dict[str, Any], groups: int) -> dict[str, Callable[[], Any]]:
     """cuDNN in float32 on the same (channels last) memory, by direction."""
     x, dy = (torch_view(arrays[k]).permute(0, 3, 1, 2) for k in ("x", "dy"))
     weight = torch_view(arrays["weight"]).permute(0, 3, 1, 2)
@@ -95,7 +95,7 @@ def results_of(direction: str) -> str:
 
 
 def time_convolution(
-    clock: Clock, name: str, case: Problem, weight: tuple[int, ...], rows: list[Row], **more: Callable[[], Any]
+    clock: Clock, name: str, case: KernelCase, weight: tuple[int, ...], rows: list[Row], **more: Callable[[], Any]
 ) -> None:
     """All rungs of the three directions of one layer, each compared with PyTorch's result before it is timed."""
     arrays = device_arrays(case, weight)
@@ -134,7 +134,7 @@ def line(name: str, peers: dict[str, float], unit: str, rungs: dict[str, float])
     return row
 
 
-def squeezenet_layers() -> list[tuple[str, Problem, tuple[int, ...]]]:
+def squeezenet_layers() -> list[tuple[str, KernelCase, tuple[int, ...]]]:
     """Every different convolution of SqueezeNet 1.0 at 224 pixels and batch 32."""
     graph, seen, layers = build("squeezenet1_0", 10), set(), []
     for node in graph.nodes:
@@ -148,7 +148,7 @@ def squeezenet_layers() -> list[tuple[str, Problem, tuple[int, ...]]]:
         kh, kw = node.attributes["kernel"]
         name = f"{kh}x{kw} {inputs[0][0]}px {inputs[0][2]}->{node.shape[2]}"
         prefix = "conv1 " if inputs[0][2] == 3 else ""
-        case = Problem("conv2d", node.attributes, inputs, node.shape, BATCH)
+        case = KernelCase("conv2d", node.attributes, inputs, node.shape, BATCH)
         layers.append((prefix + name, case, node.parameters[0].shape))
     return layers
 
@@ -160,7 +160,7 @@ def time_layers(clock: Clock, rows: list[Row]) -> None:
 
 def time_products(clock: Clock, rows: list[Row], sizes: list[tuple[int, int, int]]) -> None:
     for m, k, n in sizes:
-        case = Problem("matmul", {}, ((m, k), (k, n)), (m, n), 1)
+        case = KernelCase("matmul", {}, ((m, k), (k, n)), (m, n), 1)
         a, b = (torch.randn(s, device="cuda") for s in case.inputs)
         out = torch.full((m, n), float("nan"), device="cuda")
         arrays = {"x": cuda.as_cuda_array(a), "x2": cuda.as_cuda_array(b), "out": cuda.as_cuda_array(out)}
@@ -189,7 +189,8 @@ def time_tensor_cores(clock: Clock, name: str, a: torch.Tensor, b: torch.Tensor,
     bits = [cuda.as_cuda_array(t.view(torch.int16)).view(np.uint16) for t in (a, b, out)]
     wanted = torch.mm(a, b).float()
     (m, k), n = a.shape, b.shape[1]
-    case, arrays = Problem("matmul", {}, ((m, k), (k, n)), (m, n), 1), dict(zip(("x", "x2", "out"), bits, strict=True))
+    case = KernelCase("matmul", {}, ((m, k), (k, n)), (m, n), 1)
+    arrays = dict(zip(("x", "x2", "out"), bits, strict=True))
     ways = {
         row.algorithm: partial(row.run, case, arrays)
         for row in TABLE.of("matmul", "forward") if row.tolerance is ROUNDED and row.refuses(case) is None
@@ -209,7 +210,7 @@ def time_tensor_cores(clock: Clock, name: str, a: torch.Tensor, b: torch.Tensor,
 def time_dense(clock: Clock, rows: list[Row]) -> None:
     """The multilayer perceptron's layer (784 to 500) and a wide one, beside cuBLAS as a row of the same table."""
     for batch, inputs, units in ((256, 784, 500), (1024, 2048, 1024)):
-        case = Problem("dense", {"units": units, "bias": True, "init": "he_uniform"}, ((inputs,),), (units,), batch)
+        case = KernelCase("dense", {"units": units, "bias": True, "init": "he_uniform"}, ((inputs,),), (units,), batch)
         arrays = device_arrays(case, (units, inputs))
         x, weight, bias, dy = (torch_view(arrays[name]).double() for name in ("x", "weight", "bias", "dy"))
         wanted = {"forward": x @ weight.T + bias, "backward_input": dy @ weight, "backward_weight": dy.T @ x}
@@ -233,7 +234,7 @@ def time_depthwise(clock: Clock, rows: list[Row]) -> None:
         name = f"{batch}x{channels}x{side}x{side}"
         attributes = {"kernel": (3, 3), "stride": (1, 1), "padding": (1, 1, 1, 1), "bias": True}
         shape = (side, side, channels)
-        case = Problem("depthwise_conv2d", attributes, (shape,), shape, batch)
+        case = KernelCase("depthwise_conv2d", attributes, (shape,), shape, batch)
         x = torch.randn(batch, channels, side, side, device="cuda")
         weight, bias = torch.randn(channels, 1, 3, 3, device="cuda"), torch.randn(channels, device="cuda")
         nchw = partial(torch.nn.functional.conv2d, x, weight, bias, 1, 1, 1, channels)
@@ -246,7 +247,7 @@ def time_separable(clock: Clock, rows: list[Row]) -> None:
     for name, kernel in (("pointwise 1x1", 1), ("standard 3x3", 3)):
         attributes = {"kernel": (kernel,) * 2, "stride": (1, 1), "padding": (kernel // 2,) * 4, "bias": True,
                       "filters": 32, "groups": 1, "init": "he_uniform"}  # fmt: skip
-        case = Problem("conv2d", attributes, (shape,), shape, 1)
+        case = KernelCase("conv2d", attributes, (shape,), shape, 1)
         time_convolution(clock, f"{name} 1x32x122x122", case, (32, kernel, kernel, 32), rows)
 
 
@@ -257,7 +258,7 @@ def time_small(clock: Clock, rows: list[Row]) -> None:
         attributes = {"kernel": (3, 3), "stride": (2, 2), "padding": (0, 0, 0, 0), "ceil_mode": False}
         inputs = (shape,) * (2 if op == "add" else 1)
         output = {"max_pool": (26, 26, 128), "global_avg_pool": (128,)}.get(op, shape)
-        case = Problem(op, attributes, inputs, output, 256)
+        case = KernelCase(op, attributes, inputs, output, 256)
         x, x2 = (torch.randn(256, *shape, device="cuda") for _ in range(2))
         out = torch.empty((256, *output), device="cuda")
         arrays = {"x": cuda.as_cuda_array(x), "x2": cuda.as_cuda_array(x2), "out": cuda.as_cuda_array(out)}

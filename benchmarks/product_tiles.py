@@ -22,7 +22,7 @@ from core.gpu.candidates import CANDIDATES
 from core.gpu.compilation.cuda import cuda
 from core.gpu.single import runner
 from core.gpu.sm90.matmul_tma import TILES, Tile
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 
 SIZES = (512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 4096)
 TRIED = (
@@ -39,7 +39,7 @@ def rates(clock: Clock, side: int) -> tuple[dict[str, float], float]:
     wanted = torch.mm(a, b).float()
     ways: dict[str, Callable[[], Any]] = {}
     candidate = next(row for row in CANDIDATES.of(("matmul",), "forward") if row.name == "tma")
-    case = Problem("matmul", {}, ((side, side), (side, side)), (side, side), 1)
+    case = KernelCase("matmul", {}, ((side, side), (side, side)), (side, side), 1)
     for tile in TRIED:
         name = f"{tile.rows}x{tile.columns}/{tile.stages}"
         arrays = dict(zip(("x", "x2", "out"), bits, strict=True))

@@ -23,14 +23,14 @@ from benchmarks.kernels import device_arrays, results_of, torch_convolution, tor
 from benchmarks.record import Row, write_results
 from core.gpu.kernel_entries import ROUNDED, TABLE
 from core.laboratory.kernel_comparison import make_case
-from core.ops.registry import VENDOR_LIBRARIES, Kernel, Problem
+from core.ops.registry import VENDOR_LIBRARIES, Kernel, KernelCase
 
 FAMILIES = ("conv 3x3", "conv 1x1", "conv 5x5 / 2", "depthwise 3x3", "dense")
 MOST_FLOPS, MOST_FLOATS = 4e10, 1e8
 """Larger shapes are drawn again: operations of a forward pass, elements of an array."""
 
 
-def draw(family: str, rng: np.random.Generator) -> Problem:
+def draw(family: str, rng: np.random.Generator) -> KernelCase:
     """A shape of the family; sizes are drawn evenly by their logarithm, every second one a multiple of 8."""
     while True:
         step = 8 if rng.random() < 0.5 else 1
@@ -52,7 +52,7 @@ def draw(family: str, rng: np.random.Generator) -> Problem:
         return make_case("conv2d", (side, side, channels), batch, filters=filters, stride=stride, **more)
 
 
-def weight_shape(case: Problem) -> tuple[int, ...]:
+def weight_shape(case: KernelCase) -> tuple[int, ...]:
     depth = case.inputs[0][-1]
     if case.op == "dense":
         return case.output[0], depth
@@ -60,7 +60,7 @@ def weight_shape(case: Problem) -> tuple[int, ...]:
     return (depth, *kernel, 1) if case.op == "depthwise_conv2d" else (case.output[-1], *kernel, depth)
 
 
-def library(case: Problem, arrays: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+def library(case: KernelCase, arrays: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     """PyTorch's functions by direction, on the same memory."""
     if case.op != "dense":
         return torch_convolution(case, arrays, 1 if case.op == "conv2d" else case.inputs[0][-1])
@@ -72,13 +72,13 @@ def library(case: Problem, arrays: dict[str, Any]) -> dict[str, Callable[[], Any
     }
 
 
-def choose(case: Problem, direction: str) -> Kernel:
+def choose(case: KernelCase, direction: str) -> Kernel:
     """Our highest level that does not refuse, in float32."""
     rows = [row for row in TABLE.of(case.op, direction) if row.tolerance is not ROUNDED]
     return next(r for r in reversed(rows) if r.algorithm not in VENDOR_LIBRARIES and r.refuses(case) is None)
 
 
-def ratios(clock: Clock, case: Problem) -> Iterator[tuple[str, str, float, float]]:
+def ratios(clock: Clock, case: KernelCase) -> Iterator[tuple[str, str, float, float]]:
     """(direction, chosen algorithm, our and the library's milliseconds) of a shape."""
     arrays = device_arrays(case, weight_shape(case))
     for direction, peer in library(case, arrays).items():

@@ -18,12 +18,12 @@ import torch
 from benchmarks.record import Row, make_row, write_results
 from core.laboratory.kernel_comparison import list_kernels, make_case, solve
 from core.laboratory.timing import bare_run
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 
 ROUNDS = 40
 ENOUGH_MS = 1000.0
 """A way that has had so much time is not run in the rounds that are left."""
-LAYERS: dict[str, Problem] = {
+LAYERS: dict[str, KernelCase] = {
     f"{kernel}x{kernel} {side}px {channels}->{filters} b{batch}": make_case(
         "conv2d", (side, side, channels), batch, filters=filters, kernel=(kernel, kernel), padding=(kernel // 2,) * 4
     )
@@ -34,7 +34,7 @@ LAYERS: dict[str, Problem] = {
 """Both layers of the lesson's network, a fire module's 3x3, the depthwise study's size, a squeeze."""
 
 
-def torch_way(case: Problem, given: dict[str, Any]) -> Callable[[], object]:
+def torch_way(case: KernelCase, given: dict[str, Any]) -> Callable[[], object]:
     x = torch.from_numpy(given["x"]).permute(0, 3, 1, 2)
     weight = torch.from_numpy(given["weight"]).permute(0, 3, 1, 2)
     bias, pad = torch.from_numpy(given["bias"]), case.attributes["padding"][0]
@@ -46,7 +46,7 @@ def torch_way(case: Problem, given: dict[str, Any]) -> Callable[[], object]:
     return run
 
 
-def ways_of(case: Problem) -> dict[str, Callable[[], object]]:
+def ways_of(case: KernelCase) -> dict[str, Callable[[], object]]:
     """Each way as something to run, checked; PyTorch last."""
     given, wanted = solve(case)
     ways: dict[str, Callable[[], object]] = {}

@@ -18,7 +18,7 @@ from core.errors import KernelUnavailable
 from core.ops.activation import ACTIVATIONS
 from core.ops.contract import Mode
 from core.ops.op_table import LOSSES, OPS
-from core.ops.registry import Kernel, Problem, Refusal, Registry, Tolerance
+from core.ops.registry import Kernel, KernelCase, Refusal, Registry, Tolerance
 from core.program import Program
 
 FORWARD, INPUT, WEIGHT = "forward", "backward_input", "backward_weight"
@@ -66,7 +66,7 @@ _FAST: Final = {
 """Descriptions of the fast kernels; all others are one vectorised pass."""
 
 
-def _reference_forward(case: Problem, arrays: dict[str, Any]) -> None:
+def _reference_forward(case: KernelCase, arrays: dict[str, Any]) -> None:
     mode = arrays.get("mode", Mode(training=True))
     rule, inputs, parameters = OPS[case.op], _inputs(case, arrays), _parameters(case, arrays)
     result = rule.forward(case.attributes, inputs, parameters, mode)
@@ -78,7 +78,7 @@ def _reference_forward(case: Problem, arrays: dict[str, Any]) -> None:
         arrays[role][...] = new
 
 
-def _reference_backward(case: Problem, arrays: dict[str, Any], weights: bool) -> None:
+def _reference_backward(case: KernelCase, arrays: dict[str, Any], weights: bool) -> None:
     mode = arrays.get("mode", Mode(training=True))
     rule, inputs, parameters = OPS[case.op], _inputs(case, arrays), _parameters(case, arrays)
     result = rule.forward(case.attributes, inputs, parameters, mode)
@@ -96,17 +96,17 @@ def _reference_backward(case: Problem, arrays: dict[str, Any], weights: bool) ->
             arrays["dx" if index == 0 else f"dx{index + 1}"][...] = dx
 
 
-def _inputs(case: Problem, arrays: dict[str, Any]) -> list[Any]:
+def _inputs(case: KernelCase, arrays: dict[str, Any]) -> list[Any]:
     names = ["x", *(f"x{i + 1}" for i in range(1, len(case.inputs)))]
     return [arrays[n] for n in names] + [arrays[n] for n in ("labels", "targets") if n in arrays]
 
 
-def _parameters(case: Problem, arrays: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+def _parameters(case: KernelCase, arrays: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
     return {p.role: arrays[p.role] for p in OPS[case.op].parameters(case.attributes, case.inputs)}
 
 
 def _reference_rows() -> Iterator[Kernel]:
-    runs: dict[str, Callable[[Problem, dict[str, Any]], None]] = {
+    runs: dict[str, Callable[[KernelCase, dict[str, Any]], None]] = {
         FORWARD: _reference_forward,
         INPUT: partial(_reference_backward, weights=False),
         WEIGHT: partial(_reference_backward, weights=True),
@@ -131,11 +131,11 @@ def _fast_rows() -> Iterator[Kernel]:
             yield replace(row, idea=idea)
 
 
-def _refuse_nothing(case: Problem) -> str | None:
+def _refuse_nothing(case: KernelCase) -> str | None:
     return None
 
 
-def _refuse_groups(case: Problem) -> str | None:
+def _refuse_groups(case: KernelCase) -> str | None:
     return "It has no groups." if case.attributes.get("groups", 1) != 1 else None
 
 
@@ -162,7 +162,7 @@ def choose_writers(program: Program, batch: int, algorithm: str) -> dict[str, Wr
     for step in program.steps:
         directions = _DIRECTIONS.get(step.op, (FORWARD,))[: None if program.training else 1]
         shapes = tuple(value.shape for value in step.inputs)
-        case = Problem(step.op, step.attributes, shapes, step.output.shape, batch, step.activation)
+        case = KernelCase(step.op, step.attributes, shapes, step.output.shape, batch, step.activation)
         choose = PLANS.choose if algorithm == "auto" else PLANS.choose_up_to
         try:
             rows = [choose(case, direction, algorithm) for direction in directions]

@@ -22,11 +22,11 @@ from core.cpu.schedule import as_calls, execute_schedule, share_out
 from core.graph import LABEL, Graph, Node
 from core.ops.contract import Array, Cost, Mode, volume
 from core.ops.op_table import LOSSES, OPS
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 from core.program import Program, Step, Value, lay_out_parameters
 
 
-def run_single(case: Problem, arrays: dict[str, Any], direction: str, writers: Writers, threads: int = 1) -> None:
+def run_single(case: KernelCase, arrays: dict[str, Any], direction: str, writers: Writers, threads: int = 1) -> None:
     """Compute one direction of a case; `arrays` as `core.ops.registry.Kernel.run` says.
 
     A further entry "mode" (`core.ops.contract.Mode`) feeds dropout. New running statistics replace
@@ -47,7 +47,7 @@ def run_single(case: Problem, arrays: dict[str, Any], direction: str, writers: W
 
 
 def prepare_single(
-    case: Problem, arrays: dict[str, Any], direction: str, writers: Writers, threads: int = 1
+    case: KernelCase, arrays: dict[str, Any], direction: str, writers: Writers, threads: int = 1
 ) -> Callable[[], None]:
     """Return a function that repeats the computation of `run_single` on arrays copied in beforehand, for timing."""
     single = Single(case, writers, threads, direction=direction)
@@ -66,7 +66,7 @@ class Single:
     """A program of one step, every image with memory of its own; backward only where a direction asks for it."""
 
     def __init__(
-        self, case: Problem, writers: Writers, threads: int, training: bool = True, direction: str = ""
+        self, case: KernelCase, writers: Writers, threads: int, training: bool = True, direction: str = ""
     ) -> None:
         self.case, self.threads = case, threads
         self.names = ["x", *(f"x{i + 1}" for i in range(1, len(case.inputs)))]
@@ -166,7 +166,7 @@ class Single:
             image[...] = source.reshape(image.shape)
 
 
-def _program(case: Problem, names: list[str], training: bool) -> Program:
+def _program(case: KernelCase, names: list[str], training: bool) -> Program:
     shapes = dict(zip(names, case.inputs, strict=True))
     rule = OPS[case.op]
     parameters = rule.parameters(case.attributes, case.inputs)

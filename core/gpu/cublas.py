@@ -15,7 +15,7 @@ from typing import Any, Final
 from core.errors import DeviceError
 from core.gpu.compilation.cuda import cuda
 from core.gpu.driver.hosted import Arrays, stream_address
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 
 NOT_TRANSPOSED: Final = 0
 MISSING: Final = "cuBLAS is not installed. Install it with: pip install '.[cuda]'"
@@ -31,7 +31,7 @@ def problem() -> str | None:
     return None
 
 
-def refuse(case: Problem) -> str | None:
+def refuse(case: KernelCase) -> str | None:
     return problem()
 
 
@@ -73,6 +73,6 @@ def _matrix(array: Any) -> Sequence[Any]:
     return ctypes.c_void_p(int(array.__cuda_array_interface__["data"][0])), array.shape[1]
 
 
-def run(case: Problem, arrays: Arrays) -> None:
+def run(case: KernelCase, arrays: Arrays) -> None:
     """As a kernel entry, on device matrices x, x2 and out."""
     multiply(arrays["x"], arrays["x2"], arrays["out"])

@@ -27,7 +27,7 @@ from core.gpu.select import BACKWARD, BF16, FAST, FORWARD, INPUT, WEIGHT, Candid
 from core.graph import Graph, Node, Shape
 from core.ops.contract import Cost, Mode, volume
 from core.ops.op_table import LOSSES, OPS
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 from core.program import ParameterLayout, Program, Step, Value, lay_out_parameters
 
 NODE: Final = "layer"
@@ -41,7 +41,7 @@ UPDATED: Final = ("running_mean", "running_var")
 """Parameters that a forward pass in training moves."""
 
 
-def lower_case(case: Problem, mode: Mode) -> tuple[Program, ParameterLayout]:
+def lower_case(case: KernelCase, mode: Mode) -> tuple[Program, ParameterLayout]:
     """A program of one step that reads x (and x2) and writes out; a loss reads the program's own output."""
     if case.op == "dropout" and not mode.training:
         case = replace(case, attributes={**case.attributes, "rate": 0.0})
@@ -58,18 +58,18 @@ def lower_case(case: Problem, mode: Mode) -> tuple[Program, ParameterLayout]:
     return Program(graph, training, (step,), buffers, {}, output), lay_out_parameters(graph)
 
 
-def new_frame(case: Problem, device: Device | None = None, mode: Mode = TRAINING) -> Frame:
+def new_frame(case: KernelCase, device: Device | None = None, mode: Mode = TRAINING) -> Frame:
     """The frame of a program of one step; without a GPU as if there were one that runs every kernel."""
     program, layout = lower_case(case, mode)
     return Frame(program, layout, case.batch, case.precision, device.hardware if device else typical())
 
 
-def case_for(candidate: Candidate, case: Problem) -> Problem:
+def case_for(candidate: Candidate, case: KernelCase) -> KernelCase:
     """The case in the only precision that the candidate has, if it has one only."""
     return replace(case, precision="mixed") if candidate.arithmetics == BF16 else case
 
 
-def reason_against(candidate: Candidate, direction: str, case: Problem) -> str | None:
+def reason_against(candidate: Candidate, direction: str, case: KernelCase) -> str | None:
     """Why the candidate cannot run the case by itself, or None."""
     if case.activation and direction != FORWARD:
         return "An activation's gradient is folded into the next kernel of a plan, not into this one."
@@ -207,7 +207,7 @@ def _is_result(buffer: str, direction: str) -> bool:
 def runner(candidate: Candidate, direction: str, configuration: Any = None) -> Run:
     """Run the candidate on device arrays, float32 or bits of bf16; what is prepared is kept among them."""
 
-    def run(case: Problem, arrays: Arrays) -> None:
+    def run(case: KernelCase, arrays: Arrays) -> None:
         mode = arrays.get("mode", Mode())
         key = f"single {candidate.name} {case} {direction} {configuration} {mode}"
         if key not in arrays:

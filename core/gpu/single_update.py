@@ -15,13 +15,13 @@ from core.gpu.ops.update.launches import UpdateArrays, result_launches, update_l
 from core.gpu.ops.update.optimizer import NORM_BLOCKS
 from core.gpu.prepared import Allocate, Prepared, Work, address_of
 from core.ops.contract import Array
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 from core.optim.optimizer import Optimizer, Scalars, moments, scalars
 
 WRITES: Final = ("weights", "momentum", "first", "second", "average")
 
 
-def launch(case: Problem, arrays: Arrays) -> None:
+def launch(case: KernelCase, arrays: Arrays) -> None:
     """One step on device arrays "weights", "gradient", "decayed" (0 or 1) and the optimizer's state by name.
 
     "optimizer", "learning_rate" and "step" (from 1) are plain values in the same dict. What is prepared stays in it; a

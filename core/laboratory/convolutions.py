@@ -19,16 +19,16 @@ from core.cores import usable_cores
 from core.cpu.kernel_entries import CPU
 from core.laboratory.transforms import fft_convolve, fft_convolve_tiled, winograd_convolve
 from core.ops.contract import Array
-from core.ops.registry import Kernel, Problem, Registry, Tolerance
+from core.ops.registry import Kernel, KernelCase, Registry, Tolerance
 from core.ops.window import Window, add_windows, pad, read_window, windows
 
-Run: TypeAlias = Callable[[Problem, dict[str, Any]], None]
+Run: TypeAlias = Callable[[KernelCase, dict[str, Any]], None]
 
 LOOSE: Final = Tolerance(1e-4)
 """Winograd's transforms and the FFT lose a few bits; F(4,3) the most."""
 
 
-def refuse_groups(case: Problem) -> str | None:
+def refuse_groups(case: KernelCase) -> str | None:
     if int(str(case.attributes.get("groups", 1))) > 1:
         return "This way convolves all channels at once; it has no groups."
     if case.activation:
@@ -36,13 +36,13 @@ def refuse_groups(case: Problem) -> str | None:
     return None
 
 
-def refuse_strides(case: Problem) -> str | None:
+def refuse_strides(case: KernelCase) -> str | None:
     if read_window(case.attributes).stride != (1, 1):
         return "This way computes every pixel; it is made for stride 1."
     return refuse_groups(case)
 
 
-def refuse_all_but_3x3(case: Problem) -> str | None:
+def refuse_all_but_3x3(case: KernelCase) -> str | None:
     if read_window(case.attributes).kernel != (3, 3):
         return "Winograd's F(2,3) and F(4,3) are made for 3x3 filters."
     return refuse_strides(case)
@@ -63,7 +63,7 @@ def _shares(count: int) -> list[slice]:
 def parallel(run: Run, sums: tuple[str, ...] = ()) -> Run:
     """`run` on shares of the batch, one thread each; the arrays in `sums` are added up in order."""
 
-    def spread(case: Problem, arrays: dict[str, Any]) -> None:
+    def spread(case: KernelCase, arrays: dict[str, Any]) -> None:
         shares = _shares(len(arrays["x" if "x" in arrays else "dy"]))
         parts = []
         for share in shares:
@@ -83,7 +83,7 @@ def _tap(x: Array, window: Window, i: int, j: int, rows: int, columns: int) -> A
     return x[:, i : i + sy * rows : sy, j : j + sx * columns : sx][:, :rows, :columns]
 
 
-def vectorised_forward(case: Problem, arrays: dict[str, Any]) -> None:
+def vectorised_forward(case: KernelCase, arrays: dict[str, Any]) -> None:
     """One multiplication and sum of whole arrays per tap and filter."""
     window, out, weight = read_window(case.attributes), arrays["out"], arrays["weight"]
     x = pad(arrays["x"], window, 0.0)
@@ -94,7 +94,7 @@ def vectorised_forward(case: Problem, arrays: dict[str, Any]) -> None:
             out[..., o] += (seen * weight[o, i, j]).sum(-1)
 
 
-def vectorised_backward_input(case: Problem, arrays: dict[str, Any]) -> None:
+def vectorised_backward_input(case: KernelCase, arrays: dict[str, Any]) -> None:
     window, dy, weight, dx = read_window(case.attributes), arrays["dy"], arrays["weight"], arrays["dx"]
     padded = np.zeros_like(pad(dx, window, 0.0))
     for i, j in np.ndindex(*window.kernel):
@@ -105,7 +105,7 @@ def vectorised_backward_input(case: Problem, arrays: dict[str, Any]) -> None:
     dx[...] = padded[:, top : top + dx.shape[1], left : left + dx.shape[2]]
 
 
-def vectorised_backward_weight(case: Problem, arrays: dict[str, Any]) -> None:
+def vectorised_backward_weight(case: KernelCase, arrays: dict[str, Any]) -> None:
     window, dy, dweight = read_window(case.attributes), arrays["dy"], arrays["dweight"]
     x = pad(arrays["x"], window, 0.0)
     for i, j in np.ndindex(*window.kernel):
@@ -116,20 +116,20 @@ def vectorised_backward_weight(case: Problem, arrays: dict[str, Any]) -> None:
         arrays["dbias"][...] = dy.sum((0, 1, 2))
 
 
-def _columns(case: Problem, x: Array) -> Array:
+def _columns(case: KernelCase, x: Array) -> Array:
     """Windows as rows, ``(N rows columns, kh kw C)``."""
     window = read_window(case.attributes)
     seen = windows(pad(x, window, 0.0), window, *x.shape[1:3])  # (N, rows, columns, C, kh, kw)
     return np.ascontiguousarray(seen.transpose(0, 1, 2, 4, 5, 3)).reshape(-1, seen[0, 0, 0].size)
 
 
-def im2col_forward(case: Problem, arrays: dict[str, Any]) -> None:
+def im2col_forward(case: KernelCase, arrays: dict[str, Any]) -> None:
     weight, out = arrays["weight"], arrays["out"]
     product = _columns(case, arrays["x"]) @ weight.reshape(len(weight), -1).T
     out[...] = product.reshape(out.shape) + arrays.get("bias", np.float32(0))
 
 
-def im2col_backward_input(case: Problem, arrays: dict[str, Any]) -> None:
+def im2col_backward_input(case: KernelCase, arrays: dict[str, Any]) -> None:
     dy, weight, dx = arrays["dy"], arrays["weight"], arrays["dx"]
     _, height, width, depth = weight.shape
     spread = dy.reshape(-1, len(weight)) @ weight.reshape(len(weight), -1)
@@ -137,14 +137,14 @@ def im2col_backward_input(case: Problem, arrays: dict[str, Any]) -> None:
     dx[...] = add_windows(parts, read_window(case.attributes), *dx.shape[1:3])
 
 
-def im2col_backward_weight(case: Problem, arrays: dict[str, Any]) -> None:
+def im2col_backward_weight(case: KernelCase, arrays: dict[str, Any]) -> None:
     dy, dweight = arrays["dy"].reshape(-1, arrays["dy"].shape[-1]), arrays["dweight"]
     dweight[...] = (dy.T @ _columns(case, arrays["x"])).reshape(dweight.shape)
     if "dbias" in arrays:
         arrays["dbias"][...] = dy.sum(0)
 
 
-def _transformed(convolve: Callable[[Array, Array], Array], case: Problem, arrays: dict[str, Any]) -> None:
+def _transformed(convolve: Callable[[Array, Array], Array], case: KernelCase, arrays: dict[str, Any]) -> None:
     """Forward with a function of (padded photos, filters) at stride 1."""
     x = pad(arrays["x"], read_window(case.attributes), 0.0)
     arrays["out"][...] = convolve(x, arrays["weight"]) + arrays.get("bias", np.float32(0))

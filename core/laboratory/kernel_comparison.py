@@ -26,7 +26,7 @@ from core.ops.activation import ACTIVATIONS
 from core.ops.builder import make_node
 from core.ops.contract import Array, Mode
 from core.ops.op_table import OPS
-from core.ops.registry import Kernel, Problem, rank
+from core.ops.registry import Kernel, KernelCase, rank
 from core.optim.optimizer import OPTIMIZERS, Optimizer, initial_state, update
 from core.plan import cuda_problem
 
@@ -43,10 +43,10 @@ SECONDS: Final = 0.5
 """Time limit for the repeats of one kernel, for the sake of the naive loops."""
 
 
-def make_case(op: str, shape: tuple[int, ...], batch: int, **attributes: Any) -> Problem:
+def make_case(op: str, shape: tuple[int, ...], batch: int, **attributes: Any) -> KernelCase:
     """Return a case of one input, given without the batch; the op's shape rule gives its output."""
     node = _node(op, shape, attributes)
-    return Problem(op, node.attributes, (shape,), node.shape, batch)
+    return KernelCase(op, node.attributes, (shape,), node.shape, batch)
 
 
 def _node(op: str, shape: tuple[int, ...], attributes: Mapping[str, Any]) -> Node:
@@ -56,7 +56,7 @@ def _node(op: str, shape: tuple[int, ...], attributes: Mapping[str, Any]) -> Nod
 
 
 SAME: Final = (1, 1, 1, 1)
-CASES: Final[Mapping[str, Mapping[str, Problem]]] = {
+CASES: Final[Mapping[str, Mapping[str, KernelCase]]] = {
     "conv2d": {
         "fire 3x3, 28 x 28 x 32 to 128, batch 8": make_case(
             "conv2d", (28, 28, 32), 8, filters=128, kernel=(3, 3), padding=SAME
@@ -81,14 +81,14 @@ CASES: Final[Mapping[str, Mapping[str, Problem]]] = {
     "relu": {"56 x 56 x 64, batch 8": make_case("relu", (56, 56, 64), 8)},
     "dropout": {"13 x 13 x 512, batch 8": make_case("dropout", (13, 13, 512), 8)},
     PRODUCT: {
-        f"{m} x {k} by {k} x {n}": Problem(PRODUCT, MappingProxyType({}), ((m, k), (k, n)), (m, n), 1)
+        f"{m} x {k} by {k} x {n}": KernelCase(PRODUCT, MappingProxyType({}), ((m, k), (k, n)), (m, n), 1)
         for m, k, n in ((512, 512, 512), (1024, 1024, 1024), (32, 27, 14884))
     },
     LOSS: {"38 classes, batch 256": make_case(LOSS, (38,), 256, label_smoothing=0.1)},
 }
 """Named cases of each op, from SqueezeNet and MobileNetV2; the last product is SqueezeNet's first layer as im2col."""
-UPDATES: Final[Mapping[str, Mapping[str, Problem]]] = {
-    op: {"735424 weights": Problem(op, MappingProxyType({}), ((735424,),), (735424,), 1)} for op in OPTIMIZERS
+UPDATES: Final[Mapping[str, Mapping[str, KernelCase]]] = {
+    op: {"735424 weights": KernelCase(op, MappingProxyType({}), ((735424,),), (735424,), 1)} for op in OPTIMIZERS
 }
 """The optimizers on as many weights as SqueezeNet 1.0 has."""
 
@@ -119,7 +119,7 @@ def list_kernels(ops: Collection[str] = CASES) -> list[Kernel]:
     return sorted((row for row in rows if row.op in ops), key=lambda row: (row.device, rank(row.algorithm)))
 
 
-def compare_kernels(case: Problem, direction: str, device: str = "") -> Iterator[KernelResult]:
+def compare_kernels(case: KernelCase, direction: str, device: str = "") -> Iterator[KernelResult]:
     """Check and time every kernel of an op and direction, on one device or all, one result at a time."""
     given, wanted = solve_update(case) if case.op in OPTIMIZERS else solve(case)
     names = _results(direction, wanted)
@@ -143,7 +143,7 @@ def compare_kernels(case: Problem, direction: str, device: str = "") -> Iterator
         yield KernelResult(row, milliseconds, flops / milliseconds / 1e6, error)
 
 
-def solve(case: Problem, seed: int = 0) -> tuple[dict[str, Array], dict[str, Array]]:
+def solve(case: KernelCase, seed: int = 0) -> tuple[dict[str, Array], dict[str, Array]]:
     """Return random float32 arrays for a case (inputs, parameters, dy), and every result in float64."""
     random = np.random.Generator(np.random.Philox(seed))
     if case.op == PRODUCT:
@@ -171,7 +171,7 @@ def solve(case: Problem, seed: int = 0) -> tuple[dict[str, Array], dict[str, Arr
     return given, wanted
 
 
-def solve_update(case: Problem, seed: int = 0) -> tuple[dict[str, Any], dict[str, Array]]:
+def solve_update(case: KernelCase, seed: int = 0) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return random weights, gradient and state of an optimizer's third step, and its results in float64."""
     random, size = np.random.Generator(np.random.Philox(seed)), case.output[0]
     optimizer = Optimizer(case.op, weight_decay=0.01, average=0.9)
@@ -183,7 +183,7 @@ def solve_update(case: Problem, seed: int = 0) -> tuple[dict[str, Any], dict[str
     return {**given, "optimizer": optimizer, "learning_rate": RATE, "step": STEP}, {"weights": new, **moved}
 
 
-def cost_of(case: Problem) -> tuple[int, int]:
+def cost_of(case: KernelCase) -> tuple[int, int]:
     """Return FLOPs and bytes of a case: of one image, or of a whole matrix product."""
     if case.op == PRODUCT:
         (m, k), (_, n) = case.inputs
@@ -246,7 +246,7 @@ def _error(got: Array, want: Array) -> float:
     return difference / max(float(np.abs(want).max(initial=0.0)), 1e-30) if difference == difference else float("inf")
 
 
-def _time(row: Kernel, case: Problem, arrays: dict[str, Any]) -> float:
+def _time(row: Kernel, case: KernelCase, arrays: dict[str, Any]) -> float:
     """Return the median milliseconds without copies from and to the host, synchronizing after each run."""
     run: Callable[[], object] = bare_run(row, case, arrays)
     wait = None

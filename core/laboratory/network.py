@@ -16,7 +16,7 @@ import numpy as np
 from core.errors import KernelUnavailable
 from core.graph import LABEL, PHOTO, Graph, Node
 from core.ops.contract import Array, Mode
-from core.ops.registry import ALGORITHM_ORDER, Kernel, Problem, Registry
+from core.ops.registry import ALGORITHM_ORDER, Kernel, KernelCase, Registry
 
 VIEWS: Final = ("flatten",)
 """Ops that only reshape an array."""
@@ -29,7 +29,7 @@ class KernelCall:
 
     layer: str
     kernel: Kernel
-    case: Problem
+    case: KernelCase
     arrays: dict[str, Any]
 
     def run(self) -> None:
@@ -123,7 +123,7 @@ class UnfusedNetwork:
         """Add up the gradients that arrive from several consumers."""
         total = parts[0]
         for part in parts[1:]:
-            case = Problem("add", MappingProxyType({}), (node.shape, node.shape), node.shape, self.batch)
+            case = KernelCase("add", MappingProxyType({}), (node.shape, node.shape), node.shape, self.batch)
             out = np.empty((self.batch, *node.shape), np.float32)
             arrays = {"x": total, "x2": part, "out": out}
             self.backward.append(KernelCall(node.name, self._row(case, "forward"), case, arrays))
@@ -132,10 +132,10 @@ class UnfusedNetwork:
 
     def _call(self, node: Node, direction: str) -> KernelCall:
         inputs = tuple(self.graph.node(i).shape for i in node.inputs if i != LABEL)
-        case = Problem(node.op, node.attributes, inputs, node.shape, self.batch)
+        case = KernelCase(node.op, node.attributes, inputs, node.shape, self.batch)
         return KernelCall(node.name, self._row(case, direction), case, self._arrays[node.name])
 
-    def _row(self, case: Problem, direction: str) -> Kernel:
+    def _row(self, case: KernelCase, direction: str) -> Kernel:
         allowed = ALGORITHM_ORDER[: ALGORITHM_ORDER.index(self.rung) + 1]
         for row in reversed(self.table.of(case.op, direction)):
             if row.algorithm in allowed and row.refuses(case) is None:

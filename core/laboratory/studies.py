@@ -22,7 +22,7 @@ from core.models.architectures import build
 from core.models.init import initial_weights
 from core.ops.builder import with_loss
 from core.ops.photo import identity_augmentation
-from core.ops.registry import Problem, Registry
+from core.ops.registry import KernelCase, Registry
 from core.plan import compile_plan, cuda_problem
 
 DEPTHWISE_SHAPES: Final = ((1, 32, 122), (128, 512, 32))
@@ -60,7 +60,7 @@ def matmul_study(sizes: Sequence[tuple[int, int, int]]) -> Iterator[tuple[str, l
     """(name, rungs) of matrix products (M, K) (K, N) on the GPU."""
     table, place = table_and_place("cuda")
     for m, k, n in sizes:
-        case = Problem("matmul", MappingProxyType({}), ((m, k), (k, n)), (m, n), 1)
+        case = KernelCase("matmul", MappingProxyType({}), ((m, k), (k, n)), (m, n), 1)
         yield f"{m} x {k} x {n}", list(time_rows(case, "forward", table, place, 2 * m * k * n))
 
 
@@ -90,7 +90,7 @@ def depthwise_study(device: str, batch: int, channels: int, side: int) -> Iterat
          2 * pixels * channels * channels),
         ("standard 3x3", "conv2d", {**wide, **dense}, 18 * pixels * channels * channels),
     ):
-        case = Problem(op, MappingProxyType(attributes), (shape,), shape, batch)
+        case = KernelCase(op, MappingProxyType(attributes), (shape,), shape, batch)
         yield f"{name} {batch}x{channels}x{side}x{side}", list(time_rows(case, "forward", table, place, flops))
 
 
@@ -162,11 +162,11 @@ def roof(device: str) -> tuple[float, float]:
 
 def _device_roof() -> tuple[float, float]:
     side = 4096
-    case = Problem("matmul", MappingProxyType({}), ((side, side), (side, side)), (side, side), 1)
+    case = KernelCase("matmul", MappingProxyType({}), ((side, side), (side, side)), (side, side), 1)
     table, place = table_and_place("cuda")
     product = max(t.gflops for t in time_rows(case, "forward", table, place, 2 * side**3))
     size = 1 << 26
-    copy = Problem("relu", MappingProxyType({}), ((size,),), (size,), 1)
+    copy = KernelCase("relu", MappingProxyType({}), ((size,),), (size,), 1)
     best = min(t.milliseconds for t in time_rows(copy, "forward", table, place, size))
     return product, 8 * size / best / 1e6
 

@@ -15,7 +15,7 @@ from core.cores import usable_cores
 from core.cpu.single import prepare_single, run_single
 from core.ops.contract import Array
 from core.ops.op_table import OPS
-from core.ops.registry import Kernel, Problem, Registry
+from core.ops.registry import Kernel, KernelCase, Registry
 
 
 @final
@@ -56,7 +56,7 @@ class Timing:
     """Its factors are rounded to bf16: another peak is its measure."""
 
 
-def time_rows(case: Problem, direction: str, table: Registry, place: ArrayBackend, flops: int) -> Iterator[Timing]:
+def time_rows(case: KernelCase, direction: str, table: Registry, place: ArrayBackend, flops: int) -> Iterator[Timing]:
     """Every row of a case, lowest rung first; `flops` is the work of one run."""
     arrays = {name: place.put(value) for name, value in random_arrays(case).items()}
     for row in table.of(case.op, direction):
@@ -69,14 +69,14 @@ def time_rows(case: Problem, direction: str, table: Registry, place: ArrayBacken
         yield Timing(row.algorithm, ms, flops / ms / 1e6, halved=row.tolerance.relative >= HALVED)
 
 
-def bare_run(row: Kernel, case: Problem, arrays: dict[str, Any]) -> Callable[[], object]:
+def bare_run(row: Kernel, case: KernelCase, arrays: dict[str, Any]) -> Callable[[], object]:
     """Return the computation of a kernel alone: the records of a CPU kernel are prepared once, not at every run."""
     if isinstance(row.run, partial) and row.run.func is run_single:
         return prepare_single(case, arrays, row.direction, row.writers, usable_cores())
     return partial(row.run, case, arrays)
 
 
-def random_arrays(case: Problem) -> dict[str, Array]:
+def random_arrays(case: KernelCase) -> dict[str, Array]:
     """Inputs, parameters, gradients and results of a case with one input or two matrices; results are NaN."""
     rng = np.random.default_rng(0)
 

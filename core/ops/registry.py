@@ -34,7 +34,7 @@ def rank(algorithm: str) -> int:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Problem:
+class KernelCase:
     """The problem that a kernel solves, as known before the arrays exist."""
 
     op: str
@@ -54,7 +54,7 @@ class Tolerance:
     relative: float
 
 
-Refusal: TypeAlias = Callable[[Problem], str | None]
+Refusal: TypeAlias = Callable[[KernelCase], str | None]
 
 
 @final
@@ -62,7 +62,7 @@ Refusal: TypeAlias = Callable[[Problem], str | None]
 class Kernel:
     """One algorithm for one direction of one op on one device.
 
-    `run(problem, arrays)` computes on host arrays from the dict `arrays` (`x`, `weight`, `bias`, `dy`,
+    `run(case, arrays)` computes on host arrays from the dict `arrays` (`x`, `weight`, `bias`, `dy`,
     ... in; `out`, `dx`, `dweight`, `dbias` ... written in place), for tests and the laboratory.
     `writers`: how a CPU plan runs it (`core.cpu.lowering.Writers`); None: CPU plans do not use it.
     `idea` is one line for tables and tooltips.
@@ -72,10 +72,10 @@ class Kernel:
     direction: str
     device: str
     algorithm: str
-    run: Callable[[Problem, dict[str, Any]], None]
+    run: Callable[[KernelCase, dict[str, Any]], None]
     idea: str
     tolerance: Tolerance = Tolerance(1e-5)
-    refuses: Refusal = lambda problem: None
+    refuses: Refusal = lambda case: None
     writers: Any = None
 
     @property
@@ -100,27 +100,27 @@ class Registry:
         found = [k for k in self.kernels if (k.op, k.direction) == (op, direction)]
         return tuple(sorted(found, key=lambda kernel: rank(kernel.algorithm)))
 
-    def choose_up_to(self, problem: Problem, direction: str, algorithm: str) -> Kernel:
+    def choose_up_to(self, case: KernelCase, direction: str, algorithm: str) -> Kernel:
         """Return the highest level up to the named one, as `core.gpu.select` does; of a single kernel, that one."""
-        kernels = self.of(problem.op, direction)
+        kernels = self.of(case.op, direction)
         for kernel in reversed(kernels):
-            if (len(kernels) == 1 or rank(kernel.algorithm) <= rank(algorithm)) and kernel.refuses(problem) is None:
+            if (len(kernels) == 1 or rank(kernel.algorithm) <= rank(algorithm)) and kernel.refuses(case) is None:
                 return kernel
-        raise KernelUnavailable(f"There is no kernel up to {algorithm!r} for {problem.op} {direction}.")
+        raise KernelUnavailable(f"There is no kernel up to {algorithm!r} for {case.op} {direction}.")
 
-    def choose(self, problem: Problem, direction: str, algorithm: str = "auto") -> Kernel:
+    def choose(self, case: KernelCase, direction: str, algorithm: str = "auto") -> Kernel:
         """Return the kernel by name, or the fastest that does not refuse. Raises KernelUnavailable."""
-        kernels = self.of(problem.op, direction)
+        kernels = self.of(case.op, direction)
         if algorithm != "auto":
             kernels = tuple(kernel for kernel in kernels if kernel.algorithm == algorithm)
             if not kernels:
-                raise KernelUnavailable(f"There is no kernel {algorithm!r} for {problem.op} {direction}.")
+                raise KernelUnavailable(f"There is no kernel {algorithm!r} for {case.op} {direction}.")
         else:
             kernels = tuple(kernel for kernel in kernels if kernel.algorithm not in VENDOR_LIBRARIES)
         reasons = []
         for kernel in reversed(kernels):
-            reason = kernel.refuses(problem)
+            reason = kernel.refuses(case)
             if reason is None:
                 return kernel
             reasons.append(f"{kernel.algorithm}: {reason}")
-        raise KernelUnavailable(f"No kernel can run {problem.op} {direction} here. " + " ".join(reasons))
+        raise KernelUnavailable(f"No kernel can run {case.op} {direction} here. " + " ".join(reasons))

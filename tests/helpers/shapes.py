@@ -21,7 +21,7 @@ from core.graph import LABEL, PHOTO, Node
 from core.ops.builder import make_node
 from core.ops.contract import Array, Mode
 from core.ops.op_table import LOSSES, OPS
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 from tests.helpers.noise import integers, noise
 
 MODE = Mode(training=True, seed=7, step=3, photo0=2)
@@ -42,7 +42,7 @@ BENDS = {"relu": (0.0,), "relu6": (0.0, 6.0), "hard_sigmoid": (-3.0, 3.0), "hard
 class Problem:
     """Float32 arrays a kernel is given, and the float64 arrays it should produce."""
 
-    case: Problem
+    case: KernelCase
     given: Mapping[str, Array]
     wanted: Mapping[str, Array]
 
@@ -50,7 +50,7 @@ class Problem:
 def case(op, *inputs, batch=2, activation="", precision="float32", **attributes):
     """A case with its output shape worked out by the op's own rule."""
     node = _node(op, inputs, attributes)
-    return Problem(op, node.attributes, tuple(inputs), node.shape, batch, activation, precision)
+    return KernelCase(op, node.attributes, tuple(inputs), node.shape, batch, activation, precision)
 
 
 def cases(op):

@@ -9,7 +9,7 @@ from core.gpu.driver.hosted import hosted
 from core.gpu.kernel_entries import UPDATES, WRITES, tolerance_of
 from core.gpu.select import FAST
 from core.gpu.single import directions_of, new_frame, prepare, reason_against, runner, write
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 from core.optim.optimizer import Optimizer, initial_state, update
 from tests.helpers.compare import poisoned, relative_error
 from tests.helpers.emulated_gpu import Machine, Memory
@@ -56,7 +56,7 @@ def entries(op):
 def problems(op, limit):
     """The shared cases of up to `limit` elements, and small ones."""
     if op == "matmul":
-        return [Problem(op, {}, ((m, k), (k, n)), (m, n), 1) for m, k, n in PRODUCTS if m * n <= limit]
+        return [KernelCase(op, {}, ((m, k), (k, n)), (m, n), 1) for m, k, n in PRODUCTS if m * n <= limit]
     plain = {label(c): c for c in (replace(c, activation="") for c in cases(op)) if _elements(c) <= limit}
     return [*plain.values(), *SMALL.get(op, ())]
 
@@ -147,5 +147,5 @@ def check_updates(op):
         arrays = {"weights": weights.copy(), "gradient": gradient, "decayed": decayed.astype(np.float32)}
         arrays |= {k: v.copy() for k, v in state.items()}
         arrays |= {"optimizer": optimizer, "learning_rate": 0.01, "step": 3}
-        row.run(Problem(op, {}, ((97,),), (97,), 1), arrays)
+        row.run(KernelCase(op, {}, ((97,),), (97,), 1), arrays)
         yield row, max(relative_error(arrays[k], v) for k, v in {"weights": wanted, **moved}.items())

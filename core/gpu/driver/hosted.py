@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from core.gpu.compilation.cuda import cuda
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 
 Arrays: TypeAlias = dict[str, Any]
-Run: TypeAlias = Callable[[Problem, Arrays], None]
+Run: TypeAlias = Callable[[KernelCase, Arrays], None]
 
 
 @contextmanager
@@ -42,7 +42,7 @@ _streams: list[Any] = [0]
 def hosted(run: Run, *writes: str) -> Run:
     """`run` for arrays of either place; the host arrays named in `writes` are copied back."""
 
-    def either(case: Problem, arrays: Arrays) -> None:
+    def either(case: KernelCase, arrays: Arrays) -> None:
         if not any(isinstance(value, np.ndarray) for value in arrays.values()):
             run(case, arrays)
             return

@@ -20,18 +20,18 @@ from core.gpu.select import FORWARD, Candidate, Case
 from core.gpu.teaching.kernel import DeviceArray, Notes, flat, over
 from core.gpu.teaching.layout import add, is_plain, read, write
 from core.graph import PHOTO
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 from core.ops.window import read_window
 from core.program import Value
 
 FLOAT32: Final = frozenset(("float32", "fma"))
 LOSS: Final = "softmax_cross_entropy"
-Launcher: TypeAlias = "Callable[[Problem, StepArrays], None]"
+Launcher: TypeAlias = "Callable[[KernelCase, StepArrays], None]"
 
 
 def teach(
     name: str, op: str, direction: str, launch: Launcher, idea: str,
-    refuses: Callable[[Problem], str] = lambda problem: "", level: str = "",
+    refuses: Callable[[KernelCase], str] = lambda problem: "", level: str = "",
 ) -> Candidate:  # fmt: skip
     """The candidate of a launcher; its implementation level is its name, unless `level` says otherwise."""
     return Candidate(
@@ -40,20 +40,20 @@ def teach(
     )  # fmt: skip
 
 
-def problem_of(case: Case) -> Problem:
+def problem_of(case: Case) -> KernelCase:
     """What a launcher is told of its step."""
     step = case.step
     shapes = tuple(value.shape for value in step.inputs)
-    return Problem(step.op, step.attributes, shapes, step.output.shape, case.frame.batch)
+    return KernelCase(step.op, step.attributes, shapes, step.output.shape, case.frame.batch)
 
 
-def geometry(problem: Problem) -> tuple[tuple[int, int], tuple[int, int]]:
+def geometry(problem: KernelCase) -> tuple[tuple[int, int], tuple[int, int]]:
     """(stride, padding at the top and left), as the kernels take them."""
     window = read_window(problem.attributes)
     return window.stride, (window.padding[0], window.padding[1])
 
 
-def groups(problem: Problem) -> int:
+def groups(problem: KernelCase) -> int:
     return int(str(problem.attributes.get("groups", 1)))
 
 

@@ -6,10 +6,10 @@ import pytest
 from core.errors import KernelUnavailable
 from core.gpu import cublas
 from core.gpu.kernel_entries import CUBLAS, TABLE
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 from tests.helpers.compare import poisoned, relative_error
 
-PRODUCT = Problem("matmul", {}, ((33, 9), (9, 65)), (33, 65), 1)
+PRODUCT = KernelCase("matmul", {}, ((33, 9), (9, 65)), (33, 65), 1)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from core.gpu.candidates import CANDIDATES
 from core.gpu.kernel_entries import TABLE
 from core.gpu.single import runner
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 from core.optim.optimizer import OPTIMIZERS
 
 OPS = sorted({row.op for row in TABLE.kernels} - set(OPTIMIZERS))
@@ -46,7 +46,7 @@ def test_every_tile_by_tma_writes_everything_and_the_same_bits_twice(shape):
     m, k, n = shape
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-64, 65, size).astype(np.float32) / 64 for size in ((m, k), (k, n)))  # exact in bf16
-    wanted, problem = a.astype(np.float64) @ b, Problem("matmul", {}, ((m, k), (k, n)), (m, n), 1)
+    wanted, problem = a.astype(np.float64) @ b, KernelCase("matmul", {}, ((m, k), (k, n)), (m, n), 1)
     for tile in TILES:
         results = []
         for _ in range(2):

@@ -7,7 +7,7 @@ import pytest
 
 from core.laboratory import kernel_comparison
 from core.laboratory.kernel_comparison import CASES, LOSS, compare_kernels, list_kernels, solve_update, source
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 
 SMALL = kernel_comparison.make_case("conv2d", (6, 7, 5), 2, filters=3, kernel=(3, 3), padding=(1, 1, 1, 1))
 
@@ -51,7 +51,7 @@ def test_the_matrix_product_is_a_ladder_like_any_other():
 
 
 def test_an_update_has_a_problem_and_rows():
-    case = Problem("adamw", {}, ((5,),), (5,), 1)
+    case = KernelCase("adamw", {}, ((5,),), (5,), 1)
     given, wanted = solve_update(case)
     assert {"weights", "first", "second", "average"} == set(wanted)
     assert all(np.abs(given[name] - wanted[name]).max() > 0 for name in wanted)

@@ -3,9 +3,9 @@
 import pytest
 
 from core.errors import KernelUnavailable
-from core.ops.registry import Kernel, Problem, Registry
+from core.ops.registry import Kernel, KernelCase, Registry
 
-CASE = Problem("relu", {}, ((3,),), (3,), 1)
+CASE = KernelCase("relu", {}, ((3,),), (3,), 1)
 
 
 def kernel(algorithm, refusal=None, op="relu"):

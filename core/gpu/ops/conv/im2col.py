@@ -15,7 +15,7 @@ from core.gpu.ops.dense.product import add_bias, launch_product, product_nn, pro
 from core.gpu.teaching.candidates import StepArrays, geometry, groups
 from core.gpu.teaching.column_sums import launch_sum_columns
 from core.gpu.teaching.kernel import as_matrix, at, kernel, over
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 from core.ops.window import read_window
 
 
@@ -54,13 +54,13 @@ def fold(columns: Matrix, dx: Batch, rows: Int, across: Int, height: Int, width:
     dx[n, y, z, c] = total
 
 
-def refuse(case: Problem) -> str:
+def refuse(case: KernelCase) -> str:
     if groups(case) > 1:
         return "The im2col level convolves all channels at once; it has no groups."
     return ""
 
 
-def _is_pointwise(case: Problem) -> bool:
+def _is_pointwise(case: KernelCase) -> bool:
     """A 1x1 convolution without stride or padding already is a matrix product."""
     window = read_window(case.attributes)
     return (*window.kernel, *window.stride, *window.padding) == (1, 1, 1, 1, 0, 0, 0, 0)
@@ -71,11 +71,11 @@ def _filters_as_matrix(weight: Any) -> Any:
     return weight.reshape(weight.shape[0], weight.size // weight.shape[0])
 
 
-def _columns(case: Problem, arrays: StepArrays, pixels: int, inner: int) -> Any:
+def _columns(case: KernelCase, arrays: StepArrays, pixels: int, inner: int) -> Any:
     return arrays.scratch("columns", (pixels, inner))
 
 
-def _unfolded(case: Problem, arrays: StepArrays) -> Any:
+def _unfolded(case: KernelCase, arrays: StepArrays) -> Any:
     """The columns of x for this case, ``(N rows across, kh kw C)``."""
     x = arrays["x"]
     if _is_pointwise(case):
@@ -87,14 +87,14 @@ def _unfolded(case: Problem, arrays: StepArrays) -> Any:
     return columns
 
 
-def launch_im2col_forward(case: Problem, arrays: StepArrays) -> None:
+def launch_im2col_forward(case: KernelCase, arrays: StepArrays) -> None:
     out = as_matrix(arrays["out"])
     launch_product(product_nt, _unfolded(case, arrays), _filters_as_matrix(arrays["weight"]), out)
     if "bias" in arrays:
         add_bias[over(out.size)](out, arrays["bias"])
 
 
-def launch_im2col_backward_input(case: Problem, arrays: StepArrays) -> None:
+def launch_im2col_backward_input(case: KernelCase, arrays: StepArrays) -> None:
     dy, dx, weight = as_matrix(arrays["dy"]), arrays["dx"], _filters_as_matrix(arrays["weight"])
     if _is_pointwise(case):
         launch_product(product_nn, dy, weight, as_matrix(dx))
@@ -106,7 +106,7 @@ def launch_im2col_backward_input(case: Problem, arrays: StepArrays) -> None:
     fold[over(dx.size)](columns, dx, rows, across, height, width, *geometry(case))
 
 
-def launch_im2col_backward_weight(case: Problem, arrays: StepArrays) -> None:
+def launch_im2col_backward_weight(case: KernelCase, arrays: StepArrays) -> None:
     dy = as_matrix(arrays["dy"])
     launch_product(product_tn, dy, _unfolded(case, arrays), _filters_as_matrix(arrays["dweight"]))
     if "dbias" in arrays:

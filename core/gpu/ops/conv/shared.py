@@ -15,7 +15,7 @@ from core.gpu.compilation.cuda import cuda
 from core.gpu.teaching.candidates import StepArrays, geometry, groups
 from core.gpu.teaching.column_sums import launch_sum_columns, sum_slices
 from core.gpu.teaching.kernel import SHARED_BYTES, as_matrix, at, blocks, flat, kernel, over
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 from core.ops.window import read_window
 
 LANES: Final = 32
@@ -126,7 +126,7 @@ def shared_backward_weight(
         parts[cuda.blockIdx.z, ((o0 + ty) * weight.shape[1] * width + cuda.blockIdx.y) * depth + c0 + tx] = total
 
 
-def _chunk(case: Problem, forward: bool) -> tuple[int, int]:
+def _chunk(case: KernelCase, forward: bool) -> tuple[int, int]:
     """(channels staged at a time, shared bytes); 0 channels where even one does not fit."""
     window = read_window(case.attributes)
     tile = 1
@@ -139,7 +139,7 @@ def _chunk(case: Problem, forward: bool) -> tuple[int, int]:
     return chunk, chunk * each
 
 
-def refuse(case: Problem) -> str:
+def refuse(case: KernelCase) -> str:
     if groups(case) > 1:
         return "The shared level convolves all channels at once; it has no groups."
     if not min(_chunk(case, True)[0], _chunk(case, False)[0]):
@@ -147,7 +147,7 @@ def refuse(case: Problem) -> str:
     return ""
 
 
-def launch_shared_forward(case: Problem, arrays: StepArrays) -> None:
+def launch_shared_forward(case: KernelCase, arrays: StepArrays) -> None:
     x, weight, out = arrays["x"], arrays["weight"], arrays["out"]
     bias = arrays["bias"] if "bias" in arrays else arrays.zeros(weight.shape[0])
     chunk, size = _chunk(case, True)
@@ -155,7 +155,7 @@ def launch_shared_forward(case: Problem, arrays: StepArrays) -> None:
     shared_forward[at(grid, (LANES, PATCH), size)](x, weight, bias, out, *geometry(case), chunk)
 
 
-def launch_shared_backward_input(case: Problem, arrays: StepArrays) -> None:
+def launch_shared_backward_input(case: KernelCase, arrays: StepArrays) -> None:
     dy, weight, dx = arrays["dy"], arrays["weight"], arrays["dx"]
     chunk, size = _chunk(case, False)
     grid = (blocks(dx.shape[1], PATCH) * blocks(dx.shape[2], PATCH), blocks(dx.shape[3], LANES), dx.shape[0])
@@ -163,7 +163,7 @@ def launch_shared_backward_input(case: Problem, arrays: StepArrays) -> None:
     shared_backward_input[at(grid, (LANES, PATCH), size)](dy, weight, none, dx, *geometry(case), chunk)
 
 
-def launch_shared_backward_weight(case: Problem, arrays: StepArrays) -> None:
+def launch_shared_backward_weight(case: KernelCase, arrays: StepArrays) -> None:
     x, dy, dweight = arrays["x"], arrays["dy"], arrays["dweight"]
     filters, height, width, depth = dweight.shape
     slices = blocks(dy.size // filters, SLICE_PIXELS)

@@ -12,7 +12,7 @@ from core.gpu.ops.dense.product import add_bias, launch_product, product_nn, pro
 from core.gpu.teaching.candidates import StepArrays
 from core.gpu.teaching.column_sums import launch_sum_columns, sum_columns_naive
 from core.gpu.teaching.kernel import kernel, over
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 
 
 @kernel
@@ -51,35 +51,35 @@ def naive_backward_weight(x: Matrix, dy: Matrix, dweight: Matrix) -> None:
         dweight[o, k] = total
 
 
-def launch_naive_forward(case: Problem, arrays: StepArrays) -> None:
+def launch_naive_forward(case: KernelCase, arrays: StepArrays) -> None:
     x, weight, out = arrays["x"], arrays["weight"], arrays["out"]
     bias = arrays["bias"] if "bias" in arrays else arrays.zeros(weight.shape[0])
     naive_forward[over(out.size)](x, weight, bias, out)
 
 
-def launch_naive_backward_input(case: Problem, arrays: StepArrays) -> None:
+def launch_naive_backward_input(case: KernelCase, arrays: StepArrays) -> None:
     dx = arrays["dx"]
     naive_backward_input[over(dx.size)](arrays["dy"], arrays["weight"], dx)
 
 
-def launch_naive_backward_weight(case: Problem, arrays: StepArrays) -> None:
+def launch_naive_backward_weight(case: KernelCase, arrays: StepArrays) -> None:
     dy, dweight = arrays["dy"], arrays["dweight"]
     naive_backward_weight[over(dweight.size)](arrays["x"], dy, dweight)
     if "dbias" in arrays:
         sum_columns_naive[over(dy.shape[1])](dy, arrays["dbias"])
 
 
-def launch_shared_forward(case: Problem, arrays: StepArrays) -> None:
+def launch_shared_forward(case: KernelCase, arrays: StepArrays) -> None:
     launch_product(product_nt, arrays["x"], arrays["weight"], arrays["out"])
     if "bias" in arrays:
         add_bias[over(arrays["out"].size)](arrays["out"], arrays["bias"])
 
 
-def launch_shared_backward_input(case: Problem, arrays: StepArrays) -> None:
+def launch_shared_backward_input(case: KernelCase, arrays: StepArrays) -> None:
     launch_product(product_nn, arrays["dy"], arrays["weight"], arrays["dx"])
 
 
-def launch_shared_backward_weight(case: Problem, arrays: StepArrays) -> None:
+def launch_shared_backward_weight(case: KernelCase, arrays: StepArrays) -> None:
     launch_product(product_tn, arrays["dy"], arrays["x"], arrays["dweight"])
     if "dbias" in arrays:
         launch_sum_columns(arrays["dy"], arrays["dbias"])

@@ -18,7 +18,7 @@ from core.gpu.teaching.column_sums import (
     sum_slices,
 )
 from core.gpu.teaching.kernel import as_matrix, at, blocks, flat, kernel, over
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 
 SLICE_PIXELS: Final = 2048
 
@@ -46,7 +46,7 @@ def shared_backward_weight(x: Batch, dy: Batch, parts: Matrix, width: Int, taps:
         parts[cuda.blockIdx.z, c * taps + cuda.blockIdx.y] = total
 
 
-def launch_shared_backward_weight(case: Problem, arrays: StepArrays) -> None:
+def launch_shared_backward_weight(case: KernelCase, arrays: StepArrays) -> None:
     dy, dweight = arrays["dy"], arrays["dweight"]
     channels, height, width, _ = dweight.shape
     slices = blocks(dy.size // channels, SLICE_PIXELS)

@@ -10,7 +10,7 @@ from core.gpu.compilation.cuda import cuda, device_function
 from core.gpu.teaching.candidates import Launcher, StepArrays
 from core.gpu.teaching.kernel import flat, kernel, over
 from core.ops.random import GOLDEN, MASK, threshold
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 
 
 @device_function
@@ -50,7 +50,7 @@ def naive(
 def launch_naive(source: str, target: str) -> Launcher:
     """Launcher from x to out, or from dy to dx."""
 
-    def launch(case: Problem, arrays: StepArrays) -> None:
+    def launch(case: KernelCase, arrays: StepArrays) -> None:
         x, out = arrays[source], arrays[target]
         rate, key = float(str(case.attributes["rate"])), int(str(case.attributes["key"]))
         draw = arrays.settings("seed"), arrays.settings("step"), arrays.settings("photo0")

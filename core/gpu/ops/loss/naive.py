@@ -13,7 +13,7 @@ from core.gpu.compilation.arrays import Float, Integers, Matrix, Vector, float32
 from core.gpu.compilation.cuda import cuda, device_function
 from core.gpu.teaching.candidates import StepArrays
 from core.gpu.teaching.kernel import DeviceArray, as_matrix, at, kernel, over
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 
 LANES: Final = 32
 
@@ -173,27 +173,27 @@ def shared_loss_forward(
         out[n, 0] = share / batch_weight(labels, weights)
 
 
-def launch_naive_forward(case: Problem, arrays: StepArrays) -> None:
+def launch_naive_forward(case: KernelCase, arrays: StepArrays) -> None:
     x, out = as_matrix(arrays["x"]), as_matrix(arrays["out"])
     naive_forward[over(x.shape[0])](x, out)
 
 
-def launch_naive_backward(case: Problem, arrays: StepArrays) -> None:
+def launch_naive_backward(case: KernelCase, arrays: StepArrays) -> None:
     out, dy, dx = (as_matrix(arrays[name]) for name in ("out", "dy", "dx"))
     naive_backward[over(dx.shape[0])](out, dy, dx)
 
 
-def launch_shared_forward(case: Problem, arrays: StepArrays) -> None:
+def launch_shared_forward(case: KernelCase, arrays: StepArrays) -> None:
     x, out = as_matrix(arrays["x"]), as_matrix(arrays["out"])
     shared_forward[at((x.shape[0],), (LANES,))](x, out)
 
 
-def launch_shared_backward(case: Problem, arrays: StepArrays) -> None:
+def launch_shared_backward(case: KernelCase, arrays: StepArrays) -> None:
     out, dy, dx = (as_matrix(arrays[name]) for name in ("out", "dy", "dx"))
     shared_backward[at((dx.shape[0],), (LANES,))](out, dy, dx)
 
 
-def _given(case: Problem, arrays: StepArrays) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
+def _given(case: KernelCase, arrays: StepArrays) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
     """Labels, class weights (ones where there are none), targets (without rows where labels teach alone)."""
     classes = case.inputs[0][-1]
     weights = arrays.notes.constant("class weights", case.attributes["class_weights"] or (1.0,) * classes)
@@ -201,20 +201,20 @@ def _given(case: Problem, arrays: StepArrays) -> tuple[DeviceArray, DeviceArray,
     return arrays.labels, weights, targets
 
 
-def _smoothing(case: Problem) -> float:
+def _smoothing(case: KernelCase) -> float:
     return float(str(case.attributes["label_smoothing"]))
 
 
-def launch_naive_loss_forward(case: Problem, arrays: StepArrays) -> None:
+def launch_naive_loss_forward(case: KernelCase, arrays: StepArrays) -> None:
     x, out = arrays["x"], arrays["out"]
     naive_loss_forward[over(x.shape[0])](x, *_given(case, arrays), out, _smoothing(case))
 
 
-def launch_naive_loss_backward(case: Problem, arrays: StepArrays) -> None:
+def launch_naive_loss_backward(case: KernelCase, arrays: StepArrays) -> None:
     x, dy, dx = (arrays[name] for name in ("x", "dy", "dx"))
     naive_loss_backward[over(x.shape[0])](x, *_given(case, arrays), dy, dx, _smoothing(case))
 
 
-def launch_shared_loss_forward(case: Problem, arrays: StepArrays) -> None:
+def launch_shared_loss_forward(case: KernelCase, arrays: StepArrays) -> None:
     x, out = arrays["x"], arrays["out"]
     shared_loss_forward[at((x.shape[0],), (LANES,))](x, *_given(case, arrays), out, _smoothing(case))

@@ -15,7 +15,7 @@ from core.gpu.ops.matmul.tiled import matrices
 from core.gpu.teaching.candidates import StepArrays
 from core.gpu.teaching.kernel import at, blocks, flat, kernel
 from core.gpu.teaching.vector import load4, store4
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 
 ROWS: Final = 32
 COLUMNS: Final = 64
@@ -88,7 +88,7 @@ def narrow(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, depth: Int)
             store4(c, index(row * n + column0 + quad), total[t], total[t + 1], total[t + 2], total[t + 3])
 
 
-def refuse(case: Problem) -> str:
+def refuse(case: KernelCase) -> str:
     (_, depth), (_, columns) = case.inputs
     if depth > DEPTH:
         return f"It takes a depth of at most {DEPTH} in one piece; here it is {depth}."
@@ -97,7 +97,7 @@ def refuse(case: Problem) -> str:
     return ""
 
 
-def launch(case: Problem, arrays: StepArrays) -> None:
+def launch(case: KernelCase, arrays: StepArrays) -> None:
     a, b, out = matrices(arrays)
     grid = (blocks(out.shape[1], COLUMNS), blocks(out.shape[0], ROWS))
     narrow[at(grid, (THREADS,))](flat(a), flat(b), flat(out), *out.shape, a.shape[1])

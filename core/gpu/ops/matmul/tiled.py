@@ -21,7 +21,7 @@ from core.gpu.compilation.cuda import cuda, device_function
 from core.gpu.teaching.candidates import Launcher, StepArrays
 from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, as_matrix, at, blocks, flat, kernel, over
 from core.gpu.teaching.vector import load4, store4
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 
 SIDE: Final = 16
 """Threads of a block are SIDE x SIDE."""
@@ -215,7 +215,7 @@ def double_buffered(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, de
     write(c, total, row0 + ty * 4, column0 + tx * 4, rows, columns)
 
 
-def refuse_unaligned(case: Problem) -> str:
+def refuse_unaligned(case: KernelCase) -> str:
     (_, depth), (_, columns) = case.inputs
     if depth % 4 or columns % 4:
         return f"16-byte loads need the depth {depth} and the columns {columns} to be multiples of 4."
@@ -227,7 +227,7 @@ def matrices(arrays: StepArrays) -> tuple[DeviceArray, DeviceArray, DeviceArray]
     return as_matrix(arrays["x"]), as_matrix(arrays["x2"]), as_matrix(arrays["out"])
 
 
-def launch_naive(case: Problem, arrays: StepArrays) -> None:
+def launch_naive(case: KernelCase, arrays: StepArrays) -> None:
     a, b, out = matrices(arrays)
     naive[over(out.size)](a, b, out)
 
@@ -235,7 +235,7 @@ def launch_naive(case: Problem, arrays: StepArrays) -> None:
 def launch_tiles(kernel: TeachingKernel, tile: int) -> Launcher:
     """Launcher of a kernel on matrices, `tile` rows and columns a block."""
 
-    def launch(case: Problem, arrays: StepArrays) -> None:
+    def launch(case: KernelCase, arrays: StepArrays) -> None:
         a, b, out = matrices(arrays)
         kernel[at((blocks(out.shape[0], tile), blocks(out.shape[1], tile)), (SIDE, SIDE))](a, b, out)
 
@@ -245,7 +245,7 @@ def launch_tiles(kernel: TeachingKernel, tile: int) -> Launcher:
 def launch_flat(kernel: TeachingKernel) -> Launcher:
     """Launcher of a kernel on flat arrays with (rows, columns, depth)."""
 
-    def launch(case: Problem, arrays: StepArrays) -> None:
+    def launch(case: KernelCase, arrays: StepArrays) -> None:
         a, b, out = matrices(arrays)
         grid = (blocks(out.shape[0], TILE), blocks(out.shape[1], TILE))
         kernel[at(grid, (SIDE, SIDE))](flat(a), flat(b), flat(out), *out.shape, a.shape[1])

@@ -20,7 +20,7 @@ from core.gpu.ops.matmul.tiled import matrices
 from core.gpu.teaching.candidates import StepArrays
 from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, at, blocks, flat
 from core.gpu.teaching.vector import load4, store4
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 
 DOWN: Final = 4
 ACROSS: Final = 8
@@ -249,7 +249,7 @@ def choose(rows: int, columns: int) -> tuple[int, int, int, int, int]:
     return next((t for t in TILES if blocks(rows, t[0]) * blocks(columns, t[1]) >= ENOUGH), TILES[-1])
 
 
-def launch(case: Problem, arrays: StepArrays) -> None:
+def launch(case: KernelCase, arrays: StepArrays) -> None:
     a, b, out = matrices(arrays)
     launch_tile(choose(*out.shape), a, b, out)
 

@@ -14,7 +14,7 @@ from core.gpu.compilation.cuda import cuda
 from core.gpu.teaching.candidates import Launcher, StepArrays
 from core.gpu.teaching.column_sums import COLUMNS, ROWS, SLICE_ROWS, add_lines, launch_sum_columns, sum_slices
 from core.gpu.teaching.kernel import DeviceArray, as_matrix, at, blocks, kernel, over
-from core.ops.registry import Problem
+from core.ops.registry import KernelCase
 
 
 @kernel
@@ -143,11 +143,11 @@ def backward_input(
         dx[p, c] = gradient * (weight[c] * inverse[c]) if p < pixels else float32(0)
 
 
-def _uses_batch(case: Problem, arrays: StepArrays) -> bool:
+def _uses_batch(case: KernelCase, arrays: StepArrays) -> bool:
     return arrays.training and not case.attributes["frozen"]
 
 
-def _number(case: Problem, name: str) -> float:
+def _number(case: KernelCase, name: str) -> float:
     return float(str(case.attributes[name]))
 
 
@@ -157,7 +157,7 @@ def _pixels(arrays: StepArrays) -> tuple[DeviceArray, int]:
     return arrays.settings("photos"), x.size // (x.shape[0] * x.shape[-1])
 
 
-def _statistics(case: Problem, arrays: StepArrays, shared: bool) -> tuple[DeviceArray, DeviceArray]:
+def _statistics(case: KernelCase, arrays: StepArrays, shared: bool) -> tuple[DeviceArray, DeviceArray]:
     """Mean, and one over the deviation, of each channel."""
     x, epsilon = as_matrix(arrays["x"]), _number(case, "epsilon")
     channels = x.shape[1]
@@ -178,7 +178,7 @@ def _statistics(case: Problem, arrays: StepArrays, shared: bool) -> tuple[Device
 def launch_forward(shared: bool) -> Launcher:
     """Launcher of x -> out, and of new running statistics."""
 
-    def launch(case: Problem, arrays: StepArrays) -> None:
+    def launch(case: KernelCase, arrays: StepArrays) -> None:
         x, out = as_matrix(arrays["x"]), as_matrix(arrays["out"])
         mean, inverse = _statistics(case, arrays, shared)
         if _uses_batch(case, arrays):
@@ -191,7 +191,7 @@ def launch_forward(shared: bool) -> Launcher:
 
 
 def _gradients(
-    case: Problem, arrays: StepArrays, shared: bool, dweight: DeviceArray, dbias: DeviceArray
+    case: KernelCase, arrays: StepArrays, shared: bool, dweight: DeviceArray, dbias: DeviceArray
 ) -> tuple[DeviceArray, DeviceArray]:
     """Note the launches of both sums over pixels; gives mean and one over the deviation."""
     x, dy = as_matrix(arrays["x"]), as_matrix(arrays["dy"])
@@ -211,7 +211,7 @@ def _gradients(
 def launch_backward_weight(shared: bool) -> Launcher:
     """Launcher of (x, dy) -> dweight, dbias; the statistics are computed again from x."""
 
-    def launch(case: Problem, arrays: StepArrays) -> None:
+    def launch(case: KernelCase, arrays: StepArrays) -> None:
         bias = arrays["dbias"] if "dbias" in arrays else arrays.scratch("dbias", arrays["bias"].shape)
         _gradients(case, arrays, shared, arrays["dweight"], bias)
 
@@ -221,7 +221,7 @@ def launch_backward_weight(shared: bool) -> Launcher:
 def launch_backward_input(shared: bool) -> Launcher:
     """Launcher of (x, dy, weight) -> dx; needs the sums of the other gradient and makes them itself."""
 
-    def launch(case: Problem, arrays: StepArrays) -> None:
+    def launch(case: KernelCase, arrays: StepArrays) -> None:
         x, dy, dx = as_matrix(arrays["x"]), as_matrix(arrays["dy"]), as_matrix(arrays["dx"])
         dweight, dbias = (arrays.scratch(name, (x.shape[1],)) for name in ("sum weight", "sum bias"))
         mean, inverse = _gradients(case, arrays, shared, dweight, dbias)
