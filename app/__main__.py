@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return install()
     if options.print_completion:
-        from app.completion import write_script
+        from app.shell_completion import write_script
 
         sys.stdout.write(write_script(COMMANDS, options.print_completion))
         return EXIT_DONE

@@ -187,7 +187,7 @@ class WindowCommands(QObject):
         QDesktopServices.openUrl(QUrl.fromLocalFile(str(paths.folder("logs") / "leafclinic.log")))
 
     def _on_storage(self) -> None:
-        from app.widgets.storage import StorageDialog
+        from app.widgets.storage_dialog import StorageDialog
 
         StorageDialog(self._window, self._theme).exec()
 

@@ -63,8 +63,8 @@ def _paint(html: str, device: QIODevice, progress: Callable[[int, int], None]) -
         if number:
             writer.newPage()
         painter.save()
-        if cut.head:
-            _paint_part(painter, document, cut.head.top, cut.head.bottom)
+        if cut.header:
+            _paint_part(painter, document, cut.header.top, cut.header.bottom)
         _paint_part(painter, document, cut.top, cut.bottom)
         painter.restore()
         _number(painter, sheet, f"{number + 1} / {len(sheets)}")

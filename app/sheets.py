@@ -24,7 +24,7 @@ NARROW: Final = 0.5
 
 @final
 @dataclass(frozen=True, slots=True)
-class Head:
+class TableHeader:
     """The header rows of a table, repeated on every sheet of the table; `end` is the table's."""
 
     top: float
@@ -41,7 +41,7 @@ class Head:
 class Sheet:
     """One sheet: the header of a table that began earlier, if any, and the page from top to bottom."""
 
-    head: Head | None
+    header: TableHeader | None
     top: float
     bottom: float
 
@@ -51,15 +51,15 @@ def cut_sheets(document: QTextDocument, height: float) -> list[Sheet]:
 
     A row or line higher than a sheet is cut. Headings stay with what follows them, table headers with a row.
     """
-    spans, heads = _measure(document)
+    spans, headers = _measure(document)
     total = document.size().height()
     sheets: list[Sheet] = []
     top = 0.0
     while not sheets or top < total - NARROW:
-        head = next((h for h in heads if h.bottom - NARROW <= top < h.end - NARROW and 2 * h.height < height), None)
-        room = height - (head.height if head else 0.0)
+        header = next((h for h in headers if h.bottom - NARROW <= top < h.end - NARROW and 2 * h.height < height), None)
+        room = height - (header.height if header else 0.0)
         bottom = _end(spans, top, room) if top + room < total else total
-        sheets.append(Sheet(head, top, bottom))
+        sheets.append(Sheet(header, top, bottom))
         top = bottom
     return sheets
 
@@ -74,7 +74,7 @@ def _end(spans: Sequence[Span], top: float, room: float) -> float:
     return end
 
 
-def _measure(document: QTextDocument) -> tuple[list[Span], list[Head]]:
+def _measure(document: QTextDocument) -> tuple[list[Span], list[TableHeader]]:
     """What must not be cut, and the headers of the tables."""
     layout = document.documentLayout()
     spans: list[Span] = []
@@ -94,15 +94,15 @@ def _measure(document: QTextDocument) -> tuple[list[Span], list[Head]]:
         spans += lines
         title = box.top() if block.blockFormat().headingLevel() else None
         block = block.next()
-    heads = []
+    headers = []
     for index, table in tables.items():
         edges = _edges(layout.frameBoundingRect(table), [rows[at] for at in sorted(rows) if at[0] == index])
         spans += edges
         count = table.format().toTableFormat().headerRowCount()
         if 0 < count < len(edges):
-            heads.append(Head(edges[0][0], edges[count - 1][1], edges[-1][1]))
+            headers.append(TableHeader(edges[0][0], edges[count - 1][1], edges[-1][1]))
             spans.append((edges[0][0], edges[count][1]))
-    return sorted(spans), heads
+    return sorted(spans), headers
 
 
 def _tables_around(block: QTextBlock) -> Iterator[QTextTable]:

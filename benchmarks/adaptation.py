@@ -29,7 +29,7 @@ from core.diagnosis.calibration import measure_reliability, state_probabilities
 from core.diagnosis.completion import NetworkOutputs, compute_outputs, with_thresholds
 from core.diagnosis.familiarity import familiarity, read_statistics
 from core.diagnosis.features import feature_node
-from core.diagnosis.head_fitting import Head, Samples, fit_head
+from core.diagnosis.head_fitting import LinearHead, Samples, fit_head
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.replay import read_replay
@@ -65,16 +65,16 @@ def read_outputs(
     return rows, NetworkOutputs(logits, features)
 
 
-def prototypes(head: Head, photos: Samples, replay: Samples) -> Head:
+def prototypes(head: LinearHead, photos: Samples, replay: Samples) -> LinearHead:
     """The nearest class mean in all features: means of the photos, and of the replay for other classes."""
     means = np.zeros_like(head.weight)
     for index in range(len(means)):
         own = photos.features[photos.labels == index]
         means[index] = (own if len(own) else replay.features[replay.labels == index]).mean(axis=0)
-    return Head(means, -0.5 * (means**2).sum(axis=1))
+    return LinearHead(means, -0.5 * (means**2).sum(axis=1))
 
 
-Method = Callable[[Head, Samples, Samples, Samples], Head]
+Method = Callable[[LinearHead, Samples, Samples, Samples], LinearHead]
 METHODS: dict[str, Method] = {
     "head, Gaussian replay": lambda head, photos, drawn, stored: fit_head(head, photos, drawn, PENALTY),
     "head, stored features": lambda head, photos, drawn, stored: fit_head(head, photos, stored, PENALTY),

@@ -104,7 +104,7 @@ def tune_training(graph: Graph, weights: Mapping[str, Array], batch: int, precis
     device = open_device()
     gpu, path = device.identity, tuning.make_user_path(device.identity)
     measured = dict(tuning.read_table(path)[1]) if path.exists() else {}
-    target = tuner.Target(graph.name, graph, weights, batch, precision, True)
+    target = tuner.TuningTarget(graph.name, graph, weights, batch, precision, True)
     before, command = tuning.load_table(gpu), f"leafclinic train --tune ({graph.name}, batch {batch}, {precision})"
     for event in tuner.tune(
         device, target, before, measured, lambda entries: tuning.write_table(path, gpu, entries, command), math.inf

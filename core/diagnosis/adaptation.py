@@ -18,7 +18,7 @@ from core.diagnosis.crop import crop_of
 from core.diagnosis.crop_temperatures import fit_class_temperatures
 from core.diagnosis.familiarity import PER_DIMENSION, PrincipalSubspace, read_statistics
 from core.diagnosis.features import head_node
-from core.diagnosis.head_fitting import Head, Samples, fit_head, make_folds
+from core.diagnosis.head_fitting import LinearHead, Samples, fit_head, make_folds
 from core.diagnosis.metrics import cross_entropy, wilson_interval
 from core.diagnosis.model_file import ModelFile, in_eight_bits, in_half
 from core.diagnosis.replay import read_replay
@@ -67,7 +67,7 @@ def adapt_model(model: ModelFile, logits: Array, photos: Samples, seed: int = 0)
                          "linear. Use the shipped model leaves, or train with --from.")  # fmt: skip
     # no photo leaves this subspace, and fits in it are ten times faster
     basis = np.linalg.qr(np.c_[known.basis, (photos.features - known.center).T])[0]
-    small = Head(head.weight @ basis, head.bias + head.weight @ known.center)
+    small = LinearHead(head.weight @ basis, head.bias + head.weight @ known.center)
     reduced = replace(photos, features=(photos.features - known.center) @ basis)
     features, labels = known.draw(REPLAYED, seed)
     drawn = Samples((features - known.center) @ basis, labels, labels)
@@ -81,7 +81,7 @@ def adapt_model(model: ModelFile, logits: Array, photos: Samples, seed: int = 0)
     if final is small or after.sum() < before.sum():
         return Adaptation(None, before, after)
     weight = head.weight + (final.weight - small.weight) @ basis.T
-    adapted = _with_head(model, Head(weight, final.bias - weight @ known.center))
+    adapted = _with_head(model, LinearHead(weight, final.bias - weight @ known.center))
     adapted = _with_familiarity(_with_temperatures(adapted, held_out, photos.labels), photos.features)
     return Adaptation(adapted, before, after)
 
@@ -106,7 +106,7 @@ def sign_test(gained: int, lost: int) -> float:
     return min(1.0, float(2 * tail / 2**total))
 
 
-def _fit(head: Head, photos: Samples, drawn: Samples) -> Head:
+def _fit(head: LinearHead, photos: Samples, drawn: Samples) -> LinearHead:
     """Fit with the penalty that has the least cross-validated loss."""
     folds = make_folds(photos.labels, photos.groups, FOLDS)
 
@@ -126,14 +126,14 @@ def _share(right: Array) -> str:
             f"{100 * high:.1f} %)")  # fmt: skip
 
 
-def read_head(model: ModelFile) -> Head:
+def read_head(model: ModelFile) -> LinearHead:
     name = head_node(model.graph).name
     weight = np.asarray(model.weights[f"{name}.weight"], np.float64)
     bias = np.asarray(model.weights.get(f"{name}.bias", np.zeros(len(weight))), np.float64)
-    return Head(weight.reshape(len(weight), -1), bias)
+    return LinearHead(weight.reshape(len(weight), -1), bias)
 
 
-def _with_head(model: ModelFile, head: Head) -> ModelFile:
+def _with_head(model: ModelFile, head: LinearHead) -> ModelFile:
     """The model with this head, stored in as many bits as before."""
     name = head_node(model.graph).name
     fitted = {"weight": head.weight.astype(np.float32), "bias": head.bias.astype(np.float32)}

@@ -17,7 +17,7 @@ STEPS: Final = 200
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Head:
+class LinearHead:
     """weight ``(classes, F)`` and bias ``(classes,)``, float64."""
 
     weight: Array
@@ -40,7 +40,7 @@ class Samples:
         return Samples(self.features[rows], self.labels[rows], self.groups[rows])
 
 
-def fit_head(head: Head, photos: Samples, replay: Samples | None, penalty: float) -> Head:
+def fit_head(head: LinearHead, photos: Samples, replay: Samples | None, penalty: float) -> LinearHead:
     """Softmax regression on photos and replay with `penalty` times the squared distance from the head; infinite: none.
 
     Nesterov's accelerated gradient method with the step 1/L, L the largest curvature of the loss: no search, and the
@@ -61,7 +61,7 @@ def fit_head(head: Head, photos: Samples, replay: Samples | None, penalty: float
         before, at = at, ahead - step * gradient
         momentum, last = (1 + np.sqrt(1 + 4 * momentum**2)) / 2, momentum
         ahead = at + (last - 1) / momentum * (at - before)
-    return Head(at[:, :-1], at[:, -1])
+    return LinearHead(at[:, :-1], at[:, -1])
 
 
 def make_folds(labels: Array, groups: Array, count: int) -> Array:

@@ -14,7 +14,7 @@ from typing import Final, final
 import cv2
 import numpy as np
 
-from core.diagnosis.head_fitting import Head, Samples, fit_head, make_folds
+from core.diagnosis.head_fitting import LinearHead, Samples, fit_head, make_folds
 from core.diagnosis.metrics import softmax
 from core.errors import DataError
 from core.ops.contract import Array
@@ -99,9 +99,9 @@ def project_features(features: Array) -> Array:
     return np.asarray(x / max(np.sqrt((x**2).sum(axis=1).mean()), 1e-12))
 
 
-def fit_classes(photos: Samples, classes: int) -> Head:
+def fit_classes(photos: Samples, classes: int) -> LinearHead:
     """A head for projected features, by softmax regression."""
-    return fit_head(Head(np.zeros((classes, photos.features.shape[1])), np.zeros(classes)), photos, None, PENALTY)
+    return fit_head(LinearHead(np.zeros((classes, photos.features.shape[1])), np.zeros(classes)), photos, None, PENALTY)
 
 
 def predict_out_of_fold(

@@ -15,7 +15,7 @@ from core.gpu.launch import Launch, windows_of
 
 
 @final
-class Graph:
+class CapturedGraph:
     """A captured sequence; `replay` queues it as one launch."""
 
     def __init__(self, stream: Any, record: Callable[[], None]) -> None:
@@ -61,7 +61,7 @@ class Event:
         check(driver.cuEventDestroy(self._handle))
 
 
-def record_lanes(launches: Sequence[Launch], main: Any, side: Any, run: Callable[[Launch, Any], None]) -> list[Event]:
+def record_streams(launches: Sequence[Launch], main: Any, side: Any, run: Callable[[Launch, Any], None]) -> list[Event]:
     """Queue launches on two streams with the waits between them; gives the events to close after the capture."""
     events: list[Event] = []
 
@@ -94,10 +94,12 @@ def record_lanes(launches: Sequence[Launch], main: Any, side: Any, run: Callable
     return events
 
 
-def capture_lanes(launches: Sequence[Launch], main: Any, side: Any, run: Callable[[Launch, Any], None]) -> Graph:
+def capture_streams(
+    launches: Sequence[Launch], main: Any, side: Any, run: Callable[[Launch, Any], None]
+) -> CapturedGraph:
     """Launches on two streams as one graph."""
     events: list[Event] = []
-    graph = Graph(main, lambda: events.extend(record_lanes(launches, main, side, run)))
+    graph = CapturedGraph(main, lambda: events.extend(record_streams(launches, main, side, run)))
     for event in events:
         event.close()
     return graph

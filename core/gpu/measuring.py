@@ -19,7 +19,7 @@ from core.gpu.driver.device import Device, check
 from core.gpu.driver.memory import Block
 from core.gpu.frame import Frame, Places
 from core.gpu.gradients import Backward
-from core.gpu.graph_capture import Event, Graph
+from core.gpu.graph_capture import CapturedGraph, Event
 from core.gpu.launch import Launch
 from core.gpu.launch_lists import chain
 from core.gpu.lowering import write_step
@@ -93,7 +93,7 @@ class Bench:
             found.append(write_way(self._frame, Places.of(at, at["arena"] + i * end, offsets), choice))
         return found
 
-    def _capture(self, choice: Choice) -> tuple[Graph, int] | None:
+    def _capture(self, choice: Choice) -> tuple[CapturedGraph, int] | None:
         """A graph of repeats of a way, and how many; None where the GPU refuses to launch it."""
         sets = self._sets(choice)
         most = max(REPEATS[0], min(REPEATS[1], round(DURATION / max(choice.microseconds, 1.0))))
@@ -109,7 +109,7 @@ class Bench:
         except DeviceError:  # no such instruction, too many registers or too much shared memory for a block
             return None
         self._device.synchronize()
-        return Graph(self._stream, record), most
+        return CapturedGraph(self._stream, record), most
 
     def times(self, ways: Sequence[Choice], rounds: int) -> list[float | None]:
         """Microseconds of each, the median of the rounds; None for a way that the GPU refuses."""

@@ -20,7 +20,7 @@ from core.gpu.driver import device as gpu
 from core.gpu.driver.memory import Block, Pinned, copy_out
 from core.gpu.fitting import fits, require_room
 from core.gpu.frame import Frame, Places
-from core.gpu.graph_capture import Graph, capture_lanes
+from core.gpu.graph_capture import CapturedGraph, capture_streams
 from core.gpu.launch import RELU, Launch
 from core.gpu.launch_lists import write_lists
 from core.gpu.lowering import keep_all, write_launches
@@ -90,7 +90,7 @@ class CudaPlan(Plan):
         self._functions = self._device.load(wanted)
         self._streams = self._stream, self._side, ahead, early = [self._device.new_stream() for _ in range(4)]
         self._average = GradientAverage(self._communicator, self.layout, self._stream, self._side, early)
-        self._graphs: dict[str, Graph] = {}
+        self._graphs: dict[str, CapturedGraph] = {}
         self._answer = Pinned(64)
         self._staging = Staging(self.batch, self.program.taught, self._blocks["control"], self._stream, ahead)
         self._control = self._staging.control
@@ -384,14 +384,14 @@ class CudaPlan(Plan):
             self._graphs[name] = self._capture(self._lists[name], self.ranks > 1 and name in AVERAGED)
         self._graphs[name].replay()
 
-    def _capture(self, launches: Sequence[Launch], averaged: bool = False) -> Graph:
+    def _capture(self, launches: Sequence[Launch], averaged: bool = False) -> CapturedGraph:
         for launch in launches:  # attributes cannot be set during a capture
             self._functions[launch.recipe].allow_shared(launch.shared)
         run = self._average.insert_sums(self._launch) if self.sync_batch_norm else self._launch
         if averaged:
             gradient, scores = self._blocks["gradient"].address, self._blocks["answer"].address  # scores: loss, hits
             run = self._average.insert(launches, gradient, scores, run)
-        return capture_lanes(launches, self._stream, self._side, run)
+        return capture_streams(launches, self._stream, self._side, run)
 
     def _synchronize(self) -> None:
         if self.ranks > 1:  # others may be missing

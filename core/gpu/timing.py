@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from core.device import KernelTime
 from core.gpu.driver.device import Device
-from core.gpu.graph_capture import Event, Graph
+from core.gpu.graph_capture import CapturedGraph, Event
 from core.gpu.launch import Launch
 
 
@@ -55,7 +55,7 @@ PREFIX_MILLISECONDS: Final = 1.0
 
 
 def time_inside(
-    launches: Sequence[Launch], stream: Any, capture: Callable[[Sequence[Launch]], Graph]
+    launches: Sequence[Launch], stream: Any, capture: Callable[[Sequence[Launch]], CapturedGraph]
 ) -> list[tuple[Launch, float]]:
     """Launches of a sequence, and the microseconds that each adds to it.
 

@@ -58,7 +58,7 @@ DIFFERENT: Final = {"bf16": 0.25, "tf32": 0.05, "float32": 1e-3, "fma": 1e-3}
 
 @final
 @dataclass(frozen=True, slots=True)
-class Target:
+class TuningTarget:
     """A plan to tune: its network (with its loss when `training`) and weights, batch and precision."""
 
     name: str
@@ -71,10 +71,10 @@ class Target:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TuningProgress:
     """How far the tuning of a plan is: cases measured, of all; and what is done now."""
 
-    target: Target
+    target: TuningTarget
     done: int
     total: int
     text: str
@@ -163,13 +163,14 @@ def measure_case(case: Case, ways: Ways, used: Mapping[str, Measured], clock: Cl
 
 
 def tune(
-    device: Device, target: Target, before: Table, measured: Entries, save: Callable[[Entries], None], deadline: float
-) -> Iterator[Progress]:
+    device: Device, target: TuningTarget, before: Table, measured: Entries, save: Callable[[Entries], None],
+    deadline: float,
+) -> Iterator[TuningProgress]:
     """Measure what `measured` does not have, adding to it; `before` is the table in use. Saves after each case."""
     frame = _frame(device, target)
     cases = find_cases(frame, before)
     todo = {key: found for key, found in cases.items() if not is_measured(measured.get(key))}
-    yield Progress(target, len(cases) - len(todo), len(cases), "kernels are compiled")
+    yield TuningProgress(target, len(cases) - len(todo), len(cases), "kernels are compiled")
     _load(device, frame, todo)
     fresh: Entries = {}
     bench = Bench(device, frame)
@@ -179,15 +180,15 @@ def tune(
                 break
             fresh[key] = measured[key] = measure_case(case, ways, before.entries.get(key, {}), bench)
             save(measured)
-            yield Progress(target, len(cases) - len(todo) + len(fresh), len(cases), key.kind)
+            yield TuningProgress(target, len(cases) - len(todo) + len(fresh), len(cases), key.kind)
     finally:
         bench.close()
     if fresh:
         verdict = _check(target, before, fresh, measured, save)
-        yield Progress(target, len(cases) - len(todo) + len(fresh), len(cases), verdict, True)
+        yield TuningProgress(target, len(cases) - len(todo) + len(fresh), len(cases), verdict, True)
 
 
-def _frame(device: Device, target: Target) -> Frame:
+def _frame(device: Device, target: TuningTarget) -> Frame:
     program = lower(target.graph, target.training, fused=RELU)
     layout = lay_out_parameters(target.graph)
     return Frame(program, layout, target.batch, target.precision, device.hardware, kept=frozenset([PHOTO]))
@@ -206,7 +207,7 @@ def _load(device: Device, frame: Frame, cases: Mapping[Key, tuple[Case, Ways]]) 
 
 
 def _check(
-    target: Target, before: Table, fresh: Entries, measured: Entries, save: Callable[[Entries], None]
+    target: TuningTarget, before: Table, fresh: Entries, measured: Entries, save: Callable[[Entries], None]
 ) -> str:
     """Accept new entries with which the whole step is not slower; the others are as before. Gives a sentence."""
     accepted, (old, new) = accept(fresh, lambda some: compare_steps(target, before, before.with_entries(some)))
@@ -240,7 +241,7 @@ def accept(
     return accepted, times
 
 
-def compare_steps(target: Target, before: Table, after: Table, rounds: int = 7) -> tuple[float, float]:
+def compare_steps(target: TuningTarget, before: Table, after: Table, rounds: int = 7) -> tuple[float, float]:
     """Milliseconds of the whole step with either table, medians of interleaved rounds.
 
     Infinite with the new table where its results differ by more than rounding: a kernel is wrong then.
@@ -278,7 +279,7 @@ def _difference(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> float
     return inf if any(map(isnan, found)) else max(found)
 
 
-def _plan(target: Target, table: Table) -> CudaPlan:
+def _plan(target: TuningTarget, table: Table) -> CudaPlan:
     plan = CudaPlan(
         target.graph, batch=target.batch, training=target.training, precision=target.precision, tuning=table,
         optimizer=Optimizer("adam") if target.training else None,

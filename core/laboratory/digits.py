@@ -13,7 +13,7 @@ import numpy as np
 from core.device import Optimizer, PhotoBatch
 from core.graph import Graph
 from core.laboratory.mnist import predict
-from core.laboratory.network import UnfusedNetwork
+from core.laboratory.unfused_network import UnfusedNetwork
 from core.models.cnn import cnn
 from core.models.init import initial_weights
 from core.models.options import DIGIT_MEAN, DIGIT_STD, Options

@@ -22,7 +22,7 @@ from core.models.options import Options
 from core.ops.builder import with_loss
 from core.ops.contract import Array, Arrays
 from core.ops.photo import AFFINE, identity_augmentation
-from core.optim.schedule import learning_rate
+from core.optim.learning_rate import learning_rate
 from core.plan import compile_plan
 
 

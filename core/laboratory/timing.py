@@ -114,13 +114,13 @@ def time_on_device(run: Callable[[], Any]) -> float:
     """
     from core.gpu.compilation.cuda import cuda, driver
     from core.gpu.driver.hosted import on_stream, stream_address
-    from core.gpu.graph_capture import Graph
+    from core.gpu.graph_capture import CapturedGraph
 
     stream, first, last = cuda.stream(), cuda.event(), cuda.event()
     with on_stream(stream):
         run()
         stream.synchronize()
-        graph = Graph(driver.CUstream(stream_address()), run)
+        graph = CapturedGraph(driver.CUstream(stream_address()), run)
         graph.replay()
         times: list[float] = []
         while len(times) < REPEATS and sum(times) < ENOUGH_SECONDS * 1e3:

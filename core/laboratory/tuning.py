@@ -18,7 +18,7 @@ from core.plan import cuda_problem
 from core.program import fold_batch_norm, fold_weights
 
 if TYPE_CHECKING:
-    from core.gpu.tuner import Progress, Target
+    from core.gpu.tuner import TuningProgress, TuningTarget
 
 CLASSES: Final = 10
 
@@ -60,7 +60,7 @@ def plans(models: Sequence[str], batches: Sequence[int], precisions: Sequence[st
 
 def tune_plans(
     wanted: Sequence[Planned], minutes: float, out: Path | None, command: str, commit: str
-) -> Iterator[Progress]:
+) -> Iterator[TuningProgress]:
     """Measure on the present GPU into the user's table, or into `out`. Raises DeviceError without a GPU."""
     trouble = cuda_problem()
     if trouble:
@@ -80,12 +80,12 @@ def tune_plans(
             )  # fmt: skip
 
 
-def target_of(planned: Planned) -> Target:
+def target_of(planned: Planned) -> TuningTarget:
     """The plan with its network and initial weights."""
-    from core.gpu.tuner import Target
+    from core.gpu.tuner import TuningTarget
 
     base = build(planned.model, CLASSES, planned.image_size)
     weights = initial_weights(base, 0)
     graph = with_loss(base, 0.0, ()) if planned.training else fold_batch_norm(base)
     weights = weights if planned.training else fold_weights(base, weights)
-    return Target(str(planned), graph, weights, planned.batch, planned.precision, planned.training)
+    return TuningTarget(str(planned), graph, weights, planned.batch, planned.precision, planned.training)

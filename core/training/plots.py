@@ -8,7 +8,7 @@ from typing import Final
 
 from core.diagnosis.metrics import Metrics
 from core.diagnosis.page import GREEN, INK, LINE, MUTED, RED
-from core.training.chart import open_svg, text
+from core.training.svg_chart import open_svg, text
 
 BAR: Final = 26
 NAMES: Final = 230

@@ -26,7 +26,7 @@ from core.diagnosis.model_identity import BEST, default_name
 from core.distributed.rank_environment import RankEnvironment
 from core.errors import LeafClinicError, StorageError
 from core.ops.contract import Array
-from core.optim.schedule import learning_rate
+from core.optim.learning_rate import learning_rate
 from core.training.agreement import Agreement, check_weights, share_state
 from core.training.checkpoint import LAST, Checkpoint, load_checkpoint, save_checkpoint
 from core.training.commands import Commands

@@ -42,11 +42,11 @@ def test_rows_stay_whole_and_nothing_is_lost(qapp):
     assert (sheets[0].top, sheets[-1].bottom) == (0, document.size().height())
     assert all(a.bottom == b.top for a, b in zip(sheets, sheets[1:], strict=False))
     for sheet in sheets:
-        assert 0 < sheet.bottom - sheet.top + (sheet.head.height if sheet.head else 0) <= HEIGHT
+        assert 0 < sheet.bottom - sheet.top + (sheet.header.height if sheet.header else 0) <= HEIGHT
     for number in range(40):
         sheet_of(document, f"the middle of {number}")
-    assert [bool(s.head) for s in sheets[:6]] == [False, *[True] * 5]
-    assert sheets[-1].head is None
+    assert [bool(s.header) for s in sheets[:6]] == [False, *[True] * 5]
+    assert sheets[-1].header is None
 
 
 @pytest.mark.parametrize("before", range(0, 16))
@@ -70,7 +70,7 @@ def test_every_row_of_the_file_is_on_one_sheet(qapp, tmp_path):
     for number in range(1, count + 1):
         command = ["pdftotext", "-f", str(number), "-l", str(number), str(path), "-"]
         text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        assert "photos" in text  # the head of the table
+        assert "photos" in text  # the header of the table
         begun, ended = re.findall(r"class (\d+)\s", text), re.findall(r"the end of (\d+)\.", text)
         assert begun == ended
         seen += begun

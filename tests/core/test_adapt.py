@@ -8,7 +8,7 @@ import pytest
 
 from core.adapt import main
 from core.diagnosis.completion import LabelledPhotos, complete_model, compute_outputs
-from core.diagnosis.head_fitting import Head, Samples, fit_head
+from core.diagnosis.head_fitting import LinearHead, Samples, fit_head
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.diagnosis.prediction import Predictor
 from core.models import initial_weights
@@ -37,7 +37,7 @@ def known():
     features = compute_outputs(predictor, train.photos, "relu").features
     predictor.close()
     samples = Samples(features, train.labels, train.labels)
-    head = fit_head(Head(np.zeros((4, FEATURES)), np.zeros(4)), samples, samples, 1e-6)
+    head = fit_head(LinearHead(np.zeros((4, FEATURES)), np.zeros(4)), samples, samples, 1e-6)
     weights = {"head.weight": head.weight.astype(np.float32), "head.bias": head.bias.astype(np.float32)}
     model = replace(model, weights={**model.weights, **weights})
     return complete_model(model, train, take_photos(20, 1), threads=1, leaf_tests=False)

@@ -45,7 +45,7 @@ C_BYTES: Final = 16 * C_ROW
 
 @final
 @dataclass(frozen=True, slots=True)
-class Tile:
+class MatmulTile:
     """What a block computes: 64 `groups` rows by `columns`, from a ring of `stages` slices (a power of two)."""
 
     groups: int
@@ -81,10 +81,10 @@ class Tile:
         return self.stages * (self.stage + 16) + self.warps * C_BYTES + 1024
 
 
-LARGE: Final = Tile(2, 256, 4)
+LARGE: Final = MatmulTile(2, 256, 4)
 TILES: Final = {
-    Tile(1, 64, 8): 0.161, Tile(1, 128, 8): 0.221, Tile(2, 128, 4): 0.374, Tile(2, 192, 4): 0.528,
-    Tile(3, 192, 4): 0.784, LARGE: 0.706,
+    MatmulTile(1, 64, 8): 0.161, MatmulTile(1, 128, 8): 0.221, MatmulTile(2, 128, 4): 0.374,
+    MatmulTile(2, 192, 4): 0.528, MatmulTile(3, 192, 4): 0.784, LARGE: 0.706,
 }  # fmt: skip
 """Each with the microseconds that a block takes for a slice, 2.2 for the beginning left out: medians over squares of
 512 to 4096 on an H200 (`benchmarks/results/product_tiles-h200.json`)."""
@@ -106,7 +106,7 @@ def find_tile(tile, down, across):
     return i32(group * u32(GROUP) + inside - column * tall), i32(column)
 
 
-def make_sender(tile: Tile) -> Any:
+def make_sender(tile: MatmulTile) -> Any:
     """Device function of one thread: the slices of all tiles of this block, as far ahead as the ring has room."""
     rows, columns, stages, stage, a_bytes = tile.rows, tile.columns, tile.stages, tile.stage, 2 * DEPTH * tile.rows
 
@@ -163,7 +163,7 @@ def make_writer(columns: int) -> Any:
     return write_lines
 
 
-def make_multiplier(tile: Tile) -> Any:
+def make_multiplier(tile: MatmulTile) -> Any:
     """Device function of the other warps: each slice's product, begun before that of the slice before is complete."""
     rows, columns, stages, stage, a_bytes = tile.rows, tile.columns, tile.stages, tile.stage, 2 * DEPTH * tile.rows
     sums, write_lines, start_product = columns // 2, make_writer(columns), make_slice_product(columns)
@@ -202,7 +202,7 @@ def make_multiplier(tile: Tile) -> Any:
 
 def make_product(groups: int, columns: int, stages: int) -> Any:
     """``C = A B`` by a tile of these numbers."""
-    tile = Tile(groups, columns, stages)
+    tile = MatmulTile(groups, columns, stages)
     stage, warps = tile.stage, tile.warps
     send_tiles, multiply_tiles, open_barriers = make_sender(tile), make_multiplier(tile), make_barriers(stages, warps)
 
@@ -230,14 +230,14 @@ def make_product(groups: int, columns: int, stages: int) -> Any:
     return product
 
 
-def choose(m: int, n: int, processors: int = PROCESSORS) -> Tile:
+def choose(m: int, n: int, processors: int = PROCESSORS) -> MatmulTile:
     """The tile for a product of m rows and n columns that takes a processor the least time: its turns times their cost.
 
     At each of the twelve measured sizes that is the fastest of six, which no rule by size alone is: 1792 takes the
     tile of 1024, because three turns of small tiles are less than one of the largest.
     """
 
-    def turns(tile: Tile) -> int:
+    def turns(tile: MatmulTile) -> int:
         return blocks_of(blocks_of(m, tile.rows) * blocks_of(n, tile.columns), processors)
 
     return LARGE if turns(LARGE) >= TURNS else min(TILES, key=lambda tile: turns(tile) * TILES[tile])
@@ -247,7 +247,7 @@ def write(case: Case) -> None:
     """As many blocks as processors, each with tiles one after another."""
     x, x2, out = product_of(case)
     m, n, k, processors = out.width, out.channels, x.channels, case.frame.processors
-    tile: Tile = case.configuration or choose(m, n, processors)
+    tile: MatmulTile = case.configuration or choose(m, n, processors)
     down, across = blocks_of(m, tile.rows), blocks_of(n, tile.columns)
     values = {
         "map_a": tma.matrix_map(x.address, m, k, tile.rows), "map_b": tma.matrix_map(x2.address, k, n, DEPTH),

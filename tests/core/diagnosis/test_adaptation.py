@@ -8,7 +8,7 @@ import pytest
 from core.diagnosis.adaptation import PENALTIES, adapt_model, read_head, sign_test
 from core.diagnosis.completion import NetworkOutputs, with_thresholds
 from core.diagnosis.familiarity import read_statistics
-from core.diagnosis.head_fitting import Head, Samples, fit_head, make_folds
+from core.diagnosis.head_fitting import LinearHead, Samples, fit_head, make_folds
 from core.diagnosis.model_file import ModelFile, in_bits, read_model, write_model
 from core.diagnosis.replay import fit_replay, read_replay
 from core.errors import DataError, InputError, ModelFileError
@@ -42,7 +42,7 @@ def draw(seed, place=False, per_class=PHOTOS):
 def model():
     graph = network()
     train, validation = draw(0), draw(1)
-    head = fit_head(Head(np.zeros((4, FEATURES)), np.zeros(4)), train, train, 1e-3)
+    head = fit_head(LinearHead(np.zeros((4, FEATURES)), np.zeros(4)), train, train, 1e-3)
     weights = initial_weights(graph, 0) | {
         "head.weight": head.weight.astype(np.float32), "head.bias": head.bias.astype(np.float32),
     }  # fmt: skip

@@ -19,7 +19,7 @@ from core.gpu.lowering import choose_backward, choose_forward
 from core.gpu.ops.conv.configurations import product_tiles
 from core.gpu.plan import CudaPlan
 from core.gpu.select import BACKWARD, FORWARD, INPUT, Case, Choice
-from core.gpu.tuner import Target, accept, find_cases, measure_case
+from core.gpu.tuner import TuningTarget, accept, find_cases, measure_case
 from core.gpu.tuning import (
     CONVERTED,
     EMPTY,
@@ -242,7 +242,7 @@ def test_the_way_in_use_is_measured_too_and_stays_unless_another_is_faster(case,
 
 def target(name="cnn", batch=8):
     base = build(name, 10, 32)
-    return Target(name, with_loss(base, 0.0, ()), initial_weights(base, 0), batch, "mixed", True)
+    return TuningTarget(name, with_loss(base, 0.0, ()), initial_weights(base, 0), batch, "mixed", True)
 
 
 def test_a_tuning_that_was_stopped_goes_on_where_it_was(bench, tmp_path):

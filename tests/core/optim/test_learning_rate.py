@@ -3,7 +3,7 @@
 import pytest
 
 from core.config import RunConfig
-from core.optim.schedule import END, START, learning_rate
+from core.optim.learning_rate import END, START, learning_rate
 
 
 def course(total=100, steps_per_epoch=10, **settings):

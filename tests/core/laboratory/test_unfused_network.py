@@ -5,7 +5,7 @@ import pytest
 
 from core.errors import KernelUnavailable
 from core.laboratory.convolutions import LABORATORY
-from core.laboratory.network import UnfusedNetwork
+from core.laboratory.unfused_network import UnfusedNetwork
 from core.models.init import initial_weights
 from core.ops.builder import Builder, with_loss
 from core.ops.contract import Mode
