@@ -32,6 +32,9 @@ ENTRIES: Final = {
     "compile": "core.cpu.precompilation",
 }
 
+QUIET: Final = {"diagnose": {"OPENBLAS_NUM_THREADS": "1"}}
+"""Environment of processes that multiply only small matrices: more threads of OpenBLAS would wait actively for 0.1 s,
+on cores that the window needs."""
 NICE: Final = 10
 """The process gives way to the window where both want a core; where nobody wants it, it has it as before."""
 
@@ -79,6 +82,7 @@ def environment() -> dict[str, str]:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the process named by the first argument with the rest as its arguments."""
+    os.environ.update(QUIET.get(arguments[0], {}))
     module = import_module(ENTRIES[arguments[0]])
     sys.argv = list(arguments)
     return int(module.main() or 0)
