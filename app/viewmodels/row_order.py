@@ -13,8 +13,6 @@ from core.ops.contract import Array
 
 STRETCH: Final = 1024
 """Rows between two looks at whether the order is still wanted."""
-SEPARATOR: Final = "\n"
-"""Between the texts of a row that are searched; a search field holds one line."""
 LONGEST: Final = 256
 """Bytes of a text that decide where its row stands: one long sentence must not widen the keys of all rows."""
 
@@ -30,10 +28,17 @@ class Wish:
 
 
 def arrange(
-    rows: Sequence[Any], columns: Sequence[Column], wish: Wish, cancelled: Callable[[], bool] = lambda: False
-) -> Array:
-    """Positions of the rows to show, int64, in order; the sort is stable. Undefined once cancelled."""
-    chosen = _holding(rows, columns, wish.text.casefold(), cancelled)
+    rows: Sequence[Any], columns: Sequence[Column], wish: Wish, cancelled: Callable[[], bool] = lambda: False,
+    ranking: Array | None = None,
+) -> Array:  # fmt: skip
+    """Positions of the rows to show, int64, in order; the sort is stable. Undefined once cancelled.
+
+    `ranking`: the order of all rows by this column, if it is known.
+    """
+    shown = _holding(rows, columns, wish.text.casefold(), cancelled)
+    if ranking is not None:
+        return ranking[shown[ranking]]
+    chosen = np.flatnonzero(shown)
     if not 0 <= wish.column < len(columns) or cancelled():
         return chosen
     keys = _keys([rows[at] for at in chosen.tolist()], columns[wish.column], cancelled)
@@ -43,18 +48,18 @@ def arrange(
 
 
 def _holding(rows: Sequence[Any], columns: Sequence[Column], wanted: str, cancelled: Callable[[], bool]) -> Array:
-    """Positions of rows that contain a text, ignoring case, in one of the searched columns."""
-    if not wanted:
-        return np.arange(len(rows))
-    found: list[bool] = []
+    """Which rows contain a text, ignoring case, in one of the searched columns: bool ``(len(rows),)``."""
+    found = np.full(len(rows), not wanted)
     searched = [column.text for column in columns if column.searched]
-    for first in range(0, len(rows), STRETCH):
+    for first in range(0, len(rows) if wanted else 0, STRETCH):
         if cancelled():
             break
         part = rows[first : first + STRETCH]
-        texts = map(SEPARATOR.join, zip(*(map(text, part) for text in searched), strict=True))
-        found += [wanted in text.casefold() for text in texts]
-    return np.flatnonzero(np.array(found, np.bool_))
+        hits = [False] * len(part)
+        for text in searched:
+            hits = [hit or wanted in text(row).casefold() for hit, row in zip(hits, part, strict=True)]
+        found[first : first + STRETCH] = hits
+    return found
 
 
 def _keys(rows: Sequence[Any], column: Column, cancelled: Callable[[], bool]) -> Array:

@@ -42,12 +42,13 @@ class SortedRows(QAbstractTableModel):
         self.source = source
         self._wish = Wish()
         self._order: Array | None = None  # None: all, in original order
+        self._ranking: tuple[Wish, Array] | None = None  # order of all rows, until they change
         self._task: Task | None = None
         self._again = False
         self._begun, self._rest = 0.0, 0
         self._later = QTimer(self, singleShot=True)
         self._later.timeout.connect(self._on_later)
-        self._soon = QTimer(self, singleShot=True, interval=CALM_MS)
+        self._soon = QTimer(self, singleShot=True)
         self._soon.timeout.connect(self._begin)
         source.rowsAboutToBeInserted.connect(self._on_inserting)
         source.rowsInserted.connect(self._on_inserted)
@@ -80,7 +81,7 @@ class SortedRows(QAbstractTableModel):
 
     def set_filter(self, text: str) -> None:
         """Show only rows that contain this text in a searched column."""
-        self._change(replace(self._wish, text=text.strip()))
+        self._change(replace(self._wish, text=text.strip()), 0)
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
         self._change(replace(self._wish, column=column, descending=order == Qt.SortOrder.DescendingOrder))
@@ -113,12 +114,12 @@ class SortedRows(QAbstractTableModel):
             return None
         return self.source.value(self.place(index.row()), index.column(), role)
 
-    def _change(self, wish: Wish) -> None:
+    def _change(self, wish: Wish, calm_ms: int = CALM_MS) -> None:
         if wish != self._wish:
             self._wish = wish
-            self._arrange()
+            self._arrange(calm_ms)
 
-    def _arrange(self) -> None:
+    def _arrange(self, calm_ms: int = CALM_MS) -> None:
         """Compute the requested order: now, or soon in a thread that is cancelled by a newer request."""
         self._later.stop()
         self._soon.stop()
@@ -131,13 +132,14 @@ class SortedRows(QAbstractTableModel):
         elif len(rows) <= MANY:
             self._take(arrange(rows, columns, wish))
         else:
-            self._soon.start()
+            self._soon.start(calm_ms)
 
     def _begin(self) -> None:
         if self._task is None:
             wish, columns = self._wish, self.source.columns
             now, self._begun = list(self.source.rows), time.perf_counter()
-            self._task = Task(lambda report, cancelled: (wish, arrange(now, columns, wish, cancelled)), self)
+            known = self._ranking[1] if self._ranking and self._ranking[0] == replace(wish, text="") else None
+            self._task = Task(lambda report, cancelled: (wish, arrange(now, columns, wish, cancelled, known)), self)
             self._task.done.connect(self._on_arranged)
             self._task.finished.connect(self._on_finished)
             self._task.start()
@@ -145,6 +147,8 @@ class SortedRows(QAbstractTableModel):
     def _on_arranged(self, found: tuple[Wish, Array]) -> None:
         if self.sender() is self._task and found[0] == self._wish and not self._again:
             self._rest = int(1000 * REST * (time.perf_counter() - self._begun))
+            if not found[0].text and not self._later.isActive():
+                self._ranking = found
             self._take(found[1])
 
     def _on_finished(self) -> None:
@@ -182,6 +186,7 @@ class SortedRows(QAbstractTableModel):
 
     def _stale(self) -> None:
         """Rows have changed: compute the order again, soon."""
+        self._ranking = None
         if (self._order is not None or self.arranging) and not self._later.isActive():
             self._later.start(0 if len(self.source.rows) <= MANY else self._rest)
 
@@ -198,6 +203,7 @@ class SortedRows(QAbstractTableModel):
 
     def _on_inserted(self, parent: QModelIndex, first: int, last: int) -> None:
         """Show new rows at the end at once, and in their place when the order is computed."""
+        self._ranking = None
         if not self._wish.text:
             if self._order is not None:
                 self._order = np.concatenate((self._order, np.arange(first, last + 1)))
@@ -215,6 +221,7 @@ class SortedRows(QAbstractTableModel):
             self.dataChanged.emit(self.index(shown[0], 0), self.index(shown[1], self.columnCount() - 1))
 
     def _on_resetting(self) -> None:
+        self._ranking = None
         self.beginResetModel()
 
     def _on_reset(self) -> None:

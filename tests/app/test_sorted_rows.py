@@ -181,3 +181,22 @@ def test_new_rows_are_shown_at_once_below_many_sorted_ones(model, qtbot):
     assert shown.rowCount() == before  # whether the filter lets them pass is not known yet
     qtbot.waitUntil(lambda: shown.rowCount() == before + 1)
     assert len(reset) == 2  # by the filter
+
+
+def test_a_search_among_many_sorted_rows_computes_no_keys_again(qapp, qtbot):
+    asked = list[float]()
+    number = Column("number", COLUMNS[1].text, lambda r: asked.append(r[1]) or r[1])
+    verdict = Column("verdict", lambda r: asked.append(r[1]) or "scab", searched=True)
+    model = RowsModel((COLUMNS[0], number, verdict))
+    model.show_rows([(f"photo {n}", float(-n)) for n in range(2 * MANY)])
+    shown = SortedRows(model)
+    shown.sort(1)
+    qtbot.waitUntil(lambda: not shown.arranging)
+    asked.clear()
+    shown.set_filter("photo 3")
+    qtbot.waitUntil(lambda: not shown.arranging)
+    assert names(shown)[:2] == ["photo 3999", "photo 3998"]
+    assert len(asked) == 2 * MANY - shown.rowCount(), "verdicts of the rows without it in their names"
+    model.replace(3, ("photo 3", -1e9))
+    qtbot.waitUntil(lambda: names(shown)[0] == "photo 3")
+    shown.close()
