@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from core.training.checkpoint import load_checkpoint
+from core.training.checkpoint import LAST, load_checkpoint
 from core.training.run_folder import CONFIG
 from tests.helpers.commands import SMALL
 from tests.helpers.mpi import start
@@ -39,7 +39,8 @@ def ranks_of(process):
 
 
 def kill_and_resume(ranks, kills, photos, cache, folder, seed=7):
-    """Kill a random rank so often, each at a random moment, and compare every finished run with one never killed.
+    """Kill a random rank so often, at random moments after the first checkpoint, and compare every finished run with
+    one never killed.
 
     Returns counts, and the seconds from a kill to the end of the last rank. Raises AssertionError.
     """
@@ -55,8 +56,10 @@ def kill_and_resume(ranks, kills, photos, cache, folder, seed=7):
         for _ in range(min(AGAIN, kills - len(ended))):
             resumed += run.exists() and load_checkpoint(run)[0] is not None
             with begin(ranks, run, photos, cache) as process:
+                while process.poll() is None and not (run / LAST).exists():
+                    time.sleep(0.02)
                 try:
-                    process.communicate(timeout=moments.uniform(0.3 * duration, duration))
+                    process.communicate(timeout=moments.uniform(0, 0.7 * duration))
                     break  # it was finished before
                 except subprocess.TimeoutExpired:
                     os.kill(moments.choice(ranks_of(process)), signal.SIGKILL)
