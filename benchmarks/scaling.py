@@ -110,8 +110,8 @@ def compile_first(models: list[str], peers: list[str]) -> None:
 
 
 def start_groups(models: list[str], gpus: list[int], peers: list[str], folder: Path, until: float) -> list[Group]:
-    """Start all groups and wait until they are ready. Compiled networks have a group for each batch size."""
-    sets = {peer: [(batch,) for batch in BATCHES] if peer == COMPILED else [BATCHES] for peer in peers}
+    """Start all groups and wait until they are ready. PyTorch has one for each batch size: cuDNN tries algorithms."""
+    sets = {peer: [BATCHES] if "ours" in peer else [(batch,) for batch in BATCHES] for peer in peers}
     cases = [(peer, model, count, batches) for peer in peers for model in models for count in gpus if count > 1
              for batches in sets[peer] if (peer, model) != (SYNCHRONIZED, WITHOUT_NORM)]  # fmt: skip
     groups = [Group(*case, folder / f"{case[0]} {number}") for number, case in enumerate(cases)]

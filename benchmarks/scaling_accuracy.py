@@ -34,6 +34,7 @@ def command(manifest: str, home: str, gpus: int) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="manifest of the photos")
+    parser.add_argument("--photos", default="", help="what the photos are, for the result")
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--seconds", type=float, default=60, help="longest time for each")
     options = parser.parse_args()
@@ -52,7 +53,8 @@ def main() -> None:
                 seconds = reached(found, goal) - begun
                 rows.append(Row(f"{100 * goal:g} %, {gpus} GPUs", seconds, {}, "s", float("nan")))
             curves[gpus] = [[one.epoch, round(one.seconds - begun, 3), round(one.accuracy, 4)] for one in found]
-            write_results("scaling_accuracy", rows, f"{gpu_name()}-x{max(options.gpus)}", curves=curves)
+            machine = f"{gpu_name()}-x{max(options.gpus)}"
+            write_results("scaling_accuracy", rows, machine, photos=options.photos, curves=curves)
 
 
 if __name__ == "__main__":

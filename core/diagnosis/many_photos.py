@@ -14,6 +14,7 @@ from core.cores import usable_cores
 from core.diagnosis.model_identity import ModelIdentity, read_identity
 from core.diagnosis.prediction import Predictor, choose_device, read_network
 from core.diagnosis.result_parts import Part, write_part
+from core.distributed.rank_environment import share_gpus
 from core.errors import InputError, LeafClinicError
 
 BATCH: Final = {"cpu": 16, "cuda": 256}
@@ -51,6 +52,14 @@ def compute_part(job: Job, part: Part) -> PartDone:
         return PartDone(len(part.paths), write_part(Path(job.folder), part, diagnoses, identity))
 
 
+def compute_by_local_worker(job: Job, part: Part) -> PartDone:
+    """The same by one of the workers of this machine, which share its GPUs."""
+    from distributed import get_worker
+
+    share_gpus(int(get_worker().name))
+    return compute_part(job, part)
+
+
 @lru_cache(maxsize=1)
 def _load(model: str, device: str, threads: int) -> tuple[Predictor, ModelIdentity]:
     device = choose_device(device)
@@ -75,11 +84,11 @@ def compute_by_workers(job: Job, parts: Iterator[Part], workers: int, scheduler:
     except OSError as error:
         raise InputError(f"There is no Dask scheduler at {scheduler}: {error}.") from error
     with client:
-        queued = as_completed()
+        queued, compute = as_completed(), compute_part if scheduler else compute_by_local_worker
         while True:
             room = AHEAD * max(sum(client.ncores().values()), 1) - queued.count()
             for part in itertools.islice(parts, max(room, 0)):
-                queued.add(client.submit(compute_part, job, part, key=part.name, pure=False))
+                queued.add(client.submit(compute, job, part, key=part.name, pure=False))
             if queued.is_empty():
                 return
             try:

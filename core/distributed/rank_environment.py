@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from core.communicator import Communicator, SingleProcess
+from core.cores import count_gpu_files
 from core.errors import DeviceError
 
 RENDEZVOUS: Final = "LEAFCLINIC_RENDEZVOUS"
@@ -82,6 +83,13 @@ def choose_gpu(environment: RankEnvironment) -> None:
         raise DeviceError(f"Rank {environment.rank} has no GPU: {VISIBLE} names {len(visible)} for more ranks.")
     if len(visible) != 1:  # Slurm and others show each process its own
         os.environ[VISIBLE] = visible[environment.machine_rank] if visible else str(environment.machine_rank)
+
+
+def share_gpus(number: int) -> None:
+    """Let this process see one GPU of its machine, which processes with other numbers may share."""
+    names = (os.environ.get(VISIBLE) or ",".join(map(str, range(count_gpu_files())))).split(",")
+    if len(names) > 1:
+        os.environ[VISIBLE] = names[number % len(names)]
 
 
 def connect(environment: RankEnvironment, device: str) -> Communicator:

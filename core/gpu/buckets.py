@@ -22,7 +22,7 @@ Run: TypeAlias = Callable[[Launch, Any], None]
 """Queues a launch on a stream."""
 OVERLAPPED: Final = 2 / 3
 """Of the launches that write gradients: the first bucket is what they complete. It is over 90 % of the gradient of
-SqueezeNet and MobileNetV2 (benchmarks/results/scaling-nvidia-h200-x2.json: step times without and with it)."""
+SqueezeNet and MobileNetV2 (benchmarks/results/scaling-buckets-nvidia-h200-x2.json: without and with it)."""
 
 
 def first_bucket(launches: Sequence[Launch], gradient: int, layout: ParameterLayout) -> tuple[int, int]:

@@ -13,8 +13,8 @@ def main() -> None:
     environment = find_rank()
     choose_gpu(environment)
     ranks = connect(environment, "cuda")
-    found = {f"{name}, {photos} photos of {batch}": take_uneven_steps(ranks, photos, batch, 1, name, 64, 1e-3, "cuda")
-             for name in NETWORKS for photos, batch in ((10, 10), (9, 32))}  # fmt: skip
+    found = {f"{name}, {photos} photos": take_uneven_steps(ranks, photos, 24, 1, name, 64, 1e-3, "cuda", 1)
+             for name in NETWORKS for photos in (24, 21)}  # fmt: skip
     ranks.close()
     if ranks.rank == 0:
         sys.stdout.write(json.dumps(found))

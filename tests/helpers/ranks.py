@@ -47,7 +47,7 @@ def exchange(ranks: Communicator) -> dict[str, object]:
 
 def take_uneven_steps(
     ranks: Communicator, photos: int, batch: int, parts: int, name: str = "cnn", side: int = SIDE, rtol: float = 1e-5,
-    device: str = "cpu",
+    device: str = "cpu", steps: int = 3,
 ) -> float:  # fmt: skip
     """Steps of batches that do not divide evenly, or leave ranks without a photo: the largest difference of a weight
     or running statistic from those of one process that computes whole batches."""
@@ -67,11 +67,11 @@ def take_uneven_steps(
         )  # fmt: skip
         plan.load(initial_weights(graph, 0))
         share = whole if communicator is None else share_of(whole, ranks.rank * part * parts, part * parts, parts)
-        results = [take_step(plan, share, 0.1) for _ in range(3)]
+        results = [take_step(plan, share, 0.1) for _ in range(steps)]
         found.append((plan.weights(), results))
         plan.close()
     (split, shared), (together, one) = found
-    assert [r.photos for r in shared] == [r.photos for r in one] == [photos] * 3
+    assert [r.photos for r in shared] == [r.photos for r in one] == [photos] * steps
     assert [r.correct for r in shared] == [r.correct for r in one]
     assert np.allclose([r.loss for r in shared], [r.loss for r in one], rtol=rtol)
     assert np.allclose([r.gradient_norm for r in shared], [r.gradient_norm for r in one], rtol=10 * rtol)

@@ -18,4 +18,5 @@ def test_synchronized_batch_norm_of_two_gpus_is_that_of_the_whole_batch():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     differences = json.loads(done.stdout.splitlines()[-1])
-    assert max(differences.values()) < 1e-4, differences  # float32 rounding of three steps
+    # of one step: weights that differ by 1e-6 differ by up to 4e-4 then, and statistics of half the photos by 0.5
+    assert max(differences.values()) < 2e-3, differences

@@ -6,7 +6,7 @@ import pytest
 
 from core.communicator import SingleProcess
 from core.distributed import rank_environment
-from core.distributed.rank_environment import RankEnvironment, choose_gpu, connect, find_rank, first_node
+from core.distributed.rank_environment import RankEnvironment, choose_gpu, connect, find_rank, first_node, share_gpus
 from core.errors import DeviceError
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "MASTER_ADDR": "gpu1", "MASTER_PORT": "29500"}
@@ -30,7 +30,7 @@ def test_the_place_follows_from_the_launchers_variables(variables, wanted):
 def test_variables_that_contradict_each_other_are_refused():
     with pytest.raises(DeviceError, match="RANK=8 is no rank among WORLD_SIZE=8"):
         find_rank({**TORCHRUN, "RANK": "8"})
-    with pytest.raises(DeviceError, match="where they meet"):
+    with pytest.raises(DeviceError, match="MASTER_PORT are not set"):
         find_rank({"RANK": "1", "WORLD_SIZE": "2"})
 
 
@@ -49,6 +49,15 @@ def test_a_rank_sees_its_own_gpu_alone(monkeypatch, visible, rank, seen):
     if visible is not None:
         monkeypatch.setenv(rank_environment.VISIBLE, visible)
     choose_gpu(RankEnvironment(rank, 3, rank))
+    assert rank_environment.os.environ[rank_environment.VISIBLE] == seen
+
+
+@pytest.mark.parametrize(("visible", "gpus", "seen"), [("", 4, "1"), ("2,3", 4, "3"), ("7", 4, "7"), ("", 1, "")])
+def test_processes_of_one_machine_share_its_gpus(monkeypatch, visible, gpus, seen):
+    monkeypatch.setenv(rank_environment.VISIBLE, visible)
+    monkeypatch.setattr(rank_environment, "count_gpu_files", lambda: gpus)
+    for _ in range(2):
+        share_gpus(5)
     assert rank_environment.os.environ[rank_environment.VISIBLE] == seen
 
 
