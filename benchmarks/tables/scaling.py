@@ -25,7 +25,7 @@ NETWORK_BYTES, NETWORK_SECONDS = 50e9, 5e-6
 """Assumed for each GPU: a network of 400 Gbit/s (InfiniBand NDR), and its latency for each doubling of the machines."""
 SHOWN = (32, 256)
 """Photos of a GPU in the table."""
-DRAWN = (("squeezenet1_0", 32), ("squeezenet1_0", 256), ("mobilenetv2", 256))
+DRAWN = (("squeezenet1_0", 32), ("mobilenetv2", 256))
 
 
 def milliseconds(result: Mapping[str, Any]) -> dict[tuple[str, int, int], dict[str, float]]:
@@ -60,8 +60,8 @@ def accuracy() -> str:
     result = read("scaling_accuracy-nvidia-h200-x2")
     seconds = {row["name"]: figure(row["ours"]) for row in result["rows"]}
     one, two = (percent(result["curves"][gpus][-1][2]) for gpus in "12")
-    return (f"Preset `leaves-fast` reaches 95 % of the validation photos after {seconds['95 %, 1 GPUs']} s with one GPU "
-            f"and {seconds['95 %, 2 GPUs']} s with two, and {one} and {two} at the end.")  # fmt: skip
+    return (f"Preset `leaves-fast` reaches 95 % on validation photos after {seconds['95 %, 1 GPUs']} s with one GPU and "
+            f"{seconds['95 %, 2 GPUs']} s with two, and {one} and {two} at the end.")  # fmt: skip
 
 
 def predict(result: Mapping[str, Any], model: str, batch: int, gpus: int) -> float:
@@ -90,15 +90,16 @@ def all_reduce_seconds(result: Mapping[str, Any], size: int, gpus: int) -> float
 
 
 def draw_scaling() -> None:
-    """docs/pictures/scaling.png: photos a second over GPUs, by the model, and where they were measured."""
+    """docs/pictures/scaling.png: weak scaling over GPUs by the formula, and where it was measured."""
     result = read(RESULT)
-    times = milliseconds(result)
-    lines: dict[str, Sequence[tuple[float, float]]] = {}
+    curves: dict[str, Sequence[tuple[float, float]]] = {}
     for model, batch in DRAWN:
-        rate = 1e3 * batch / times[model, batch, 1]["ours"]
-        lines[f"{model}, {batch}"] = [(n, n * rate * predict(result, model, batch, n)) for n in (1, *GPUS)]
-        lines[f"{model}, {batch}, measured"] = [(n, 1e3 * n * batch / times[model, batch, n]["ours"]) for n in (1, 2)]
-    save_png(draw_curves("Weak scaling, photos per GPU", "GPUs", "photos per second", lines), PICTURE)
+        curves[f"{model}, {batch}"] = [(n, 100 * predict(result, model, batch, n)) for n in (1, *GPUS)]
+        shares = {n: result["efficiency"].get(f"weak {model} b{batch} x{n}") for n in GPUS}
+        curves[f"{model}, {batch}, measured"] = [(n, 100 * share["ours"]) for n, share in shares.items() if share]
+    title = "Weak scaling by network and photos of a GPU: formula and measurement"
+    save_png(draw_curves(title, "GPUs", "% of the photos per second of as many single GPUs", curves, range(80, 101, 5)),
+             PICTURE)  # fmt: skip
 
 
 TABLES: dict[str, Callable[[], str]] = {"scaling": scaling}

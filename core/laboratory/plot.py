@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -72,26 +72,31 @@ def draw_bars(title: str, unit: str, bars: Sequence[tuple[str, float]]) -> Array
     return picture
 
 
-def draw_curves(title: str, x_unit: str, unit: str, curves: Mapping[str, Sequence[tuple[float, float]]]) -> Array:
-    """Curves through (x, value) points, both axes logarithmic: x by factors of two, values by factors of ten."""
+def draw_curves(
+    title: str, x_unit: str, unit: str, curves: Mapping[str, Sequence[tuple[float, float]]], lines: Sequence[float] = ()
+) -> Array:  # fmt: skip
+    """Curves through (x, value) points. x is logarithmic, by factors of two; values too, by factors of ten, or with
+    `lines` linear between the first and the last of these."""
     picture = np.full((HEIGHT, WIDTH, 3), 255, np.uint8)
     _text(picture, title, 20, 34, 0.7)
     points = [point for curve in curves.values() for point in curve]
     x0, x1 = (math.log2(edge(x for x, _ in points)) for edge in (min, max))
-    y0 = math.floor(math.log10(min(y for _, y in points)))
-    y1 = math.ceil(math.log10(max(y for _, y in points)) + 1e-9)
+    decades = math.floor(math.log10(min(y for _, y in points))), math.ceil(math.log10(max(y for _, y in points)) + 1e-9)
+    scale: Callable[[float], float] = float if lines else math.log10
+    lines = lines or [10.0**k for k in range(decades[0], decades[1] + 1)]
+    y0, y1 = scale(lines[0]), scale(lines[-1])
 
     def place(x: float, value: float) -> tuple[int, int]:
         across = MARGIN + (WIDTH - 2 * MARGIN) * (math.log2(x) - x0) / max(x1 - x0, 1e-9)
-        up = HEIGHT - MARGIN - (HEIGHT - 2 * MARGIN) * (math.log10(value) - y0) / max(y1 - y0, 1)
+        up = HEIGHT - MARGIN - (HEIGHT - 2 * MARGIN) * (scale(value) - y0) / max(y1 - y0, 1)
         return round(across), round(up)
 
-    for k in range(y0, y1 + 1):
-        cv2.line(picture, place(2**x0, 10.0**k), place(2**x1, 10.0**k), GREY, 1)
-        _text(picture, f"{10.0**k:,.10g}", 20, place(2**x0, 10.0**k)[1] + 5, 0.45)
+    for value in lines:
+        cv2.line(picture, place(2**x0, value), place(2**x1, value), GREY, 1)
+        _text(picture, f"{value:,.10g}", 20, place(2**x0, value)[1] + 5, 0.45)
     for x in sorted({x for x, _ in points}):
-        cv2.line(picture, place(x, 10.0**y0), place(x, 10.0**y1), GREY, 1)
-        _text(picture, f"{x:g}", place(x, 10.0**y0)[0] - 12, HEIGHT - MARGIN + 22, 0.45)
+        cv2.line(picture, place(x, lines[0]), place(x, lines[-1]), GREY, 1)
+        _text(picture, f"{x:g}", place(x, lines[0])[0] - 12, HEIGHT - MARGIN + 22, 0.45)
     _text(picture, x_unit, WIDTH // 2 - 60, HEIGHT - 24, 0.55)
     _text(picture, unit, 20, 62, 0.5)
     for k, (name, curve) in enumerate(curves.items()):
