@@ -60,8 +60,8 @@ def accuracy() -> str:
     result = read("scaling_accuracy-nvidia-h200-x2")
     seconds = {row["name"]: figure(row["ours"]) for row in result["rows"]}
     one, two = (percent(result["curves"][gpus][-1][2]) for gpus in "12")
-    return (f"Preset `leaves-fast` reaches 95 % on validation photos after {seconds['95 %, 1 GPUs']} s with one GPU and "
-            f"{seconds['95 %, 2 GPUs']} s with two, and {one} and {two} at the end.")  # fmt: skip
+    return (f"Preset `leaves-fast` reaches 95 % on validation photos after {seconds['95 %, 1 GPUs']} s with one GPU "
+            f"and {seconds['95 %, 2 GPUs']} s with two, and {one} and {two} at the end.")  # fmt: skip
 
 
 def predict(result: Mapping[str, Any], model: str, batch: int, gpus: int) -> float:
