@@ -48,7 +48,8 @@ def disease_name(label: str) -> str:
 
     The title of its card without the Latin name, otherwise the class name in a readable form ("mango/leaf_spot" becomes
     "mango · leaf spot"). The class name itself is shown as the tooltip. Only a card of the same crop is used:
-    "black_rot" in a folder may be of another crop. A set of labels has the names of all.
+    "black_rot" in a folder may be of another crop. A set of labels has the names of all,
+    joined by the sign that one class may have in its own name.
     """
     return _named(label, translation.language())
 
@@ -58,7 +59,7 @@ def _named(label: str, language: str) -> str:
     card = find_card(label, language) if "/" in normal(label) else None
     labels = split_name(label) if card is None and label.strip("+; ") else (label,)
     if len(labels) > 1:
-        return ", ".join(_named(each, language) for each in labels)
+        return " + ".join(_named(each, language) for each in labels)
     return card.name.split(" (")[0] if card else label.replace("_", " ").replace("/", " · ")
 
 

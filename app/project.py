@@ -132,6 +132,6 @@ def collect_edits(table: EditedDataset, names: dict[str, str]) -> Edits:
 
 
 def write_photos(path: Path, table: EditedDataset) -> Path:
-    """Write the photos in use as a CSV manifest, for training. Raises StorageError, InputError."""
+    """Write the photos in use as a CSV manifest, for training. Raises StorageError."""
     write_manifest(path, table.dataset, table.classes, table.labels, np.flatnonzero(~table.excluded))
     return path

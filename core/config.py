@@ -103,7 +103,7 @@ class RunConfig:
     validate_every: int = _row(1, "training", "Validate every",
                                "validate after every this many epochs, and after the last", low=1, high=100000)
     patience: int = _row(0, "training", "Early stopping",
-                         "stop after this many epochs without a better validation accuracy; 0: never",
+                         "stop after this many epochs without a better epoch; 0: never",
                          low=0, high=100000)
 
     optimizer: str = _row("adamw", "optimizer", "Optimizer", "optimizer", choices=("sgd", "adam", "adamw"))

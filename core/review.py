@@ -18,7 +18,7 @@ from core.data.cache import open_cache
 from core.data.dataset import UNSPLIT, IsCancelled
 from core.data.dataset_builder import DatasetBuilder
 from core.data.manifest import open_manifest
-from core.data.manifest_writer import write_manifest
+from core.data.manifest_writer import check_place, write_manifest
 from core.data.photo_paths import find_photos
 from core.data.photo_reader import prepare
 from core.data.preparation import GroupedPhotos, ReportStage, group_photos
@@ -137,6 +137,7 @@ def show(columns: Sequence[str], lines: Sequence[tuple[Sequence[object], str]], 
 def correct(config: RunConfig, corrections: Path, out: Path) -> int:
     """Write a manifest of all photos with the labels of a corrected table of suspects."""
     dataset = open_dataset(config)
+    check_place(out, dataset)
     table = open_manifest(corrections, label="label")
     at = {str(as_cell(path)): row for row, path in enumerate(dataset.paths)}
     unknown = [path for path in table.paths if path not in at]

@@ -38,4 +38,5 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
          "suggested": dataset.classes[one.suggested], "probability": one.probability, "agreeing": one.agreeing}
         for one in review.suspects
     ]  # fmt: skip
-    channel.tell(suspects=suspects, agreement=review.agreement, photos=len(photos.rows))
+    few = [dataset.classes[number] for number in review.few]
+    channel.tell(suspects=suspects, agreement=review.agreement, photos=len(photos.rows), few=few)

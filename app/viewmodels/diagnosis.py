@@ -223,7 +223,7 @@ class DiagnosisModel(ProcessModel):
         else:
             write_mask(path, mask, result.hash)
         for row in self.rows.rows:
-            if row.hash == result.hash:  # the same photo may have been dropped twice
+            if row.hash == result.hash and not row.leaves:  # the same photo may have been dropped twice
                 self._show(replace(row, mask=mask))
 
     def _decide(self, row: PhotoResult) -> PhotoResult:
@@ -269,7 +269,8 @@ class DiagnosisModel(ProcessModel):
             elif answer["id"] in self._flying:
                 self._flying.discard(answer["id"])
                 found = read_result(self.rows.rows[answer["id"]], {**answer, "model": self.ready.get("model", {})})
-                mask = read_mask(mask_path(paths.home() / "masks", found.hash)) if found.hash else None
+                corrected = found.hash and not found.leaves  # a correction is of one leaf
+                mask = read_mask(mask_path(paths.home() / "masks", found.hash)) if corrected else None
                 self._show(self._decide(replace(found, mask=mask)))
         self._feed()
 

@@ -160,10 +160,12 @@ class Document(QObject):
         self._writing.start()
 
     def _on_written(self, manifest: str) -> None:
-        self._end_writing()[0](manifest)
+        if self.sender() is self._writing:  # not one that ended just when its photos were closed
+            self._end_writing()[0](manifest)
 
     def _on_not_written(self, error: Exception, details: str) -> None:
-        self._end_writing()[1](sentence(error), details)
+        if self.sender() is self._writing:
+            self._end_writing()[1](sentence(error), details)
 
     def _end_writing(self) -> tuple[Callable[[str], None], Callable[[str, str], None]]:
         """Report to the first caller; those who asked meanwhile get the current photos."""

@@ -17,6 +17,7 @@ from app.task import Task
 from app.translation import tr
 from app.viewmodels.document import Document
 from app.viewmodels.process_model import ProcessModel
+from core.data.manifest_writer import check_place
 
 
 @final
@@ -53,6 +54,9 @@ class ReviewModel(ProcessModel):
         self.photos = 0
         """Reviewed photos; 0 before a review."""
         self.agreement = 0.0
+        self.few: list[str] = []
+        """Classes with too few groups to be reviewed."""
+        self._before: project.EditedDataset | None = None  # the table when the review began
         document.opened.connect(self.forget)
         document.changed.connect(self.changed)
 
@@ -60,6 +64,8 @@ class ReviewModel(ProcessModel):
         """Review the labels with the features of this model."""
 
         def begin(data: str) -> None:
+            table = self._document.table
+            self._before = None if table is None else replace(table, labels=table.labels.copy())
             self._start_process("review", {"data": data, "model": model})
             self.changed.emit()  # it is busy now; a manifest of edits may have been written first
 
@@ -79,9 +85,13 @@ class ReviewModel(ProcessModel):
 
     def suspects(self) -> list[SuspectPhoto]:
         """Those the user has not decided about, most suspicious first; an undone decision brings one back."""
-        table = self._document.table
-        return [one for one in self._found if table is not None and one.row not in self.kept
-                and not table.excluded[one.row] and table.label(one.row) == one.label]  # fmt: skip
+        table, before = self._document.table, self._before
+        if table is None or before is None or before.dataset is not table.dataset:
+            return []
+        now = current_names(before, table)
+        found = (replace(one, label=now[one.label], suggested=now[one.suggested]) for one in self._found)
+        return [one for one in found if one.row not in self.kept and not table.excluded[one.row]
+                and table.label(one.row) == one.label != one.suggested]  # fmt: skip
 
     def keep(self, row: int) -> None:
         """Confirm the label of a photo."""
@@ -99,7 +109,7 @@ class ReviewModel(ProcessModel):
         if table is None or self._saving is not None:
             return
         now = replace(table, classes=list(table.classes), labels=table.labels.copy(), excluded=table.excluded.copy())
-        self._saving = Task(lambda report, cancelled: str(project.write_photos(Path(target), now)), self)
+        self._saving = Task(lambda report, cancelled: str(_save(Path(target), now)), self)
         self._saving.done.connect(self.saved)
         self._saving.failed.connect(self._on_not_saved)
         self._saving.finished.connect(self._on_saving_ended)
@@ -122,13 +132,27 @@ class ReviewModel(ProcessModel):
             elif "suspects" in answer:
                 rows = [(self._document.row_of(raw.pop("path")), raw) for raw in answer["suspects"]]
                 self._found = [SuspectPhoto(row, **raw) for row, raw in rows if row is not None]
-                self.photos, self.agreement = answer["photos"], answer["agreement"]
+                self.photos, self.agreement, self.few = answer["photos"], answer["agreement"], answer["few"]
                 self.changed.emit()
 
     def _on_exit(self, code: int, errors: str) -> None:
         if code < 0 or (code and errors):
             self.failed.emit(tr("The review ended unexpectedly."), errors)
         self.ended.emit()
+
+
+def _save(target: Path, table: project.EditedDataset) -> Path:
+    check_place(target, table.dataset)
+    return project.write_photos(target, table)
+
+
+def current_names(before: project.EditedDataset, now: project.EditedDataset) -> dict[str, str]:
+    """The class of most photos now that had each class before: its own name, unless the class was renamed."""
+    many = len(now.classes)
+    pairs = np.bincount(before.labels.astype(np.int64) * many + now.labels, minlength=len(before.classes) * many)
+    most = pairs.reshape(len(before.classes), many).argmax(axis=1)
+    used = set(before.labels.tolist())
+    return {name: now.classes[most[at]] if at in used else name for at, name in enumerate(before.classes)}
 
 
 class _Keep(QUndoCommand):

@@ -85,7 +85,7 @@ def _summary(folder: Path, config: dict[str, Any]) -> RunSummary:
         epochs=int(config.get("epochs", 0)),
         dataset=dataset_name(str(config.get("data", ""))),
         test=ended[-1].test_accuracy if ended else None,
-        accuracy=max((e.validation_accuracy for e in epochs), default=None),
+        accuracy=next((e.validation_accuracy for e in reversed(epochs) if e.best), None),
         finished=bool(ended) and ended[-1].reason != "stopped",
         model_path=str(best) if best.is_file() else "",
     )

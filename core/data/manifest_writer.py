@@ -17,10 +17,8 @@ from core.storage import write_file
 def write_manifest(path: Path, dataset: Dataset, classes: Sequence[str], labels: Array, rows: Array) -> None:
     """Write these rows with ``classes[labels[row]]``; paths are relative to the manifest's folder if possible.
 
-    Groups and splits of the source are included. Raises StorageError, InputError for a place among the photos.
+    Groups and splits of the source are included. Raises StorageError.
     """
-    if not dataset.listed and path.absolute().is_relative_to(Path(dataset.root).absolute()):
-        raise InputError(f"{path} is inside the photo folder, in which nothing is written. Choose another folder.")
     raw = io.BytesIO()
     text = io.TextIOWrapper(raw, "utf-8", "surrogateescape", newline="")  # in pieces: 80 MB would block the window
     writer = csv.writer(text, lineterminator="\n")
@@ -35,6 +33,12 @@ def write_manifest(path: Path, dataset: Dataset, classes: Sequence[str], labels:
         writer.writerow(values)
     text.flush()
     write_file(path, raw.getvalue())
+
+
+def check_place(path: Path, dataset: Dataset) -> None:
+    """Raises InputError for a file that would be among the photos."""
+    if not dataset.listed and path.absolute().is_relative_to(Path(dataset.root).absolute()):
+        raise InputError(f"{path} is inside the photo folder, in which nothing is written. Choose another folder.")
 
 
 def _relative(path: str, folder: Path) -> str:

@@ -68,6 +68,12 @@ class Metrics:
         return self.right / self.photos if self.photos else 0.0
 
     @property
+    def score(self) -> float:
+        """What the best epoch is chosen by: the accuracy, or for photos with several labels the mean average precision,
+        which depends on no threshold."""
+        return self.several.average_precision if self.several else self.accuracy
+
+    @property
     def macro_f1(self) -> float:
         """Mean F1 over the classes that occur as label or prediction."""
         seen = [c.f1 for c, (_, true, said) in zip(self.per_class, self._counts(), strict=True) if true or said]

@@ -50,5 +50,5 @@ def remarks(model: ModelFile) -> Iterator[str]:
 
 
 def label_text(label: str) -> str:
-    """The name of a class or label set in plain words: ``apple/scab+black_rot`` is "apple: scab, black rot"."""
-    return label.replace("/", ": ").replace("_", " ").replace("+", ", ")
+    """The name of a class or label set in plain words: ``apple/scab+black_rot`` is "apple: scab + black rot"."""
+    return label.replace("/", ": ").replace("_", " ").replace("+", " + ")

@@ -22,7 +22,7 @@ from core.tensor_file import read_tensor_file, write_tensor_file
 from core.training.conditions import Conditions
 from core.training.run_state import RunState
 
-VERSION: Final = 2
+VERSION: Final = 3
 LAST: Final = "last.safetensors"
 PREVIOUS: Final = "previous.safetensors"
 WEIGHTS: Final = "weights/"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final, final
 
 from core.device import StepResult
+from core.diagnosis.metrics import Metrics
 
 CLEARLY: Final = 0.999
 """A loss that falls by less than 0.1 % is not an improvement, else patience would never end."""
@@ -30,6 +31,7 @@ class RunState:
     epoch_seconds: float = 0.0
     seconds: float = 0.0
     best_epoch: int = -1
+    best_score: float = -1.0
     best_accuracy: float = -1.0
     best_loss: float = float("inf")
 
@@ -45,23 +47,25 @@ class RunState:
             seconds=self.seconds + seconds,
         )
 
-    def is_better(self, accuracy: float, loss: float) -> bool:
-        """Whether the accuracy is higher, or equal with a clearly lower loss."""
-        if accuracy == self.best_accuracy:
-            return loss < CLEARLY * self.best_loss
-        return accuracy > self.best_accuracy
+    def is_better(self, figures: Metrics) -> bool:
+        """Whether the score is higher, or equal with a clearly lower loss."""
+        if figures.score == self.best_score:
+            return figures.loss < CLEARLY * self.best_loss
+        return figures.score > self.best_score
 
-    def after_epoch(self, accuracy: float, loss: float, seconds: float) -> RunState:
+    def after_epoch(self, figures: Metrics, seconds: float) -> RunState:
         """The start of the next epoch, with the best epoch updated."""
-        best = RunState(best_epoch=self.best_epoch, best_accuracy=self.best_accuracy, best_loss=self.best_loss)
-        if self.is_better(accuracy, loss):
-            best = RunState(best_epoch=self.epoch, best_accuracy=accuracy, best_loss=loss)
-        return replace(best, step=self.step, epoch=self.epoch + 1, seconds=self.seconds + seconds)
+        state = self
+        if self.is_better(figures):
+            state = replace(self, best_epoch=self.epoch, best_score=figures.score, best_accuracy=figures.accuracy,
+                            best_loss=figures.loss)  # fmt: skip
+        return replace(state.after_unvalidated_epoch(), seconds=self.seconds + seconds)
 
     def after_unvalidated_epoch(self) -> RunState:
         """The start of the next epoch after one without validation."""
-        best = RunState(best_epoch=self.best_epoch, best_accuracy=self.best_accuracy, best_loss=self.best_loss)
-        return replace(best, step=self.step, epoch=self.epoch + 1, seconds=self.seconds)
+        return replace(
+            self, epoch=self.epoch + 1, step_in_epoch=0, loss_sum=0.0, correct=0, photos=0, epoch_seconds=0.0
+        )
 
     @property
     def train_loss(self) -> float:

@@ -267,8 +267,8 @@ class _Run:
         self, folder: RunFolder, weights: Mapping[str, Array], figures: Metrics, seconds: float
     ) -> Generator[Event, None, None]:
         state = self.state
-        best = state.is_better(figures.accuracy, figures.loss)
-        self.state = state.after_epoch(figures.accuracy, figures.loss, seconds)
+        best = state.is_better(figures)
+        self.state = state.after_epoch(figures, seconds)
         if best:
             save_best(self.setup, folder, weights, figures, state.epoch)
         yield EpochDone(

@@ -163,7 +163,7 @@ def test_all_labels_of_a_photo_are_shown_with_their_thresholds_and_cards(panel, 
     row = from_line(to_line(read_result(model.rows.rows[0], {**answer(0.95), **several})))
     assert row.labels == ("tomato/late_blight", "tomato/leaf_mold")
     panel.detail.show_result(row)
-    assert panel.detail.verdict.text() == "Late blight of tomato, Leaf mold of tomato"
+    assert panel.detail.verdict.text() == "Late blight of tomato + Leaf mold of tomato"
     assert panel.detail.card.toPlainText().count("Symptoms") == 2
     assert not panel.detail.threshold.isHidden()
     colours = colours_of(panel.detail.bars.grab().copy(0, LINE, 400, LINE))  # the second line
@@ -217,6 +217,12 @@ def test_a_correction_belongs_to_the_photo_and_not_to_its_name(model):
     model.correct(model.rows.rows[0], Mask(np.full((64, 64), LEAF, np.uint8), corrected=True))
     assert model.rows.rows[3].mask is not None
     assert model.rows.rows[1].mask is None
+    for n, several in enumerate(((), [answer(0.9) | {"box": (0.1, 0.0, 0.5, 0.4)}] * 2)):
+        model.rows.replace(n, replace(model.rows.rows[n], done=False, mask=None))
+        model._flying.add(n)
+        model._read_answers([answer(0.9, "0") | {"id": n, "leaves": several, "mask": None}])
+    assert model.rows.rows[0].mask is not None
+    assert model.rows.rows[1].area() is None, "a correction is of one leaf"
 
 
 def test_cutting_out_can_be_switched_off_and_all_photos_wait_again(panel, model):

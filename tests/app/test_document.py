@@ -170,6 +170,23 @@ def test_a_manifest_of_many_photos_is_written_beside_the_event_loop(open_documen
     assert len(Path(told[1]).read_text().splitlines()) == 4, "the second is given the photos as they are then"
 
 
+def test_a_manifest_that_is_ready_when_its_photos_are_closed_is_not_used(document, qapp):
+    told = []
+    document.exclude([0], True)
+    document.with_manifest(told.append, lambda *why: told.append(why))
+    document._writing.wait()  # its signal is queued
+    document.close()
+    qapp.processEvents()
+    assert not told
+
+
+def test_a_manifest_is_written_where_the_home_folder_holds_the_photos(open_document, qtbot, home):
+    photos = write_folder(home.parent / "leaves", {"healthy": 3, "rust": 2}).parent
+    document = open_document(photos)
+    document.exclude([0], True)
+    assert len(Path(asked(document, qtbot)).read_text().splitlines()) == len(document.table.excluded)
+
+
 def test_a_manifest_that_cannot_be_written_is_told(document, qtbot, monkeypatch):
     document.exclude([0], True)
     monkeypatch.setattr(project, "write_photos", Mock(side_effect=StorageError("no room")))

@@ -32,7 +32,7 @@ def panel(start, qtbot, tmp_path, monkeypatch):
              ("healthy/3.png", "healthy", "rust", 0.7, 3)]  # fmt: skip
     names = ("path", "label", "suggested", "probability", "agreeing")
     suspects = [dict(zip(names, (str(folder / one[0]), *one[1:]), strict=True)) for one in found]
-    made._review._read_answers([{"suspects": suspects, "agreement": 0.625, "photos": 8}])
+    made._review._read_answers([{"suspects": suspects, "agreement": 0.625, "photos": 8, "few": ["scab"]}])
     made.folder = folder
     return made
 
@@ -96,6 +96,20 @@ def test_a_review_of_edited_photos_shows_its_progress(panel, qtbot, monkeypatch)
     qtbot.waitUntil(lambda: panel._review.has_process)
     assert not panel.review.stop.isHidden()
     assert panel.review.start.isHidden()
+
+
+def test_suspects_follow_a_class_that_is_renamed(panel):
+    panel._document.rename("rust", "leaf rust")
+    named = [(one.label, one.suggested) for one in panel._review.suspects()]
+    assert named == [("healthy", "leaf rust"), ("leaf rust", "healthy"), ("healthy", "leaf rust")]
+    panel._document.undo.undo()
+    assert {one.suggested for one in panel._review.suspects()} == {"rust", "healthy"}
+    panel._document.rename("rust", "healthy")
+    assert not panel._review.suspects(), "both labels are one class now"
+
+
+def test_classes_with_too_few_leaves_are_named(panel):
+    assert "too few leaves: scab" in panel.review.state.text()
 
 
 def test_other_photos_have_no_suspects(panel, qtbot, tmp_path):

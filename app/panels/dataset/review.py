@@ -95,8 +95,12 @@ class ReviewPane(QWidget):
         agreement = tr("{share} of {n} photos are predicted as labelled.", share=percent(review.agreement),
                        n=f"{review.photos:,}")  # fmt: skip
         suspects = count(left, "{n} suspicious label is left.", "{n} suspicious labels are left.")
-        corrections = tr("Training uses the corrections.")
-        self.state.setText(f"{agreement} {suspects if left else tr('No suspicious label is left.')} {corrections}")
+        parts = [agreement, suspects if left else tr("No suspicious label is left."),
+                 tr("Training uses the corrections.")]  # fmt: skip
+        if review.few:
+            parts.append(tr("Not reviewed, because they have too few leaves: {classes}.",
+                            classes=", ".join(map(disease_name, review.few))))  # fmt: skip
+        self.state.setText(" ".join(parts))
 
     def show_suspect(self, suspect: SuspectPhoto | None, path: str = "") -> None:
         """Show a suspect and ask for a decision; None hides both."""

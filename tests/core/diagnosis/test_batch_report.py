@@ -103,4 +103,4 @@ def test_a_browser_without_network_shows_it_whole(entries, tmp_path):
 
 
 def test_a_label_set_is_written_as_a_list():
-    assert label_text("apple/scab+black_rot") == "apple: scab, black rot"
+    assert label_text("apple/scab+black_rot") == "apple: scab + black rot"

@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 
 from core import diagnose, evaluate, export
+from core.data.label_sets import LabelSets
+from core.diagnosis.metrics import compute_metrics
 from core.diagnosis.model_file import read_model, write_model
 from core.diagnosis.onnx_model import read_onnx_model
 from core.diagnosis.prediction import Predictor
 from core.errors import ModelFileError
 from core.training.events import EpochDone
+from core.training.run_state import RunState
 from core.training.transfer import first_network
 from tests.helpers.runs import only, train
 from tests.helpers.tiny_photos import write_photos
@@ -50,6 +53,19 @@ def test_a_run_learns_labels_sets_thresholds_and_diagnoses(
     one, other = (Predictor(m, batch=8).probabilities(squares) for m in (model, back))
     np.testing.assert_allclose(one, other, atol=1e-5)
     assert back.sections["rejection"]["labels"] == section["labels"]
+
+
+def test_the_best_epoch_has_the_highest_mean_average_precision():
+    sets = LabelSets(("scab", "rust"), np.array([[True, False], [False, True], [True, True]]))
+    first = RunState().after_epoch(figures(sets, [[2, -2], [-2, 2], [-2, 2]]), 0.0)
+    ranked = figures(sets, [[2, 0.5], [0.5, 2], [2, 2]])  # both labels are stated on every photo, in the right order
+    after = first.after_epoch(ranked, 0.0)
+    assert (first.best_accuracy, ranked.accuracy) == (pytest.approx(2 / 3), pytest.approx(1 / 3))
+    assert (after.best_epoch, after.best_score, after.best_accuracy) == (1, 1.0, ranked.accuracy)
+
+
+def figures(sets, logits):
+    return compute_metrics(np.array(logits, np.float32), np.arange(3), sets.labels, sets)
 
 
 def test_one_label_per_photo_can_be_asked_for(reference_plans, tiny, folder):
