@@ -25,8 +25,6 @@ COMMANDS: Final = {
 }
 """Subcommands: the module whose `main` runs it, and its line in the help. A folder of that name opens as ./train."""
 
-LEAST_ADDRESSES: Final = 1_000_000_000
-"""Bytes; a diagnosis takes 900 MB, most of it mapped libraries."""
 CURSOR: Final = "libxcb-cursor.so.0"
 """Of all libraries that Qt needs on X11 the one that systems come without."""
 
@@ -34,10 +32,6 @@ CURSOR: Final = "libxcb-cursor.so.0"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Start what the command line asks for; Qt is imported only for the window."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    limited = address_limit()
-    if limited:
-        sys.stderr.write(limited + "\n")
-        return EXIT_WRONG_INPUT
     if given and given[0] in COMMANDS:
         module, _ = COMMANDS[given[0]]
         return int(import_module(module).main(given[1:]))
@@ -65,20 +59,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from app.application import run
 
     return run(options.paths, early)
-
-
-def address_limit() -> str:
-    """Why the limit of address space is too low to start ("" if it is not): LLVM would end the process without a
-    message."""
-    if sys.platform == "win32":
-        return ""
-    import resource
-
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY or limit >= LEAST_ADDRESSES:
-        return ""
-    return (f"Address space is limited to {limit / 1e6:.0f} MB here; LeafClinic needs {LEAST_ADDRESSES / 1e6:.0f} MB. "
-            "Raise the limit: ulimit -v unlimited.")  # fmt: skip
 
 
 def no_display(environment: Mapping[str, str]) -> str:

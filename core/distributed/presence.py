@@ -37,12 +37,19 @@ class PresenceFiles:
     """Ranks of one machine, each with a file in a folder of theirs whose time it renews."""
 
     def __init__(self, folder: Path, rank: int, size: int) -> None:
-        self._begun = time.time()
         self._files = {number: folder / f"alive-{number}" for number in range(size)}
         self.renew = self._files.pop(rank).touch
+        self._seen = {number: (0, time.monotonic()) for number in self._files}
+        """The time of each file, and when this process saw that it had changed."""
 
     def absent(self, seconds: float) -> tuple[int, ...]:
-        """The other ranks that have not renewed theirs for so long."""
-        limit = time.time() - seconds
-        times = {rank: path.stat().st_mtime if path.exists() else self._begun for rank, path in self._files.items()}
-        return tuple(rank for rank, renewed in times.items() if renewed < limit)
+        """The other ranks that have not renewed theirs for so long, as seen by calls of this function.
+
+        Files are compared with themselves only: the clock that gives their times may be set.
+        """
+        now = time.monotonic()
+        for rank, path in self._files.items():
+            renewed = path.stat().st_mtime_ns if path.exists() else 0
+            if renewed != self._seen[rank][0]:
+                self._seen[rank] = (renewed, now)
+        return tuple(rank for rank, (_, seen) in self._seen.items() if now - seen > seconds)

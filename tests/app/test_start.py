@@ -224,9 +224,10 @@ def test_a_narrow_window_shows_icons_in_its_side_bar(start, qapp):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
-def test_too_little_address_space_is_reported_in_a_sentence():
-    limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (600 << 20,) * 2); "
-    done = python(limit + "from app.__main__ import main; sys.exit(main(['diagnose', 'leaves', 'leaf.jpg']))")
+@pytest.mark.parametrize("module", ["app", "core.train"])
+def test_too_little_address_space_is_reported_in_a_sentence(module):
+    limit = "import resource, runpy, sys; sys.argv[0] = '-m'; resource.setrlimit(resource.RLIMIT_AS, (600 << 20,) * 2)"
+    done = python(f"{limit}; runpy.run_module({module!r}, run_name='__main__')")
     assert done.returncode == EXIT_WRONG_INPUT
     assert done.stderr.startswith("Address space is limited to 629 MB here;"), done.stderr
     assert done.stderr.count("\n") == 1

@@ -10,12 +10,15 @@ from core.distributed import presence
 from core.distributed.presence import Heartbeat, PresenceFiles
 
 
-def test_a_file_that_is_not_renewed_names_its_rank(tmp_path):
+def test_a_file_that_is_not_renewed_names_its_rank(tmp_path, monkeypatch):
     ranks = [PresenceFiles(tmp_path, rank, 3) for rank in range(3)]
     for rank in ranks:
         rank.renew()
-    assert ranks[0].absent(15) == ()
-    os.utime(tmp_path / "alive-1", (time.time() - 20,) * 2)
+    assert [rank.absent(15) for rank in ranks] == [()] * 3
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 20)
+    os.utime(tmp_path / "alive-0", (time.time() - 3600,) * 2)  # renewed after the clock was set back
+    os.utime(tmp_path / "alive-2", (time.time() + 3600,) * 2)
     assert [rank.absent(15) for rank in ranks] == [(1,), (), (1,)]
 
 
