@@ -103,7 +103,7 @@ class StorageError(LeafClinicError):
 
 
 class RankFailed(LeafClinicError):
-    """Another error, on a rank that does not lead."""
+    """Another error, on one of several ranks."""
 
     def __init__(self, rank: int, error: LeafClinicError) -> None:
         self.exit_code = error.exit_code

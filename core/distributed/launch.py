@@ -18,7 +18,17 @@ from typing import IO, Any, Final, final
 
 from core.child_process import child_environment
 from core.distributed.rank_environment import RENDEZVOUS, RankEnvironment, find_rank
-from core.errors import EXIT_DONE, EXIT_FAILED, EXIT_LOST, EXIT_STOPPED, RESUME, LeafClinicError, RankFailed, RankLost
+from core.errors import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_LOST,
+    EXIT_STOPPED,
+    RESUME,
+    LeafClinicError,
+    RankFailed,
+    RankLost,
+    StorageError,
+)
 
 GRACE_SECONDS: Final = 2.0
 """How long the other ranks may take to end by themselves."""
@@ -125,18 +135,21 @@ def _follow(ranks: Sequence[Rank]) -> int:
 
 
 def run_rank(work: Callable[[RankEnvironment], int]) -> int:
-    """Run a training's work as the rank that this process is. A rank other than the first is named by its errors."""
+    """Run a training's work as the rank that this process is. One rank says why a run of several ends."""
     environment = find_rank()
     try:
         return work(environment)
-    except RankLost:
-        if not environment.rendezvous:
+    except RankLost as error:
+        first = min(set(range(environment.size)) - set(error.ranks))
+        if environment.mpi and environment.rank > first:
+            time.sleep(GRACE_SECONDS)  # in which that rank says it, and MPI ends this one
+        elif not environment.rendezvous:
             raise
         os._exit(EXIT_LOST)  # the launcher says which rank it was
     except LeafClinicError as error:
-        if environment.rank == 0:
-            raise
-        time.sleep(OTHERS_SECONDS)
+        if environment.size == 1 or (environment.rank == 0 and not isinstance(error, StorageError)):
+            raise  # it says what is wrong for all; a full disk is one machine's
+        time.sleep(OTHERS_SECONDS if environment.rank else 0)
         raise RankFailed(environment.rank, error) from error
 
 
