@@ -116,7 +116,7 @@ class WindowCommands(QObject):
             text = tr("All these photos are of one class. Training needs two or more classes. To find out what is "
                       "wrong with these leaves, use Diagnose.")  # fmt: skip
             notice = self._window.page("dataset").notice
-            notice.tell(text, tr("Diagnose photos"), lambda: self._photos.diagnose([source]))
+            notice.show_message(text, tr("Diagnose photos"), lambda: self._photos.diagnose([source]))
 
     def _on_state(self, state: State) -> None:
         if state is State.IDLE and self._quitting:

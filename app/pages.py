@@ -92,7 +92,7 @@ def _train(parts: Parts) -> QWidget:
     panel.diagnose_asked.connect(parts.photo_commands.use_model)
     panel.cell_opened.connect(parts.run_commands.open_cell)
     follow_writing(panel.notice, parts.prints)
-    parts.memory.told.connect(panel.setup.show_memory)
+    parts.memory.estimated.connect(panel.setup.show_memory)
     parts.memory.device_known.connect(panel.setup.show_device)
 
     def estimate() -> None:

@@ -61,7 +61,7 @@ class RunCommands(QObject):
         except InputError as error:
             self._window.go("train").notice.alarm(str(error))
 
-    def open_cell(self, truth: str, said: str) -> None:
+    def open_cell(self, truth: str, predicted: str) -> None:
         """Show the photos of a cell of the confusion matrix."""
         from app.panels.train.gallery import GalleryDialog
 
@@ -71,7 +71,7 @@ class RunCommands(QObject):
             panel.notice.alarm(tr("This run has no model yet. A model is saved after the first epoch."))
             return
         folder = Path(started.folder)
-        dialog = GalleryDialog(self._window, self._theme, self._document, self._pictures, folder, truth, said)
+        dialog = GalleryDialog(self._window, self._theme, self._document, self._pictures, folder, truth, predicted)
         dialog.train_asked.connect(self._on_start)
         dialog.open()
 

@@ -40,7 +40,7 @@ class SyntheticTour(QObject):
         self._step = 1
         panel = self._window.go("dataset")
         self._window.actions_.open_demo.trigger()
-        panel.notice.tell(tr("Step 1 of 3: generating synthetic leaves."))
+        panel.notice.show_message(tr("Step 1 of 3: generating synthetic leaves."))
 
     def _leave(self, *_: object) -> None:
         self._step = 0
@@ -71,7 +71,7 @@ class SyntheticTour(QObject):
 
     def _tell_training(self) -> None:
         text = tr("Step 2 of 3: training a network on them, about a minute. The diagnosis starts automatically.")
-        self._window.page("train").notice.tell(text)
+        self._window.page("train").notice.show_message(text)
 
     def _diagnose(self) -> None:
         """Diagnose a few leaves with the new model."""
@@ -89,4 +89,4 @@ class SyntheticTour(QObject):
         text = tr("Step 3 of 3: this network was trained on synthetic leaves and knows only those. For real leaves, "
                   "use the model that came with the program.")  # fmt: skip
         back = (lambda: self._photos.use_model(shipped)) if shipped else None
-        self._window.page("diagnose").notice.tell(text, tr("Use that model"), back)
+        self._window.page("diagnose").notice.show_message(text, tr("Use that model"), back)

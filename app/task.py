@@ -42,7 +42,7 @@ class Task(QThread):
     def run(self) -> None:
         try:
             result = self._job(self.progress.emit, self._cancelled.is_set)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the window must tell it
+        except Exception as error:  # noqa: BLE001 - whatever it is, the window must show it
             if not self._cancelled.is_set():
                 self.failed.emit(error, traceback.format_exc())
             return

@@ -51,9 +51,9 @@ def _value(text: str) -> str:
     """Translate the value of a placeholder: a word, a number, or one or several sentences, separated by semicolons."""
     if "; " in text:
         parts = text.split("; ")
-        said = [_value(part) for part in parts]
-        if all(one != keep_percents(part) for one, part in zip(said, parts, strict=True)):
-            return "; ".join(said)
+        translated = [_value(part) for part in parts]
+        if all(one != keep_percents(part) for one, part in zip(translated, parts, strict=True)):
+            return "; ".join(translated)
     whole = sentence(text)
     if whole != keep_percents(text) or text.endswith("."):
         return whole

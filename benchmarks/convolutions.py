@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.record import Row, make_row, write_results
 from core.data.idx import read_digits
 from core.laboratory.convolutions import LABORATORY
-from core.laboratory.digits import HOST_RUNGS, Lesson, run_lesson, run_plan
+from core.laboratory.digits import CPU_ALGORITHMS, Lesson, run_lesson, run_plan
 from core.laboratory.pytorch_baseline import run_torch
 
 ROUNDS = 5
@@ -35,7 +35,7 @@ def main() -> None:
             time.sleep(GAP_SECONDS)
         plan, torch_ms = (1e3 * statistics.median(pair[i] for pair in pairs) for i in (0, 1))
         peers = {"torch": torch_ms}
-        for way in HOST_RUNGS:
+        for way in CPU_ALGORITHMS:
             done = run_lesson(lesson, LABORATORY, way, train, None)
             rows.append(make_row(f"lesson cnn iteration b{batch} {way}", 1e3 * done.seconds, peers, "ms"))
         ratio = statistics.median(theirs / ours for ours, theirs in pairs)

@@ -21,7 +21,7 @@ from benchmarks.record import Row, write_results
 from core.data.idx import read_digits
 from core.device import Optimizer, PhotoBatch
 from core.laboratory.convolutions import LABORATORY
-from core.laboratory.digits import HOST_RUNGS, Lesson, batches, lesson_graph, run_lesson
+from core.laboratory.digits import CPU_ALGORITHMS, Lesson, batches, lesson_graph, run_lesson
 from core.laboratory.mnist import predict
 from core.models.cnn import cnn
 from core.models.init import initial_weights
@@ -70,7 +70,7 @@ def sweep(digits: Digits, test: Digits, device: str) -> Iterator[Row]:
 
 def implementations(digits: Digits, test: Digits) -> Iterator[Row]:
     few = test[0][:IMPLEMENTATION_EXAMPLES], test[1][:IMPLEMENTATION_EXAMPLES]
-    for way in HOST_RUNGS:
+    for way in CPU_ALGORITHMS:
         done = run_lesson(Lesson(64, 0.05, IMPLEMENTATION_EXAMPLES), LABORATORY, way, digits, few)
         assert done.accuracy is not None
         yield percentage(f"{way}, {IMPLEMENTATION_EXAMPLES} examples", done.accuracy)

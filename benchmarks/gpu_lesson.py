@@ -8,7 +8,7 @@ import time
 import numpy as np
 import torch
 
-from core.laboratory.digits import DEVICE_RUNGS, Lesson, normalised, run_plan
+from core.laboratory.digits import GPU_ALGORITHMS, Lesson, normalised, run_plan
 
 
 def time_lesson(batch: int) -> tuple[dict[str, float], float]:
@@ -17,8 +17,8 @@ def time_lesson(batch: int) -> tuple[dict[str, float], float]:
     photos = rng.integers(0, 256, (640, 28, 28, 1), np.uint8)
     labels = rng.integers(0, 10, 640).astype(np.int32)
     lesson, data = Lesson(batch=batch, examples=640), (photos, labels)
-    ways = {way: run_plan(lesson, "cuda", data, None, algorithm=way) for way in (*DEVICE_RUNGS, "auto")}
-    times = {done.way: done.seconds * 1e3 for done in ways.values()}
+    ways = {way: run_plan(lesson, "cuda", data, None, algorithm=way) for way in (*GPU_ALGORITHMS, "auto")}
+    times = {done.algorithm: done.seconds * 1e3 for done in ways.values()}
     peer = torch_lesson(batch, normalised(photos), labels) * 1e3
     return times, peer
 

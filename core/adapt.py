@@ -76,9 +76,9 @@ def read_samples(model: ModelFile, photos: PhotoSet, config: RunConfig) -> tuple
 def describe_place(model: ModelFile, photos: PhotoSet, name: str) -> ModelFile:
     """The adapted model with its name, its new photos, and without the figures of the model before."""
     data = model.sections.get(DATA, {})
-    told = f"The classifier was adapted to {len(photos.cache.kept)} photos of one place on {today()}."
+    source = f"The classifier was adapted to {len(photos.cache.kept)} photos of one place on {today()}."
     sections = {key: value for key, value in model.sections.items() if key not in OLD_SECTIONS}
-    sections[DATA] = {**data, "sources": [*data.get("sources", ()), told]}
+    sections[DATA] = {**data, "sources": [*data.get("sources", ()), source]}
     figures = {key: value for key, value in model.figures.items() if not key.startswith(("test_", "validation_"))}
     learned = record_photos(photos.cache.content[photos.cache.kept], [model.learned])
     return replace(model, sections=sections, figures=figures, learned=learned, name=name, date=today())

@@ -54,7 +54,7 @@ TRUTHS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": Fal
 def add_settings(parser: argparse.ArgumentParser, only: Sequence[str] = ()) -> None:
     """One option for every field of RunConfig, grouped as its rows say (only the fields `only` where given).
 
-    Values stay text here: `read_settings` converts them, so that all mistakes are told at once.
+    Values stay text here: `read_settings` converts them, so that all mistakes are reported at once.
     """
     made: dict[str, Any] = {}
     for name, (entry, row) in settings().items():
@@ -64,9 +64,9 @@ def add_settings(parser: argparse.ArgumentParser, only: Sequence[str] = ()) -> N
             made[row.group] = parser.add_argument_group(row.group)
         group = made[row.group]
         default = entry.default
-        said = WITHOUT_TRAINING.get(name, row.help) if only else row.help
-        said = "; ".join((said, *(f"{choice}: {meaning}" for choice, meaning in row.meanings.items())))
-        help_text = said.replace("%", "%%") + _default_text(default)
+        text = WITHOUT_TRAINING.get(name, row.help) if only else row.help
+        text = "; ".join((text, *(f"{choice}: {meaning}" for choice, meaning in row.meanings.items())))
+        help_text = text.replace("%", "%%") + _default_text(default)
         flag = option_name(name)
         metavar = METAVARS.get(name) or _metavar(row.choices, default)
         more: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "metavar": metavar}
@@ -107,7 +107,7 @@ def read_coverage(text: str, found: list[Problem]) -> float:
 
 
 def check_folder(name: str, file: str, found: list[Problem]) -> None:
-    """The folder of a file that is to be written must be there; told before any work. A mistake is added to `found`."""
+    """The folder of a file that is to be written must exist; checked before any work. A mistake is added to `found`."""
     folder = Path(file).absolute().parent
     if file and not folder.is_dir():
         found.append(Problem(name, f"there is no folder {folder}."))
@@ -159,30 +159,30 @@ def change_settings(config: RunConfig, changes: Mapping[str, Any], found: list[P
 
 def read_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[Problem]]:
     """The arguments, and the options among them that do not exist. Raises InputError for what cannot be parsed."""
-    said = io.StringIO()
+    errors = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(errors):
             arguments, unknown = parser.parse_known_args(argv)
     except SystemExit as end:
         if not end.code:  # --help
             raise
-        raise InputError(said.getvalue().strip()) from None
+        raise InputError(errors.getvalue().strip()) from None
     options = [text for text in unknown if text.startswith("-")]
     if unknown and not options:
         raise InputError(f"Unknown arguments: {' '.join(unknown)}. {parser.prog} --help lists the arguments.")
     return arguments, [Problem(text.lstrip("-"), "there is no such option.") for text in options]
 
 
-def tell_json(message: str, exit_code: int) -> None:
+def print_json_error(message: str, exit_code: int) -> None:
     """Why there is no answer, for a program that reads JSON: one object."""
     sys.stdout.write(json.dumps({"error": message, "exit_code": exit_code}, ensure_ascii=False) + "\n")
     sys.stdout.flush()
 
 
-def run_command(work: Callable[[], int], tell: Callable[[str, int], None] | None = None) -> int:
+def run_command(work: Callable[[], int], on_failure: Callable[[str, int], None] | None = None) -> int:
     """Run a command line's work; failures it understands become a sentence on the error stream and an exit code.
 
-    tell: where given, also takes the sentence and the code, for the program that reads the output.
+    on_failure: where given, also takes the sentence and the code, for the program that reads the output.
     """
     if signal.getsignal(signal.SIGINT) is end_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -197,15 +197,15 @@ def run_command(work: Callable[[], int], tell: Callable[[str, int], None] | None
         sys.stdout.flush()
         return done
     except ConfigError as error:
-        return _fail(f"These options are not valid:\n{error}", error.exit_code, tell)
+        return _fail(f"These options are not valid:\n{error}", error.exit_code, on_failure)
     except LeafClinicError as error:
-        return _fail(str(error), error.exit_code, tell)
+        return _fail(str(error), error.exit_code, on_failure)
     except MemoryError:
         return _fail("This computer does not have enough free memory. Close other programs, then try again.",
-                     EXIT_FAILED, tell)  # fmt: skip
+                     EXIT_FAILED, on_failure)  # fmt: skip
     except KeyboardInterrupt:
         sys.stderr.write("\n")
-        return _fail("Stopped.", EXIT_INTERRUPTED, tell)
+        return _fail("Stopped.", EXIT_INTERRUPTED, on_failure)
     except BrokenPipeError:
         _mute()
         return EXIT_DONE
@@ -217,18 +217,18 @@ def run_command(work: Callable[[], int], tell: Callable[[str, int], None] | None
                      EXIT_FAILED, None)  # fmt: skip
 
 
-def _fail(message: str, exit_code: int, tell: Callable[[str, int], None] | None) -> int:
+def _fail(message: str, exit_code: int, on_failure: Callable[[str, int], None] | None) -> int:
     sys.stderr.write(printable(message, "\n") + "\n")
     try:
-        if tell is not None:
-            tell(message, exit_code)
+        if on_failure is not None:
+            on_failure(message, exit_code)
     except BrokenPipeError:
         _mute()
     return exit_code
 
 
 def _mute() -> None:
-    """The reader of the output has gone: nobody to tell, also not when the interpreter ends."""
+    """The reader of the output has gone: nobody to on_failure, also not when the interpreter ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

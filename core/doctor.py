@@ -218,7 +218,7 @@ def report(findings: list[Check]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(argv)
-    return run_command(lambda: tell(options.json))
+    return run_command(lambda: print_findings(options.json))
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -230,7 +230,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def tell(as_json: bool) -> int:
+def print_findings(as_json: bool) -> int:
     """Print the findings; 0 where training can run, else 1."""
     findings = list(examine())
     well = {finding.part: finding.well for finding in findings}

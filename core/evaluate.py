@@ -26,7 +26,7 @@ from core.training.run_folder import CONFIG, SPLIT, read_config
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else."""
     argv = sys.argv[1:] if argv is None else argv
-    return command_line.run_command(lambda: evaluate(argv), command_line.tell_json if "--json" in argv else None)
+    return command_line.run_command(lambda: evaluate(argv), command_line.print_json_error if "--json" in argv else None)
 
 
 def evaluate(argv: Sequence[str]) -> int:
@@ -59,8 +59,8 @@ def evaluate(argv: Sequence[str]) -> int:
 
 def write_mistakes(path: Path, mistakes: Sequence[Mistake]) -> None:
     """A CSV file with a line for each photo that was named wrong, the surest first. Raises StorageError."""
-    rows = [(m.path, m.label, m.said, f"{m.probability:.4f}") for m in mistakes]
-    write_file(path, csv_text([("path", "label", "said", "probability"), *rows]))
+    rows = [(m.path, m.label, m.predicted, f"{m.probability:.4f}") for m in mistakes]
+    write_file(path, csv_text([("path", "label", "prediction", "probability"), *rows]))
 
 
 def describe_json(evaluation: Evaluation) -> dict[str, object]:
@@ -106,13 +106,13 @@ def describe_text(evaluation: Evaluation, split: str) -> str:
         wrong = [(n, figures.classes[j]) for j, n in enumerate(counts) if j != i and n]
         rows.append((c.label, str(c.photos), f"{100 * c.precision:.1f} %", f"{100 * c.recall:.1f} %", f"{c.f1:.3f}",
                      f"{max(wrong)[1]} ({max(wrong)[0]})" if wrong else ""))
-    told = [f"{describe_accuracy(figures, split)} Loss {figures.loss:.4f}.", *evaluation.known]
+    lines = [f"{describe_accuracy(figures, split)} Loss {figures.loss:.4f}.", *evaluation.known]
     if evaluation.fresh is not None:
-        told.append(describe_accuracy(evaluation.fresh, "other"))
-    told.append(describe_subsets(evaluation.parts))
+        lines.append(describe_accuracy(evaluation.fresh, "other"))
+    lines.append(describe_subsets(evaluation.parts))
     if evaluation.answered is not None:
-        told.append(evaluation.answered.describe())
-    return "\n".join(filter(None, told)) + f"\n\n{align_columns(rows, (1, 2, 3, 4))}"
+        lines.append(evaluation.answered.describe())
+    return "\n".join(filter(None, lines)) + f"\n\n{align_columns(rows, (1, 2, 3, 4))}"
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -73,8 +73,8 @@ def make_int8(model: ModelFile, config: RunConfig) -> bytes:
     for warning in photos.warnings:
         sys.stderr.write(printable(warning) + "\n")
     train, validation = (labelled(photos, split, model) for split in (TRAIN, VALIDATION))
-    quantised = quantise_model(model, train, seed=config.seed, threads=config.threads, report=teller("ranges"))
-    loss = measure_quantisation_loss(quantised, model, validation, threads=config.threads, report=teller("loss"))
+    quantised = quantise_model(model, train, seed=config.seed, threads=config.threads, report=make_reporter("ranges"))
+    loss = measure_quantisation_loss(quantised, model, validation, threads=config.threads, report=make_reporter("loss"))
     more = {**metadata_of(model), **loss_metadata(loss)}
     data = write_quantised_onnx(quantised, model.classes, model.temperature, more)
     print(describe_loss(loss))
@@ -107,13 +107,13 @@ def describe_loss(loss: QuantisationLoss) -> str:
             f"% in float32. {lost:.2f} points lost, {loss.changed} predictions changed.")
 
 
-def teller(stage: str) -> Callable[[int, int], None]:
+def make_reporter(stage: str) -> Callable[[int, int], None]:
     """Progress on the error stream, so that the output stays clean."""
-    def tell(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         if sys.stderr.isatty():
             sys.stderr.write(f"\r{stage} {done}/{total}" + ("\n" if done == total else ""))
 
-    return tell
+    return report
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -35,7 +35,16 @@ from core.laboratory.algorithms import algorithm_study
 from core.laboratory.convolutions import LABORATORY
 from core.laboratory.digit_folder import unpack
 from core.laboratory.digit_photo import read_digit
-from core.laboratory.digits import DEVICE_RUNGS, HOST_RUNGS, TITLES, Lesson, Report, keep_quiet, run_lesson, run_plan
+from core.laboratory.digits import (
+    CPU_ALGORITHMS,
+    GPU_ALGORITHMS,
+    TITLES,
+    Lesson,
+    Report,
+    keep_quiet,
+    run_lesson,
+    run_plan,
+)
 from core.laboratory.explained import explain_plan
 from core.laboratory.kernel_comparison import CASES, UPDATES, compare_kernels, list_kernels
 from core.laboratory.mnist import RECIPES, MnistRecipe, certainty, digit_graph, learn, predict
@@ -76,50 +85,50 @@ def run(arguments: argparse.Namespace) -> int:
 def run_conv(arguments: argparse.Namespace) -> None:
     device = _device(arguments.device)
     train, test = _digits(arguments.data)
-    known = (*(HOST_RUNGS if device == "cpu" else DEVICE_RUNGS), "plan", pytorch_baseline.NAME)
-    ways = arguments.algorithms or known
-    if not set(ways) <= set(known):
+    known = (*(CPU_ALGORITHMS if device == "cpu" else GPU_ALGORITHMS), "plan", pytorch_baseline.NAME)
+    algorithms = arguments.algorithms or known
+    if not set(algorithms) <= set(known):
         raise InputError(f"--algorithms: on {device} there are {', '.join(known)}.")
     if not max(arguments.batch) <= min(arguments.examples) <= max(arguments.examples) <= len(train[0]):
         raise InputError(f"--examples: there are {len(train[0])} training digits, and at least the batch size is "
                          f"needed (here {max(arguments.batch)}).")
     results = []
-    for batch, examples, pace in product(arguments.batch, arguments.examples, arguments.learning_rate):
-        lesson = Lesson(batch, pace, examples, arguments.padding)
-        print(f"\nbatch {batch}, {examples} digits, learning rate {pace:g}, {arguments.padding} padding, {device}")
-        print(f"  {'way':36} {'ms an iteration':>15} {'faster by':>10} {'last loss':>10} {'of test right':>14}")
+    for batch, examples, rate in product(arguments.batch, arguments.examples, arguments.learning_rate):
+        lesson = Lesson(batch, rate, examples, arguments.padding)
+        print(f"\nbatch {batch}, {examples} digits, learning rate {rate:g}, {arguments.padding} padding, {device}")
+        print(f"  {'algorithm':36} {'ms/iteration':>15} {'faster by':>10} {'last loss':>10} {'test accuracy':>14}")
         first = 0.0
-        for way in ways:
-            report = teller(TITLES.get(way, way), arguments)
-            if way == pytorch_baseline.NAME and (missing := pytorch_baseline.problem(device)) is not None:
+        for algorithm in algorithms:
+            report = make_reporter(TITLES.get(algorithm, algorithm), arguments)
+            if algorithm == pytorch_baseline.NAME and (missing := pytorch_baseline.problem(device)) is not None:
                 print(f"  {missing}")
                 continue
-            if way == pytorch_baseline.NAME:
+            if algorithm == pytorch_baseline.NAME:
                 done = pytorch_baseline.run_torch(lesson, device, train, test, report)
-            elif way == "plan" or device == "cuda":
-                done = run_plan(lesson, device, train, test, report, "auto" if way == "plan" else way)
+            elif algorithm == "plan" or device == "cuda":
+                done = run_plan(lesson, device, train, test, report, "auto" if algorithm == "plan" else algorithm)
             else:
-                done = run_lesson(lesson, LABORATORY, way, train, test, report)
+                done = run_lesson(lesson, LABORATORY, algorithm, train, test, report)
             report("", 0, 0)
             first = first or done.seconds
-            print(f"  {TITLES.get(way, way):36} {1e3 * done.seconds:15.2f} {first / done.seconds:9.1f}x "
+            print(f"  {TITLES.get(algorithm, algorithm):36} {1e3 * done.seconds:15.2f} {first / done.seconds:9.1f}x "
                   f"{done.loss:10.4f} {100 * (done.accuracy or 0):12.1f} %", flush=True)
             results.append({**asdict(lesson), **asdict(done)})
-    bars = [(f"{TITLES.get(r['way'], r['way'])}, {r['batch']}", 1e3 * r["seconds"]) for r in results]
+    bars = [(f"{TITLES.get(r['algorithm'], r['algorithm'])}, {r['batch']}", 1e3 * r["seconds"]) for r in results]
     _save(arguments, results, lambda: draw_bars("one training iteration", "milliseconds", bars))
 
 
-def teller(title: str, arguments: argparse.Namespace) -> Report:
+def make_reporter(title: str, arguments: argparse.Namespace) -> Report:
     """A line on the error stream that is written over; nothing where no terminal is, or figures go to a file."""
     if arguments.json or not sys.stderr.isatty():
         return keep_quiet
 
-    def tell(stage: str, done: int, total: int) -> None:
-        said = f"  {title}: {stage} {done}/{total} digits" if stage else ""
-        sys.stderr.write(f"\r{said:{PROGRESS_WIDTH}}" + ("" if stage else "\r"))
+    def report(stage: str, done: int, total: int) -> None:
+        line = f"  {title}: {stage} {done}/{total} digits" if stage else ""
+        sys.stderr.write(f"\r{line:{PROGRESS_WIDTH}}" + ("" if stage else "\r"))
         sys.stderr.flush()
 
-    return tell
+    return report
 
 
 def run_matmul(arguments: argparse.Namespace) -> None:
@@ -154,9 +163,9 @@ def run_ladder(arguments: argparse.Namespace) -> None:
                     print(f"\n{op} {direction}, {name}, {device}\n"
                           f"  {'kernel':20} {'ms':>10} {'GFLOP/s':>10} {'error':>9} {'allowed':>9}")
                 rate = f"{found.gflops:10,.1f}" if found.gflops else " " * 10
-                told = (f"{found.milliseconds:10.4f} {rate} {found.error:9.1e} {row.tolerance.relative:9.0e}"
+                line = (f"{found.milliseconds:10.4f} {rate} {found.error:9.1e} {row.tolerance.relative:9.0e}"
                         f"{'' if found.right else '  WRONG'}")
-                print(f"  {row.algorithm:20} {found.reason or told}", flush=True)
+                print(f"  {row.algorithm:20} {found.reason or line}", flush=True)
                 wrong += [] if found.reason or found.right else [f"{row.algorithm} of {op}, {direction}"]
                 results.append({"op": op, "direction": direction, "case": name, "algorithm": row.algorithm,
                                 "milliseconds": found.milliseconds, "error": found.error, "reason": found.reason})
@@ -215,9 +224,9 @@ def run_algorithms(arguments: argparse.Namespace) -> None:
     results, first = [], 0.0
     for found in algorithm_study(arguments.model, batch, size, devices, arguments.modules):
         first = first or found.milliseconds
-        told = (f"{found.milliseconds:10.2f} {first / found.milliseconds:9.1f}x {found.loss:8.4f}"
+        line = (f"{found.milliseconds:10.2f} {first / found.milliseconds:9.1f}x {found.loss:8.4f}"
                 if not found.reason else found.reason)
-        print(f"{found.device:7} {found.algorithm:12} {found.precision:10} {told}", flush=True)
+        print(f"{found.device:7} {found.algorithm:12} {found.precision:10} {line}", flush=True)
         for module, (forward, backward) in found.modules.items():
             print(f"  {module:20} forward {forward:10.3f} ms, backward {backward:10.3f} ms")
         results.append({"model": arguments.model, "batch": batch, "image_size": size, **asdict(found)})
@@ -233,8 +242,8 @@ def run_sweep(arguments: argparse.Namespace) -> None:
     print(f"{arguments.model}, {what}, {device}\n{'batch':>6} {'pixels':>7} {'photos/s':>14} {'ms a batch':>12}")
     for found in studies.sweep_study(arguments.model, device, arguments.training, arguments.batch, sizes,
                                      arguments.precision):
-        said = found.refusal or f"{found.photos_per_second:14,.1f} {1e3 * found.batch / found.photos_per_second:12.3f}"
-        print(f"{found.batch:6} {found.image_size:7} {said}", flush=True)
+        line = found.refusal or f"{found.photos_per_second:14,.1f} {1e3 * found.batch / found.photos_per_second:12.3f}"
+        print(f"{found.batch:6} {found.image_size:7} {line}", flush=True)
         results.append(asdict(found))
     bars = [(f"{r['image_size']} px, batch {r['batch']}", r["photos_per_second"]) for r in results if not r["refusal"]]
     _save(arguments, results, lambda: draw_bars(arguments.model, "photos per second", bars))

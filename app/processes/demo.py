@@ -17,7 +17,7 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
     def report(done: int, total: int) -> None:
         if channel.ended():
             raise SystemExit(0)
-        channel.tell(done=done, total=total)
+        channel.send(done=done, total=total)
 
     each, side = int(asked["photos_per_class"]), int(asked["side"])
-    channel.tell(source=str(write_demo(Path(asked["folder"]), each, side, progress=report)))
+    channel.send(source=str(write_demo(Path(asked["folder"]), each, side, progress=report)))

@@ -53,15 +53,15 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
     cv2.setNumThreads(1)  # photos run in parallel already
     model = read_model(Path(asked["model"]))
     device = choose_device("auto")
-    channel.tell(known=list(model.classes))
+    channel.send(known=list(model.classes))
     if device == "cpu":
-        compile_ahead(model, lambda done, total: channel.tell(preparing=done, of=total))
+        compile_ahead(model, lambda done, total: channel.send(preparing=done, of=total))
     count = min(usable_cores(), MOST) if device == "cpu" else 1
     examiners: queue.LifoQueue[Examiner | None] = queue.LifoQueue()
     for _ in range(count - 1):  # made when that many photos wait
         examiners.put(None)
     examiners.put(Examiner(model, device=device, threads=1))
-    channel.tell(
+    channel.send(
         ready=True, classes=list(model.classes), device=device, figures=dict(model.figures),
         rejection=model.sections.get(SECTION, {}), model=asdict(read_identity(Path(asked["model"]))),
     )  # fmt: skip
@@ -70,7 +70,7 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
         while (request := _next(channel, flying)) is not None:
             flying.append(pool.submit(_answer, model, device, examiners, request))
             while flying and (flying[0].done() or len(flying) > count):
-                channel.tell(**flying.popleft().result())
+                channel.send(**flying.popleft().result())
 
 
 def _next(channel: Channel, flying: deque[Future[dict[str, Any]]]) -> dict[str, Any] | None:
@@ -79,7 +79,7 @@ def _next(channel: Channel, flying: deque[Future[dict[str, Any]]]) -> dict[str, 
         try:
             request = channel.requests.get(block=not flying)
         except queue.Empty:
-            channel.tell(**flying.popleft().result())
+            channel.send(**flying.popleft().result())
             continue
         if request is None or channel.ended():
             return None

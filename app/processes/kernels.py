@@ -26,24 +26,24 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
         kernels.append({"op": row.op, "direction": row.direction, "device": row.device, "algorithm": row.algorithm,
                         "idea": row.idea, "place": place, "source": text})  # fmt: skip
     devices = {"cpu": "", "cuda": cuda_problem() or ""}
-    channel.tell(
+    channel.send(
         kernels=kernels, shapes={op: list(cases) for op, cases in CASES.items()}, devices=devices,
         networks=list(MODELS), precisions=list(reversed(PRECISIONS)), gpus=list_gpus(),
     )  # fmt: skip
     roofs: dict[str, list[float]] = {}
     while (request := channel.requests.get()) is not None:
         if "plan" in request:
-            channel.tell(**_explain(request["plan"]))
+            channel.send(**_explain(request["plan"]))
             continue
         case = CASES[request["op"]][request["shape"]]
         roofs = roofs or {device: list(roof(device)) for device, problem in devices.items() if not problem}
         flops, size = cost_of(case)
-        channel.tell(roofs=roofs, intensity=flops / size)
+        channel.send(roofs=roofs, intensity=flops / size)
         for climbed in compare_kernels(case, request["direction"]):
             if channel.ended():
                 return
-            channel.tell(result=_describe(climbed))
-        channel.tell(done=True)
+            channel.send(result=_describe(climbed))
+        channel.send(done=True)
 
 
 def _describe(climbed: KernelResult) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
     try:
         forecast = forecast_memory(config, graph, classes, share_photos(config, photos), device)
     except OutOfMemory as error:
-        channel.tell(failed=str(error))
+        channel.send(failed=str(error))
         return
     cache = photos * 3 * cache_side(config) ** 2
-    channel.tell(bytes=forecast.peak, cache=cache, batch=forecast.batch, device=device)
+    channel.send(bytes=forecast.peak, cache=cache, batch=forecast.batch, device=device)

@@ -27,7 +27,7 @@ class Channel:
         self.requests: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()
 
-    def tell(self, **answer: Any) -> None:
+    def send(self, **answer: Any) -> None:
         with self._lock:
             self._out.write(json.dumps(answer, ensure_ascii=True) + "\n")
             self._out.flush()
@@ -58,6 +58,6 @@ def serve(work: Callable[[Channel, dict[str, Any]], None], ahead: Callable[[], o
             return 0
         work(channel, first)
     except LeafClinicError as error:
-        channel.tell(failed=str(error))
+        channel.send(failed=str(error))
         return error.exit_code
     return 0

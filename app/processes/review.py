@@ -20,7 +20,7 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
     """`asked`: data, a folder or manifest, and model, a file or the name of a shipped model."""
 
     def report(stage: str, done: int, total: int) -> None:
-        channel.tell(stage=stage, done=done, total=total)
+        channel.send(stage=stage, done=done, total=total)
 
     def advance(fold: int, folds: int) -> None:
         if channel.ended():
@@ -39,4 +39,4 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
         for one in review.suspects
     ]  # fmt: skip
     few = [dataset.classes[number] for number in review.few]
-    channel.tell(suspects=suspects, agreement=review.agreement, photos=len(photos.rows), few=few)
+    channel.send(suspects=suspects, agreement=review.agreement, photos=len(photos.rows), few=few)

@@ -28,11 +28,11 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
     def report(stage: str, done: int, total: int) -> None:
         if done * 100 // max(total, 1) != last[0]:
             last[0] = done * 100 // max(total, 1)
-            channel.tell(stage=stage, done=done, total=total)
+            channel.send(stage=stage, done=done, total=total)
 
     try:
         photos = prepare_photos(from_dict(asked), report, channel.ended)
-        channel.tell(split=split_table(photos), warnings=list(photos.warnings))
+        channel.send(split=split_table(photos), warnings=list(photos.warnings))
         health = examine(photos.dataset, photos.cache, lambda d, t: report("health", d, t), channel.ended)
     except Cancelled:
         return
@@ -43,8 +43,8 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
         for f in health.findings
     ]  # fmt: skip
     for first in range(0, len(findings), CHUNK):
-        channel.tell(findings=findings[first : first + CHUNK])
-    channel.tell(photos=health.photos, kinds=KINDS)
+        channel.send(findings=findings[first : first + CHUNK])
+    channel.send(photos=health.photos, kinds=KINDS)
 
 
 def split_table(photos: PhotoSet) -> dict[str, Any]:

@@ -25,21 +25,21 @@ def main() -> int:
 def _work(channel: Channel, asked: dict[str, Any]) -> None:
     """`asked`: kind, target (a path), language, and what the kind needs.
 
-    Sends `done` and `total` as progress, and `written` at the end, with notes on the file as `said`.
+    Sends `done` and `total` as progress, and `written` at the end, with notes on the file as `notes`.
     """
     application = QGuiApplication([])  # for fonts and pictures; no window
     translation.install(application, str(asked["language"]))
-    said = KINDS[asked["kind"]](channel, asked)
-    channel.tell(written=asked["target"], said=said)
+    notes = KINDS[asked["kind"]](channel, asked)
+    channel.send(written=asked["target"], notes=notes)
 
 
 def _progress(channel: Channel) -> Callable[[int, int], None]:
-    def tell(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         if channel.ended():
             raise Cancelled("Writing was given up.")
-        channel.tell(done=done, total=total)
+        channel.send(done=done, total=total)
 
-    return tell
+    return report
 
 
 def _results(channel: Channel, asked: dict[str, Any]) -> list[str]:
@@ -47,7 +47,7 @@ def _results(channel: Channel, asked: dict[str, Any]) -> list[str]:
     from app.results_file import WRITERS
     from app.viewmodels.result_line import from_line
 
-    channel.tell(ready=True)
+    channel.send(ready=True)
     rows: list[PhotoResult] = []
     while len(rows) < int(asked["count"]):
         line = channel.requests.get()
@@ -62,7 +62,7 @@ def _print(channel: Channel, asked: dict[str, Any]) -> list[str]:
     """Write the page `source` as PDF."""
     from app.document_pdf import write_pdf
 
-    channel.tell(ready=True)
+    channel.send(ready=True)
     write_pdf(Path(asked["source"]).read_text("utf-8"), Path(asked["target"]), _progress(channel))
     return []
 

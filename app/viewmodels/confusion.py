@@ -56,8 +56,8 @@ class ConfusionModel(QAbstractTableModel):
         return None
 
     def data(self, index: QModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        truth, said = index.row(), index.column()
-        count = self.counts[truth][said]
+        truth, predicted = index.row(), index.column()
+        count = self.counts[truth][predicted]
         share = count / max(sum(self.counts[truth]), 1)
         match role:
             case Qt.ItemDataRole.DisplayRole:
@@ -65,11 +65,11 @@ class ConfusionModel(QAbstractTableModel):
             case Qt.ItemDataRole.TextAlignmentRole:
                 return Qt.AlignmentFlag.AlignCenter
             case Qt.ItemDataRole.BackgroundRole:
-                return self._shade(share, truth == said) if count else None
+                return self._shade(share, truth == predicted) if count else None
             case Qt.ItemDataRole.ToolTipRole | Qt.ItemDataRole.AccessibleTextRole:
-                names = disease_name(self.classes[truth]), disease_name(self.classes[said])
-                said_so = tr("{count} photos of {truth}, predicted as {said}")
-                return said_so.format(count=count, truth=names[0], said=names[1])
+                names = disease_name(self.classes[truth]), disease_name(self.classes[predicted])
+                text = tr("{count} photos of {truth}, predicted as {predicted}")
+                return text.format(count=count, truth=names[0], predicted=names[1])
         return None
 
     def _shade(self, share: float, right: bool) -> QColor:

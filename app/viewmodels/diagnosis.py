@@ -275,9 +275,9 @@ class DiagnosisModel(ProcessModel):
         self._feed()
 
     def _on_exit(self, code: int, errors: str) -> None:
-        told = not self.ready and code > 0 and not errors
+        reported = not self.ready and code > 0 and not errors
         self.ready = {}
-        if code and not told:
+        if code and not reported:
             text = tr("The diagnosis process ended unexpectedly (code {number}). Choose the model again.", number=code)
             self.failed.emit(text, errors)
 

@@ -16,9 +16,9 @@ REST_MS: Final = 1200
 
 @final
 class MemoryEstimate(ProcessModel):
-    """`told(text)`: a line for the form, "" while unknown; `device_known(name)`: the device of a run."""
+    """`estimated(text)`: a line for the form, "" while unknown; `device_known(name)`: the device of a run."""
 
-    told = Signal(str)
+    estimated = Signal(str)
     device_known = Signal(str)
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -35,7 +35,7 @@ class MemoryEstimate(ProcessModel):
 
     def forget(self) -> None:
         self._rest.stop()
-        self.told.emit("")
+        self.estimated.emit("")
         self._end_process()
 
     close = forget
@@ -46,10 +46,10 @@ class MemoryEstimate(ProcessModel):
     def _read_answers(self, answers: Sequence[dict[str, Any]]) -> None:
         for answer in answers:
             if "failed" in answer:
-                self.told.emit(sentence(answer["failed"]))
+                self.estimated.emit(sentence(answer["failed"]))
             else:
                 self.device_known.emit(answer["device"])
                 text = tr("This run needs {memory} MB of memory ({device}, batch size {batch}) and {cache} MB of disk "
                           "space.")
-                self.told.emit(text.format(memory=f"{answer['bytes'] / 2**20:,.0f}", device=answer["device"],
+                self.estimated.emit(text.format(memory=f"{answer['bytes'] / 2**20:,.0f}", device=answer["device"],
                                            batch=answer["batch"], cache=f"{answer['cache'] / 2**20:,.0f}"))  # fmt: skip

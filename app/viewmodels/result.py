@@ -150,18 +150,18 @@ def findings(result: PhotoResult) -> list[str]:
 
 @cache
 def _verdict_words(verdict: str, sure: bool, language: str) -> str:
-    said = disease_name(verdict) if sure else tr(verdict)
-    return said[:1].upper() + said[1:]
+    text = disease_name(verdict) if sure else tr(verdict)
+    return text[:1].upper() + text[1:]
 
 
 def doubts(result: PhotoResult) -> str:
     """Why there is no diagnosis, or what makes it doubtful, with classes by their display names."""
-    said = " ".join(sentence(text) for text in (result.reason, *result.notes) if text)
+    text = " ".join(sentence(text) for text in (result.reason, *result.notes) if text)
     if result.leaves:
-        said = " ".join([*(f"{text}." for text in findings(result)[1:]), said]).strip()
+        text = " ".join([*(f"{text}." for text in findings(result)[1:]), text]).strip()
     for label, _ in result.top:
-        said = said.replace(label, disease_name(label))
-    return said
+        text = text.replace(label, disease_name(label))
+    return text
 
 
 def severity_text(result: PhotoResult) -> str:
@@ -171,10 +171,10 @@ def severity_text(result: PhotoResult) -> str:
     diseased = result.shown_percent
     if diseased is None:
         return ""
-    said = tr("About {share} of the leaf area is diseased.", share=percent(diseased / 100, 0))
+    text = tr("About {share} of the leaf area is diseased.", share=percent(diseased / 100, 0))
     level = tr("Grade {grade} of 11 (Horsfall-Barratt).", grade=grade(diseased))
     hand = " " + tr("Edited by hand.") if result.mask is not None else ""
-    return f"{said} {level}{hand}"
+    return f"{text} {level}{hand}"
 
 
 def columns() -> list[Column]:

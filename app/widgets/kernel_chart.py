@@ -44,12 +44,12 @@ class KernelChart(QWidget):
             (tr("Roofline"), tr("The limits set by memory bandwidth and arithmetic, with each kernel as a point")),
         )  # fmt: skip
         self.switch.idToggled.connect(lambda _, on: self.draw() if on else None)
-        self.said = label("", "caption", wrap=True)
+        self.caption = label("", "caption", wrap=True)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addLayout(row(label("GFLOP/s", "heading"), None, *buttons, spacing=0))
         layout.addWidget(self.plot, 1)
-        layout.addWidget(self.said)
+        layout.addWidget(self.caption)
         theme.changed.connect(self.draw)
         self.draw()  # pyqtgraph's default background is black
 
@@ -66,8 +66,8 @@ class KernelChart(QWidget):
         paint_chart(self.plot, self._theme.colours)
         for side in ("left", "bottom"):
             self.plot.getAxis(side).setTicks(None if self._results else [[]])
-        self.said.setText("" if self._results else tr("Press “Run benchmark” to measure the kernels."))
-        self.said.setVisible(bool(self.said.text()))
+        self.caption.setText("" if self._results else tr("Press “Run benchmark” to measure the kernels."))
+        self.caption.setVisible(bool(self.caption.text()))
         roofline = self.switch.checkedId() == 1
         self.plot.invertY(not roofline)
         self._height = self.plot.height()
@@ -114,12 +114,12 @@ class KernelChart(QWidget):
         self.plot.setXRange(x[0], x[-1], padding=0)
         self.plot.setYRange(low, high, padding=0)
         self._draw_names(heights, middle + 0.06, low, high)
-        told = [tr("{device}: {gflops} GFLOP/s, {gigabytes} GB/s", device=device, gflops=f"{gflops:,.0f}",
+        devices = [tr("{device}: {gflops} GFLOP/s, {gigabytes} GB/s", device=device, gflops=f"{gflops:,.0f}",
                    gigabytes=f"{gigabytes:,.0f}") for device, (gflops, gigabytes) in self._roofs.items()]  # fmt: skip
         text = tr("Horizontal axis: FLOP per byte, here {n}. Roof: {roofs}.", n=f"{self._intensity:.1f}",
-                  roofs="; ".join(told))  # fmt: skip
-        self.said.setText(text)
-        self.said.show()
+                  roofs="; ".join(devices))  # fmt: skip
+        self.caption.setText(text)
+        self.caption.show()
 
     def _draw_roof(self, device: str, x: np.ndarray) -> float:
         """Draw the roof of a device and return its height."""

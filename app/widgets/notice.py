@@ -38,7 +38,7 @@ class Notice(QFrame):
             layout.addWidget(widget)
         self.hide()
 
-    def tell(self, text: str, verb: str = "", act: Callable[[], object] | None = None) -> None:
+    def show_message(self, text: str, verb: str = "", act: Callable[[], object] | None = None) -> None:
         """Show a success or a neutral message."""
         self._show("notice", "check", self._theme.colours.accent, text, verb, act, "")
 

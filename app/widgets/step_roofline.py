@@ -35,12 +35,12 @@ class StepRoofline(QWidget):
         self.plot.getViewBox().sigResized.connect(lambda _: self._draw_ticks())
         self.plot.setLabel("bottom", tr("FLOP per byte"))
         self.plot.setLabel("left", "GFLOP/s")
-        self.said = label("", "caption", wrap=True)
+        self.caption = label("", "caption", wrap=True)
         self._ranges = ((0.0, 1.0), (0.0, 1.0))
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self.plot, 1)
-        layout.addWidget(self.said)
+        layout.addWidget(self.caption)
 
     def show_kernels(self, kernels: Sequence[TimedKernel], colours: dict[str, str]) -> None:
         """`colours`: of each direction, as in the bars."""
@@ -49,7 +49,7 @@ class StepRoofline(QWidget):
         paint_chart(self.plot, theme)
         drawn = [k for k in kernels if k.gflops > 0 and k.intensity > 0]
         if not drawn:
-            self.said.setText("")
+            self.caption.setText("")
             return
         gflops, gigabytes = roof(k.time for k in drawn)
         across = [math.log10(k.intensity) for k in drawn]
@@ -66,13 +66,13 @@ class StepRoofline(QWidget):
         low, high = min(heights) - 0.3, max(max(heights), float(limit.max())) + 0.3
         self._ranges = ((left, right), (low, high))
         self._draw_ticks()
-        said = tr(
+        text = tr(
             "The roof is the peak of this device: {gflops} GFLOP/s, {gigabytes} GB/s. Each point is a kernel; its size "
             "shows its share of the step time.", gflops=f"{gflops:,.0f}", gigabytes=f"{gigabytes:,.0f}",
         )  # fmt: skip
         if any(k.from_cache for k in drawn):
-            said += " " + tr("Points above the bandwidth line read their data from the processor's cache.")
-        self.said.setText(said)
+            text += " " + tr("Points above the bandwidth line read their data from the processor's cache.")
+        self.caption.setText(text)
 
     def _draw_ticks(self) -> None:
         """Draw powers of ten, as many as fit."""

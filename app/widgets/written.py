@@ -16,12 +16,12 @@ from app.widgets.slot import Slot
 READABLE: Final = frozenset({".csv", ".html", ".pdf"})
 
 
-def tell_written(notice: Notice, name: str, *more: str) -> None:
+def show_written(notice: Notice, name: str, *more: str) -> None:
     """Say where the file was saved, notes on it, and offer to open it or its folder."""
     text = " ".join([tr("Saved to {name}", name=name), *map(sentence, more)])
     path = Path(name)
     shown, verb = (path, tr("Open")) if path.suffix.lower() in READABLE else (path.parent, tr("Open folder"))
-    notice.tell(text, verb, lambda: QDesktopServices.openUrl(QUrl.fromLocalFile(str(shown))))
+    notice.show_message(text, verb, lambda: QDesktopServices.openUrl(QUrl.fromLocalFile(str(shown))))
 
 
 def follow_writing(notice: Notice, writing: Writing) -> None:
@@ -30,10 +30,10 @@ def follow_writing(notice: Notice, writing: Writing) -> None:
     def going(done: int = 0, total: int = 0) -> None:
         name = Path(writing.target).name
         text = tr("Saving {name}: {done} of {total}", name=name, done=f"{done:,}", total=f"{total:,}")
-        notice.tell(text if total else tr("Saving {name}…", name=name), tr("Cancel"), writing.cancel)
+        notice.show_message(text if total else tr("Saving {name}…", name=name), tr("Cancel"), writing.cancel)
 
     def written(answer: dict[str, Any]) -> None:
-        tell_written(notice, str(answer["written"]), *answer["said"])
+        show_written(notice, str(answer["written"]), *answer["notes"])
 
     writing.busy.connect(Slot(notice, lambda busy: going() if busy else None).call)
     writing.progress.connect(Slot(notice, going).call)

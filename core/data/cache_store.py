@@ -135,8 +135,8 @@ class CacheStore:
             return file_key(dataset.paths[row], file, os.stat(file))
         except (OSError, ValueError) as error:
             missing = isinstance(error, FileNotFoundError)
-            said = getattr(error, "strerror", None) or error
-            self.passing[row] = "The file does not exist." if missing else f"The file cannot be read ({said})."
+            reason = getattr(error, "strerror", None) or error
+            self.passing[row] = "The file does not exist." if missing else f"The file cannot be read ({reason})."
             return None
 
     def _require_space(self, photos: int) -> None:

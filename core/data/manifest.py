@@ -213,11 +213,11 @@ def _append(table: DatasetBuilder, row: list[str], at: _Columns, line: int, path
         missing = "path" if not file else "class"
         raise DataError(f"Line {line} of {path} has no {missing}. Fill it in, or remove the line.")
     split = UNSPLIT
-    said = row[at.split].strip().lower() if at.split >= 0 else ""
-    if said:
-        if said not in SPLIT_NAMES:
-            raise DataError(f"Line {line} of {path}: the split {said!r} is not train, val or test.")
-        split = SPLIT_NAMES[said]
+    split_name = row[at.split].strip().lower() if at.split >= 0 else ""
+    if split_name:
+        if split_name not in SPLIT_NAMES:
+            raise DataError(f"Line {line} of {path}: the split {split_name!r} is not train, val or test.")
+        split = SPLIT_NAMES[split_name]
     group = row[at.group].strip() if at.group >= 0 else ""
     table.append(file, "/".join(parts), split, group, [row[column] for column in at.extra])
 

@@ -192,14 +192,14 @@ def _split(
 def _warnings(
     dataset: Dataset, cache: PhotoCache, splits: Array, leak: Leak, conflicts: str, sets: LabelSets | None
 ) -> tuple[str, ...]:
-    said = [text for text in (describe_skipped(cache.skipped), conflicts) if text]
+    messages = [text for text in (describe_skipped(cache.skipped), conflicts) if text]
     if leak.leaked:
-        said.append(
+        messages.append(
             f"Data leakage: {leak.leaked} of {leak.held_out} validation and test photos have a photo of the same group "
             "in training. The accuracy measured on them is too high."
         )
     for split, name in ((VALIDATION, "validation"), (TEST, "test")):
         missing = _find_missing(dataset, sets, splits == split)
         if missing and np.any(splits == split):
-            said.append(f"The {name} split has no photo of {', '.join(missing)}.")
-    return tuple(said)
+            messages.append(f"The {name} split has no photo of {', '.join(missing)}.")
+    return tuple(messages)

@@ -78,11 +78,11 @@ def _is_there(folder: Path, about: str) -> bool:
     if not folder.exists() or not any(folder.iterdir()):
         return False
     readme = folder / README
-    said = readme.read_text("utf-8", "replace") if readme.is_file() else ""
+    readme_text = readme.read_text("utf-8", "replace") if readme.is_file() else ""
     strangers = {p.name for p in folder.iterdir()} - {MANIFEST, README, *CONDITIONS}
-    if not said.startswith(_ABOUT.splitlines()[0]) or strangers:
+    if not readme_text.startswith(_ABOUT.splitlines()[0]) or strangers:
         raise DataError(f"{folder} contains other files. Choose a new folder for the synthetic leaves.")
-    return said == about and (folder / MANIFEST).is_file()
+    return readme_text == about and (folder / MANIFEST).is_file()
 
 
 def _write_photos(folder: Path, each: int, side: int, seed: int) -> Iterator[tuple[str, ...]]:

@@ -50,11 +50,11 @@ class Adaptation:
         """Before and after on held-out photos, and whether so many photos show a difference."""
         gained, lost = int((self.after & ~self.before).sum()), int((self.before & ~self.after).sum())
         chance = sign_test(gained, lost)
-        said = (f"On held-out photos of the place: before {_share(self.before)}, after {_share(self.after)}. {gained} "
+        text = (f"On held-out photos of the place: before {_share(self.before)}, after {_share(self.after)}. {gained} "
                 f"became correct, {lost} became wrong (sign test: p = {chance:.3f}).")  # fmt: skip
         if chance < SIGNIFICANT:
-            return f"{said} The adapted model is {'better' if gained > lost else 'worse'} here."
-        return f"{said} So few photos cannot show that the adapted model is better here."
+            return f"{text} The adapted model is {'better' if gained > lost else 'worse'} here."
+        return f"{text} So few photos cannot show that the adapted model is better here."
 
 
 def adapt_model(model: ModelFile, logits: Array, photos: Samples, seed: int = 0) -> Adaptation:

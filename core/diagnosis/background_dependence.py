@@ -72,19 +72,19 @@ class BackgroundDependence:
 
 def describe_border(border: float, commonest: float, accuracy: float | None = None) -> tuple[str, ...]:
     """Sentences on the border baseline and the accuracy on the same photos. Shares 0..1."""
-    said = [f"Border baseline: {100 * border:.1f} % accuracy from eight small patches along the photo border, without "
+    texts = [f"Border baseline: {100 * border:.1f} % accuracy from eight small patches along the photo border, without "
             "the leaf, classified by the nearest training photos (always predicting the most common class: "
             f"{100 * commonest:.1f} %)."]  # fmt: skip
     if accuracy is not None and accuracy - border < CLEARLY_BETTER:
-        said.append("The network is not clearly better than the border baseline: nothing shows that it uses the "
-                    "leaves.")
+        texts.append("The network is not clearly better than the border baseline: nothing shows that it uses the "
+                     "leaves.")
     elif accuracy is not None:
-        said.append(f"The network is {100 * (accuracy - border):.1f} points better than the border baseline; only this "
-                    "part must come from the leaves.")
+        texts.append(f"The network is {100 * (accuracy - border):.1f} points better than the border baseline; only "
+                     "this part must come from the leaves.")
     if (border - commonest) / max(1 - commonest, 1e-9) > HIGH_BORDER:
-        said.append("In these photos the background and light reveal the class, so the accuracy says little about "
-                    "field photos.")
-    return tuple(said)
+        texts.append("In these photos the background and light reveal the class, so the accuracy says little about "
+                     "field photos.")
+    return tuple(texts)
 
 
 def blur_background(photo: Array, leaf: Array) -> Array:

@@ -47,7 +47,7 @@ class Entry:
     """One photo in the reader's words.
 
     answer: the diagnosis, or why there is none; kind: "sick", "well", or "muted" where there is no answer; sentences:
-    what else is said of it; guesses: likeliest classes with their probabilities; diseased: percent of the leaf's area
+    further sentences; guesses: likeliest classes with their probabilities; diseased: percent of the leaf's area
     where it means something; picture: a JPEG file.
     """
 
@@ -142,10 +142,11 @@ def _row(entry: Entry, shown: int, several: bool) -> list[str]:
     """Its cells; shown: side of its picture, pixels; the model is named where there are several."""
     name = f'<small class="muted">{escape(entry.name)}</small>'
     photo = f"{page.picture(entry.picture, shown, entry.name)}<br>{name}" if entry.picture else name
-    said = [f'<p><b class="{entry.kind}">{escape(entry.answer)}</b></p>']
-    said += [f"<p>{escape(text)}</p>" for text in entry.sentences if text]
+    paragraphs = [f'<p><b class="{entry.kind}">{escape(entry.answer)}</b></p>']
+    paragraphs += [f"<p>{escape(text)}</p>" for text in entry.sentences if text]
     if several and entry.model.name:
-        said.append(f'<p><small class="muted">{escape(entry.model.name)} ({entry.model.short_hash})</small></p>')
+        paragraphs.append(f'<p><small class="muted">{escape(entry.model.name)} ({entry.model.short_hash})</small></p>')
     guesses = [guess for at, guess in enumerate(entry.guesses) if not at or guess[1] >= LEAST]
-    return [photo, "".join(said), "".join(f"<p>{escape(label)} <b>{escape(stated(p))}</b></p>" for label, p in guesses)]
+    bars = "".join(f"<p>{escape(label)} <b>{escape(stated(p))}</b></p>" for label, p in guesses)
+    return [photo, "".join(paragraphs), bars]
 

@@ -74,10 +74,10 @@ def describe_temperatures(model: ModelFile) -> str:
     crops = {crop_of(name): t for name, t in zip(model.classes, model.class_temperatures, strict=True)}
     less = [f"{crop} ({t:.3f})" for crop, t in crops.items() if t >= NOTABLE * model.temperature]
     more = [f"{crop} ({t:.3f})" for crop, t in crops.items() if t <= model.temperature / NOTABLE]
-    told = ["Each crop has a temperature of its own instead, measured on the validation photos predicted as its "
+    sentences = ["Each crop has a temperature of its own instead, measured on the validation photos predicted as its "
             "classes."]
     if less:
-        told.append(f"This lowers the confidence of predictions about {', '.join(less)}.")  # fmt: skip
+        sentences.append(f"This lowers the confidence of predictions about {', '.join(less)}.")  # fmt: skip
     if more:
-        told.append(f"It raises the confidence of predictions about {', '.join(more)}.")
-    return " ".join(told)
+        sentences.append(f"It raises the confidence of predictions about {', '.join(more)}.")
+    return " ".join(sentences)

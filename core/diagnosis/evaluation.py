@@ -39,7 +39,7 @@ class Mistake:
 
     path: str
     label: str
-    said: str
+    predicted: str
     probability: float
 
 
@@ -159,11 +159,11 @@ def _mistakes(
     found = []
     for row, place in zip(rows.tolist(), places.tolist(), strict=True):
         stated = predictions[place].probabilities
-        said = [int(stated.argmax())]
+        predicted = [int(stated.argmax())]
         if model.multilabel:
-            said = np.flatnonzero(stated >= label_thresholds(model)).tolist()
-        word = join_labels([model.classes[at] for at in said]) if said else NOT_SURE
-        found.append(Mistake(dataset.path(row), dataset.label(row), word, float(stated[said].max(initial=0.0))))
+            predicted = np.flatnonzero(stated >= label_thresholds(model)).tolist()
+        word = join_labels([model.classes[at] for at in predicted]) if predicted else NOT_SURE
+        found.append(Mistake(dataset.path(row), dataset.label(row), word, float(stated[predicted].max(initial=0.0))))
     return tuple(sorted(found, key=lambda mistake: -mistake.probability))
 
 

@@ -72,10 +72,10 @@ class Examination:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Sentences about what makes the answer doubtful."""
-        said = list(self.faults)
+        notes = list(self.faults)
         if self.regions > 1 and not self.leaves:
-            said.append(f"This photo seems to show {self.regions} leaves; the diagnosis is about the outlined one.")
-        return tuple(said)
+            notes.append(f"This photo seems to show {self.regions} leaves; the diagnosis is about the outlined one.")
+        return tuple(notes)
 
 
 @final

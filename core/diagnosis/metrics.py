@@ -76,18 +76,19 @@ class Metrics:
     @property
     def macro_f1(self) -> float:
         """Mean F1 over the classes that occur as label or prediction."""
-        seen = [c.f1 for c, (_, true, said) in zip(self.per_class, self._counts(), strict=True) if true or said]
+        counted = zip(self.per_class, self._counts(), strict=True)
+        seen = [c.f1 for c, (_, true, predicted) in counted if true or predicted]
         return sum(seen) / len(seen) if seen else 0.0
 
     @property
     def per_class(self) -> tuple[ClassMetrics, ...]:
         rows = []
-        for label, (right, true, said) in zip(self.classes, self._counts(), strict=True):
-            f1 = 2 * right / (true + said) if true + said else 0.0
+        for label, (right, true, predicted) in zip(self.classes, self._counts(), strict=True):
+            f1 = 2 * right / (true + predicted) if true + predicted else 0.0
             rows.append(
                 ClassMetrics(
-                    label, true, right / said if said else 0.0, right / true if true else 0.0, f1,
-                    wilson_interval(right, said), wilson_interval(right, true),
+                    label, true, right / predicted if predicted else 0.0, right / true if true else 0.0, f1,
+                    wilson_interval(right, predicted), wilson_interval(right, true),
                 )
             )
         return tuple(rows)
@@ -98,7 +99,7 @@ class Metrics:
             return self.several.labels
         counts = np.asarray(self.confusion, np.int64)
         rows = zip(counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0), strict=True)
-        return tuple((int(right), int(true), int(said)) for right, true, said in rows)
+        return tuple((int(right), int(true), int(predicted)) for right, true, predicted in rows)
 
 
 def compute_metrics(

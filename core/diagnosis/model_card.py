@@ -50,14 +50,14 @@ def render_card(model: ModelFile, name: str) -> str:
     """The card as Markdown."""
     parts = [f"# {name}\n\n{describe_model(model)}"]
     for chapter in chapters(model):
-        said = [f"## {chapter.title}"]
-        said += [chapter.lead] if chapter.lead else []
+        blocks = [f"## {chapter.title}"]
+        blocks += [chapter.lead] if chapter.lead else []
         for table, after in chapter.tables:
             lines = [table.head, ("---",) + ("--:",) * (len(table.head) - 1), *table.rows]
-            said.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
-            said += [after] if after else []
-        said += ["\n".join(f"- {text}" for text in chapter.points)] if chapter.points else []
-        parts.append("\n\n".join(said))
+            blocks.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
+            blocks += [after] if after else []
+        blocks += ["\n".join(f"- {text}" for text in chapter.points)] if chapter.points else []
+        parts.append("\n\n".join(blocks))
     return keep_percents("\n\n".join(parts) + "\n")
 
 

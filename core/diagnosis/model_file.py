@@ -37,7 +37,7 @@ MAX_VALUES: Final = 1 << 27
 EXTRA: Final = "extra/"
 """Prefix of arrays that are not weights, such as statistics for the rejection of unknown photos."""
 LEARNED: Final = "learned_photos"
-"""Name of the array of marks, and in the header of what is said of it."""
+"""Name of the array of marks, and of its description in the header."""
 LABELS: Final = "labels"
 """Name in the header of "multi"; a file without it predicts one class."""
 CLASS_TEMPERATURES: Final = "class_temperatures"

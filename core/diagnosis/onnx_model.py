@@ -39,7 +39,7 @@ CLASS_TEMPERATURES: Final = "class_temperatures"
 @final
 @dataclass(frozen=True, slots=True)
 class OnnxCheck:
-    """What onnxruntime said: its version, and the largest difference of an output."""
+    """The check by onnxruntime: its version, and the largest difference of an output."""
 
     version: str
     difference: float

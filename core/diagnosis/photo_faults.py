@@ -1,4 +1,4 @@
-"""What is wrong with a photo before anything is said of its leaf: out of focus, too dark, too small."""
+"""Faults of a photo that make a diagnosis unreliable: out of focus, too dark, too small."""
 
 from __future__ import annotations
 

@@ -47,6 +47,6 @@ def _json(plant: Plant, model: ModelIdentity) -> str:
 def _sentence(plant: Plant) -> str:
     guesses = ", ".join(f"{g.label} {stated(g.probability).replace(SPACE, ' ')}" for g in plant.top)
     several = any(g.threshold is not None for g in plant.top)
-    said = f"{plant.verdict.word}. {plant.verdict.reason}".strip()
-    verdict = f"{said} " if plant.verdict.reason or several else ""
+    text = f"{plant.verdict.word}. {plant.verdict.reason}".strip()
+    verdict = f"{text} " if plant.verdict.reason or several else ""
     return printable(f"{plant.name} ({plant.used} of {plant.photos} photos): {verdict}{guesses}".rstrip())

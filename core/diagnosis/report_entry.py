@@ -43,10 +43,10 @@ def _amount(found: Diagnosis, kind: str) -> Iterator[str]:
 def remarks(model: ModelFile) -> Iterator[str]:
     """How good the model was on photos never seen, lab beside field."""
     parts = model.sections.get(TEST, {}).get("parts", ())
-    told = [f"{row['name']} {percent(row['right'])} ({page.interval(tuple(row['interval']))})" for row in parts
+    figures = [f"{row['name']} {percent(row['right'])} ({page.interval(tuple(row['interval']))})" for row in parts
             if row["name"] == "all" or "photos" in row["name"]]  # fmt: skip
-    if told:
-        yield f"Accuracy of this model on photos it was not trained on: {'; '.join(told)}."
+    if figures:
+        yield f"Accuracy of this model on photos it was not trained on: {'; '.join(figures)}."
 
 
 def label_text(label: str) -> str:

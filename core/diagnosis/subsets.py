@@ -89,10 +89,10 @@ def describe_subsets(parts: Sequence[Subset]) -> str:
     """The accuracy by setting as a sentence with its meaning; empty if no setting is known."""
     if not parts:
         return ""
-    said = "By place: " + "; ".join(describe_subset(part) for part in parts) + ". "
+    text = "By place: " + "; ".join(describe_subset(part) for part in parts) + ". "
     field = [part for part in parts if part.is_field]
     if not field:
-        return said + "No photo was taken in the field, so the accuracy in the field is unknown."
+        return text + "No photo was taken in the field, so the accuracy in the field is unknown."
     if len(field) == len(parts):
-        return said + "All photos were taken in the field."
-    return said + "For use outdoors, only the accuracy on field photos counts."
+        return text + "All photos were taken in the field."
+    return text + "For use outdoors, only the accuracy on field photos counts."

@@ -37,9 +37,9 @@ class TrainingPhotos:
 
 def record_photos(content: Array, before: Sequence[TrainingPhotos | None] = ()) -> TrainingPhotos:
     """The record of weights that are trained on these photos; before: the records of the weights they start from."""
-    told = [learned for learned in before if learned is not None]
-    marks = np.unique(np.concatenate((_marks(content), *(learned.marks for learned in told))))
-    return TrainingPhotos(marks, len(told) == len(before) and all(learned.whole for learned in told))
+    known = [learned for learned in before if learned is not None]
+    marks = np.unique(np.concatenate((_marks(content), *(learned.marks for learned in known))))
+    return TrainingPhotos(marks, len(known) == len(before) and all(learned.whole for learned in known))
 
 
 def checked_marks(marks: Array, whole: object) -> TrainingPhotos:
@@ -76,16 +76,16 @@ def describe_overlap(
     if learned is None or found is None:
         return (f"{name} does not record its training photos, so data leakage cannot be measured. If some of these "
                 "photos were used to train it, the accuracy is too high.",)  # fmt: skip
-    told = [f"Data leakage: {name} was trained on {part.learned} of the {part.photos} "
+    texts = [f"Data leakage: {name} was trained on {part.learned} of the {part.photos} "
             f"{KIND_NAMES.get(part.kind, part.kind)} photos. The accuracy on them is too high."
             for part in found if part.learned]  # fmt: skip
-    if not told:
-        told = [f"No data leakage: {name} was trained on none of the {sum(part.photos for part in found)} evaluated "
+    if not texts:
+        texts = [f"No data leakage: {name} was trained on none of the {sum(part.photos for part in found)} evaluated "
                 "photos."]
     if not learned.whole:
-        told.append(f"{name} started from the weights of a file that does not record its training photos: there may be "
-                    "more data leakage.")
-    return tuple(told)
+        texts.append(f"{name} started from the weights of a file that does not record its training photos: there may "
+                     "be more data leakage.")
+    return tuple(texts)
 
 
 def _marks(content: Array) -> Array:

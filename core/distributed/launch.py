@@ -61,10 +61,11 @@ class Rank:
             return f"Rank {self.number} did not answer."
         if code < 0:
             return f"Rank {self.number} was ended by signal {-code} ({signal.Signals(-code).name})."
-        said = ""
+        last_line = ""
         if self.errors is not None:
-            said = self.errors.read_text("utf-8", "replace").strip().rpartition("\n")[2]
-        return said if said.startswith("Rank") else f"Rank {self.number} failed: {said or f'exit code {code}'}"
+            last_line = self.errors.read_text("utf-8", "replace").strip().rpartition("\n")[2]
+        reason = last_line or f"exit code {code}"
+        return reason if last_line.startswith("Rank") else f"Rank {self.number} failed: {reason}"
 
 
 def run_ranks(command: Sequence[str], count: int, request: str = "", output: IO[str] | None = None) -> int:
@@ -128,7 +129,7 @@ def _follow(ranks: Sequence[Rank]) -> int:
         time.sleep(POLL_SECONDS)
     first = ranks[0]
     if (first.process.returncode or 0) > 0 and not first.is_lost():
-        return first.process.returncode  # it has said why
+        return first.process.returncode  # it has last_line why
     failed = [rank for rank in ranks if rank.process.returncode not in (None, EXIT_LOST, *GOOD)]
     silent = [rank for rank in ranks if rank.process.returncode is None]
     raise LeafClinicError(f"{(failed or silent or ranks)[0].describe()} {RESUME}")

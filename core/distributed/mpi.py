@@ -22,7 +22,7 @@ except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py is there, a
                       "pip install 'leafclinic[mpi]'") from error  # fmt: skip
 
 PRESENT: Final = 77
-"""Tag of the messages by which ranks that miss others tell each other that they are there."""
+"""Tag of the messages of ranks that wait for others: they say that they still run."""
 ALIVE: Final = 78
 """Tag of the messages by which every rank tells the others that its process runs."""
 PRESENT_SECONDS: Final = 2.0
@@ -93,7 +93,7 @@ class MpiCommunicator(Communicator):
             self._ranks.Recv(np.empty(1, np.uint8), status.Get_source(), ALIVE)
             self._alive[status.Get_source()] = time.monotonic()
         limit = time.monotonic() - communicator.ANSWER_SECONDS
-        return tuple(rank for rank, told in self._alive.items() if told < limit)
+        return tuple(rank for rank, last_seen in self._alive.items() if last_seen < limit)
 
     def close(self) -> None:
         self._heartbeat.stop()

@@ -31,7 +31,7 @@ WAYS: Final = (
 )  # fmt: skip
 """(device, algorithm, precision), simplest first."""
 SECONDS: Final = 3.0
-"""Time limit for the repeats of one way."""
+"""Time limit for the repeats of one algorithm."""
 REPEATS: Final = 15
 
 

@@ -30,7 +30,7 @@ LOOSE: Final = Tolerance(1e-4)
 
 def refuse_groups(case: KernelCase) -> str | None:
     if int(str(case.attributes.get("groups", 1))) > 1:
-        return "This way convolves all channels at once; it has no groups."
+        return "It convolves all channels at once; it has no groups."
     if case.activation:
         return f"The {case.activation} after it is a step of its own here."
     return None
@@ -38,7 +38,7 @@ def refuse_groups(case: KernelCase) -> str | None:
 
 def refuse_strides(case: KernelCase) -> str | None:
     if read_window(case.attributes).stride != (1, 1):
-        return "This way computes every pixel; it is made for stride 1."
+        return "It computes every pixel; it is made for stride 1."
     return refuse_groups(case)
 
 

@@ -1,4 +1,4 @@
-"""The convolution lesson: one small CNN on digits, trained with each way to convolve, timed and tested."""
+"""The convolution lesson: one small CNN on digits, trained, timed and tested with each convolution algorithm."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from core.plan import compile_plan
 Report: TypeAlias = Callable[[str, int, int], None]
 """Told what is done with the digits ("training", "testing"), how many of them are, and of how many."""
 
-HOST_RUNGS: Final = ("naive", "vectorised", "vectorised_parallel", "im2col", "im2col_parallel")
-DEVICE_RUNGS: Final = ("naive", "shared", "im2col", "tensor_core")
+CPU_ALGORITHMS: Final = ("naive", "vectorised", "vectorised_parallel", "im2col", "im2col_parallel")
+GPU_ALGORITHMS: Final = ("naive", "shared", "im2col", "tensor_core")
 
 TITLES: Final[Mapping[str, str]] = MappingProxyType({
     "naive": "plain loops",
@@ -58,7 +58,7 @@ class Lesson:
 class Outcome:
     """Seconds of the median iteration, the last loss, and accuracy on the test photos (None: not measured)."""
 
-    way: str
+    algorithm: str
     seconds: float
     loss: float
     accuracy: float | None
@@ -80,12 +80,12 @@ def keep_quiet(stage: str, done: int, total: int) -> None:
 
 
 def run_lesson(
-    lesson: Lesson, table: Registry, rung: str, train: tuple[Array, Array], test: tuple[Array, Array] | None,
+    lesson: Lesson, table: Registry, algorithm: str, train: tuple[Array, Array], test: tuple[Array, Array] | None,
     report: Report = keep_quiet,
 ) -> Outcome:  # fmt: skip
     """Train once over the examples on the CPU with one algorithm and time every iteration but the first."""
     graph = lesson_graph(lesson)
-    network = UnfusedNetwork(graph, initial_weights(graph, lesson.seed), lesson.batch, table, rung)
+    network = UnfusedNetwork(graph, initial_weights(graph, lesson.seed), lesson.batch, table, algorithm)
     seconds = []
     for photos, labels in batches(lesson, *train):
         _fill(network, photos, labels)
@@ -96,7 +96,7 @@ def run_lesson(
         seconds.append(time.perf_counter() - begin)
         report("training", len(seconds) * lesson.batch, min(lesson.examples, len(train[0])))
     accuracy = None if test is None else _accuracy(network, *test, report)
-    return Outcome(rung, float(np.median(seconds[1:] or seconds)), loss, accuracy)
+    return Outcome(algorithm, float(np.median(seconds[1:] or seconds)), loss, accuracy)
 
 
 def run_plan(
@@ -122,8 +122,8 @@ def run_plan(
     plan.close()
     if test is not None:
         accuracy = float((predict(network, weights, test[0], device).argmax(-1) == test[1]).mean())
-    way = "plan" if algorithm == "auto" else algorithm
-    return Outcome(way, float(np.median(seconds[1:] or seconds)), loss, accuracy)
+    name = "plan" if algorithm == "auto" else algorithm
+    return Outcome(name, float(np.median(seconds[1:] or seconds)), loss, accuracy)
 
 
 def batches(lesson: Lesson, photos: Array, labels: Array) -> Iterator[tuple[Array, Array]]:

@@ -112,8 +112,8 @@ def learn(
             correct = 0
     weights, seconds = plan.weights(), time.perf_counter() - begin
     plan.close()
-    said = predict(graph, weights, test[0], device)
-    return Learned(graph, weights, float((said.argmax(-1) == test[1]).mean()), total, seconds)
+    predicted = predict(graph, weights, test[0], device)
+    return Learned(graph, weights, float((predicted.argmax(-1) == test[1]).mean()), total, seconds)
 
 
 def predict(graph: Graph, weights: Arrays, photos: Array, device: str, batch: int = 200) -> Array:

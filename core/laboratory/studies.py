@@ -57,7 +57,7 @@ def table_and_place(device: str) -> tuple[Registry, ArrayBackend]:
 
 
 def matmul_study(sizes: Sequence[tuple[int, int, int]]) -> Iterator[tuple[str, list[Timing]]]:
-    """(name, rungs) of matrix products (M, K) (K, N) on the GPU."""
+    """(name, times of the kernels) of matrix products (M, K) (K, N) on the GPU."""
     table, place = table_and_place("cuda")
     for m, k, n in sizes:
         case = KernelCase("matmul", MappingProxyType({}), ((m, k), (k, n)), (m, n), 1)

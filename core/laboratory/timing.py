@@ -1,4 +1,4 @@
-"""Times one kernel row on one case, on the host or on the GPU, after holding it against the reference."""
+"""Times one kernel on one case, on the host or on the GPU, after comparing it with the reference."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def cuda_backend() -> ArrayBackend:
 
 REPEATS: Final = 7
 ENOUGH_SECONDS: Final = 0.5
-"""A slow rung is not run more often than fits into so long."""
+"""Time limit, seconds, for the repeats of one kernel."""
 HALVED: Final = 1e-2
 """Only kernels in bf16 are allowed so large an error."""
 
@@ -46,18 +46,18 @@ HALVED: Final = 1e-2
 @final
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """One row's median milliseconds, or why it refused."""
+    """One kernel's median milliseconds, or the reason of its refusal."""
 
     algorithm: str
     milliseconds: float
     gflops: float
     refusal: str = ""
     halved: bool = False
-    """Its factors are rounded to bf16: another peak is its measure."""
+    """Its factors are rounded to bf16, so it is compared with the peak of bf16."""
 
 
 def time_rows(case: KernelCase, direction: str, table: Registry, place: ArrayBackend, flops: int) -> Iterator[Timing]:
-    """Every row of a case, lowest rung first; `flops` is the work of one run."""
+    """Every kernel of a case, simplest first; `flops` is the work of one run."""
     arrays = {name: place.put(value) for name, value in random_arrays(case).items()}
     for row in table.of(case.op, direction):
         refusal = row.refuses(case)

@@ -44,10 +44,10 @@ class UnfusedNetwork:
     """
 
     def __init__(
-        self, graph: Graph, weights: Mapping[str, Array], batch: int, table: Registry, rung: str,
+        self, graph: Graph, weights: Mapping[str, Array], batch: int, table: Registry, algorithm: str,
         mode: Mode | None = None,
     ) -> None:
-        self.graph, self.batch, self.table, self.rung = graph, batch, table, rung
+        self.graph, self.batch, self.table, self.algorithm = graph, batch, table, algorithm
         self.mode = mode or Mode(training=True)
         self.parameters = {name: np.array(array, np.float32) for name, array in weights.items()}
         self.gradients: dict[str, Any] = {}
@@ -136,11 +136,11 @@ class UnfusedNetwork:
         return KernelCall(node.name, self._row(case, direction), case, self._arrays[node.name])
 
     def _row(self, case: KernelCase, direction: str) -> Kernel:
-        allowed = ALGORITHM_ORDER[: ALGORITHM_ORDER.index(self.rung) + 1]
+        allowed = ALGORITHM_ORDER[: ALGORITHM_ORDER.index(self.algorithm) + 1]
         for row in reversed(self.table.of(case.op, direction)):
             if row.algorithm in allowed and row.refuses(case) is None:
                 return row
-        raise KernelUnavailable(f"No kernel up to {self.rung} takes {case.op} {direction} of {case.inputs}.")
+        raise KernelUnavailable(f"No kernel up to {self.algorithm} takes {case.op} {direction} of {case.inputs}.")
 
 
 def _numbered(name: str, k: int) -> str:

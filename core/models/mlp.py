@@ -1,4 +1,4 @@
-"""The multilayer perceptron of the first lesson: every pixel to 500 units to the classes."""
+"""The multilayer perceptron: every pixel to 500 units to the classes."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Imported:
     """A network from an ONNX file.
 
     graph ends with its logits; weights are float32 by full name; classes is empty and temperature 1
-    where the file does not tell them; preprocessed tells whether mean and deviation are the file's own; labels: the
+    where the file does not state them; preprocessed states whether mean and deviation are the file's own; labels: the
     threshold of each label, none where a photo has one class.
     """
 

@@ -38,5 +38,5 @@ def evaluation_contents(photos: PhotoSet, field: FieldPhotos | None) -> tuple[tu
 
 def describe_prevented_leakage(photos: PhotoSet) -> tuple[str, ...]:
     """A sentence on the leakage of a random split, if this split has none."""
-    told = "" if photos.leak.leaked else describe_random_leak(photos.random_leak)
-    return (told,) if told else ()
+    leakage = "" if photos.leak.leaked else describe_random_leak(photos.random_leak)
+    return (leakage,) if leakage else ()

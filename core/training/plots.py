@@ -54,7 +54,7 @@ def draw_interval(share: float, bounds: tuple[float, float], colour: str = GREEN
 
 
 def draw_confusion(figures: Metrics) -> str:
-    """Rows are the true classes, columns what the network said, by number; darker is a larger share of the row."""
+    """Rows are the true classes, columns the predicted ones, by number; darker is a larger share of the row."""
     count = len(figures.classes)
     if count > NAMES_MOST:
         return ""

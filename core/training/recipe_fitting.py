@@ -41,9 +41,9 @@ def fit_recipe(config: RunConfig, photos: int) -> tuple[RunConfig, tuple[str, ..
         rate *= (batch / config.batch_size) ** RATE_POWER[config.optimizer]
     if (batch, epochs) == (config.batch_size, config.epochs):
         return config, ()
-    told = (
+    message = (
         f"{photos} training photos are few for the preset {config.preset}. The batch size is {batch} instead of "
         f"{config.batch_size} and there are {epochs} epochs instead of {config.epochs}, so that training has "
         f"{epochs * steps} steps."
     )
-    return replace(config, batch_size=batch, epochs=epochs, learning_rate=rate), (told,)
+    return replace(config, batch_size=batch, epochs=epochs, learning_rate=rate), (message,)

@@ -25,7 +25,7 @@ from core.training.reproduction import describe_reproducibility, evaluation_comm
 from core.training.run_evaluation import VALIDATION_NOTE, RunEvaluation
 from core.training.svg_chart import Series, draw_lines
 
-CONFUSIONS_TOLD: Final = 5
+MOST_CONFUSIONS: Final = 5
 WIDTHS: Final = ("15%", "10%", "11%", "15%", "13%", "13%", "13%", "10%")
 """Of the columns of the table of classes; Qt's rich text needs them."""
 LOW_RECALL: Final = 0.8
@@ -137,8 +137,8 @@ def _classes(figures: Metrics) -> str:
             f"{c.f1:.3f}",
         ])  # fmt: skip
     head = ("class", "photos", "recall", "", "95 % interval", "precision", "95 % interval", "F1")
-    told = "The bar shows the 95 % confidence interval (Wilson) of the recall, from 0 to 100 %."
-    return page.paragraphs([told], "muted") + page.table(head, rows, (1, 2, 4, 5, 6, 7), WIDTHS)
+    texts = "The bar shows the 95 % confidence interval (Wilson) of the recall, from 0 to 100 %."
+    return page.paragraphs([texts], "muted") + page.table(head, rows, (1, 2, 4, 5, 6, 7), WIDTHS)
 
 
 def _confusion(figures: Metrics) -> list[str]:
@@ -148,12 +148,12 @@ def _confusion(figures: Metrics) -> list[str]:
         ((count, i, j) for i, counts in enumerate(figures.confusion) for j, count in enumerate(counts)
          if i != j and count), reverse=True,
     )  # fmt: skip
-    told = [f"{figures.classes[i]} was predicted as {figures.classes[j]}: {count} of {sum(figures.confusion[i])} "
+    texts = [f"{figures.classes[i]} was predicted as {figures.classes[j]}: {count} of {sum(figures.confusion[i])} "
             "photos."
-            for count, i, j in wrong[:CONFUSIONS_TOLD]]  # fmt: skip
+            for count, i, j in wrong[:MOST_CONFUSIONS]]  # fmt: skip
     return [
         page.heading("Confusion matrix"),
-        page.bullets(told) if told else page.paragraphs(["There were no misclassifications."]),
+        page.bullets(texts) if texts else page.paragraphs(["There were no misclassifications."]),
         page.paragraphs(["Rows are true classes, columns are predictions."], "muted"),
         f'<div class="scroll">{draw_confusion(figures)}</div>',
     ]
@@ -161,7 +161,7 @@ def _confusion(figures: Metrics) -> list[str]:
 
 def _trust(model: ModelFile) -> list[str]:
     """Reliability plot, and accuracy against coverage."""
-    charts, told = [], []
+    charts, texts = [], []
     if CALIBRATION in model.sections:
         found: dict[str, Any] = model.sections[CALIBRATION]
         bins = [b for b in found["bins"] if b["photos"]]
@@ -171,24 +171,24 @@ def _trust(model: ModelFile) -> list[str]:
         charts.append(draw_lines("Calibration",
                                  [ideal, Series("measured", points, tuple(b["photos"] / most for b in bins))],
                                  "predicted probability", "accuracy", x=(0, 1), y=(0, 1.0), percent=True))
-        told.append(f"Expected calibration error on the validation photos: {100 * float(found['error']):.1f} %, with "
+        texts.append(f"Expected calibration error on the validation photos: {100 * float(found['error']):.1f} %, with "
                     f"the logits divided by the temperature {model.temperature:.3f}. Larger dots stand for more "
                     "photos. On other kinds of photos the error can be much larger.")
-        told += [describe_temperatures(model)] if model.class_temperatures else []
+        texts += [describe_temperatures(model)] if model.class_temperatures else []
     thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
     if thresholds is not None and thresholds.labels:
-        told.append(describe_label_thresholds(thresholds, model.classes))
+        texts.append(describe_label_thresholds(thresholds, model.classes))
     elif thresholds is not None:
         least = min(p.coverage for p in thresholds.curve)
         charts += [_draw_coverage(thresholds, least)] if least < 1 else []
-        told.append("With a higher minimum confidence, fewer photos are diagnosed and more of the diagnoses are "
+        texts.append("With a higher minimum confidence, fewer photos are diagnosed and more of the diagnoses are "
                     f"correct (validation photos). By default about {100 * COVERAGE:.0f} % are "
                     "diagnosed." if least < 1 else
                     "The model diagnoses every photo at every minimum confidence, because its probabilities are too "
                     "similar. Longer training may help.")
-    if not told:
+    if not texts:
         return [page.paragraphs(["There were too few validation photos to measure this."])]
-    return [page.paragraphs(told), page.side_by_side(charts) if charts else ""]
+    return [page.paragraphs(texts), page.side_by_side(charts) if charts else ""]
 
 
 def _draw_coverage(thresholds: Thresholds, least: float) -> str:

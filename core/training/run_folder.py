@@ -93,7 +93,7 @@ class RunFolder:
 
     def write_confusion(self, figures: Metrics) -> None:
         """Write confusion.csv: one row per true class, one column per predicted class; no rows for several labels."""
-        rows: list[list[Any]] = [["true \\ said", *figures.classes]]
+        rows: list[list[Any]] = [["true \\ predicted", *figures.classes]]
         rows += [[label, *counts] for label, counts in zip(figures.classes, figures.confusion, strict=False)]
         self.write(CONFUSION, csv_text(rows))
 

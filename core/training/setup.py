@@ -112,7 +112,7 @@ def set_up(
     scanned = scan_field(config.field, config.label) if config.field else None  # errors are reported at once
     with one_on_each_machine_first(communicator):
         photos = yield from _prepare(config, device, commands, classes_check(scanned, teacher_files))
-    precision, told = choose_precision(config.precision, device)
+    precision, remarks = choose_precision(config.precision, device)
     field = None if scanned is None else (yield from _open_field(config, photos, scanned, commands))
     classes = photos.classes
     config = config if photos.sets is None else replace(config, labels="multi")
@@ -130,8 +130,8 @@ def set_up(
     if teachers is not None:
         teachers.borrow_photos(plan)
     identity, evaluated = fingerprint(photos), evaluation_contents(photos, field)
-    told += (*untuned, *fitted, *describe_teachers(teacher_files, config.teacher_share, identity, evaluated))
-    told, origin_words = told + describe_prevented_leakage(photos), describe_origin(origin, evaluated)
+    remarks += (*untuned, *fitted, *describe_teachers(teacher_files, config.teacher_share, identity, evaluated))
+    remarks, origin_words = remarks + describe_prevented_leakage(photos), describe_origin(origin, evaluated)
     return Setup(
         config=replace(config, batch_size=batch), photos=photos, field_photos=field, fingerprint=identity,
         graph=graph, graph_in_use=used, device=device, communicator=communicator, plan=plan, teachers=teachers,
@@ -139,7 +139,7 @@ def set_up(
         learned=record_photos(photos.contents(TRAIN), () if origin is None else (origin.learned,)),
         origin_words=origin_words, **_loaders_of_evaluation(config, photos, field, device, communicator),
         train=_training_loader(config, photos, batch, resident, replacement, communicator),
-        warnings=(*note, *told, *network.notes, *origin_words, *photos.warnings, *(field.warnings if field else ())),
+        warnings=(*note, *remarks, *network.notes, *origin_words, *photos.warnings, *(field.warnings if field else ())),
     )  # fmt: skip
 
 
@@ -194,8 +194,8 @@ def _open_field(
 
     field = yield from ThreadedJob(work, commands).wait()
     if common := count_common(photos.cache, field.cache):
-        told = f"Data leakage: {common} of the field photos are also in the dataset. The accuracy on them is too high."
-        field = replace(field, warnings=(*field.warnings, told))
+        leak = f"Data leakage: {common} of the field photos are also in the dataset. The accuracy on them is too high."
+        field = replace(field, warnings=(*field.warnings, leak))
     return field
 
 
@@ -222,12 +222,12 @@ def compile_cpu_kernels(report: ReportStage, cancelled: IsCancelled) -> None:
     """Compile all CPU kernels, or load them from the cache, while photos are prepared."""
     from core.cpu.precompilation import all_kernels, compile_kernels  # importing Numba takes a second
 
-    def tell(done: int, total: int) -> None:
+    def count(done: int, total: int) -> None:
         if cancelled():
             raise Cancelled("Compiling the kernels was stopped.")
         report("compile", done, total)
 
-    compile_kernels(all_kernels(), tell)
+    compile_kernels(all_kernels(), count)
 
 
 def choose_device(wanted: str) -> tuple[str, tuple[str, ...]]:

@@ -73,9 +73,9 @@ def draw_lines(
         parts.append(f'<path d="M{px:.1f} {py:.1f}H{WIDTH - RIGHT}" class="grid" stroke="{LINE}" fill="none"/>')
         parts.append(text(LEFT - 6, py + 4, number(value), anchor="end"))
     for value in _ticks(x_low, x_high):
-        said = number(value)
-        middle = min(place(value, y_low)[0], WIDTH - LETTER * len(said) / 2)  # browsers cut off what stands out
-        parts.append(text(middle, HEIGHT - BOTTOM + 16, said, anchor="middle"))
+        label = number(value)
+        middle = min(place(value, y_low)[0], WIDTH - LETTER * len(label) / 2)  # browsers cut off what stands out
+        parts.append(text(middle, HEIGHT - BOTTOM + 16, label, anchor="middle"))
     for at, (s, style) in enumerate(zip(thinned, STYLES, strict=False)):
         parts += _curve(s, [place(*p) for p in s.points if math.isfinite(p[1])], style, LEFT + 2 + 120 * at)
     parts.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, x_label, anchor="middle"))

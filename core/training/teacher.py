@@ -74,15 +74,15 @@ def describe_teachers(
     """
     if not teachers:
         return ()
-    told = [f"Teachers: {_listed(teachers)}. Their predictions have weight {plain_percent(share, 0)} in the training "
+    notes = [f"Teachers: {_listed(teachers)}. Their predictions have weight {plain_percent(share, 0)} in the training "
             "targets; the labels have the rest."]  # fmt: skip
     knowing = [t for t in teachers if any(part.learned for part in measure_overlap(t.model.learned, evaluated) or ())]
-    told += [text for teacher in knowing for text in describe_overlap(teacher.name, teacher.model.learned, evaluated)]
+    notes += [text for teacher in knowing for text in describe_overlap(teacher.name, teacher.model.learned, evaluated)]
     others = [t for t in teachers if t not in knowing and t.model.data_hash != fingerprint and not _names_all(t)]
     if others:
-        told.append(f"{_listed(others)} was trained on other photos or another split. If it was trained on validation "
+        notes.append(f"{_listed(others)} was trained on other photos or another split. If it was trained on validation "
                     "or test photos of this run, the measured accuracy is too high.")  # fmt: skip
-    return tuple(told)
+    return tuple(notes)
 
 
 def _names_all(teacher: Teacher) -> bool:

@@ -235,8 +235,8 @@ class _Run:
         self.state = before.after_step(result, seconds)
         accuracy = result.correct / result.photos
         yield StepDone(self.state.step, before.epoch, result.loss, accuracy, rate, result.photos, seconds, waited)
-        if told := self._stall.look(self.state.step, result.loss):
-            yield Warned(told, urgent=self._stall.stalled)
+        if message := self._stall.look(self.state.step, result.loss):
+            yield Warned(message, urgent=self._stall.stalled)
         if self.folder is not None and self._sampling.is_due(before.step, seconds):
             yield self._time_kernels(batch)
 

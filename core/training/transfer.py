@@ -130,11 +130,11 @@ def first_network(config: RunConfig, origin: Origin | None, classes: Sequence[st
     for name in head:
         weights[name][to] = origin.weights[name][of]
     kept = f", {len(known)} of which keep their weights" if known else ""
-    told = "classifier kept" if same else f"new classifier for {len(classes)} classes{kept}"
+    classifier = "classifier kept" if same else f"new classifier for {len(classes)} classes{kept}"
     which = {"all": "all layers are trained", "last": "only the last layers are trained",
              "head": "only the classifier is trained"}  # fmt: skip
-    note = (f"Starting from {model_name(origin.path)}: {graph.name}, photos of {config.image_size} pixels, {told}; "
-            f"{which[config.train_layers]}.")
+    note = (f"Starting from {model_name(origin.path)}: {graph.name}, photos of {config.image_size} pixels, "
+            f"{classifier}; {which[config.train_layers]}.")
     return Network(graph, weights, (*origin.notes, note))
 
 

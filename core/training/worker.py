@@ -40,24 +40,24 @@ def train() -> int:
     events = _own_stdout()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the window's affair
 
-    def tell(event: Event) -> None:
+    def send(event: Event) -> None:
         events.write(to_line(event) + "\n")
-        if not isinstance(event, StepDone) or time.monotonic() >= told[0] + STEPS_SECONDS:
+        if not isinstance(event, StepDone) or time.monotonic() >= last_sent[0] + STEPS_SECONDS:
             events.flush()
-            told[0] = time.monotonic()
+            last_sent[0] = time.monotonic()
 
-    told = [0.0]
+    last_sent = [0.0]
     try:
-        return run_rank(lambda environment: serve(sys.stdin, tell, environment, events))
+        return run_rank(lambda environment: serve(sys.stdin, send, environment, events))
     except LeafClinicError as error:
-        tell(RunFailed(str(error), traceback.format_exc(), error.exit_code))
+        send(RunFailed(str(error), traceback.format_exc(), error.exit_code))
         return error.exit_code
     except Exception as error:  # noqa: BLE001 - the window must learn of every failure
-        tell(RunFailed(f"{type(error).__name__}: {error}", traceback.format_exc(), EXIT_FAILED))
+        send(RunFailed(f"{type(error).__name__}: {error}", traceback.format_exc(), EXIT_FAILED))
         return EXIT_FAILED
 
 
-def serve(lines: TextIO, tell: Callable[[Event], None], environment: RankEnvironment, events: TextIO) -> int:
+def serve(lines: TextIO, send: Callable[[Event], None], environment: RankEnvironment, events: TextIO) -> int:
     """Read the first line, train, obey the others; with several GPUs, the first of the ranks obeys. Raises
     LeafClinicError."""
     first = read_request(environment) if environment.rendezvous else lines.readline()
@@ -78,7 +78,7 @@ def serve(lines: TextIO, tell: Callable[[Event], None], environment: RankEnviron
     )  # fmt: skip
     code = EXIT_DONE
     for event in trainer.run(commands):
-        tell(event)
+        send(event)
         if isinstance(event, RunFinished) and event.reason == "stopped":
             code = EXIT_STOPPED if trainer.resumable else EXIT_INTERRUPTED
     return code

@@ -69,22 +69,22 @@ def model(panel):
 def test_the_slider_updates_all_verdicts_and_shows_its_effect(panel, model, qtbot):
     panel.coverage.slider.setValue(2)
     assert [row.verdict for row in model.rows.rows] == [CLASSES[0], NOT_SURE, NOT_SURE]
-    assert "50\u00a0%" in panel.coverage.said.text()
-    assert "47.0\u00a0%" in panel.coverage.said.text()
+    assert "50\u00a0%" in panel.coverage.caption.text()
+    assert "47.0\u00a0%" in panel.coverage.caption.text()
     qtbot.waitUntil(lambda: "2 not diagnosed" in panel.state.text())
     assert model.rows.rows[1].reason
     panel.coverage.slider.setValue(0)
     assert [row.verdict for row in model.rows.rows] == [CLASSES[0]] * 3
-    assert "0.0\u00a0%" in panel.coverage.said.text()
+    assert "0.0\u00a0%" in panel.coverage.caption.text()
 
 
 def test_while_another_model_is_loaded_nothing_is_said_of_the_one_before(panel, model, monkeypatch):
     panel.coverage._on_model()
     panel.detail.show_result(PhotoResult(0, "/photos/leaf.jpg"))
-    assert panel.coverage.said.text()
+    assert panel.coverage.caption.text()
     monkeypatch.setattr(process_model, "ProcessThread", lambda *_, **__: Mock(spec=ProcessThread))
     model.load("/models/another.safetensors")
-    assert not panel.coverage.said.text()
+    assert not panel.coverage.caption.text()
     assert not panel.coverage.slider.isEnabled()
     assert panel.detail.verdict.text() == "Preparing the model…"
     model.ready = {"classes": ["healthy"]}
@@ -102,7 +102,7 @@ def test_a_model_without_thresholds_leaves_the_slider_still(panel, model):
     model.thresholds = None
     panel.coverage._on_model()
     assert not panel.coverage.slider.isEnabled()
-    assert "no confidence thresholds" in panel.coverage.said.text()
+    assert "no confidence thresholds" in panel.coverage.caption.text()
     assert decide(model.rows.rows[2], None, CLASSES, 0.5).verdict == CLASSES[0]
 
 

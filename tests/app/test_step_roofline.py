@@ -36,7 +36,7 @@ def test_every_kernel_that_computes_is_a_point_and_the_larger_the_longer_it_take
     assert {p.data().time.layer for p in points} == {"conv", "relu"}
     by_time = sorted(points, key=lambda p: p.data().time.milliseconds)
     assert [p.size() for p in by_time] == sorted(p.size() for p in points)
-    assert "2,000 GFLOP/s, 100 GB/s" in pane.roofline.said.text()
+    assert "2,000 GFLOP/s, 100 GB/s" in pane.roofline.caption.text()
     assert not pane.roofline.isVisibleTo(pane)
     pane.switch.button(1).click()
     assert pane.roofline.isVisibleTo(pane)
@@ -52,7 +52,7 @@ def test_what_lay_in_the_cache_is_told_so_and_not_as_more_than_all(qapp):
     assert "processor's cache" in shown["pool"].data(Qt.ItemDataRole.ToolTipRole)
     assert shown["conv"].data() == "50\u00a0%"
     assert shown["photo"].data() == "", "no work is counted for it"
-    assert "above the slope" in pane.roofline.said.text()
+    assert "above the bandwidth line" in pane.roofline.caption.text()
     too_fast = replace(STEP[0], milliseconds=0.8)
     assert peak_text(timed((*STEP, too_fast))[-1]) == "125\u00a0%", "arithmetic has no cache: the peak is too low"
 
@@ -60,7 +60,7 @@ def test_what_lay_in_the_cache_is_told_so_and_not_as_more_than_all(qapp):
 def test_a_step_of_nothing_but_copies_has_no_roof(qapp):
     pane = KernelTimesPane(Theme(qapp))
     pane.show_times(STEP[-1:])
-    assert pane.roofline.said.text() == ""
+    assert pane.roofline.caption.text() == ""
 
 
 def test_short_times_are_told_in_milliseconds(qapp):

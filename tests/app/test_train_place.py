@@ -28,7 +28,7 @@ def test_training_starts_from_the_pretrained_model_by_default(start):
     values = setup.form.values()
     assert (values["start"], values["preset"]) == (shipped_model(), "transfer")
     assert not setup.form.fields["image_size"].editor.isEnabled()
-    assert "trained on leaves" in setup.start.said.text()
+    assert "trained on leaves" in setup.start.caption.text()
     setup.start._group.button(0).click()
     values = setup.form.values()
     assert (values["start"], values["preset"]) == ("", "tomato-cpu")

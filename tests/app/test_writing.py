@@ -65,7 +65,7 @@ def test_results_are_written_by_a_process_of_their_own(kind, writing, results, q
     target = tmp_path / f"out.{kind}"
     said = wait_for(qtbot, writing, kind=kind, target=str(target), rows=results,
                     remarks=["Answers 97 % of the photos."])  # fmt: skip
-    assert said == {"written": str(target), "said": []}
+    assert said == {"written": str(target), "notes": []}
     data = target.read_bytes()
     if kind == "csv":
         assert data.count(b"\n") == 4
@@ -146,8 +146,8 @@ def test_a_model_becomes_an_onnx_file_that_was_checked_and_eight_bits_say_what_t
     target = tmp_path / "model.onnx"
     said = wait_for(qtbot, writing, kind="onnx", target=str(target), model=str(model), eight=eight, data=str(photos))
     assert target.stat().st_size > 1000
-    assert said["said"][-1].startswith(("Checked", "Not checked"))
-    assert any("in 8 bits" in text for text in said["said"]) == eight
+    assert said["notes"][-1].startswith(("Checked", "Not checked"))
+    assert any("in 8 bits" in text for text in said["notes"]) == eight
 
 
 def test_eight_bits_are_offered_where_photos_are(start, qtbot, tmp_path, monkeypatch):

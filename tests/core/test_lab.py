@@ -42,7 +42,7 @@ def test_ways_to_convolve_are_timed_and_agree(few_digits, capsys):
     assert code == 0
     assert "unfolded, matrix product" in capsys.readouterr().out
     results = json.loads(out.read_text())
-    assert [r["way"] for r in results] == ["im2col", "vectorised"]
+    assert [r["algorithm"] for r in results] == ["im2col", "vectorised"]
     assert abs(results[0]["loss"] - results[1]["loss"]) < 1e-4
     assert cv2.imread(str(picture)).shape[1] == 1000
 

@@ -93,7 +93,7 @@ def test_the_photos_named_wrong_can_be_had_by_name(trained, photos, cache, tmp_p
     figures = json.loads(done.stdout)
     rows = read_rows(table.read_text("utf-8"))
     assert len(rows) == figures["photos"] - round(figures["accuracy"] * figures["photos"]) >= 10
-    assert {(row["label"], row["said"]) for row in rows} >= {("brown", "green")}
+    assert {(row["label"], row["prediction"]) for row in rows} >= {("brown", "green")}
     assert all(Path(row["path"]).is_file() for row in rows)
     assert [row["probability"] for row in rows] == sorted((row["probability"] for row in rows), reverse=True)
 

@@ -25,7 +25,7 @@ def test_a_ladder_is_run_and_read(start, qtbot):
     assert all(r.milliseconds or r.reason for r in rows)
     assert "Roofline" in [b.text() for b in panel.chart.switch.buttons()]
     panel.chart.switch.button(1).click()
-    assert "GB/s" in panel.chart.said.text()
+    assert "GB/s" in panel.chart.caption.text()
     assert len(panel.chart.plot.plotItem.items) == 1 + 1 + len([r for r in rows if r.milliseconds])
     panel.table.selectRow(0)
     assert panel.place.text() == "core/ops/activation.py"

@@ -1,10 +1,10 @@
 """What the lists of system packages promise: the programs that tests run are there, or CI fails."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.helpers.programs import find_program
 
@@ -12,9 +12,14 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "packaging" / "install_packages.sh"
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda file: file.name)
-def test_a_file_of_the_forge_can_be_read(file):
-    assert yaml.safe_load(file.read_text("utf-8"))["name"]
+@pytest.mark.parametrize(("schema", "files"), [
+    ("github-workflows", ".github/workflows/*.yml"), ("github-issue-forms", ".github/ISSUE_TEMPLATE/*.yml"),
+    ("citation-file-format", "CITATION.cff"),
+])  # fmt: skip
+def test_the_files_of_the_forge_follow_their_schemas(schema, files):
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *ROOT.glob(files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def test_the_forge_installs_every_package_that_make_test_asks_for():

@@ -95,7 +95,7 @@ class HealthPane(QWidget):
         meaning, _, kind = index.data(ROW)
         found = [f for f in self._examination.found if f.kind == kind]
         rows = np.array(list(dict.fromkeys(row for f in found for row in f.rows)), np.int64)
-        said = sentence(found[0].message)
-        self.advice.setText(said if len(found) == 1 else tr("For example: {text}", text=said))
+        advice = sentence(found[0].message)
+        self.advice.setText(advice if len(found) == 1 else tr("For example: {text}", text=advice))
         if len(rows):
             self.opened.emit(rows, tr(meaning) + " (" + count(len(found), "{n} finding", "{n} findings") + ")")

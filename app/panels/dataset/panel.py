@@ -215,7 +215,7 @@ class DatasetPanel(QWidget):
         self._show_suspects(self._place)
 
     def _on_saved(self, path: str) -> None:
-        self.notice.tell(tr("Saved as {name}.", name=path))
+        self.notice.show_message(tr("Saved as {name}.", name=path))
 
     def _on_tab(self) -> None:
         if self.side.currentWidget() is self.review:

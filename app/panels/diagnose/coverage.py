@@ -33,9 +33,9 @@ class CoverageBar(QWidget):
         self.slider.setAccessibleName(tr("Minimum confidence"))
         self.slider.setToolTip(tr("Left: every photo gets a diagnosis. Right: only those with the highest confidence "
                                   "do."))
-        self.said = label("", "muted", wrap=True)
-        self.said.setToolTip(tr("Measured on this model's validation photos. Results on photos from other places are "
-                                "usually lower."))
+        self.caption = label("", "muted", wrap=True)
+        self.caption.setToolTip(tr("Measured on this model's validation photos. Results on photos from other places "
+                                   "are usually lower."))
         self.crop = QCheckBox(tr("Crop to small leaves"))
         self.crop.setToolTip(tr("Crops the photo to the leaf if the leaf is small. The frame shows the crop. All "
                                 "photos are diagnosed again."))  # fmt: skip
@@ -46,7 +46,7 @@ class CoverageBar(QWidget):
             box.setChecked(checked)
             box.toggled.connect(self._on_view)
         layout = row(label(tr("Minimum confidence"), "caption"), self.slider, spacing=10)
-        layout.addWidget(self.said, 1)
+        layout.addWidget(self.caption, 1)
         layout.addWidget(self.crop)
         layout.addWidget(self.leaves)
         self.setLayout(layout)
@@ -79,7 +79,7 @@ class CoverageBar(QWidget):
     def _say(self) -> None:
         if not self._points:
             none = tr("This model has no confidence thresholds: it had too few validation photos to measure them.")
-            self.said.setText(none if self._model.ready else "")
+            self.caption.setText(none if self._model.ready else "")
             return
         point = self._points[self.slider.value()]
         text = tr(
@@ -88,5 +88,5 @@ class CoverageBar(QWidget):
             coverage=percent(point.coverage, 0), accuracy=percent(point.accuracy),
             refused=percent(point.wrongly_refused), far=percent(FAR_REFUSED, 0),
         )  # fmt: skip
-        self.said.setText(text)
+        self.caption.setText(text)
         self.slider.setAccessibleDescription(text)

@@ -198,7 +198,7 @@ class DiagnosePanel(QWidget):
         if self._model.ready:
             self.notice.hide_alarm()
         if known:
-            self.notice.tell(count(known, "{n} of these photos is already diagnosed and was skipped.",
+            self.notice.show_message(count(known, "{n} of these photos is already diagnosed and was skipped.",
                                    "{n} of these photos are already diagnosed and were skipped."))  # fmt: skip
 
     def _show_newest(self) -> None:
@@ -288,13 +288,14 @@ class DiagnosePanel(QWidget):
         self._newest = -1
         self.detail.show_result(None)
         self._model.clear()
-        self.notice.tell(count(many, "{n} result removed.", "{n} results removed."), tr("Undo"), self._model.restore)
+        removed = count(many, "{n} result removed.", "{n} results removed.")
+        self.notice.show_message(removed, tr("Undo"), self._model.restore)
 
     def _export(self, kind: str, title: str, kinds: str) -> None:
         title = f"{title}: {self._scope()}"
         chosen, _ = QFileDialog.getSaveFileName(self, title, f"diagnoses.{kind}", kinds)
         if chosen:
-            self._writing.start(kind, chosen, self.shown_results(), remarks=[self.coverage.said.text()])
+            self._writing.start(kind, chosen, self.shown_results(), remarks=[self.coverage.caption.text()])
 
     def _on_export_csv(self) -> None:
         self._export("csv", tr("Export results"), "CSV (*.csv)")

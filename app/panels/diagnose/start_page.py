@@ -80,9 +80,9 @@ class StartPage(QWidget):
             tr("Choose a leaf with clear symptoms: not the first small spot, not an all-brown leaf."),
         )
         text = "".join(f"<li>{html.escape(rule)}</li>" for rule in rules)
-        said = label(f"<ul style='margin:0 0 0 -22px'>{text}</ul>", wrap=True)
-        said.setAlignment(Qt.AlignmentFlag.AlignTop)
-        return _scrolled_card(tr("How to take a good photo"), said)
+        tips = label(f"<ul style='margin:0 0 0 -22px'>{text}</ul>", wrap=True)
+        tips.setAlignment(Qt.AlignmentFlag.AlignTop)
+        return _scrolled_card(tr("How to take a good photo"), tips)
 
     def _draw(self) -> None:
         colour, ratio = self._theme.colours.accent, self.devicePixelRatioF()

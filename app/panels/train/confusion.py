@@ -17,7 +17,7 @@ from core.percent import percent
 
 @final
 class ConfusionPane(QWidget):
-    """`cell_opened(truth, said)`: two class names, by a double click or Enter."""
+    """`cell_opened(truth, predicted)`: two class names, by a double click or Enter."""
 
     cell_opened = Signal(str, str)
 

@@ -41,16 +41,16 @@ class GalleryDialog(QDialog):
 
     def __init__(
         self, parent: QWidget, theme: Theme, document: Document,
-        pictures: tuple[Thumbnails, Thumbnails], folder: Path, truth: str, said: str,
+        pictures: tuple[Thumbnails, Thumbnails], folder: Path, truth: str, predicted: str,
     ) -> None:  # fmt: skip
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        names = {"truth": disease_name(truth), "said": disease_name(said)}
-        taken = tr("{truth}, predicted as {said}", **names)
-        self.setWindowTitle(tr("{truth}, correct", **names) if truth == said else taken)
+        names = {"truth": disease_name(truth), "predicted": disease_name(predicted)}
+        taken = tr("{truth}, predicted as {predicted}", **names)
+        self.setWindowTitle(tr("{truth}, correct", **names) if truth == predicted else taken)
         fit(self, 1080, 720)
-        self._classes = f"{truth}, {said}"
-        self._document, self._said = document, said
+        self._classes = f"{truth}, {predicted}"
+        self._document, self._predicted = document, predicted
         self._pictures = pictures[1]
         self._results: dict[int, PhotoResult] = {}
         self._asked = held_out(folder, truth)
@@ -114,7 +114,7 @@ class GalleryDialog(QDialog):
 
     def _on_result(self, result: PhotoResult) -> None:
         at = self._document.row_of(result.path)
-        if at is not None and result.top and result.top[0][0] == self._said:
+        if at is not None and result.top and result.top[0][0] == self._predicted:
             self._results[at] = result
             self._refresh()
 
@@ -157,8 +157,8 @@ class GalleryDialog(QDialog):
             return
         result = self._results[int(self.photos.rows[index.row()])]
         self.photo.wish(self._pictures, result.path)
-        self.photo.show_map(result.maps.get(self._said))
-        self.slider.setVisible(self._said in result.maps)
+        self.photo.show_map(result.maps.get(self._predicted))
+        self.slider.setVisible(self._predicted in result.maps)
         self.bars.show_top(result.top)
 
     def _on_move(self) -> None:

@@ -82,8 +82,8 @@ class OutcomePane(QWidget):
             self._places.addWidget(tile)
         chosen = choice_text(view)
         warned = [sentence(text) for text in dict.fromkeys(view.warnings)]  # a resumed run repeats them
-        said = [sentence(text) for text in (evaluated.words if evaluated else ())]
-        self.words.setText("\n\n".join([*said, *chosen, *warned]))
+        sentences = [sentence(text) for text in (evaluated.words if evaluated else ())]
+        self.words.setText("\n\n".join([*sentences, *chosen, *warned]))
 
 
 def choice_text(view: RunView) -> list[str]:
@@ -105,16 +105,16 @@ def headline(end: RunFinished, evaluated: RunEvaluated | None) -> str:
         _, photos, right = evaluated.parts[0]
         kind = tr("test") if evaluated.split == "test" else tr("validation")
         share = percent(right / max(photos, 1))
-        said = tr("Accuracy {share}: {right} of {photos} {kind} photos "
+        text = tr("Accuracy {share}: {right} of {photos} {kind} photos "
                   "correct.", right=f"{right:,}", photos=f"{photos:,}",
                   kind=kind, share=share)  # fmt: skip
     else:
-        said = tr("Finished. Validation accuracy {best} after epoch {epoch}.",
+        text = tr("Finished. Validation accuracy {best} after epoch {epoch}.",
                   best=percent(end.best_accuracy), epoch=end.best_epoch + 1)  # fmt: skip
     if evaluated is not None and evaluated.border is not None:
-        said += " " + tr("Border baseline: {border} accuracy from the photo borders "
+        text += " " + tr("Border baseline: {border} accuracy from the photo borders "
                          "alone.", border=percent(evaluated.border))
-    return said
+    return text
 
 
 def figures(end: RunFinished, evaluated: RunEvaluated | None) -> list[tuple[str, str]]:

@@ -35,7 +35,7 @@ REDRAW_MS: Final = 500
 
 @final
 class TrainPanel(QWidget):
-    """Signals: `resume_asked(folder)`, `diagnose_asked(model file)`, `cell_opened(truth, said)`."""
+    """Signals: `resume_asked(folder)`, `diagnose_asked(model file)`, `cell_opened(truth, predicted)`."""
 
     resume_asked = Signal(str)
     diagnose_asked = Signal(str)
@@ -226,7 +226,7 @@ class TrainPanel(QWidget):
     def _tell_end(self) -> None:
         end = self._model.view.finished
         if end is not None and end.reason == "stopped":
-            self.notice.tell(headline(end, None))
+            self.notice.show_message(headline(end, None))
         elif end is not None:
             self.tabs.setCurrentWidget(self.outcome)
 

@@ -61,12 +61,12 @@ class StartChoice(QWidget):
             self._group.addButton(made, int(name))
             buttons.append(made)
         self._group.idClicked.connect(lambda which: self.chosen.emit(self.preset(bool(which))))
-        self.said = label("", "caption", wrap=True)
+        self.caption = label("", "caption", wrap=True)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 2, 8, 4)
         layout.setSpacing(6)
         layout.addLayout(row(*buttons, None, spacing=0))
-        layout.addWidget(self.said)
+        layout.addWidget(self.caption)
         if not transfer:
             self.hide()
 
@@ -85,4 +85,4 @@ class StartChoice(QWidget):
                       "few minutes.", name=Path(start).stem)  # fmt: skip
         else:
             text = tr("Trains on your photos only. Needs several hundred photos per class and more time.")
-        self.said.setText(text)
+        self.caption.setText(text)

@@ -27,27 +27,27 @@ def fire_graph():
     return with_loss(b.graph(b.add("dense", "head", x, units=3)), 0.1, ())
 
 
-def network_and_truth(rung):
+def network_and_truth(algorithm):
     graph = fire_graph()
     weights = initial_weights(graph, 0)
     rng = np.random.default_rng(0)
     photos, labels = rng.normal(size=(3, 7, 6, 3)).astype(np.float32), np.array([0, 2, 1], np.int32)
     exact = {name: value.astype(np.float64) for name, value in weights.items()}
     truth = loss_and_gradients(graph, exact, photos.astype(np.float64), labels, MODE)
-    network = UnfusedNetwork(graph, weights, 3, LABORATORY, rung, MODE)
+    network = UnfusedNetwork(graph, weights, 3, LABORATORY, algorithm, MODE)
     network.photos[...], network.labels[...] = photos, labels
     return network, truth
 
 
-@pytest.mark.parametrize("rung", ["reference", "naive", "vectorised_parallel", "im2col"])
-def test_each_rung_gives_the_true_loss_and_gradients(rung):
-    network, truth = network_and_truth(rung)
+@pytest.mark.parametrize("algorithm", ["reference", "naive", "vectorised_parallel", "im2col"])
+def test_each_rung_gives_the_true_loss_and_gradients(algorithm):
+    network, truth = network_and_truth(algorithm)
     network.step()
     assert abs(network.loss() - truth.loss) < 1e-5
     assert set(network.gradients) == set(truth.gradients)
     for name, gradient in network.gradients.items():
         assert_close(gradient, truth.gradients[name], 1e-4)
-    assert {a for layer, _, a in network.chosen if layer == "three"} == {rung}
+    assert {a for layer, _, a in network.chosen if layer == "three"} == {algorithm}
 
 
 def test_a_rung_below_every_kernel_is_refused_with_a_sentence():
