@@ -49,9 +49,9 @@ def bf16_table(results: dict[str, Any]) -> str:
         if row["name"].startswith("matmul bf16") and row["name"][12:] not in BETWEEN:
             rungs = results["rungs"][row["name"]]
             older = max(value for name, value in rungs.items() if name.startswith("tensor_core"))
-            cells = cells_of({**rungs, "tensor_core": older}, ("tensor_core", "wgmma", "copy_engine"))
+            cells = cells_of({**rungs, "tensor_core": older}, ("tensor_core", "copy_engine"))
             rows.append([row["name"][12:], *cells, *shares(row, "bf16")])
-    head = ["size (TFLOP/s)", "tensor_core", "wgmma", "tma", "cuBLAS bf16", "best of cuBLAS, %", "of the peak, %"]
+    head = ["size (TFLOP/s)", "tensor_core", "tma", "cuBLAS bf16", "best of cuBLAS, %", "of the peak, %"]
     return markdown_table(head, rows)
 
 

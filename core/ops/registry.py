@@ -16,7 +16,7 @@ from core.graph import Attributes, Shape
 ALGORITHM_ORDER: Final = (
     "reference", "naive", "vectorised", "vectorised_parallel", "shared", "im2col", "im2col_parallel", "winograd",
     "winograd_f4", "fft", "fft_tiled", "tiled", "tiled_vectorised", "double_buffered", "warp_tiled", "narrow",
-    "tensor_core", "wgmma", "tma", "fused",
+    "tensor_core", "tma", "fused",
 )
 """Algorithms from the simplest to the fastest."""
 

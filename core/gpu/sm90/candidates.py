@@ -9,7 +9,7 @@ from core.gpu.ops.conv import forward
 from core.gpu.ops.matmul.tensor_core import refuse as refuse_product
 from core.gpu.select import BACKWARD, BF16, FORWARD, INPUT, WEIGHT, Candidate, Case
 from core.gpu.sm90 import configurations as of
-from core.gpu.sm90 import halo, image, matmul_tma, matmul_wgmma, pointwise
+from core.gpu.sm90 import halo, image, matmul_tma, pointwise
 
 ONE, FIRE, POOLED = ("conv2d",), ("conv2d", "conv2d"), ("conv2d", "max_pool")
 
@@ -24,8 +24,6 @@ def _row(
 
 
 CANDIDATES: Final = (
-    _row("wgmma", ("matmul",), FORWARD, 0.5, refuse_product, matmul_wgmma.write,
-         "two warpgroups multiply from swizzled shared memory"),
     _row("tma", ("matmul",), FORWARD, 0.6, refuse_product, matmul_tma.write,
          "one thread copies by TMA, warpgroups only multiply"),
     _row("resident_wgmma", ONE, FORWARD, 0.4, forward.refuse_three, halo.write_resident,

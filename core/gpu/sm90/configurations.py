@@ -10,9 +10,10 @@ from typing import Final
 
 from core.gpu.cost_model import rank_tiles
 from core.gpu.kernels.parts.tile import Tile
-from core.gpu.ops.conv import backward_input, forward
+from core.gpu.ops.conv import forward
 from core.gpu.select import Case
 from core.gpu.sm90 import halo_resident, pointwise_forward, pointwise_gradients
+from core.gpu.sm90.halo import fire_sides
 from core.gpu.sm90.halo_tma import HaloShape
 from core.gpu.sm90.row_weight_gradient import RowShape
 
@@ -81,7 +82,7 @@ def resident_tiles(case: Case) -> tuple[Tile, ...]:
 
 def fire_shapes(case: Case) -> tuple[HaloShape, ...]:
     """For the input gradient of a fire: blocks of rows, all of its columns."""
-    _, dy, dx, _ = backward_input.fire_sides(case)
+    dy, dx, _ = fire_sides(case)
     if dx.padded not in (16, 32, 48, 64):
         return ()
     found = []

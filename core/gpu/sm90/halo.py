@@ -8,7 +8,8 @@ from core.gpu.driver.tensor_map import ActivationMap
 from core.gpu.frame import bias_of
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import RELU, Launch, Target, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv import backward_input, backward_weight, forward
+from core.gpu.ops.conv import backward_weight, forward
+from core.gpu.ops.conv.geometry import is_fire
 from core.gpu.select import Case
 from core.gpu.sm90 import halo_resident, halo_tma, row_weight_gradient
 from core.gpu.sm90.filters import pack_parts
@@ -106,10 +107,16 @@ def write_resident(case: Case) -> None:
     forward.add_forward(case, launch)
 
 
+def fire_sides(case: Case) -> tuple[Tensor, Tensor, int]:
+    """Gradients of the 3x3 half's output and of the input, and filters of the 1x1 half."""
+    one, three = case.steps
+    return case.frame.image(three.output, True), case.frame.image(one.inputs[0], True), one.output.shape[-1]
+
+
 def refuse_fire(case: Case) -> str:
-    if reason := backward_input.refuse_fire(case):
-        return reason
-    _, dy, dx, second = backward_input.fire_sides(case)
+    if not is_fire(*case.steps):
+        return "It computes the expand layers of a fire."
+    dy, dx, second = fire_sides(case)
     if second != dy.padded or dx.channels != dx.padded:
         return "It takes halves of one size."
     return "" if is_matrix(dy) else "Its pixels are not a matrix."
@@ -119,7 +126,7 @@ def write_fire(case: Case) -> None:
     """The input gradient of both halves of a fire."""
     frame, three, shape = case.frame, case.steps[1], case.configuration
     target = case.backward.target(case.step.inputs[0])
-    filters, dy, dx, _ = backward_input.fire_sides(case)
+    filters, (dy, dx, _) = [frame.filters(step) for step in (three, case.step)], fire_sides(case)
     weight = frame.packed(f"parts backward:{three.node}", lambda: pack_parts(filters, 2 * shape.line, True))
     frame.add(fire_launch(three.node, frame.batch, dy, dx, weight, target, shape))
 

@@ -1,6 +1,6 @@
 """3x3 convolution of stride 1 with few channels, by `wgmma` straight from the pixels in shared memory.
 
-``out[p] = sum over taps and channels of x[p + tap] W[tap]``. Pixels are numbered as in `ops.conv.halo`, with one
+``out[p] = sum over taps and channels of x[p + tap] W[tap]``. Pixels are numbered with one
 column of zeros after each row of an image, so a tap is a constant distance. A block multiplies many tiles of pixels by
 the same filters, which stay in shared memory.
 

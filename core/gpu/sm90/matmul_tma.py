@@ -9,7 +9,8 @@ Shared memory: stages, each A (rows x 64) and B (64 x columns in TMA tiles of 64
 of the result on their way out, for each warp | barriers: `full` of a stage when its bytes have come, `empty` when all
 warps are done with it. No thread computes an address for a copy, multiplying warps never wait for one another, and the
 next tile's slices arrive while this one is stored. Small products take smaller tiles with more stages (`choose`).
-Bytes: A once for each tile across, B once for each tile down, C once. Layouts as in `matmul_wgmma.py`.
+Bytes: A once for each tile across, B once for each tile down, C once. A is read as in memory, its depth along the rows;
+B transposed. Source of the layouts: PTX ISA 8.x, section 9.7.15.5.
 """
 
 from __future__ import annotations
@@ -23,10 +24,9 @@ from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, blocks_
 from core.gpu.ops.matmul.tensor_core import GROUP, product_of
 from core.gpu.select import Case
 from core.gpu.sm90 import tma
-from core.gpu.sm90.matmul_wgmma import HIGH, make_slice_product
 from core.gpu.sm90.pipeline import make_barriers
-from core.gpu.sm90.swizzle import aligned
-from core.gpu.sm90.wgmma import DEPTH, low_word, make_wait
+from core.gpu.sm90.swizzle import aligned, swizzled_high_word
+from core.gpu.sm90.wgmma import low_word, make_products, make_wait
 
 i32, u32, u64, f32 = types.int32, types.uint32, types.uint64, types.float32
 
@@ -36,8 +36,14 @@ SIGNATURE: Final = KernelSignature((
     Argument("n", INTEGER, "columns of c, a multiple of 8"), Argument("k", INTEGER, "depth, a multiple of 8"),
     Argument("down", INTEGER, "tiles down"), Argument("across", INTEGER, "tiles across"),
 ))  # fmt: skip
+DEPTH: Final = 64
+"""Depth of a slice: four instructions of 16, a swizzled line of 128 bytes."""
+HIGH: Final = swizzled_high_word(128)
+"""Upper half of the descriptors of both factors."""
 PART: Final = DEPTH * tma.TILE_COLUMNS * 2
 """Bytes of a TMA tile of B: 64 columns."""
+SLICE: Final = [(2 * k, 0, 128 * k) for k in range(DEPTH // 16)]
+"""Where the instructions of a slice begin in both factors."""
 C_ROW: Final = tma.TILE_COLUMNS * 2 + 16
 """Bytes of a line on its way out: 64 columns, and 16 against bank conflicts."""
 C_BYTES: Final = 16 * C_ROW
@@ -166,7 +172,8 @@ def make_writer(columns: int) -> Any:
 def make_multiplier(tile: MatmulTile) -> Any:
     """Device function of the other warps: each slice's product, begun before that of the slice before is complete."""
     rows, columns, stages, stage, a_bytes = tile.rows, tile.columns, tile.stages, tile.stage, 2 * DEPTH * tile.rows
-    sums, write_lines, start_product = columns // 2, make_writer(columns), make_slice_product(columns)
+    sums, write_lines = columns // 2, make_writer(columns)
+    start_product = make_products(columns, [SLICE], (False, True))
     keep_one_product, finish_product = make_wait(sums, 1), make_wait(sums, 0)
 
     @device_function

@@ -1,7 +1,7 @@
 """Weight gradient of a 3x3 convolution of stride 1 by TMA and `wgmma`, rows of pixels read as they are.
 
 ``dweight[f, ky, kx, c] = sum over pixels of dy[y, x, f] x[y + ky - 1, x + kx - 1, c]``. Pixels are numbered along rows
-of `pitch`, at least one more than an image is wide, so a tap is a constant distance, as in `ops.conv.halo`. TMA tiles
+of `pitch`, at least one more than an image is wide, so a tap is a constant distance. TMA tiles
 of rows are so by themselves and are zero beyond the edges.
 
                      kx = 0           kx = 1           kx = 2

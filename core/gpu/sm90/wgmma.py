@@ -24,9 +24,6 @@ i32, u32 = types.int32, types.uint32
 TILE: Final = 64
 """Rows of a product."""
 
-DEPTH: Final = 64
-"""Depth of a slice of a matrix product: four instructions of 16, a swizzled line of 128 bytes."""
-
 Place: TypeAlias = tuple[int, int, int]
 """Where an instruction's factors begin: units of 16 bytes from A's descriptor, whole A steps more, units from B's."""
 

@@ -11,7 +11,7 @@ from core.gpu.explain import explain, frame_for
 from core.gpu.latency import conv, expand_depthwise, fire_halo
 from core.gpu.launch import DIVISOR, INTEGER, POINTER, RELU, Argument, KernelSignature
 from core.gpu.lowering import choose_forward, write_backward, write_forward
-from core.gpu.ops.conv import halo, implicit_gemm, partial_sums, weight_gradient
+from core.gpu.ops.conv import implicit_gemm, partial_sums, weight_gradient
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
 from core.gpu.ops.elementwise import combine, factor_gradient
 from core.gpu.ops.pool import average_pool, global_average, max_pool
@@ -41,7 +41,6 @@ KERNELS = (
     (global_average.FORWARD, global_average.make_average(2)),
     (global_average.GRADIENT, global_average.make_average_gradient(2)),
     (implicit_gemm.SIGNATURE, implicit_gemm.make_convolution("bf16", TILE, "window")),
-    (halo.SIGNATURE, halo.make_halo_convolution("bf16", TILE)),
     (weight_gradient.SIGNATURE, weight_gradient.make_weight_gradient("bf16", TILE, True)),
     (partial_sums.SIGNATURE, partial_sums.reduction),
     (combine.COMBINE, combine.make_combine(2, "sum")),

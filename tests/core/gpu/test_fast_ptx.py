@@ -12,7 +12,7 @@ CAPABILITIES = ((8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
 
 
 MATRIX = (
-    "make_convolution", "make_halo_convolution", "make_weight_gradient", "make_wide",
+    "make_convolution", "make_weight_gradient", "make_wide",
     "make_projection", "make_expansion_gradient",
 )  # fmt: skip
 
@@ -79,7 +79,7 @@ def test_a_kernel_of_hopper_fits_into_registers_and_its_products_overlap(name):
 
 CHANNELS = ("make_wide", "make_projection", "make_expansion_gradient")
 """Factories of one kernel for each count of channels; that of most channels needs the most registers."""
-NOT_HOPPER = {"make_convolution ('float32',)": (8, 0), "make_halo_convolution ('float32',)": (12, 0)}
+NOT_HOPPER = {"make_convolution ('float32',)": (8, 0)}
 """Kernels compiled for the oldest and the newest generation instead."""
 
 

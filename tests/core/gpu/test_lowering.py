@@ -172,14 +172,6 @@ def test_a_photos_window_is_unfolded_into_whole_fragments():
     assert packed[5, 3 * 32 + 2 * 4 + 1] == indices[5, 3, 2, 1]
 
 
-def test_halo_filters_hold_every_weight_once_and_the_fires_points_as_tenth_tap():
-    three = np.arange(64 * 9 * 32, dtype=np.int32).reshape(64, 3, 3, 32)
-    one = (three.size + np.arange(64 * 32, dtype=np.int32)).reshape(64, 1, 1, 32)
-    packed = packing.pack_halo([three, one], 64, 2).reshape(32, 2, 10, 32)
-    assert np.array_equal(np.sort(packed.reshape(-1)), np.arange(three.size + one.size))
-    assert (packed[7, 1, 9, 3], packed[7, 1, 0, 3]) == (one[35, 0, 0, 7], three[35, 2, 2, 7])
-
-
 def test_a_convolution_in_groups_is_packed_with_zeros_for_the_other_groups():
     frame = frame_of("rare")
     step = next(s for s in frame.program.steps if s.node == "halves")

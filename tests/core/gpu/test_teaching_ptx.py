@@ -10,7 +10,7 @@ import pytest
 
 from core.gpu.compilation.compiler import Recipe, compile_kernel
 from core.gpu.ops.matmul import tensor_core, warp_tiled
-from core.gpu.sm90 import matmul_tma, matmul_wgmma
+from core.gpu.sm90 import matmul_tma
 from core.gpu.teaching.kernel import TeachingKernel
 from tests.helpers.resources import CAPABILITIES, assemble, assembler_log
 
@@ -115,11 +115,6 @@ def check_hopper(ptx):
     assert "serialized" not in log, log
     assert "0 bytes stack frame, 0 bytes spill stores" in log
     return int(re.search(r"Used (\d+) registers", log)[1])
-
-
-def test_wgmma_keeps_the_matrix_units_busy():
-    kinds = tensor_core.SIGNATURE.kinds
-    check_hopper(compile_kernel(Recipe("sm90.matmul_wgmma", "product", (), kinds, matmul_wgmma.THREADS), (9, 0))[0])
 
 
 EXTREME_TILES = [matmul_tma.LARGE, min(matmul_tma.TILES, key=lambda t: t.numbers)]

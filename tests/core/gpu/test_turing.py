@@ -46,7 +46,7 @@ def test_another_precision_is_refused_with_the_one_there_is(precision):
         frame_of("squeezenet1_1", True, precision)
 
 
-MATRIX = ("make_convolution", "make_halo_convolution", "make_weight_gradient")
+MATRIX = ("make_convolution", "make_weight_gradient")
 
 
 def recipes():

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Final
 
 from core.gpu.ops.conv import backward_input, backward_weight, forward, im2col, naive, shared
-from core.gpu.ops.conv.configurations import halo_tiles, product_tiles, weight_tiles
+from core.gpu.ops.conv.configurations import product_tiles, weight_tiles
 from core.gpu.select import FORWARD, INPUT, WEIGHT, Candidate
 from core.gpu.teaching.candidates import teach
 
-ONE, FIRE = ("conv2d",), ("conv2d", "conv2d")
+ONE = ("conv2d",)
 
 TEACHING: Final = (
     teach("naive", "conv2d", FORWARD, naive.launch_naive_forward, "one thread per output, straight from global memory"),
@@ -40,9 +40,6 @@ PRODUCTS: Final = (
               configurations=product_tiles),
     Candidate("implicit_gemm", ONE, INPUT, backward_input.implicit_gemm, "the implicit product with rotated filters",
               efficiency=0.3, configurations=product_tiles),
-    Candidate("fire_halo", FIRE, INPUT, backward_input.fire_halo,
-              "both expand layers of a fire, pixels in shared memory: the 1x1 filters are a tenth tap", "auto", 0.52,
-              backward_input.refuse_fire_halo, configurations=halo_tiles),
     Candidate("split_pixels", ONE, WEIGHT, backward_weight.split_pixels,
               "sum over pixels split between blocks, parts added in order; the bias is one more product with ones",
               efficiency=0.3, configurations=weight_tiles),

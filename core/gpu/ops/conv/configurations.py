@@ -14,10 +14,9 @@ from core.gpu.cost_model import rank_tiles
 from core.gpu.frame import Frame
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import Tensor, blocks_of
-from core.gpu.ops.conv import halo, implicit_gemm, weight_gradient
+from core.gpu.ops.conv import implicit_gemm, weight_gradient
 from core.gpu.ops.conv.geometry import reads_image, window_of
 from core.gpu.ops.conv.packing import taps_of
-from core.gpu.ops.conv.products import channel_bytes
 from core.gpu.select import FORWARD, Case
 from core.ops.window import POINT
 
@@ -39,20 +38,6 @@ PRODUCT: Final = {
     ),
 }  # fmt: skip
 """Of the implicit product, forward and input gradient."""
-
-HALO: Final = {
-    "bf16": (
-        (128, 16, 64, 2, 4, 1, 4), (128, 48, 64, 2, 4, 1, 2), (128, 64, 64, 2, 2, 2, 3), (128, 64, 64, 3, 2, 2, 2),
-        (128, 64, 64, 3, 4, 2, 2), (128, 96, 32, 2, 2, 2, 2), (256, 16, 64, 2, 4, 1, 4), (256, 16, 64, 3, 8, 1, 2),
-        (256, 32, 64, 2, 4, 1, 2), (256, 48, 64, 2, 8, 1, 1), (256, 64, 32, 2, 4, 2, 2), (256, 64, 64, 2, 4, 2, 2),
-        (256, 64, 64, 3, 4, 2, 1),
-    ),
-    "float32": (
-        (64, 32, 64, 2, 2, 2, 4), (64, 48, 64, 2, 4, 1, 3), (64, 64, 64, 3, 2, 2, 3), (128, 16, 64, 2, 4, 1, 4),
-        (128, 32, 64, 2, 4, 1, 3), (128, 64, 64, 2, 2, 2, 2), (128, 96, 64, 2, 2, 2, 2),
-    ),
-}  # fmt: skip
-"""Of the input gradient of a fire with pixels in shared memory."""
 
 WEIGHT: Final = {
     "bf16": (
@@ -121,15 +106,6 @@ def product_tiles(case: Case) -> tuple[Tile, ...]:
     frame, (_, out) = case.frame, _sides(case)
     found = _tiles(PRODUCT, frame, lambda tile: implicit_gemm.shared_bytes(tile, frame.element))
     return rank_tiles(found, frame.batch * out.height * out.width, out.padded, frame.processors)
-
-
-def halo_tiles(case: Case) -> tuple[Tile, ...]:
-    """For the input gradient of a fire, whose filters are packed in blocks of the tile's depth."""
-    frame, (x, out) = case.frame, _sides(case)
-    size = channel_bytes(x, out)
-    found = _tiles(HALO, frame, lambda tile: halo.shared_bytes(tile, frame.element, x.width))
-    limit = frame.batch * (x.height + 1) * (x.width + 1)
-    return rank_tiles((tile for tile in found if tile.depth == size), limit, out.padded, frame.processors)
 
 
 def weight_tiles(case: Case) -> tuple[tuple[Tile, int], ...]:

@@ -95,20 +95,3 @@ def gradient_places(shape: Sequence[int], taps: Taps, packed_rows: int, bias: bo
     if bias:
         places = np.concatenate([places, packed_rows * taps.total + np.arange(filters)])
     return places.astype(np.int32)
-
-
-def pack_halo(weights: Sequence[Array], size: int, element: int) -> Array:
-    """Rotated filters ``(channels, filter blocks, 10 taps, block)`` of indices, from a fire's OHWI ones: 3x3, then 1x1.
-
-    Blocks have `size` bytes of filters; the 1x1 filters are the tenth tap.
-    """
-    block, vector = size // element, 16 // element
-    parts = [w[:, ::-1, ::-1].transpose(3, 1, 2, 0) for w in weights]
-    count, blocks = len(parts[0]), -(-parts[0].shape[3] // block)
-    packed = np.full((-(-count // vector) * vector, blocks, 10, block), -1, np.int32)
-    for first, part in zip((0, 9), parts, strict=True):
-        taps, filters = part.shape[1] * part.shape[2], part.shape[3]
-        wide = np.full((count, taps, blocks * block), -1, np.int32)
-        wide[:, :, :filters] = part.reshape(count, taps, filters)
-        packed[:count, :, first : first + taps] = wide.reshape(count, taps, blocks, block).transpose(0, 2, 1, 3)
-    return packed.reshape(len(packed), -1)

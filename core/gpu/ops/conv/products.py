@@ -1,14 +1,14 @@
-"""Launches of the implicit product in both directions, and of a fire's input gradient with pixels in shared memory."""
+"""Launches of the implicit product in both directions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 from core.gpu.frame import Frame
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import PLAIN, RELU, Launch, Target, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv import halo, implicit_gemm
+from core.gpu.ops.conv import implicit_gemm
 from core.gpu.ops.conv.arguments import window_values
 from core.gpu.ops.conv.packing import Taps, padded_depth
 from core.ops.window import POINT, Window
@@ -82,35 +82,4 @@ def _product(
         layer, direction, "tensor_core", made, implicit_gemm.SIGNATURE, values,
         (blocks_of(rows, tile.rows), blocks_of(columns, tile.columns), 1), (tile.threads, 1, 1),
         implicit_gemm.shared_bytes(tile, x.element), resident=tile.blocks, **cost,
-    )  # fmt: skip
-
-
-def channel_bytes(x: Tensor, out: Tensor) -> int:
-    """Bytes of a halo kernel's channel block; 0 where the channels do not divide or the filters are too few."""
-    for size in (64, 32):
-        if x.padded * x.element % size == 0 and out.padded >= 16:
-            return size
-    return 0
-
-
-def halo_product(
-    frame: Frame, layer: str, dy: Tensor, dx: Tensor, weight: int, ending: Ending, tile: Tile
-) -> Launch:
-    """The input gradient of a fire from dy of its 3x3 half; that of the 1x1 half is before it, as many channels."""
-    size = channel_bytes(dy, dx)
-    limit, blocks = frame.batch * (dy.height + 1) * (dy.width + 1), dy.padded * dy.element // size
-    values: dict[str, Any] = {
-        "x": dy.address, "weight": weight, "out": dx.address, "limit": limit, "columns": dx.padded,
-        "depth": blocks * halo.TAPS * size // dy.element, "by_area": (dy.height + 1) * (dy.width + 1),
-        "by_across": dy.width + 1, "height": dy.height, "width": dy.width, "pitch": dy.pitch, "blocks": blocks,
-        "segment": -dy.padded, "ldo": dx.pitch, **ending.values,
-    }  # fmt: skip
-    made = ("ops.conv.halo", "make_halo_convolution", (frame.arithmetic, tile.numbers))
-    rows = frame.batch * dy.height * dy.width
-    return make_launch(
-        layer, "backward_input", "tensor_core", made, halo.SIGNATURE, values,
-        (blocks_of(limit, tile.rows), blocks_of(dx.padded, tile.columns), 1), (tile.threads, 1, 1),
-        halo.shared_bytes(tile, dy.element, dy.width), resident=tile.blocks,
-        flops=2 * rows * dx.padded * 10 * dy.padded,
-        moved=dy.element * rows * (2 * dy.padded + dx.padded * ending.target.passes),
     )  # fmt: skip
