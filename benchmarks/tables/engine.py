@@ -79,6 +79,21 @@ def algorithms() -> str:
     return markdown_table([title, "ms", "faster than the first row of the device"], cells)
 
 
+def candidate_worth() -> str:
+    """For each kernel the step that becomes slowest without it."""
+    result = read("candidate-worth-nvidia-h200")
+    best: dict[str, dict[str, Any]] = {}
+    for row in sorted(result["rows"], key=lambda row: -row["ratio"]):
+        best.setdefault(row["name"].split(", ", 1)[1], row)
+    rows = [
+        [f"`{kernel}`", described(row["name"].split(", ")[0]), figure(row["ours"]), figure(row["peers"]["without"]),
+         f"{100 * (row['ratio'] - 1):.0f}"]
+        for kernel, row in best.items()
+    ]  # fmt: skip
+    return markdown_table(["without", f"step or prediction, {machine(result)}", "ms", "ms without", "% slower"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "cpu steps": cpu_steps, "gpu steps": gpu_steps, "engine summary": summary, "algorithms": algorithms,
+    "candidate worth": candidate_worth,
 }
