@@ -11,9 +11,9 @@ from core.gpu.latency import conv
 from core.gpu.latency.block import VECTOR, BlockShape
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import packing
-from core.gpu.ops.conv.forward import add_forward, pack_rows, sides_of
 from core.gpu.ops.conv.geometry import reads_image
 from core.gpu.ops.conv.packing import Taps
+from core.gpu.ops.conv.products import add_forward, pack_rows, sides_of
 from core.gpu.ops.dense import launches as dense
 from core.gpu.select import Case
 from core.graph import PHOTO

@@ -8,8 +8,8 @@ from core.gpu.latency.block import CHUNK, VECTOR
 from core.gpu.latency.conv_launches import READ, is_read_once, refuse_unless
 from core.gpu.launch import RELU, blocks_of, make_launch
 from core.gpu.ops.conv import packing
-from core.gpu.ops.conv.forward import pack_rows
 from core.gpu.ops.conv.geometry import reads_image
+from core.gpu.ops.conv.products import pack_rows
 from core.gpu.ops.depthwise.launches import pack
 from core.gpu.ops.norm.pairs import suits_strips
 from core.gpu.select import Case

@@ -11,9 +11,9 @@ from core.gpu.latency.block import VECTOR, BlockShape
 from core.gpu.latency.conv_launches import refuse_unless
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import packing
-from core.gpu.ops.conv.forward import pack_rows
 from core.gpu.ops.conv.geometry import is_fire
 from core.gpu.ops.conv.packing import Taps
+from core.gpu.ops.conv.products import pack_rows
 from core.gpu.select import Case
 from core.ops.window import read_window
 

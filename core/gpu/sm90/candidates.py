@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from core.gpu.ops.conv import forward
+from core.gpu.ops.conv import products
 from core.gpu.ops.matmul.tensor_core import refuse as refuse_product
 from core.gpu.select import BACKWARD, BF16, FORWARD, INPUT, WEIGHT, Candidate, Case
 from core.gpu.sm90 import configurations as of
@@ -26,7 +26,7 @@ def _row(
 CANDIDATES: Final = (
     _row("tma", ("matmul",), FORWARD, 0.6, refuse_product, matmul_tma.write,
          "one thread copies by TMA, warpgroups only multiply"),
-    _row("resident_wgmma", ONE, FORWARD, 0.4, forward.refuse_three, halo.write_resident,
+    _row("resident_wgmma", ONE, FORWARD, 0.4, products.refuse_three, halo.write_resident,
          "3x3 by wgmma, filters stay in shared memory", of.resident_tiles),
     _row("pointwise_tma", ONE, FORWARD, 0.4, pointwise.refuse_forward, pointwise.write_forward,
          "1x1 by wgmma over TMA tiles", of.pointwise_forward_tiles),

@@ -10,7 +10,7 @@ from typing import Final
 
 from core.gpu.cost_model import rank_tiles
 from core.gpu.kernels.parts.tile import Tile
-from core.gpu.ops.conv import forward
+from core.gpu.ops.conv import products
 from core.gpu.select import Case
 from core.gpu.sm90 import halo_resident, pointwise_forward, pointwise_gradients
 from core.gpu.sm90.halo import fire_sides
@@ -52,7 +52,7 @@ def _fitting(tiles: Iterable[tuple[Tile, int]], module: ModuleType) -> Iterator[
 
 def pointwise_forward_tiles(case: Case) -> tuple[Tile, ...]:
     """For a 1x1 convolution: warpgroups, filters and blocks; the depth are all channels."""
-    frame, (x, out) = case.frame, forward.sides_of(case)
+    frame, (x, out) = case.frame, products.sides_of(case)
     widths = sorted({c for c in (out.padded, 128, 64) if out.padded % c == 0 and c <= 256})
     found = ((Tile(64 * groups, columns, 2 * x.padded, 2, 4 * groups, 1, blocks), columns // 2)
              for groups, blocks, columns in product((2, 3, 4), (1, 2, 3), widths))  # fmt: skip
@@ -70,7 +70,7 @@ def pointwise_gradients_tiles(case: Case) -> tuple[Tile, ...]:
 
 def resident_tiles(case: Case) -> tuple[Tile, ...]:
     """For the 3x3 convolution with filters in shared memory; the depth are all channels."""
-    frame, (x, out) = case.frame, forward.sides_of(case)
+    frame, (x, out) = case.frame, products.sides_of(case)
     if x.channels != x.padded or x.channels % 16 or x.channels > 64 or out.channels % 64:
         return ()
     found = [Tile(rows, columns, 2 * x.channels, 2, warps, 1, blocks) for rows, columns, warps, blocks in RESIDENT

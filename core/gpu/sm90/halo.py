@@ -8,7 +8,7 @@ from core.gpu.driver.tensor_map import ActivationMap
 from core.gpu.frame import bias_of
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import RELU, Launch, Target, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv import backward_weight, forward
+from core.gpu.ops.conv import backward_weight, products
 from core.gpu.ops.conv.geometry import is_fire
 from core.gpu.select import Case
 from core.gpu.sm90 import halo_resident, halo_tma, row_weight_gradient
@@ -99,12 +99,12 @@ def rows_launch(
 
 def write_resident(case: Case) -> None:
     """A 3x3 convolution with its filters in shared memory."""
-    frame, step, (x, out), tile = case.frame, case.step, forward.sides_of(case), case.configuration
+    frame, step, (x, out), tile = case.frame, case.step, products.sides_of(case), case.configuration
     weight = frame.packed(f"parts:{step.node}.weight", lambda: pack_parts([frame.filters(step)], tile.depth))
     launch = resident_launch(
         step.node, frame.batch, x, out, weight, bias_of(frame, step), step.activation, tile, frame.processors
     )
-    forward.add_forward(case, launch)
+    products.add_forward(case, launch)
 
 
 def fire_sides(case: Case) -> tuple[Tensor, Tensor, int]:
@@ -132,7 +132,7 @@ def write_fire(case: Case) -> None:
 
 
 def refuse_rows(case: Case) -> str:
-    if reason := forward.refuse_three(case):
+    if reason := products.refuse_three(case):
         return reason
     x, dy = case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output, True)
     if x.channels != x.padded or dy.channels != dy.padded:

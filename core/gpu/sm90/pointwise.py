@@ -6,7 +6,7 @@ from core.gpu.driver.tensor_map import TensorMap
 from core.gpu.frame import bias_of
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv import backward_weight, forward, packing
+from core.gpu.ops.conv import backward_weight, packing, products
 from core.gpu.select import Case
 from core.gpu.sm90 import pointwise_forward, pointwise_gradients
 from core.gpu.sm90.filters import pack_parts
@@ -77,17 +77,17 @@ def _gradient_sides(case: Case) -> tuple[Tensor, Tensor]:
 
 
 def refuse_forward(case: Case) -> str:
-    return _refuse(case, *forward.sides_of(case))
+    return _refuse(case, *products.sides_of(case))
 
 
 def write_forward(case: Case) -> None:
-    frame, step, (x, out), tile = case.frame, case.step, forward.sides_of(case), case.configuration
+    frame, step, (x, out), tile = case.frame, case.step, products.sides_of(case), case.configuration
     size = 16 * pointwise_forward.parts_of(tile)
     weight = frame.packed(f"tma:{step.node}.weight", lambda: pack_parts([frame.filters(step)], size))
     launch = forward_launch(
         step.node, frame.batch, x, out, weight, bias_of(frame, step), step.activation, tile, frame.processors
     )
-    forward.add_forward(case, launch)
+    products.add_forward(case, launch)
 
 
 def refuse_gradients(case: Case) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.gpu.ops.conv import backward_input, backward_weight, forward, im2col, naive, shared
+from core.gpu.ops.conv import backward_weight, im2col, naive, products, shared
 from core.gpu.ops.conv.configurations import product_tiles, weight_tiles
 from core.gpu.select import FORWARD, INPUT, WEIGHT, Candidate
 from core.gpu.teaching.candidates import teach
@@ -35,10 +35,10 @@ TEACHING: Final = (
 )  # fmt: skip
 
 PRODUCTS: Final = (
-    Candidate("implicit_gemm", ONE, FORWARD, forward.implicit_gemm,
+    Candidate("implicit_gemm", ONE, FORWARD, products.write_forward,
               "pixels times filters by mma.sync, windows read through a cp.async ring", efficiency=0.3,
               configurations=product_tiles),
-    Candidate("implicit_gemm", ONE, INPUT, backward_input.implicit_gemm, "the implicit product with rotated filters",
+    Candidate("implicit_gemm", ONE, INPUT, products.write_input, "the implicit product with rotated filters",
               efficiency=0.3, configurations=product_tiles),
     Candidate("split_pixels", ONE, WEIGHT, backward_weight.split_pixels,
               "sum over pixels split between blocks, parts added in order; the bias is one more product with ones",

@@ -1,17 +1,75 @@
-"""Launches of the implicit product in both directions."""
+"""Launches of the implicit product: convolutions forward, and their input gradients with rotated filters."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
-from core.gpu.frame import Frame
+from core.gpu.frame import Frame, bias_of
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import PLAIN, RELU, Launch, Target, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv import implicit_gemm
+from core.gpu.ops.conv import implicit_gemm, packing
 from core.gpu.ops.conv.arguments import window_values
+from core.gpu.ops.conv.geometry import THREE, is_fire, reads_image, window_of
 from core.gpu.ops.conv.packing import Taps, padded_depth
-from core.ops.window import POINT, Window
+from core.gpu.select import Case
+from core.ops.window import POINT, Window, read_window
+from core.program import Step
+
+
+def sides_of(case: Case) -> tuple[Tensor, Tensor]:
+    """Input and output of a case's first step."""
+    return case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output)
+
+
+def taps_of(case: Case) -> Taps:
+    """How the sum over a window is laid out."""
+    step = case.step
+    return packing.taps_of(case.frame.image(step.inputs[0]), window_of(case.frame, step), reads_image(step))
+
+
+def pack_rows(frame: Frame, step: Step, taps: Taps) -> int:
+    """Address of a convolution's filters, row by row."""
+    return frame.packed(f"{step.node}.weight", lambda: packing.pack_forward(frame.filters(step), taps, frame.element))
+
+
+def add_forward(case: Case, launch: Launch) -> None:
+    """Add the launch of a single convolution; the 1x1 half of a fire runs beside the 3x3 half."""
+    if is_fire(case.step, case.frame.following(case.step)):
+        case.frame.add(replace(launch, lane=1))
+        case.frame.join_after_next()
+    else:
+        case.frame.add(launch)
+
+
+def write_forward(case: Case) -> None:
+    frame, step, (x, out) = case.frame, case.step, sides_of(case)
+    taps = taps_of(case)
+    ending = Ending(bias_of(frame, step), step.activation)
+    weight, window = pack_rows(frame, step, taps), window_of(frame, step)
+    add_forward(case, forward(frame, step.node, x, out, window, taps, weight, ending, case.configuration))
+
+
+def refuse_three(case: Case) -> str:
+    """The reason of kernels for 3x3 convolutions."""
+    if reads_image(case.step) or read_window(case.step.attributes) != THREE:
+        return "It computes 3x3 convolutions of stride 1 with a border of 1."
+    return ""
+
+
+def gradient_ending(case: Case) -> Ending:
+    """Mask and sum of the gradient of the first step's input; notes that it is written."""
+    return Ending(target=case.backward.target(case.step.inputs[0]))
+
+
+def write_input(case: Case) -> None:
+    frame, step, ending = case.frame, case.step, gradient_ending(case)
+    dy, dx = frame.image(step.output, True), frame.image(step.inputs[0], True)
+    weight = frame.packed(
+        f"backward:{step.node}", lambda: packing.pack_backward(frame.filters(step), frame.element)
+    )
+    window = read_window(step.attributes)
+    frame.add(backward_input(frame, step.node, dy, dx, window, weight, ending, case.configuration))
 
 
 @final

@@ -7,9 +7,8 @@ import numpy as np
 from core.gpu.frame import Frame, bias_of
 from core.gpu.launch import Tensor
 from core.gpu.ops.conv import backward_weight, packing, products
-from core.gpu.ops.conv.backward_input import gradient_ending
 from core.gpu.ops.conv.packing import Taps
-from core.gpu.ops.conv.products import Ending
+from core.gpu.ops.conv.products import Ending, gradient_ending
 from core.gpu.select import Case
 from core.ops.contract import Array
 from core.ops.window import POINT
