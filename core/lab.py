@@ -153,21 +153,21 @@ def run_depthwise(arguments: argparse.Namespace) -> None:
 def run_ladder(arguments: argparse.Namespace) -> None:
     device, results, wrong = _device(arguments.device), [], []
     for op in arguments.ops:
-        directions = dict.fromkeys(row.direction for row in list_kernels((op,)) if row.device == device)
+        directions = dict.fromkeys(kernel.direction for kernel in list_kernels((op,)) if kernel.device == device)
         if not directions:
             print(f"\n{op}: there are no kernels for {device}; use --device {'cpu' if device == 'cuda' else 'cuda'}.")
         for (name, case), direction in product({**CASES, **UPDATES}[op].items(), directions):
             for i, found in enumerate(compare_kernels(case, direction, device)):
-                row = found.kernel
+                kernel = found.kernel
                 if not i:
                     print(f"\n{op} {direction}, {name}, {device}\n"
                           f"  {'kernel':20} {'ms':>10} {'GFLOP/s':>10} {'error':>9} {'allowed':>9}")
                 rate = f"{found.gflops:10,.1f}" if found.gflops else " " * 10
-                line = (f"{found.milliseconds:10.4f} {rate} {found.error:9.1e} {row.tolerance.relative:9.0e}"
+                line = (f"{found.milliseconds:10.4f} {rate} {found.error:9.1e} {kernel.tolerance.relative:9.0e}"
                         f"{'' if found.right else '  WRONG'}")
-                print(f"  {row.algorithm:20} {found.reason or line}", flush=True)
-                wrong += [] if found.reason or found.right else [f"{row.algorithm} of {op}, {direction}"]
-                results.append({"op": op, "direction": direction, "case": name, "algorithm": row.algorithm,
+                print(f"  {kernel.algorithm:20} {found.reason or line}", flush=True)
+                wrong += [] if found.reason or found.right else [f"{kernel.algorithm} of {op}, {direction}"]
+                results.append({"op": op, "direction": direction, "case": name, "algorithm": kernel.algorithm,
                                 "milliseconds": found.milliseconds, "error": found.error, "reason": found.reason})
     bars = [(f"{r['op']} {r['direction']} {r['algorithm']}", r["milliseconds"]) for r in results if not r["reason"]]
     _save(arguments, results, lambda: draw_bars("kernels", "milliseconds", bars))
@@ -338,11 +338,12 @@ def run_explain(arguments: argparse.Namespace) -> None:
     for one in found.choices:
         inside = f": {found.measured[one]:.1f} us in the step" if found.measured and one in found.measured else ""
         print(f"\n{' + '.join(one.steps)}, {one.direction}{inside}")
-        for row in one.considered:
-            way = "" if row.configuration is None else f", {encode(row.configuration)}"
-            cost = row.reason or f"{row.microseconds:10.1f} us, {row.source}{way}"
-            print(f"  {'->' if row.candidate.name == one.chosen else '  '} {row.candidate.name:16} {cost}")
-            seconds += row.microseconds if row.candidate.name == one.chosen else 0.0
+        for considered in one.considered:
+            shown = "" if considered.configuration is None else f", {encode(considered.configuration)}"
+            cost = considered.reason or f"{considered.microseconds:10.1f} us, {considered.source}{shown}"
+            name, chosen = considered.candidate.name, considered.candidate.name == one.chosen
+            print(f"  {'->' if chosen else '  '} {name:16} {cost}")
+            seconds += considered.microseconds if chosen else 0.0
     print(f"\n{seconds:.1f} us in all")
     for origin in found.origins:
         print(origin)

@@ -105,7 +105,7 @@ def _parameters(case: KernelCase, arrays: dict[str, Any]) -> dict[str, np.ndarra
     return {p.role: arrays[p.role] for p in OPS[case.op].parameters(case.attributes, case.inputs)}
 
 
-def _reference_rows() -> Iterator[Kernel]:
+def _reference_kernels() -> Iterator[Kernel]:
     runs: dict[str, Callable[[KernelCase, dict[str, Any]], None]] = {
         FORWARD: _reference_forward,
         INPUT: partial(_reference_backward, weights=False),
@@ -116,7 +116,7 @@ def _reference_rows() -> Iterator[Kernel]:
             yield Kernel(op, direction, "cpu", "reference", runs[direction], "plain NumPy, the reference")
 
 
-def _rows_of(ops: Iterable[str], algorithm: str, writers: Writers, idea: str, refuses: Refusal) -> Iterator[Kernel]:
+def _kernels_of(ops: Iterable[str], algorithm: str, writers: Writers, idea: str, refuses: Refusal) -> Iterator[Kernel]:
     for op in ops:
         for direction in _DIRECTIONS[op]:
             run = partial(run_single, direction=direction, writers=writers)
@@ -126,9 +126,9 @@ def _rows_of(ops: Iterable[str], algorithm: str, writers: Writers, idea: str, re
 def _fast_rows() -> Iterator[Kernel]:
     for op in _DIRECTIONS:
         writers = Writers(FORWARDS[op], BACKWARDS[op])
-        for row in _rows_of([op], "tiled" if op in PRODUCTS else "fused", writers, "", _refuse_nothing):
-            idea = _FAST.get((op, row.direction), "one pass over all channels of a pixel")
-            yield replace(row, idea=idea)
+        for kernel in _kernels_of([op], "tiled" if op in PRODUCTS else "fused", writers, "", _refuse_nothing):
+            idea = _FAST.get((op, kernel.direction), "one pass over all channels of a pixel")
+            yield replace(kernel, idea=idea)
 
 
 def _refuse_nothing(case: KernelCase) -> str | None:
@@ -143,13 +143,14 @@ _NAIVE: Final = Writers(naive.write_forward, naive.write_backward)
 _IM2COL: Final = Writers(im2col.write_forward, im2col.write_backward, im2col.matrix_bytes)
 
 CPU: Final = Registry((
-    *_reference_rows(),
-    *_rows_of(PRODUCTS, "naive", _NAIVE, "the definition as plain loops, bounds checked at every tap", _refuse_nothing),
-    *_rows_of(("conv2d", "dense"), "im2col", _IM2COL, "windows unfolded into a matrix, one product", _refuse_groups),
+    *_reference_kernels(),
+    *_kernels_of(PRODUCTS, "naive", _NAIVE, "the definition as plain loops, bounds checked at every tap",
+                  _refuse_nothing),
+    *_kernels_of(("conv2d", "dense"), "im2col", _IM2COL, "windows unfolded into a matrix, one product", _refuse_groups),
     *_fast_rows(),
 ))  # fmt: skip
 
-PLANS: Final = Registry(row for row in CPU.kernels if row.writers is not None)
+PLANS: Final = Registry(kernel for kernel in CPU.kernels if kernel.writers is not None)
 """The kernels that a plan chooses from."""
 
 

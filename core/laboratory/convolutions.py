@@ -184,6 +184,6 @@ def _rows() -> tuple[Kernel, ...]:
 WAYS: Final = _rows()
 """The rows of this module."""
 
-_OWN: Final = {row.key for row in WAYS}
-LABORATORY: Final = Registry((*(row for row in CPU.kernels if row.key not in _OWN), *WAYS))
+_OWN: Final = {kernel.key for kernel in WAYS}
+LABORATORY: Final = Registry((*(kernel for kernel in CPU.kernels if kernel.key not in _OWN), *WAYS))
 """The CPU's kernels and these, which stand for a plan's own im2col."""

@@ -111,12 +111,12 @@ class KernelResult:
 
 def list_kernels(ops: Collection[str] = CASES) -> list[Kernel]:
     """Return all kernels of these ops, on every device whose packages are installed, simplest first."""
-    rows = [*LABORATORY.kernels]
+    kernels = [*LABORATORY.kernels]
     with contextlib.suppress(ImportError):  # `cuda_problem` says which packages are missing
         from core.gpu.kernel_entries import TABLE
 
-        rows += TABLE.kernels
-    return sorted((row for row in rows if row.op in ops), key=lambda row: (row.device, rank(row.algorithm)))
+        kernels += TABLE.kernels
+    return sorted((k for k in kernels if k.op in ops), key=lambda k: (k.device, rank(k.algorithm)))
 
 
 def compare_kernels(case: KernelCase, direction: str, device: str = "") -> Iterator[KernelResult]:
@@ -124,23 +124,23 @@ def compare_kernels(case: KernelCase, direction: str, device: str = "") -> Itera
     given, wanted = solve_update(case) if case.op in OPTIMIZERS else solve(case)
     names = _results(direction, wanted)
     missing = cuda_problem()
-    for row in list_kernels((case.op,)):
-        if (row.op, row.direction) != (case.op, direction) or row.device != (device or row.device):
+    for kernel in list_kernels((case.op,)):
+        if (kernel.op, kernel.direction) != (case.op, direction) or kernel.device != (device or kernel.device):
             continue
-        reason = missing if row.device == "cuda" and missing else row.refuses(case)
+        reason = missing if kernel.device == "cuda" and missing else kernel.refuses(case)
         if reason is not None:
-            yield KernelResult(row, reason=reason)
+            yield KernelResult(kernel, reason=reason)
             continue
         arrays: dict[str, Any] = {**given, "mode": MODE}
         if direction.startswith("backward"):
             arrays["out"] = np.ascontiguousarray(wanted["out"], np.float32)
         poisoned = {name: np.full(wanted[name].shape, np.nan, np.float32) for name in names}
         arrays |= {name: given[name].copy() if name in given else poisoned[name] for name in names}
-        row.run(case, arrays)
+        kernel.run(case, arrays)
         error = max(_error(np.asarray(arrays[name]), wanted[name]) for name in names)
-        milliseconds = _time(row, case, arrays)
+        milliseconds = _time(kernel, case, arrays)
         flops = 0 if case.op in OPTIMIZERS else cost_of(case)[0] * case.batch
-        yield KernelResult(row, milliseconds, flops / milliseconds / 1e6, error)
+        yield KernelResult(kernel, milliseconds, flops / milliseconds / 1e6, error)
 
 
 def solve(case: KernelCase, seed: int = 0) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -192,19 +192,19 @@ def cost_of(case: KernelCase) -> tuple[int, int]:
     return cost.flops, cost.bytes
 
 
-def source(row: Kernel) -> tuple[str, str]:
+def source(kernel: Kernel) -> tuple[str, str]:
     """Return (path from the repository's root, text) of a kernel's source: one function or its whole file."""
-    place = _KERNEL_FILES.get((row.op, row.algorithm)) if row.device == "cpu" else None
-    if row.algorithm == "reference":
-        place = f"core/ops/{'activation' if row.op in ACTIVATIONS else row.op}.py"
+    place = _KERNEL_FILES.get((kernel.op, kernel.algorithm)) if kernel.device == "cpu" else None
+    if kernel.algorithm == "reference":
+        place = f"core/ops/{'activation' if kernel.op in ACTIVATIONS else kernel.op}.py"
     if place is not None:
         return place, (ROOT / place).read_text("utf-8")
-    if row.device == "cuda":
+    if kernel.device == "cuda":
         from core.gpu.kernel_entries import source_file
 
-        file = source_file(row)
+        file = source_file(kernel)
         return str(file.relative_to(ROOT)).replace("\\", "/"), file.read_text("utf-8")
-    function = row.run
+    function = kernel.run
     while True:
         if isinstance(function, partial):
             function = next((a for a in function.args if callable(a)), function.func)
@@ -246,15 +246,15 @@ def _error(got: Array, want: Array) -> float:
     return difference / max(float(np.abs(want).max(initial=0.0)), 1e-30) if difference == difference else float("inf")
 
 
-def _time(row: Kernel, case: KernelCase, arrays: dict[str, Any]) -> float:
+def _time(kernel: Kernel, case: KernelCase, arrays: dict[str, Any]) -> float:
     """Return the median milliseconds without copies from and to the host, synchronizing after each run."""
-    run: Callable[[], object] = bare_run(row, case, arrays)
+    run: Callable[[], object] = bare_run(kernel, case, arrays)
     wait = None
-    if row.device == "cuda":
+    if kernel.device == "cuda":
         from core.gpu.compilation.cuda import cuda
 
         there = {k: cuda.to_device(v) if isinstance(v, np.ndarray) else v for k, v in arrays.items()}
-        run = partial(row.run, case, there)
+        run = partial(kernel.run, case, there)
         wait = cuda.synchronize
     found: list[float] = []
     begin = time.perf_counter()

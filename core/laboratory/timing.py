@@ -59,21 +59,21 @@ class Timing:
 def time_rows(case: KernelCase, direction: str, table: Registry, place: ArrayBackend, flops: int) -> Iterator[Timing]:
     """Every kernel of a case, simplest first; `flops` is the work of one run."""
     arrays = {name: place.put(value) for name, value in random_arrays(case).items()}
-    for row in table.of(case.op, direction):
-        refusal = row.refuses(case)
+    for kernel in table.of(case.op, direction):
+        refusal = kernel.refuses(case)
         if refusal is not None:
-            yield Timing(row.algorithm, 0.0, 0.0, refusal)
+            yield Timing(kernel.algorithm, 0.0, 0.0, refusal)
             continue
-        row.run(case, arrays)  # compiles, and fills the caches
-        ms = _median(bare_run(row, case, arrays), place)
-        yield Timing(row.algorithm, ms, flops / ms / 1e6, halved=row.tolerance.relative >= HALVED)
+        kernel.run(case, arrays)  # compiles, and fills the caches
+        ms = _median(bare_run(kernel, case, arrays), place)
+        yield Timing(kernel.algorithm, ms, flops / ms / 1e6, halved=kernel.tolerance.relative >= HALVED)
 
 
-def bare_run(row: Kernel, case: KernelCase, arrays: dict[str, Any]) -> Callable[[], object]:
+def bare_run(kernel: Kernel, case: KernelCase, arrays: dict[str, Any]) -> Callable[[], object]:
     """Return the computation of a kernel alone: the records of a CPU kernel are prepared once, not at every run."""
-    if isinstance(row.run, partial) and row.run.func is run_single:
-        return prepare_single(case, arrays, row.direction, row.writers, usable_cores())
-    return partial(row.run, case, arrays)
+    if isinstance(kernel.run, partial) and kernel.run.func is run_single:
+        return prepare_single(case, arrays, kernel.direction, kernel.writers, usable_cores())
+    return partial(kernel.run, case, arrays)
 
 
 def random_arrays(case: KernelCase) -> dict[str, Array]:

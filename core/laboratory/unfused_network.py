@@ -137,9 +137,9 @@ class UnfusedNetwork:
 
     def _row(self, case: KernelCase, direction: str) -> Kernel:
         allowed = ALGORITHM_ORDER[: ALGORITHM_ORDER.index(self.algorithm) + 1]
-        for row in reversed(self.table.of(case.op, direction)):
-            if row.algorithm in allowed and row.refuses(case) is None:
-                return row
+        for kernel in reversed(self.table.of(case.op, direction)):
+            if kernel.algorithm in allowed and kernel.refuses(case) is None:
+                return kernel
         raise KernelUnavailable(f"No kernel up to {self.algorithm} takes {case.op} {direction} of {case.inputs}.")
 
 
