@@ -12,34 +12,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.gpu.compilation.cuda import intrinsic, types
 from core.gpu.compilation.pdl import LAUNCH_DEPENDENTS, WAIT
 from core.gpu.compilation.ptx import instruction
 
-_u, _l = types.uint32, types.uint64
+wait_for_previous = instruction("wait_for_previous", f"{WAIT} {LAUNCH_DEPENDENTS}", "", "", memory=True)
+"""Wait until the previous kernel has ended and its stores are visible; no wait in an ordinary launch."""
 
 
-@intrinsic
-def wait_for_previous(context):
-    """Wait until the previous kernel has ended and its stores are visible; no wait in an ordinary launch."""
-    return instruction(f"{WAIT} {LAUNCH_DEPENDENTS}", [], [], True, True)
-
-
-def _load(kind: str) -> Any:
+def _load(name: str, kind: str) -> Any:
     text = (
         "{.reg .pred p; setp.ne.u32 p, $5, 0; mov.b32 $0, 0; mov.b32 $1, 0; mov.b32 $2, 0; mov.b32 $3, 0; "
         f"@p ld.global{kind}.v4.u32 {{$0,$1,$2,$3}}, [$4];}}"
     )
-    return instruction(text, [_u] * 4, [_l, _u], True, True)
+    return instruction(name, text, "uuuu", "lu", memory=True)
 
 
-@intrinsic
-def load4_where(context, address, real):
-    """16 bytes of global memory, ordered with this thread's stores; zeros where not `real`."""
-    return _load("")
+load4_where = _load("load4_where", "")
+"""16 bytes of global memory, ordered with this thread's stores; ``(address, real)``, zeros where not `real`."""
 
-
-@intrinsic
-def load4_constant_where(context, address, real):
-    """`load4_where` of what no kernel of the graph writes."""
-    return _load(".nc")
+load4_constant_where = _load("load4_constant_where", ".nc")
+"""`load4_where` of what no kernel of the graph writes."""

@@ -8,14 +8,11 @@ Source: PTX ISA 8.3, sections 9.7.9.27 (cp.async.bulk.tensor) and 9.7.13.15 (mba
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from core.gpu.compilation.cuda import intrinsic, types
 from core.gpu.compilation.hopper import MAP
 from core.gpu.compilation.ptx import instruction
 from core.gpu.driver.tensor_map import TensorMap
-
-_u, _l, _i = types.uint32, types.uint64, types.int32
 
 TENSOR_MAP: Final = MAP
 """Type of a kernel's argument that is a tensor map."""
@@ -29,99 +26,75 @@ def matrix_map(address: int, rows: int, columns: int, tile_rows: int) -> TensorM
     return TensorMap(address, rows, columns, columns, tile_rows, TILE_COLUMNS)
 
 
-@intrinsic
-def copy_tile(context, place, tensor_map, column, row, barrier):
-    """Start the copy of the tile at (row, column) to shared memory; the barrier counts its bytes as they come."""
-    text = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1, {$2, $3}], [$4];"
-    return instruction(text, [], [_u, _l, _i, _i, _u], True, True)
+copy_tile = instruction(
+    "copy_tile",
+    "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1, {$2, $3}], [$4];",
+    "", "uliiu", memory=True,
+)  # fmt: skip
+"""``(place, tensor_map, column, row, barrier)``: start the copy of a tile to shared memory.
 
+The barrier counts its bytes as they come.
+"""
 
-@intrinsic
-def copy_activation_tile(context, place, tensor_map, channel, column, row, image, barrier):
-    """`copy_tile` of some rows of one image of an activation tensor; they may begin beyond its edges."""
-    text = (
-        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1, {$2, $3, $4, $5}], "
-        "[$6];"
-    )
-    return instruction(text, [], [_u, _l, _i, _i, _i, _i, _u], True, True)
+copy_activation_tile = instruction(
+    "copy_activation_tile",
+    "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1, {$2, $3, $4, $5}], "
+    "[$6];",
+    "", "uliiiiu", memory=True,
+)  # fmt: skip
+"""``(place, tensor_map, channel, column, row, image, barrier)``: `copy_tile` of rows of one image.
 
+They may begin beyond its edges.
+"""
 
-@intrinsic
-def copy_bytes(context, place, source, size, barrier):
-    """`copy_tile` of contiguous bytes, a multiple of 16."""
-    text = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];"
-    return instruction(text, [], [_u, _l, _u, _u], True, True)
+copy_bytes = instruction(
+    "copy_bytes", "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];",
+    "", "uluu", memory=True,
+)  # fmt: skip
+"""``(place, source, size, barrier)``: `copy_tile` of contiguous bytes, a multiple of 16."""
 
+store_tile = instruction(
+    "store_tile", "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [$0, {$1, $2}], [$3];",
+    "", "liiu", memory=True,
+)  # fmt: skip
+"""``(tensor_map, column, row, place)``: start the copy of a tile; what is beyond the matrix is not stored."""
 
-@intrinsic
-def store_tile(context, tensor_map, column, row, place):
-    """Start the copy of a tile from shared memory to (row, column); what is beyond the matrix is not stored."""
-    text = "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [$0, {$1, $2}], [$3];"
-    return instruction(text, [], [_l, _i, _i, _u], True, True)
+commit_stores = instruction("commit_stores", "cp.async.bulk.commit_group;", "", "", memory=True)
+"""The tiles that this thread has begun to store since the last call become a group."""
 
-
-@intrinsic
-def commit_stores(context):
-    """The tiles that this thread has begun to store since the last call become a group."""
-    return instruction("cp.async.bulk.commit_group;", [], [], True, True)
-
-
-def _make_store_wait(pending: int, read: str) -> Any:
-    @intrinsic
-    def wait(context):
-        return instruction(f"cp.async.bulk.wait_group{read} {pending};", [], [], True, True)
-
-    return wait
-
-
-WAIT_READ: Final = {pending: _make_store_wait(pending, ".read") for pending in (0, 1)}
+WAIT_READ: Final = {
+    pending: instruction("wait", f"cp.async.bulk.wait_group.read {pending};", "", "", memory=True) for pending in (0, 1)
+}
 """``WAIT_READ[n]()``: wait until at most n of this thread's groups still read shared memory."""
 
-wait_stored = _make_store_wait(0, "")
+wait_stored = instruction("wait", "cp.async.bulk.wait_group 0;", "", "", memory=True)
 """Wait until all that this thread stored is in place."""
 
+prefetch_map = instruction("prefetch_map", "prefetch.tensormap [$0];", "", "l", volatile=True)
+"""Load a tensor map into the cache before the first copy."""
 
-@intrinsic
-def prefetch_map(context, tensor_map):
-    """Load a tensor map into the cache before the first copy."""
-    return instruction("prefetch.tensormap [$0];", [], [_l], True, False)
+make_barrier = instruction("make_barrier", "mbarrier.init.shared::cta.b64 [$0], $1;", "", "uu", memory=True)
+"""A barrier whose phases end after so many arrivals."""
 
+show_barriers = instruction("show_barriers", "fence.mbarrier_init.release.cluster;", "", "", memory=True)
+"""Make the barriers that this thread has made visible to TMA."""
 
-@intrinsic
-def make_barrier(context, barrier, arrivals):
-    """A barrier whose phases end after so many arrivals."""
-    return instruction("mbarrier.init.shared::cta.b64 [$0], $1;", [], [_u, _u], True, True)
+expect_bytes = instruction(
+    "expect_bytes", "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;",
+    "", "uu", memory=True,
+)  # fmt: skip
+"""Arrive, and let the phase last until so many bytes have come."""
 
+arrive = instruction("arrive", "mbarrier.arrive.shared::cta.b64 _, [$0];", "", "u", memory=True)
+"""Arrive once."""
 
-@intrinsic
-def show_barriers(context):
-    """Make the barriers that this thread has made visible to TMA."""
-    return instruction("fence.mbarrier_init.release.cluster;", [], [], True, True)
+wait_for = instruction(
+    "wait_for",
+    "{.reg .pred p;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1;\n"
+    "@p bra DONE;\nbra AGAIN;\nDONE:\n}",
+    "", "uu", memory=True,
+)  # fmt: skip
+"""Wait until the phase of this parity is over; parity 1 of a new barrier counts as over."""
 
-
-@intrinsic
-def expect_bytes(context, barrier, size):
-    """Arrive, and let the phase last until so many bytes have come."""
-    return instruction("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", [], [_u, _u], True, True)
-
-
-@intrinsic
-def arrive(context, barrier):
-    """Arrive once."""
-    return instruction("mbarrier.arrive.shared::cta.b64 _, [$0];", [], [_u], True, True)
-
-
-@intrinsic
-def wait_for(context, barrier, parity):
-    """Wait until the phase of this parity is over; parity 1 of a new barrier counts as over."""
-    text = (
-        "{.reg .pred p;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1;\n"
-        "@p bra DONE;\nbra AGAIN;\nDONE:\n}"
-    )
-    return instruction(text, [], [_u, _u], True, True)
-
-
-@intrinsic
-def divide(context, n, divisor):
-    """Unsigned 32-bit division: Numba's own is 64 bits wide and asks for zero."""
-    return instruction("div.u32 $0, $1, $2;", [_u], [_u, _u], False)
+divide = instruction("divide", "div.u32 $0, $1, $2;", "u", "uu")
+"""Unsigned 32-bit division: Numba's own is 64 bits wide and asks for zero."""
