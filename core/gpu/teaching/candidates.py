@@ -1,15 +1,16 @@
 """Teaching kernels as candidates: a launcher that computes one step on plain float32 arrays, and what is around it.
 
 A launcher is `launch(problem, arrays)`. It finds the arrays of its step by role: `x` (`x2`, `x3` ...), `out`, `dy`,
-parameters by role, and what it is to write: `dx` (`dx2` ...), `dweight`, `dbias`. Activation, mask and sums of
-gradients are launches after it, where there are any; so are copies of activation tensors that are not plain arrays.
+parameters by role, and what it is to write: `dx` (`dx2` ...), `dweight`, `dbias`. For most kernels `by_names` makes it
+from the names of the kernel's parameters. Activation, mask and sums of gradients are launches after it, where there are
+any; so are copies of activation tensors that are not plain arrays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
@@ -17,11 +18,11 @@ from core.gpu import control
 from core.gpu.frame import Frame
 from core.gpu.launch import Tensor
 from core.gpu.select import FORWARD, Candidate, Case
-from core.gpu.teaching.kernel import DeviceArray, Notes, flat, over
+from core.gpu.teaching.kernel import DeviceArray, Notes, TeachingKernel, Where, as_matrix, flat, over
 from core.gpu.teaching.layout import add, is_plain, read, write
 from core.graph import PHOTO
 from core.ops.registry import KernelCase
-from core.ops.window import read_window
+from core.ops.window import Window, read_window
 from core.program import Value
 
 FLOAT32: Final = frozenset(("float32", "fma"))
@@ -47,6 +48,14 @@ def problem_of(case: Case) -> KernelCase:
     return KernelCase(step.op, step.attributes, shapes, step.output.shape, case.frame.batch)
 
 
+def window_of(problem: KernelCase) -> Window:
+    """The window of a pool or convolution; that of a global average has all pixels."""
+    if problem.op == "global_avg_pool":
+        height, width, _ = problem.inputs[0]
+        return Window((height, width), (1, 1), (0, 0, 0, 0))
+    return read_window(problem.attributes)
+
+
 def geometry(problem: KernelCase) -> tuple[tuple[int, int], tuple[int, int]]:
     """(stride, padding at the top and left), as the kernels take them."""
     window = read_window(problem.attributes)
@@ -60,6 +69,77 @@ def groups(problem: KernelCase) -> int:
 def numbered(name: str, k: int) -> str:
     """Role of the k-th input: x, x2, x3 ..."""
     return name if k == 0 else f"{name}{k + 1}"
+
+
+SCALARS: Final[dict[str, Callable[[KernelCase, StepArrays], Any]]] = {
+    "kernel": lambda problem, arrays: window_of(problem).kernel,
+    "stride": lambda problem, arrays: window_of(problem).stride,
+    "pad": lambda problem, arrays: window_of(problem).padding[:2],
+    "after": lambda problem, arrays: window_of(problem).padding[2:],
+    "include": lambda problem, arrays: int(bool(problem.attributes.get("count_include_pad"))),
+    "groups": lambda problem, arrays: problem.inputs[0][-1] // arrays["weight"].shape[3],
+    "smoothing": lambda problem, arrays: float(str(problem.attributes["label_smoothing"])),
+    "rows": lambda problem, arrays: problem.output[0],
+    "columns": lambda problem, arrays: problem.output[1],
+    "depth": lambda problem, arrays: problem.inputs[0][1],
+}
+"""Numbers and pairs that a kernel of `by_names` may take, by the name of its parameter."""
+
+
+def as_images(array: DeviceArray) -> DeviceArray:
+    """The same memory as (images, pixels, channels)."""
+    images, channels = array.shape[0], array.shape[-1]
+    return array.reshape(images, array.size // (images * channels), channels)
+
+
+def as_pixels(array: DeviceArray) -> DeviceArray:
+    """The same memory as (images, rows, columns, channels); a vector is one pixel."""
+    images, *sides, channels = array.shape
+    return array.reshape(images, *(sides or (1, 1)), channels)
+
+
+SHAPED: Final = {"Vector": flat, "Matrix": as_matrix, "Cube": as_images, "Batch": as_pixels}
+"""How an array becomes what a kernel's annotation names."""
+
+
+def per_element(result: DeviceArray) -> Where:
+    """One thread for each element of the result."""
+    return over(result.size)
+
+
+def by_names(kernel: TeachingKernel, where: Callable[[DeviceArray], Where] = per_element, **roles: str) -> Launcher:
+    """The launcher of a kernel by its parameters: names are roles of arrays, or other names by `roles`, and `SCALARS`.
+
+    The last array is the result; `where` gives the blocks and threads for it. A bias's gradient that is not wanted is
+    not computed.
+    """
+
+    def launch(problem: KernelCase, arrays: StepArrays) -> None:
+        named = [(roles.get(name, name), kind) for name, kind in kernel.parameters]
+        result = [role for role, _ in named if role not in SCALARS][-1]
+        if result == "dbias" and result not in arrays:
+            return
+        given = [
+            SCALARS[role](problem, arrays) if role in SCALARS else SHAPED.get(kind, _same)(arrays[role])
+            for role, kind in named
+        ]
+        kernel[where(arrays[result])](*given)
+
+    return launch
+
+
+def _same(array: DeviceArray) -> DeviceArray:
+    return array
+
+
+def in_order(*launchers: Launcher) -> Launcher:
+    """One after another."""
+
+    def launch(problem: KernelCase, arrays: StepArrays) -> None:
+        for one in launchers:
+            one(problem, arrays)
+
+    return launch
 
 
 def _write(name: str, launch: Launcher, case: Case) -> None:
@@ -104,25 +184,28 @@ class StepArrays:
         """One integer of the control block, in memory: it changes from step to step."""
         return DeviceArray(self.notes, self.frame.places.control + control.offset(field), (1,))
 
-    @property
-    def labels(self) -> DeviceArray:
-        at = control.places(self.frame.batch)[0]
-        return DeviceArray(self.notes, self.frame.places.control + at, (self.frame.batch,))
-
-    @property
-    def targets(self) -> DeviceArray:
-        """Targets of a taught network, (images, classes)."""
-        at = control.places(self.frame.batch)[3]
-        shape = (self.frame.batch, self.step.inputs[0].shape[-1])
-        return DeviceArray(self.notes, self.frame.places.control + at, shape)
-
     def finish(self) -> None:
         """Note what follows the launcher's own launches."""
         for ending in self._endings:
             ending()
 
+    def _of_loss(self, role: str) -> DeviceArray:
+        """Labels; class weights, ones where there are none; targets, without rows where labels teach alone."""
+        frame, classes = self.frame, self.step.inputs[0].shape[-1]
+        labels, _, _, targets, _ = control.places(frame.batch)
+        if role == "labels":
+            return DeviceArray(self.notes, frame.places.control + labels, (frame.batch,))
+        if role == "targets" and self.step.attributes["taught"]:
+            return DeviceArray(self.notes, frame.places.control + targets, (frame.batch, classes))
+        weights = self.notes.constant("class weights", self.step.attributes["class_weights"] or (1.0,) * classes)
+        return weights.reshape(0, classes) if role == "targets" else weights
+
     def _make(self, role: str) -> DeviceArray:
         step, frame = self.step, self.frame
+        if role in ("labels", "targets", "class_weights"):
+            return self._of_loss(role)
+        if role == "bias" and role not in self._parameters:
+            return self.zeros(self._parameters["weight"].shape[0])
         if role in self._parameters:
             return DeviceArray(self.notes, frame.weight(f"{step.node}.{role}"), self._parameters[role].shape)
         if role in self._inputs:

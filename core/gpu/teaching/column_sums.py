@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from core.gpu.compilation.arrays import Int, Matrix, Vector, float32
 from core.gpu.compilation.cuda import cuda, device_function
+from core.gpu.teaching.candidates import by_names
 from core.gpu.teaching.kernel import DeviceArray, at, blocks, kernel, over
 
 COLUMNS: Final = 32
@@ -29,6 +30,10 @@ def sum_columns_naive(x: Matrix, out: Vector) -> None:
         for row in range(x.shape[0]):
             total += x[row, column]
         out[column] = total
+
+
+BIAS: Final = by_names(sum_columns_naive, x="dy", out="dbias")
+"""The bias's gradient, where it is wanted."""
 
 
 @device_function

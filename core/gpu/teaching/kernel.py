@@ -121,6 +121,12 @@ class TeachingKernel:
     def kinds(self) -> tuple[str, ...]:
         return tuple(str(kind) for name, kind in self.py_func.__annotations__.items() if name != "return")
 
+    @property
+    def parameters(self) -> tuple[tuple[str, str], ...]:
+        """(name, type) of each parameter."""
+        names = [name for name in self.py_func.__annotations__ if name != "return"]
+        return tuple(zip(names, self.kinds, strict=True))
+
     @cached_property
     def name(self) -> str:
         """Of the variable that holds it in its module; a kernel made by a function has another name than that."""

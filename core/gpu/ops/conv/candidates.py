@@ -10,23 +10,25 @@ from typing import Final
 from core.gpu.ops.conv import backward_weight, im2col, naive, products, shared
 from core.gpu.ops.conv.configurations import product_tiles, weight_tiles
 from core.gpu.select import FORWARD, INPUT, WEIGHT, Candidate
-from core.gpu.teaching.candidates import teach
+from core.gpu.teaching.candidates import by_names, in_order, teach
+from core.gpu.teaching.column_sums import BIAS
 
 ONE = ("conv2d",)
 
 TEACHING: Final = (
-    teach("naive", "conv2d", FORWARD, naive.launch_naive_forward, "one thread per output, straight from global memory"),
+    teach("naive", "conv2d", FORWARD, by_names(naive.naive_forward),
+          "one thread per output, straight from global memory"),
     teach("shared", "conv2d", FORWARD, shared.launch_shared_forward,
           "8 x 8 pixels of 32 filters per block; input tile and filters in shared memory", shared.refuse),
     teach("im2col", "conv2d", FORWARD, im2col.launch_im2col_forward,
           "windows unfolded into a matrix, then a tiled product", im2col.refuse),
-    teach("naive", "conv2d", INPUT, naive.launch_naive_backward_input,
+    teach("naive", "conv2d", INPUT, by_names(naive.naive_backward_input),
           "one thread per input gathers from every window that contains it"),
     teach("shared", "conv2d", INPUT, shared.launch_shared_backward_input,
           "the forward loop over dy with the filters rotated", shared.refuse),
     teach("im2col", "conv2d", INPUT, im2col.launch_im2col_backward_input,
           "tiled product, then windows folded back", im2col.refuse),
-    teach("naive", "conv2d", WEIGHT, naive.launch_naive_backward_weight,
+    teach("naive", "conv2d", WEIGHT, in_order(by_names(naive.naive_backward_weight), BIAS),
           "one thread per weight loops over all pixels of all images"),
     teach("shared", "conv2d", WEIGHT, shared.launch_shared_backward_weight,
           "16 x 16 tiles of pixels by channels, partial sums added in order", shared.refuse),

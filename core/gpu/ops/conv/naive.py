@@ -14,10 +14,7 @@ from __future__ import annotations
 
 from core.gpu.compilation.arrays import Batch, Filters, Int, Pair, Vector, float32
 from core.gpu.compilation.cuda import cuda
-from core.gpu.teaching.candidates import StepArrays, geometry
-from core.gpu.teaching.column_sums import sum_columns_naive
-from core.gpu.teaching.kernel import as_matrix, kernel, over
-from core.ops.registry import KernelCase
+from core.gpu.teaching.kernel import kernel
 
 
 @kernel
@@ -90,22 +87,3 @@ def naive_backward_weight(x: Batch, dy: Batch, dweight: Filters, stride: Pair, p
                     if 0 <= z < x.shape[2]:
                         total += dy[n, row, column, o] * x[n, y, z, channel]
     dweight[o, ky, kx, c] = total
-
-
-def launch_naive_forward(case: KernelCase, arrays: StepArrays) -> None:
-    x, weight, out = arrays["x"], arrays["weight"], arrays["out"]
-    bias = arrays["bias"] if "bias" in arrays else arrays.zeros(weight.shape[0])
-    naive_forward[over(out.size)](x, weight, bias, out, *geometry(case), x.shape[3] // weight.shape[3])
-
-
-def launch_naive_backward_input(case: KernelCase, arrays: StepArrays) -> None:
-    dy, weight, dx = arrays["dy"], arrays["weight"], arrays["dx"]
-    naive_backward_input[over(dx.size)](dy, weight, dx, *geometry(case), dx.shape[3] // weight.shape[3])
-
-
-def launch_naive_backward_weight(case: KernelCase, arrays: StepArrays) -> None:
-    x, dy, dweight = arrays["x"], arrays["dy"], arrays["dweight"]
-    naive_backward_weight[over(dweight.size)](x, dy, dweight, *geometry(case), x.shape[3] // dweight.shape[3])
-    if "dbias" in arrays:
-        filters = dy.shape[3]
-        sum_columns_naive[over(filters)](as_matrix(dy), arrays["dbias"])

@@ -7,14 +7,15 @@ from typing import Final
 from core.gpu.ops.conv.configurations import product_tiles, weight_tiles
 from core.gpu.ops.dense import launches, naive
 from core.gpu.select import FORWARD, INPUT, WEIGHT, Candidate
-from core.gpu.teaching.candidates import teach
+from core.gpu.teaching.candidates import by_names, in_order, teach
+from core.gpu.teaching.column_sums import BIAS
 
 CANDIDATES: Final = (
-    teach("naive", "dense", FORWARD, naive.launch_naive_forward, "one thread per output"),
+    teach("naive", "dense", FORWARD, by_names(naive.naive_forward), "one thread per output"),
     teach("shared", "dense", FORWARD, naive.launch_shared_forward, "tiled product"),
-    teach("naive", "dense", INPUT, naive.launch_naive_backward_input, "one thread per input"),
+    teach("naive", "dense", INPUT, by_names(naive.naive_backward_input), "one thread per input"),
     teach("shared", "dense", INPUT, naive.launch_shared_backward_input, "tiled product"),
-    teach("naive", "dense", WEIGHT, naive.launch_naive_backward_weight, "one thread per weight"),
+    teach("naive", "dense", WEIGHT, in_order(by_names(naive.naive_backward_weight), BIAS), "one thread per weight"),
     teach("shared", "dense", WEIGHT, naive.launch_shared_backward_weight, "tiled product of the transposed dy"),
     Candidate("implicit_gemm", ("dense",), FORWARD, launches.forward,
               "product by mma.sync, factors through a cp.async ring, bias and activation in the epilogue",

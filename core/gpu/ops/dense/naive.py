@@ -10,7 +10,7 @@ from core.gpu.compilation.arrays import Matrix, Vector
 from core.gpu.compilation.cuda import cuda
 from core.gpu.ops.dense.product import add_bias, launch_product, product_nn, product_nt, product_tn
 from core.gpu.teaching.candidates import StepArrays
-from core.gpu.teaching.column_sums import launch_sum_columns, sum_columns_naive
+from core.gpu.teaching.column_sums import launch_sum_columns
 from core.gpu.teaching.kernel import kernel, over
 from core.ops.registry import KernelCase
 
@@ -49,24 +49,6 @@ def naive_backward_weight(x: Matrix, dy: Matrix, dweight: Matrix) -> None:
         for n in range(1, x.shape[0]):
             total += dy[n, o] * x[n, k]
         dweight[o, k] = total
-
-
-def launch_naive_forward(case: KernelCase, arrays: StepArrays) -> None:
-    x, weight, out = arrays["x"], arrays["weight"], arrays["out"]
-    bias = arrays["bias"] if "bias" in arrays else arrays.zeros(weight.shape[0])
-    naive_forward[over(out.size)](x, weight, bias, out)
-
-
-def launch_naive_backward_input(case: KernelCase, arrays: StepArrays) -> None:
-    dx = arrays["dx"]
-    naive_backward_input[over(dx.size)](arrays["dy"], arrays["weight"], dx)
-
-
-def launch_naive_backward_weight(case: KernelCase, arrays: StepArrays) -> None:
-    dy, dweight = arrays["dy"], arrays["dweight"]
-    naive_backward_weight[over(dweight.size)](arrays["x"], dy, dweight)
-    if "dbias" in arrays:
-        sum_columns_naive[over(dy.shape[1])](dy, arrays["dbias"])
 
 
 def launch_shared_forward(case: KernelCase, arrays: StepArrays) -> None:

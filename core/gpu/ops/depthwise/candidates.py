@@ -7,15 +7,17 @@ from typing import Final
 from core.gpu.ops.conv import naive
 from core.gpu.ops.depthwise import launches, shared
 from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Candidate
-from core.gpu.teaching.candidates import teach
+from core.gpu.teaching.candidates import by_names, in_order, teach
+from core.gpu.teaching.column_sums import BIAS
 
 ONE = ("depthwise_conv2d",)
 
 CANDIDATES: Final = (
-    teach("naive", *ONE, FORWARD, naive.launch_naive_forward, "one thread per output"),
-    teach("naive", *ONE, INPUT, naive.launch_naive_backward_input,
+    teach("naive", *ONE, FORWARD, by_names(naive.naive_forward), "one thread per output"),
+    teach("naive", *ONE, INPUT, by_names(naive.naive_backward_input),
           "one thread per input gathers from every window that contains it"),
-    teach("naive", *ONE, WEIGHT, naive.launch_naive_backward_weight, "one thread per weight loops over all pixels"),
+    teach("naive", *ONE, WEIGHT, in_order(by_names(naive.naive_backward_weight), BIAS),
+          "one thread per weight loops over all pixels"),
     teach("shared", *ONE, WEIGHT, shared.launch_shared_backward_weight,
           "partial sums of the pixels are added in shared memory"),
     Candidate("direct", ONE, FORWARD, launches.forward_direct,

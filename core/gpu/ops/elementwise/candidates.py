@@ -7,18 +7,27 @@ from typing import Final
 from core.gpu.ops.elementwise import launches, naive, naive_dropout
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
 from core.gpu.select import FORWARD, INPUT, Candidate
-from core.gpu.teaching.candidates import teach
+from core.gpu.teaching.candidates import by_names, in_order, teach
+from core.ops.activation import ACTIVATIONS as REFERENCES
+
+MULTIPLY_BACKWARD: Final = in_order(
+    by_names(naive.naive_scale, x="dy", factors="x2", out="dx"), by_names(naive.naive_factor_gradient, out="dx2")
+)
+COPIES: Final = in_order(*(by_names(naive.copy, x="dy", out=role) for role in ("dx", "dx2")))
 
 CANDIDATES: Final = (
     *(
         teach("naive", op, direction, launch, "one thread per element")
         for op in ACTIVATIONS
-        for direction, launch in ((FORWARD, naive.launch_activation), (INPUT, naive.launch_gradient))
+        for direction, launch in (
+            (FORWARD, by_names(naive.make_activation(op))),
+            (INPUT, by_names(naive.make_gradient(op), y="x" if REFERENCES[op].needs_input else "out")),
+        )
     ),
-    teach("naive", "multiply", FORWARD, naive.launch_multiply, "one thread per element"),
-    teach("naive", "multiply", INPUT, naive.launch_multiply_backward, "one thread per element, and one per factor"),
-    teach("naive", "add", FORWARD, naive.launch_add, "one thread per element"),
-    teach("naive", "add", INPUT, naive.launch_add_backward, "two copies"),
+    teach("naive", "multiply", FORWARD, by_names(naive.naive_scale, factors="x2"), "one thread per element"),
+    teach("naive", "multiply", INPUT, MULTIPLY_BACKWARD, "one thread per element, and one per factor"),
+    teach("naive", "add", FORWARD, by_names(naive.naive_add, a="x", b="x2"), "one thread per element"),
+    teach("naive", "add", INPUT, COPIES, "two copies"),
     teach("naive", "concat", FORWARD, naive.launch_concat, "one copy per input"),
     teach("naive", "concat", INPUT, naive.launch_concat_backward, "one copy per input"),
     teach("naive", "dropout", FORWARD, naive_dropout.launch_naive("x", "out"),

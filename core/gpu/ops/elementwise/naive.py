@@ -11,8 +11,7 @@ from core.gpu.compilation.arrays import Cube, Int, Matrix, Vector, float32
 from core.gpu.compilation.cuda import cuda
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
 from core.gpu.teaching.candidates import StepArrays, numbered
-from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, as_matrix, flat, kernel, over
-from core.ops.activation import ACTIVATIONS as REFERENCES
+from core.gpu.teaching.kernel import TeachingKernel, as_matrix, kernel, over
 from core.ops.registry import KernelCase
 
 
@@ -85,44 +84,6 @@ def copy(x: Vector, out: Vector) -> None:
     i = cuda.grid(1)
     if i < out.size:
         out[i] = x[i]
-
-
-def launch_activation(case: KernelCase, arrays: StepArrays) -> None:
-    out = flat(arrays["out"])
-    make_activation(case.op)[over(out.size)](flat(arrays["x"]), out)
-
-
-def launch_gradient(case: KernelCase, arrays: StepArrays) -> None:
-    dx, seen = flat(arrays["dx"]), "x" if REFERENCES[case.op].needs_input else "out"
-    make_gradient(case.op)[over(dx.size)](flat(arrays[seen]), flat(arrays["dy"]), dx)
-
-
-def launch_multiply(case: KernelCase, arrays: StepArrays) -> None:
-    out = as_images(arrays["out"])
-    naive_scale[over(out.size)](as_images(arrays["x"]), as_matrix(arrays["x2"]), out)
-
-
-def launch_multiply_backward(case: KernelCase, arrays: StepArrays) -> None:
-    dy, dx, dx2 = as_images(arrays["dy"]), as_images(arrays["dx"]), as_matrix(arrays["dx2"])
-    naive_scale[over(dx.size)](dy, as_matrix(arrays["x2"]), dx)
-    naive_factor_gradient[over(dx2.size)](dy, as_images(arrays["x"]), dx2)
-
-
-def as_images(array: DeviceArray) -> DeviceArray:
-    """The same memory as (images, pixels, channels)."""
-    images, channels = array.shape[0], array.shape[-1]
-    return array.reshape(images, array.size // (images * channels), channels)
-
-
-def launch_add(case: KernelCase, arrays: StepArrays) -> None:
-    out = flat(arrays["out"])
-    naive_add[over(out.size)](flat(arrays["x"]), flat(arrays["x2"]), out)
-
-
-def launch_add_backward(case: KernelCase, arrays: StepArrays) -> None:
-    for name in ("dx", "dx2"):
-        dx = flat(arrays[name])
-        copy[over(dx.size)](flat(arrays["dy"]), dx)
 
 
 def launch_concat(case: KernelCase, arrays: StepArrays) -> None:

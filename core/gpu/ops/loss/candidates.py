@@ -6,19 +6,19 @@ from typing import Final
 
 from core.gpu.ops.loss import launches, naive
 from core.gpu.select import FORWARD, INPUT, Candidate
-from core.gpu.teaching.candidates import teach
+from core.gpu.teaching.candidates import by_names, teach
 from core.ops.op_table import LOSSES
 
 LOSS, MULTI = LOSSES
 
 CANDIDATES: Final = (
-    teach("naive", "softmax", FORWARD, naive.launch_naive_forward, "one thread per row"),
-    teach("shared", "softmax", FORWARD, naive.launch_shared_forward, "one warp per row"),
-    teach("naive", "softmax", INPUT, naive.launch_naive_backward, "one thread per row"),
-    teach("shared", "softmax", INPUT, naive.launch_shared_backward, "one warp per row"),
-    teach("naive", LOSS, FORWARD, naive.launch_naive_loss_forward, "one thread per image"),
-    teach("shared", LOSS, FORWARD, naive.launch_shared_loss_forward, "one warp per image"),
-    teach("naive", LOSS, INPUT, naive.launch_naive_loss_backward, "one thread per image"),
+    teach("naive", "softmax", FORWARD, by_names(naive.naive_forward, naive.per_row), "one thread per row"),
+    teach("shared", "softmax", FORWARD, by_names(naive.shared_forward, naive.warp_a_row), "one warp per row"),
+    teach("naive", "softmax", INPUT, by_names(naive.naive_backward, naive.per_row), "one thread per row"),
+    teach("shared", "softmax", INPUT, by_names(naive.shared_backward, naive.warp_a_row), "one warp per row"),
+    teach("naive", LOSS, FORWARD, by_names(naive.naive_loss_forward, naive.per_row), "one thread per image"),
+    teach("shared", LOSS, FORWARD, by_names(naive.shared_loss_forward, naive.warp_a_row), "one warp per image"),
+    teach("naive", LOSS, INPUT, by_names(naive.naive_loss_backward, naive.per_row), "one thread per image"),
     Candidate("head", (LOSS,), FORWARD, launches.loss_forward,
               "one block per image: logits, loss and correctness in shared memory"),
     Candidate("head", (LOSS,), INPUT, launches.loss_backward, "the loss and its gradient (dy is 1) in one launch"),

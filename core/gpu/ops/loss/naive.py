@@ -11,9 +11,7 @@ from typing import Final
 
 from core.gpu.compilation.arrays import Float, Integers, Matrix, Vector, float32
 from core.gpu.compilation.cuda import cuda, device_function
-from core.gpu.teaching.candidates import StepArrays
-from core.gpu.teaching.kernel import DeviceArray, as_matrix, at, kernel, over
-from core.ops.registry import KernelCase
+from core.gpu.teaching.kernel import DeviceArray, Where, at, kernel, over
 
 LANES: Final = 32
 
@@ -117,7 +115,7 @@ def batch_weight(labels: Integers, weights: Vector):
 
 @kernel
 def naive_loss_forward(
-    x: Matrix, labels: Integers, weights: Vector, targets: Matrix, out: Matrix, smoothing: Float
+    x: Matrix, labels: Integers, class_weights: Vector, targets: Matrix, out: Matrix, smoothing: Float
 ) -> None:
     """One thread per photo: its share of the mean loss, into out (N, 1)."""
     n = cuda.grid(1)
@@ -126,13 +124,13 @@ def naive_loss_forward(
         if labels[n] >= 0:
             top, rest = log_sum(x, n)
             for c in range(x.shape[1]):
-                share -= target(n, labels[n], c, weights, targets, smoothing) * (x[n, c] - top - rest)
-        out[n, 0] = share / batch_weight(labels, weights)
+                share -= target(n, labels[n], c, class_weights, targets, smoothing) * (x[n, c] - top - rest)
+        out[n, 0] = share / batch_weight(labels, class_weights)
 
 
 @kernel
 def naive_loss_backward(
-    x: Matrix, labels: Integers, weights: Vector, targets: Matrix, dy: Matrix, dx: Matrix, smoothing: Float
+    x: Matrix, labels: Integers, class_weights: Vector, targets: Matrix, dy: Matrix, dx: Matrix, smoothing: Float
 ) -> None:
     """``dx = dy (p sum(target) - target)``, one thread per photo."""
     n = cuda.grid(1)
@@ -141,16 +139,16 @@ def naive_loss_backward(
     top, rest = log_sum(x, n)
     total = float32(0)
     for c in range(x.shape[1]):
-        total += target(n, labels[n], c, weights, targets, smoothing)
-    scale = dy[n, 0] / batch_weight(labels, weights) if labels[n] >= 0 else float32(0)
+        total += target(n, labels[n], c, class_weights, targets, smoothing)
+    scale = dy[n, 0] / batch_weight(labels, class_weights) if labels[n] >= 0 else float32(0)
     for c in range(x.shape[1]):
         p = float32(math.exp(x[n, c] - top - rest))
-        dx[n, c] = scale * (p * total - target(n, labels[n], c, weights, targets, smoothing))
+        dx[n, c] = scale * (p * total - target(n, labels[n], c, class_weights, targets, smoothing))
 
 
 @kernel
 def shared_loss_forward(
-    x: Matrix, labels: Integers, weights: Vector, targets: Matrix, out: Matrix, smoothing: Float
+    x: Matrix, labels: Integers, class_weights: Vector, targets: Matrix, out: Matrix, smoothing: Float
 ) -> None:
     """One warp per photo."""
     values = cuda.shared.array(LANES, float32)
@@ -167,54 +165,16 @@ def shared_loss_forward(
     share = float32(0)
     if labels[n] >= 0:
         for c in range(lane, x.shape[1], LANES):
-            share -= target(n, labels[n], c, weights, targets, smoothing) * (x[n, c] - top - rest)
+            share -= target(n, labels[n], c, class_weights, targets, smoothing) * (x[n, c] - top - rest)
     share = meet(values, share, False)
     if lane == 0:
-        out[n, 0] = share / batch_weight(labels, weights)
+        out[n, 0] = share / batch_weight(labels, class_weights)
 
 
-def launch_naive_forward(case: KernelCase, arrays: StepArrays) -> None:
-    x, out = as_matrix(arrays["x"]), as_matrix(arrays["out"])
-    naive_forward[over(x.shape[0])](x, out)
+def per_row(result: DeviceArray) -> Where:
+    """One thread a row."""
+    return over(result.size // result.shape[-1])
 
 
-def launch_naive_backward(case: KernelCase, arrays: StepArrays) -> None:
-    out, dy, dx = (as_matrix(arrays[name]) for name in ("out", "dy", "dx"))
-    naive_backward[over(dx.shape[0])](out, dy, dx)
-
-
-def launch_shared_forward(case: KernelCase, arrays: StepArrays) -> None:
-    x, out = as_matrix(arrays["x"]), as_matrix(arrays["out"])
-    shared_forward[at((x.shape[0],), (LANES,))](x, out)
-
-
-def launch_shared_backward(case: KernelCase, arrays: StepArrays) -> None:
-    out, dy, dx = (as_matrix(arrays[name]) for name in ("out", "dy", "dx"))
-    shared_backward[at((dx.shape[0],), (LANES,))](out, dy, dx)
-
-
-def _given(case: KernelCase, arrays: StepArrays) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
-    """Labels, class weights (ones where there are none), targets (without rows where labels teach alone)."""
-    classes = case.inputs[0][-1]
-    weights = arrays.notes.constant("class weights", case.attributes["class_weights"] or (1.0,) * classes)
-    targets = arrays.targets if case.attributes["taught"] else weights.reshape(0, classes)
-    return arrays.labels, weights, targets
-
-
-def _smoothing(case: KernelCase) -> float:
-    return float(str(case.attributes["label_smoothing"]))
-
-
-def launch_naive_loss_forward(case: KernelCase, arrays: StepArrays) -> None:
-    x, out = arrays["x"], arrays["out"]
-    naive_loss_forward[over(x.shape[0])](x, *_given(case, arrays), out, _smoothing(case))
-
-
-def launch_naive_loss_backward(case: KernelCase, arrays: StepArrays) -> None:
-    x, dy, dx = (arrays[name] for name in ("x", "dy", "dx"))
-    naive_loss_backward[over(x.shape[0])](x, *_given(case, arrays), dy, dx, _smoothing(case))
-
-
-def launch_shared_loss_forward(case: KernelCase, arrays: StepArrays) -> None:
-    x, out = arrays["x"], arrays["out"]
-    shared_loss_forward[at((x.shape[0],), (LANES,))](x, *_given(case, arrays), out, _smoothing(case))
+def warp_a_row(result: DeviceArray) -> Where:
+    return at((result.size // result.shape[-1],), (LANES,))

@@ -11,9 +11,7 @@ from typing import Final
 
 from core.gpu.compilation.arrays import Int, Vector, float32, index
 from core.gpu.compilation.cuda import cuda, device_function
-from core.gpu.ops.matmul.tiled import matrices
-from core.gpu.teaching.candidates import StepArrays
-from core.gpu.teaching.kernel import at, blocks, flat, kernel
+from core.gpu.teaching.kernel import DeviceArray, Where, as_matrix, at, blocks, kernel
 from core.gpu.teaching.vector import load4, store4
 from core.ops.registry import KernelCase
 
@@ -97,7 +95,6 @@ def refuse(case: KernelCase) -> str:
     return ""
 
 
-def launch(case: KernelCase, arrays: StepArrays) -> None:
-    a, b, out = matrices(arrays)
-    grid = (blocks(out.shape[1], COLUMNS), blocks(out.shape[0], ROWS))
-    narrow[at(grid, (THREADS,))](flat(a), flat(b), flat(out), *out.shape, a.shape[1])
+def tiles(result: DeviceArray) -> Where:
+    rows, columns = as_matrix(result).shape
+    return at((blocks(columns, COLUMNS), blocks(rows, ROWS)), (THREADS,))

@@ -13,13 +13,14 @@ Source of the steps: S. Boehm, "How to optimize a CUDA matmul kernel", 2022; siz
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from core.gpu.compilation.arrays import Int, Matrix, Vector, float32, index
 from core.gpu.compilation.cuda import cuda, device_function
-from core.gpu.teaching.candidates import Launcher, StepArrays
-from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, as_matrix, at, blocks, flat, kernel, over
+from core.gpu.teaching.candidates import StepArrays
+from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, Where, as_matrix, at, blocks, kernel
 from core.gpu.teaching.vector import load4, store4
 from core.ops.registry import KernelCase
 
@@ -227,27 +228,15 @@ def matrices(arrays: StepArrays) -> tuple[DeviceArray, DeviceArray, DeviceArray]
     return as_matrix(arrays["x"]), as_matrix(arrays["x2"]), as_matrix(arrays["out"])
 
 
-def launch_naive(case: KernelCase, arrays: StepArrays) -> None:
-    a, b, out = matrices(arrays)
-    naive[over(out.size)](a, b, out)
+def tiles(side: int) -> Callable[[DeviceArray], Where]:
+    """A block for each `side` x `side` elements of the product, of SIDE x SIDE threads."""
+
+    def where(result: DeviceArray) -> Where:
+        rows, columns = as_matrix(result).shape
+        return at((blocks(rows, side), blocks(columns, side)), (SIDE, SIDE))
+
+    return where
 
 
-def launch_tiles(kernel: TeachingKernel, tile: int) -> Launcher:
-    """Launcher of a kernel on matrices, `tile` rows and columns a block."""
-
-    def launch(case: KernelCase, arrays: StepArrays) -> None:
-        a, b, out = matrices(arrays)
-        kernel[at((blocks(out.shape[0], tile), blocks(out.shape[1], tile)), (SIDE, SIDE))](a, b, out)
-
-    return launch
-
-
-def launch_flat(kernel: TeachingKernel) -> Launcher:
-    """Launcher of a kernel on flat arrays with (rows, columns, depth)."""
-
-    def launch(case: KernelCase, arrays: StepArrays) -> None:
-        a, b, out = matrices(arrays)
-        grid = (blocks(out.shape[0], TILE), blocks(out.shape[1], TILE))
-        kernel[at(grid, (SIDE, SIDE))](flat(a), flat(b), flat(out), *out.shape, a.shape[1])
-
-    return launch
+FACTORS: Final = {"a": "x", "b": "x2", "c": "out"}
+"""Roles of a kernel's arrays."""

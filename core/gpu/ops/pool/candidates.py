@@ -6,17 +6,16 @@ from typing import Final
 
 from core.gpu.ops.pool import launches, naive
 from core.gpu.select import FORWARD, INPUT, Candidate
-from core.gpu.teaching.candidates import teach
+from core.gpu.teaching.candidates import by_names, teach
 
 CANDIDATES: Final = (
-    teach("naive", "max_pool", FORWARD, naive.launch_naive_max_forward, "one thread per output"),
-    teach("naive", "max_pool", INPUT, naive.launch_naive_max_backward,
+    teach("naive", "max_pool", FORWARD, by_names(naive.naive_max_forward), "one thread per output"),
+    teach("naive", "max_pool", INPUT, by_names(naive.naive_max_backward),
           "one thread per input checks in which windows it is the maximum"),
-    teach("naive", "avg_pool", FORWARD, naive.launch_naive_avg_forward, "one thread per output"),
-    teach("naive", "avg_pool", INPUT, naive.launch_naive_avg_backward, "one thread per input"),
-    teach("naive", "global_avg_pool", FORWARD, naive.launch_naive_global_forward,
-          "one thread per output"),
-    teach("naive", "global_avg_pool", INPUT, naive.launch_naive_global_backward, "one thread per input"),
+    teach("naive", "avg_pool", FORWARD, by_names(naive.naive_avg_forward), "one thread per output"),
+    teach("naive", "avg_pool", INPUT, by_names(naive.naive_avg_backward), "one thread per input"),
+    teach("naive", "global_avg_pool", FORWARD, by_names(naive.naive_avg_forward), "one thread per output"),
+    teach("naive", "global_avg_pool", INPUT, by_names(naive.naive_avg_backward), "one thread per input"),
     Candidate("vector", ("max_pool",), FORWARD, launches.max_forward,
               "16 bytes of channels per thread; training stores the position of each maximum as a byte"),
     Candidate("vector", ("max_pool",), INPUT, launches.max_backward,

@@ -10,10 +10,7 @@ from typing import Final
 
 from core.gpu.compilation.arrays import Batch, Int, Pair, float32
 from core.gpu.compilation.cuda import cuda, device_function
-from core.gpu.teaching.candidates import StepArrays
-from core.gpu.teaching.kernel import DeviceArray, kernel, over
-from core.ops.registry import KernelCase
-from core.ops.window import read_window
+from core.gpu.teaching.kernel import kernel
 
 LOWEST: Final = float32(-math.inf)
 
@@ -107,48 +104,3 @@ def naive_avg_backward(dy: Batch, dx: Batch, kernel: Pair, stride: Pair, pad: Pa
             wide = covered(column * stride[1] - pad[1], kernel[1], width, pad[1], after[1], include)
             total += dy[n, row, column, c] / float32(tall * wide)
     dx[n, y, z, c] = total
-
-
-def _geometry(case: KernelCase) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
-    window = read_window(case.attributes)
-    return window.kernel, window.stride, (window.padding[0], window.padding[1])
-
-
-def _average(case: KernelCase) -> tuple[tuple[int, int], int]:
-    window = read_window(case.attributes)
-    return (window.padding[2], window.padding[3]), int(bool(case.attributes["count_include_pad"]))
-
-
-def launch_naive_max_forward(case: KernelCase, arrays: StepArrays) -> None:
-    out = arrays["out"]
-    naive_max_forward[over(out.size)](arrays["x"], out, *_geometry(case))
-
-
-def launch_naive_max_backward(case: KernelCase, arrays: StepArrays) -> None:
-    dx = arrays["dx"]
-    naive_max_backward[over(dx.size)](arrays["x"], arrays["dy"], dx, *_geometry(case))
-
-
-def launch_naive_avg_forward(case: KernelCase, arrays: StepArrays) -> None:
-    out = arrays["out"]
-    naive_avg_forward[over(out.size)](arrays["x"], out, *_geometry(case), *_average(case))
-
-
-def launch_naive_avg_backward(case: KernelCase, arrays: StepArrays) -> None:
-    dx = arrays["dx"]
-    naive_avg_backward[over(dx.size)](arrays["dy"], dx, *_geometry(case), *_average(case))
-
-
-def _whole(x: DeviceArray) -> tuple[tuple[int, int], ...]:
-    """Window, stride and padding of the average of all pixels of x."""
-    return (x.shape[1], x.shape[2]), (1, 1), (0, 0), (0, 0)
-
-
-def launch_naive_global_forward(case: KernelCase, arrays: StepArrays) -> None:
-    x, out = arrays["x"], arrays["out"]
-    naive_avg_forward[over(out.size)](x, out.reshape(x.shape[0], 1, 1, x.shape[3]), *_whole(x), 0)
-
-
-def launch_naive_global_backward(case: KernelCase, arrays: StepArrays) -> None:
-    dy, dx = arrays["dy"], arrays["dx"]
-    naive_avg_backward[over(dx.size)](dy.reshape(dx.shape[0], 1, 1, dx.shape[3]), dx, *_whole(dx), 0)
