@@ -1,4 +1,4 @@
-"""What of a GPU decides about its kernels, and its peak rates."""
+"""What of a GPU decides about its kernels, its peak rates, and which GPU it is."""
 
 from __future__ import annotations
 
@@ -58,6 +58,16 @@ class Hardware:
     def floor(self, flops: float, moved: float, arithmetic: str) -> float:
         """Seconds at the peak rate or at the peak bandwidth, whichever are more: the roofline."""
         return max(flops / self.rate(arithmetic), moved / self.bandwidth)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A GPU by name and compute capability, and the version of CUDA that its driver brings."""
+
+    name: str
+    capability: tuple[int, int]
+    driver: str
 
 
 TYPICAL: Final = {

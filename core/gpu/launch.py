@@ -123,10 +123,6 @@ class KernelSignature:
             packed.extend(fast_divisor(value) if argument.type == DIVISOR else (value,))
         return tuple(packed)
 
-    def describe(self) -> str:
-        """One line for each argument."""
-        return "\n".join(f"{a.name:12} {a.type:8} {a.meaning}" for a in self.arguments)
-
 
 @final
 @dataclass(frozen=True, slots=True)

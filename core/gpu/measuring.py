@@ -24,6 +24,7 @@ from core.gpu.launch import Launch
 from core.gpu.launch_lists import chain
 from core.gpu.lowering import write_step
 from core.gpu.select import FORWARD, Choice
+from core.gpu.sizes import block_sizes
 
 SETS: Final = 3
 """Sets of arrays in turn."""
@@ -55,19 +56,10 @@ class Bench:
     def __init__(self, device: Device, frame: Frame) -> None:
         self._device, self._frame = device, frame
         self._stream = device.new_stream()
-        sizes = {
-            "weights": 4 * frame.layout.size, "gradient": 4 * frame.layout.size,
-            "packed": frame.element * frame.packed_count, "pack places": 4 * frame.packed_count,
-            "logits": 4 * frame.batch * frame.program.output.shape[-1], "results": 8 * frame.batch,
-        }  # fmt: skip
-        self._blocks = {name: Block(size + ROOM) for name, size in sizes.items()}
-        tables = frame.all_tables()
-        control = make_block(frame.batch, frame.program.taught, photos=frame.batch)
-        for name, array in (("tables", tables), ("control", control)):
-            self._blocks[name] = Block(array.nbytes + ROOM)
-            self._blocks[name].put(array)
-        self._blocks["arena"] = Block(0)
-        for name in ("weights", "packed"):
+        self._blocks = {name: Block(size + ROOM) for name, size in block_sizes(frame, (), 0).items()}
+        self._blocks["tables"].put(frame.all_tables())
+        self._blocks["control"].put(make_block(frame.batch, frame.program.taught, photos=frame.batch))
+        for name in ("weights", "packed", "arena"):
             _fill(self._blocks[name])
 
     def close(self) -> None:

@@ -18,7 +18,6 @@ from core.gpu.compilation.cuda import driver
 from core.gpu.control import BACKGROUNDS
 from core.gpu.driver import device as gpu
 from core.gpu.driver.memory import Block, Pinned, copy_out
-from core.gpu.fitting import fits, require_room
 from core.gpu.frame import Frame, Places
 from core.gpu.graph_capture import CapturedGraph, capture_streams
 from core.gpu.launch import RELU, Launch
@@ -26,7 +25,7 @@ from core.gpu.launch_lists import write_lists
 from core.gpu.lowering import keep_all, write_launches
 from core.gpu.ops.update.launches import roles_of
 from core.gpu.select import LEVELS
-from core.gpu.sizes import block_sizes, count_memory
+from core.gpu.sizes import block_sizes, count_memory, fits, require_room
 from core.gpu.staging import Staging
 from core.gpu.timing import time_inside, time_launches, time_replays
 from core.gpu.tuning import EMPTY, Table, load_table

@@ -24,6 +24,7 @@ from core.gpu.ops.norm import launches as norm
 from core.gpu.ops.update.launches import pack_launch
 from core.gpu.prepared import Allocate, Copy, Prepared, Work, address_of
 from core.gpu.select import BACKWARD, BF16, FAST, FORWARD, INPUT, WEIGHT, Candidate, Case
+from core.gpu.sizes import block_sizes
 from core.graph import Graph, Node, Shape
 from core.ops.contract import Cost, Mode, volume
 from core.ops.op_table import LOSSES, OPS
@@ -125,12 +126,7 @@ def prepare(
         frame.batch, frame.program.taught, photos=frame.batch, step=mode.step, photo0=mode.photo0,
         seed=mode.seed & 0xFFFFFFFF,
     )  # fmt: skip
-    packed, flat = max(frame.packed_count, 2), 4 * frame.layout.size + 64
-    sizes = {n: size for n, size in sizes.items() if n not in direct} | {
-        "weights": flat, "gradient": flat, "packed": packed * frame.element, "pack places": 4 * packed,
-        "tables": frame.all_tables().nbytes, "results": 8 * frame.batch,
-        "logits": 4 * frame.batch * frame.program.output.shape[-1], "control": len(settings),
-    }  # fmt: skip
+    sizes = block_sizes(frame, (), 0) | {n: size for n, size in sizes.items() if n not in direct}
     contents = {"pack places": frame.all_packs(), "tables": frame.all_tables(), "control": settings}
     at = direct | allocate(sizes, contents)
     frame.restart(Places.of(at, 0, at))

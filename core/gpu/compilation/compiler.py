@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -140,8 +140,7 @@ def source_hash() -> str:
 
 
 def _to_line(recipe: Recipe) -> str:
-    r = recipe
-    return json.dumps((r.module, r.factory, r.arguments, r.kinds, r.threads, r.blocks, r.early)) + "\n"
+    return json.dumps(astuple(recipe)) + "\n"
 
 
 def _from_line(line: str) -> Recipe:

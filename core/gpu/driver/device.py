@@ -17,10 +17,9 @@ from core.gpu.compilation import turing
 from core.gpu.compilation.arrays import words
 from core.gpu.compilation.compiler import Recipe, compile_recipes
 from core.gpu.compilation.cuda import driver
-from core.gpu.driver.identity import Identity
 from core.gpu.driver.library import NO_DRIVER
 from core.gpu.driver.tensor_map import ActivationMap, TensorMap
-from core.gpu.hardware import Hardware
+from core.gpu.hardware import Hardware, Identity
 
 OLDEST: Final = turing.CAPABILITY
 """Turing: the oldest that the kernels are compiled for and tested with."""

@@ -21,6 +21,8 @@ from core.gpu.select import FORWARD, Candidate, Case
 from core.gpu.teaching.kernel import DeviceArray, Notes, TeachingKernel, Where, as_matrix, flat, over
 from core.gpu.teaching.layout import add, is_plain, read, write
 from core.graph import PHOTO
+from core.ops.contract import volume
+from core.ops.random import threshold
 from core.ops.registry import KernelCase
 from core.ops.window import Window, read_window
 from core.program import Value
@@ -79,6 +81,10 @@ SCALARS: Final[dict[str, Callable[[KernelCase, StepArrays], Any]]] = {
     "include": lambda problem, arrays: int(bool(problem.attributes.get("count_include_pad"))),
     "groups": lambda problem, arrays: problem.inputs[0][-1] // arrays["weight"].shape[3],
     "smoothing": lambda problem, arrays: float(str(problem.attributes["label_smoothing"])),
+    "volume": lambda problem, arrays: volume(problem.inputs[0]),
+    "key": lambda problem, arrays: problem.attributes["key"],
+    "limit": lambda problem, arrays: threshold(float(str(problem.attributes["rate"]))),
+    "scale": lambda problem, arrays: 1 / (1 - float(str(problem.attributes["rate"]))),
     "rows": lambda problem, arrays: problem.output[0],
     "columns": lambda problem, arrays: problem.output[1],
     "depth": lambda problem, arrays: problem.inputs[0][1],
@@ -180,10 +186,6 @@ class StepArrays:
         """As the bias of a layer that has none."""
         return self.notes.constant(f"zeros {size}", np.zeros(size))
 
-    def settings(self, field: str) -> DeviceArray:
-        """One integer of the control block, in memory: it changes from step to step."""
-        return DeviceArray(self.notes, self.frame.places.control + control.offset(field), (1,))
-
     def finish(self) -> None:
         """Note what follows the launcher's own launches."""
         for ending in self._endings:
@@ -204,6 +206,8 @@ class StepArrays:
         step, frame = self.step, self.frame
         if role in ("labels", "targets", "class_weights"):
             return self._of_loss(role)
+        if role in (control.SETTINGS.names or ()):  # an integer that changes from step to step
+            return DeviceArray(self.notes, frame.places.control + control.offset(role), (1,))
         if role == "bias" and role not in self._parameters:
             return self.zeros(self._parameters["weight"].shape[0])
         if role in self._parameters:

@@ -11,10 +11,9 @@ from core.errors import InputError
 from core.gpu import tuner
 from core.gpu.candidates import CANDIDATES
 from core.gpu.driver.device import open_device
-from core.gpu.driver.identity import Identity
 from core.gpu.explain import explain, frame_for, inside
 from core.gpu.gradients import Backward
-from core.gpu.hardware import typical
+from core.gpu.hardware import Identity, typical
 from core.gpu.lowering import choose_backward, choose_forward
 from core.gpu.ops.conv.configurations import product_tiles
 from core.gpu.plan import CudaPlan

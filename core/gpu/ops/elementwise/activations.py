@@ -1,8 +1,8 @@
-"""Activations that are ops of their own: for each a value and a gradient, as one row of a table.
+"""Activations that are ops of their own: for each a value and a gradient, as an entry of a table.
 
 Other kernels apply ReLU and ReLU6 to their results themselves (`core.gpu.launch.RELU`); the graph is lowered so that
-only these two join the step before them. Every other activation is one launch of `combine`, forward and backward, and a
-row here is all that it needs. Formulas: `core.ops.activation`.
+only these two join the step before them. Every other activation is one launch of `combine`, forward and backward, and
+an entry here is all that it needs. Formulas: `core.ops.activation`.
 """
 
 from __future__ import annotations
@@ -15,61 +15,10 @@ f32 = types.float32
 
 
 @device_function
-def _relu(x):
-    return x if x > f32(0.0) else f32(0.0)
-
-
-@device_function
-def _relu_gradient(dy, y):
-    return dy if y > f32(0.0) else f32(0.0)
-
-
-@device_function
-def _relu6(x):
-    return min(_relu(x), f32(6.0))
-
-
-@device_function
-def _relu6_gradient(dy, y):
-    return dy if y > f32(0.0) and y < f32(6.0) else f32(0.0)
-
-
-@device_function
 def _sigmoid(x):
     """From ``exp(-|x|)``, so that nothing overflows."""
     small = cuda.libdevice.expf(x if x < f32(0.0) else f32(-x))
     return f32((f32(1.0) if x >= f32(0.0) else small) / f32(f32(1.0) + small))
-
-
-@device_function
-def _sigmoid_gradient(dy, y):
-    return f32(f32(dy * y) * f32(f32(1.0) - y))
-
-
-@device_function
-def _hard_sigmoid(x):
-    return f32(_relu6(f32(x + f32(3.0))) * f32(1 / 6))
-
-
-@device_function
-def _hard_sigmoid_gradient(dy, y):
-    return f32(dy * f32(1 / 6)) if y > f32(0.0) and y < f32(1.0) else f32(0.0)
-
-
-@device_function
-def _hard_swish(x):
-    return f32(x * _hard_sigmoid(x))
-
-
-@device_function
-def _hard_swish_gradient(dy, x):
-    inside = f32(dy * f32(f32(f32(x + x) + f32(3.0)) * f32(1 / 6))) if x < f32(3.0) else dy
-    return inside if x > f32(-3.0) else f32(0.0)
-
-
-@device_function
-def _silu(x):
-    return f32(x * _sigmoid(x))
 
 
 @device_function
@@ -78,12 +27,25 @@ def _silu_gradient(dy, x):
     return f32(dy * f32(s + f32(f32(x * s) * f32(f32(1.0) - s))))
 
 
+@device_function
+def _hard_swish_gradient(dy, x):
+    inside = f32(dy * f32(f32(f32(x + x) + f32(3.0)) * f32(1 / 6))) if x < f32(3.0) else dy
+    return inside if x > f32(-3.0) else f32(0.0)
+
+
+_relu = device_function(lambda x: x if x > f32(0.0) else f32(0.0))
+_relu6 = device_function(lambda x: min(_relu(x), f32(6.0)))
+_hard_sigmoid = device_function(lambda x: f32(_relu6(f32(x + f32(3.0))) * f32(1 / 6)))
+
 ACTIVATIONS: Final[dict[str, tuple[Any, Any]]] = {
-    "relu": (_relu, _relu_gradient),
-    "relu6": (_relu6, _relu6_gradient),
-    "sigmoid": (_sigmoid, _sigmoid_gradient),
-    "hard_sigmoid": (_hard_sigmoid, _hard_sigmoid_gradient),
-    "hard_swish": (_hard_swish, _hard_swish_gradient),
-    "silu": (_silu, _silu_gradient),
+    "relu": (_relu, device_function(lambda dy, y: dy if y > f32(0.0) else f32(0.0))),
+    "relu6": (_relu6, device_function(lambda dy, y: dy if y > f32(0.0) and y < f32(6.0) else f32(0.0))),
+    "sigmoid": (_sigmoid, device_function(lambda dy, y: f32(f32(dy * y) * f32(f32(1.0) - y)))),
+    "hard_sigmoid": (
+        _hard_sigmoid,
+        device_function(lambda dy, y: f32(dy * f32(1 / 6)) if y > f32(0.0) and y < f32(1.0) else f32(0.0)),
+    ),
+    "hard_swish": (device_function(lambda x: f32(x * _hard_sigmoid(x))), _hard_swish_gradient),
+    "silu": (device_function(lambda x: f32(x * _sigmoid(x))), _silu_gradient),
 }
 """y of x, and the gradient of x from that of y and from y, or from x where `core.ops.activation` says `needs_input`."""

@@ -30,9 +30,9 @@ CANDIDATES: Final = (
     teach("naive", "add", INPUT, COPIES, "two copies"),
     teach("naive", "concat", FORWARD, naive.launch_concat, "one copy per input"),
     teach("naive", "concat", INPUT, naive.launch_concat_backward, "one copy per input"),
-    teach("naive", "dropout", FORWARD, naive_dropout.launch_naive("x", "out"),
+    teach("naive", "dropout", FORWARD, by_names(naive_dropout.naive),
           "one thread per element computes its own random bits"),
-    teach("naive", "dropout", INPUT, naive_dropout.launch_naive("dy", "dx"),
+    teach("naive", "dropout", INPUT, by_names(naive_dropout.naive, x="dy", out="dx"),
           "the same random bits are computed again; no mask is stored"),
     *(
         Candidate("vector", (op,), direction, write, idea)

@@ -1,16 +1,14 @@
 """Dropout with the counter-based generator of `core.ops.random`: the same mask on every device, none stored.
 
-- naive: one thread per element makes its photo's stream and its own bits. Forward and gradient are one kernel
+One thread per element makes its image's stream and its own bits. Forward and gradient are one kernel.
 """
 
 from __future__ import annotations
 
 from core.gpu.compilation.arrays import Float, Int, Integers, Vector, float32, int64
 from core.gpu.compilation.cuda import cuda, device_function
-from core.gpu.teaching.candidates import Launcher, StepArrays
-from core.gpu.teaching.kernel import flat, kernel, over
-from core.ops.random import GOLDEN, MASK, threshold
-from core.ops.registry import KernelCase
+from core.gpu.teaching.kernel import kernel
+from core.ops.random import GOLDEN, MASK
 
 
 @device_function
@@ -45,15 +43,3 @@ def naive(
         word, now, image = int64(seed[0]) & MASK, int64(step[0]), int64(photo0[0]) + i // volume
         kept = element_bits(word, now, key, image, i % volume) >= limit
         out[i] = x[i] * float32(scale) if kept else float32(0)
-
-
-def launch_naive(source: str, target: str) -> Launcher:
-    """Launcher from x to out, or from dy to dx."""
-
-    def launch(case: KernelCase, arrays: StepArrays) -> None:
-        x, out = arrays[source], arrays[target]
-        rate, key = float(str(case.attributes["rate"])), int(str(case.attributes["key"]))
-        draw = arrays.settings("seed"), arrays.settings("step"), arrays.settings("photo0")
-        naive[over(out.size)](flat(x), flat(out), *draw, out.size // out.shape[0], key, threshold(rate), 1 / (1 - rate))
-
-    return launch

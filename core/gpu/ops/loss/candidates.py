@@ -13,11 +13,8 @@ LOSS, MULTI = LOSSES
 
 CANDIDATES: Final = (
     teach("naive", "softmax", FORWARD, by_names(naive.naive_forward, naive.per_row), "one thread per row"),
-    teach("shared", "softmax", FORWARD, by_names(naive.shared_forward, naive.warp_a_row), "one warp per row"),
     teach("naive", "softmax", INPUT, by_names(naive.naive_backward, naive.per_row), "one thread per row"),
-    teach("shared", "softmax", INPUT, by_names(naive.shared_backward, naive.warp_a_row), "one warp per row"),
     teach("naive", LOSS, FORWARD, by_names(naive.naive_loss_forward, naive.per_row), "one thread per image"),
-    teach("shared", LOSS, FORWARD, by_names(naive.shared_loss_forward, naive.warp_a_row), "one warp per image"),
     teach("naive", LOSS, INPUT, by_names(naive.naive_loss_backward, naive.per_row), "one thread per image"),
     Candidate("head", (LOSS,), FORWARD, launches.loss_forward,
               "one block per image: logits, loss and correctness in shared memory"),

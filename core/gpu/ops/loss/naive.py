@@ -1,19 +1,12 @@
-"""Softmax, and softmax with cross entropy: rows of a few to a thousand numbers.
-
-- naive:  one thread per row reads it three times (largest, sum, result)
-- shared: one warp per row; its 32 threads stride over the row and meet in shared memory
-"""
+"""Softmax, and softmax with cross entropy, naive: one thread a row reads it three times (largest, sum, result)."""
 
 from __future__ import annotations
 
 import math
-from typing import Final
 
 from core.gpu.compilation.arrays import Float, Integers, Matrix, Vector, float32
 from core.gpu.compilation.cuda import cuda, device_function
-from core.gpu.teaching.kernel import DeviceArray, Where, at, kernel, over
-
-LANES: Final = 32
+from core.gpu.teaching.kernel import DeviceArray, Where, kernel, over
 
 
 @device_function
@@ -47,49 +40,6 @@ def naive_backward(out: Matrix, dy: Matrix, dx: Matrix) -> None:
             total += dy[n, c] * out[n, c]
         for c in range(out.shape[1]):
             dx[n, c] = out[n, c] * (dy[n, c] - total)
-
-
-@device_function
-def meet(values, value, largest):
-    """Largest or sum of one value per thread of a warp, the same for all, in a fixed order."""
-    lane = cuda.threadIdx.x
-    cuda.syncthreads()  # the last meeting is over
-    values[lane] = value
-    cuda.syncthreads()  # every value is there
-    result = values[0]
-    for k in range(1, LANES):
-        result = max(result, values[k]) if largest else result + values[k]
-    return result
-
-
-@kernel
-def shared_forward(x: Matrix, out: Matrix) -> None:
-    values = cuda.shared.array(LANES, float32)
-    lane = cuda.threadIdx.x
-    n = cuda.blockIdx.x
-    top = x[n, 0]
-    for c in range(lane, x.shape[1], LANES):
-        top = max(top, x[n, c])
-    top = meet(values, top, True)
-    total = float32(0)
-    for c in range(lane, x.shape[1], LANES):
-        total += float32(math.exp(x[n, c] - top))
-    total = meet(values, total, False)
-    for c in range(lane, x.shape[1], LANES):
-        out[n, c] = float32(math.exp(x[n, c] - top)) / total
-
-
-@kernel
-def shared_backward(out: Matrix, dy: Matrix, dx: Matrix) -> None:
-    values = cuda.shared.array(LANES, float32)
-    lane = cuda.threadIdx.x
-    n = cuda.blockIdx.x
-    total = float32(0)
-    for c in range(lane, out.shape[1], LANES):
-        total += dy[n, c] * out[n, c]
-    total = meet(values, total, False)
-    for c in range(lane, out.shape[1], LANES):
-        dx[n, c] = out[n, c] * (dy[n, c] - total)
 
 
 @device_function
@@ -146,35 +96,6 @@ def naive_loss_backward(
         dx[n, c] = scale * (p * total - target(n, labels[n], c, class_weights, targets, smoothing))
 
 
-@kernel
-def shared_loss_forward(
-    x: Matrix, labels: Integers, class_weights: Vector, targets: Matrix, out: Matrix, smoothing: Float
-) -> None:
-    """One warp per photo."""
-    values = cuda.shared.array(LANES, float32)
-    lane = cuda.threadIdx.x
-    n = cuda.blockIdx.x
-    top = x[n, 0]
-    for c in range(lane, x.shape[1], LANES):
-        top = max(top, x[n, c])
-    top = meet(values, top, True)
-    total = float32(0)
-    for c in range(lane, x.shape[1], LANES):
-        total += float32(math.exp(x[n, c] - top))
-    rest = float32(math.log(meet(values, total, False)))
-    share = float32(0)
-    if labels[n] >= 0:
-        for c in range(lane, x.shape[1], LANES):
-            share -= target(n, labels[n], c, class_weights, targets, smoothing) * (x[n, c] - top - rest)
-    share = meet(values, share, False)
-    if lane == 0:
-        out[n, 0] = share / batch_weight(labels, class_weights)
-
-
 def per_row(result: DeviceArray) -> Where:
     """One thread a row."""
     return over(result.size // result.shape[-1])
-
-
-def warp_a_row(result: DeviceArray) -> Where:
-    return at((result.size // result.shape[-1],), (LANES,))

@@ -154,7 +154,7 @@ def _number(case: KernelCase, name: str) -> float:
 def _pixels(arrays: StepArrays) -> tuple[DeviceArray, int]:
     """The batch's real images, and the pixels of one; those of images that are not real count nowhere."""
     x = arrays["x"]
-    return arrays.settings("photos"), x.size // (x.shape[0] * x.shape[-1])
+    return arrays["photos"], x.size // (x.shape[0] * x.shape[-1])
 
 
 def _statistics(case: KernelCase, arrays: StepArrays, shared: bool) -> tuple[DeviceArray, DeviceArray]:

@@ -3,7 +3,7 @@
 import pytest
 
 from core.errors import OutOfMemory
-from core.gpu.fitting import RESERVE, fitting_batch, require_room
+from core.gpu.sizes import RESERVE, fitting_batch, require_room
 
 
 @pytest.mark.parametrize(("room", "wanted"), [(0, 0), (99, 0), (110, 1), (111, 1), (199, 9), (200, 10), (10**6, 10)])
