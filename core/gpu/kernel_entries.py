@@ -63,7 +63,10 @@ def source_file(row: Kernel) -> Path:
         c.write for c in CANDIDATES.rows
         if c.pattern == (row.op,) and c.name == row.algorithm and row.direction in directions_of(c)
     )  # fmt: skip
-    return Path((write.args[-1] if isinstance(write, partial) else write).__code__.co_filename)
+    while not hasattr(write, "__code__"):  # a launcher of a teaching kernel, or several of them
+        inner = write.args[-1] if isinstance(write, partial) else write
+        write = inner[0] if isinstance(inner, tuple) else getattr(inner, "py_func", inner)
+    return Path(write.__code__.co_filename)
 
 
 UPDATES: Final = tuple(

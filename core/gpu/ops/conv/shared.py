@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from core.gpu.compilation.arrays import Batch, Filters, Int, Matrix, Pair, Vector, float32, index
 from core.gpu.compilation.cuda import cuda
-from core.gpu.teaching.candidates import StepArrays, geometry, groups
 from core.gpu.teaching.column_sums import launch_sum_columns, sum_slices
 from core.gpu.teaching.kernel import SHARED_BYTES, as_matrix, at, blocks, flat, kernel, over
+from core.gpu.teaching.launchers import geometry, groups
+from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 from core.ops.window import read_window
 

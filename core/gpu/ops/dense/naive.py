@@ -9,9 +9,9 @@ from __future__ import annotations
 from core.gpu.compilation.arrays import Matrix, Vector
 from core.gpu.compilation.cuda import cuda
 from core.gpu.ops.dense.product import add_bias, launch_product, product_nn, product_nt, product_tn
-from core.gpu.teaching.candidates import StepArrays
 from core.gpu.teaching.column_sums import launch_sum_columns
 from core.gpu.teaching.kernel import kernel, over
+from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 
 

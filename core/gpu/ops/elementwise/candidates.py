@@ -7,7 +7,8 @@ from typing import Final
 from core.gpu.ops.elementwise import launches, naive, naive_dropout
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
 from core.gpu.select import FORWARD, INPUT, Candidate
-from core.gpu.teaching.candidates import by_names, in_order, teach
+from core.gpu.teaching.candidates import teach
+from core.gpu.teaching.launchers import by_names, in_order
 from core.ops.activation import ACTIVATIONS as REFERENCES
 
 MULTIPLY_BACKWARD: Final = in_order(

@@ -10,8 +10,8 @@ from functools import partial
 from core.gpu.compilation.arrays import Cube, Int, Matrix, Vector, float32
 from core.gpu.compilation.cuda import cuda
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
-from core.gpu.teaching.candidates import StepArrays, numbered
 from core.gpu.teaching.kernel import TeachingKernel, as_matrix, kernel, over
+from core.gpu.teaching.step_arrays import StepArrays, numbered
 from core.ops.registry import KernelCase
 
 

@@ -11,9 +11,10 @@ import math
 
 from core.gpu.compilation.arrays import Float, Int, Integers, Matrix, Vector, float32, float64
 from core.gpu.compilation.cuda import cuda
-from core.gpu.teaching.candidates import Launcher, StepArrays
 from core.gpu.teaching.column_sums import COLUMNS, ROWS, SLICE_ROWS, add_lines, launch_sum_columns, sum_slices
 from core.gpu.teaching.kernel import DeviceArray, as_matrix, at, blocks, kernel, over
+from core.gpu.teaching.launchers import Launcher
+from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 
 

@@ -1,0 +1,153 @@
+"""The arrays of one step for teaching kernels, plain and float32, by role.
+
+Roles are `x` (`x2`, `x3` ...), `out`, `dy`, parameters by role, and what is to be written: `dx` (`dx2` ...), `dweight`,
+`dbias`. Activation tensors that are padded or part of a concatenation are copied. Activation, mask and sums of gradients
+are launches after those of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+import numpy as np
+
+from core.gpu import control
+from core.gpu.frame import Frame
+from core.gpu.launch import Tensor
+from core.gpu.select import FORWARD, Case
+from core.gpu.teaching.kernel import DeviceArray, Notes, flat, over
+from core.gpu.teaching.layout import add, is_plain, read, write
+from core.graph import PHOTO
+from core.program import Value
+
+LOSS: Final = "softmax_cross_entropy"
+
+
+def numbered(name: str, k: int) -> str:
+    """Role of the k-th input: x, x2, x3 ..."""
+    return name if k == 0 else f"{name}{k + 1}"
+
+
+@final
+class StepArrays:
+    """The arrays of one step by role, made when a launcher asks for them."""
+
+    def __init__(self, case: Case, name: str) -> None:
+        self.case, self.frame, self.step = case, case.frame, case.step
+        self.notes = Notes(case.frame, case.step.node, case.direction, name)
+        self.training = case.frame.program.training
+        self._made: dict[str, DeviceArray] = {}
+        self._endings: list[Callable[[], None]] = []
+        self._inputs = {numbered("x", k): value for k, value in enumerate(case.step.inputs)}
+        self._parameters = {p.role: p for p in case.step.parameters}
+
+    def __getitem__(self, role: str) -> DeviceArray:
+        if role not in self._made:
+            self._made[role] = self._make(role)
+        return self._made[role]
+
+    def __contains__(self, role: str) -> bool:
+        """Whether the step has such a parameter, or such a gradient is wanted."""
+        if role in self._parameters:
+            return True
+        return role[1:] in self._parameters and self.frame.trains(self.step, role[1:])
+
+    def scratch(self, name: str, shape: tuple[int, ...]) -> DeviceArray:
+        """An array for this launcher alone."""
+        return self.notes.scratch(name, shape)
+
+    def zeros(self, size: int) -> DeviceArray:
+        """As the bias of a layer that has none."""
+        return self.notes.constant(f"zeros {size}", np.zeros(size))
+
+    def finish(self) -> None:
+        """Note what follows the launcher's own launches."""
+        for ending in self._endings:
+            ending()
+
+    def _of_loss(self, role: str) -> DeviceArray:
+        """Labels; class weights, ones where there are none; targets, without rows where labels teach alone."""
+        frame, classes = self.frame, self.step.inputs[0].shape[-1]
+        labels, _, _, targets, _ = control.places(frame.batch)
+        if role == "labels":
+            return DeviceArray(self.notes, frame.places.control + labels, (frame.batch,))
+        if role == "targets" and self.step.attributes["taught"]:
+            return DeviceArray(self.notes, frame.places.control + targets, (frame.batch, classes))
+        weights = self.notes.constant("class weights", self.step.attributes["class_weights"] or (1.0,) * classes)
+        return weights.reshape(0, classes) if role == "targets" else weights
+
+    def _make(self, role: str) -> DeviceArray:
+        step, frame = self.step, self.frame
+        if role in ("labels", "targets", "class_weights"):
+            return self._of_loss(role)
+        if role in (control.SETTINGS.names or ()):  # an integer that changes from step to step
+            return DeviceArray(self.notes, frame.places.control + control.offset(role), (1,))
+        if role == "bias" and role not in self._parameters:
+            return self.zeros(self._parameters["weight"].shape[0])
+        if role in self._parameters:
+            return DeviceArray(self.notes, frame.weight(f"{step.node}.{role}"), self._parameters[role].shape)
+        if role in self._inputs:
+            return self._read(self._inputs[role], False)
+        if role == "dy" or (role == "out" and self.case.direction != FORWARD):
+            return self._read(step.output, role == "dy")
+        if role == "out":
+            return self._output()
+        if role[1:] in self._parameters:
+            return self._weight_gradient(role[1:])
+        return self._input_gradient(self._inputs[role[1:]], role)
+
+    def _read(self, value: Value, gradient: bool) -> DeviceArray:
+        tensor, buffer = image_of(self.frame, value, gradient)
+        shape = (self.frame.batch, *value.shape)
+        return read(self.notes, tensor, f"plain {buffer} {value.channel}", shape, buffer)
+
+    def _output(self) -> DeviceArray:
+        step, frame = self.step, self.frame
+        if step.op == LOSS:
+            return DeviceArray(self.notes, frame.places.results, (frame.batch, 1))
+        tensor, buffer = image_of(frame, step.output, False)
+        return self._written("out", step.output, tensor, buffer, None, step.activation, "", False)
+
+    def _input_gradient(self, value: Value, role: str) -> DeviceArray:
+        if not self.frame.wants(value):
+            return self.scratch(role, (self.frame.batch, *value.shape))
+        mask, masking, accumulate = self.case.backward.target(value)
+        tensor, buffer = image_of(self.frame, value, True)
+        return self._written(role, value, tensor, buffer, mask, "", masking, accumulate)
+
+    def _written(
+        self, role: str, value: Value, tensor: Tensor, buffer: str, mask: Tensor | None, activation: str, masking: str,
+        accumulate: bool,
+    ) -> DeviceArray:  # fmt: skip
+        """Where a launcher writes a value: to its place if nothing is left to do, else to scratch memory."""
+        shape = (self.frame.batch, *value.shape)
+        if is_plain(tensor) and not (mask or activation or accumulate):
+            return DeviceArray(self.notes, tensor.address, shape, buffer=buffer)
+        plain = self.scratch(role, shape)
+        self._endings.append(
+            lambda: write(plain, tensor, buffer, mask, activation, masking, accumulate, value.buffer)
+        )  # fmt: skip
+        return plain
+
+    def _weight_gradient(self, role: str) -> DeviceArray:
+        shape = self._parameters[role].shape
+        if not self.frame.trains(self.step, role):
+            return self.scratch(f"d{role}", shape)
+        address = self.frame.gradient_of(f"{self.step.node}.{role}")
+        if not self.case.backward.accumulate:
+            return DeviceArray(self.notes, address, shape)
+        part = self.scratch(f"d{role}", shape)
+        total = DeviceArray(self.notes, address, (part.size,))
+        self._endings.append(lambda: add[over(part.size)](flat(part), total))
+        return part
+
+
+def image_of(frame: Frame, value: Value, gradient: bool) -> tuple[Tensor, str]:
+    """A value's activation tensor and the name of its buffer; of the network's input without its border."""
+    t = frame.image(value, gradient)
+    if value.buffer != PHOTO:
+        return t, f"d:{value.buffer}" if gradient else value.buffer
+    (top, left, _, _), (height, width, channels) = frame.border, frame.program.buffers[PHOTO]
+    inside = t.address + t.element * (top * t.row_pitch + left * t.pitch)
+    return Tensor(inside, height, width, channels, t.pitch, t.element, t.row_pitch, t.photo_pitch), PHOTO
