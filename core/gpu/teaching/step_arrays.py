@@ -1,7 +1,7 @@
 """The arrays of one step for teaching kernels, plain and float32, by role.
 
 Roles are `x` (`x2`, `x3` ...), `out`, `dy`, parameters by role, and what is to be written: `dx` (`dx2` ...), `dweight`,
-`dbias`. Activation tensors that are padded or part of a concatenation are copied. Activation, mask and sums of gradients
+`dbias`. Activation tensors that are padded or part of a concatenation are copied. Activation, mask and gradient sums
 are launches after those of the step.
 """
 
