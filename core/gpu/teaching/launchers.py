@@ -80,7 +80,7 @@ def per_element(result: DeviceArray) -> Where:
 def by_names(kernel: TeachingKernel, where: Callable[[DeviceArray], Where] = per_element, **roles: str) -> Launcher:
     """The launcher of a kernel by its parameters: names are roles of arrays, or other names by `roles`, and `SCALARS`.
 
-    The last array is the result; `where` gives the blocks and threads for it. A bias's gradient that is not wanted is
+    The last array of floats is the result; `where` gives the blocks and threads for it. A bias's gradient that is not wanted is
     not computed.
     """
     return partial(_launch, where, roles, kernel)
@@ -91,7 +91,7 @@ def _launch(
     arrays: StepArrays,
 ) -> None:  # fmt: skip
     named = [(roles.get(name, name), kind) for name, kind in kernel.parameters]
-    result = [role for role, _ in named if role not in SCALARS][-1]
+    result = [role for role, kind in named if role not in SCALARS and kind != "Integers"][-1]
     if result == "dbias" and result not in arrays:
         return
     given = []

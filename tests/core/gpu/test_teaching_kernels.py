@@ -1,5 +1,7 @@
 """Teaching kernels as candidates, run as plain Python: each by itself against the reference, and whole networks."""
 
+from math import prod
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from core.gpu.frame import Frame, Places
 from core.gpu.hardware import typical
 from core.gpu.lowering import write_launches
 from core.gpu.ops.matmul import warp_tiled
+from core.gpu.single import new_frame, write
 from core.gpu.sizes import block_sizes
 from core.graph import PHOTO
 from core.ops import network
@@ -20,6 +23,7 @@ from core.program import Value, flatten_parameters, lay_out_parameters, lower
 from tests.helpers.compare import relative_error
 from tests.helpers.emulated_gpu import Machine, Memory
 from tests.helpers.gpu_network import random_weights
+from tests.helpers.shapes import case
 from tests.helpers.single_kernels import check, entries, is_teaching, run_as_python
 
 LIMITS = {
@@ -45,6 +49,16 @@ def test_the_other_tiles_of_the_warp_tiled_product_agree_too(tile, monkeypatch):
     found = list(check("matmul", 4500, run_as_python, lambda row: row.name == "warp_tiled"))
     assert found
     assert all(error <= tolerance for *_, error, tolerance in found), found
+
+
+@pytest.mark.parametrize(("op", "more"), [("relu", {}), ("add", {}), ("dropout", {"rate": 0.5, "key": 1})])
+def test_a_launch_has_a_thread_for_each_element(op, more):
+    shapes = ((8, 8, 16),) * (2 if op == "add" else 1)
+    for candidate, direction in entries(op):
+        if is_teaching(candidate):
+            frame = new_frame(case(op, *shapes, batch=2, **more))
+            write(candidate, direction, frame)
+            assert all(prod(n.grid) * prod(n.block) >= 2048 for n in frame.launches), direction
 
 
 def test_every_op_with_a_teaching_kernel_is_checked():
