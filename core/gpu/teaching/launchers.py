@@ -80,8 +80,8 @@ def per_element(result: DeviceArray) -> Where:
 def by_names(kernel: TeachingKernel, where: Callable[[DeviceArray], Where] = per_element, **roles: str) -> Launcher:
     """The launcher of a kernel by its parameters: names are roles of arrays, or other names by `roles`, and `SCALARS`.
 
-    The last array of floats is the result; `where` gives the blocks and threads for it. A bias's gradient that is not wanted is
-    not computed.
+    The last array of floats is the result; `where` gives the blocks and threads for it. A bias's gradient that is not
+    wanted is not computed.
     """
     return partial(_launch, where, roles, kernel)
 
