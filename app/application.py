@@ -40,7 +40,7 @@ from core.errors import StorageError
 
 SWITCH_S: Final = 0.0005
 """Seconds after which a thread that computes gives the interpreter away (Python: ten times that). A table asks for
-hundreds of texts while it is drawn, and each may wait so long: a click on a heading of 100,000 rows took 0.1 s."""
+hundreds of texts while it is drawn, and each may wait so long."""
 PATIENCE: Final = 5.0
 """Seconds in which a window that was started in the same instant comes to listen."""
 

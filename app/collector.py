@@ -13,7 +13,7 @@ from PySide6.QtCore import QObject, QTimer
 
 INTERVAL_MS: Final = 1000
 MANY: Final = 100_000
-"""Objects that are traversed in about 10 ms."""
+"""Objects that are traversed without a noticeable stop."""
 
 
 @final
@@ -51,7 +51,7 @@ def collect() -> None:
 def rest() -> None:
     """Exclude many long-lived objects from later collections.
 
-    100,000 diagnoses are a million objects, which stopped the window for 0.2 s every ten seconds. They have no cycles,
+    100,000 diagnoses are a million objects, which stopped the window every ten seconds. They have no cycles,
     so reference counting frees them.
     """
     if len(gc.get_objects(2)) > MANY:

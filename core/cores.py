@@ -13,8 +13,8 @@ PROCESS: Final = Path("/proc/self")
 
 
 def usable_cores() -> int:
-    """1 or more. A thread keeps gradients and buffers of its own: 64 threads instead of 2 took SqueezeNet's run from
-    92 to 802 MB and made nothing faster."""
+    """1 or more. A thread keeps gradients and buffers of its own: threads beyond the cores
+    take memory and make nothing faster."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cpu_quota()
     # Of 1.5 cores' time two threads take all, one thread only two thirds.
@@ -29,7 +29,7 @@ def count_gpu_files(devices: Path = Path("/dev")) -> int:
 @functools.cache
 def cpu_quota(process: Path = PROCESS) -> float | None:
     """Cores' worth of time that control groups leave this process (``docker run --cpus``, Kubernetes' limits), None
-    where there is no limit; the least of its own group's and of those above. Read once, as it takes up to 2 ms.
+    where there is no limit; the least of its own group's and of those above. Read once, as it takes time.
 
     Source: cgroups(7), proc_pid_mountinfo(5).
     """

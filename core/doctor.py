@@ -63,7 +63,7 @@ DEVICE_PROPERTIES: Final = {
 EXTRA: Final = "pip install '.[cuda]'"
 
 KERNEL_BYTES: Final = 4 << 20
-"""Room that compiled kernels want: those of the CPU take 2.1 MB (AVX2)."""
+"""Disk space that compiled kernels need, with a margin."""
 
 
 @final

@@ -76,7 +76,7 @@ def cuda_problem() -> str | None:
     if not has_library():
         return NO_DRIVER
     try:
-        from core.gpu.driver.device import problem  # numba.cuda takes 0.2 s
+        from core.gpu.driver.device import problem  # only here: numba.cuda is slow to import
     except ImportError as error:
         return f"The CUDA packages are not installed ({error.name}). Install them with: pip install '.[cuda]'"
     return problem()

@@ -25,7 +25,7 @@ from core.ops.op_table import OPS
 FUSED_ACTIVATIONS: Final = tuple(row.name for row in ACTIVATIONS.values() if row.fuses)
 TAKES_ACTIVATION: Final = ("conv2d", "depthwise_conv2d", "dense", "batch_norm", "add")
 ALIGNMENT: Final = 16
-"""Parameters start at multiples of 16 floats (64 bytes): 1.25x on the CPU against 16 bytes."""
+"""Parameters start at multiples of 16 floats (64 bytes), a cache line."""
 
 
 @final

@@ -1,6 +1,10 @@
 """The documentation stays short, and figures of measurements are generated, not typed."""
 
+import ast
+import io
 import re
+import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -64,6 +68,29 @@ def test_no_measurement_is_typed_by_hand(page):
     found = [(line, figure) for line, figure in find_figures(page.read_text("utf-8"))
              if figure not in ALLOWED.get(name, ())]  # fmt: skip
     assert not found, f"{name}: put it into a generated table (benchmarks/tables), or leave it out: {found}"
+
+
+MEASURED = re.compile(r"(?<![\w.])\d[\d,.]* ?(?:(?:ns|us|µs|ms|[GT]FLOP/s|photos/s)\b|x (?:faster|slower|as fast))")
+CONSTANTS = {"core/cpu/execution.py", "core/gpu/hardware.py"}
+"""Files with durations that are settings, and with a data sheet."""
+
+
+def read_code_prose(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, text) of each comment and docstring, without inline code."""
+    source = path.read_text("utf-8")
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    yield from ((token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, re.sub(r"`[^`]+`", "", node.value.value)
+
+
+def test_no_measurement_is_typed_into_a_comment_or_docstring():
+    files = [path for part in ("core", "app") for path in sorted((ROOT / part).rglob("*.py"))]
+    found = [f"{path.relative_to(ROOT)}:{line}: {match[0]}" for path in files
+             if str(path.relative_to(ROOT)) not in CONSTANTS
+             for line, text in read_code_prose(path) for match in MEASURED.finditer(text)]  # fmt: skip
+    assert not found, f"name the file of benchmarks/results instead: {found}"
 
 
 def test_all_pages_together_are_short():

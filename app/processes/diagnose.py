@@ -42,7 +42,7 @@ def main() -> int:
 def _load_engine() -> None:
     """Import what computes, and start the process that decodes: the window starts this process before it is built."""
     prepare()
-    # its first call takes 0.3 s longer: OpenCV makes its tables of CIELAB, and the network is read
+    # its first call takes longer: OpenCV makes its tables of CIELAB, and the network is read
     threading.Thread(target=segment_leaf, args=(np.zeros((1, 1, 3), np.uint8),)).start()
     if choose_device("auto") == "cpu":
         load_engine()

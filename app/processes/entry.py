@@ -33,8 +33,8 @@ ENTRIES: Final = {
 }
 
 QUIET: Final = {"diagnose": {"OPENBLAS_NUM_THREADS": "1"}}
-"""Environment of processes that multiply only small matrices: more threads of OpenBLAS would wait actively for 0.1 s,
-on cores that the window needs."""
+"""Environment of processes that multiply only small matrices: more threads of OpenBLAS would wait actively on cores
+that the window needs."""
 NICE: Final = 10
 """The process gives way to the window where both want a core; where nobody wants it, it has it as before."""
 

@@ -14,7 +14,7 @@ ANSWERED = frozenset(
     int(role) for role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.TextAlignmentRole,
                            SORT, ROW)
 )  # fmt: skip
-"""Roles with a value. A view asks for seven others per cell, 4,000 times for one click on a header."""
+"""Roles with a value. A view asks for seven others per cell."""
 NOWHERE = QModelIndex()
 LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter

@@ -16,7 +16,7 @@ from core.ops.contract import Array
 
 NOWHERE = QModelIndex()
 MANY: Final = 2000
-"""Rows that are arranged at once, in 4 ms; more are arranged beside the event loop."""
+"""Rows that are arranged at once; more are arranged beside the event loop."""
 REST: Final = 10
 """Changing rows are sorted again after this multiple of the time that sorting takes."""
 CALM_MS: Final = 25

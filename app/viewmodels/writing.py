@@ -1,4 +1,4 @@
-"""A file written by a process, so that the window never waits for a page of 300 photos (19 s as PDF)."""
+"""A file written by a process, so that the window never waits for a page of many photos."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.viewmodels.result import PhotoResult
 from app.viewmodels.result_line import to_line
 
 PIECE: Final = 64
-"""Results handed over between two looks at what else the window has to do: 2 ms."""
+"""Results handed over between two looks at what else the window has to do."""
 FRAME_MS: Final = 150
 
 

@@ -58,7 +58,7 @@ class CurvePlot(QWidget):
         self._zoomed = False
         self.plot.getViewBox().sigRangeChangedManually.connect(self._on_zoomed)
         for side in ("left", "bottom"):
-            # An axis is a QPicture whose fonts are resolved on every replay: 3 ms each, 36 ms a redraw.
+            # An axis is a QPicture whose fonts are resolved on every replay.
             self.plot.getAxis(side).setCacheMode(QGraphicsItem.CacheMode.DeviceCoordinateCache)
         self._legend = Flow()
         layout = QVBoxLayout(self)

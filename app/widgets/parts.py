@@ -147,7 +147,7 @@ def header(title: str, subtitle: str, *widgets: QWidget) -> QWidget:
 class Figure(QFrame):
     """A number with its name below.
 
-    The space of the number only grows: a label in a layout would lay out the whole window with every text, 3 ms.
+    The space of the number only grows: a label in a layout would lay out the whole window with every text.
     """
 
     def __init__(self, name: str, meaning: str = "") -> None:

@@ -2,8 +2,7 @@
 
 Images are assigned to threads by index, never dynamically, because a thread sums the gradients of its images:
 results depend on the thread count only. Tasks of a group may run on any thread, because each writes its own memory.
-Uses GNU OpenMP, which forks and joins in 1.4 us (TBB 7, workqueue 31; workqueue must not be entered from two
-threads). Without it everything runs on one thread.
+Uses GNU OpenMP, which forks and joins faster than TBB and workqueue. Without it everything runs on one thread.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ FIELDS: Final = 56
 """int64 fields of a record; field 0 is the address of its kernel."""
 
 LINE: Final = 64
-"""Bytes of a cache line. Kernels are 1.25x to 1.4x faster on buffers aligned to it than on 16 bytes."""
+"""Bytes of a cache line. Kernels are faster on buffers aligned to it than on 16 bytes."""
 
 SLACK: Final = 512
 """Bytes that may be read past a buffer's end: the widest tile loads 256 bytes from its last valid float."""

@@ -29,7 +29,7 @@ DEPTH: Final = 192
 """Factors of a sum; both factors of the product are in the L1 cache (35 KB with AVX-512, 17 with AVX2)."""
 FLOPS: Final = 2 * ROWS * WIDTH * DEPTH
 CALLS: Final = 10**9 // FLOPS
-"""Tiles of a round: 5 ms and more, next to which the start of a thread is nothing."""
+"""Tiles of a round: so many that the start of a thread is nothing beside it."""
 ROUNDS: Final = 5
 """The fastest counts, because other programs only ever slow one down."""
 COPIED_BYTES: Final = 64 << 20
@@ -64,7 +64,7 @@ def run_tiles(record, a, b, low, high):  # type: ignore[no-untyped-def]  # noqa:
 
 @functools.cache
 def measure_peak(threads: int) -> Peak:
-    """Of so many threads; takes 0.1 s, and a second the first time that its kernel is compiled."""
+    """Of so many threads; the first time its kernel is compiled."""
     with ThreadPoolExecutor(threads) as pool:
         products = [_product() for _ in range(threads)]
         computing = _fastest(pool, products)

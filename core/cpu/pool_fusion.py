@@ -1,6 +1,6 @@
 """Fusion of a max pool with its producers: a few rows of each, interleaved, so that the pool reads from the cache.
 
-Without it the first convolution of SqueezeNet 1.1 writes 3 MB an image, and the pool reads them back from memory.
+Without it the first convolution of SqueezeNet 1.1 writes its output to memory, and the pool reads it back.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ RUNNERS: Final = {
 """Compiled each by a function of its own."""
 COSTLY: Final = ("photo.run_photo", "elementwise.run_map_gradient", tile_code.NAME, "tiled.run_tiled",
                 "execution.run_groups", "execution.run_images")  # fmt: skip
-"""Begun first, by the second process: 6, 2 and 1 seconds."""
+"""Begun first, by the second process: they take longest."""
 TURN: Final = 0.2
 """Seconds between two reports while the second process alone is at work."""
 OF_EVERY_PREDICTION: Final = (

@@ -58,7 +58,7 @@ def list_records(lowering: Lowering, outputs: Sequence[str]) -> RecordList:
     for i, step in enumerate(program.steps):
         start = len(records)
         begins = not i or groups[i] != groups[i - 1]
-        if begins or step.op == "max_pool":  # one image's threads synchronize before a pool: fusing is 2 % slower
+        if begins or step.op == "max_pool":  # one image's threads synchronize before a pool
             bounds.append(start)
         if begins:
             group = start

@@ -10,8 +10,8 @@ import numpy as np
 from core.ops.contract import Array
 
 RELEASE_BYTES: Final = 8 << 20
-"""Mapped pages count as resident memory until released. The system maps far more than is read (47 MB for 32 scattered
-photos of 48 kB), so pages are released often; each release takes 0.1 ms."""
+"""Mapped pages count as resident memory until released. The system maps far more than is read,
+so pages are released often."""
 
 
 @final

@@ -1,6 +1,6 @@
 """Reads photos in separate processes with limits: a hostile photo ends its process, never the program.
 
-All photos of users are decoded here. A process takes 0.2 s to start; `prepare` starts one early.
+All photos of users are decoded here. `prepare` starts a process early.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ show leaves larger than that."""
 LARGE: Final = 2048
 """Photos of twice this shorter side or more are scaled to it while they are decoded."""
 SEVERAL: Final = 640
-"""The same where each of several leaves is diagnosed, and in the window: 12 megapixels in 60 ms instead of 160."""
+"""The same where each of several leaves is diagnosed, and in the window, where decoding must be fast."""
 
 
 @final

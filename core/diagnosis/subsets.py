@@ -1,6 +1,6 @@
 """Accuracy on subsets of the evaluated photos: lab photos, field photos, and the user's own field photos.
 
-Accuracy on lab photos says little about the field (published networks fall from 99 % to about 30 %), so it is never
+Accuracy on lab photos says little about the field, so it is never
 shown without that on field photos if there is one.
 """
 

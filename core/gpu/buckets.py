@@ -21,7 +21,7 @@ from core.program import ParameterLayout
 Run: TypeAlias = Callable[[Launch, Any], None]
 """Queues a launch on a stream."""
 OVERLAPPED: Final = 2 / 3
-"""Of the launches that write gradients: the first bucket is what they complete. It is over 90 % of the gradient of
+"""Of the launches that write gradients: the first bucket is what they complete. It is most of the gradient of
 SqueezeNet and MobileNetV2 (benchmarks/results/scaling-buckets-nvidia-h200-x2.json: without and with it)."""
 
 

@@ -1,4 +1,4 @@
-"""A sequence of launches captured once as a CUDA graph and replayed: 100 launches cost 0.09 ms instead of 1.7.
+"""A sequence of launches captured once as a CUDA graph and replayed, which saves the launches from Python.
 
 Launches of lane 1 (weight gradients) are captured on a second stream, so that they run beside the chain of input
 gradients on lane 0.

@@ -72,7 +72,7 @@ class CurvesPane(QWidget):
         )  # fmt: skip
 
     def show_next(self, view: RunView) -> None:
-        """Update one plot, another at each call: three at once would block the window for 10 ms."""
+        """Update one plot, another at each call: three at once would block the window."""
         self._next = (self._next + 1) % len(self.plots)
         self.show_run(view, [list(self.plots)[self._next]])
 

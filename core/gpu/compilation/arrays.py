@@ -17,7 +17,7 @@ int32: Any = types.int32
 int64: Any = types.int64
 index: Any = types.uint32
 """An index that is never negative: Numba then leaves out the wrap-around of negative ones, which costs more than
-the multiplication it serves (the tiled matrix product gains 1.6x by it)."""
+the multiplication it serves."""
 
 KINDS: Final[Mapping[str, Any]] = {
     "Batch": float32[:, :, :, ::1],  # (N, H, W, C)

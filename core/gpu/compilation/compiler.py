@@ -1,6 +1,6 @@
 """Kernels from Python to PTX, once: kept in the user's cache folder by the hash of their source.
 
-A kernel takes about 1.5 s to compile and a network needs some twenty, so missing ones are compiled side by
+A kernel takes long to compile and a network needs some twenty, so missing ones are compiled side by
 side in processes of their own (Numba compiles one at a time within a process). Run as
 ``python -m core.gpu.compilation.compiler MAJOR.MINOR`` it compiles the recipes it reads as JSON lines.
 """

@@ -1,4 +1,4 @@
-"""Whether the library of the NVIDIA driver is installed. Imports no CUDA package, which takes 0.2 s."""
+"""Whether the library of the NVIDIA driver is installed. Imports no CUDA package, which is slow."""
 
 from __future__ import annotations
 

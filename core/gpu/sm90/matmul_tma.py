@@ -99,7 +99,7 @@ PROCESSORS: Final = 132
 """Of an H100 (SXM) or H200."""
 
 TURNS: Final = 4
-"""Turns of the largest tiles from which they are taken whatever remains: 102 % of cuBLAS at 4096, 104 % at 8192."""
+"""Turns of the largest tiles from which they are taken whatever remains."""
 
 
 @device_function
