@@ -27,8 +27,8 @@ ALLOWED = {
     "answer": ["core/cpu/precompilation.py"],
     "copy engine": ["core/ops/registry.py", "docs/kernels.md", "tests/core/test_lab.py"],
     "slope": ["tests/core/ops/test_builder.py"],
-    "walk": ["app/viewmodels/diagnosis.py", "core/diagnose.py", "core/command_line.py", "tests/helpers", "tests/test_prose.py",
-             "tests/test_architecture.py"],
+    "walk": ["app/viewmodels/diagnosis.py", "core/diagnose.py", "core/command_line.py", "tests/helpers",
+             "tests/test_prose.py", "tests/test_architecture.py"],
 }  # fmt: skip
 """Places where a term, or any term (""), may be: the list itself, past decisions, `os.walk`, replies of a process."""
 FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES)
