@@ -22,6 +22,7 @@ import cv2
 import numpy as np
 
 from benchmarks.examination import examination_times
+from benchmarks.intervals import auroc, bootstrap_interval
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of
 from core.data.photo_reader import read_photo
@@ -29,9 +30,8 @@ from core.diagnosis.calibration import measure_reliability, state_probabilities
 from core.diagnosis.completion import compute_outputs
 from core.diagnosis.coverage import coverage_curve
 from core.diagnosis.crop import crop_of
-from core.diagnosis.familiarity import auroc, familiarity, read_statistics
+from core.diagnosis.familiarity import familiarity, read_statistics
 from core.diagnosis.features import feature_node
-from core.diagnosis.intervals import bootstrap_interval
 from core.diagnosis.metrics import compute_metrics, wilson_interval
 from core.diagnosis.model_card import TEST, render_card
 from core.diagnosis.model_file import ModelFile, read_model, write_model

@@ -15,6 +15,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from benchmarks.intervals import auroc
 from benchmarks.join_photos import share_of
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of
@@ -22,7 +23,7 @@ from core.data.photo_reader import read_photo
 from core.diagnosis.calibration import state_probabilities
 from core.diagnosis.class_map import class_map, share_outside_leaf
 from core.diagnosis.coverage import at_coverage, coverage_curve
-from core.diagnosis.familiarity import auroc, familiarity, read_statistics
+from core.diagnosis.familiarity import familiarity, read_statistics
 from core.diagnosis.features import feature_node, pool
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.prediction import Predictor

@@ -266,11 +266,11 @@ def train_headless(data: Path, folder: Path, seconds: float) -> float:
 def train_in_window(program: Application, data: Path, folder: Path, seconds: float, gaps: Gaps | None = None) -> float:
     """The same from the window with its curves in sight, from the tenth step to the end: the share of a core that the
     window itself took, and the gaps of its event loop where they are wanted."""
-    from core.config import from_dict
+    from core.config import from_dict, to_dict
 
     panel = program.window.go("train")
     panel.tabs.setCurrentWidget(panel.curves)
-    panel.setup.form.set_values(from_dict(train_settings(data, folder, seconds)))
+    panel.setup.form.take_over(to_dict(from_dict(train_settings(data, folder, seconds))))
     config = panel.setup.config(str(data), str(folder))
     assert config is not None
     program.training.start(start_request(config))

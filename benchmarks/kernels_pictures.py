@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from core.laboratory.plot import Point, draw_bars, draw_curves, draw_roofline, save_png
+from benchmarks.curves import draw_curves
+from core.laboratory.plot import Point, draw_bars, draw_roofline, save_png
 
 RESULTS = Path(__file__).parent / "results"
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"

@@ -27,13 +27,14 @@ from core.data.leaf_drawing import CONDITIONS, draw_leaf
 from core.data.photo import decode, read_bytes, square
 from core.device import Optimizer, PhotoBatch
 from core.diagnosis.pixel_features import GLOBAL, LOCAL, SIDE, pixel_features
-from core.diagnosis.segmentation import BACKGROUND, LEAF, LESION, segment_leaf, write_network
+from core.diagnosis.segmentation import BACKGROUND, KIND, LEAF, LESION, VERSION, segment_leaf
 from core.graph import Graph
 from core.models.init import initial_weights
 from core.ops.builder import Builder, with_loss
 from core.ops.contract import Array
 from core.ops.photo import identity_augmentation
 from core.plan import compile_plan
+from core.tensor_file import write_tensor_file
 
 STORED = 256
 """Side of the photos before augmentation."""
@@ -225,7 +226,7 @@ def main() -> None:
     examples = collect(options.data, np.random.default_rng(options.seed))
     x, y = draw_pixels(examples, options.seed)
     print(f"{len(examples)} photos, {len(x)} pixels, shares of the classes {np.bincount(y) / len(y)}", flush=True)
-    write_network(options.out, train(x, y, options.steps, options.seed))
+    write_tensor_file(options.out, KIND, VERSION, {}, train(x, y, options.steps, options.seed))
     print(f"{time.perf_counter() - begin:.0f} s")
 
 

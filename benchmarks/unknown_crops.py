@@ -17,11 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.diagnosis import read_squares
+from benchmarks.intervals import auroc
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of
 from core.diagnosis.completion import compute_outputs, sample_per_class
 from core.diagnosis.crop import crop_of
-from core.diagnosis.familiarity import auroc, energy, fit_subspace
+from core.diagnosis.familiarity import energy, fit_subspace
 from core.diagnosis.features import feature_node
 from core.diagnosis.metrics import softmax
 from core.diagnosis.model_file import ModelFile, read_model

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from core import command_line
 from core.config import RunConfig
+from core.cores import usable_cores
 from core.data.photo_paths import find_photos
 from core.data.photo_reader import prepare
 from core.diagnosis import page
@@ -132,7 +133,7 @@ def merge(folder: Path) -> int:
 
 def diagnose_many(arguments: argparse.Namespace, config: RunConfig, coverage: float, shard: tuple[int, int]) -> int:
     """Diagnose photos into a folder of parts, alone or with workers; what is done already is kept."""
-    from core.diagnosis.many_photos import Job, compute_by_workers, compute_here, threads_of_worker
+    from core.diagnosis.many_photos import Job, compute_by_workers, compute_part
     from core.diagnosis.result_parts import Part, cut_parts, find_missing, open_results
 
     folder, workers = Path(arguments.out).absolute(), arguments.workers
@@ -143,12 +144,12 @@ def diagnose_many(arguments: argparse.Namespace, config: RunConfig, coverage: fl
     def missing() -> Iterator[Part]:
         return find_missing(folder, cut_parts(find_photos(named), arguments.part), *shard)
 
-    threads = threads_of_worker(config.threads, workers) if workers else config.threads
+    threads = config.threads or (max(usable_cores() // workers, 1) if workers else 0)
     job = Job(str(model), str(folder), config.device, threads, coverage)
     if workers or arguments.scheduler:
         done = compute_by_workers(job, missing(), workers, arguments.scheduler)
     else:
-        done = compute_here(job, missing())
+        done = (compute_part(job, part) for part in missing())
     shown = Rate(lambda: sum(len(part.paths) for part in missing()))
     for part in done:
         shown.add(part.photos, part.unreadable)

@@ -15,7 +15,7 @@ from app.translation import sentence, tr
 from app.widgets.fields import ComboBox, SpinBox
 from app.widgets.naming import named
 from app.widgets.parts import label
-from core.config import RunConfig, Setting, settings, to_dict
+from core.config import Setting, settings
 from core.cores import count_gpu_files
 from core.errors import Problem
 from core.training.presets import PRESETS
@@ -136,16 +136,10 @@ class RunForm(QWidget):
         """Field name to value; an invalid number stays a text."""
         return {name: field.value() for name, field in self.fields.items()}
 
-    def set_values(self, config: RunConfig) -> None:
-        for name, value in to_dict(config).items():
-            if name in self.fields:
-                self.fields[name].set_value(value)
-        self.changed.emit()
-
     def take_over(self, values: Mapping[str, Any]) -> None:
-        """Set the values of another form."""
-        for name, value in values.items():
-            self.fields[name].set_value(value)
+        """Set the values of another form, or of all settings."""
+        for name in self.fields.keys() & values.keys():
+            self.fields[name].set_value(values[name])
         self.changed.emit()
 
     def show_problems(self, problems: Sequence[Problem]) -> list[Problem]:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.curves import draw_curves
 from benchmarks.scaling_worker import SYNCHRONIZED
 from benchmarks.tables.results import figure, machine, markdown_table, percent, read
-from core.laboratory.plot import draw_curves, save_png
+from core.laboratory.plot import save_png
 from core.models.architectures import build
 
 RESULT = "scaling-nvidia-h200-x2"
@@ -43,16 +44,16 @@ def scaling() -> str:
         if gpus == 1 or batch not in SHOWN:
             continue
         alone = times[model, batch, 1]
-        shares = {peer: percent(alone[peer] / step[peer]) for peer in step if peer in alone}
-        eager = f"{figure(step['DDP eager'])} ms" if "DDP eager" in step else ""
-        rows.append([f"{model}, {batch} photos a GPU, {gpus} GPUs", f"{figure(step['ours'])} ms", shares["ours"],
-                     percent(predict(result, model, batch, gpus)), shares.get(SYNCHRONIZED, ""), eager,
+        shares = {peer: f"{100 * alone[peer] / step[peer]:.1f}" for peer in step if peer in alone}
+        eager = figure(step["DDP eager"]) if "DDP eager" in step else ""
+        rows.append([f"{model}, {batch}", figure(step["ours"]), shares["ours"],
+                     f"{100 * predict(result, model, batch, gpus):.1f}", shares.get(SYNCHRONIZED, ""), eager,
                      shares.get("DDP eager", "")])  # fmt: skip
-    head = [machine(result), "ours", "weak scaling", "by the formula", "with `--sync-batch-norm`", "PyTorch DDP eager",
-            "weak scaling"]  # fmt: skip
+    head = [f"{machine(result)}: photos of a GPU", "ms", "weak scaling, %", "formula, %", "`--sync-batch-norm`, %",
+            "DDP eager, ms", "weak, %"]  # fmt: skip
     strong = ", ".join(f"{case.split()[1]} {percent(found['ours'])}" for case, found in result["efficiency"].items()
                        if case.startswith("strong"))  # fmt: skip
-    return f"{markdown_table(head, rows)}\n\nStrong scaling of a batch of 256 over 2 GPUs: {strong}. {accuracy()}"
+    return f"{markdown_table(head, rows)}\n\nStrong scaling of a batch of 256: {strong}. {accuracy()}"
 
 
 def accuracy() -> str:

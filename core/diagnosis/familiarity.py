@@ -94,17 +94,3 @@ def familiarity(
     if features is None or statistics is None:
         raise ValueError(f"The score {name!r} needs features and their statistics.")
     return statistics.score(logits, features)
-
-
-def auroc(known: Array, unknown: Array) -> float:
-    """Chance that a known photo scores above an unknown one (ties count half): area under the ROC curve."""
-    scores = np.concatenate((known, unknown))
-    order = np.argsort(scores, kind="stable")
-    ranks = np.empty(len(scores))
-    ordered = scores[order]
-    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-    ends = np.append(starts[1:], len(ordered))
-    for start, end in zip(starts, ends, strict=True):
-        ranks[order[start:end]] = (start + end + 1) / 2
-    n, m = len(known), len(unknown)
-    return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * m))

@@ -10,7 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, final
 
-from core.cores import usable_cores
 from core.diagnosis.model_identity import ModelIdentity, read_identity
 from core.diagnosis.prediction import Predictor, choose_device, read_network
 from core.diagnosis.result_parts import Part, write_part
@@ -67,10 +66,6 @@ def _load(model: str, device: str, threads: int) -> tuple[Predictor, ModelIdenti
     return predictor, read_identity(Path(model))
 
 
-def compute_here(job: Job, parts: Iterator[Part]) -> Iterator[PartDone]:
-    return (compute_part(job, part) for part in parts)
-
-
 def compute_by_workers(job: Job, parts: Iterator[Part], workers: int, scheduler: str = "") -> Iterator[PartDone]:
     """The same by so many processes of this machine, or by the workers of Dask's scheduler at an address; yields parts
     as they are done. A part whose worker is lost is computed again. Raises LeafClinicError."""
@@ -102,8 +97,3 @@ def _local_cluster(workers: int) -> Any:
 
     return LocalCluster(n_workers=workers, threads_per_worker=1, host=LOCAL, dashboard_address=f"{LOCAL}:0",
                         silence_logs="ERROR")  # fmt: skip
-
-
-def threads_of_worker(threads: int, workers: int) -> int:
-    """Threads of each of several workers on this machine: given, or an equal share of the cores."""
-    return threads or max(usable_cores() // workers, 1)

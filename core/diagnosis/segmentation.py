@@ -7,7 +7,6 @@ The network sees no shapes, so that it also works for crops that it was not trai
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 import cv2
@@ -16,8 +15,8 @@ import numpy as np
 from core.diagnosis.model_identity import SHIPPED
 from core.diagnosis.pixel_features import LOCAL, SIDE, middle_weight, pixel_features
 from core.diagnosis.severity import Severity
-from core.ops.contract import Array, Arrays
-from core.tensor_file import read_tensor_file, write_tensor_file
+from core.ops.contract import Array
+from core.tensor_file import read_tensor_file
 
 KIND: Final = "segmentation"
 VERSION: Final = 1
@@ -81,11 +80,6 @@ def classify(rgb: Array) -> Array:
         logits[:, begin : begin + BLOCK] = x.T
     e = np.exp(logits - logits.max(axis=0))
     return np.asarray(e / e.sum(axis=0)).reshape(3, SIDE, SIDE)
-
-
-def write_network(path: Path, weights: Arrays) -> None:
-    """Write the weights of the dense layers. Raises StorageError."""
-    write_tensor_file(path, KIND, VERSION, {}, weights)
 
 
 @cache

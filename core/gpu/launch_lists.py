@@ -13,8 +13,8 @@ from core.gpu.ops.update.launches import (
     UpdateArrays,
     average_launches,
     pack_launch,
+    result_launch,
     result_launches,
-    score_launch,
     update_launch,
 )
 from core.optim.optimizer import Optimizer
@@ -47,7 +47,7 @@ def write_lists(
     if not averages:
         return {**lists, "step": [*first, *end, *update]}
     average = average_launches(where, count, arrays)
-    score = score_launch(where, frame.batch, arrays)
+    score = result_launch(where, frame.batch, arrays)  # the norm that it writes is replaced
     return {**lists, "average": average, "step": [*first, score, *average, *update]}
 
 

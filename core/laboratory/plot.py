@@ -1,11 +1,10 @@
-"""Pictures without a plotting library: bars, curves and the roofline, drawn with OpenCV and saved as PNG."""
+"""Pictures without a plotting library: bars and the roofline, drawn with OpenCV and saved as PNG."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -52,7 +51,7 @@ def draw_bars(title: str, unit: str, bars: Sequence[tuple[str, float]]) -> Array
     """Horizontal bars on a logarithmic scale, one decade a step; libraries' in another colour than ours."""
     height = 110 + 34 * len(bars)
     picture = np.full((height, WIDTH, 3), 255, np.uint8)
-    _text(picture, f"{title} ({unit}, logarithmic)", 20, 34, 0.7)
+    draw_text(picture, f"{title} ({unit}, logarithmic)", 20, 34, 0.7)
     values = [value for _, value in bars if value > 0] or [1.0]  # nothing ran: an empty scale
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)) + 1e-9)
     left, span = 360, WIDTH - 360 - 130
@@ -62,59 +61,20 @@ def draw_bars(title: str, unit: str, bars: Sequence[tuple[str, float]]) -> Array
 
     for decade in range(low, high + 1):
         cv2.line(picture, (at(10.0**decade), 55), (at(10.0**decade), height - 40), GREY, 1)
-        _text(picture, f"{10.0**decade:,.10g}", at(10.0**decade) - 12, height - 16, 0.45)
+        draw_text(picture, f"{10.0**decade:,.10g}", at(10.0**decade) - 12, height - 16, 0.45)
     for k, (name, value) in enumerate(bars):
         y = 62 + 34 * k
-        _text(picture, name, 20, y + 18, 0.5)
+        draw_text(picture, name, 20, y + 18, 0.5)
         theirs = VENDOR_LIBRARIES & set(name.lower().replace(",", " ").split())
         cv2.rectangle(picture, (left, y), (max(at(value), left + 2), y + 22), BLUE if theirs else GREEN, -1)
-        _text(picture, f"{value:.3g}", max(at(value), left) + 8, y + 17, 0.5)
-    return picture
-
-
-def draw_curves(
-    title: str, x_unit: str, unit: str, curves: Mapping[str, Sequence[tuple[float, float]]], lines: Sequence[float] = ()
-) -> Array:  # fmt: skip
-    """Curves through (x, value) points. x is logarithmic, by factors of two; values too, by factors of ten, or with
-    `lines` linear between the first and the last of these."""
-    picture = np.full((HEIGHT, WIDTH, 3), 255, np.uint8)
-    _text(picture, title, 20, 34, 0.7)
-    points = [point for curve in curves.values() for point in curve]
-    x0, x1 = (math.log2(edge(x for x, _ in points)) for edge in (min, max))
-    decades = math.floor(math.log10(min(y for _, y in points))), math.ceil(math.log10(max(y for _, y in points)) + 1e-9)
-    scale: Callable[[float], float] = float if lines else math.log10
-    lines = lines or [10.0**k for k in range(decades[0], decades[1] + 1)]
-    y0, y1 = scale(lines[0]), scale(lines[-1])
-
-    def place(x: float, value: float) -> tuple[int, int]:
-        across = MARGIN + (WIDTH - 2 * MARGIN) * (math.log2(x) - x0) / max(x1 - x0, 1e-9)
-        up = HEIGHT - MARGIN - (HEIGHT - 2 * MARGIN) * (scale(value) - y0) / max(y1 - y0, 1)
-        return round(across), round(up)
-
-    for value in lines:
-        cv2.line(picture, place(2**x0, value), place(2**x1, value), GREY, 1)
-        _text(picture, f"{value:,.10g}", 20, place(2**x0, value)[1] + 5, 0.45)
-    for x in sorted({x for x, _ in points}):
-        cv2.line(picture, place(x, lines[0]), place(x, lines[-1]), GREY, 1)
-        _text(picture, f"{x:g}", place(x, lines[0])[0] - 12, HEIGHT - MARGIN + 22, 0.45)
-    _text(picture, x_unit, WIDTH // 2 - 60, HEIGHT - 24, 0.55)
-    _text(picture, unit, 20, 62, 0.5)
-    for k, (name, curve) in enumerate(curves.items()):
-        colour = COLOURS[k % len(COLOURS)]
-        places = [place(x, value) for x, value in sorted(curve)]
-        for a, b in pairwise(places):
-            cv2.line(picture, a, b, colour, 2, cv2.LINE_AA)
-        for at in places:
-            cv2.circle(picture, at, 4, colour, -1, cv2.LINE_AA)
-        cv2.circle(picture, (MARGIN + 220 * (k % 4) + 10, 84 + 20 * (k // 4) - 4), 5, colour, -1, cv2.LINE_AA)
-        _text(picture, name, MARGIN + 220 * (k % 4) + 22, 84 + 20 * (k // 4), 0.45)
+        draw_text(picture, f"{value:.3g}", max(at(value), left) + 8, y + 17, 0.5)
     return picture
 
 
 def draw_roofline(title: str, points: Sequence[Point], gflops: float, gigabytes: float) -> Array:
     """Both axes logarithmic: FLOP per byte and GFLOP/s, under the roof of `gflops` and `gigabytes` a second."""
     picture = np.full((HEIGHT, WIDTH, 3), 255, np.uint8)
-    _text(picture, title, 20, 34, 0.7)
+    draw_text(picture, title, 20, 34, 0.7)
     x0, x1 = -2.0, 4.0
     y1 = math.ceil(math.log10(gflops))
     y0 = min(y1 - 5.0, math.floor(min((math.log10(max(p.gflops, 1e-3)) for p in points), default=0.0)))
@@ -126,15 +86,15 @@ def draw_roofline(title: str, points: Sequence[Point], gflops: float, gigabytes:
 
     for k in range(int(x0), int(x1) + 1):
         cv2.line(picture, place(10.0**k, 10**y0), place(10.0**k, 10**y1), GREY, 1)
-        _text(picture, f"{10.0**k:,.10g}", place(10.0**k, 10**y0)[0] - 14, HEIGHT - MARGIN + 22, 0.45)
+        draw_text(picture, f"{10.0**k:,.10g}", place(10.0**k, 10**y0)[0] - 14, HEIGHT - MARGIN + 22, 0.45)
     for k in range(int(y0), int(y1) + 1):
         cv2.line(picture, place(10**x0, 10.0**k), place(10**x1, 10.0**k), GREY, 1)
-        _text(picture, f"{10.0**k:,.10g}", 20, place(10**x0, 10.0**k)[1] + 5, 0.45)
+        draw_text(picture, f"{10.0**k:,.10g}", 20, place(10**x0, 10.0**k)[1] + 5, 0.45)
     ridge = gflops / gigabytes
     cv2.line(picture, place(10**x0, 10**x0 * gigabytes), place(ridge, gflops), INK, 2)
     cv2.line(picture, place(ridge, gflops), place(10**x1, gflops), INK, 2)
-    _text(picture, "FLOP per byte", WIDTH // 2 - 60, HEIGHT - 24, 0.55)
-    _text(picture, f"GFLOP/s; the roof is {gigabytes:,.0f} GB/s and {gflops:,.0f} GFLOP/s", 20, 62, 0.5)
+    draw_text(picture, "FLOP per byte", WIDTH // 2 - 60, HEIGHT - 24, 0.55)
+    draw_text(picture, f"GFLOP/s; the roof is {gigabytes:,.0f} GB/s and {gflops:,.0f} GFLOP/s", 20, 62, 0.5)
     groups = sorted({point.group for point in points})
     for k, group in enumerate(groups):
         colour = COLOURS[k % len(COLOURS)]
@@ -143,9 +103,9 @@ def draw_roofline(title: str, points: Sequence[Point], gflops: float, gigabytes:
                 cv2.circle(picture, place(point.intensity, point.gflops), 5, colour, -1, cv2.LINE_AA)
         y = HEIGHT - MARGIN - 20 - 22 * (len(groups) - 1 - k)  # below the roof there is room
         cv2.circle(picture, (WIDTH - 240, y), 5, colour, -1, cv2.LINE_AA)
-        _text(picture, group, WIDTH - 225, y + 5, 0.45)
+        draw_text(picture, group, WIDTH - 225, y + 5, 0.45)
     return picture
 
 
-def _text(picture: Any, text: str, x: int, y: int, size: float) -> None:
+def draw_text(picture: Any, text: str, x: int, y: int, size: float) -> None:
     cv2.putText(picture, text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, size, INK, 1, cv2.LINE_AA)

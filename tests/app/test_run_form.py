@@ -3,7 +3,7 @@
 import pytest
 
 from app.widgets.run_form import GIVEN, RunForm
-from core.config import RunConfig, from_dict, settings
+from core.config import RunConfig, from_dict, settings, to_dict
 from core.errors import ConfigError, Problem
 
 pytestmark = pytest.mark.gui
@@ -38,13 +38,13 @@ def test_the_form_gives_back_the_defaults(form):
 
 def test_values_go_in_and_come_out(form):
     config = RunConfig(epochs=7, learning_rate=0.003, model="mlp", where=("crop=tomato",), verify=True, preset="quick")
-    form.set_values(config)
+    form.take_over(to_dict(config))
     assert from_dict(form.values()) == config
 
 
 def test_paths_with_blanks_stay_whole_in_a_list(form):
     config = RunConfig(teacher=(r"C:\My runs\first", "/runs/second", "./third one/best.safetensors"), teacher_share=0.5)
-    form.set_values(config)
+    form.take_over(to_dict(config))
     assert from_dict(form.values()) == config
     form.fields["teacher"].editor.setText('  "/a b"  /c ')
     assert form.values()["teacher"] == ("/a b", "/c")

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from core.diagnosis.familiarity import PrincipalSubspace, auroc, familiarity, fit_subspace, read_statistics
+from benchmarks.intervals import auroc
+from core.diagnosis.familiarity import PrincipalSubspace, familiarity, fit_subspace, read_statistics
 
 
 @pytest.fixture(scope="module")

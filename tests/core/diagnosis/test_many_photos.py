@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from core import diagnose
 from core.data.photo_paths import find_photos
-from core.diagnosis import many_photos, prediction
+from core.diagnosis import prediction
 from core.diagnosis.model_file import read_model
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.result_parts import cut_parts, find_missing, open_results
@@ -188,9 +188,3 @@ def test_without_dask_the_sentence_says_what_to_install(model, photos, tmp_path,
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert run(model, photos, "--out", tmp_path / "out", "--workers", 2) == EXIT_WRONG_INPUT
     assert "pip install 'leafclinic[cluster]'" in capsys.readouterr().err
-
-
-def test_cores_are_shared_between_workers(monkeypatch):
-    monkeypatch.setattr(many_photos, "usable_cores", lambda: 8)
-    assert [many_photos.threads_of_worker(0, n) for n in (1, 2, 3, 16)] == [8, 4, 2, 1]
-    assert many_photos.threads_of_worker(5, 2) == 5

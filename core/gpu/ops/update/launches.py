@@ -43,7 +43,7 @@ def roles_of(layout: ParameterLayout, frozen: frozenset[str]) -> Array:
 
 def result_launches(places: Places, count: int, batch: int, arrays: UpdateArrays) -> list[Launch]:
     """Norm of the gradient of `count` floats, and loss, hits and norm for the host."""
-    return [_norm_launch(places, count, arrays), _result_launch(places, batch, arrays)]
+    return [_norm_launch(places, count, arrays), result_launch(places, batch, arrays)]
 
 
 def average_launches(places: Places, count: int, arrays: UpdateArrays) -> list[Launch]:
@@ -56,18 +56,13 @@ def average_launches(places: Places, count: int, arrays: UpdateArrays) -> list[L
     ]
 
 
-def score_launch(places: Places, batch: int, arrays: UpdateArrays) -> Launch:
-    """Loss and hits of this rank's images, to be averaged; the norm that it writes is replaced afterwards."""
-    return _result_launch(places, batch, arrays)
-
-
 def _norm_launch(places: Places, count: int, arrays: UpdateArrays) -> Launch:
     values = {"gradient": places.gradient, "sums": arrays.sums, "count": count}
     block = (optimizer.NORM_BLOCKS, 1, 1)
     return _launch(NORM, "norm", (), optimizer.NORM, values, block, block, join=True)
 
 
-def _result_launch(places: Places, batch: int, arrays: UpdateArrays) -> Launch:
+def result_launch(places: Places, batch: int, arrays: UpdateArrays) -> Launch:
     values = {
         "sums": arrays.sums, "results": places.results, "control": places.control, "out": arrays.result, "batch": batch,
     }  # fmt: skip

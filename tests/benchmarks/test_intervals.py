@@ -1,6 +1,6 @@
 import numpy as np
 
-from core.diagnosis.intervals import bootstrap_interval
+from benchmarks.intervals import bootstrap_interval
 from core.diagnosis.metrics import wilson_interval
 
 
