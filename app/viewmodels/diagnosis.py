@@ -164,12 +164,12 @@ class DiagnosisModel(ProcessModel):
 
     def clear(self) -> None:
         """Clear the list; `restore` undoes it."""
-        self._cleared = self.rows.rows
+        self._cleared, flying = self.rows.rows, bool(self._flying)
         self._waiting.clear()
         self._flying.clear()
         self.rows.show_rows([])
         self.busy.emit(0, 0)
-        if self._thread is not None:
+        if flying:
             self.load(self.model_path)  # results in flight must not go to new rows
 
     def restore(self) -> None:

@@ -85,6 +85,16 @@ def test_clear_is_taken_back(panel, model, qtbot):  # noqa: F811
     assert panel.stack.currentIndex() == 2
 
 
+@pytest.mark.parametrize("flying", [set(), {1}])
+def test_the_model_is_loaded_again_only_if_results_are_on_their_way(panel, model, monkeypatch, flying):  # noqa: F811
+    loaded = Mock()
+    monkeypatch.setattr(model, "load", loaded)
+    monkeypatch.setattr(model, "_thread", Mock())
+    model._flying = set(flying)
+    panel._on_clear()
+    assert loaded.called == bool(flying)
+
+
 def test_results_come_back_below_those_that_came_since(panel, model):  # noqa: F811
     panel._on_clear()
     model._add(["/photos/new.jpg"])
