@@ -14,23 +14,21 @@ AVOIDED = re.findall(
     "".join(line.rsplit("|", 2)[1] for line in GLOSSARY.read_text("utf-8").splitlines() if line.startswith("|")),
 )
 ONLY_IN = {
-    "answer": ["core/cpu", "core/laboratory", "core/models", "core/onnx", "core/ops", "core/optim"],
     "boxes": ["core/gpu"],
     "few pixels": ["core/gpu"],
     "go on": ["core", "app", "resources"],
     "level": ["core/cpu"],
     "slope": ["core/gpu", "core/cpu", "core/ops", "tests/core/gpu", "tests/core/ops"],
 }
-"""Words that are right elsewhere (the answer of a process, bounding boxes, levels of grey): folders to search."""
+"""Words that are right elsewhere (bounding boxes, levels of grey): folders to search."""
 ALLOWED = {
     "": ["docs/glossary.md", "docs/adr", "tests/test_language.py"],
-    "answer": ["core/cpu/precompilation.py"],
     "copy engine": ["core/ops/registry.py", "docs/kernels.md", "tests/core/test_lab.py"],
     "slope": ["tests/core/ops/test_builder.py"],
     "walk": ["app/viewmodels/diagnosis.py", "core/diagnose.py", "core/command_line.py", "tests/helpers",
              "tests/test_prose.py", "tests/test_architecture.py"],
 }  # fmt: skip
-"""Places where a term, or any term (""), may be: the list itself, past decisions, `os.walk`, replies of a process."""
+"""Places where a term, or any term (""), may be: the list itself, past decisions, `os.walk`."""
 FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES)
 FILES += [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 TEXTS = {path: path.read_text("utf-8").lower() for path in FILES}

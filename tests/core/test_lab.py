@@ -245,10 +245,10 @@ def test_a_step_stands_under_the_roof_in_a_hundred_columns(tmp_path, capsys):
 
 
 def test_the_products_are_measured_by_cublas_and_by_the_peak_of_their_arithmetic(monkeypatch, capsys):
-    rungs = [Timing("naive", 4.0, 500.0), Timing("narrow", 0.0, 0.0, "The depth 512 is more than 32."),
+    times = [Timing("naive", 4.0, 500.0), Timing("narrow", 0.0, 0.0, "The depth 512 is more than 32."),
              Timing("tma", 0.01, 200_000.0, halved=True), Timing("cublas", 0.1, 20_000.0)]
     monkeypatch.setattr(studies, "peaks", lambda: {False: 50_000.0, True: 1_000_000.0})
-    monkeypatch.setattr(studies, "matmul_study", lambda sizes: iter([("512 x 512 x 512", rungs)]))
+    monkeypatch.setattr(studies, "matmul_study", lambda sizes: iter([("512 x 512 x 512", times)]))
     assert lab.main(["matmul"]) == 0
     lines = capsys.readouterr().out.splitlines()
     found = {line.split()[0]: line for line in lines if line.startswith("  ")}

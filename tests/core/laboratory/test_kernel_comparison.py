@@ -1,4 +1,4 @@
-"""The ladder: every rung proved on a network's shape before it is timed, and its source at hand."""
+"""Kernel comparison: every implementation is verified on a network's shape before it is timed, and has its source."""
 
 from dataclasses import replace
 
