@@ -58,6 +58,31 @@ def cut_leaf(photo: Array, label: str, mask: Array | None = None) -> CutLeaf | N
     return CutLeaf(photo[part], soft[part], label, (y, x, y + height, x + width))
 
 
+def compound_leaf(rng: np.random.Generator, leaflets: Sequence[CutLeaf]) -> CutLeaf:
+    """Leaflets around the end of a stalk, as strawberry leaves have three; the label is the first one's."""
+    side = max(max(leaf.mask.shape) for leaf in leaflets)
+    rgb, mask = np.zeros((3 * side, 3 * side, 3), np.float32), np.zeros((3 * side, 3 * side), np.float32)
+    spread = rng.uniform(0.8, 1.25) * (180 if len(leaflets) < 3 else 110)
+    for number, leaf in enumerate(leaflets):
+        ys, xs = np.nonzero(leaf.mask > 0.5)
+        axis = np.linalg.eigh(np.cov(np.stack([xs, ys])))[1][:, 1]  # along the leaflet
+        outwards = spread * (number - (len(leaflets) - 1) / 2) + rng.normal(0, 9)
+        degrees = np.degrees(np.arctan2(-axis[1], axis[0])) - outwards + 180 * int(rng.integers(2))
+        part, shape = turned(leaf, -degrees, side / max(leaf.mask.shape) * rng.uniform(0.75, 1), False)
+        high, wide = shape.shape
+        away = rng.uniform(0.38, 0.5) * side
+        y = int(1.5 * side - away * np.sin(np.radians(outwards)) - high / 2)
+        x = int(1.5 * side + away * np.cos(np.radians(outwards)) - wide / 2)
+        place = slice(max(y, 0), max(y, 0) + high), slice(max(x, 0), max(x, 0) + wide)
+        room = rgb[place].shape[:2]
+        part, shape = part[: room[0], : room[1]], shape[: room[0], : room[1]]
+        rgb[place] += (part * rng.uniform(0.9, 1.1) - rgb[place]) * shape[..., None]
+        mask[place] = np.maximum(mask[place], shape)
+    x, y, wide, high = cv2.boundingRect((mask > 0.5).astype(np.uint8))
+    part = slice(y, y + high), slice(x, x + wide)
+    return CutLeaf(np.clip(rgb[part], 0, 255).astype(np.uint8), mask[part], leaflets[0].label)
+
+
 def random_shape(rng: np.random.Generator, side: int) -> Shape:
     height, width = FORMATS[rng.integers(len(FORMATS))]
     scale = side / max(height, width)
@@ -96,7 +121,7 @@ def compose(
     for index, leaf in enumerate(leaves):
         for _ in range(TRIES):
             scale = rng.uniform(sizes[0], max(largest, sizes[0])) * min(height, width) / max(leaf.mask.shape)
-            rgb, mask = _turned(leaf, rng.uniform(0, 360), scale, bool(rng.integers(2)))
+            rgb, mask = turned(leaf, rng.uniform(0, 360), scale, bool(rng.integers(2)))
             high, wide = mask.shape
             if high >= height or wide >= width:
                 continue
@@ -114,7 +139,7 @@ def compose(
     return ComposedPhoto(done, np.array(boxes, np.float64).reshape(-1, 4), tuple(labels), tuple(sources))
 
 
-def _turned(leaf: CutLeaf, degrees: float, scale: float, mirrored: bool) -> tuple[Array, Array]:
+def turned(leaf: CutLeaf, degrees: float, scale: float, mirrored: bool) -> tuple[Array, Array]:
     """Colours and mask of the leaf, cut to its box again."""
     mask, rgb = leaf.mask, leaf.rgb
     if scale < 0.5:  # area averaging first: a warp alone would alias

@@ -29,12 +29,12 @@ from core.data.photo import square
 from core.data.photo_reader import read_photo
 from core.diagnosis import segmentation
 from core.diagnosis.leaf_detector import FoundLeaf, LeafDetector, as_box, overlaps
-from core.diagnosis.leaves import choose_leaves, count_findings, cut_square
+from core.diagnosis.leaves import choose_leaves, cut_square
 from core.diagnosis.metrics import wilson_interval
 from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import find_model
 from core.diagnosis.prediction import Predictor
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE, is_healthy
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, count_findings, is_healthy
 from core.ops.contract import Array
 
 SPLITS: Final = {"val": ("val", "val"), "test": ("test", "field_test")}
@@ -115,7 +115,7 @@ def words_of(predictor: Predictor, rgb: Array, found: Sequence[FoundLeaf]) -> tu
     """Verdict and likeliest class of each region."""
     if not found:
         return [], []
-    photos = np.stack([cut_square(rgb, leaf.box, predictor.model.source_side) for leaf in found])
+    photos = np.stack([cut_square(rgb, leaf.box, predictor.model.source_side)[0] for leaf in found])
     predictions = list(predictor.predict_calibrated(photos))
     return [predictor.decide(p).word for p in predictions], [int(p.probabilities.argmax()) for p in predictions]
 

@@ -22,7 +22,14 @@ from typing import Any, Final
 import cv2
 import numpy as np
 
-from benchmarks.composed_photos import CutLeaf, compose, cut_leaf, random_background, random_shape
+from benchmarks.composed_photos import (
+    CutLeaf,
+    compose,
+    compound_leaf,
+    cut_leaf,
+    random_background,
+    random_shape,
+)
 from benchmarks.detector_training import (
     WIDTH,
     Batch,
@@ -38,6 +45,7 @@ from core.data.photo_reader import read_photo
 from core.diagnosis.leaf_detector import CHANNELS, MAPS, letterbox
 from core.diagnosis.model_file import ModelFile, in_eight_bits, read_model, write_model
 from core.diagnosis.model_identity import find_model, today
+from core.diagnosis.photo_size import with_photo_side
 from core.ops.contract import Array
 
 LEAF_CONDITIONS: Final = ("healthy", "leaf_spot", "nutrient_deficiency", "calcium_deficiency")
@@ -48,8 +56,10 @@ VALIDATION: Final = 0.3
 CROPS: Final = ("apple", "tomato", "strawberry", "citrus", "blackgram", "potato", "mango")
 COUNTS: Final = {"train": 1400, "val": 400}
 """Leaves that are cut out, of each split; of scenes and foliage half and a quarter as many."""
-Kind = tuple[int, int, int, float]
-"""Side of the photos, cells of the maps, photos of a batch, and share of boxed photos."""
+Kind = tuple[int, int, int, float, bool]
+"""Side of the photos, cells of the maps, photos of a batch, share of boxed photos, and `read_pools`' `everything`."""
+COMPOUND: Final = 0.2
+"""Share of composed leaves that are made of three leaflets of strawberry, whose boxes are around whole leaves."""
 EMPTY: Final = 0.15
 """Weight of what is not boxed in a strawberry photo: by far not all of its leaves are."""
 
@@ -135,8 +145,10 @@ def write(path: Path, rgb: Array, quality: int) -> None:
     path.write_bytes(cv2.imencode(".webp", rgb[..., order], [cv2.IMWRITE_WEBP_QUALITY, quality])[1].tobytes())
 
 
-def read_pools(folder: Path, split: str) -> Pools:
-    part = json.loads((folder / "pack.json").read_text())[split]
+def read_pools(folder: Path, everything: bool) -> Pools:
+    """Training examples; everything: boxed validation photos too."""
+    index = json.loads((folder / "pack.json").read_text())
+    part = index["train"]
 
     def read(name: str) -> Array:
         found = cv2.imread(str(folder / name), cv2.IMREAD_UNCHANGED)
@@ -144,7 +156,8 @@ def read_pools(folder: Path, split: str) -> Pools:
 
     leaves = [CutLeaf(rgba[..., :3], rgba[..., 3].astype(np.float32) / 255, label)
               for rgba, label in ((read(name), label) for name, label in part["leaves"])]  # fmt: skip
-    boxed = [(read(name), *as_shares(boxes)) for name, boxes in part["boxed"]]
+    photos = part["boxed"] + (index["val"]["boxed"] if everything else [])
+    boxed = [(read(name), *as_shares(boxes)) for name, boxes in photos]
     single = [(read(name), np.array([place])) for name, place in part["single"]]
     return Pools(leaves, [read(n) for n in part["scenes"]], [read(n) for n in part["foliage"]], boxed, single)
 
@@ -167,10 +180,25 @@ def make_example(rng: np.random.Generator, pools: Pools, side: int, share: float
     if kind < 0.18:
         return photo_example(rng, pools.scenes[rng.integers(len(pools.scenes))], none, none, 1.0, side)
     count = int(rng.choice(6, p=(0.12, 0.2, 0.2, 0.18, 0.15, 0.15))) + 1
-    chosen = [pools.leaves[i] for i in rng.integers(0, len(pools.leaves), count)]
+    chosen = [random_leaf(rng, pools.leaves) for _ in range(count)]
     background = random_background(rng, pools.scenes, pools.foliage, random_shape(rng, side))
     made = compose(rng, chosen, background, (0.15, 0.9 if count == 1 else 0.65))
     return framed(jitter(rng, made.photo), made.boxes, none, 1.0, side)
+
+
+def random_leaf(rng: np.random.Generator, leaves: Sequence[CutLeaf]) -> CutLeaf:
+    """One of the leaves, or three of strawberry as leaflets of one."""
+    if rng.random() >= COMPOUND:
+        return leaves[rng.integers(len(leaves))]
+    leaflets = [leaf for leaf in leaves if leaf.label.startswith("strawberry")]
+    return compound_leaf(rng, [leaflets[i] for i in rng.integers(0, len(leaflets), 3)])
+
+
+def transposed(example: Example) -> Example:
+    """The example mirrored at its diagonal: a second one for little time."""
+    photo = np.ascontiguousarray(example.photo.transpose(1, 0, 2))
+    boxes, ignored = (boxes[:, [1, 0, 3, 2]] for boxes in (example.boxes, example.ignored))
+    return Example(photo, boxes, ignored, example.empty)
 
 
 def photo_example(
@@ -219,13 +247,14 @@ _shared: list[Any] = []
 
 def _prepare(folder: Path, kind: Kind) -> None:
     cv2.setNumThreads(1)
-    _shared[:] = [read_pools(folder, "train"), kind]
+    _shared[:] = [read_pools(folder, kind[-1]), kind]
 
 
 def _make_batch(seed: int) -> Batch:
-    pools, (side, cells, batch, boxed) = _shared
+    pools, (side, cells, batch, boxed, _) = _shared
     rng = np.random.default_rng((7, seed))
-    return make_batch([make_example(rng, pools, side, boxed) for _ in range(batch)], cells)
+    made = [make_example(rng, pools, side, boxed) for _ in range(batch // 2)]
+    return make_batch([*made, *map(transposed, made)], cells)
 
 
 def batches(folder: Path, kind: Kind, seed: int, workers: int) -> Iterator[Batch]:
@@ -250,9 +279,11 @@ def make_parser() -> argparse.ArgumentParser:
     training.add_argument("--out", type=Path, required=True)
     training.add_argument("--start", type=Path, help="detector whose weights are trained further")
     training.add_argument("--side", type=int, default=320)
+    training.add_argument("--use-side", type=int, default=0, help="of photos in use (as trained)")
     training.add_argument("--last", default="features.12", help="last layer of the small model that is used")
     training.add_argument("--hidden", type=int, default=64)
     training.add_argument("--boxed", type=float, default=0.33, help="share of boxed strawberry photos")
+    training.add_argument("--everything", action="store_true", help="train on the boxed validation photos too")
     training.add_argument("--steps", type=int, default=4000)
     training.add_argument("--seconds", type=float, default=0, help="end after this time instead")
     training.add_argument("--batch", type=int, default=16)
@@ -275,7 +306,7 @@ def main() -> None:
     wide = training_graph(wide)
     start = read_model(options.start).weights if options.start else base.weights
     weights = first_weights(wide, start, options.seed)
-    kind = options.side, graph.node(MAPS).shape[0], options.batch, options.boxed
+    kind = options.side, graph.node(MAPS).shape[0], options.batch, options.boxed, options.everything
     made = batches(options.pack, kind, options.seed, options.workers)
     made = itertools.chain([next(made)], made)  # workers begin while kernels are compiled
     for step, loss, trained in train(graph, wide, weights, made, steps=options.steps, seconds=options.seconds,
@@ -283,8 +314,9 @@ def main() -> None:
                                      threads=options.threads):  # fmt: skip
         print(f"{options.out.stem} step {step}: loss {loss:.3f}", flush=True)
         if trained:
-            model = ModelFile(graph, trained, CHANNELS, options.side, name="LeafClinic leaf detector", date=today(),
-                              licence="MIT for the weights as a work of this project; photos: see card")  # fmt: skip
+            side = options.use_side or options.side
+            model = ModelFile(with_photo_side(graph, side), trained, CHANNELS, side, name="LeafClinic leaf detector",
+                              date=today(), licence="MIT for the weights as a work of this project; photos: see card")
             write_model(options.out, in_eight_bits(model))
 
 

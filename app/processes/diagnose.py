@@ -22,6 +22,7 @@ from core.cores import usable_cores
 from core.data.photo import MARGINS, SQUARE
 from core.data.photo_reader import prepare, read_file
 from core.diagnosis.examination import SEVERAL, Examination, Examiner
+from core.diagnosis.leaves import place_in_square
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.model_identity import read_identity
 from core.diagnosis.prediction import ClassProbability, Prediction, choose_device, compile_ahead, load_engine
@@ -113,11 +114,10 @@ def _describe(found: Examination) -> dict[str, Any]:
         **_describe_answer(found.verdict, found.top, Prediction(found.probabilities, found.familiarity)),
         "notes": list(found.warnings),
         "diseased": severity.percent if severity.leaf.any() else None,
-        "maps": {guess.label: encode_map(placed(heat, found.box))
-                 for guess, heat in zip(found.top, found.heats, strict=False)},
-        "mask": None if found.leaves else encode_mask(severity, found.box),
-        "leaves": [{"box": leaf.box, **_describe_answer(leaf.verdict, leaf.top, leaf.prediction)}
-                   for leaf in found.leaves],
+        "maps": {label: encode_map(place_in_square(heat, found.box, MAP)) for label, heat in found.heats.items()},
+        "mask": encode_mask(severity, found.box),
+        "leaves": [{"box": leaf.box, "diseased": leaf.diseased,
+                    **_describe_answer(leaf.verdict, leaf.top, leaf.prediction)} for leaf in found.leaves],
     }  # fmt: skip
 
 
@@ -128,15 +128,6 @@ def _describe_answer(verdict: Verdict, top: Sequence[ClassProbability], predicti
         "limits": [guess.threshold for guess in top if guess.threshold is not None],
         "probabilities": [round(float(p), 7) for p in prediction.probabilities], "familiarity": prediction.familiar,
     }  # fmt: skip
-
-
-def placed(heat: Array, box: tuple[float, float, float, float]) -> Array:
-    """The map of a part of the photo at its place in the whole, float32 ``(MAP, MAP)``."""
-    whole = np.zeros((MAP, MAP), np.float32)
-    y0, x0, y1, x1 = (round(MAP * v) for v in box)
-    y1, x1 = max(y1, y0 + 1), max(x1, x0 + 1)
-    whole[y0:y1, x0:x1] = cv2.resize(np.asarray(heat, np.float32), (x1 - x0, y1 - y0), interpolation=cv2.INTER_AREA)
-    return whole
 
 
 def encode_map(values: Array) -> dict[str, Any]:

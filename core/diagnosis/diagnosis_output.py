@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from core.diagnosis.model_identity import ModelIdentity, as_fields
 from core.diagnosis.prediction import TOP, ClassProbability, Diagnosis, LeafDiagnosis
+from core.diagnosis.severity import grade
 from core.diagnosis.verdict import describe_leaves
 from core.percent import SPACE, stated
 from core.text import csv_text, json_line, printable
@@ -49,9 +50,11 @@ def describe_top(top: Iterable[ClassProbability]) -> list[dict[str, object]]:
 
 
 def _describe_leaf(leaf: LeafDiagnosis) -> dict[str, object]:
-    reason = {"reason": leaf.verdict.reason} if leaf.verdict.reason else {}
+    more: dict[str, object] = {"reason": leaf.verdict.reason} if leaf.verdict.reason else {}
+    if leaf.diseased is not None:
+        more |= {"diseased": leaf.diseased, "grade": grade(leaf.diseased)}
     return {"box": [round(side, 4) for side in leaf.box], "verdict": leaf.verdict.word, "top": describe_top(leaf.top),
-            **reason}  # fmt: skip
+            **more}  # fmt: skip
 
 
 def show_csv(diagnoses: Iterable[Diagnosis], model: ModelIdentity, columns: Mapping[str, str] = COLUMNS) -> int:
@@ -62,7 +65,8 @@ def show_csv(diagnoses: Iterable[Diagnosis], model: ModelIdentity, columns: Mapp
         _print_row(cells(make_row(d, model), columns))
         for number, leaf in enumerate(d.leaves, 1):
             place = dict(zip(("y0", "x0", "y1", "x1"), leaf.box, strict=True))
-            row = make_row(Diagnosis(d.path, leaf.verdict.word, leaf.top), model)
+            amount = None if leaf.diseased is None else grade(leaf.diseased)
+            row = make_row(Diagnosis(d.path, leaf.verdict.word, leaf.top, diseased=leaf.diseased, grade=amount), model)
             _print_row(cells({**row, "milliseconds": None, "leaf": number, **place}, columns))
         read += not d.error
     return read

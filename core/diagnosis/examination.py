@@ -6,8 +6,8 @@ Photos that show several leaves get a diagnosis for each leaf (`core.diagnosis.l
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, final
 
@@ -20,18 +20,28 @@ from core.diagnosis.class_map import class_map, enlarge
 from core.diagnosis.familiarity import familiarity, read_statistics
 from core.diagnosis.features import feature_node, pool
 from core.diagnosis.leaf_detector import LeafDetector
-from core.diagnosis.leaves import choose_leaves, diagnose_leaves
+from core.diagnosis.leaves import choose_leaves, cut_square, place_in_square
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.photo_faults import photo_faults
-from core.diagnosis.prediction import ClassProbability, Diagnosis, LeafDiagnosis, Predictor, list_top
+from core.diagnosis.prediction import (
+    Box,
+    ClassProbability,
+    Diagnosis,
+    LeafDiagnosis,
+    Prediction,
+    Predictor,
+    list_top,
+)
 from core.diagnosis.segmentation import leaf_box, segment, segment_leaves
 from core.diagnosis.severity import Severity
-from core.diagnosis.verdict import COVERAGE, NO_LEAF, SECTION, Thresholds, Verdict, decide_verdict
+from core.diagnosis.verdict import COVERAGE, NO_LEAF, SECTION, Thresholds, Verdict, count_findings, decide_verdict
 from core.ops.contract import Array
 
 CROP_BELOW: Final = 0.55
 """The photo is cut to the leaf where the leaf's square has at most this part of the photo's side: training photos
 show leaves larger than that."""
+WHOLE: Final = (0.0, 0.0, 1.0, 1.0)
+"""The box of the whole centred square."""
 LARGE: Final = 2048
 """Photos of twice this shorter side or more are scaled to it while they are decoded."""
 SEVERAL: Final = 640
@@ -45,29 +55,29 @@ class Examination:
 
     top: likeliest classes with calibrated probabilities, and probabilities ``(classes,)`` of all; photo: the square
     that was looked at, uint8 RGB ``(side, side, 3)``; box: y0, x0, y1, x1 of it in the whole centred square, as
-    shares 0..1; heats: where each of `top` is seen, 0..1 ``(side, side)``, none where the network has no feature map;
+    shares; heats: where each class of `top` is seen, 0..1 ``(side, side)``, none where the network has no feature map;
     severity: masks and percentage; regions: how many leaves there seem to be in the photo; faults: what is wrong with
     the photo itself, as sentences; leaves: diagnoses of its leaves where these were asked for and there are several,
-    the worst first. Verdict, probabilities and familiarity are then the first leaf's; maps and severity are empty.
+    the worst first. Verdict, probabilities and familiarity are then the first leaf's; masks and maps are of all leaves.
     """
 
     verdict: Verdict
     top: tuple[ClassProbability, ...]
     probabilities: Array
     photo: Array
-    box: tuple[float, float, float, float]
+    box: Box
     severity: Severity
-    heats: tuple[Array, ...]
+    heats: Mapping[str, Array]
     familiarity: float
-    milliseconds: float
+    milliseconds: float = 0.0
     regions: int = 1
     faults: tuple[str, ...] = ()
     leaves: tuple[LeafDiagnosis, ...] = ()
 
     @property
-    def heat(self) -> Array | None:
-        """Where the likeliest class is seen, or None."""
-        return self.heats[0] if self.heats else None
+    def diseased(self) -> float | None:
+        """Diseased percent of the leaf's area, where a disease is named and there is a leaf."""
+        return self.severity.percent if self.verdict.is_disease and self.severity.leaf.any() else None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -102,24 +112,8 @@ class Examiner:
         0..1.
         """
         begin = time.perf_counter()
-        if leaves and len(each := self._diagnose_leaves(rgb, coverage)) > 1:
-            return self._join(rgb, each, begin)
-        photo, severity, box, regions = self._frame(rgb, crop)
-        outputs = self.predictor.predict(photo[None])
-        logits = outputs["logits"]
-        probabilities = state_probabilities(self.model, logits)[0]
-        top = list_top(probabilities, self.thresholds, self.model.classes)
-        features = outputs[self.map_node] if self.map_node else None
-        familiar = self._familiarity(logits, features)
-        verdict = decide_verdict(probabilities, familiar, self.thresholds, self.model.classes, coverage)
-        heats = self._maps(features, top, photo.shape[0])
-        if verdict.word == NO_LEAF:  # nothing to measure, and nothing for the evidence to lie beside
-            severity, regions = Severity(*np.zeros((2, *photo.shape[:2]), np.bool_)), 0
-        milliseconds = 1000 * (time.perf_counter() - begin)
-        return Examination(
-            verdict, top, probabilities, photo, box, severity, heats, familiar, milliseconds,
-            regions, photo_faults(rgb),
-        )  # fmt: skip
+        found = (self._examine_leaves(rgb, coverage) if leaves else None) or self._examine_photo(rgb, crop, coverage)
+        return replace(found, faults=photo_faults(rgb), milliseconds=1000 * (time.perf_counter() - begin))
 
     def diagnose(self, paths: Iterable[str], *, crop: bool = True, coverage: float = COVERAGE) -> Iterator[Diagnosis]:
         """One examination per photo file, in words and numbers; a photo that cannot be read says why."""
@@ -137,13 +131,10 @@ class Examiner:
             found = self.examine(rgb, crop=crop, leaves=leaves, coverage=coverage)
         except PhotoError as error:
             return Diagnosis(path, error=str(error)), None
-        severity = found.severity
-        measured = found.verdict.is_disease and severity.leaf.any()
-        milliseconds = 1000 * (time.perf_counter() - begin)
+        diseased = found.diseased
         return Diagnosis(
-            path, found.verdict.word, found.top, milliseconds, reason=found.verdict.reason,
-            diseased=severity.percent if measured else None,
-            grade=severity.grade if measured else None,
+            path, found.verdict.word, found.top, 1000 * (time.perf_counter() - begin), reason=found.verdict.reason,
+            diseased=diseased, grade=None if diseased is None else found.severity.grade,
             notes=found.warnings, leaves=found.leaves,
         ), found
 
@@ -152,30 +143,51 @@ class Examiner:
         if self._detector is not None:
             self._detector.close()
 
-    def _diagnose_leaves(self, rgb: Array, coverage: float) -> list[LeafDiagnosis]:
-        """The diagnosis of each leaf of a whole photo, the worst first; none where there is one leaf at most."""
+    def _examine_photo(self, rgb: Array, crop: bool, coverage: float) -> Examination:
+        photo, severity, box, regions = self._frame(rgb, crop)
+        return self._examine_square(photo, severity, box, regions, self.predictor.predict(photo[None]), coverage)
+
+    def _examine_leaves(self, rgb: Array, coverage: float) -> Examination | None:
+        """The worst finding, with masks and maps of all leaves; None where fewer than two are found.
+
+        Each leaf is seen in one view: on composed photos the mirror image took twice the time and improved nothing.
+        """
         self._detector = self._detector or self._open_detector()
-        found = choose_leaves(self._detector.find(rgb))
-        return diagnose_leaves(self.predictor, self.thresholds, rgb, found, coverage) if len(found) > 1 else []
+        found, side = choose_leaves(self._detector.find(rgb)), self.model.source_side
+        if len(found) < 2:
+            return None
+        cuts = [cut_square(rgb, leaf.box, side) for leaf in found]
+        outputs = self.predictor.predict(np.stack([photo for photo, _ in cuts]), views=1)
+        each = []
+        for i, (leaf, (photo, place)) in enumerate(zip(found, cuts, strict=True)):
+            mine = {name: output[i : i + 1] for name, output in outputs.items()}
+            one = self._examine_square(photo, segment(photo), place, 1, mine, coverage)
+            if one.verdict.word != NO_LEAF:
+                each.append((leaf.box, one))
+        return _join(square(rgb, side), each) if len(each) > 1 else None
 
-    def _join(self, rgb: Array, leaves: Sequence[LeafDiagnosis], begin: float) -> Examination:
-        """The examination of a photo with several leaves; its verdict is the worst finding."""
-        photo, worst = square(rgb, self.model.source_side), leaves[0]
-        nothing = np.zeros(photo.shape[:2], np.bool_)
-        return Examination(
-            worst.verdict, worst.top, worst.prediction.probabilities, photo, (0.0, 0.0, 1.0, 1.0),
-            Severity(nothing, nothing), (), worst.prediction.familiar,
-            1000 * (time.perf_counter() - begin), len(leaves), photo_faults(rgb), tuple(leaves),
-        )  # fmt: skip
+    def _examine_square(
+        self, photo: Array, severity: Severity, box: Box, regions: int, outputs: dict[str, Array], coverage: float
+    ) -> Examination:
+        """What the network's outputs say of one square photo."""
+        logits, features = outputs["logits"], outputs[self.map_node] if self.map_node else None
+        probabilities = state_probabilities(self.model, logits)[0]
+        top = list_top(probabilities, self.thresholds, self.model.classes)
+        familiar = self._familiarity(logits, features)
+        verdict = decide_verdict(probabilities, familiar, self.thresholds, self.model.classes, coverage)
+        if verdict.word == NO_LEAF:  # nothing to measure, and nothing for the evidence to lie beside
+            severity, regions = Severity(*np.zeros((2, *photo.shape[:2]), np.bool_)), 0
+        return Examination(verdict, top, probabilities, photo, box, severity, self._maps(features, top, len(photo)),
+                           familiar, regions=regions)  # fmt: skip
 
-    def _frame(self, rgb: Array, crop: bool) -> tuple[Array, Severity, tuple[float, float, float, float], int]:
+    def _frame(self, rgb: Array, crop: bool) -> tuple[Array, Severity, Box, int]:
         """The square to look at, its masks, where it is in the whole square, and how many leaves that shows."""
         side = self.model.source_side
         photo = square(rgb, side)
         severity, regions = segment_leaves(photo)
         y0, x0, y1, x1 = leaf_box(severity.leaf)
         if not crop or y1 - y0 > CROP_BELOW * side or not severity.leaf.any():
-            return photo, severity, (0.0, 0.0, 1.0, 1.0), regions
+            return photo, severity, WHOLE, regions
         box = (y0 / side, x0 / side, y1 / side, x1 / side)
         short = min(rgb.shape[:2])
         whole = square(rgb, short)
@@ -183,13 +195,13 @@ class Examiner:
         part = square(whole[a:c, b:d], side)
         return part, segment(part), box, regions
 
-    def _maps(self, features: Array | None, top: Sequence[ClassProbability], side: int) -> tuple[Array, ...]:
+    def _maps(self, features: Array | None, top: Sequence[ClassProbability], side: int) -> dict[str, Array]:
         """The maps of the classes `top`."""
         if features is None:
-            return ()
-        classes = [self.model.classes.index(guess.label) for guess in top]
-        raw = [class_map(self.model.graph, self.model.weights, features[0], index) for index in classes]
-        return tuple(enlarge(heat, side) for heat in raw)
+            return {}
+        graph, weights, classes = self.model.graph, self.model.weights, self.model.classes
+        return {guess.label: enlarge(class_map(graph, weights, features[0], classes.index(guess.label)), side)
+                for guess in top}  # fmt: skip
 
     def _familiarity(self, logits: Array, features: Array | None) -> float:
         if self.thresholds is None:
@@ -197,3 +209,20 @@ class Examiner:
         pooled = None if features is None else pool(features)
         score = self.thresholds.score
         return float(familiarity(score, logits, pooled, self.statistics, self.model.temperature)[0])
+
+
+def _join(photo: Array, each: Sequence[tuple[Box, Examination]]) -> Examination:
+    """The examination of a photo from those of its leaves and their boxes."""
+    ranks = [word for word, _ in count_findings([one.verdict.word for _, one in each])]
+    each = sorted(each, key=lambda pair: (ranks.index(pair[1].verdict.word), -pair[1].top[0].probability))
+    leaves = tuple(LeafDiagnosis(box, one.verdict, one.top, Prediction(one.probabilities, one.familiarity),
+                                 one.diseased) for box, one in each)  # fmt: skip
+    found, side = [one for _, one in each], len(photo)
+    labels = dict.fromkeys(guess.label for one in found for guess in one.top)
+    heats = {label: np.max([place_in_square(one.heats[label], one.box, side) for one in found if label in one.heats],
+                           axis=0) for label in labels if label in found[0].heats or label in ranks}  # fmt: skip
+    shapes = [place_in_square(one.severity.leaf, one.box, side) for one in found]
+    spots = [place_in_square(one.severity.lesions & one.verdict.is_disease, one.box, side) for one in found]
+    severity = Severity(*(np.max(masks, axis=0) > 0.5 for masks in (shapes, spots)))
+    return replace(found[0], photo=photo, box=WHOLE, severity=severity, heats=heats,
+                   regions=len(found), leaves=leaves)  # fmt: skip

@@ -55,12 +55,13 @@ class Prediction:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class LeafDiagnosis:
-    """The diagnosis of one of several leaves of a photo."""
+    """The diagnosis of one of several leaves of a photo. diseased: percent of the leaf's area, of a diseased leaf."""
 
     box: Box
     verdict: Verdict
     top: tuple[ClassProbability, ...]
     prediction: Prediction
+    diseased: float | None = None
 
 
 @final
@@ -111,13 +112,15 @@ class Predictor:
         )
         self.plan.load(fold_weights(model.graph, model.weights))
 
-    def predict(self, photos: Array) -> dict[str, Array]:
+    def predict(self, photos: Array, views: int = 0) -> dict[str, Array]:
         """Compute the outputs by name for photos uint8 ``(N, side, side, 3)``, such as "logits" ``(N, classes)``.
 
         The temperature is not applied. Any side works; `model.source_side` is that of training. Outputs are the mean
-        over the model's views.
+        over the views, by default the model's.
         """
-        parts = [self._predict(photos[first : first + self.batch]) for first in range(0, len(photos), self.batch)]
+        views = views or self.model.views
+        batch = self.batch * self.model.views // views
+        parts = [self._predict(photos[first : first + batch], views) for first in range(0, len(photos), batch)]
         return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
 
     def probabilities(self, photos: Array) -> Array:
@@ -137,9 +140,8 @@ class Predictor:
     def close(self) -> None:
         self.plan.close()
 
-    def _predict(self, photos: Array) -> dict[str, Array]:
-        """`predict` for at most `batch` photos."""
-        views = self.model.views
+    def _predict(self, photos: Array, views: int) -> dict[str, Array]:
+        """`predict` for one batch."""
         shown = np.ascontiguousarray(make_views(photos, views))
         rows = evaluation_rows(len(shown), shown.shape[1], self.model.size[0])
         outputs = self.plan.predict(PhotoBatch(shown, rows, np.full(len(shown), -1, np.int32)))

@@ -160,8 +160,6 @@ class DetailPane(QWidget):
         self._threshold = threshold
         self.threshold.setText(tr("A photo has the labels whose probability reaches the mark on their bar.")
                                if result.limits else tr("Minimum confidence: {share}", share=percent(threshold, 0)))
-        self.notes.setText(severity_text(result))
-        self.notes.setVisible(bool(self.notes.text()))
         area = result.area()
         self.correct.setVisible(area is not None and bool(result.hash) and bool((area.labels > 0).any()))
         self.photo.show_frame(None if result.leaves else decode_box(result.measured))
@@ -169,7 +167,9 @@ class DetailPane(QWidget):
         self._fill_maps(result, area)
 
     def _show_answer(self, result: PhotoResult) -> None:
-        """Show the probable classes and the disease card of a photo, or of one of its leaves."""
+        """Show the probable classes, diseased area and disease card of a photo, or of one of its leaves."""
+        self.notes.setText(severity_text(result))
+        self.notes.setVisible(bool(self.notes.text()))
         threshold = self._threshold
         below = bool(result.top) and not result.sure and result.probability < threshold and result.reason != UNFAMILIAR
         self.bars.show_top(result.top, result.sure, result.limits or (threshold,) * below)
@@ -189,7 +189,8 @@ class DetailPane(QWidget):
             self.which.addItem(tr("Outlines"), AREA)
         for index, leaf in enumerate(result.leaves):
             self.which.addItem(tr("Leaf {number}: {verdict}", number=index + 1, verdict=verdict_text(leaf)), index)
-        for name, _ in result.top:  # a signal's dictionaries arrive in alphabetical order
+        names = [name for name, _ in result.top] + [leaf.verdict for leaf in result.leaves]
+        for name in dict.fromkeys(names):  # a signal's dictionaries arrive in alphabetical order
             if name in result.maps:
                 self.which.addItem(tr("Class map: {name}", name=disease_name(name)), name)
         if self.which.count():

@@ -12,9 +12,10 @@ import pytest
 from core.diagnosis.diagnosis_output import WITH_LEAVES, show_csv, show_json, show_text
 from core.diagnosis.examination import Examiner
 from core.diagnosis.leaf_detector import FoundLeaf, LeafDetector, decode_maps, letterbox, overlaps, suppress
-from core.diagnosis.leaves import choose_leaves, cut_square
+from core.diagnosis.leaves import choose_leaves, cut_square, place_in_square
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.prediction import ClassProbability, Diagnosis, LeafDiagnosis, Prediction
+from core.diagnosis.severity import Severity
 from core.diagnosis.verdict import NOT_SURE, Verdict, count_findings
 from tests.helpers.models import small_model
 
@@ -52,10 +53,21 @@ def test_a_box_is_at_the_same_place_of_photos_of_any_shape(shape):
 def test_a_leaf_is_cut_out_as_a_square_inside_the_photo():
     photo = np.zeros((100, 200, 3), np.uint8)
     photo[30:70, 150:190] = 255
-    cut = cut_square(photo, (0.3, 1.0, 0.7, 1.4), 45)
-    assert cut.shape == (45, 45, 3)
-    assert cut.mean() / 255 == pytest.approx((40 / 45) ** 2, abs=0.02)
-    assert cut_square(photo, (0.3, 1.3, 0.7, 1.5), 45).shape == (45, 45, 3), "at the border"
+    cut, place = cut_square(photo, (0.3, 1.0, 0.7, 1.4), 42)
+    assert cut.shape == (42, 42, 3)
+    assert cut.mean() / 255 == pytest.approx((40 / 42) ** 2, abs=0.02)
+    assert place == pytest.approx((0.29, 0.99, 0.71, 1.41))
+    cut, place = cut_square(photo, (0.3, 1.3, 0.7, 1.5), 42)
+    assert (cut.shape, place) == ((42, 42, 3), pytest.approx((0.29, 1.08, 0.71, 1.5))), "at the border"
+
+
+def test_a_map_of_a_part_is_at_its_place_in_the_square_and_cut_at_its_border():
+    part = np.full((7, 7), 0.5, np.float32)
+    whole = place_in_square(part, (0.2, 0.4, 0.6, 0.8), 20)
+    assert np.array_equal(np.argwhere(whole == 0.5)[[0, -1]], [[4, 8], [11, 15]])
+    assert whole.sum() == pytest.approx(0.5 * 8 * 8)
+    assert place_in_square(part, (-0.2, 0.9, 0.2, 1.3), 20).sum() == pytest.approx(0.5 * 4 * 2)
+    assert not place_in_square(part, (0.2, 1.1, 0.6, 1.5), 20).any()
 
 
 def test_diseases_come_first_then_the_most_frequent():
@@ -83,12 +95,24 @@ def test_a_photo_of_several_leaves_gets_the_worst_finding_and_one_of_one_leaf_it
     sick = {LEFT: 0.2, RIGHT: 0.9}
     found = [FoundLeaf(box, 0.5) for box in sick]
     examiner._detector.find.return_value = found
-    shown = [Prediction(np.array([1 - p, p]), 0.0) for p in sick.values()]
-    monkeypatch.setattr(type(examiner.predictor), "predict_calibrated", lambda self, photos: iter(shown[: len(photos)]))
-    several = examiner.examine(photo, leaves=True)
+    own = type(examiner.predictor).predict
+    shown = np.log([[1 - p, p] for p in sick.values()])
+    side = examiner.model.source_side
+    half = np.indices((side, side))[0] < side // 2
+    with monkeypatch.context() as patch:
+        patch.setattr(type(examiner.predictor), "predict", lambda self, photos, views=0: own(self, photos, views)
+                      | {"logits": shown})  # fmt: skip
+        patch.setattr("core.diagnosis.examination.segment", lambda photo: Severity(np.ones_like(half), half))
+        several = examiner.examine(photo, leaves=True)
     assert [leaf.box for leaf in several.leaves] == [RIGHT, LEFT]
-    assert (several.verdict.word, several.top[0].probability) == ("a/scab", 0.9)
-    assert not several.severity.leaf.any()
+    assert (several.verdict.word, several.top[0].probability) == ("a/scab", pytest.approx(0.9))
+    assert [leaf.diseased for leaf in several.leaves] == [pytest.approx(50, abs=2), None]
+    rows, columns = (np.flatnonzero(several.severity.leaf.any(axis=axis)) for axis in (1, 0))
+    assert (rows[0] / side, (rows[-1] + 1) / side) == pytest.approx((0.3, 0.7), abs=1 / side)
+    assert (columns[0], columns[-1]) == (0, side - 1)
+    assert not several.severity.leaf[:, side // 2].any(), "between the leaves"
+    assert several.severity.percent == pytest.approx(25, abs=4), "of the healthy leaf nothing"
+    assert set(several.heats) <= {"a/healthy", "a/scab"}
     examiner._detector.find.return_value = found[:1]
     one, plain = examiner.examine(photo, leaves=True), examiner.examine(photo)
     assert one.leaves == plain.leaves == ()
@@ -99,7 +123,8 @@ def test_a_photo_of_several_leaves_gets_the_worst_finding_and_one_of_one_leaf_it
 def test_text_json_and_csv_have_the_leaves(capsys):
     def leaf(box, word, probability):
         prediction = Prediction(np.zeros(2), 0.0)
-        return LeafDiagnosis(box, Verdict(word), (ClassProbability(word, probability, 0.5),), prediction)
+        area = 30.0 if word == "a/scab" else None
+        return LeafDiagnosis(box, Verdict(word), (ClassProbability(word, probability, 0.5),), prediction, area)
 
     leaves = (leaf(RIGHT, "a/scab", 0.9), leaf(LEFT, "a/scab", 0.8), leaf(LEFT, "a/healthy", 0.7))
     several = Diagnosis("p.jpg", "a/scab", leaves[0].top, 5.0, leaves=leaves)
@@ -111,10 +136,12 @@ def test_text_json_and_csv_have_the_leaves(capsys):
     assert [leaf["verdict"] for leaf in first["leaves"]] == ["a/scab", "a/scab", "a/healthy"]
     assert first["leaves"][0]["box"] == list(RIGHT)
     assert first["leaves"][0]["top"] == [{"label": "a/scab", "probability": 0.9, "threshold": 0.5}]
+    assert [(leaf.get("diseased"), leaf.get("grade")) for leaf in first["leaves"]] == [(30, 5), (30, 5), (None, None)]
     assert "leaves" not in second
     show_csv([several, one], ModelIdentity(), WITH_LEAVES)
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert [(row["path"], row["leaf"], row["verdict"], row["x0"]) for row in rows] == [
-        ("p.jpg", "", "a/scab", ""), ("p.jpg", "1", "a/scab", "0.6000"), ("p.jpg", "2", "a/scab", "0.0000"),
-        ("p.jpg", "3", "a/healthy", "0.0000"), ("q.jpg", "", "a/scab", ""),
+    assert [(row["path"], row["leaf"], row["verdict"], row["x0"], row["diseased"]) for row in rows] == [
+        ("p.jpg", "", "a/scab", "", ""), ("p.jpg", "1", "a/scab", "0.6000", "30"),
+        ("p.jpg", "2", "a/scab", "0.0000", "30"), ("p.jpg", "3", "a/healthy", "0.0000", ""),
+        ("q.jpg", "", "a/scab", "", ""),
     ]  # fmt: skip
