@@ -107,8 +107,20 @@ def show_suspects(photos: ReviewedPhotos, result: Review, arguments: argparse.Na
 
 
 def show_chosen(photos: ReviewedPhotos, config: RunConfig, arguments: argparse.Namespace) -> int:
-    """Print the unlabelled photos that are worth labelling next, the most informative first."""
-    paths = [os.path.abspath(path) for path in find_photos([arguments.unlabelled])]
+    """Print the unlabelled photos that are worth labelling next."""
+    chosen = choose_unlabelled(photos, config, arguments.unlabelled, arguments.choose, report_stage)
+    show(("path",), [((path,), path) for path in chosen], arguments)
+    return EXIT_DONE
+
+
+def choose_unlabelled(
+    photos: ReviewedPhotos, config: RunConfig, folder: str, count: int, report: ReportStage | None = None,
+    cancelled: IsCancelled | None = None,
+) -> list[str]:  # fmt: skip
+    """Photos of a folder that are worth labelling next, the most informative first. Raises InputError, Cancelled."""
+    paths = [os.path.abspath(path) for path in find_photos([folder])]
+    if not paths:
+        raise InputError(f"There are no photos in {folder}.")
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
     builder = DatasetBuilder(root)
     for path in paths:
@@ -117,12 +129,10 @@ def show_chosen(photos: ReviewedPhotos, config: RunConfig, arguments: argparse.N
     cache = open_cache(pool, photos.side, folder=config.cache, threads=config.threads)
     rows = cache.kept
     if not len(rows):
-        raise InputError(f"None of the {len(pool)} photos in {arguments.unlabelled} can be used.")
-    features = read_features(photos.model, cache, rows, config.device, config.threads, report_stage)
-    classes = len(photos.photos.dataset.classes)
-    chosen = rows[choose_photos(photos.samples, features, classes, arguments.choose, config.seed)]
-    show(("path",), [((pool.path(row),), pool.path(row)) for row in chosen.tolist()], arguments)
-    return EXIT_DONE
+        raise InputError(f"None of the {len(pool)} photos in {folder} can be used.")
+    features = read_features(photos.model, cache, rows, config.device, config.threads, report, cancelled)
+    chosen = choose_photos(photos.samples, features, len(photos.photos.dataset.classes), count, config.seed)
+    return [pool.path(row) for row in rows[chosen].tolist()]
 
 
 def show(columns: Sequence[str], lines: Sequence[tuple[Sequence[object], str]], arguments: argparse.Namespace) -> None:

@@ -1,15 +1,18 @@
-"""Reviews the labels of all photos (`core.diagnosis.label_review`)."""
+"""Reviews the labels of all photos, or chooses photos to label next (`core.diagnosis.label_review`)."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from app.processes.protocol import Channel, serve
 from core.config import from_dict
 from core.data.dataset import Cancelled
 from core.diagnosis.label_review import review_labels
-from core.review import read_photos
+from core.review import choose_unlabelled, read_photos
+
+CHOSEN: Final = 50
+"""Photos to label next."""
 
 
 def main() -> int:
@@ -17,7 +20,8 @@ def main() -> int:
 
 
 def _work(channel: Channel, asked: dict[str, Any]) -> None:
-    """`asked`: data, a folder or manifest, and model, a file or the name of a shipped model."""
+    """`asked`: data, a folder or manifest; model, a file or the name of a shipped model; unlabelled: "", or a folder of
+    photos to choose from."""
 
     def report(stage: str, done: int, total: int) -> None:
         channel.send(stage=stage, done=done, total=total)
@@ -28,7 +32,12 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
         report("folds", fold, folds)
 
     try:
-        photos = read_photos(from_dict({"data": asked["data"]}), Path(asked["model"]), report, channel.ended)
+        config = from_dict({"data": asked["data"]})
+        photos = read_photos(config, Path(asked["model"]), report, channel.ended)
+        if folder := asked.get("unlabelled"):
+            chosen = choose_unlabelled(photos, config, folder, CHOSEN, report, channel.ended)
+            channel.tell(chosen=chosen)
+            return
         dataset = photos.photos.dataset
         review = review_labels(photos.samples, len(dataset.classes), advance)
     except Cancelled:

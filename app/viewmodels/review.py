@@ -16,8 +16,10 @@ from app.crash import sentence
 from app.task import Task
 from app.translation import tr
 from app.viewmodels.document import Document
+from app.viewmodels.kept_labels import KeptLabels
 from app.viewmodels.process_model import ProcessModel
 from core.data.manifest_writer import check_place
+from core.errors import StorageError
 
 
 @final
@@ -35,11 +37,12 @@ class SuspectPhoto:
 
 @final
 class ReviewModel(ProcessModel):
-    """Signals: `progress(stage, done, total)`; `changed()` when the open suspects may have changed; `ended()`;
-    `failed(sentence, details)`; `saved(path)`."""
+    """Signals: `progress(stage, done, total)`; `changed()` when the open suspects may have changed; `chosen(paths)`:
+    photos to label next, the most informative first; `ended()`; `failed(sentence, details)`; `saved(path)`."""
 
     progress = Signal(str, int, int)
     changed = Signal()
+    chosen = Signal(list)
     ended = Signal()
     failed = Signal(str, str)
     saved = Signal(object)
@@ -49,8 +52,7 @@ class ReviewModel(ProcessModel):
         self._document = document
         self._found: list[SuspectPhoto] = []
         self._saving: Task | None = None
-        self.kept: set[int] = set()
-        """Rows whose label the user confirmed."""
+        self._kept = KeptLabels()
         self.photos = 0
         """Reviewed photos; 0 before a review."""
         self.agreement = 0.0
@@ -60,22 +62,24 @@ class ReviewModel(ProcessModel):
         document.opened.connect(self.forget)
         document.changed.connect(self.changed)
 
-    def start(self, model: str) -> None:
-        """Review the labels with the features of this model."""
+    def start(self, model: str, unlabelled: str = "") -> None:
+        """Review the labels with the features of this model, or choose photos to label next from a folder."""
 
         def begin(data: str) -> None:
             table = self._document.table
-            self._before = None if table is None else replace(table, labels=table.labels.copy())
-            self._start_process("review", {"data": data, "model": model})
+            if not unlabelled:
+                self._before = None if table is None else replace(table, labels=table.labels.copy())
+            self._start_process("review", {"data": data, "model": model, "unlabelled": unlabelled})
             self.changed.emit()  # it is busy now; a manifest of edits may have been written first
 
-        self.forget()
+        if not unlabelled:
+            self.forget()
         self._document.with_manifest(begin, self.failed.emit)
 
     def forget(self) -> None:
         """Discard the suspects, because other photos are opened."""
         self._end_process()
-        self._found, self.kept, self.photos = [], set(), 0
+        self._found, self.photos = [], 0
         self.changed.emit()
 
     def close(self) -> None:
@@ -90,12 +94,25 @@ class ReviewModel(ProcessModel):
             return []
         now = current_names(before, table)
         found = (replace(one, label=now[one.label], suggested=now[one.suggested]) for one in self._found)
-        return [one for one in found if one.row not in self.kept and not table.excluded[one.row]
-                and table.label(one.row) == one.label != one.suggested]  # fmt: skip
+        return [one for one in found if not table.excluded[one.row]
+                and table.label(one.row) == one.label != one.suggested
+                and not self._kept.has(table.dataset.path(one.row), one.label)]  # fmt: skip
 
     def keep(self, row: int) -> None:
-        """Confirm the label of a photo."""
-        self._document.undo.push(_Keep(self, row))
+        """Confirm the label of a photo, also for later reviews."""
+        if (table := self._document.table) is not None:
+            self._document.undo.push(_Keep(self, table.dataset.path(row), table.label(row)))
+
+    def remember(self, photo: str, label: str) -> None:
+        """Store that a photo's label is confirmed, or with "" that it is not."""
+        try:
+            if label:
+                self._kept.keep(photo, label)
+            else:
+                self._kept.forget(photo)
+        except StorageError as error:
+            self.failed.emit(sentence(error), "")
+        self.changed.emit()
 
     def relabel(self, row: int, name: str) -> None:
         self._document.move(np.array([row]), name)
@@ -129,6 +146,8 @@ class ReviewModel(ProcessModel):
                 self.progress.emit(answer["stage"], answer["done"], answer["total"])
             elif "failed" in answer:
                 self.failed.emit(answer["failed"], "")
+            elif "chosen" in answer:
+                self.chosen.emit(answer["chosen"])
             elif "suspects" in answer:
                 rows = [(self._document.row_of(raw.pop("path")), raw) for raw in answer["suspects"]]
                 self._found = [SuspectPhoto(row, **raw) for row, raw in rows if row is not None]
@@ -158,14 +177,12 @@ def current_names(before: project.EditedDataset, now: project.EditedDataset) -> 
 class _Keep(QUndoCommand):
     """Confirms a label."""
 
-    def __init__(self, review: ReviewModel, row: int) -> None:
+    def __init__(self, review: ReviewModel, photo: str, label: str) -> None:
         super().__init__(tr("keep the label"))
-        self._review, self._row = review, row
+        self._review, self._photo, self._label = review, photo, label
 
     def redo(self) -> None:
-        self._review.kept.add(self._row)
-        self._review.changed.emit()
+        self._review.remember(self._photo, self._label)
 
     def undo(self) -> None:
-        self._review.kept.discard(self._row)
-        self._review.changed.emit()
+        self._review.remember(self._photo, "")

@@ -1,12 +1,15 @@
 """The Review tab: suspects in order, decided by keys, undone, and saved outside the photo folder."""
 
+from copy import deepcopy
 from unittest.mock import Mock
 
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog
 
+from app.panels.dataset.next_photos import NextPhotosDialog
 from app.viewmodels import process_model
+from app.viewmodels.kept_labels import KeptLabels
 from core.data.source import open_photos
 from tests.helpers.window import drop, write_folder
 
@@ -27,13 +30,14 @@ def panel(start, qtbot, tmp_path, monkeypatch):
     )
     made.side.setCurrentWidget(made.review)
     made.review.start.click()
-    assert requests == [("review", {"data": str(folder), "model": "leaves"})]
+    assert requests == [("review", {"data": str(folder), "model": "leaves", "unlabelled": ""})]
     found = [("healthy/1.png", "healthy", "rust", 0.9, 5), ("rust/2.png", "rust", "healthy", 0.8, 4),
              ("healthy/3.png", "healthy", "rust", 0.7, 3)]  # fmt: skip
     names = ("path", "label", "suggested", "probability", "agreeing")
     suspects = [dict(zip(names, (str(folder / one[0]), *one[1:]), strict=True)) for one in found]
-    made._review._read_answers([{"suspects": suspects, "agreement": 0.625, "photos": 8, "few": ["scab"]}])
-    made.folder = folder
+    made.answer = {"suspects": suspects, "agreement": 0.625, "photos": 8, "few": ["scab"]}
+    made._review._read_answers([deepcopy(made.answer)])
+    made.folder, made.requests = folder, requests
     return made
 
 
@@ -64,6 +68,34 @@ def test_keys_decide_about_one_suspect_after_the_other_and_undo(panel, qtbot):
     assert table.label(first) == "healthy"
     assert listed(panel) == ["healthy/1.png", "rust/2.png", "healthy/3.png"]
     assert table.label(second) == "rust"
+
+
+def test_confirmed_labels_are_remembered_until_they_change(panel, qtbot):
+    panel.review.keep.click()
+    assert listed(panel) == ["rust/2.png", "healthy/3.png"]
+    panel._review.forget()
+    panel._review._kept = KeptLabels()  # as after a new start
+    panel._review._read_answers([deepcopy(panel.answer)])
+    assert listed(panel) == ["rust/2.png", "healthy/3.png"]
+    panel._document.undo.undo()
+    assert len(listed(panel)) == 3
+    assert not KeptLabels().has(str(panel.folder / "healthy/1.png"), "healthy")
+
+
+def test_photos_to_label_next_are_listed_and_saved(panel, qtbot, tmp_path, monkeypatch):
+    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(tmp_path))
+    panel.review.next.click()
+    request = {"data": str(panel.folder), "model": "leaves", "unlabelled": str(tmp_path)}
+    assert panel.requests[-1] == ("review", request)
+    assert len(panel._review.suspects()) == 3, "the review stays"
+    chosen = [str(panel.folder / name) for name in ("rust/0.png", "healthy/2.png")]
+    panel._review._read_answers([{"chosen": chosen}])
+    (dialog,) = panel.review.findChildren(NextPhotosDialog)
+    assert [dialog.list.item(at).text() for at in range(2)] == ["0.png", "2.png"]
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: (str(tmp_path / "next.csv"), ""))
+    dialog.save.click()
+    assert (tmp_path / "next.csv").read_text("utf-8").split() == ["path", *chosen]
+    dialog.close()
 
 
 def test_another_tab_shows_all_photos_and_the_keys_rest(panel, qtbot):

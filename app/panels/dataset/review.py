@@ -11,6 +11,7 @@ from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QFileDialog, QProgressBar, QSizePolicy, QVBoxLayout, QWidget
 
 from app.cards import disease_name
+from app.panels.dataset.next_photos import NextPhotosDialog
 from app.translation import count, tr
 from app.viewmodels.review import ReviewModel, SuspectPhoto
 from app.viewmodels.thumbnails import Thumbnails
@@ -38,6 +39,8 @@ class ReviewPane(QWidget):
         self.bar.setAccessibleName(tr("Progress of the review"))
         self.start = button(tr("Review labels"), self._on_start, "primary")
         self.stop = button(tr("Cancel"), review.cancel)
+        self.next = button(tr("What to label next…"), self._on_next,
+                           tip=tr("Chooses from a folder of unlabelled photos those that would teach the model most"))
         self.photo = PhotoView(tr("Suspicious photo"))
         self.reason = label("", wrap=True)
         self.relabel = button("", self._on_relabel, tip=tr("Give the photo the suggested class ({key})", key="R"))
@@ -52,6 +55,7 @@ class ReviewPane(QWidget):
         self._lay_out()
         review.progress.connect(self._on_progress)
         review.changed.connect(self.refresh)
+        review.chosen.connect(self._on_chosen)
         review.ended.connect(self.refresh)
         self.show_suspect(None)
         self.refresh()
@@ -61,7 +65,7 @@ class ReviewPane(QWidget):
         layout.setContentsMargins(0, 8, 0, 0)
         layout.addWidget(self.state)
         layout.addWidget(self.bar)
-        layout.addLayout(row(self.start, self.stop, None))
+        layout.addLayout(row(self.start, self.next, self.stop, None))
         layout.addWidget(self.photo, 1)
         layout.addWidget(self.reason)
         layout.addWidget(self.relabel)
@@ -82,6 +86,7 @@ class ReviewPane(QWidget):
         self.bar.setVisible(review.has_process)
         self.stop.setVisible(review.has_process)
         self.start.setVisible(not review.has_process)
+        self.next.setVisible(not review.has_process)
         left = len(review.suspects())
         self.undo.setVisible(bool(review.photos))
         self.save.setVisible(bool(review.photos))
@@ -120,6 +125,14 @@ class ReviewPane(QWidget):
 
     def _on_start(self) -> None:
         self._review.start(self._model())
+
+    def _on_next(self) -> None:
+        chosen = QFileDialog.getExistingDirectory(self, tr("Unlabelled photos"))
+        if chosen:
+            self._review.start(self._model(), chosen)
+
+    def _on_chosen(self, paths: list[str]) -> None:
+        NextPhotosDialog(self, self._pictures, paths, self._review.failed.emit).open()
 
     def _on_progress(self, stage: str, done: int, total: int) -> None:
         self.bar.setRange(0, total)
