@@ -45,7 +45,6 @@ from core.data.photo_reader import read_photo
 from core.diagnosis.leaf_detector import CHANNELS, MAPS, letterbox
 from core.diagnosis.model_file import ModelFile, in_eight_bits, read_model, write_model
 from core.diagnosis.model_identity import find_model, today
-from core.diagnosis.photo_size import with_photo_side
 from core.ops.contract import Array
 
 LEAF_CONDITIONS: Final = ("healthy", "leaf_spot", "nutrient_deficiency", "calcium_deficiency")
@@ -58,7 +57,7 @@ COUNTS: Final = {"train": 1400, "val": 400}
 """Leaves that are cut out, of each split; of scenes and foliage half and a quarter as many."""
 Kind = tuple[int, int, int, float, bool]
 """Side of the photos, cells of the maps, photos of a batch, share of boxed photos, and `read_pools`' `everything`."""
-COMPOUND: Final = 0.2
+COMPOUND: Final = 0.3
 """Share of composed leaves that are made of three leaflets of strawberry, whose boxes are around whole leaves."""
 EMPTY: Final = 0.15
 """Weight of what is not boxed in a strawberry photo: by far not all of its leaves are."""
@@ -279,7 +278,6 @@ def make_parser() -> argparse.ArgumentParser:
     training.add_argument("--out", type=Path, required=True)
     training.add_argument("--start", type=Path, help="detector whose weights are trained further")
     training.add_argument("--side", type=int, default=320)
-    training.add_argument("--use-side", type=int, default=0, help="of photos in use (as trained)")
     training.add_argument("--last", default="features.12", help="last layer of the small model that is used")
     training.add_argument("--hidden", type=int, default=64)
     training.add_argument("--boxed", type=float, default=0.33, help="share of boxed strawberry photos")
@@ -314,9 +312,8 @@ def main() -> None:
                                      threads=options.threads):  # fmt: skip
         print(f"{options.out.stem} step {step}: loss {loss:.3f}", flush=True)
         if trained:
-            side = options.use_side or options.side
-            model = ModelFile(with_photo_side(graph, side), trained, CHANNELS, side, name="LeafClinic leaf detector",
-                              date=today(), licence="MIT for the weights as a work of this project; photos: see card")
+            model = ModelFile(graph, trained, CHANNELS, options.side, name="LeafClinic leaf detector", date=today(),
+                              licence="MIT for the weights as a work of this project; photos: see card")  # fmt: skip
             write_model(options.out, in_eight_bits(model))
 
 

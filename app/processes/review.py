@@ -36,7 +36,7 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
         photos = read_photos(config, Path(asked["model"]), report, channel.ended)
         if folder := asked.get("unlabelled"):
             chosen = choose_unlabelled(photos, config, folder, CHOSEN, report, channel.ended)
-            channel.tell(chosen=chosen)
+            channel.send(chosen=chosen)
             return
         dataset = photos.photos.dataset
         review = review_labels(photos.samples, len(dataset.classes), advance)

@@ -26,7 +26,7 @@ MAPS: Final = "maps"
 CHANNELS: Final = ("centre", "height", "width", "y", "x")
 GREY: Final = (124, 116, 104)
 """Around photos that are no squares: the mean colour, which the network sees as 0."""
-SCORE: Final = 0.25
+SCORE: Final = 0.3
 """Confidence from which a region counts as a leaf."""
 MOST: Final = 12
 OVERLAP: Final = 0.5

@@ -30,10 +30,10 @@ class NextPhotosDialog(QDialog):
         self.setWindowTitle(tr("What to label next"))
         fit(self, 760, 560)
         self._pictures, self._paths, self._fail = pictures, list(paths), fail
+        self.photo = PhotoView(tr("Photo to label"))
         self.list = named(QListWidget(), tr("Photos to label next"))
         self.list.addItems([Path(path).name for path in paths])
         self.list.currentRowChanged.connect(lambda at: self.photo.wish(pictures, self._paths[at]))
-        self.photo = PhotoView(tr("Photo to label"))
         self.save = button(tr("Save list…"), self._on_save)
         layout = QVBoxLayout(self)
         reason = tr("Labels of these photos teach the model most: it is unsure about them, and they differ from one "
