@@ -95,6 +95,16 @@ class Argument:
         return ((self.name, self.type),)
 
 
+def pitches(**tensors: str) -> tuple[Argument, ...]:
+    """Elements from a pixel of each tensor to the next; a keyword is the argument's name, its value the tensor."""
+    return tuple(Argument(name, INTEGER, f"elements from a pixel of {of} to the next") for name, of in tensors.items())
+
+
+def divisions(**divisors: str) -> tuple[Argument, ...]:
+    """Fast divisions, ``by_NAME`` for each keyword; its value says what the divisor is."""
+    return tuple(Argument(f"by_{name}", DIVISOR, f"division by {what}") for name, what in divisors.items())
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class KernelSignature:

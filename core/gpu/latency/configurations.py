@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from core.gpu.latency import fire_halo
@@ -31,8 +33,9 @@ COLUMN_WASTE: Final = 1.35
 """Filters computed over filters needed that a block may have."""
 
 
-def _conv_shapes(case: Case, sides: Sides) -> tuple[BlockShape, ...]:
-    _, out, _, taps = sides
+def conv_shapes(case: Case, sides: Callable[[Case], Sides] = conv_sides) -> tuple[BlockShape, ...]:
+    """For a convolution, or what `sides` makes one of."""
+    _, out, _, taps = sides(case)
     rows, vectors = case.frame.batch * out.height * out.width, taps.total // VECTOR
 
     def time_of(shape: BlockShape) -> float:
@@ -47,21 +50,13 @@ def _conv_shapes(case: Case, sides: Sides) -> tuple[BlockShape, ...]:
     return tuple(sorted((shape for shape in (BlockShape(*n) for n in CONV) if suits(shape)), key=time_of))
 
 
-def conv_shapes(case: Case) -> tuple[BlockShape, ...]:
-    return _conv_shapes(case, conv_sides(case))
-
-
-def dense_shapes(case: Case) -> tuple[BlockShape, ...]:
-    return _conv_shapes(case, dense_sides(case))
-
-
-def added_shapes(case: Case) -> tuple[BlockShape, ...]:
-    return _conv_shapes(case, added_sides(case))
+dense_shapes: Final = partial(conv_shapes, sides=dense_sides)
+added_shapes: Final = partial(conv_shapes, sides=added_sides)
 
 
 def pooled_shapes(case: Case) -> tuple[BlockShape, ...]:
     """Blocks without warps across, which would all compute the same pool."""
-    return tuple(shape for shape in _conv_shapes(case, pooled_sides(case)) if shape.across == 1)
+    return tuple(shape for shape in conv_shapes(case, pooled_sides) if shape.across == 1)
 
 
 def fire_shapes(case: Case) -> tuple[BlockShape, ...]:

@@ -33,7 +33,7 @@ from core.gpu.latency.operands import (
 )
 from core.gpu.latency.outputs import make_outputs
 from core.gpu.latency.pdl import wait_for_previous
-from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
 
 i32, u64, f32 = types.int32, types.uint64, types.float32
 
@@ -47,23 +47,20 @@ SIGNATURE: Final = KernelSignature((
     Argument("columns", INTEGER, "filters, up to a multiple of 8"),
     Argument("depth", INTEGER, "elements of a packed filter"),
     Argument("vectors", INTEGER, "vectors of a sum: taps x channels / 8"),
-    Argument("by_area", DIVISOR, "division by `area`"),
-    Argument("by_columns", DIVISOR, "division by `wo`"),
-    Argument("by_channels", DIVISOR, "division by `channel_vectors`"),
+    *divisions(area="`area`", columns="`wo`", channels="`channel_vectors`"),
     Argument("area", INTEGER, "pixels of an image of out"),
     Argument("wo", INTEGER, "columns of out"),
     Argument("channel_vectors", INTEGER, "vectors of a pixel of x"),
     Argument("height", INTEGER, "rows of x"),
     Argument("width", INTEGER, "columns of x"),
-    Argument("ldx", INTEGER, "elements from a pixel of x to the next"),
+    *pitches(ldx="x"),
     Argument("row_pitch", INTEGER, "elements from a row of x to the next"),
     Argument("image_pitch", INTEGER, "elements from an image of x to the next"),
     Argument("stride_y", INTEGER, "rows between windows"),
     Argument("stride_x", INTEGER, "columns between windows"),
     Argument("top", INTEGER, "padding above"),
     Argument("left", INTEGER, "padding on the left"),
-    Argument("ldo", INTEGER, "elements from a pixel of out to the next"),
-    Argument("lda", INTEGER, "elements from a pixel of `other` to the next"),
+    *pitches(ldo="out", lda="`other`"),
     Argument("activation", INTEGER, "of out (`core.gpu.launch.RELU`)"),
 ))  # fmt: skip
 

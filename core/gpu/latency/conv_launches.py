@@ -79,20 +79,26 @@ def refuse_conv(case: Case) -> str:
     return refuse_unless(case, ("It does not read the network's input.", lambda: not reads_image(case.step)))
 
 
+def _launch(
+    case: Case, step: Step, sides: Sides, activation: str, other: Tensor | None = None, pooled: bool = False
+) -> Launch:
+    """The launch of the convolution or dense layer `step`."""
+    x, out, window, taps = sides
+    weight = dense.pack_rows(case) if step.op == "dense" else pack_rows(case.frame, step, taps)
+    return conv_launch(
+        step.node, case.frame.batch, x, out, window, taps, weight, bias_of(case.frame, step), activation,
+        case.configuration, other, pooled,
+    )  # fmt: skip
+
+
 def write_conv(case: Case) -> None:
     """A convolution by itself."""
-    frame, step, (x, out, window, taps) = case.frame, case.step, conv_sides(case)
-    weight, bias = pack_rows(frame, step, taps), bias_of(frame, step)
-    sides = (step.node, frame.batch, x, out, window, taps, weight, bias)
-    add_forward(case, conv_launch(*sides, step.activation, case.configuration))
+    add_forward(case, _launch(case, case.step, conv_sides(case), case.step.activation))
 
 
 def write_dense(case: Case) -> None:
     """A dense layer: a 1x1 convolution of one pixel an image."""
-    frame, step, (x, out, window, taps) = case.frame, case.step, dense_sides(case)
-    weight, bias = dense.pack_rows(case), bias_of(frame, step)
-    sides = (step.node, frame.batch, x, out, window, taps, weight, bias)
-    frame.add(conv_launch(*sides, step.activation, case.configuration))
+    case.frame.add(_launch(case, case.step, dense_sides(case), case.step.activation))
 
 
 def added_sides(case: Case) -> Sides:
@@ -114,11 +120,9 @@ def refuse_added(case: Case) -> str:
 
 def write_added(case: Case) -> None:
     """A convolution and the sum behind it."""
-    frame, (step, following), (x, out, window, taps) = case.frame, case.steps, added_sides(case)
-    other = next(v for v in following.inputs if v != step.output)
-    weight, bias = pack_rows(frame, step, taps), bias_of(frame, step)
-    sides = (step.node, frame.batch, x, out, window, taps, weight, bias, following.activation)
-    frame.add(conv_launch(*sides, case.configuration, frame.image(other)))
+    frame, (step, following) = case.frame, case.steps
+    other = frame.image(next(v for v in following.inputs if v != step.output))
+    frame.add(_launch(case, step, added_sides(case), following.activation, other))
 
 
 def pooled_sides(case: Case) -> Sides:
@@ -143,10 +147,8 @@ def refuse_pooled(case: Case) -> str:
 
 def write_pooled(case: Case) -> None:
     """A max pool and the 1x1 convolution behind it."""
-    frame, (_, following), (x, out, window, taps) = case.frame, case.steps, pooled_sides(case)
-    weight, bias = pack_rows(frame, following, taps), bias_of(frame, following)
-    sides = (following.node, frame.batch, x, out, window, taps, weight, bias)
-    frame.add(conv_launch(*sides, following.activation, case.configuration, pooled=True))
+    following = case.steps[1]
+    case.frame.add(_launch(case, following, pooled_sides(case), following.activation, pooled=True))
 
 
 def read_by(step: Step) -> list[str]:

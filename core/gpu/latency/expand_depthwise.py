@@ -23,7 +23,7 @@ from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.kernels.parts.fragments import divide
 from core.gpu.kernels.parts.lanes import PACK, UNPACK, activate
 from core.gpu.latency.pdl import load4_constant_where, load4_where, wait_for_previous
-from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -42,9 +42,8 @@ SIGNATURE: Final = KernelSignature((
     Argument("width", INTEGER, "columns of x"),
     Argument("ho", INTEGER, "rows of out"),
     Argument("wo", INTEGER, "columns of out"),
-    Argument("by_columns", DIVISOR, "division by wo"),
-    Argument("ldx", INTEGER, "elements from a pixel of x to the next"),
-    Argument("ldo", INTEGER, "elements from a pixel of out to the next"),
+    *divisions(columns="wo"),
+    *pitches(ldx="x", ldo="out"),
     Argument("activation", INTEGER, "of the expansion (`core.gpu.launch.RELU`)"),
     Argument("activation2", INTEGER, "of out"),
 ))  # fmt: skip

@@ -26,7 +26,7 @@ from core.gpu.latency.block import MOST_REGISTERS, REGISTERS, BlockShape
 from core.gpu.latency.operands import make_filter_loads
 from core.gpu.latency.outputs import make_outputs
 from core.gpu.latency.pdl import wait_for_previous
-from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -43,15 +43,14 @@ SIGNATURE: Final = KernelSignature((
     Argument("columns", INTEGER, "filters of both halves"),
     Argument("depth", INTEGER, "elements of a packed filter"),
     Argument("vectors", INTEGER, "vectors of a sum: 9 x `channel_vectors`"),
-    Argument("by_numbers", DIVISOR, "division by the numbers of an image, (height + 1) (width + 1)"),
-    Argument("by_columns", DIVISOR, "division by width + 1"),
-    Argument("by_channels", DIVISOR, "division by `channel_vectors`"),
+    *divisions(
+        numbers="numbers of an image, (height + 1) (width + 1)", columns="width + 1", channels="`channel_vectors`",
+    ),
     Argument("height", INTEGER, "rows of x and out"),
     Argument("width", INTEGER, "columns of x and out"),
     Argument("channel_vectors", INTEGER, "vectors of a pixel of x"),
     Argument("room", INTEGER, "pixels that shared memory has room for (`room_for`)"),
-    Argument("ldx", INTEGER, "elements from a pixel of x to the next"),
-    Argument("ldo", INTEGER, "elements from a pixel of out to the next"),
+    *pitches(ldx="x", ldo="out"),
     Argument("activation", INTEGER, "of out (`core.gpu.launch.RELU`)"),
 ))  # fmt: skip
 

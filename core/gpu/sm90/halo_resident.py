@@ -27,7 +27,7 @@ from core.gpu.kernels.parts.fragments import exchange
 from core.gpu.kernels.parts.lanes import activate, in_turn
 from core.gpu.kernels.parts.pixels import pixel_of_number
 from core.gpu.kernels.parts.tile import Tile
-from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
 from core.gpu.sm90.filters import make_filter_loader
 from core.gpu.sm90.wgmma import (
     TILE,
@@ -50,12 +50,10 @@ SIGNATURE: Final = KernelSignature((
     Argument("tiles", INTEGER, "tiles of them"),
     Argument("columns", INTEGER, "filters in all"),
     Argument("room", INTEGER, "pixels' room of a part"),
-    Argument("by_area", DIVISOR, "division by the numbers of an image"),
-    Argument("by_across", DIVISOR, "division by width + 1"),
+    *divisions(area="numbers of an image", across="width + 1"),
     Argument("height", INTEGER, "rows of an image"),
     Argument("width", INTEGER, "pixels of a row"),
-    Argument("pitch", INTEGER, "elements from one pixel of x to the next"),
-    Argument("ldo", INTEGER, "elements from one pixel of the output to the next"),
+    *pitches(pitch="x", ldo="output"),
     Argument("activation", INTEGER, "0 none, 1 ReLU, 2 ReLU6"),
 ))  # fmt: skip
 

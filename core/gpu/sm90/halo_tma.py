@@ -29,7 +29,7 @@ from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import shared_address, shared_store4
 from core.gpu.kernels.parts.epilogue import make_staging, make_writing
 from core.gpu.kernels.parts.fragments import divide
-from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
 from core.gpu.sm90 import tma
 from core.gpu.sm90.pipeline import make_advance, make_barriers
 from core.gpu.sm90.swizzle import LONGEST, PADDING, PERIOD, SHARED, aligned, swizzled_high_word
@@ -57,9 +57,8 @@ SIGNATURE: Final = KernelSignature((
     Argument("turns", INTEGER, "blocks of an image"),
     Argument("height", INTEGER, "rows of an image"),
     Argument("width", INTEGER, "pixels of a row"),
-    Argument("by_turns", DIVISOR, "division by the blocks of an image"),
-    Argument("by_pitch", DIVISOR, "division by the pixels from one row to the next"),
-    Argument("ldo", INTEGER, "elements from one pixel of the output to the next"),
+    *divisions(turns="blocks of an image", pitch="pixels from one row to the next"),
+    *pitches(ldo="output"),
     Argument("ldm", INTEGER, "the same of the mask"),
     Argument("masking", INTEGER, "activation of the mask: 0 none, 1 ReLU, 2 ReLU6"),
     Argument("accumulate", INTEGER, "whether to add to the output"),

@@ -25,7 +25,7 @@ from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.kernels.parts.fragments import divide
 from core.gpu.kernels.parts.lanes import in_turn, passes
 from core.gpu.kernels.parts.winners import STOPPED, write_places
-from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
 from core.gpu.sm90.filters import make_filter_loader
 from core.gpu.sm90.wgmma import TILE, fence_async_proxy, high_word, low_word, make_products, make_wait
 
@@ -52,7 +52,7 @@ SIGNATURE: Final = KernelSignature((
     Argument("turns", INTEGER, "turns of a strip"),
     Argument("all_turns", INTEGER, "turns of an image"),
     Argument("filters", INTEGER, "filters in all"),
-    Argument("by_strips", DIVISOR, "division by the strips of an image"),
+    *divisions(strips="strips of an image"),
     Argument("ho", INTEGER, "rows of the convolution's output"),
     Argument("wo", INTEGER, "columns of the convolution's output"),
     Argument("hp", INTEGER, "rows of the pool's output"),
@@ -60,8 +60,8 @@ SIGNATURE: Final = KernelSignature((
     Argument("rows", INTEGER, "rows of an image"),
     Argument("places", INTEGER, "places of a row, 16 bytes each"),
     Argument("image_size", INTEGER, "bytes of an image"),
-    Argument("by_places", DIVISOR, "division by the places of a row"),
-    Argument("ldo", INTEGER, "elements from one pixel of the output to the next"),
+    *divisions(places="places of a row"),
+    *pitches(ldo="output"),
     Argument("ldp", INTEGER, "bytes from one pixel's winners to the next"),
     Argument("activation", INTEGER, "1 ReLU, 2 ReLU6"),
 ))  # fmt: skip

@@ -25,7 +25,7 @@ from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.kernels.parts.fragments import divide
 from core.gpu.kernels.parts.lanes import in_turn
 from core.gpu.kernels.parts.winners import EVERY, STOPPED, make_sharing
-from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions
 from core.gpu.sm90.wgmma import fence_async_proxy, high_word, low_word, make_products, make_wait
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
@@ -51,7 +51,7 @@ SIGNATURE: Final = KernelSignature((
     Argument("total", INTEGER, "turns in all"),
     Argument("each", INTEGER, "turns of a block"),
     Argument("turns", INTEGER, "turns of an image"),
-    Argument("by_turns", DIVISOR, "division by the turns of an image"),
+    *divisions(turns="turns of an image"),
     Argument("hp", INTEGER, "rows of the pool's output"),
     Argument("wp", INTEGER, "columns of the pool's output"),
     Argument("rows", INTEGER, "rows of an image"),

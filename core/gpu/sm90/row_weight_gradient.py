@@ -27,7 +27,7 @@ from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import float_to_bits, shared_address, shared_store4, store2, store_float
 from core.gpu.kernels.parts.fragments import ONES, divide
 from core.gpu.kernels.parts.lanes import in_turn
-from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions
 from core.gpu.sm90.pipeline import make_advance, make_barriers
 from core.gpu.sm90.swizzle import LONGEST, PADDING, PERIOD, SHARED, aligned, swizzled_high_word
 from core.gpu.sm90.tma import TENSOR_MAP, arrive, copy_activation_tile, expect_bytes, prefetch_map, wait_for
@@ -49,7 +49,7 @@ SIGNATURE: Final = KernelSignature((
     Argument("total", INTEGER, "turns in all"),
     Argument("each", INTEGER, "turns of a block"),
     Argument("turns", INTEGER, "turns of an image"),
-    Argument("by_turns", DIVISOR, "division by the turns of an image"),
+    *divisions(turns="turns of an image"),
     Argument("filters", INTEGER, "filters in all"),
     Argument("size", INTEGER, "floats of a partial result"),
 ))  # fmt: skip

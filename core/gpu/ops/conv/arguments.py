@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, Tensor
+from core.gpu.launch import INTEGER, POINTER, Argument, Tensor, divisions, pitches
 
 OPERANDS: Final = (
     Argument("x", POINTER, "activations (N, height, width, channels), or the gradient dy"),
@@ -15,13 +15,12 @@ OPERANDS: Final = (
 )  # fmt: skip
 
 WINDOWS: Final = (
-    Argument("by_area", DIVISOR, "division by `area`"),
-    Argument("by_across", DIVISOR, "division by `across`"),
+    *divisions(area="`area`", across="`across`"),
     Argument("area", INTEGER, "windows of an image: pixels of out, or of dy"),
     Argument("across", INTEGER, "windows of a row"),
     Argument("height", INTEGER, "rows of x; where it is strided (\"spread\") the stride in the upper 16 bits"),
     Argument("width", INTEGER, "columns of x, likewise"),
-    Argument("pitch", INTEGER, "elements from a pixel of x to the next"),
+    *pitches(pitch="x"),
     Argument("row_pitch", INTEGER, "elements from a row of x to the next"),
     Argument("image_pitch", INTEGER, "elements from an image of x to the next"),
     Argument("stride_y", INTEGER, "rows of x from a window to the next"),
@@ -31,8 +30,7 @@ WINDOWS: Final = (
 )  # fmt: skip
 
 ENDING: Final = (
-    Argument("ldo", INTEGER, "elements from a pixel of out to the next"),
-    Argument("ldm", INTEGER, "elements from a pixel of mask to the next"),
+    *pitches(ldo="out", ldm="mask"),
     Argument("activation", INTEGER, "of out (`core.gpu.launch.RELU`)"),
     Argument("masking", INTEGER, "activation that `mask` is the output of"),
     Argument("accumulate", INTEGER, "1 adds to out"),

@@ -24,7 +24,7 @@ from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.kernels.parts.fragments import ELEMENT, ONES, divide, multiply_add
 from core.gpu.kernels.parts.tile import Tile
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.conv.arguments import WINDOWS
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
@@ -49,7 +49,7 @@ SIGNATURE: Final = KernelSignature((
     Argument("channels", INTEGER, "channels of a tap"),
     Argument("kernel_width", INTEGER, "columns of the window"),
     Argument("used", INTEGER, "columns in use: taps x channels"),
-    Argument("ldy", INTEGER, "elements from a pixel of dy to the next"),
+    *pitches(ldy="dy"),
     Argument("size", INTEGER, "floats of a partial result: weights, then biases"),
 ))  # fmt: skip
 

@@ -18,7 +18,7 @@ from core.gpu.compilation.cuda import cuda, types
 from core.gpu.compilation.ptx import load4, load_float, store_float
 from core.gpu.kernels.parts.fragments import divide
 from core.gpu.kernels.parts.lanes import PACK, UNPACK, activate, find_pixel, make_deliver, make_take
-from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -37,13 +37,9 @@ SIGNATURE: Final = KernelSignature((
     Argument("out", POINTER, "activations (N, ho, wo, C); for the gradient dx"),
     Argument("total", INTEGER, "vectors (of 16 bytes) of out in all, one a thread"),
     Argument("vectors", INTEGER, "vectors of a pixel"),
-    Argument("by_vectors", DIVISOR, "division by `vectors`"),
-    Argument("by_area", DIVISOR, "division by ho wo"),
-    Argument("by_columns", DIVISOR, "division by wo"),
+    *divisions(vectors="`vectors`", area="ho wo", columns="wo"),
     *_SIDES,
-    Argument("ldx", INTEGER, "elements from a pixel of x to the next"),
-    Argument("ldo", INTEGER, "elements from a pixel of out to the next"),
-    Argument("ldm", INTEGER, "elements from a pixel of the mask to the next"),
+    *pitches(ldx="x", ldo="out", ldm="mask"),
     Argument("top", INTEGER, "padding above"),
     Argument("left", INTEGER, "padding on the left"),
     Argument("activation", INTEGER, "of out (`core.gpu.launch.RELU`)"),
@@ -59,11 +55,9 @@ WEIGHT_SIGNATURE: Final = KernelSignature((
     Argument("split", INTEGER, "pixels a split"),
     Argument("vectors", INTEGER, "vectors of a pixel"),
     Argument("wide", INTEGER, "vectors of a pixel a block"),
-    Argument("by_area", DIVISOR, "division by ho wo"),
-    Argument("by_columns", DIVISOR, "division by wo"),
+    *divisions(area="ho wo", columns="wo"),
     *_SIDES,
-    Argument("ldx", INTEGER, "elements from a pixel of x to the next"),
-    Argument("ldy", INTEGER, "elements from a pixel of dy to the next"),
+    *pitches(ldx="x", ldy="dy"),
     Argument("top", INTEGER, "padding above"),
     Argument("left", INTEGER, "padding on the left"),
 ))  # fmt: skip

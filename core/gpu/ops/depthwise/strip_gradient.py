@@ -24,7 +24,7 @@ from core.gpu.compilation.ptx import load_float
 from core.gpu.control import read_photos
 from core.gpu.kernels.parts.channels import make_fold, make_load, make_unpack
 from core.gpu.kernels.parts.fragments import divide
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.depthwise.strip_executions import make_dense, make_strided
 from core.gpu.ops.depthwise.strips import STRIPS
 
@@ -42,9 +42,7 @@ SIGNATURE: Final = KernelSignature((
     Argument("sums", POINTER, "float32 (blocks, 2, C): partial sums of dx and of dx x"),
     Argument("control", POINTER, "control block: how many images count"),
     *STRIPS,
-    Argument("ldy", INTEGER, "elements from a pixel of y to the next"),
-    Argument("ldg", INTEGER, "elements from a pixel of g to the next"),
-    Argument("ldd", INTEGER, "elements from a pixel of dx to the next"),
+    *pitches(ldy="y", ldg="g", ldd="dx"),
 ))  # fmt: skip
 
 CHANNELS: Final = 2

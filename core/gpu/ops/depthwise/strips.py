@@ -22,7 +22,7 @@ from core.gpu.compilation.ptx import load_float
 from core.gpu.control import read_photos
 from core.gpu.kernels.parts.channels import make_fold, make_load, make_unpack
 from core.gpu.kernels.parts.fragments import divide
-from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
 from core.gpu.ops.depthwise.strip_rows import columns_read, make_dense, make_strided
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
@@ -34,13 +34,12 @@ STRIPS: Final = (
     Argument("pairs", INTEGER, "pairs of columns"),
     Argument("strips", INTEGER, "strips of rows an image"),
     Argument("tall", INTEGER, "rows a strip"),
-    Argument("by_pairs", DIVISOR, "division by `pairs`"),
-    Argument("by_strips", DIVISOR, "division by `strips`"),
+    *divisions(pairs="`pairs`", strips="`strips`"),
     Argument("height", INTEGER, "rows of x"),
     Argument("width", INTEGER, "columns of x"),
     Argument("ho", INTEGER, "rows of out"),
     Argument("wo", INTEGER, "columns of out"),
-    Argument("ldx", INTEGER, "elements from a pixel of x to the next"),
+    *pitches(ldx="x"),
 )  # fmt: skip
 """Arguments that describe the strips; shared with the gradient."""
 
@@ -53,7 +52,7 @@ SIGNATURE: Final = KernelSignature((
     Argument("partial", POINTER, "float32 (blocks, 2, C): sums of out and of its squares"),
     Argument("control", POINTER, "control block: how many images count"),
     *STRIPS,
-    Argument("ldo", INTEGER, "elements from a pixel of out to the next"),
+    *pitches(ldo="out"),
     Argument("activation", INTEGER, "of out (`core.gpu.launch.RELU`)"),
 ))  # fmt: skip
 

@@ -19,7 +19,7 @@ from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import bits_to_float, load1, load4, load4_ordered, load_float, store_float
 from core.gpu.control import make_reader, read_photos
 from core.gpu.kernels.parts.lanes import PACK, UNPACK, activate, make_deliver
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, pitches
 
 i32, u32, i64, u64, f32, f64 = (
     types.int32, types.uint32, types.int64, types.uint64, types.float32, types.float64,
@@ -44,8 +44,7 @@ _SHARE: Final = (
     Argument("split", INTEGER, "pixels of a block"),
     Argument("lanes", INTEGER, "vectors (of 16 bytes) a pixel"),
     Argument("wide", INTEGER, "those of a block"),
-    Argument("ldx", INTEGER, "elements from a pixel of x to the next"),
-    Argument("ldy", INTEGER, "elements from a pixel of dy to the next"),
+    *pitches(ldx="x", ldy="dy"),
 )  # fmt: skip
 
 SUMS: Final = KernelSignature((
@@ -275,8 +274,7 @@ APPLY: Final = KernelSignature((
     Argument("mask", POINTER, "output of the activation whose gradient is applied; 0 for none"),
     Argument("out", POINTER, "output, or gradient of x (pixels, C)"),
     _SAVED, _CONTROL, *_SHARE,
-    Argument("ldm", INTEGER, "elements from a pixel of `mask` to the next"),
-    Argument("ldo", INTEGER, "elements from a pixel of out to the next"),
+    *pitches(ldm="`mask`", ldo="out"),
     Argument("activation", INTEGER, "applied to the output (`core.gpu.launch.RELU`)"),
     Argument("masking", INTEGER, "activation that `mask` is the output of"),
     Argument("accumulate", INTEGER, "1 adds to out"),

@@ -11,7 +11,7 @@ from typing import final
 
 from core.gpu.frame import Frame, only
 from core.gpu.gradients import shared_activation
-from core.gpu.ops.norm.pointwise_tiles import MAX_FILTERS, shape_to_narrow, shape_to_wide
+from core.gpu.ops.norm.pointwise_tiles import suits_block
 from core.gpu.select import FAST
 from core.graph import PHOTO
 from core.ops.window import POINT, read_window
@@ -114,6 +114,4 @@ def _is_pointwise(frame: Frame, step: Step) -> bool:
 def _suits(frame: Frame, wide: Value, narrow: Value) -> bool:
     """Whether there are kernels for so many channels on both sides."""
     channels = [-(-value.shape[-1] // frame.vector) * frame.vector for value in (wide, narrow)]
-    one, other = shape_to_wide(*channels), shape_to_narrow(*channels)
-    known = one is not None and other is not None
-    return known and channels[0] * channels[1] <= MAX_FILTERS and len(narrow.shape) == 3
+    return suits_block(*channels) and len(narrow.shape) == 3

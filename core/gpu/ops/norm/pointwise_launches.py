@@ -35,7 +35,7 @@ def expand(case: Case) -> None:
     frame, step = case.frame, case.step
     x, out, norm = frame.image(step.inputs[0]), frame.image(step.output), norm_behind(frame, step)
     assert norm is not None
-    shape = _wide(out, x)
+    shape = shape_to_wide(out.padded, x.padded)
     blocks = _blocks(frame, x, shape, "expand")
     values = {
         "source": x.address, "weight": _packed(frame, step, x, False), "out": out.address, "x": 0, "saved": 0,
@@ -54,7 +54,7 @@ def project(case: Case) -> None:
     assert before is not None
     assert behind is not None
     x, out = frame.image(before.inputs[0]), frame.image(step.output)
-    shape = _narrow(x, out)
+    shape = shape_to_narrow(x.padded, out.padded)
     blocks = _blocks(frame, x, shape, "project")
     values = {
         "x": x.address, "saved": saved_of(frame, before), "weight": _packed(frame, step, x, False), "out": out.address,
@@ -73,7 +73,7 @@ def expand_backward(case: Case) -> None:
     _, _, add = case.backward.target(step.inputs[0])
     x, source = frame.image(step.output), frame.image(step.inputs[0])
     g, out = frame.image(norm.output, True), frame.image(step.inputs[0], True)
-    shape = _narrow(x, source)
+    shape = shape_to_narrow(x.padded, source.padded)
     blocks, size = _blocks(frame, x, shape, "expand_backward"), x.padded * source.padded
     values = {
         "x": x.address, "g": g.address, "saved": saved_of(frame, norm), "weight": _packed(frame, step, source, True),
@@ -98,7 +98,7 @@ def project_backward(case: Case) -> None:
     assert norm is not None
     case.backward.claim(step.inputs[0])
     x, source, out = frame.image(norm.inputs[0]), frame.image(step.output, True), frame.image(norm.output, True)
-    shape = _wide(x, source)
+    shape = shape_to_wide(x.padded, source.padded)
     blocks, size = _blocks(frame, x, shape, "project_backward"), x.padded * source.padded
     values = {
         "source": source.address, "weight": _packed(frame, step, source, True), "out": out.address, "x": x.address,
@@ -123,18 +123,6 @@ def refuse_expand(case: Case) -> str:
 def refuse_project(case: Case) -> str:
     suits = projects(case.frame, case.step)
     return "" if suits else "It trains 1x1 convolutions to few channels between batch norms."
-
-
-def _wide(wide: Tensor, narrow: Tensor) -> Shape:
-    shape = shape_to_wide(wide.padded, narrow.padded)
-    assert shape is not None
-    return shape
-
-
-def _narrow(wide: Tensor, narrow: Tensor) -> Shape:
-    shape = shape_to_narrow(wide.padded, narrow.padded)
-    assert shape is not None
-    return shape
 
 
 def _common(frame: Frame, x: Tensor, depth: Tensor | None = None) -> dict[str, int]:

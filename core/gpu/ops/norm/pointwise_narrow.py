@@ -23,7 +23,7 @@ from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.control import read_photos
 from core.gpu.kernels.parts.lanes import PACK, UNPACK
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.norm.pointwise_tiles import (
     ceiling,
     make_coefficients,
@@ -49,10 +49,6 @@ _COUNTS: Final = (
 )  # fmt: skip
 
 
-def _pitch(name: str, of: str) -> Argument:
-    return Argument(name, INTEGER, f"elements from a pixel of {of} to the next")
-
-
 GRADIENT: Final = KernelSignature((
     _X,
     Argument("g", POINTER, "gradient of the batch norm's output (pixels, wide)"),
@@ -60,7 +56,7 @@ GRADIENT: Final = KernelSignature((
     Argument("source", POINTER, "the convolution's input (pixels, narrow)"),
     Argument("out", POINTER, "its gradient"),
     Argument("partial", POINTER, "float32 (blocks, wide, narrow): filter gradients of each block"),
-    _CONTROL, *_COUNTS, _pitch("ldx", "x"), _pitch("ldg", "g"), _pitch("lds", "source"), _pitch("ldo", "out"),
+    _CONTROL, *_COUNTS, *pitches(ldx="x", ldg="g", lds="source", ldo="out"),
     Argument("accumulate", INTEGER, "1 adds to out"),
 ))  # fmt: skip
 
@@ -68,7 +64,6 @@ GRADIENT: Final = KernelSignature((
 def gradient_shared(wide: int, narrow: int) -> int:
     """Bytes of shared memory of a block."""
     shape = shape_to_narrow(wide, narrow)
-    assert shape is not None
     return (narrow + shape.pixels) * shape.wide_row + 2 * shape.pixels * shape.narrow_row
 
 
@@ -117,7 +112,6 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
     """Gradients of input and filters of a 1x1 convolution from `narrow` to `wide` channels; partial filter gradients
     ``(blocks, wide, narrow)``."""
     shape = shape_to_narrow(wide, narrow)
-    assert shape is not None
     C, P, BM, TH, CHUNKS = wide, narrow, shape.pixels, shape.threads, shape.chunks
     WR, NR = shape.wide_row, shape.narrow_row
     PARTS, HIGH = C // 8, BM // 16
@@ -198,14 +192,13 @@ FORWARD: Final = KernelSignature((
     _X, _SAVED, _WEIGHT,
     Argument("out", POINTER, "(pixels, narrow)"),
     Argument("partial", POINTER, "float32 (blocks, 2, narrow): sums of out and its square"),
-    _CONTROL, *_COUNTS, _pitch("ldx", "x"), _pitch("ldo", "out"),
+    _CONTROL, *_COUNTS, *pitches(ldx="x", ldo="out"),
 ))  # fmt: skip
 
 
 def forward_shared(wide: int, narrow: int) -> int:
     """Bytes of shared memory of a block."""
     shape = shape_to_narrow(wide, narrow)
-    assert shape is not None
     return (narrow + shape.pixels) * shape.wide_row + shape.pixels // 16 * narrow * 8
 
 
@@ -213,7 +206,6 @@ def make_projection(wide: int, narrow: int, norm: int) -> Any:
     """A 1x1 convolution from `wide` to `narrow` channels of ``activation(x scale + shift)``, norm as in
     `make_apply_norm`, with the sums of what it writes."""
     shape = shape_to_narrow(wide, narrow)
-    assert shape is not None
     C, P, BM, TH, CHUNKS, WR = wide, narrow, shape.pixels, shape.threads, shape.chunks, shape.wide_row
     PARTS, HIGH, SIX = C // 8, BM // 16, ceiling(norm)
     ROWS, ACROSS = TH // PARTS, shape.warps // HIGH

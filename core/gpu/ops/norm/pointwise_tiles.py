@@ -66,23 +66,27 @@ def row_bytes(channels: int) -> int:
     return (channels * 2 // 16 | 1) * 16
 
 
-def shape_to_wide(wide: int, narrow: int) -> Shape | None:
-    """The block of a convolution to the wide side, None where there is none."""
-    warps = WARPS.get(wide, 0)
-    if not warps or narrow % 8 or narrow * 2 > wide:
-        return None
-    return Shape(wide, narrow, warps, PIXELS[wide])
+def suits_block(wide: int, narrow: int) -> bool:
+    """Whether there are blocks for so many channels, in both directions."""
+    known = wide in WARPS and narrow % 8 == 0 and narrow * 2 <= wide and wide * narrow <= MAX_FILTERS
+    return known and _warps_down(wide, narrow) > 0
 
 
-def shape_to_narrow(wide: int, narrow: int) -> Shape | None:
-    """The block of a convolution to the narrow side, where each warp makes 16 pixels; None where there is none."""
-    warps = WARPS.get(wide, 0)
-    if not warps or narrow % 8 or narrow * 2 > wide:
-        return None
-    for high in range(3, warps + 1):
-        if warps % high == 0 and narrow // 8 % (warps // high) == 0:
-            return Shape(wide, narrow, warps, 16 * high)
-    return None
+def _warps_down(wide: int, narrow: int) -> int:
+    """Rows of warps, of 16 pixels each, so that the warps of a row have as many narrow channels each; 0: none."""
+    warps = WARPS[wide]
+    fitting = (n for n in range(3, warps + 1) if warps % n == 0 and narrow // 8 % (warps // n) == 0)
+    return next(fitting, 0)
+
+
+def shape_to_wide(wide: int, narrow: int) -> Shape:
+    """The block of a convolution to the wide side."""
+    return Shape(wide, narrow, WARPS[wide], PIXELS[wide])
+
+
+def shape_to_narrow(wide: int, narrow: int) -> Shape:
+    """The block of a convolution to the narrow side, where each warp makes 16 pixels."""
+    return Shape(wide, narrow, WARPS[wide], 16 * _warps_down(wide, narrow))
 
 
 def make_coefficients(factor: float) -> Any:

@@ -24,7 +24,7 @@ from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.control import read_photos
 from core.gpu.kernels.parts.channels import make_apply_norm
 from core.gpu.kernels.parts.lanes import PACK, UNPACK
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.norm.pointwise_tiles import (
     ceiling,
     make_coefficients,
@@ -51,16 +51,13 @@ WIDE: Final = KernelSignature((
     Argument("pixels", INTEGER, "pixels in all"),
     Argument("hw", INTEGER, "pixels of an image"),
     Argument("depth", INTEGER, "elements from a filter to the next"),
-    Argument("lds", INTEGER, "elements from a pixel of source to the next"),
-    Argument("ldo", INTEGER, "elements from a pixel of out to the next"),
-    Argument("ldx", INTEGER, "elements from a pixel of x to the next"),
+    *pitches(lds="source", ldo="out", ldx="x"),
 ))  # fmt: skip
 
 
 def shared_bytes(wide: int, narrow: int, gradient: bool) -> int:
     """Bytes of shared memory of a block."""
     shape = shape_to_wide(wide, narrow)
-    assert shape is not None
     tiles = (2 if gradient else 1) * shape.pixels * shape.wide_row + 2 * shape.pixels * shape.narrow_row
     return max(wide * shape.narrow_row + tiles, shape.threads * 8 * 4)
 
@@ -141,7 +138,6 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     """``out = source weight^T``, ``(pixels, narrow) x (wide, narrow)``; sums of what is written and its square
     (forward), or of what is written and it times x (gradient). `norm`: x's activation, as in `make_apply_norm`."""
     shape = shape_to_wide(wide, narrow)
-    assert shape is not None
     C, P, BM, TH, CHUNKS = wide, narrow, shape.pixels, shape.threads, shape.chunks
     WR, NR, PARTS, SIX = shape.wide_row, shape.narrow_row, wide // 8, ceiling(norm)
     ROWS, NT, CROWS = TH // PARTS, C // 8 // shape.warps, gcd(shape.warps, C // 16)
