@@ -24,7 +24,7 @@ from core.gpu.launch import (
 )
 from core.gpu.ops.conv.partial_sums import add_sum
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
-from core.gpu.ops.norm.launches import saved_of
+from core.gpu.ops.norm.launches import place_sums, saved_of
 from core.gpu.ops.norm.pairs import Between, between_norms, suits_strips
 from core.gpu.select import Case
 from core.ops.window import read_window
@@ -106,9 +106,8 @@ def _forward(case: Case, between: Between | None) -> None:
     )  # fmt: skip
     saved = partial = 0
     if between:
-        name = f"sums:{between.after.node}"
-        saved, partial = saved_of(frame, between.before), frame.use(name, 8 * grid[0] * x.padded)
-        frame.partials[name] = grid[0]
+        saved = saved_of(frame, between.before)
+        partial = place_sums(frame, f"sums:{between.after.node}", grid[0], x)
     values |= {
         "x": x.address, "weight": _packed(frame, step, x.padded), "bias": bias_of(frame, step), "out": out.address,
         "saved": saved, "partial": partial, "control": frame.places.control, "height": x.height, "width": x.width,
@@ -134,13 +133,12 @@ def backward_norms(case: Case) -> None:
         frame, x.padded // strip_gradient.CHANNELS, blocks_of(x.height, stride), x.width, strip_gradient.THREADS,
         at_once,
     )  # fmt: skip
-    size, sums = 9 * x.padded, f"dsums:{between.before.node}"
-    frame.partials[sums] = grid[0]
+    size = 9 * x.padded
     partial = frame.use(f"partial:{step.node}", 4 * size * grid[0])
     values |= {
         "x": x.address, "y": y.address, "g": g.address, "weight": _packed(frame, step, x.padded), "dx": dx.address,
         "before": saved_of(frame, between.before), "after": saved_of(frame, between.after), "partial": partial,
-        "sums": frame.use(sums, 8 * grid[0] * x.padded), "control": frame.places.control,
+        "sums": place_sums(frame, f"dsums:{between.before.node}", grid[0], x), "control": frame.places.control,
         "height": x.height, "width": x.width, "ho": y.height, "wo": y.width,
         "ldx": x.pitch, "ldy": y.pitch, "ldg": g.pitch, "ldd": dx.pitch,
     }  # fmt: skip

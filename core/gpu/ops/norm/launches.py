@@ -22,6 +22,12 @@ def saved_of(frame: Frame, step: Step) -> int:
     return frame.use(f"saved:{step.node}", 4 * batch_norm.SAVED * frame.image(step.inputs[0]).padded)
 
 
+def place_sums(frame: Frame, name: str, blocks: int, x: Tensor) -> int:
+    """Address for the partial sums, of two kinds, that so many blocks of a launch make of x; `_finish` adds them."""
+    frame.partials[name] = blocks
+    return frame.use(name, 8 * blocks * x.padded)
+
+
 def forward(case: Case) -> None:
     """Finish the statistics, and normalise where no later kernel does it on its way."""
     frame, step = case.frame, case.step

@@ -11,7 +11,7 @@ from core.gpu.launch import RELU, KernelSignature, Launch, Tensor, blocks_of, ma
 from core.gpu.ops.conv import packing
 from core.gpu.ops.conv.partial_sums import add_sum
 from core.gpu.ops.norm import pointwise_narrow, pointwise_wide
-from core.gpu.ops.norm.launches import saved_of
+from core.gpu.ops.norm.launches import place_sums, saved_of
 from core.gpu.ops.norm.pairs import expands, norm_before, norm_behind, projects
 from core.gpu.ops.norm.pointwise_tiles import MAX_FILTERS, Shape, shape_to_narrow, shape_to_wide
 from core.gpu.select import Case
@@ -39,7 +39,7 @@ def expand(case: Case) -> None:
     blocks = _blocks(frame, x, shape, "expand")
     values = {
         "source": x.address, "weight": _packed(frame, step, x, False), "out": out.address, "x": 0, "saved": 0,
-        "partial": 0, "sums": _sums(frame, f"sums:{norm.node}", blocks, out), **_common(frame, x), "lds": x.pitch,
+        "partial": 0, "sums": place_sums(frame, f"sums:{norm.node}", blocks, out), **_common(frame, x), "lds": x.pitch,
         "ldo": out.pitch, "ldx": 0,
     }  # fmt: skip
     shared = pointwise_wide.shared_bytes(out.padded, x.padded, False)
@@ -58,7 +58,7 @@ def project(case: Case) -> None:
     blocks = _blocks(frame, x, shape, "project")
     values = {
         "x": x.address, "saved": saved_of(frame, before), "weight": _packed(frame, step, x, False), "out": out.address,
-        "partial": _sums(frame, f"sums:{behind.node}", blocks, out), **_common(frame, x), "ldx": x.pitch,
+        "partial": place_sums(frame, f"sums:{behind.node}", blocks, out), **_common(frame, x), "ldx": x.pitch,
         "ldo": out.pitch,
     }  # fmt: skip
     shared = pointwise_narrow.forward_shared(x.padded, out.padded)
@@ -103,7 +103,7 @@ def project_backward(case: Case) -> None:
     values = {
         "source": source.address, "weight": _packed(frame, step, source, True), "out": out.address, "x": x.address,
         "saved": saved_of(frame, norm), "partial": frame.use(f"partial:{step.node}", 4 * size * blocks),
-        "sums": _sums(frame, f"dsums:{norm.node}", blocks, x), **_common(frame, x, source), "lds": source.pitch,
+        "sums": place_sums(frame, f"dsums:{norm.node}", blocks, x), **_common(frame, x, source), "lds": source.pitch,
         "ldo": out.pitch, "ldx": x.pitch,
     }  # fmt: skip
     shared = pointwise_wide.shared_bytes(x.padded, source.padded, True)
@@ -158,12 +158,6 @@ def _packed(frame: Frame, step: Step, read: Tensor, backward: bool) -> int:
         return packing.pack_forward(indices, packing.Taps((1, 1), read.padded), frame.element)
 
     return frame.packed(f"backward:{step.node}" if backward else f"{step.node}.weight", make)
-
-
-def _sums(frame: Frame, name: str, blocks: int, x: Tensor) -> int:
-    """Address of so many partial sums of two kinds."""
-    frame.partials[name] = blocks
-    return frame.use(name, 8 * blocks * x.padded)
 
 
 def _launch(
