@@ -13,7 +13,7 @@ SMALL = kernel_comparison.make_case("conv2d", (6, 7, 5), 2, filters=3, kernel=(3
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward_input", "backward_weight"])
-def test_every_rung_of_the_cpu_is_right_and_timed(direction):
+def test_every_kernel_of_the_cpu_is_right_and_timed(direction):
     found = [c for c in compare_kernels(SMALL, direction) if c.kernel.device == "cpu"]
     assert {"reference", "naive", "tiled"} <= {c.kernel.algorithm for c in found}
     assert all(c.right and c.milliseconds > 0 and c.gflops > 0 for c in found if not c.reason)

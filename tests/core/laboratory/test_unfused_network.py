@@ -40,7 +40,7 @@ def network_and_truth(algorithm):
 
 
 @pytest.mark.parametrize("algorithm", ["reference", "naive", "vectorised_parallel", "im2col"])
-def test_each_rung_gives_the_true_loss_and_gradients(algorithm):
+def test_each_algorithm_gives_the_true_loss_and_gradients(algorithm):
     network, truth = network_and_truth(algorithm)
     network.step()
     assert abs(network.loss() - truth.loss) < 1e-5
@@ -50,7 +50,7 @@ def test_each_rung_gives_the_true_loss_and_gradients(algorithm):
     assert {a for layer, _, a in network.chosen if layer == "three"} == {algorithm}
 
 
-def test_a_rung_below_every_kernel_is_refused_with_a_sentence():
+def test_a_algorithm_below_every_kernel_is_refused_with_a_sentence():
     from core.ops.registry import Registry
 
     fast_only = Registry(row for row in LABORATORY.kernels if row.algorithm == "tiled" and row.op == "conv2d")

@@ -12,7 +12,7 @@ def kernel(algorithm, refusal=None, op="relu"):
     return Kernel(op, "forward", "cpu", algorithm, lambda case, arrays: None, "an idea", refuses=lambda case: refusal)
 
 
-def test_auto_takes_the_highest_rung_that_does_not_refuse():
+def test_auto_takes_the_highest_kernel_that_does_not_refuse():
     table = Registry([kernel("naive"), kernel("fused", "too small."), kernel("tiled"), kernel("reference")])
     assert table.choose(CASE, "forward").algorithm == "tiled"
 
@@ -37,7 +37,7 @@ def test_all_reasons_are_named_where_every_kernel_refuses():
         table.choose(CASE, "forward")
 
 
-def test_rows_are_listed_by_rung_and_by_op():
+def test_rows_are_listed_by_kernel_and_by_op():
     table = Registry([kernel("fused"), kernel("naive"), kernel("naive", op="add"), kernel("cublas")])
     assert [row.algorithm for row in table.of("relu", "forward")] == ["naive", "fused", "cublas"]
     assert table.of("relu", "backward_input") == ()
