@@ -1,6 +1,7 @@
 """Which rank a process is, from the variables of MPI, torchrun, Slurm and the launcher."""
 
 import sys
+import types
 
 import pytest
 
@@ -25,6 +26,14 @@ SLURM = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1",
 ])  # fmt: skip
 def test_the_place_follows_from_the_launchers_variables(variables, wanted):
     assert find_rank(variables) == wanted
+
+
+@pytest.mark.parametrize("around", [{}, SLURM])
+def test_ranks_of_mpirun_are_those_that_mpi_counts_also_inside_a_slurm_job(monkeypatch, around):
+    """There, Slurm's variables count the processes by which mpirun starts the ranks."""
+    mpi = types.SimpleNamespace(world=lambda: RankEnvironment(5, 16, 1, mpi=True))
+    monkeypatch.setitem(sys.modules, "core.distributed.mpi", mpi)
+    assert find_rank({**around, "OMPI_COMM_WORLD_SIZE": "16"}) == mpi.world()
 
 
 def test_variables_that_contradict_each_other_are_refused():
