@@ -8,7 +8,8 @@ from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
 from core.gpu.launch import RELU
 from core.gpu.ops.elementwise.launches import apply_mask
-from core.gpu.ops.loss.ends import image_launch, is_computed_with_loss, write_logits, write_loss
+from core.gpu.ops.image.launches import image_launch
+from core.gpu.ops.loss.launches import is_computed_with_loss, write_logits, write_loss
 from core.gpu.select import FORWARD, Case, Segment, backward_segment, cheapest, forward_segment
 from core.graph import PHOTO
 from core.program import Step

@@ -28,7 +28,7 @@ from core.gpu.frame import Frame, Places
 from core.gpu.launch import RELU
 from core.gpu.launch_lists import chain
 from core.gpu.measuring import Bench, write_way
-from core.gpu.ops.loss.ends import is_computed_with_loss
+from core.gpu.ops.loss.launches import is_computed_with_loss
 from core.gpu.plan import CudaPlan
 from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Candidate, Case, Choice
 from core.gpu.tuning import MEASURED, Entries, Key, Measured, Table, encode

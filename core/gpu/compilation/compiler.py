@@ -77,10 +77,8 @@ def compile_kernel(recipe: Recipe, capability: Capability) -> tuple[str, str]:
     from core.gpu.compilation.arrays import KINDS
     from core.gpu.compilation.cuda import compile_to_ptx, types
 
-    if hopper.MAP in recipe.kinds:
-        ptx, entry = hopper.ptx_for_hopper(recipe.function(), recipe.kinds, recipe.threads, recipe.blocks)
-        return (pdl.with_wait(ptx) if recipe.early else ptx), entry
-    signature = tuple(KINDS.get(kind) or getattr(types, kind) for kind in recipe.kinds)
+    known = {**KINDS, hopper.MAP: types.uint64}
+    signature = tuple(known.get(kind) or getattr(types, kind) for kind in recipe.kinds)
     made, bounds = recipe.function(), (recipe.threads, recipe.blocks)
     plain = getattr(made, "py_func", made)  # of a teaching kernel
     ptx, entry = compile_to_ptx(plain, signature, capability, bounds, fast=plain is made)
@@ -88,7 +86,10 @@ def compile_kernel(recipe: Recipe, capability: Capability) -> tuple[str, str]:
         ptx = turing.without_async_copies(ptx)
     if capability < pdl.CAPABILITY:
         ptx = pdl.without_wait(ptx)
-    ptx = hopper.for_own_target(ptx) if "wgmma" in ptx else ptx
+    if hopper.MAP in recipe.kinds:
+        ptx = hopper.with_maps(ptx, entry, recipe.kinds)
+    if hopper.MAP in recipe.kinds or "wgmma" in ptx:
+        ptx = hopper.for_own_target(ptx)
     return (pdl.with_wait(ptx) if recipe.early else ptx), entry
 
 

@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from core.gpu.compilation.cuda import cuda, device_function, types
 
 i32, f32 = types.int32, types.float32
 
 
-@device_function
-def block_sum(value, scratch):
-    """Sum over the block, in a fixed order, for every thread."""
-    t = i32(cuda.threadIdx.x)
-    cuda.syncthreads()
-    scratch[t] = value
-    cuda.syncthreads()
-    step = i32(64)
-    while step > 0:
-        if t < step:
-            scratch[t] = f32(scratch[t] + scratch[i32(t + step)])
+def _make_reduction(combine: Any) -> Any:
+    """Device function ``reduce(value, scratch)``: one value of each thread combined, for every thread."""
+
+    @device_function
+    def reduce(value, scratch):
+        t = i32(cuda.threadIdx.x)
         cuda.syncthreads()
-        step = i32(step // 2)
-    return scratch[0]
+        scratch[t] = value
+        cuda.syncthreads()
+        step = i32(64)
+        while step > 0:
+            if t < step:
+                scratch[t] = combine(scratch[t], scratch[i32(t + step)])
+            cuda.syncthreads()
+            step = i32(step // 2)
+        return scratch[0]
+
+    return reduce
 
 
-@device_function
-def block_max(value, scratch):
-    """Largest value of the block."""
-    t = i32(cuda.threadIdx.x)
-    cuda.syncthreads()
-    scratch[t] = value
-    cuda.syncthreads()
-    step = i32(64)
-    while step > 0:
-        if t < step:
-            scratch[t] = max(scratch[t], scratch[i32(t + step)])
-        cuda.syncthreads()
-        step = i32(step // 2)
-    return scratch[0]
+block_sum = _make_reduction(device_function(lambda a, b: f32(a + b)))
+block_max = _make_reduction(device_function(lambda a, b: max(a, b)))

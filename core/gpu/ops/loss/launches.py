@@ -11,6 +11,7 @@ from core.gpu.gradients import Backward
 from core.gpu.launch import PLAIN, RELU, KernelSignature, Launch, Target, Tensor, blocks_of, lanes_of, make_launch
 from core.gpu.ops.loss import head, softmax
 from core.gpu.select import FAST, Case
+from core.ops.op_table import LOSSES
 from core.program import Step, Value
 
 MULTI = "sigmoid_cross_entropy"
@@ -42,7 +43,17 @@ def _read(frame: Frame, value: Value, gradient: bool = False) -> Tensor:
     return whole
 
 
-def loss(backward: Backward) -> None:
+def is_computed_with_loss(frame: Frame, step: Step) -> bool:
+    """Whether the launch of the logits computes the step: the loss, and a global average whose output they are."""
+    return step.op in LOSSES or (step.op == "global_avg_pool" and ends_in_head(frame, step))
+
+
+def write_logits(frame: Frame) -> None:
+    """The logits of a prediction."""
+    frame.add(head_launch(frame, None, ""))
+
+
+def write_loss(backward: Backward) -> None:
     """The loss, and the gradient of what feeds the head."""
     frame, output = backward.frame, backward.frame.program.output
     value, gradient, masking = _source(backward.frame), None, ""
