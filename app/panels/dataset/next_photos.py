@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import final
 
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog, QFileDialog, QListWidget, QVBoxLayout, QWidget
 
 from app.crash import sentence
@@ -27,6 +28,7 @@ class NextPhotosDialog(QDialog):
         self, parent: QWidget, pictures: Thumbnails, paths: Sequence[str], fail: Callable[[str, str], None]
     ) -> None:
         super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(tr("What to label next"))
         fit(self, 760, 560)
         self._pictures, self._paths, self._fail = pictures, list(paths), fail
