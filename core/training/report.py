@@ -23,7 +23,7 @@ from core.training.history import History
 from core.training.plots import draw_bars, draw_confusion, draw_interval
 from core.training.reproduction import describe_reproducibility, evaluation_command, training_command
 from core.training.run_evaluation import VALIDATION_NOTE, RunEvaluation
-from core.training.svg_chart import Series, draw_lines
+from core.training.svg_chart import ChartSeries, draw_lines
 
 MOST_CONFUSIONS: Final = 5
 WIDTHS: Final = ("15%", "10%", "11%", "15%", "13%", "13%", "13%", "10%")
@@ -117,12 +117,12 @@ def _curves(history: History) -> str:
         return tuple((e.epoch + 1.0, getattr(e, name)) for e in epochs)
 
     charts = [
-        draw_lines("Loss", [Series("training", of_steps("loss")), Series("validation", of_epochs("validation_loss"))],
-                   "epoch"),
-        draw_lines("Accuracy", [Series("training", of_epochs("train_accuracy")),
-                                Series("validation", of_epochs("validation_accuracy"))], "epoch"),
-        draw_lines("Learning rate", [Series("rate", of_steps("learning_rate"))], "epoch"),
-        draw_lines("Photos per second", [Series("training", of_epochs("photos_per_second"))], "epoch"),
+        draw_lines("Loss", [ChartSeries("training", of_steps("loss")),
+                            ChartSeries("validation", of_epochs("validation_loss"))], "epoch"),
+        draw_lines("Accuracy", [ChartSeries("training", of_epochs("train_accuracy")),
+                                ChartSeries("validation", of_epochs("validation_accuracy"))], "epoch"),
+        draw_lines("Learning rate", [ChartSeries("rate", of_steps("learning_rate"))], "epoch"),
+        draw_lines("Photos per second", [ChartSeries("training", of_epochs("photos_per_second"))], "epoch"),
     ]
     return page.side_by_side(charts)
 
@@ -167,9 +167,9 @@ def _trust(model: ModelFile) -> list[str]:
         bins = [b for b in found["bins"] if b["photos"]]
         most = max((b["photos"] for b in bins), default=1)
         points = tuple((float(b["stated"]), float(b["right"])) for b in bins)
-        ideal = Series("ideal", ((0.0, 0.0), (1.0, 1.0)))
+        ideal = ChartSeries("ideal", ((0.0, 0.0), (1.0, 1.0)))
         charts.append(draw_lines("Calibration",
-                                 [ideal, Series("measured", points, tuple(b["photos"] / most for b in bins))],
+                                 [ideal, ChartSeries("measured", points, tuple(b["photos"] / most for b in bins))],
                                  "predicted probability", "accuracy", x=(0, 1), y=(0, 1.0), percent=True))
         texts.append(f"Expected calibration error on the validation photos: {100 * float(found['error']):.1f} %, with "
                     f"the logits divided by the temperature {model.temperature:.3f}. Larger dots stand for more "
@@ -193,7 +193,7 @@ def _trust(model: ModelFile) -> list[str]:
 
 def _draw_coverage(thresholds: Thresholds, least: float) -> str:
     curve = thresholds.curve
-    answers = Series("accuracy", tuple((p.coverage, p.accuracy) for p in curve))
+    answers = ChartSeries("accuracy", tuple((p.coverage, p.accuracy) for p in curve))
     low = min(min(p.accuracy for p in curve) - 0.01, 0.98)
     return draw_lines("Minimum confidence", [answers], "coverage", x=(least, 1), y=(low, 1.0), percent=True)
 

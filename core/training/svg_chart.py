@@ -34,7 +34,7 @@ FONT: Final = 'font-family="system-ui,Helvetica,Arial,sans-serif"'
 
 @final
 @dataclass(frozen=True, slots=True)
-class Series:
+class ChartSeries:
     """One curve: a name and points (x, y). `dots`: how much each point weighs, 0..1; then it is marked, not joined."""
 
     name: str
@@ -46,14 +46,14 @@ Bounds = tuple[float, float]
 
 
 def draw_lines(
-    title: str, series: Sequence[Series], x_label: str, y_label: str = "", *, x: Bounds | None = None,
+    title: str, series: Sequence[ChartSeries], x_label: str, y_label: str = "", *, x: Bounds | None = None,
     y: Bounds | None = None, percent: bool = False,
 ) -> str:  # fmt: skip
     """The chart as an ``<svg>`` element; the figures also stand in it as text for readers that do not see.
 
     x, y: what the axes show, else what the points need; percent: both axes are shares.
     """
-    thinned = [s if s.dots else Series(s.name, _thin(s.points)) for s in series if s.points]
+    thinned = [s if s.dots else ChartSeries(s.name, _thin(s.points)) for s in series if s.points]
     points = [p for s in thinned for p in s.points if math.isfinite(p[1])]
     if not points:
         return ""
@@ -97,7 +97,7 @@ def text(x: float, y: float, words: str, kind: str = "muted", *, anchor: str = "
             f'font-weight="{weight}" text-anchor="{anchor}">{escape(words)}</text>')  # fmt: skip
 
 
-def _curve(s: Series, places: Sequence[tuple[float, float]], style: tuple[str, str], legend: float) -> list[str]:
+def _curve(s: ChartSeries, places: Sequence[tuple[float, float]], style: tuple[str, str], legend: float) -> list[str]:
     """The line or dots, and its entry in the legend."""
     colour, dash = style
     pen = f'fill="none" stroke="{colour}" stroke-width="1.8" stroke-linejoin="round"'

@@ -12,13 +12,13 @@ from app.document_pdf import _document, write_pdf
 from core.diagnosis import page
 from core.errors import StorageError
 from core.training.plots import draw_bars
-from core.training.svg_chart import Series, draw_lines
+from core.training.svg_chart import ChartSeries, draw_lines
 from tests.helpers.programs import find_program
 
 
 @pytest.fixture
 def report():
-    chart = draw_lines("Loss", [Series("training", ((0.0, 1.0), (1.0, 0.5)))], "epoch")
+    chart = draw_lines("Loss", [ChartSeries("training", ((0.0, 1.0), (1.0, 0.5)))], "epoch")
     rows = [[f"class {n}", str(n)] for n in range(90)]
     return page.render_page("A report", [
         "<h1>A report</h1>", page.tiles([("98.3 %", "right", "of 2600 photos")]), page.side_by_side([chart, chart]),

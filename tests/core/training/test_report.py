@@ -21,7 +21,7 @@ from core.training.history import History, read_history
 from core.training.plots import draw_bars, draw_confusion, draw_interval
 from core.training.report import ReportData, render_report
 from core.training.run_evaluation import RunEvaluation
-from core.training.svg_chart import MOST_POINTS, Series, draw_lines
+from core.training.svg_chart import MOST_POINTS, ChartSeries, draw_lines
 from tests.helpers.browser import look_at
 from tests.helpers.models import small_model
 
@@ -145,7 +145,7 @@ def test_bars_intervals_and_confusion_are_sound_drawings(data):
 
 def test_charts_are_sound_and_thin_out_long_curves():
     points = tuple((float(i), float(i % 7)) for i in range(10 * MOST_POINTS))
-    svg = draw_lines("A & B", [Series("one", points), Series("flat", ((1.0, 5.0), (2.0, 5.0)))], "x", "y")
+    svg = draw_lines("A & B", [ChartSeries("one", points), ChartSeries("flat", ((1.0, 5.0), (2.0, 5.0)))], "x", "y")
     root = ET.fromstring(svg)
     lines = root.findall("{*}polyline")
     assert [len(line.get("points").split()) <= MOST_POINTS for line in lines] == [True, True]

@@ -2,9 +2,9 @@
 
 import re
 
-from core.training.svg_chart import Series, draw_lines
+from core.training.svg_chart import ChartSeries, draw_lines
 
-HALF = [Series("a", ((0.0, 0.0), (1.0, 0.5)))]
+HALF = [ChartSeries("a", ((0.0, 0.0), (1.0, 0.5)))]
 
 
 def test_shares_are_labelled_in_per_cent_and_other_figures_as_they_are():
@@ -15,7 +15,7 @@ def test_shares_are_labelled_in_per_cent_and_other_figures_as_they_are():
 
 
 def test_the_last_number_of_an_axis_is_not_cut_off():
-    chart = draw_lines("shares", [Series("a", ((0.0, 0.0), (1.0, 1.0)))], "x", percent=True)
+    chart = draw_lines("shares", [ChartSeries("a", ((0.0, 0.0), (1.0, 1.0)))], "x", percent=True)
     width = float(re.search(r'viewBox="0 0 (\d+)', chart)[1])
     middles = [float(x) for x in re.findall(r'x="([\d.]+)"[^>]*text-anchor="middle">100 %<', chart)]
     assert middles
@@ -23,5 +23,5 @@ def test_the_last_number_of_an_axis_is_not_cut_off():
 
 
 def test_without_a_point_there_is_no_chart():
-    assert draw_lines("nothing", [Series("a", ())], "x") == ""
-    assert draw_lines("nothing", [Series("a", ((0.0, float("nan")),))], "x") == ""
+    assert draw_lines("nothing", [ChartSeries("a", ())], "x") == ""
+    assert draw_lines("nothing", [ChartSeries("a", ((0.0, float("nan")),))], "x") == ""
