@@ -45,22 +45,18 @@ def find_rank(environment: Mapping[str, str] = os.environ) -> RankEnvironment:
     """The rank of this process. Raises DeviceError where variables contradict each other."""
     rendezvous = environment.get(RENDEZVOUS, "")
     open_mpi, pmi = (int(environment.get(name, "1")) > 1 for name in MPI_SIZES)
-    if open_mpi:  # before Slurm, whose variables count the processes by which mpirun starts ranks
-        return _mpi_world()
-    for rank, size, machine_rank in NAMES:
+    for rank, size, machine_rank in () if open_mpi else NAMES:  # under mpirun, Slurm's count what starts the ranks
         if rank in environment and environment.get(size, "").isdecimal():
             own, all_ranks, here = (int(environment.get(name, "0")) for name in (rank, size, machine_rank))
             if not 0 <= own < all_ranks:
                 raise DeviceError(f"{rank}={own} is no rank among {size}={all_ranks}.")
             if all_ranks > 1:
                 return RankEnvironment(own, all_ranks, here, "" if rendezvous else _address(environment), rendezvous)
-    return _mpi_world() if pmi else RankEnvironment()
+    if open_mpi or pmi:
+        from core.distributed.mpi import world  # MPI starts at its import: only where it was launched
 
-
-def _mpi_world() -> RankEnvironment:
-    from core.distributed.mpi import world  # MPI starts at its import: only where it was launched
-
-    return world()
+        return world()
+    return RankEnvironment()
 
 
 def _address(environment: Mapping[str, str]) -> str:
