@@ -45,7 +45,7 @@ CASES: Final = tuple((BY_NAME[name], groups) for name, groups in {
 
 def exclude(left_out: Collection[tuple[str, str]]) -> None:
     """Plans made from now on choose from all candidates but these."""
-    table.CANDIDATES.__init__(  # type: ignore[misc]
+    table.CANDIDATES.__init__(
         row for row in ALL if not {(row.name, ""), (row.name, row.direction)} & set(left_out)
     )
 

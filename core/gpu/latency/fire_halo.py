@@ -1,8 +1,8 @@
 """3x3 convolution of one or two images, or both expand halves of a fire: each pixel once in shared memory, split-K.
 
 Nine taps straight from global memory would fetch every pixel nine times from the L2 cache, which is what the 3x3 layers
-of one image wait for. Pixels are numbered along rows of width + 1 and images of height + 1, as in `ops.conv`'s halo
-kernel, so that borders are zero pixels and the nine taps are constant offsets. Warps hold their filters in registers.
+of one image wait for. Pixels are numbered along rows of width + 1 and images of height + 1, so that borders are zero
+pixels and the nine taps are constant offsets. Warps hold their filters in registers.
 
     block: 16 `rows` pixel numbers x 8 `columns` `across` filters, `slices` warps split the depth (`block.BlockShape`)
 
