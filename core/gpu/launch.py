@@ -105,6 +105,14 @@ def divisions(**divisors: str) -> tuple[Argument, ...]:
     return tuple(Argument(f"by_{name}", DIVISOR, f"division by {what}") for name, what in divisors.items())
 
 
+MASKING: Final = (
+    Argument("masking", INTEGER, "activation that `mask` is the output of (`core.gpu.launch.RELU`)"),
+    Argument("accumulate", INTEGER, "1 adds to out"),
+)
+MASK: Final = Argument("mask", POINTER, "output of the activation whose gradient is applied; 0 for none")
+"""What kernels take of a `Target`, together with the pitch of the mask."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class KernelSignature:

@@ -16,7 +16,7 @@ from core.gpu.compilation.ptx import load4_ordered
 from core.gpu.control import make_reader
 from core.gpu.kernels.parts.fragments import divide
 from core.gpu.kernels.parts.lanes import PACK, UNPACK, activate, find_lane, make_deliver
-from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import DIVISOR, INTEGER, MASK, MASKING, POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
@@ -28,18 +28,16 @@ _WHERE: Final = (
 _BY_LANES: Final = Argument("by_lanes", DIVISOR, "division by `lanes`")
 _LDA: Final = Argument("lda", INTEGER, "elements from a pixel of a to the next")
 _PITCHES: Final = (
-    Argument("ldm", INTEGER, "elements from a pixel of `mask` to the next"),
-    Argument("ldo", INTEGER, "elements from a pixel of out to the next"),
+    *pitches(ldm="mask", ldo="out"),
 )  # fmt: skip
 _MASKING: Final = (
-    Argument("masking", INTEGER, "activation that `mask` is the output of (`core.gpu.launch.RELU`)"),
-    Argument("accumulate", INTEGER, "1 adds to out"),
+    *MASKING,
 )  # fmt: skip
 
 COMBINE: Final = KernelSignature((
     Argument("a", POINTER, "activations (pixels, C)"),
     Argument("b", POINTER, "activations (pixels, C), or factors of a product (N, C); 0 for none"),
-    Argument("mask", POINTER, "output of the activation whose gradient is applied; 0 for none"),
+    MASK,
     Argument("out", POINTER, "activations (pixels, C)"),
     *_WHERE, _BY_LANES,
     Argument("by_area", DIVISOR, "division by the pixels of an image"),
@@ -130,7 +128,7 @@ def mix(x):
 
 DROPOUT: Final = KernelSignature((
     Argument("a", POINTER, "activations (pixels, C), or their gradient"),
-    Argument("mask", POINTER, "output of the activation whose gradient is applied; 0 for none"),
+    MASK,
     Argument("out", POINTER, "activations (pixels, C)"),
     Argument("control", POINTER, "control block of the step (`core.gpu.control`)"),
     *_WHERE,

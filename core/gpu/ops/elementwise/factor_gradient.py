@@ -18,7 +18,7 @@ from typing import Any, Final
 from core.gpu.compilation.cuda import cuda, types
 from core.gpu.compilation.ptx import load4
 from core.gpu.kernels.parts.lanes import PACK, UNPACK, make_deliver
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, MASK, MASKING, POINTER, Argument, KernelSignature, pitches
 
 i32, i64, u64, f32 = types.int32, types.int64, types.uint64, types.float32
 
@@ -28,16 +28,14 @@ WIDE, ROWS = 32, 8
 SIGNATURE: Final = KernelSignature((
     Argument("a", POINTER, "gradient of the product (N, hw, C)"),
     Argument("b", POINTER, "activations (N, hw, C)"),
-    Argument("mask", POINTER, "output of the activation whose gradient is applied; 0 for none"),
+    MASK,
     Argument("out", POINTER, "gradient of the factors (N, C)"),
     Argument("hw", INTEGER, "pixels of an image"),
     Argument("lanes", INTEGER, "vectors (of 16 bytes) a pixel"),
-    Argument("lda", INTEGER, "elements from a pixel of a to the next"),
-    Argument("ldb", INTEGER, "elements from a pixel of b to the next"),
+    *pitches(lda="a", ldb="b"),
     Argument("ldm", INTEGER, "elements from an image of `mask` to the next"),
     Argument("ldo", INTEGER, "elements from an image of out to the next"),
-    Argument("masking", INTEGER, "activation that `mask` is the output of (`core.gpu.launch.RELU`)"),
-    Argument("accumulate", INTEGER, "1 adds to out"),
+    *MASKING,
 ))  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from core.gpu.compilation.cuda import cuda, types
 from core.gpu.compilation.ptx import load4, shuffle_xor, store4
 from core.gpu.kernels.parts.lanes import PACK, UNPACK, make_deliver
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, MASK, MASKING, POINTER, Argument, KernelSignature, pitches
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -23,17 +23,13 @@ WARPS: Final = 8
 
 _REST: Final = (
     Argument("y", POINTER, "the probabilities (pixels, C); not read forward"),
-    Argument("mask", POINTER, "output of the activation whose gradient is applied; 0 for none"),
+    MASK,
     Argument("out", POINTER, "(pixels, C)"),
     Argument("pixels", INTEGER, "pixels in all"),
     Argument("channels", INTEGER, "C"),
     Argument("lanes", INTEGER, "vectors (of 16 bytes) a pixel"),
-    Argument("ldx", INTEGER, "elements from a pixel of x or dy to the next"),
-    Argument("ldy", INTEGER, "elements from a pixel of y to the next"),
-    Argument("ldm", INTEGER, "elements from a pixel of `mask` to the next"),
-    Argument("ldo", INTEGER, "elements from a pixel of out to the next"),
-    Argument("masking", INTEGER, "activation that `mask` is the output of (`core.gpu.launch.RELU`)"),
-    Argument("accumulate", INTEGER, "1 adds to out"),
+    *pitches(ldx="x or dy", ldy="y", ldm="mask", ldo="out"),
+    *MASKING,
 )  # fmt: skip
 
 FORWARD: Final = KernelSignature((Argument("x", POINTER, "(pixels, C)"), *_REST))

@@ -16,7 +16,7 @@ from typing import Any, Final
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.kernels.parts.lanes import PACK, find_pixel, make_deliver, make_take
 from core.gpu.kernels.parts.winners import Shape
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, MASKING, POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.pool.max_pool import WHERE
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
@@ -26,13 +26,12 @@ SIGNATURE: Final = KernelSignature((
     Argument("out", POINTER, "activations (N, ho, wo, C); for the gradient dx"),
     Argument("mask", POINTER, "x, where the gradient of its activation is applied; 0 for none"),
     *WHERE,
-    Argument("ldm", INTEGER, "elements from a pixel of `mask` to the next"),
+    *pitches(ldm="mask"),
     Argument("top", INTEGER, "padding above"),
     Argument("left", INTEGER, "padding on the left"),
     Argument("bottom", INTEGER, "padding below"),
     Argument("right", INTEGER, "padding on the right"),
-    Argument("masking", INTEGER, "activation that `mask` is the output of (`core.gpu.launch.RELU`)"),
-    Argument("accumulate", INTEGER, "1 adds to out"),
+    *MASKING,
 ))  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import load4, store4
 from core.gpu.kernels.parts.lanes import PACK, UNPACK, make_deliver
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, MASKING, POINTER, Argument, KernelSignature, pitches
 
 i32, i64, u64, f32 = types.int32, types.int64, types.uint64, types.float32
 
@@ -28,8 +28,7 @@ THREADS: Final = 128
 _REST: Final = (
     Argument("hw", INTEGER, "pixels of an image"),
     Argument("lanes", INTEGER, "vectors (of 16 bytes) a pixel"),
-    Argument("ldx", INTEGER, "elements from a pixel of x to the next"),
-    Argument("ldo", INTEGER, "elements from a pixel of out to the next"),
+    *pitches(ldx="x", ldo="out"),
     Argument("factor", "float32", "1 / hw"),
 )  # fmt: skip
 
@@ -44,9 +43,8 @@ GRADIENT: Final = KernelSignature((
     Argument("out", POINTER, "gradient of the activations (N, hw, C)"),
     Argument("mask", POINTER, "the activations, where the gradient of their activation is applied; 0 for none"),
     *_REST,
-    Argument("ldm", INTEGER, "elements from a pixel of `mask` to the next"),
-    Argument("masking", INTEGER, "activation that `mask` is the output of (`core.gpu.launch.RELU`)"),
-    Argument("accumulate", INTEGER, "1 adds to out"),
+    *pitches(ldm="mask"),
+    *MASKING,
 ))  # fmt: skip
 
 

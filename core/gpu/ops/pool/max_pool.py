@@ -19,24 +19,21 @@ from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.kernels.parts.lanes import ADD, PACK, UNPACK, find_pixel, in_turn, passes
 from core.gpu.kernels.parts.winners import EVERY, STOPPED, Shape, make_sharing, write_places
-from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 WHERE: Final = (
     Argument("total", INTEGER, "vectors (of 16 bytes) in all, one a thread"),
     Argument("lanes", INTEGER, "vectors a pixel"),
-    Argument("by_lanes", DIVISOR, "division by `lanes`"),
-    Argument("by_area", DIVISOR, "division by `area`"),
-    Argument("by_columns", DIVISOR, "division by `columns`"),
+    *divisions(lanes="`lanes`", area="`area`", columns="`columns`"),
     Argument("area", INTEGER, "pixels of an image that have a thread each (for a gradient blocks of stride x stride)"),
     Argument("columns", INTEGER, "those of one of its rows"),
     Argument("height", INTEGER, "rows of x or dx"),
     Argument("width", INTEGER, "columns of x or dx"),
     Argument("ho", INTEGER, "rows of out or dy"),
     Argument("wo", INTEGER, "columns of out or dy"),
-    Argument("ldx", INTEGER, "elements from a pixel of x or dx to the next"),
-    Argument("ldo", INTEGER, "elements from a pixel of out or dy to the next"),
+    *pitches(ldx="x or dx", ldo="out or dy"),
 )  # fmt: skip
 """Which pixel a thread has: shared by all pools over windows."""
 
