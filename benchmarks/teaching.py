@@ -28,7 +28,7 @@ from core.gpu.plan import CudaPlan
 from core.models.architectures import build
 from core.models.init import initial_weights
 from core.ops.builder import with_loss
-from core.optim.settings import optimizer_of
+from core.optim.optimizer import optimizer_of
 from core.plan import compile_plan
 from core.training.step import pair_with_next, take_step
 from core.training.teacher import Teachers, read_teachers

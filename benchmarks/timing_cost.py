@@ -19,7 +19,7 @@ from core.models.architectures import build
 from core.models.init import initial_weights
 from core.ops.builder import with_loss
 from core.ops.photo import identity_augmentation
-from core.optim.settings import optimizer_of
+from core.optim.optimizer import optimizer_of
 from core.plan import compile_plan
 from core.training.kernel_sampling import KernelSampling
 from core.training.step import take_step

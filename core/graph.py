@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, final
 
@@ -95,33 +95,12 @@ class Graph:
 
 def to_json(graph: Graph) -> str:
     """The graph as one JSON object; `from_json` gives an equal graph back."""
-    return json.dumps(
-        {
-            "name": graph.name,
-            "output": graph.output,
-            "nodes": [
-                {
-                    "name": n.name,
-                    "op": n.op,
-                    "inputs": n.inputs,
-                    "shape": n.shape,
-                    "attributes": dict(n.attributes),
-                    "parameters": [
-                        {
-                            "role": p.role,
-                            "shape": p.shape,
-                            "init": p.init,
-                            "fan_in": p.fan_in,
-                            "trained": p.trained,
-                            "decay": p.decay,
-                        }
-                        for p in n.parameters
-                    ],
-                }
-                for n in graph.nodes
-            ],
-        }
-    )
+    nodes = [
+        {"name": n.name, "op": n.op, "inputs": n.inputs, "shape": n.shape, "attributes": dict(n.attributes),
+         "parameters": [asdict(p) for p in n.parameters]}
+        for n in graph.nodes
+    ]  # fmt: skip
+    return json.dumps({"name": graph.name, "output": graph.output, "nodes": nodes})
 
 
 def from_json(text: str) -> Graph:

@@ -22,10 +22,10 @@ from core.data.source import open_dataset
 from core.data.synthetic import write_demo
 from core.distributed.launch import end_rank, run_rank, run_ranks
 from core.distributed.rank_environment import RankEnvironment, choose_gpu
-from core.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_STOPPED, Problem
+from core.errors import EXIT_DONE, Problem
 from core.training.commands import Commands
 from core.training.dry_run import describe_memory, describe_network
-from core.training.events import Progress, RunFailed, RunFinished
+from core.training.events import Event, Progress, RunFailed
 from core.training.memory_forecast import forecast_memory, share_photos
 from core.training.presets import PRESETS
 from core.training.run_folder import default_folder, read_config
@@ -90,18 +90,12 @@ def follow(trainer: Trainer, readers: Sequence[Reader]) -> int:
     commands = Commands()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stopper(commands, trainer))
-    code = EXIT_DONE
-    for event in trainer.run(commands):
+
+    def show(event: Event) -> None:
         for reader in readers:
             reader.show(event)
-        if isinstance(event, RunFinished) and event.reason == "stopped":
-            code = stopped_code(trainer)
-    return code
 
-
-def stopped_code(trainer: Trainer) -> int:
-    """Whether a training that the user stopped can be resumed."""
-    return EXIT_STOPPED if trainer.resumable else EXIT_INTERRUPTED
+    return trainer.follow(commands, show)
 
 
 def configure(arguments: argparse.Namespace, found: list[Problem]) -> RunConfig:
@@ -173,7 +167,7 @@ def make_parser() -> argparse.ArgumentParser:
 def _stopper(commands: Commands, trainer: Trainer) -> Callable[[int, FrameType | None], None]:
     def stop(number: int, frame: FrameType | None) -> None:
         if commands.stopped():
-            os._exit(stopped_code(trainer))  # at once: the last checkpoint is whole on the disk
+            os._exit(trainer.stopped_code)  # at once: the last checkpoint is whole on the disk
         commands.stop()
         doing = "after saving this step" if trainer.resumable else "before the training begins"
         sys.stderr.write(f"\nStopping {doing}. Press Ctrl-C again to stop immediately.\n")

@@ -19,7 +19,7 @@ from numba import int64, njit, prange, types
 from core.cpu.atomics import add_shared, flush_denormals, give_way, pause, read_shared, restore_floats
 from core.cpu.entry import call
 from core.cpu.instruction_set import cached
-from core.cpu.memory import FIELDS
+from core.cpu.memory import FIELDS, TASKS
 
 ROW_BYTES: Final = FIELDS * 8
 
@@ -48,9 +48,9 @@ def has_openmp() -> bool:
 
 
 def run_images(  # type: ignore[no-untyped-def]  # noqa: ANN201
-    table, slot_shift, thread_shift, calls, first, last, images, backwards, by_thread, threads, context  # noqa: ANN001
+    table, slot_shift, thread_shift, first, last, images, backwards, by_thread, threads, context  # noqa: ANN001
 ):  # fmt: skip
-    """Run calls `first` to `last` for every image; thread t has images ``[N t / T, N (t + 1) / T)``.
+    """Run records `first` to `last` for every image; thread t has images ``[N t / T, N (t + 1) / T)``.
 
     `backwards` 1: a thread takes its images in reverse order. `by_thread` 1: an image uses the memory of its thread
     (slot t); 0: its own memory (slot n).
@@ -62,11 +62,10 @@ def run_images(  # type: ignore[no-untyped-def]  # noqa: ANN201
         for i in range(low, high):
             n = low + high - 1 - i if backwards else i
             slot = t if by_thread else n
-            for k in range(first, last):
-                r = calls[k, 0]
+            for r in range(first, last):
                 for f in range(FIELDS):
                     row[f] = table[r, f] + slot * slot_shift[r, f] + t * thread_shift[r, f]
-                call(row[0], row.ctypes.data, context, n, calls[k, 1], calls[k, 2])
+                call(row[0], row.ctypes.data, context, n, 0, row[TASKS])
         restore_floats(mode)
 
 
@@ -125,7 +124,7 @@ _TABLE = types.Array(int64, 2, "C")
 @functools.cache
 def image_runner() -> Any:
     """Return the compiled `run_images`."""
-    signature = types.void(_TABLE, _TABLE, _TABLE, _TABLE, *[int64] * 7)
+    signature = types.void(_TABLE, _TABLE, _TABLE, *[int64] * 7)
     return cached(numba.njit, signature, nogil=True, parallel=has_openmp(), error_model="numpy")(run_images)
 
 

@@ -14,6 +14,9 @@ from numba.extending import intrinsic
 FIELDS: Final = 56
 """int64 fields of a record; field 0 is the address of its kernel."""
 
+TASKS: Final = 47
+"""Field with the number of tasks of a record."""
+
 LINE: Final = 64
 """Bytes of a cache line. Kernels are faster on buffers aligned to it than on 16 bytes."""
 

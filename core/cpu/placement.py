@@ -15,9 +15,6 @@ from core.ops.contract import volume
 from core.ops.op_table import LOSSES
 from core.program import Program, Step
 
-ROW_BY_ROW: Final = ("conv2d", "batch_norm")
-"""Ops whose records can compute some rows of their output alone."""
-
 CONVOLUTIONS: Final = ("conv2d", "dense", "depthwise_conv2d")
 
 
@@ -54,38 +51,21 @@ def place_arrays(lowering: Lowering, wanted: frozenset[str], kept: frozenset[str
 def group_steps(program: Program) -> list[int]:
     """Number of each step's group: at inference steps that follow each other without reading each other's results.
 
-    One image's threads synchronize only after a group, so arrays of one group never share memory. A max pool and
-    the steps before it that write what it reads are a group too, because they run alternately (`core.cpu.pool_fusion`).
+    One image's threads synchronize only after a group, so arrays of one group never share memory.
     """
-    groups, written, read, pool = [-1], set[str](), set[str](), -1
-    fed = _fed_pools(program)
-    for i, step in enumerate(program.steps):
+    groups, written, read = list[int](), set[str](), set[str]()
+    for step in program.steps:
         inputs = {value.buffer for value in step.inputs}
-        inside = i <= pool
-        pool = fed.get(i, pool)
-        apart = program.training or i in fed or i == pool + 1
-        if not inside and (apart or inputs & written or step.output.buffer in read):
+        if not groups:
+            groups.append(0)
+        elif program.training or inputs & written or step.output.buffer in read:
             groups.append(groups[-1] + 1)
             written, read = set(), set()
         else:
-            groups.append(max(groups[-1], 0))
+            groups.append(groups[-1])
         written.add(step.output.buffer)
         read |= inputs
-    return groups[1:]
-
-
-def _fed_pools(program: Program) -> dict[int, int]:
-    """First step of those that feed a max pool and come right before it, to the pool."""
-    steps, fed = program.steps, {}
-    for i, step in enumerate(steps):
-        first = i
-        while step.op == "max_pool" and first and steps[first - 1].output.buffer == step.inputs[0].buffer:
-            if steps[first - 1].op not in ROW_BY_ROW:
-                break
-            first -= 1
-        if first < i:
-            fed[first] = i
-    return fed
+    return groups
 
 
 def _backward_time(program: Program, index: int) -> int:

@@ -24,10 +24,10 @@ from core.cpu.kernel_entries import choose_writers
 from core.cpu.lowering import Lowering
 from core.cpu.memory import FIELDS, aligned
 from core.cpu.optimizer import CpuOptimizer
-from core.cpu.record_list import list_records, stage_records
-from core.cpu.records import Record, RecordTable, Words, encode_records
+from core.cpu.record_list import list_records, split_stages
+from core.cpu.records import Record, RecordTable, encode_records
 from core.cpu.refusals import find_problem, refuse_choices
-from core.cpu.schedule import Schedule, as_calls, execute_schedule, share_out
+from core.cpu.schedule import Schedule, execute_schedule, share_out
 from core.cpu.synchronized_batch_norm import add_ranks
 from core.cpu.timing import time_records
 from core.cpu.verification import Slots, check_forward, check_gradients, read_value
@@ -97,12 +97,11 @@ class CpuPlan(Plan):
         self._backgrounds: Backgrounds | None = None
         self._rows = self._number(self.records)
         self._photo_record = next(i for i, r in enumerate(self.records) if r.kernel is photo.run_plain_photo)
-        self._calls, self._stages = stage_records(self._record_list)
+        self._stages = split_stages(self.records)
         self._ungrouped = share_out(self.records, range(len(self.records) + 1), self.threads)
         # Only the records of fast kernels are independent within a group, which then needs no synchronization.
         bounds = self._record_list.bounds
         self._groups = share_out(self.records, bounds, self.threads) if self._tiled else self._ungrouped
-        self._whole = as_calls([(i, 0, record.tasks) for i, record in enumerate(self.records)])
         self._packs = self._share_out(lowering.packs)
         if self.training:
             self._optimizer = CpuOptimizer(optimizer, lowering)
@@ -254,7 +253,7 @@ class CpuPlan(Plan):
             elif stage.once:
                 self._run_groups(self._rows, self._ungrouped, stage.first, stage.last)
             else:  # alternate the order: the last images of a stage are still in the caches
-                self._run_images(self._calls, stage.first, stage.last, images, backwards)
+                self._run_images(stage.first, stage.last, images, backwards)
                 backwards = not backwards
 
     def _run_groups(
@@ -292,14 +291,14 @@ class CpuPlan(Plan):
         if self.records[index].once or (images == 1 and not self.training):
             self._run_groups(self._rows, self._ungrouped, index, index + 1)
         else:
-            self._run_images(self._whole, index, index + 1, images)
+            self._run_images(index, index + 1, images)
 
-    def _run_images(self, calls: Words, first: int, last: int, images: int, backwards: bool = False) -> None:
+    def _run_images(self, first: int, last: int, images: int, backwards: bool = False) -> None:
         context, rows, by_thread = self._context.ctypes.data, self._rows, int(not self._by_image)
         threads = min(self.threads, images)  # there are no more slots than images
         image_runner()(
-            rows.table, rows.slot_shift, rows.thread_shift, calls, first, last, images, int(backwards), by_thread,
-            threads, context,
+            rows.table, rows.slot_shift, rows.thread_shift, first, last, images, int(backwards), by_thread, threads,
+            context,
         )  # fmt: skip
 
     def _point_at(self, batch: PhotoBatch) -> int:

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.cpu.entry import entry
-from core.cpu.memory import FIELDS
-from core.cpu.tiled import TASKS
+from core.cpu.memory import FIELDS, TASKS
 
 Words: TypeAlias = npt.NDArray[np.int64]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias, final
+from typing import Final, final
 
 import numpy as np
 
@@ -14,10 +14,6 @@ from core.cpu.records import Record, RecordTable, Words
 HALVINGS: Final = 3
 """A share of a record is split into chunks of 1/2, 1/4, 1/8 and 1/8. The last chunks are small, so that
 threads finish together, and the counter is read only four times a record."""
-
-
-Call: TypeAlias = tuple[int, int, int]
-"""(record, first task, last task)."""
 
 
 @final
@@ -53,7 +49,7 @@ def share_out(records: Sequence[Record], bounds: Sequence[int], threads: int) ->
     therefore mostly reads from its own caches what it wrote itself. Every second record's shares are rounded up
     instead of down, so that remainders even out within a group.
     """
-    calls: list[Call] = []
+    calls: list[tuple[int, int, int]] = []
     shares = np.zeros((len(bounds) - 1, threads + 1), np.int64)
     for g, (first, last) in enumerate(zip(bounds, bounds[1:], strict=False)):
         for t in range(threads):
@@ -64,12 +60,7 @@ def share_out(records: Sequence[Record], bounds: Sequence[int], threads: int) ->
                 calls += [(i, low, high) for low, high in halves]
         shares[g, threads] = len(calls)
     counters = np.zeros((len(shares), threads + 1, LINE_BYTES // 8), np.int64)
-    return Schedule(as_calls(calls), shares, counters)
-
-
-def as_calls(calls: Sequence[Call]) -> Words:
-    """Convert calls to the array that the loops of `core.cpu.execution` read."""
-    return np.array(calls, np.int64).reshape(-1, 3)
+    return Schedule(np.array(calls, np.int64).reshape(-1, 3), shares, counters)
 
 
 def _halve(low: int, high: int) -> Iterator[tuple[int, int]]:

@@ -18,7 +18,7 @@ from core.cpu.lowering import Lowering, Writers
 from core.cpu.memory import FIELDS, aligned, view_at
 from core.cpu.placement import place_arrays
 from core.cpu.records import Record, encode_records
-from core.cpu.schedule import as_calls, execute_schedule, share_out
+from core.cpu.schedule import execute_schedule, share_out
 from core.graph import LABEL, Graph, Node
 from core.ops.contract import Array, Cost, Mode, volume
 from core.ops.op_table import LOSSES, OPS
@@ -116,8 +116,8 @@ class Single:
                 execute_schedule(rows, alone, context, i, i + 1)
             else:
                 image_runner()(
-                    rows.table, rows.slot_shift, rows.thread_shift, as_calls([(i, 0, record.tasks)]), 0, 1,
-                    self.case.batch, 0, 0, self.threads, context,
+                    rows.table, rows.slot_shift, rows.thread_shift, i, i + 1, self.case.batch, 0, 0, self.threads,
+                    context,
                 )  # fmt: skip
 
     def read_gradient(self, dy: Array) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from core.cpu import batch_norm, microkernel
 from core.cpu.activation import CLIP, activate
 from core.cpu.instruction_set import InstructionSet, cache_folder, current_isa
-from core.cpu.memory import floats, words
+from core.cpu.memory import TASKS, floats, words
 
 # Fields 1 to 12 are read by the tile (core.cpu.microkernel).
 LDC, LDM, SAM = microkernel.LDC, microkernel.LDM, microkernel.SAM
@@ -31,9 +31,6 @@ BLOCKS, SBJ = 32, 33
 ROWS, SAR, SBR, SCR, SMR = range(34, 39)
 KH, KH_LAST = 39, 40
 T1, SAT1, SCT1, T2, SAT2, SCT2 = range(41, 47)
-TASKS: Final = 47
-"""Number of tasks of every record, of whatever kernel."""
-
 SAJ: Final = 48
 """Bytes of A from block to block of columns: a depthwise product has channels of its own in A."""
 

@@ -66,24 +66,18 @@ def _block(b: Builder, name: str, x: str, options: Options, expansion: int, chan
     y, part = x, 0
     if expansion > 1:
         y, part = _convolve(b, f"{name}.conv.0", y, options, wide, kernel=1), 1
-    y = _filter_channels(b, f"{name}.conv.{part}", y, options, stride)
+    y = _convolve(b, f"{name}.conv.{part}", y, options, 0, 3, stride)
     y = b.add("conv2d", f"{name}.conv.{part + 1}", y, filters=channels, bias=False, init="he_normal_out")
     y = b.add("batch_norm", f"{name}.conv.{part + 2}", y, frozen=options.frozen)
     return b.add("add", name, x, y) if stride == 1 and b.shape(x) == b.shape(y) else y
 
 
 def _convolve(b: Builder, name: str, x: str, options: Options, filters: int, kernel: int, stride: int = 1) -> str:
+    """Convolution, depthwise where `filters` is 0; batch norm; ReLU6."""
+    op, more = ("conv2d", {"filters": filters}) if filters else ("depthwise_conv2d", {})
     x = b.add(
-        "conv2d", f"{name}.0", x, filters=filters, kernel=(kernel, kernel), stride=(stride, stride),
-        padding=_padding(b, x, options, kernel, stride), bias=False, init="he_normal_out",
-    )  # fmt: skip
-    return b.add("relu6", f"{name}.2", b.add("batch_norm", f"{name}.1", x, frozen=options.frozen))
-
-
-def _filter_channels(b: Builder, name: str, x: str, options: Options, stride: int) -> str:
-    x = b.add(
-        "depthwise_conv2d", f"{name}.0", x, kernel=(3, 3), stride=(stride, stride),
-        padding=_padding(b, x, options, 3, stride), bias=False, init="he_normal_out",
+        op, f"{name}.0", x, kernel=(kernel, kernel), stride=(stride, stride),
+        padding=_padding(b, x, options, kernel, stride), bias=False, init="he_normal_out", **more,
     )  # fmt: skip
     return b.add("relu6", f"{name}.2", b.add("batch_norm", f"{name}.1", x, frozen=options.frozen))
 

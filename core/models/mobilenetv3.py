@@ -109,10 +109,8 @@ def _convolve(
 ) -> str:
     """Convolution, depthwise where `filters` is 0; batch norm; activation if any."""
     window = {"kernel": (kernel, kernel), "stride": (stride, stride), "padding": (kernel // 2,) * 4}
-    if filters:
-        x = b.add("conv2d", f"{name}.0", x, filters=filters, bias=False, init="he_normal_out", **window)
-    else:
-        x = b.add("depthwise_conv2d", f"{name}.0", x, bias=False, init="he_normal_out", **window)
+    op, more = ("conv2d", {"filters": filters}) if filters else ("depthwise_conv2d", {})
+    x = b.add(op, f"{name}.0", x, bias=False, init="he_normal_out", **window, **more)
     x = b.add("batch_norm", f"{name}.1", x, epsilon=EPSILON, momentum=MOMENTUM, frozen=options.frozen)
     return b.add(activation, f"{name}.2", x) if activation else x
 

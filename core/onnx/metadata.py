@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -11,6 +10,7 @@ from typing import Any, Final, final
 from core.errors import ModelFileError
 from core.graph import Graph
 from core.ops.contract import Arrays
+from core.schema import Reader, SchemaError, listing, number, parse_json, record, text
 
 PREPROCESSING: Final = "preprocessing"
 CLASSES: Final = "class_names"
@@ -59,53 +59,38 @@ def to_metadata(graph: Graph, classes: tuple[str, ...], temperature: float) -> d
 
 
 def read_statistics(metadata: Mapping[str, str]) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Mean and deviation, or None where the file does not state them. Raises ModelFileError where it is not valid."""
-    if PREPROCESSING not in metadata:
-        return None
-    described = _load(metadata, PREPROCESSING)
-    try:
-        mean, std = (tuple(float(v) for v in described[key]) for key in ("mean", "std"))
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise ModelFileError(f"The preprocessing in this file is not valid ({error}).") from error
-    return mean, std
+    """Mean and deviation, or None where the file does not state them."""
+    found = _read(metadata, PREPROCESSING, record({"mean": listing(number), "std": listing(number)}))
+    return None if found is None else (found["mean"], found["std"])
 
 
 def read_classes(metadata: Mapping[str, str], count: int) -> tuple[str, ...]:
     """Class names, or none where the file does not state them."""
-    if CLASSES not in metadata:
-        return ()
-    names = _load(metadata, CLASSES)
-    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-        raise ModelFileError("The class names in this file are not valid.")
+    names: tuple[str, ...] = _read(metadata, CLASSES, listing(text)) or ()
     if names and not len(set(names)) == len(names) == count:
         raise ModelFileError(f"This file names {len(set(names))} classes, but its network has {count}.")
-    return tuple(names)
+    return names
 
 
 def read_temperature(metadata: Mapping[str, str]) -> float:
-    """Temperature of the calibrated softmax; 1 where the file does not state them."""
-    try:
-        temperature = float(metadata.get(TEMPERATURE, "1"))
-    except ValueError as error:
-        raise ModelFileError(f"The temperature in this file is not valid ({error}).") from error
-    if not math.isfinite(temperature) or temperature <= 0:
+    """Temperature of the calibrated softmax; 1 where the file does not state it."""
+    temperature = _read(metadata, TEMPERATURE, number)
+    if temperature is not None and temperature <= 0:
         raise ModelFileError(f"The temperature in this file is {temperature}; it must be above 0.")
-    return temperature
+    return 1.0 if temperature is None else float(temperature)
 
 
 def read_labels(metadata: Mapping[str, str], count: int) -> tuple[float, ...]:
-    """The threshold of each label, or none. Raises ModelFileError where they are not valid."""
-    if LABELS not in metadata:
-        return ()
-    found = _load(metadata, LABELS)
-    sound = isinstance(found, list) and len(found) == count and all(type(v) is float and 0 <= v <= 1 for v in found)
-    if not sound:
+    """The threshold of each label, or none where a photo has one class."""
+    found: tuple[float, ...] | None = _read(metadata, LABELS, listing(number))
+    if found is not None and (len(found) != count or not all(0 <= value <= 1 for value in found)):
         raise ModelFileError("The thresholds of the labels in this file are not valid.")
-    return tuple(found)
+    return found or ()
 
 
-def _load(metadata: Mapping[str, str], key: str) -> Any:
+def _read(metadata: Mapping[str, str], key: str, reader: Reader) -> Any:
+    """The value of a key, None where the file does not state it. Raises ModelFileError where it is not valid."""
     try:
-        return json.loads(metadata[key])
-    except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"The {key.replace('_', ' ')} in this file cannot be read ({error}).") from error
+        return reader(parse_json(metadata[key])) if key in metadata else None
+    except SchemaError as error:
+        raise ModelFileError(f"The metadata {key!r} in this file is not valid ({error}).") from error

@@ -7,11 +7,12 @@ Sources: Sutskever et al. 2013 (SGD with momentum), Kingma and Ba 2015 (Adam), L
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final, final
 
 import numpy as np
 
+from core.config import RunConfig
 from core.ops.contract import Array, Arrays
 
 OPTIMIZERS: Final = ("sgd", "adam", "adamw")
@@ -35,6 +36,12 @@ class Optimizer:
     epsilon: float = 1e-8
     clip_norm: float = 0.0
     average: float = 0.0
+
+
+def optimizer_of(config: RunConfig) -> Optimizer:
+    """The optimizer of a run."""
+    settings = {f.name: getattr(config, f.name) for f in fields(Optimizer) if f.name != "name"}
+    return Optimizer(config.optimizer, **settings)
 
 
 @final

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable, Mapping
 from typing import Final, final
 
@@ -35,11 +37,7 @@ class KernelTable:
         self.samples += 1
         for time in times:
             key = (time.layer, time.direction, time.kernel)
-            before = self._sums.get(key, KernelTime(*key, 0.0, 0, 0, 0.0))
-            self._sums[key] = KernelTime(
-                *key, before.milliseconds + time.milliseconds, before.flops + time.flops, before.bytes + time.bytes,
-                before.floor_ms + time.floor_ms,
-            )  # fmt: skip
+            self._sums[key] = self._sums[key] + time if key in self._sums else time
 
     def describe(self) -> str:
         """The table: slowest kernels first, then the rest and the total; empty if no step was timed."""
@@ -63,8 +61,4 @@ class KernelTable:
 
 
 def _sum(times: Iterable[KernelTime]) -> KernelTime:
-    milliseconds = flops = moved = floor = 0.0
-    for time in times:
-        milliseconds, floor = milliseconds + time.milliseconds, floor + time.floor_ms
-        flops, moved = flops + time.flops, moved + time.bytes
-    return KernelTime("", "", "", milliseconds, int(flops), int(moved), floor)
+    return functools.reduce(operator.add, times)

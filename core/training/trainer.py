@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from core.device import PhotoBatch
 from core.diagnosis.metrics import Metrics
 from core.diagnosis.model_identity import BEST, default_name
 from core.distributed.rank_environment import RankEnvironment
-from core.errors import LeafClinicError, StorageError
+from core.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_STOPPED, LeafClinicError, StorageError
 from core.ops.contract import Array
 from core.optim.learning_rate import learning_rate
 from core.training.agreement import Agreement, check_weights, share_state
@@ -81,11 +81,19 @@ class Trainer:
         """Whether there is a run that can be resumed: an earlier one, or this one after its first step."""
         return self._resume or self._started
 
-    def _check_folder(self) -> None:
-        if self._resume:
-            check_earlier_run(self._path)
-        else:
-            check_new_run(self._path, self.config, self._overwrite)
+    @property
+    def stopped_code(self) -> int:
+        """The exit code of the run if the user stops it now."""
+        return EXIT_STOPPED if self.resumable else EXIT_INTERRUPTED
+
+    def follow(self, commands: Commands, show: Callable[[Event], None]) -> int:
+        """Run to the end, show every event, and return the exit code. Raises LeafClinicError."""
+        code = EXIT_DONE
+        for event in self.run(commands):
+            show(event)
+            if isinstance(event, RunFinished) and event.reason == "stopped":
+                code = self.stopped_code
+        return code
 
     def run(self, commands: Commands | None = None) -> Iterator[Event]:
         """Events until the run has ended. Raises LeafClinicError, after it was written to the log.
@@ -94,8 +102,10 @@ class Trainer:
         """
         commands = commands or Commands()
         config = self.config
-        if self._environment.rank == 0:
-            self._check_folder()
+        if self._environment.rank == 0 and self._resume:
+            check_earlier_run(self._path)
+        elif self._environment.rank == 0:
+            check_new_run(self._path, config, self._overwrite)
         if self._resume:
             before, _ = load_checkpoint(self._path)
             config = keep_conditions(config, before and before.conditions)

@@ -16,7 +16,7 @@ from core.errors import OutOfMemory
 from core.graph import Graph
 from core.ops.builder import with_loss
 from core.ops.contract import Array
-from core.optim.settings import optimizer_of
+from core.optim.optimizer import optimizer_of
 from core.plan import compile_plan, tune_training, untuned_note
 from core.training.events import Progress
 from core.training.transfer import frozen_parameters

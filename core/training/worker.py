@@ -19,10 +19,10 @@ from typing import Final, TextIO
 from core.config import from_dict
 from core.distributed.launch import end_rank, read_request, run_rank, run_ranks
 from core.distributed.rank_environment import RankEnvironment, choose_gpu
-from core.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_STOPPED, EXIT_WRONG_INPUT, LeafClinicError
+from core.errors import EXIT_FAILED, EXIT_WRONG_INPUT, LeafClinicError
 from core.pipe_process import command
 from core.training.commands import Commands
-from core.training.events import Event, RunFailed, RunFinished, StepDone, to_line
+from core.training.events import Event, RunFailed, StepDone, to_line
 from core.training.setup import check_gpus
 from core.training.trainer import Trainer
 
@@ -76,12 +76,7 @@ def serve(lines: TextIO, send: Callable[[Event], None], environment: RankEnviron
         config, resume=bool(asked.get("resume")), overwrite=bool(asked.get("overwrite")), environment=environment,
         profiled=True,  # the window shows kernel times from the first steps on
     )  # fmt: skip
-    code = EXIT_DONE
-    for event in trainer.run(commands):
-        send(event)
-        if isinstance(event, RunFinished) and event.reason == "stopped":
-            code = EXIT_STOPPED if trainer.resumable else EXIT_INTERRUPTED
-    return code
+    return trainer.follow(commands, send)
 
 
 def _obey(lines: TextIO, commands: Commands) -> None:

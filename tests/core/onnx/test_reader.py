@@ -179,14 +179,14 @@ def test_what_is_not_read_is_refused_with_a_sentence(name, tmp_path):
 
 
 @pytest.mark.parametrize(("key", "value", "sentence"), [
-    ("preprocessing", "{", "preprocessing in this file cannot be read"),
+    ("preprocessing", "{", "metadata 'preprocessing' in this file is not valid"),
     ("preprocessing", "{}", "is not valid"),
     ("preprocessing", '{"mean": [1, 2], "std": [1, 1]}', "photo of 3 channels"),
     ("class_names", '["a", "b"]', "names 2 classes"),
     ("class_names", '["a", "a", "b", "c", "d", "e"]', "names 5 classes"),
-    ("class_names", "7", "class names in this file are not valid"),
+    ("class_names", "7", "class_names"),
     ("temperature", "-1", "must be above 0"),
-    ("temperature", "nan", "must be above 0"),
+    ("temperature", "nan", "is not valid"),
     ("temperature", "warm", "is not valid"),
 ])  # fmt: skip
 def test_metadata_that_makes_no_sense_is_refused(key, value, sentence, tmp_path):

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 from core.config import RunConfig
 from core.device import Optimizer
-from core.optim.settings import optimizer_of
+from core.optim.optimizer import optimizer_of
 
 
 def test_every_setting_comes_from_the_field_of_its_name():

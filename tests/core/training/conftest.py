@@ -3,7 +3,7 @@
 import pytest
 
 from core.config import RunConfig
-from core.optim.settings import optimizer_of
+from core.optim.optimizer import optimizer_of
 from tests.helpers.reference_plan import ReferencePlan
 from tests.helpers.tiny_photos import write_photos
 
