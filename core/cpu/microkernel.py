@@ -20,10 +20,10 @@ from typing import Any, Final
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from core.cpu.instruction_set import InstructionSet
+from core.cpu.vectors import F32, I64, Vectors
 
 ACCUMULATE: Final = 1
 """Start from C instead of zero."""
@@ -46,9 +46,6 @@ WHOLE: Final = 1024
 # Fields of a record that the tile reads itself (index of the int64).
 SAM, SAY, SAX, SAK, SBY, SBX, SBK, KW, KL, LDC, LDM, FLAGS = range(1, 13)
 
-F32 = ir.FloatType()
-I64 = ir.IntType(64)
-I32 = ir.IntType(32)
 BYTES = ir.IntType(8).as_pointer()
 SIGNATURE = ir.FunctionType(ir.VoidType(), [BYTES] + [I64] * 7)
 
@@ -106,8 +103,8 @@ class _Tile:
         self.function, self.isa, self.rows, self.whole = function, isa, rows, whole
         self.depthwise, self.vectors = vectors == 0, max(vectors, 1)
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
-        self.vector = ir.VectorType(F32, isa.vector_width)
-        self.zero = ir.Constant(self.vector, [0.0] * isa.vector_width)
+        self.v = Vectors(self.b, isa)
+        self.vector, self.zero = self.v.floats, self.v.constant(0.0)
         self.cells = [(m, v) for m in range(rows) for v in range(self.vectors)]
 
     def emit(self) -> None:
@@ -115,8 +112,7 @@ class _Tile:
         load = self._field_loader(record)
         self.flags, self.ldc, self.ldm = load(FLAGS), load(LDC), load(LDM)
         self.row_offset = [self.b.mul(self._i64(m), load(SAM)) for m in range(self.rows)]
-        iota = ir.Constant(ir.VectorType(I64, self.isa.vector_width), list(range(self.isa.vector_width)))
-        self.open_lanes = self.b.icmp_signed("<", iota, self._splat(lanes, ir.VectorType(I64, self.isa.vector_width)))
+        self.open_lanes = self.v.first(lanes)
         start = self._start()
         strides = [(load(SAK), load(SBK)), (load(SAX), load(SBX)), (load(SAY), load(SBY))]
         pointers = self.b.inttoptr(a, BYTES), self.b.inttoptr(b, BYTES)
@@ -131,39 +127,18 @@ class _Tile:
     def _i64(self, value: int) -> ir.Constant:
         return ir.Constant(I64, value)
 
-    def _splat(self, scalar: Any, vector: ir.VectorType) -> Any:
-        undefined = ir.Constant(vector, ir.Undefined)
-        one = self.b.insert_element(undefined, scalar, ir.Constant(I32, 0))
-        return self.b.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(I32, vector.count), [0] * vector.count))
-
     def _at(self, base: Any, row: int, stride: Any, v: int) -> Any:
         offset = self.b.add(self.b.mul(self._i64(row), stride), self._i64(4 * v * self.isa.vector_width))
-        return self.b.inttoptr(self.b.add(base, offset), self.vector.as_pointer())
+        return self.b.add(base, offset)
 
-    def _load(self, pointer: Any, v: int = 0, checked: bool = False) -> Any:
-        """A vector at any alignment; checked: the last one only in its open lanes."""
-        if checked and not self.whole and v == self.vectors - 1:
-            kind = f"v{self.isa.vector_width}f32"
-            masked = cgutils.get_or_insert_function(
-                self.function.module,
-                ir.FunctionType(self.vector, [pointer.type, I32, self.open_lanes.type, self.vector]),
-                f"llvm.masked.load.{kind}.p0",
-            )
-            return self.b.call(masked, [pointer, ir.Constant(I32, 4), self.open_lanes, self.zero])
+    def _mask(self, v: int) -> Any:
+        """The open lanes of vector v; None where it has all of them."""
+        return self.open_lanes if not self.whole and v == self.vectors - 1 else None
+
+    def _load(self, pointer: Any) -> Any:
         value = self.b.load(pointer)
         value.align = 4
         return value
-
-    def _store(self, value: Any, pointer: Any, v: int) -> None:
-        if not self.whole and v == self.vectors - 1:
-            masked = cgutils.get_or_insert_function(
-                self.function.module,
-                ir.FunctionType(ir.VoidType(), [self.vector, pointer.type, I32, self.open_lanes.type]),
-                f"llvm.masked.store.v{self.isa.vector_width}f32.p0",
-            )
-            self.b.call(masked, [value, pointer, ir.Constant(I32, 4), self.open_lanes])
-        else:
-            self.b.store(value, pointer).align = 4
 
     def _has(self, flag: int) -> Any:
         return self.b.icmp_signed("!=", self.b.and_(self.flags, self._i64(flag)), self._i64(0))
@@ -173,12 +148,12 @@ class _Tile:
         from_c, not_c, from_x, joined = (self.function.append_basic_block(n) for n in ("c", "not_c", "x", "start"))
         self.b.cbranch(self._has(ACCUMULATE), from_c, not_c)
         self.b.position_at_end(from_c)
-        old = [self._load(self._at(self.c, m, self.ldc, v), v, checked=True) for m, v in self.cells]
+        old = [self.v.load(self._at(self.c, m, self.ldc, v), self._mask(v)) for m, v in self.cells]
         self.b.branch(joined)
         self.b.position_at_end(not_c)
         self.b.cbranch(self._has(BIAS), from_x, joined)
         self.b.position_at_end(from_x)
-        bias = [self._load(self._at(self.x, 0, self._i64(0), v), v, checked=True) for v in range(self.vectors)]
+        bias = [self.v.load(self._at(self.x, 0, self._i64(0), v), self._mask(v)) for v in range(self.vectors)]
         self.b.branch(joined)
         self.b.position_at_end(joined)
         start = []
@@ -247,7 +222,7 @@ class _Tile:
         if not self.isa.assembly:
             scalar = self.b.load(self.b.bitcast(self.b.gep(pa, [self.row_offset[m]]), F32.as_pointer()))
             scalar.align = 4
-            return self._splat(scalar, self.vector)
+            return self.v.splat(scalar)
         form, index = self._address_form(m)
         kind = ir.FunctionType(self.vector, [BYTES, *[I64] * len(index)])
         places = f"={self._register()},r" + ",r" * len(index)
@@ -255,12 +230,9 @@ class _Tile:
         return self.b.call(code, [pa, *index])
 
     def _fma(self, a: Any, b: Any, c: Any) -> Any:
-        kind = ir.FunctionType(self.vector, [self.vector] * 3)
         if self.depthwise or not self.isa.assembly:
-            # fmuladd: fused where the processor can, a multiply and an add elsewhere.
-            name = f"llvm.fmuladd.v{self.isa.vector_width}f32"
-            return self.b.call(cgutils.get_or_insert_function(self.function.module, kind, name), [a, b, c])
-        r = self._register()
+            return self.v.multiply_add(a, b, c)
+        kind, r = ir.FunctionType(self.vector, [self.vector] * 3), self._register()
         code = ir.InlineAsm(kind, "vfmadd231ps $2, $1, $0", f"={r},{r},{r},0", side_effect=True)
         return self.b.call(code, [a, b, c])
 
@@ -278,28 +250,25 @@ class _Tile:
 
     def _finish(self, total: list[Any]) -> None:
         """ReLU or ReLU6, or the mask, then the store. NaN passes through."""
-        low = self.b.select(self._has(RELU), self.zero, self._constant(float("-inf")))
+        low = self.b.select(self._has(RELU), self.zero, self.v.constant(float("-inf")))
         names = ("masked", "not_masked", "capped", "plain", "end")
         masked, not_masked, capped, plain, end = (self.function.append_basic_block(n) for n in names)
         self.b.cbranch(self._has(MASK), masked, not_masked)
         self.b.position_at_end(masked)
-        high = self.b.select(self._has(CAP), self._constant(6.0), self._constant(float("inf")))
+        high = self.b.select(self._has(CAP), self.v.constant(6.0), self.v.constant(float("inf")))
         for (m, v), value in zip(self.cells, total, strict=True):
-            y = self._load(self._at(self.mask, m, self.ldm, v), v, checked=True)
+            y = self.v.load(self._at(self.mask, m, self.ldm, v), self._mask(v))
             is_open = self.b.and_(self.b.fcmp_ordered(">", y, self.zero), self.b.fcmp_ordered("<", y, high))
-            self._store(self.b.select(is_open, value, self.zero), self._at(self.c, m, self.ldc, v), v)
+            self.v.store(self.b.select(is_open, value, self.zero), self._at(self.c, m, self.ldc, v), self._mask(v))
         self.b.branch(end)
         self.b.position_at_end(not_masked)
         self.b.cbranch(self._has(CAP), capped, plain)
-        for block, high in ((capped, self._constant(6.0)), (plain, None)):
+        for block, high in ((capped, self.v.constant(6.0)), (plain, None)):
             self.b.position_at_end(block)
             for (m, v), value in zip(self.cells, total, strict=True):
                 value = self.b.select(self.b.fcmp_ordered("<", value, low), low, value)
                 if high is not None:
                     value = self.b.select(self.b.fcmp_ordered(">", value, high), high, value)
-                self._store(value, self._at(self.c, m, self.ldc, v), v)
+                self.v.store(value, self._at(self.c, m, self.ldc, v), self._mask(v))
             self.b.branch(end)
         self.b.position_at_end(end)
-
-    def _constant(self, value: float) -> ir.Constant:
-        return ir.Constant(self.vector, [value] * self.isa.vector_width)
