@@ -17,7 +17,7 @@ from core.cpu.forward import as_image, dropout_settings, everywhere, pool_fields
 from core.cpu.geometry import View
 from core.cpu.gradients import GradientTarget, Ledger, lone_clip
 from core.cpu.lowering import Lowering, map_record
-from core.cpu.records import NOWHERE, Address, Record, Space
+from core.cpu.records import Address, Record
 from core.ops.activation import ACTIVATIONS
 from core.ops.op_table import LOSSES
 from core.program import Step, Value
@@ -175,13 +175,12 @@ def _batch_norm(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
         scale = saved + 8 * x.channels
         shift = lowering.constant(np.zeros(x.channels, np.float32))
         return _copy(lowering, step, target, dy, mode=ew.AFFINE, scale=scale, shift=shift)
-    factors = Address(Space.SHARED, lowering.memory(3 * x.channels).ctypes.data)
-    spare = Address(Space.SHARED, lowering.memory(x.channels).ctypes.data)
+    factors, spare = lowering.reserve(3 * x.channels), lowering.reserve(x.channels)
     fields: dict[int, int | Address] = {
         bn.X: x.address, bn.X_ROW: x.row, bn.X_PIXEL: x.pixel, bn.HEIGHT: x.height, bn.WIDTH: x.width,
         bn.CHANNELS: x.channels, bn.DY: dy.address, bn.DY_ROW: dy.row, bn.DY_PIXEL: dy.pixel,
         bn.SUMS: sums, bn.SAVED: saved, bn.COEFFICIENTS: factors,
-        bn.GAMMA: lowering.parameter(step, "weight") or NOWHERE,
+        bn.GAMMA: lowering.parameter(step, "weight"),
         bn.WEIGHT: lowering.private(step, "weight") if lowering.trains(step, "weight") else spare,
         bn.BIAS: lowering.private(step, "bias") if lowering.trains(step, "bias") else spare,
     }  # fmt: skip

@@ -12,7 +12,7 @@ from core.cpu.geometry import View
 from core.cpu.gradients import GradientTarget, Ledger
 from core.cpu.input_gradient import gradient_panel_floats, input_gradient
 from core.cpu.lowering import Lowering, convolution_of, map_record, zero_record
-from core.cpu.records import Address, Record, Space
+from core.cpu.records import Record
 from core.cpu.weight_gradient import bias_gradient, weight_gradient
 from core.ops.window import read_window
 from core.program import Step
@@ -26,11 +26,8 @@ def convolution_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list
     if target is None:
         return records
     size = gradient_panel_floats(c, (x.height, x.width))
-    panel = Address(Space.SHARED, lowering.memory(max(size, 1)).ctypes.data)
-    weight = lowering.parameter(step, "weight")
-    assert weight is not None
-    mask = target.y if target.clip else None
-    products, packs, empty = input_gradient(c, dy, target.dx, mask, _flags(target), weight, panel, step.node)
+    weight, panel = lowering.parameter(step, "weight"), lowering.reserve(max(size, 1))
+    products, packs, empty = input_gradient(c, dy, target.dx, target.y, _flags(target), weight, panel, step.node)
     if lowering.is_together(step):
         products = [for_all_photos(record, lowering.buffers.slot_bytes, lowering.batch) for record in products]
     lowering.packs.extend(packs)
@@ -61,8 +58,8 @@ def depthwise_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[R
     target = ledger.targets(step)[0]
     if target is None:
         return records
-    taps, mask = pack_depthwise(lowering, step), target.y if target.clip else None
-    products, empty = depthwise.input_gradient(window, dy, target.dx, mask, _flags(target), taps, step.node)
+    taps = pack_depthwise(lowering, step)
+    products, empty = depthwise.input_gradient(window, dy, target.dx, target.y, _flags(target), taps, step.node)
     return [*records, *target.before, *_fill(lowering, step, target, empty, window.stride), *products]
 
 

@@ -50,7 +50,7 @@ def is_by_row(c: Convolution, x: View, y: View) -> bool:
 
 
 def forward_records(
-    c: Convolution, x: View, y: View, panel: Address, bias: Address | None, activation: int, layer: str
+    c: Convolution, x: View, y: View, panel: Address, bias: Address, activation: int, layer: str
 ) -> list[Record]:
     """``y = end(bias + x * filter)``; x has a zero border as wide as the window reaches."""
     records = []
@@ -64,8 +64,9 @@ def forward_records(
             tiled.A: start, mk.SAM: c.stride[1] * x.pixel, mk.SAX: x.pixel, mk.SAY: x.row,
             tiled.SAR: c.stride[0] * x.row, tiled.SAG: c.depth * 4,
             tiled.C: y.address + shift, mk.LDC: y.pixel, tiled.SCR: y.row, tiled.SCG: c.width * 4,
-            tiled.X: bias + shift if bias else NOWHERE, tiled.SXG: c.width * 4,
-            mk.FLAGS: mk.END_FLAGS[clip_of(activation)] | (mk.BIAS if bias else 0), tiled.ACTIVATION: activation,
+            tiled.X: bias + shift, tiled.SXG: c.width * 4,
+            mk.FLAGS: mk.END_FLAGS[clip_of(activation)] | (mk.BIAS if bias != NOWHERE else 0),
+            tiled.ACTIVATION: activation,
         }  # fmt: skip
         tasks = c.groups * part.blocks * y.height
         fields[tiled.BY_ROW] = int(by_row)

@@ -33,7 +33,7 @@ def _channel_steps() -> dict[int, int | Address]:
 
 
 def forward_records(
-    window: Window, x: View, y: View, taps: Address, bias: Address | None, activation: int, layer: str
+    window: Window, x: View, y: View, taps: Address, bias: Address, activation: int, layer: str
 ) -> list[Record]:
     """``y = end(bias + x * filter)``; x has a zero border as wide as the window reaches."""
     (kh, kw), blocks, pixel = window.kernel, _blocks(x.channels), 4 * x.channels
@@ -46,21 +46,21 @@ def forward_records(
         tiled.B: taps, mk.SBK: pixel, mk.SBY: kw * pixel, mk.KL: kw, tiled.KH: kh, tiled.KH_LAST: kh,
         tiled.C: y.address, mk.LDC: y.pixel, tiled.SCR: y.row, tiled.ROWS: y.height,
         tiled.BY_ROW: int(_is_by_row(x)),
-        tiled.X: bias or NOWHERE, mk.FLAGS: mk.END_FLAGS[clip_of(activation)] | (mk.BIAS if bias else 0),
+        tiled.X: bias, mk.FLAGS: mk.END_FLAGS[clip_of(activation)] | (mk.BIAS if bias != NOWHERE else 0),
         tiled.ACTIVATION: activation,
     }  # fmt: skip
     return [Record(tiled.run_tiled, fields, blocks.blocks * y.height, layer, "forward", "tiled")]
 
 
 def _forward_rows(
-    window: Window, x: View, y: View, taps: Address, bias: Address | None, activation: int, layer: str
+    window: Window, x: View, y: View, taps: Address, bias: Address, activation: int, layer: str
 ) -> Record:
     """`forward_records` of a 3 x 3 window."""
     blocks, (sh, sw) = -(-x.channels // CHANNELS_AT_ONCE), window.stride
     fields: dict[int, int | Address] = {
         dr.X: x.at(-window.padding[0], -window.padding[1]), dr.X_ROW: x.row, dr.X_PIXEL: x.pixel,
         dr.X_STEP: sw * x.pixel, dr.X_DOWN: sh * x.row, dr.TAPS: taps, dr.TAP: 4 * x.channels,
-        dr.BIAS: bias or NOWHERE, dr.ACTIVATION: activation, dr.OUT: y.address, dr.OUT_ROW: y.row,
+        dr.BIAS: bias, dr.ACTIVATION: activation, dr.OUT: y.address, dr.OUT_ROW: y.row,
         dr.OUT_PIXEL: y.pixel, dr.ROWS: y.height, dr.COLUMNS: y.width, dr.CHANNELS: x.channels, dr.BLOCKS: blocks,
         dr.AT_ONCE: CHANNELS_AT_ONCE, dr.BY_ROW: int(_is_by_row(x)),
     }  # fmt: skip
@@ -73,7 +73,7 @@ def _is_by_row(x: View) -> bool:
 
 
 def input_gradient(
-    window: Window, dy: View, dx: View, y_mask: View | None, flags: int, taps: Address, layer: str
+    window: Window, dy: View, dx: View, y: View, flags: int, taps: Address, layer: str
 ) -> tuple[list[Record], list[tuple[int, int, int, int]]]:
     """Records of dx, one for every phase of the stride, and phases (y, x, rows, columns) no tap reaches."""
     (kh, kw), (sh, sw) = window.kernel, window.stride
@@ -92,10 +92,8 @@ def input_gradient(
                 mk.KL: sx.taps, tiled.KH: sy.taps, tiled.KH_LAST: sy.taps,
                 tiled.C: dx.at(sy.first, sx.first), mk.LDC: sw * dx.pixel, tiled.SCR: sh * dx.row,
                 tiled.ROWS: sy.count, mk.FLAGS: flags,
+                tiled.MASK_AT: y.at(sy.first, sx.first), mk.LDM: sw * y.pixel, tiled.SMR: sh * y.row,
             }  # fmt: skip
-            if y_mask:
-                fields |= {tiled.MASK_AT: y_mask.at(sy.first, sx.first), mk.LDM: sw * y_mask.pixel}
-                fields |= {tiled.SMR: sh * y_mask.row}
             records.append(Record(tiled.run_tiled, fields, blocks.blocks * sy.count, layer, "backward_input", "tiled"))
     return records, empty
 

@@ -17,7 +17,7 @@ from core.cpu.dense import for_all_photos
 from core.cpu.geometry import View
 from core.cpu.gradients import lone_clip
 from core.cpu.lowering import Lowering, convolution_of, map_record
-from core.cpu.records import NOWHERE, Address, Record, Space
+from core.cpu.records import NOWHERE, Address, Record
 from core.graph import PHOTO
 from core.ops.activation import ACTIVATIONS
 from core.ops.avg_pool import divisors
@@ -45,10 +45,8 @@ def _convolve(lowering: Lowering, step: Step) -> list[Record]:
     x, y = lowering.x(step.inputs[0]), lowering.x(step.output)
     c = convolution_of(step, lowering.image(step.inputs[0]))
     depth = c.kernel[0] * c.kernel[1] * c.depth
-    panel = Address(Space.SHARED, lowering.memory(panel_floats(c.width, c.groups, depth, y.width)).ctypes.data)
-    weight = lowering.parameter(step, "weight")
-    assert weight is not None
-    lowering.packs.extend(forward_packs(c, y.width, weight, panel, step.node))
+    panel = lowering.reserve(panel_floats(c.width, c.groups, depth, y.width))
+    lowering.packs.extend(forward_packs(c, y.width, lowering.parameter(step, "weight"), panel, step.node))
     activation = number_of(step.activation, step.node)
     records = forward_records(c, x, y, panel, lowering.parameter(step, "bias"), activation, step.node)
     if lowering.is_together(step):
@@ -60,12 +58,10 @@ def pack_depthwise(lowering: Lowering, step: Step) -> Address:
     """The step's filter as (kh, kw, C), packed whenever the weights changed."""
     kh, kw = read_window(step.attributes).kernel
     channels, taps = step.output.shape[2], kh * kw
-    panel = Address(Space.SHARED, lowering.memory(channels * taps).ctypes.data)
-    weight = lowering.parameter(step, "weight")
-    assert weight is not None
+    panel = lowering.reserve(channels * taps)
     fields: dict[int, int | Address] = {
-        packing.SOURCE: weight, packing.PANEL: panel, packing.WIDE: channels, packing.VALID: channels,
-        packing.BLOCKS: 1, packing.PART: channels * taps * 4, packing.T1: 1, packing.T2: 1,
+        packing.SOURCE: lowering.parameter(step, "weight"), packing.PANEL: panel, packing.WIDE: channels,
+        packing.VALID: channels, packing.BLOCKS: 1, packing.PART: channels * taps * 4, packing.T1: 1, packing.T2: 1,
         packing.DEPTH: taps, packing.S_N: taps * 4, packing.S_K: 4,
     }  # fmt: skip
     lowering.packs.append(Record(packing.run_pack, fields, 1, step.node, "update", "pack"))
@@ -185,7 +181,7 @@ def _cross_entropy(lowering: Lowering, step: Step) -> list[Record]:
 def _batch_norm(lowering: Lowering, step: Step) -> list[Record]:
     x, y = lowering.x(step.inputs[0]), lowering.x(step.output)
     channels = x.channels
-    saved = Address(Space.SHARED, lowering.memory(4 * channels).ctypes.data)
+    saved = lowering.reserve(4 * channels)
     settings = lowering.constant([float(step.attributes[k]) for k in ("epsilon", "momentum")])  # type: ignore[arg-type]
     fields: dict[int, int | Address] = {
         bn.X: x.address, bn.X_ROW: x.row, bn.X_PIXEL: x.pixel, bn.HEIGHT: x.height, bn.WIDTH: x.width,
@@ -193,7 +189,7 @@ def _batch_norm(lowering: Lowering, step: Step) -> list[Record]:
     }  # fmt: skip
     roles = ("weight", "bias", "running_mean", "running_var")
     for name, role in zip((bn.WEIGHT, bn.BIAS, bn.MEAN, bn.VARIANCE), roles, strict=True):
-        fields[name] = lowering.parameter(step, role) or NOWHERE
+        fields[name] = lowering.parameter(step, role)
     blocks = -(-channels // bn.BLOCK)
     scaled = map_record(
         step.node, "forward", ew.AFFINE, y, x, scale=saved + 8 * channels, shift=saved + 12 * channels,
@@ -203,7 +199,7 @@ def _batch_norm(lowering: Lowering, step: Step) -> list[Record]:
         lowering.packs.append(Record(bn.run_fix, fields, blocks, step.node, "update", "fused"))
         lowering.moments[step.node] = (saved, NOWHERE)
         return [scaled]
-    sums = Address(Space.SHARED, lowering.memory(lowering.batch * 4 * channels).ctypes.data)
+    sums = lowering.reserve(lowering.batch * 4 * channels)
     lowering.moments[step.node] = (saved, sums)
     fields[bn.SUMS] = sums
     return [

@@ -7,7 +7,7 @@ from core.cpu.lowering import Lowering
 from core.cpu.records import Address, Record, Space
 
 
-def sum_records(lowering: Lowering, add: bool) -> list[Record]:
+def sum_records(lowering: Lowering, add: bool, threads: int) -> list[Record]:
     """Records that sum the threads' gradients into the flat one, in the parameters' own order of axes."""
     records = []
     for step in lowering.program.steps:
@@ -26,6 +26,7 @@ def sum_records(lowering: Lowering, add: bool) -> list[Record]:
                     packing.PRIVATE: Address(Space.PRIVATE, offset),
                     packing.FILTER: Address(Space.SHARED, lowering.gradient.ctypes.data + offset),
                     packing.SUM_ROWS: rows, packing.SUM_N: columns, packing.ADD_TO: int(add),
+                    packing.PRIVATE_STRIDE: 4 * lowering.layout.trained, packing.THREADS: threads,
                 }  # fmt: skip
                 tasks = -(-columns // packing.BLOCK)
                 records.append(Record(packing.run_sum, fields, tasks, step.node, "update", "sum"))

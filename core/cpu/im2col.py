@@ -16,7 +16,7 @@ from core.cpu.gradients import Ledger
 from core.cpu.input_gradient import gradient_panel_floats, input_gradient
 from core.cpu.lowering import MATRIX, Lowering, convolution_of, zero_record
 from core.cpu.memory import floats, words
-from core.cpu.records import Address, Record, Space
+from core.cpu.records import Address, Record
 from core.cpu.weight_gradient import bias_gradient, weight_gradient
 from core.graph import Shape
 from core.program import Step
@@ -74,10 +74,8 @@ def write_forward(lowering: Lowering, step: Step) -> list[Record]:
     """Records that unfold the input and multiply."""
     x, y = lowering.x(step.inputs[0]), lowering.x(step.output)
     unfold, matrix, c = _unfold(lowering, step, x, y)
-    panel = Address(Space.SHARED, lowering.memory(panel_floats(c.width, 1, c.depth, y.width)).ctypes.data)
-    weight = lowering.parameter(step, "weight")
-    assert weight is not None
-    lowering.packs.extend(forward_packs(c, y.width, weight, panel, step.node))
+    panel = lowering.reserve(panel_floats(c.width, 1, c.depth, y.width))
+    lowering.packs.extend(forward_packs(c, y.width, lowering.parameter(step, "weight"), panel, step.node))
     end = number_of(step.activation, step.node)
     return _named([unfold, *forward_records(c, matrix, y, panel, lowering.parameter(step, "bias"), end, step.node)])
 
@@ -95,9 +93,8 @@ def write_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[Recor
     if target is None:
         return records
     size = gradient_panel_floats(c, (matrix.height, matrix.width))
-    panel, weight = Address(Space.SHARED, lowering.memory(size).ctypes.data), lowering.parameter(step, "weight")
-    assert weight is not None
-    products, packs, _ = input_gradient(c, dy, matrix, None, 0, weight, panel, step.node)
+    panel, weight = lowering.reserve(size), lowering.parameter(step, "weight")
+    products, packs, _ = input_gradient(c, dy, matrix, matrix, 0, weight, panel, step.node)
     lowering.packs.extend(packs)
     fold = replace(unfold, kernel=run_fold, tasks=1, direction="backward_input", fields={
         **unfold.fields, X: target.dx.address, X_ROW: target.dx.row, X_PIXEL: target.dx.pixel,

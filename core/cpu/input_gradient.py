@@ -7,7 +7,7 @@ from core.cpu import tiled
 from core.cpu.convolution import Convolution, count_taps
 from core.cpu.cutting import each_panel, pack_record, packed_product, panel_floats
 from core.cpu.geometry import View, phases
-from core.cpu.records import NOWHERE, Address, Record
+from core.cpu.records import Address, Record
 
 
 def _covers(c: Convolution, size: tuple[int, int]) -> bool:
@@ -28,15 +28,16 @@ def gradient_panel_floats(c: Convolution, size: tuple[int, int]) -> int:
 
 
 def input_gradient(
-    c: Convolution, dy: View, dx: View, y_mask: View | None, flags: int,
+    c: Convolution, dy: View, dx: View, y: View, flags: int,
     weight: Address, panel: Address, layer: str,
 ) -> tuple[list[Record], list[Record], list[tuple[int, int, int, int]]]:  # fmt: skip
     """Records of ``dx = dy * rotated filter``, records that pack it, and phases (y, x, rows, columns) no tap reaches.
 
-    One convolution for every phase of the stride; dy has a border as `gradient_border` says.
+    One convolution for every phase of the stride; dy has a border as `gradient_border` says. y: the activations that
+    the flags' mask reads.
     """
     if _covers(c, (dx.height, dx.width)):
-        return *_whole_input_gradient(c, dy, dx, y_mask, flags, weight, panel, layer), []
+        return *_whole_input_gradient(c, dy, dx, y, flags, weight, panel, layer), []
     records, packs, empty = [], [], []
     (kh, kw), (sh, sw) = c.kernel, c.stride
     tap = c.depth * 4
@@ -49,15 +50,14 @@ def input_gradient(
             for part, at in each_panel(panel, c.depth, c.groups, sy.taps * sx.taps * c.width):
                 fields = packed_product(part, at, sx.count, counts, c.groups, sy.count)
                 shift = part.first * 4
-                mask = y_mask.at(sy.first, sx.first) + shift if y_mask else NOWHERE
                 fields |= {
                     tiled.A: dy.at(sy.lowest, sx.lowest), mk.SAM: dy.pixel, mk.SAX: dy.pixel, mk.SAY: dy.row,
                     tiled.SAR: dy.row, tiled.SAG: c.width * 4,
                     tiled.C: dx.at(sy.first, sx.first) + shift, mk.LDC: sw * dx.pixel,
-                    tiled.SCR: sh * dx.row, tiled.SCG: tap, mk.FLAGS: flags, tiled.MASK_AT: mask,
+                    tiled.SCR: sh * dx.row, tiled.SCG: tap, mk.FLAGS: flags,
+                    tiled.MASK_AT: y.at(sy.first, sx.first) + shift, mk.LDM: sw * y.pixel, tiled.SMR: sh * y.row,
+                    tiled.SMG: tap,
                 }  # fmt: skip
-                if y_mask:
-                    fields |= {mk.LDM: sw * y_mask.pixel, tiled.SMR: sh * y_mask.row, tiled.SMG: tap}
                 tasks = c.groups * part.blocks * sy.count
                 records.append(Record(tiled.run_tiled, fields, tasks, layer, "backward_input", "tiled"))
                 first_y, first_x = sy.tap + sh * (sy.taps - 1), sx.tap + sw * (sx.taps - 1)
@@ -69,7 +69,7 @@ def input_gradient(
 
 
 def _whole_input_gradient(
-    c: Convolution, dy: View, dx: View, y_mask: View | None, flags: int,
+    c: Convolution, dy: View, dx: View, y: View, flags: int,
     weight: Address, panel: Address, layer: str,
 ) -> tuple[list[Record], list[Record]]:  # fmt: skip
     """`input_gradient` where each pixel of dx has taps of its own and meets the one pixel of dy: nothing slides.
@@ -78,17 +78,15 @@ def _whole_input_gradient(
     pixels touch are one run of columns and the rows are groups; else each row's pixels are.
     """
     (kh, kw), records, packs = c.kernel, [], []
-    joined = all(view.pixel == c.depth * 4 for view in (dx, y_mask) if view)
+    joined = dx.pixel == y.pixel == c.depth * 4
     groups, count = (kh, kw * c.depth) if joined else (kw, c.depth)
     for row in range(1 if joined else kh):
         for part, at in each_panel(panel, count, groups, c.filters):
             shift = part.first * 4
             fields = packed_product(part, at, 1, (1, 1, c.filters), groups, 1) | {
                 tiled.A: dy.address, tiled.C: dx.at(row, 0) + shift, tiled.SCG: dx.row if joined else dx.pixel,
-                mk.FLAGS: flags, tiled.MASK_AT: y_mask.at(row, 0) + shift if y_mask else NOWHERE,
+                mk.FLAGS: flags, tiled.MASK_AT: y.at(row, 0) + shift, tiled.SMG: y.row if joined else y.pixel,
             }  # fmt: skip
-            if y_mask:
-                fields |= {tiled.SMG: y_mask.row if joined else y_mask.pixel}
             records.append(Record(tiled.run_tiled, fields, groups * part.blocks, layer, "backward_input", "tiled"))
             strides = (4, 0, 0, kh * kw * c.depth * 4, count * 4)
             source = weight + (row * kw * c.depth * 4 + shift)

@@ -65,10 +65,10 @@ class Lowering:
         """The view of a value's gradient."""
         return self.buffers.view(f"d {value.buffer}", value)
 
-    def parameter(self, step: Step, role: str) -> Address | None:
-        """Address of a parameter, None if the step has none of that role."""
+    def parameter(self, step: Step, role: str) -> Address:
+        """Address of a parameter, NOWHERE if the step has none of that role."""
         found = self.layout.offsets.get(f"{step.node}.{role}")
-        return Address(Space.SHARED, self.weights.ctypes.data + 4 * found[0]) if found else None
+        return Address(Space.SHARED, self.weights.ctypes.data + 4 * found[0]) if found else NOWHERE
 
     def trains(self, step: Step, role: str) -> bool:
         """True if the step has the parameter and it is trained."""
@@ -92,6 +92,10 @@ class Lowering:
         array = self.memory(len(values))
         array[:] = values
         return Address(Space.SHARED, array.ctypes.data)
+
+    def reserve(self, count: int) -> Address:
+        """Address of an array of `memory`."""
+        return Address(Space.SHARED, self.memory(count).ctypes.data)
 
     def memory(self, count: int) -> F32:
         """A shared zeroed array that lives as long as the plan."""

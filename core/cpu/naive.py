@@ -90,7 +90,7 @@ def write_forward(lowering: Lowering, step: Step) -> list[Record]:
     """The record of a product forward."""
     x, y = lowering.x(step.inputs[0]), lowering.x(step.output)
     fields = _fields(lowering, step, x, y) | {
-        WEIGHT: lowering.parameter(step, "weight") or NOWHERE, BIAS: lowering.parameter(step, "bias") or NOWHERE,
+        WEIGHT: lowering.parameter(step, "weight"), BIAS: lowering.parameter(step, "bias"),
         ACTIVATION: number_of(step.activation, step.node),
     }  # fmt: skip
     return [Record(run_forward, fields, y.height, step.node, "forward", "naive")]
@@ -107,7 +107,7 @@ def write_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[Recor
     target = ledger.targets(step, masks=False)[0]
     if target is None:
         return records
-    fields = _fields(lowering, step, target.dx, dy) | {WEIGHT: lowering.parameter(step, "weight") or NOWHERE}
+    fields = _fields(lowering, step, target.dx, dy) | {WEIGHT: lowering.parameter(step, "weight")}
     records += [*target.before, *([] if target.accumulate else [zero_record(lowering, step.node, target.dx)])]
     return [*records, Record(run_input_gradient, fields, 1, step.node, "backward_input", "naive")]
 

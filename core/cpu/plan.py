@@ -13,7 +13,7 @@ from core.communicator import Communicator, SingleProcess
 from core.cores import usable_cores
 from core.cpu import batch_norm as bn
 from core.cpu import elementwise as ew
-from core.cpu import loss, packing, photo, tiled
+from core.cpu import loss, photo, tiled
 from core.cpu.dense import is_dense_dominated
 from core.cpu.entry import entry
 from core.cpu.execution import image_runner
@@ -106,13 +106,8 @@ class CpuPlan(Plan):
         if self.training:
             self._optimizer = CpuOptimizer(optimizer, lowering)
             self._updates = self._share_out(self._optimizer.records, [0, 1, 2])
-            self._sums = [self._share_out(self._with_threads(sum_records(lowering, add))) for add in (False, True)]
+            self._sums = [self._share_out(sum_records(lowering, add, self.threads)) for add in (False, True)]
         self.memory = self._count_memory()
-
-    def _with_threads(self, records: list[Record]) -> list[Record]:
-        """Add the number of threads and the distance of their gradients to the records that sum these."""
-        about = {packing.PRIVATE_STRIDE: self._private_space[1], packing.THREADS: self.threads}
-        return [Record(r.kernel, {**r.fields, **about}, r.tasks, r.layer, r.direction, r.name) for r in records]
 
     def _number(self, records: Sequence[Record]) -> RecordTable:
         return encode_records(records, self._slot_space, self._private_space)

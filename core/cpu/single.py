@@ -9,16 +9,17 @@ import numpy as np
 
 from core.cpu import batch_norm as bn
 from core.cpu import elementwise as ew
-from core.cpu import loss, packing
+from core.cpu import loss
 from core.cpu.backward import backward_records
 from core.cpu.execution import image_runner
 from core.cpu.geometry import Buffers, View
 from core.cpu.gradient_sums import sum_records
 from core.cpu.lowering import Lowering, Writers
-from core.cpu.memory import FIELDS, aligned, view_at
+from core.cpu.memory import FIELDS, aligned
 from core.cpu.placement import place_arrays
 from core.cpu.records import Record, encode_records
 from core.cpu.schedule import execute_schedule, share_out
+from core.cpu.verification import Slots
 from core.graph import LABEL, Graph, Node
 from core.ops.contract import Array, Cost, Mode, volume
 from core.ops.op_table import LOSSES, OPS
@@ -141,21 +142,14 @@ class Single:
                 arrays["dx"] *= arrays["dy"]
 
     def write_parameters(self, arrays: dict[str, Any]) -> None:
-        about = {packing.PRIVATE_STRIDE: 4 * self.lowering.layout.trained, packing.THREADS: self.threads}
-        self.run([
-            Record(r.kernel, {**r.fields, **about}, r.tasks, r.layer, r.direction, r.name)
-            for r in sum_records(self.lowering, add=False)
-        ])  # fmt: skip
+        self.run(sum_records(self.lowering, False, self.threads))
         for name, (first, shape) in self.lowering.layout.offsets.items():
             if first < self.lowering.layout.trained:
                 flat = self.gradient[first : first + volume(shape)]
                 arrays[f"d{name.removeprefix('node.')}"][...] = flat.reshape(shape)
 
     def _images(self, view: View) -> Iterator[Array]:
-        """The view of every image as an array (height, width, channels)."""
-        for n in range(self.case.batch):
-            address = self.arena.ctypes.data + n * self.lowering.buffers.slot_bytes + view.address.bytes
-            yield view_at(address, (view.height, view.width, view.channels), (view.row, view.pixel, 4))
+        return Slots(self.arena.ctypes.data, self.lowering.buffers.slot_bytes, self.case.batch).images(view)
 
     def _copy_in(self, view: View, array: Array) -> None:
         for target, image in zip(self._images(view), array, strict=True):

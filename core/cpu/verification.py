@@ -32,6 +32,12 @@ class Slots:
     stride: int
     count: int
 
+    def images(self, view: View) -> Iterator[Array]:
+        """The view of each image as an array (height, width, channels)."""
+        for slot in range(self.count):
+            start = self.address + slot * self.stride + view.address.bytes
+            yield view_at(start, (view.height, view.width, view.channels), (view.row, view.pixel, 4))
+
 
 def check_forward(
     lowering: Lowering, parts: Sequence[tuple[Step, int, int]], run: Callable[[int], None], memory: Slots, mode: Mode
@@ -58,14 +64,7 @@ def check_gradients(got: Mapping[str, Array], wanted: Mapping[str, Array]) -> No
 
 def read_value(lowering: Lowering, value: Value, memory: Slots) -> Array:
     """A copy of a forward value of every image, ``(N, *shape)``."""
-    images = list(_images(lowering.x(value), memory))
-    return np.stack(images).reshape(memory.count, *value.shape)
-
-
-def _images(view: View, memory: Slots) -> Iterator[Array]:
-    for slot in range(memory.count):
-        start = memory.address + slot * memory.stride + view.address.bytes
-        yield view_at(start, (view.height, view.width, view.channels), (view.row, view.pixel, 4)).copy()
+    return np.stack(list(memory.images(lowering.x(value)))).reshape(memory.count, *value.shape)
 
 
 def _reference(lowering: Lowering, step: Step, inputs: Sequence[Array], mode: Mode) -> Array:

@@ -81,6 +81,12 @@ class Trainer:
         """Whether there is a run that can be resumed: an earlier one, or this one after its first step."""
         return self._resume or self._started
 
+    def _check_folder(self) -> None:
+        if self._resume:
+            check_earlier_run(self._path)
+        else:
+            check_new_run(self._path, self.config, self._overwrite)
+
     @property
     def stopped_code(self) -> int:
         """The exit code of the run if the user stops it now."""
@@ -102,10 +108,8 @@ class Trainer:
         """
         commands = commands or Commands()
         config = self.config
-        if self._environment.rank == 0 and self._resume:
-            check_earlier_run(self._path)
-        elif self._environment.rank == 0:
-            check_new_run(self._path, config, self._overwrite)
+        if self._environment.rank == 0:
+            self._check_folder()
         if self._resume:
             before, _ = load_checkpoint(self._path)
             config = keep_conditions(config, before and before.conditions)
