@@ -15,34 +15,19 @@ from core.cpu.forward import FORWARD as FORWARDS
 from core.cpu.lowering import Writers
 from core.cpu.single import run_single
 from core.errors import KernelUnavailable
-from core.ops.activation import ACTIVATIONS
 from core.ops.contract import Mode
-from core.ops.op_table import LOSSES, OPS
+from core.ops.op_table import OPS
 from core.ops.registry import Kernel, KernelCase, Refusal, Registry, Tolerance
 from core.program import Program
 
 FORWARD, INPUT, WEIGHT = "forward", "backward_input", "backward_weight"
 
-_DIRECTIONS: Final = {
-    "conv2d": (FORWARD, INPUT, WEIGHT),
-    "depthwise_conv2d": (FORWARD, INPUT, WEIGHT),
-    "dense": (FORWARD, INPUT, WEIGHT),
-    "batch_norm": (FORWARD, INPUT, WEIGHT),
-    "max_pool": (FORWARD, INPUT),
-    "avg_pool": (FORWARD, INPUT),
-    "global_avg_pool": (FORWARD, INPUT),
-    **dict.fromkeys(ACTIVATIONS, (FORWARD, INPUT)),
-    "softmax": (FORWARD, INPUT),
-    **dict.fromkeys(LOSSES, (FORWARD, INPUT)),
-    "concat": (FORWARD, INPUT),
-    "add": (FORWARD, INPUT),
-    "multiply": (FORWARD, INPUT),
-    "dropout": (FORWARD, INPUT),
-    "flatten": (FORWARD, INPUT),
-}
-
 PRODUCTS: Final = ("conv2d", "depthwise_conv2d", "dense")
 """Ops with more than one algorithm."""
+
+_DIRECTIONS: Final = {
+    op: (FORWARD, INPUT, WEIGHT) if op in (*PRODUCTS, "batch_norm") else (FORWARD, INPUT) for op in FORWARDS
+}
 
 ALGORITHMS: Final = ("auto", "naive", "im2col", "tiled")
 """Algorithms that a plan accepts."""
@@ -116,23 +101,20 @@ def _reference_kernels() -> Iterator[Kernel]:
             yield Kernel(op, direction, "cpu", "reference", runs[direction], "plain NumPy, the reference")
 
 
-def _kernels_of(ops: Iterable[str], algorithm: str, writers: Writers, idea: str, refuses: Refusal) -> Iterator[Kernel]:
+def _kernels_of(
+    ops: Iterable[str], algorithm: str, writers: Writers, idea: str, refuses: Refusal = lambda case: None
+) -> Iterator[Kernel]:
     for op in ops:
         for direction in _DIRECTIONS[op]:
             run = partial(run_single, direction=direction, writers=writers)
             yield Kernel(op, direction, "cpu", algorithm, run, idea, Tolerance(2e-5), refuses, writers)
 
 
-def _fast_rows() -> Iterator[Kernel]:
+def _fast_kernels() -> Iterator[Kernel]:
     for op in _DIRECTIONS:
         writers = Writers(FORWARDS[op], BACKWARDS[op])
-        for kernel in _kernels_of([op], "tiled" if op in PRODUCTS else "fused", writers, "", _refuse_nothing):
-            idea = _FAST.get((op, kernel.direction), "one pass over all channels of a pixel")
-            yield replace(kernel, idea=idea)
-
-
-def _refuse_nothing(case: KernelCase) -> str | None:
-    return None
+        for kernel in _kernels_of([op], "tiled" if op in PRODUCTS else "fused", writers, ""):
+            yield replace(kernel, idea=_FAST.get((op, kernel.direction), "one pass over all channels of a pixel"))
 
 
 def _refuse_groups(case: KernelCase) -> str | None:
@@ -144,10 +126,9 @@ _IM2COL: Final = Writers(im2col.write_forward, im2col.write_backward, im2col.mat
 
 CPU: Final = Registry((
     *_reference_kernels(),
-    *_kernels_of(PRODUCTS, "naive", _NAIVE, "the definition as plain loops, bounds checked at every tap",
-                  _refuse_nothing),
+    *_kernels_of(PRODUCTS, "naive", _NAIVE, "the definition as plain loops, bounds checked at every tap"),
     *_kernels_of(("conv2d", "dense"), "im2col", _IM2COL, "windows unfolded into a matrix, one product", _refuse_groups),
-    *_fast_rows(),
+    *_fast_kernels(),
 ))  # fmt: skip
 
 PLANS: Final = Registry(kernel for kernel in CPU.kernels if kernel.writers is not None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from core.graph import Graph
-from core.models.options import Options, start
+from core.models.options import Options, round_channels, start
 from core.ops.builder import Builder
 
 ROWS: Final = (
@@ -40,24 +40,17 @@ def mobilenetv2_wide(options: Options) -> Graph:
 
 def _network(name: str, options: Options, width: float) -> Graph:
     b = start(name, options, paddings=("same", "tensorflow"))
-    x = _convolve(b, "features.0", "photo", options, _widened(FIRST, width), kernel=3, stride=2)
+    x = _convolve(b, "features.0", "photo", options, round_channels(FIRST * width), kernel=3, stride=2)
     index = 1
     for expansion, channels, blocks, stride in ROWS:
         for block in range(blocks):
             step = stride if block == 0 else 1
-            x = _block(b, f"features.{index}", x, options, expansion, _widened(channels, width), step)
+            x = _block(b, f"features.{index}", x, options, expansion, round_channels(channels * width), step)
             index += 1
     x = _convolve(b, f"features.{index}", x, options, LAST, kernel=1)
     x = b.add("global_avg_pool", "pool", x)
     x = b.add("dropout", "classifier.0", x, rate=options.dropout)
     return b.graph(b.add("dense", "classifier.1", x, units=options.classes, init="normal_0.01"))
-
-
-def _widened(channels: int, width: float) -> int:
-    """The multiple of 8 next to so many times the channels, as torchvision rounds: never below nine tenths of it."""
-    wanted = channels * width
-    rounded = max(8, int(wanted + 4) // 8 * 8)
-    return rounded + 8 if rounded < 0.9 * wanted else rounded
 
 
 def _block(b: Builder, name: str, x: str, options: Options, expansion: int, channels: int, stride: int) -> str:

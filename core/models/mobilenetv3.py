@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from core.graph import Graph
-from core.models.options import Options, start
+from core.models.options import Options, round_channels, start
 from core.ops.builder import Builder
 
 
@@ -119,15 +119,8 @@ def _excite(b: Builder, name: str, x: str) -> str:
     """Squeeze and excitation (Hu et al., 2018): each channel times a factor made from the averages of all of them."""
     wide = b.shape(x)[-1]
     s = b.add("global_avg_pool", f"{name}.avgpool", x)
-    s = b.add("dense", f"{name}.fc1", s, units=_squeezed(wide), init="he_normal_out")
+    s = b.add("dense", f"{name}.fc1", s, units=round_channels(wide // 4), init="he_normal_out")
     s = b.add("relu", f"{name}.activation", s)
     s = b.add("dense", f"{name}.fc2", s, units=wide, init="he_normal_out")
     s = b.add("hard_sigmoid", f"{name}.scale_activation", s)
     return b.add("multiply", name, x, s)
-
-
-def _squeezed(channels: int) -> int:
-    """A quarter, as the nearest multiple of 8 that is not below nine tenths of it."""
-    wanted = channels // 4
-    rounded = max(8, (wanted + 4) // 8 * 8)
-    return rounded + 8 if rounded < 0.9 * wanted else rounded

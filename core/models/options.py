@@ -38,6 +38,12 @@ class Options:
     std: tuple[float, ...] = ()
 
 
+def round_channels(wanted: float) -> int:
+    """The nearest multiple of 8 that is not below nine tenths of the number, as torchvision rounds channels."""
+    rounded = max(8, int(wanted + 4) // 8 * 8)
+    return rounded + 8 if rounded < 0.9 * wanted else rounded
+
+
 Architecture: TypeAlias = Callable[[Options], Graph]
 
 

@@ -10,7 +10,8 @@ from onnx import helper, numpy_helper
 
 from core.graph import PHOTO
 from core.onnx.quantisation import Quantised, Scale
-from core.onnx.writer import LOGITS, WRITERS, channels_first_of, constants_of, serialise
+from core.onnx.writer import LOGITS, WRITERS, constants_of, serialise
+from core.ops.flatten import channels_first_of
 
 
 def write_quantised_onnx(

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from core.graph import LABEL, PHOTO, Graph, Node
 from core.onnx.metadata import LABELS, to_metadata
-from core.ops.contract import Array, Arrays
-from core.ops.flatten import channels_first, flattened_image
+from core.ops.contract import Arrays
+from core.ops.flatten import channels_first_of
 
 OPSET: Final = 17
 IR_VERSION: Final = 8
@@ -71,16 +71,6 @@ def _initializers(graph: Graph, weights: Arrays) -> list[Any]:
         for node in graph.nodes
         for p in node.parameters
     ]
-
-
-def channels_first_of(graph: Graph, node: Node, array: Array) -> Array:
-    """A parameter of the node as ONNX lays it out."""
-    if array.ndim == 4:
-        return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
-    image = flattened_image(graph, node)
-    if image is None or (node.op == "dense" and array.ndim == 1):
-        return array
-    return channels_first(array, image)
 
 
 def constants_of(graph: Graph) -> list[Any]:

@@ -59,7 +59,6 @@ def _backward(
     return Gradients((add_windows(parts, window, *x.shape[1:3]),))
 
 
-
 def _divisors_for(x: Array, attributes: Attributes) -> Array:
     return divisors(attributes, *x.shape[1:3]).astype(x.dtype)[..., None]
 
@@ -67,14 +66,7 @@ def _divisors_for(x: Array, attributes: Attributes) -> Array:
 AVG_POOL: Final = Op(
     name="avg_pool",
     defaults={
-        "kernel": (2, 2),
-        "stride": (2, 2),
-        "padding": (0, 0, 0, 0),
-        "ceil_mode": False,
-        "count_include_pad": True,
+        "kernel": (2, 2), "stride": (2, 2), "padding": (0, 0, 0, 0), "ceil_mode": False, "count_include_pad": True,
     },
-    shape=_shape,
-    cost=_cost,
-    forward=_forward,
-    backward=_backward,
+    shape=_shape, cost=_cost, forward=_forward, backward=_backward,
 )

@@ -83,9 +83,5 @@ CONV2D: Final = Op(
         "bias": True,
         "init": "he_uniform",
     },
-    shape=_shape,
-    parameters=_parameters,
-    cost=_cost,
-    forward=_forward,
-    backward=_backward,
+    shape=_shape, parameters=_parameters, cost=_cost, forward=_forward, backward=_backward,
 )

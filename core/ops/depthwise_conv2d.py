@@ -61,9 +61,5 @@ DEPTHWISE_CONV2D: Final = Op(
         "bias": True,
         "init": "he_uniform",
     },
-    shape=_shape,
-    parameters=_parameters,
-    cost=_cost,
-    forward=_forward,
-    backward=_backward,
+    shape=_shape, parameters=_parameters, cost=_cost, forward=_forward, backward=_backward,
 )

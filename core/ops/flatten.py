@@ -47,6 +47,14 @@ def channels_first(array: Array, image: Shape) -> Array:
     return np.ascontiguousarray(moved.reshape(array.shape))
 
 
+def channels_first_of(graph: Graph, node: Node, array: Array) -> Array:
+    """A parameter of the node as PyTorch and ONNX lay it out: filters OIHW, flattened features channels first."""
+    if array.ndim == 4:
+        return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
+    image = flattened_image(graph, node)
+    return array if image is None or (node.op == "dense" and array.ndim == 1) else channels_first(array, image)
+
+
 def channels_last(array: Array, image: Shape) -> Array:
     """The way back of `channels_first`."""
     height, width, channels = image

@@ -120,17 +120,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
         header = HEADER(file.header)
     except SchemaError as error:
         raise ModelFileError(f"{path} has an invalid header ({error}).") from error
-    return Checkpoint(
-        config=header["config"],
-        classes=header["classes"],
-        fingerprint=header["fingerprint"],
-        conditions=Conditions(**header["conditions"]),
-        state=RunState(**header["state"]),
-        logs=header["logs"],
-        weights=_part(file.tensors, WEIGHTS),
-        optimizer=_part(file.tensors, OPTIMIZER),
-        teachers=header.get("teachers", ()),
-    )
+    header |= {"conditions": Conditions(**header["conditions"]), "state": RunState(**header["state"])}
+    return Checkpoint(**header, weights=_part(file.tensors, WEIGHTS), optimizer=_part(file.tensors, OPTIMIZER))
 
 
 def _part(tensors: Mapping[str, Array], prefix: str) -> dict[str, Array]:
