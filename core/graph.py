@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, final
 
@@ -91,6 +91,17 @@ class Graph:
 
     def users(self, name: str) -> tuple[Node, ...]:
         return tuple(node for node in self.nodes if name in node.inputs)
+
+    def without(self, names: Collection[str]) -> Graph:
+        """The graph without these nodes, whose readers then read their first input."""
+        renamed, nodes = dict[str, str](), list[Node]()
+        for node in self.nodes:
+            inputs = tuple(renamed.get(i, i) for i in node.inputs)
+            if node.name in names:
+                renamed[node.name] = inputs[0]
+            else:
+                nodes.append(replace(node, inputs=inputs))
+        return Graph(self.name, tuple(nodes), renamed.get(self.output, self.output))
 
 
 def to_json(graph: Graph) -> str:

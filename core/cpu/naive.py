@@ -5,6 +5,8 @@ A dense layer is a convolution whose window is its whole input, a depthwise one 
 
 from __future__ import annotations
 
+from math import prod
+
 from core.cpu.activation import activate, number_of
 from core.cpu.geometry import View, window_of
 from core.cpu.gradients import Ledger
@@ -135,7 +137,5 @@ def _gradient_steps(step: Step) -> dict[int, int | Address]:
     shape = next(p.shape for p in step.parameters if p.role == "weight")
     if step.op == "depthwise_conv2d":
         return {GROUP_STEP: 4, FILTER_STEP: 0, TAP_STEP: 4 * shape[0]}
-    width, taps = shape[0] // count_groups(step), 1
-    for side in shape[1:]:
-        taps *= side
+    width, taps = shape[0] // count_groups(step), prod(shape[1:])
     return {GROUP_STEP: 4 * taps * width, FILTER_STEP: 4, TAP_STEP: 4 * width}

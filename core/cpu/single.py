@@ -33,15 +33,10 @@ def run_single(case: KernelCase, arrays: dict[str, Any], direction: str, writers
     A further entry "mode" (`core.ops.contract.Mode`) feeds dropout. New running statistics replace
     the old ones in place.
     """
-    single = Single(case, writers, threads, direction=direction)
-    single.read(arrays)
-    single.run(single.forward)
+    single = _run_before(case, arrays, direction, writers, threads)
     if direction == "forward":
         single.write_forward(arrays)
-        return
-    single.read_gradient(arrays["dy"])
-    single.run([r for r in single.backward if r.direction in ("backward_input", "backward_weight")])
-    if direction == "backward_input":
+    elif direction == "backward_input":
         single.write_inputs(arrays)
     else:
         single.write_parameters(arrays)
@@ -51,15 +46,20 @@ def prepare_single(
     case: KernelCase, arrays: dict[str, Any], direction: str, writers: Writers, threads: int = 1
 ) -> Callable[[], None]:
     """Return a function that repeats the computation of `run_single` on arrays copied in beforehand, for timing."""
+    single = _run_before(case, arrays, direction, writers, threads)
+    records = [r for r in (*single.forward, *single.backward) if r.direction == direction]
+    return lambda: single.run(records)
+
+
+def _run_before(case: KernelCase, arrays: dict[str, Any], direction: str, writers: Writers, threads: int) -> Single:
+    """The step with its inputs, after its forward records and, for a gradient, its backward records."""
     single = Single(case, writers, threads, direction=direction)
     single.read(arrays)
     single.run(single.forward)
-    if direction == "forward":
-        return lambda: single.run(single.forward)
-    single.read_gradient(arrays["dy"])
-    single.run([r for r in single.backward if r.direction in ("backward_input", "backward_weight")])
-    records = [r for r in single.backward if r.direction in ("", direction)]
-    return lambda: single.run(records)
+    if direction != "forward":
+        single.read_gradient(arrays["dy"])
+        single.run(single.backward)
+    return single
 
 
 @final

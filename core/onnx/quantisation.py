@@ -58,15 +58,7 @@ class Quantised:
 
 def without_dropout(graph: Graph) -> Graph:
     """The graph for inference: dropout changes nothing there."""
-    renamed: dict[str, str] = {}
-    nodes = []
-    for node in graph.nodes:
-        inputs = tuple(renamed.get(i, i) for i in node.inputs)
-        if node.op == "dropout":
-            renamed[node.name] = inputs[0]
-        else:
-            nodes.append(Node(node.name, node.op, inputs, node.shape, node.attributes, node.parameters))
-    return Graph(graph.name, tuple(nodes), renamed.get(graph.output, graph.output))
+    return graph.without([node.name for node in graph.nodes if node.op == "dropout"])
 
 
 def stored_tensors(graph: Graph) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -33,11 +34,8 @@ def to_array(tensor: Any) -> Array:
     dims = list(tensor.dims)
     if len(dims) > MAX_DIMENSIONS or any(d < 0 for d in dims):
         raise ModelFileError(f"{name} has the invalid shape {dims[:MAX_DIMENSIONS]}.")
-    size = 1
-    for side in dims:
-        size *= side
-    if size != _count(tensor):
-        raise ModelFileError(f"{name} states {size} values and has {_count(tensor)}.")
+    if prod(dims) != _count(tensor):
+        raise ModelFileError(f"{name} states {prod(dims)} values and has {_count(tensor)}.")
     try:
         return np.asarray(numpy_helper.to_array(tensor))
     except (TypeError, ValueError) as error:

@@ -7,6 +7,7 @@ from typing import Final, final
 
 from core.errors import ModelFileError
 from core.graph import LABEL, PHOTO, Attribute, Attributes, Graph, Node, Shape
+from core.ops.contract import volume
 from core.ops.op_table import OPS
 from core.ops.photo import photo_shape
 
@@ -64,13 +65,10 @@ def make_node(op: str, name: str, inputs: tuple[str, ...], attributes: Attribute
     except ValueError as error:
         raise ValueError(f"{op} {name!r}: {error}") from error
     for candidate in (shape, *(p.shape for p in parameters)):
-        size = 1
-        for side in candidate:
-            if side < 1:
-                raise ValueError(f"{op} {name!r} would have the shape {candidate}.")
-            size *= side
-        if size > MAX_ELEMENTS:
-            raise ValueError(f"{op} {name!r} would need {size} elements; that is too many.")
+        if min(candidate, default=1) < 1:
+            raise ValueError(f"{op} {name!r} would have the shape {candidate}.")
+        if volume(candidate) > MAX_ELEMENTS:
+            raise ValueError(f"{op} {name!r} would need {volume(candidate)} elements; that is too many.")
     return Node(name, op, inputs, shape, filled, parameters)
 
 

@@ -141,10 +141,7 @@ def first_network(config: RunConfig, origin: Origin | None, classes: Sequence[st
 def _without_last_relu(graph: Graph) -> Graph:
     """The graph without SqueezeNet's ReLU behind its classifier: a sigmoid needs logits below 0."""
     after = graph.nodes[graph.nodes.index(head_node(graph)) + 1 :]
-    gone = {node.name: node.inputs[0] for node in after if node.op == "relu"}
-    nodes = (replace(node, inputs=tuple(gone.get(name, name) for name in node.inputs)) for node in graph.nodes)
-    kept = tuple(node for node in nodes if node.name not in gone)
-    return Graph(graph.name, kept, gone.get(graph.output, graph.output))
+    return graph.without([node.name for node in after if node.op == "relu"])
 
 
 def describe_origin(origin: Origin | None, evaluated: Sequence[tuple[str, Array]]) -> tuple[str, ...]:

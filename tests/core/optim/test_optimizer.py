@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 
-from core.optim.optimizer import Optimizer, clip_factor, gradient_norm, initial_state, moments, scalars, update
+from core.config import RunConfig
+from core.optim.optimizer import (
+    Optimizer,
+    clip_factor,
+    gradient_norm,
+    initial_state,
+    moments,
+    optimizer_of,
+    scalars,
+    update,
+)
 from tests.golden.cases import UPDATES, update_gradients, update_weights
 from tests.helpers.compare import assert_close
 from tests.helpers.golden import FOLDER
@@ -52,3 +62,9 @@ def test_plain_descent_needs_no_state_to_be_right():
         optimizer, np.array([1.0]), np.array([0.5]), {"momentum": np.zeros(1)}, np.ones(1, bool), 0.1, 1
     )
     assert weights == pytest.approx([0.95])
+
+
+def test_every_setting_comes_from_the_field_of_its_name():
+    settings = {"momentum": 0.1, "nesterov": False, "weight_decay": 0.2, "beta1": 0.3, "beta2": 0.4, "epsilon": 0.5,
+                "clip_norm": 0.6, "average": 0.7}  # fmt: skip
+    assert optimizer_of(RunConfig(optimizer="adam", **settings)) == Optimizer("adam", **settings)
