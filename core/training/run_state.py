@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import nan
 from typing import Final, final
 
 from core.device import StepResult
@@ -54,7 +53,6 @@ class RunState:
             return figures.loss < CLEARLY * self.best_loss
         return figures.score > self.best_score
 
-<<<<<<< HEAD
     def after_epoch(self, figures: Metrics, seconds: float) -> RunState:
         """The start of the next epoch, with the best epoch updated."""
         state = self
@@ -69,15 +67,6 @@ class RunState:
             self, epoch=self.epoch + 1, step_in_epoch=0, loss_sum=0.0, correct=0, photos=0, epoch_seconds=0.0
         )
 
-=======
-    def after_epoch(self, accuracy: float = nan, loss: float = nan, seconds: float = 0.0) -> RunState:
-        """The start of the next epoch, with the best epoch updated; without arguments, of one without validation."""
-        best = RunState(best_epoch=self.best_epoch, best_accuracy=self.best_accuracy, best_loss=self.best_loss)
-        if self.is_better(accuracy, loss):
-            best = RunState(best_epoch=self.epoch, best_accuracy=accuracy, best_loss=loss)
-        return replace(best, step=self.step, epoch=self.epoch + 1, seconds=self.seconds + seconds)
-
->>>>>>> 741f45a (One rule for PyTorch's layout and for rounded channels; directions follow from the kernels; an unvalidated epoch is one without figures)
     @property
     def train_loss(self) -> float:
         return self.loss_sum / max(self.photos, 1)

@@ -189,7 +189,7 @@ class _Run:
             if not (yield from self._steps()):
                 return "stopped"
             if not self._is_validation_due():
-                self.state = self.state.after_epoch()
+                self.state = self.state.after_unvalidated_epoch()
                 continue
             if not (yield from self._validate()):
                 return "stopped"
