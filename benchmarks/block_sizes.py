@@ -43,10 +43,12 @@ def launch_blocked(kernel: Any, block: int, x: Any, weight: Any, out: Any) -> No
 def blocked_convolution(block: int) -> Any:
     """One output per thread, (pixel, channel) in blocks of N x N, tiles of N channels of x and filters in shared
     memory: the original's kernel."""
+    pitch = block + 1
+
     @cuda.jit  # type: ignore[untyped-decorator]
     def convolve(x: Any, weight: Any, out: Any) -> None:
-        pixels = cuda.shared.array((block, block + 1), float32)
-        filters = cuda.shared.array((block, block + 1), float32)
+        pixels = cuda.shared.array((block, pitch), float32)
+        filters = cuda.shared.array((block, pitch), float32)
         i, j = cuda.threadIdx.y, cuda.threadIdx.x
         pixel, o = cuda.blockIdx.x * block + i, cuda.blockIdx.y * block + j
         mine = cuda.blockIdx.y * block + i  # the filter that this thread stages

@@ -1,26 +1,36 @@
-"""Two questions of the earlier works, answered by measuring on MNIST.
+"""Questions of the earlier works, answered by measuring on MNIST.
 
-    LEAFCLINIC_DATA=... python -m benchmarks.digit_studies [--device cuda] [--parts classic shifted]
+    LEAFCLINIC_DATA=... python -m benchmarks.digit_studies [--device cuda] [--parts classic shifted products]
 
 "classic": what could part training from test accuracy? The course of the learning rate, the order of digits, and how
 training accuracy is counted: over the last 200 steps, or by the trained network on all training digits.
 "shifted": how much accuracy do the perceptron and the small CNN lose when the test digits move by some pixels? Both are
 trained on digits in the middle, without random variation.
+"products" (on a GPU): the perceptron trained by kernels of each level, by cuBLAS and by PyTorch: time of a step with
+its update, digits on the GPU, and accuracy.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from benchmarks.record import Row, write_results
-from core.data.idx import read_digits
-from core.laboratory.mnist import RECIPES, REPORT_STEPS, learn, predict
+import numpy as np
+
+from benchmarks.record import Row, make_row, write_results
+from core.data.idx import SIDE, read_digits
+from core.device import Optimizer, PhotoBatch
+from core.laboratory.mnist import RECIPES, REPORT_STEPS, digit_graph, learn, predict
+from core.models.init import initial_weights
+from core.ops.builder import with_loss
 from core.ops.contract import Array
+from core.ops.photo import identity_augmentation
+from core.plan import compile_plan
 
 Digits: TypeAlias = tuple[Array, Array]
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -66,7 +76,76 @@ def shift(photos: Array, pixels: int) -> Array:
     return moved
 
 
-PARTS = {"classic": classic_rows, "shifted": shifted_rows}
+LEVELS = ("naive", "shared", "cublas", "tensor_core", "auto")
+STEPS = 200
+
+
+def product_rows(train: Digits, test: Digits, device: str) -> Iterator[Row]:
+    theirs = torch_step(*train)
+    for level in LEVELS:
+        learned = learn(RECIPES["classic"], train, test, device, algorithm=level)
+        yield percentage(f"perceptron test accuracy, {level}", learned.accuracy)
+        yield make_row(f"perceptron step, {level}", our_step(level, device, *train), theirs, "ms")
+
+
+def our_step(level: str, device: str, photos: Array, labels: Array) -> float:
+    """Milliseconds of a step, the mean of STEPS."""
+    recipe, graph = RECIPES["classic"], digit_graph(RECIPES["classic"])
+    plan = compile_plan(with_loss(graph, 0.0, ()), device=device, batch=recipe.batch, training=True, algorithm=level,
+                        optimizer=Optimizer("sgd", 0.0, False))  # fmt: skip
+    plan.load(initial_weights(graph, 0))
+    plan.keep_photos(np.repeat(photos[: recipe.batch], 3, -1))
+    rows = identity_augmentation(recipe.batch, (SIDE, SIDE), (SIDE, SIDE))
+    batch = PhotoBatch(None, rows, labels[: recipe.batch], np.arange(recipe.batch))
+    milliseconds = time_calls(lambda: plan.train_step(batch, recipe.rate))
+    plan.close()
+    return milliseconds
+
+
+def torch_step(photos: Array, labels: Array) -> dict[str, float]:
+    """Milliseconds of PyTorch's step with launches from Python, and as a captured graph."""
+    import torch
+
+    recipe = RECIPES["classic"]
+    x = torch.from_numpy(photos[: recipe.batch].reshape(-1, SIDE * SIDE) / np.float32(255)).cuda()
+    y = torch.from_numpy(labels[: recipe.batch]).long().cuda()
+    net = torch.nn.Sequential(torch.nn.Linear(SIDE * SIDE, 500), torch.nn.ReLU(), torch.nn.Linear(500, 10)).cuda()
+    descent = torch.optim.SGD(net.parameters(), recipe.rate)
+
+    def queue() -> torch.Tensor:
+        descent.zero_grad(set_to_none=False)
+        loss = torch.nn.functional.cross_entropy(net(x), y)
+        loss.backward()
+        descent.step()
+        return loss.detach()
+
+    eager = time_calls(lambda: queue().item())
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        queue()
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin()
+        loss = queue()
+        graph.capture_end()
+
+    def replay() -> None:
+        graph.replay()
+        loss.item()
+
+    return {"PyTorch eager": eager, "PyTorch graph": time_calls(replay)}
+
+
+def time_calls(run: Callable[[], Any]) -> float:
+    """Milliseconds of a call, the mean of STEPS; the loss is read after each."""
+    for _ in range(5):
+        run()
+    begin = time.perf_counter()
+    for _ in range(STEPS):
+        run()
+    return 1e3 * (time.perf_counter() - begin) / STEPS
+
+
+PARTS = {"classic": classic_rows, "shifted": shifted_rows, "products": product_rows}
 """A result file each."""
 
 
@@ -74,7 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--machine", default="")
-    parser.add_argument("--parts", nargs="+", choices=tuple(PARTS), default=list(PARTS))
+    parser.add_argument("--parts", nargs="+", choices=tuple(PARTS), default=["classic", "shifted"])
     options = parser.parse_args()
     folder = Path(os.environ["LEAFCLINIC_DATA"]) / "mnist"
     digits = read_digits(folder, "train"), read_digits(folder, "t10k")

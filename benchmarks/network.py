@@ -25,6 +25,7 @@ from core.laboratory.modules import ModuleTimes, totals
 MODEL, CLASSES, SIZE = "squeezenet1_0", 38, 224
 NAIVE_BATCH = 16
 ROUNDS = 9
+WHOLE = "the whole network"
 FIRE = "features.3"
 """The first fire module, as in the study of the original."""
 
@@ -83,7 +84,7 @@ def torch_times(batch: int, compiled: bool) -> tuple[Times, dict[str, float]]:
         for mixed in (False, True):
             forward, iteration = time_torch_network(net, model, loss_of, x, labels, mixed)
             key = f"{name} {'mixed' if mixed else 'float32'}"
-            found[key] = {"all": (forward, iteration - forward)}
+            found[key] = {WHOLE: (forward, iteration - forward)}
             whole[key] = iteration
             print(f"{key}: {iteration:.3f} ms, forward {forward:.3f} ms", flush=True)
     found["PyTorch eager float32"][FIRE] = found.pop("PyTorch eager")[FIRE]
@@ -140,11 +141,11 @@ def rows_of(times: Times, whole: dict[str, float]) -> tuple[list[Row], dict[str,
     """Rows of the iteration, its passes and every module, and the figures of all implementations by row."""
     rungs: dict[str, dict[str, float]] = {"iteration": whole}
     for name, modules in times.items():
-        forward, backward = totals({m: t for m, t in modules.items() if "all" not in modules or m == "all"})
+        forward, backward = totals({m: t for m, t in modules.items() if WHOLE not in modules or m == WHOLE})
         rungs.setdefault("forward", {})[name] = forward
         rungs.setdefault("backward", {})[name] = backward
         for module, (f, b) in modules.items():
-            if module != "all":
+            if module != WHOLE:
                 rungs.setdefault(f"{module} forward", {})[name] = f
                 rungs.setdefault(f"{module} backward", {})[name] = b
     rows, named = [], {}

@@ -117,8 +117,8 @@ def main() -> None:
     for name, all_of_it in found.items():
         worst, shape = min(all_of_it)
         middle = statistics.median(ratio for ratio, _ in all_of_it)
-        rows.append(Row(f"{name}, median of {len(all_of_it)} shapes", middle, {}, "x", middle))
-        rows.append(Row(f"{name}, worst: {shape}", worst, {}, "x", worst))
+        rows.append(Row(f"{name}, median of {len(all_of_it)} shapes", middle, {"library": 1.0}, "x", middle))
+        rows.append(Row(f"{name}, worst: {shape}", worst, {"library": 1.0}, "x", worst))
     write_results("random_shapes", rows, options.machine, shapes={k: sorted(v) for k, v in found.items()})
 
 

@@ -13,8 +13,9 @@ from typing import Any, Final, final
 from core.errors import ConfigError, Problem
 
 MODELS: Final = (
-    "squeezenet1_0", "squeezenet1_1", "squeezenet1_0_bn", "squeezenet1_1_bn", "squeezenet1_1_wide_bn", "mobilenetv2",
-    "mobilenetv2_wide", "mobilenetv3_small", "mobilenetv3_large", "cnn", "mlp",
+    "squeezenet1_0", "squeezenet1_1", "squeezenet1_0_bn", "squeezenet1_1_bn", "squeezenet1_1_wide_bn",
+    "squeezenet1_0_bypass", "squeezenet1_0_complex_bypass", "squeezenet1_1_bypass", "squeezenet1_1_complex_bypass",
+    "alexnet", "mobilenetv2", "mobilenetv2_wide", "mobilenetv3_small", "mobilenetv3_large", "cnn", "mlp",
 )
 
 

@@ -35,7 +35,7 @@ LIBRARIES: Final = (
     ("nvidia-nvjitlink", "links the CUDA kernels"),
     ("nvidia-cuda-nvrtc", "contains the CUDA headers"),
     ("nvidia-cuda-cccl", "contains the CUDA headers"),
-    ("nvidia-cublas", "is used only for comparison in benchmarks"),
+    ("nvidia-cublas", "is used only by name, for comparison"),
 )
 """Wheels that the extra .[cuda] brings, and what each is for."""
 

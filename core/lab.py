@@ -269,7 +269,8 @@ def run_mnist(arguments: argparse.Namespace) -> None:
     if arguments.epochs:
         recipe = replace(recipe, epochs=arguments.epochs, steps=0)
     start = _start_weights(arguments.start, recipe) if arguments.start else None
-    learned = learn(recipe, *_digits(arguments.data), device, start=start, report=_print_accuracy)
+    learned = learn(recipe, *_digits(arguments.data), device, start=start, report=_print_accuracy,
+                    algorithm=arguments.algorithm)
     print(f"{arguments.recipe}: test accuracy {100 * learned.accuracy:.2f} % after {learned.steps} steps in "
           f"{learned.seconds:.1f} s")
     figures = {"test_accuracy": learned.accuracy}

@@ -1,4 +1,4 @@
-"""Every kernel of the GPU as an entry of the registry: candidates that compute one step, each by itself, and cuBLAS.
+"""Every kernel of the GPU as an entry of the registry: candidates that compute one step, each by itself.
 
 What the laboratory, the window's Kernels page, the benchmarks and the tests read. A plan chooses from the same
 candidates (`core.gpu.candidates`). Roles of the arrays: `x` (`x2`, `x3` ...), `labels`, parameters by role, `dy` and
@@ -12,17 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from core.gpu import cublas, single_update
+from core.gpu import single_update
 from core.gpu.candidates import CANDIDATES
 from core.gpu.driver.hosted import hosted
-from core.gpu.select import BF16, FAST, FORWARD, WEIGHT, Candidate
+from core.gpu.select import BF16, BY_NAME, FAST, WEIGHT, Candidate
 from core.gpu.single import UPDATED, directions_of, reason_against, runner
 from core.ops.op_table import LOSSES
 from core.ops.registry import Kernel, Registry, Tolerance
 from core.optim.optimizer import OPTIMIZERS
 
 SUMS: Final = Tolerance(1e-4)
-"""Sums over all pixels of a batch, in float32."""
+"""Sums over all pixels of a batch, in float32; convolutions in another basis, which lose a few bits."""
 PRODUCTS: Final = Tolerance(1e-5)
 """Sums of some thousand terms, in float32 or as three tf32 products."""
 EXACT: Final = Tolerance(1e-6)
@@ -41,7 +41,7 @@ def tolerance_of(candidate: Candidate, direction: str) -> Tolerance:
     op = candidate.pattern[0]
     if candidate.arithmetics == BF16:
         return ROUNDED
-    if direction == WEIGHT or op in ("batch_norm", *LOSSES):
+    if direction == WEIGHT or op in ("batch_norm", *LOSSES) or candidate.level in BY_NAME:
         return SUMS
     return PRODUCTS if op in WITH_PRODUCTS or candidate.level not in FAST else EXACT
 
@@ -57,8 +57,8 @@ def entry_of(candidate: Candidate, direction: str) -> Kernel:
 
 def source_file(row: Kernel) -> Path:
     """The file of a teaching kernel, or of the launches that run an entry's kernel."""
-    if row.op in OPTIMIZERS or row.algorithm == "cublas":
-        return Path(str((single_update if row.op in OPTIMIZERS else cublas).__file__))
+    if row.op in OPTIMIZERS:
+        return Path(str(single_update.__file__))
     write: Any = next(
         c.write for c in CANDIDATES.rows
         if c.pattern == (row.op,) and c.name == row.algorithm and row.direction in directions_of(c)
@@ -75,12 +75,7 @@ UPDATES: Final = tuple(
     for op in OPTIMIZERS
 )  # fmt: skip
 
-CUBLAS: Final = Kernel(
-    "matmul", FORWARD, "cuda", "cublas", hosted(cublas.run, "out"), "the vendor's library, float32", PRODUCTS,
-    cublas.refuse,
-)  # fmt: skip
-
 TABLE: Final = Registry((
     *(entry_of(row, direction) for row in CANDIDATES.rows for direction in directions_of(row)),
-    *UPDATES, CUBLAS,
+    *UPDATES,
 ))  # fmt: skip

@@ -27,9 +27,14 @@ BACKWARD: Final = "backward"
 INPUT: Final = "backward_input"
 WEIGHT: Final = "backward_weight"
 
-LEVELS: Final = ("naive", "shared", "im2col", "tensor_core", "auto")
+LEVELS: Final = (
+    "naive", "shared", "im2col", "winograd", "winograd_f4", "fft", "fft_tiled", "cublas", "tensor_core", "auto",
+)
 """Implementation levels, simplest first. ``--algorithm NAME`` gives each step its highest level up to NAME; "auto"
 takes the cheapest candidate of all, and it alone replaces several steps by one launch or uses what one GPU has."""
+
+BY_NAME: Final = ("winograd", "winograd_f4", "fft", "fft_tiled", "cublas")
+"""Levels that are used only where they are asked for by name."""
 
 FAST: Final = ("tensor_core", "auto")
 """Levels whose kernels work on a plan's own layout and are fused with their neighbours; the others are for teaching."""
@@ -136,7 +141,8 @@ class Candidate:
             return f"It needs compute capability {self.capability[0]}.{self.capability[1]}."
         if LEVELS.index(self.level) > LEVELS.index(frame.algorithm):
             return f"--algorithm {frame.algorithm} excludes it."
-        if self.level not in FAST and frame.algorithm in FAST:
+        unasked = self.level in BY_NAME and self.level != frame.algorithm
+        if unasked or (self.level not in FAST and frame.algorithm in FAST):
             return f"It is for teaching: --algorithm {self.level} runs it."
         try:
             return self.refuses(case) or ("" if self.configurations(case) else NO_CONFIGURATION)

@@ -87,7 +87,7 @@ def digit_graph(recipe: MnistRecipe) -> Graph:
 
 def learn(
     recipe: MnistRecipe, train: tuple[Array, Array], test: tuple[Array, Array], device: str, seed: int = 0,
-    start: Arrays | None = None, report: Report = lambda steps, loss, accuracy: None,
+    start: Arrays | None = None, report: Report = lambda steps, loss, accuracy: None, algorithm: str = "auto",
 ) -> Learned:  # fmt: skip
     """Train by the recipe, from the weights `start` if given, and test once at the end.
 
@@ -96,8 +96,9 @@ def learn(
     graph = digit_graph(recipe)
     optimizer = Optimizer("sgd", recipe.momentum, recipe.momentum > 0, recipe.weight_decay)
     plan = compile_plan(
-        with_loss(graph, 0.0, ()), device=device, batch=recipe.batch, training=True, optimizer=optimizer, seed=seed
-    )
+        with_loss(graph, 0.0, ()), device=device, batch=recipe.batch, training=True, optimizer=optimizer, seed=seed,
+        algorithm=algorithm,
+    )  # fmt: skip
     plan.load(start or initial_weights(graph, seed))
     per_epoch = len(train[0]) // recipe.batch
     total = recipe.steps or recipe.epochs * per_epoch

@@ -172,6 +172,8 @@ def add_digits(command: AddCommand) -> None:
                        help="cnn and mlp reach 99 and 98 %%; classic is the perceptron of the original course (train)")
     mnist.add_argument("--epochs", type=read_whole, default=0, metavar="N", help="number of epochs (train; default: "
                                                                                  "the recipe's)")
+    mnist.add_argument("--algorithm", default="auto", metavar="NAME",
+                       help="kernels by name, such as cublas on a GPU (train; default: auto)")
     mnist.add_argument("--from", type=Path, dest="start", metavar="FILE",
                        help="continue from the weights of this model (train)")
     mnist.add_argument("--model-file", type=Path, default=Path("digits.safetensors"), metavar="FILE",

@@ -1,7 +1,6 @@
 """Convolutions in another basis: Winograd's minimal filtering and the Fourier transform. Stride 1, no padding.
 
-Sources: Lavin and Gray, "Fast algorithms for convolutional neural networks", 2015 (Winograd); Mathieu,
-Henaff and LeCun, "Fast training of convolutional networks through FFTs", 2013.
+Sources: `core.ops.winograd`; Mathieu, Henaff and LeCun, "Fast training of convolutional networks through FFTs", 2013.
 """
 
 from __future__ import annotations
@@ -11,24 +10,7 @@ from typing import Final
 import numpy as np
 
 from core.ops.contract import Array
-
-F2: Final = (
-    np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]], np.float32),
-    np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.float32),
-    np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float32),
-)
-"""Matrices of F(2,3) for pixels, filters and results (Lavin and Gray, equation 8)."""
-
-F4: Final = (
-    np.array(
-        [[4, 0, -5, 0, 1, 0], [0, -4, -4, 1, 1, 0], [0, 4, -4, -1, 1, 0],
-         [0, -2, -1, 2, 1, 0], [0, 2, -1, -2, 1, 0], [0, 4, 0, -5, 0, 1]], np.float32),
-    np.array(
-        [[1 / 4, 0, 0], [-1 / 6, -1 / 6, -1 / 6], [-1 / 6, 1 / 6, -1 / 6],
-         [1 / 24, 1 / 12, 1 / 6], [1 / 24, -1 / 12, 1 / 6], [0, 0, 1]], np.float32),
-    np.array([[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]], np.float32),
-)  # fmt: skip
-"""Matrices of F(4,3) (the same, section 4.3)."""
+from core.ops.winograd import F2, F4
 
 TILE: Final = 16
 """Side of the outputs of one tile of the tiled FFT; with a 5x5 filter the transforms are 20 x 20."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
 from core.errors import ConfigError, Problem
 from core.graph import Graph
 from core.models import squeezenet
+from core.models.alexnet import alexnet
 from core.models.cnn import cnn
 from core.models.mlp import mlp
 from core.models.mobilenetv2 import mobilenetv2, mobilenetv2_wide
@@ -23,6 +25,11 @@ MODELS: Final[Mapping[str, Architecture]] = MappingProxyType(
         "squeezenet1_0_bn": squeezenet.squeezenet1_0_bn,
         "squeezenet1_1_bn": squeezenet.squeezenet1_1_bn,
         "squeezenet1_1_wide_bn": squeezenet.squeezenet1_1_wide_bn,
+        "squeezenet1_0_bypass": partial(squeezenet.squeezenet1_0, bypass=squeezenet.SIMPLE),
+        "squeezenet1_0_complex_bypass": partial(squeezenet.squeezenet1_0, bypass=squeezenet.COMPLEX),
+        "squeezenet1_1_bypass": partial(squeezenet.squeezenet1_1, bypass=squeezenet.SIMPLE),
+        "squeezenet1_1_complex_bypass": partial(squeezenet.squeezenet1_1, bypass=squeezenet.COMPLEX),
+        "alexnet": alexnet,
         "mobilenetv2": mobilenetv2,
         "mobilenetv2_wide": mobilenetv2_wide,
         "mobilenetv3_small": mobilenetv3_small,

@@ -1,4 +1,4 @@
-"""SqueezeNet 1.0 and 1.1, plain, with batch norm and wider. Source: Iandola et al., 2016, table 1.
+"""SqueezeNet 1.0 and 1.1: plain, with bypass, with batch norm, wider. Source: Iandola et al., 2016, table 1, figure 2.
 
 Names are those of torchvision's state dict: a parameter is ``features.3.expand3x3.weight``. With batch
 norm, every convolution of the features has no bias and a batch norm of its name with ``_bn`` behind it;
@@ -31,14 +31,20 @@ SQUEEZENET_1_1_WIDE: Final[tuple[Fire | str, ...]] = (
 )
 
 
-def squeezenet1_0(options: Options, norm: bool = False) -> Graph:
+SIMPLE: Final = "bypass"
+"""The input of a fire is added to its output where shapes allow."""
+COMPLEX: Final = "complex_bypass"
+"""Elsewhere, too, after a 1x1 convolution."""
+
+
+def squeezenet1_0(options: Options, norm: bool = False, bypass: str = "") -> Graph:
     """Seven by seven filters first, pooling late: 1,248,424 parameters at 1000 classes."""
-    return _squeezenet("squeezenet1_0", options, 96, 7, SQUEEZENET_1_0, norm)
+    return _squeezenet(_named("squeezenet1_0", norm, bypass), options, 96, 7, SQUEEZENET_1_0, norm, bypass)
 
 
-def squeezenet1_1(options: Options, norm: bool = False) -> Graph:
+def squeezenet1_1(options: Options, norm: bool = False, bypass: str = "") -> Graph:
     """Three by three filters first, pooling early: 2.4 times less work, 1,235,496 parameters."""
-    return _squeezenet("squeezenet1_1", options, 64, 3, SQUEEZENET_1_1, norm)
+    return _squeezenet(_named("squeezenet1_1", norm, bypass), options, 64, 3, SQUEEZENET_1_1, norm, bypass)
 
 
 def squeezenet1_0_bn(options: Options) -> Graph:
@@ -52,22 +58,28 @@ def squeezenet1_1_bn(options: Options) -> Graph:
 
 
 def squeezenet1_1_wide_bn(options: Options) -> Graph:
-    """SqueezeNet 1.1 a third wider, with batch norm and the paper's simple bypass (figure 2): the input of a fire
-    is added to its output where shapes allow. 1.29 million parameters at 34 classes: of the shipped model's size."""
-    return _squeezenet("squeezenet1_1_wide", options, 64, 3, SQUEEZENET_1_1_WIDE, norm=True, bypass=True)
+    """SqueezeNet 1.1 a third wider, with batch norm and simple bypass. 1.29 million parameters at 34 classes: of the
+    shipped model's size."""
+    return _squeezenet("squeezenet1_1_wide_bn", options, 64, 3, SQUEEZENET_1_1_WIDE, norm=True, bypass=SIMPLE)
+
+
+def _named(name: str, norm: bool, bypass: str) -> str:
+    return "_".join(filter(None, (name, "bn" if norm else "", bypass)))
 
 
 def _squeezenet(
     name: str, options: Options, filters: int, kernel: int, rows: tuple[Fire | str, ...], norm: bool,
-    bypass: bool = False,
+    bypass: str = "",
 ) -> Graph:  # fmt: skip
-    b = start(f"{name}_bn" if norm else name, options)
+    b = start(name, options)
     x = _convolve(b, "features.0", "features.1", "photo", options, norm, filters, kernel, stride=2, padding=0)
     for index, row in enumerate(rows, start=2):
         if isinstance(row, str):
             x = b.add("max_pool", f"features.{index}", x, kernel=(3, 3), stride=(2, 2), ceil_mode=True)
         else:
             fire = _fire(b, f"features.{index}", x, row, options, norm)
+            if bypass == COMPLEX and b.shape(x) != b.shape(fire):
+                x = b.add("conv2d", f"features.{index}.bypass_conv", x, filters=b.shape(fire)[-1])
             around = bypass and b.shape(x) == b.shape(fire)
             x = b.add("add", f"features.{index}.bypass", x, fire) if around else fire
     x = b.add("dropout", "classifier.0", x, rate=options.dropout)

@@ -17,6 +17,7 @@ from core.gpu.compilation import turing
 from core.gpu.compilation.arrays import words
 from core.gpu.compilation.compiler import Recipe, compile_recipes
 from core.gpu.compilation.cuda import driver
+from core.gpu.driver import cublas
 from core.gpu.driver.library import NO_DRIVER
 from core.gpu.driver.tensor_map import ActivationMap, TensorMap
 from core.gpu.hardware import Hardware, Identity
@@ -135,6 +136,9 @@ class Function:
             check(driver.cuFuncSetAttribute(self._handle, wanted, shared))
             self._shared = shared
 
+    def close(self) -> None:
+        """It goes with its module."""
+
     def registers(self) -> int:
         """Registers a thread."""
         wanted = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NUM_REGS
@@ -159,7 +163,7 @@ class Device:
             2e3 * self._attribute("MEMORY_CLOCK_RATE") * self._attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8,
         )  # fmt: skip
         self._modules: list[Any] = []
-        self._functions: dict[Recipe, Function] = {}
+        self._functions: dict[Recipe, Function | cublas.Sgemm] = {}
 
     @property
     def identity(self) -> Identity:
@@ -181,9 +185,12 @@ class Device:
     def synchronize(self) -> None:
         check(driver.cuCtxSynchronize())
 
-    def load(self, recipes: Sequence[Recipe]) -> dict[Recipe, Function]:
+    def load(self, recipes: Sequence[Recipe]) -> dict[Recipe, Function | cublas.Sgemm]:
         """The kernels of these recipes, compiled where no earlier run has done so."""
         missing = [r for r in dict.fromkeys(recipes) if r not in self._functions]
+        for recipe in [r for r in missing if r.module == cublas.MODULE]:
+            self._functions[recipe] = cublas.Sgemm()
+            missing.remove(recipe)
         compiled, failed = compile_recipes(missing, self.capability), list[DeviceError]()
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # the driver assembles PTX, half a second a kernel
             for recipe, made in [(one[0], pool.submit(self._assemble, one)) for one in compiled.items()]:
@@ -207,6 +214,8 @@ class Device:
         self.activate()
         for module in self._modules:
             check(driver.cuModuleUnload(module))
+        for function in self._functions.values():
+            function.close()
         self._modules.clear()
         self._functions.clear()
         check(driver.cuDevicePrimaryCtxRelease(self._handle))

@@ -1,13 +1,16 @@
-"""cuBLAS beside our kernels for comparison: right where it is installed, a sentence where it is not."""
+"""cuBLAS beside our kernels: what it is asked for gives the reference's results, and a sentence where it is missing."""
+
+import ctypes
 
 import numpy as np
 import pytest
 
 from core.errors import KernelUnavailable
-from core.gpu import cublas
-from core.gpu.kernel_entries import CUBLAS, TABLE
+from core.gpu.driver import cublas
+from core.gpu.kernel_entries import TABLE
 from core.ops.registry import KernelCase
-from tests.helpers.compare import poisoned, relative_error
+from tests.helpers.emulated_gpu import Machine
+from tests.helpers.single_kernels import check, run_as_python
 
 PRODUCT = KernelCase("matmul", {}, ((33, 9), (9, 65)), (33, 65), 1)
 
@@ -24,7 +27,6 @@ def no_library(monkeypatch):
 
 
 def test_a_missing_library_is_a_sentence_with_the_remedy(no_library):
-    assert CUBLAS.refuses(PRODUCT) == cublas.MISSING
     with pytest.raises(KernelUnavailable, match="Install it with: pip install"):
         TABLE.choose(PRODUCT, "forward", "cublas")
 
@@ -34,12 +36,55 @@ def test_it_is_the_last_product_and_never_taken_unasked():
     assert TABLE.choose(PRODUCT, "forward").algorithm != "cublas"
 
 
+class Library:
+    """`cublasSgemm` by NumPy: matrices column by column, on the memory of an emulated GPU."""
+
+    def __init__(self, memory):
+        self.memory = memory
+
+    def __call__(self, name, handle, *given):
+        if name != "cublasSgemm_v2":
+            return
+        a_turned, b_turned, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc = given
+        left = self.matrix(a, lda, *((k, m) if a_turned else (m, k)))
+        right = self.matrix(b, ldb, *((n, k) if b_turned else (k, n)))
+        result = self.matrix(c, ldc, m, n)
+        before = beta._obj.value * result if beta._obj.value else 0
+        result[...] = alpha._obj.value * (left.T if a_turned else left) @ (right.T if b_turned else right) + before
+
+    def matrix(self, address, leading, rows, columns):
+        assert leading >= rows
+        at, size = address.value, 4 * leading * columns
+        assert self.memory.allowed[at : at + 4 * (leading * (columns - 1) + rows)].all(), "a matrix leaves its array"
+        return self.memory.bytes[at : at + size].view(np.float32).reshape(columns, leading).T[:rows]
+
+
+@pytest.mark.parametrize(("op", "directions"), [
+    ("dense", {"forward", "backward_input", "backward_weight"}), ("matmul", {"forward"}),
+])  # fmt: skip
+def test_what_it_is_asked_for_gives_the_references_results(op, directions, monkeypatch):
+    on_kernels = Machine.run
+
+    def run(machine, launch):
+        if launch.recipe.module != cublas.MODULE:
+            return on_kernels(machine, launch)
+        monkeypatch.setattr(cublas, "_checked", Library(machine.memory))
+        return cublas.Sgemm().launch(launch.grid, launch.block, launch.shared, ctypes.c_void_p(7).value, launch.values)
+
+    monkeypatch.setattr(Machine, "run", run)
+    monkeypatch.setattr(cublas, "problem", lambda: "")
+    found = list(check(op, 400, run_as_python, lambda row: row.level == "cublas"))
+    assert {direction for _, direction, *_ in found} == directions
+    assert all(error <= 1e-5 for *_, error, _ in found), found
+
+
 @pytest.mark.gpu
-def test_it_agrees_with_the_reference():
-    if cublas.problem() is not None:
+@pytest.mark.parametrize("op", ["dense", "matmul"])
+def test_it_agrees_with_the_reference(op):
+    from tests.helpers.single_kernels import run_on_gpu
+
+    if cublas.problem():
         pytest.skip(cublas.problem())
-    draw = np.random.default_rng(5)
-    x, x2 = (draw.normal(size=shape).astype(np.float32) for shape in PRODUCT.inputs)
-    arrays = {"x": x, "x2": x2, "out": poisoned(PRODUCT.output)}
-    CUBLAS.run(PRODUCT, arrays)
-    assert relative_error(arrays["out"], x.astype(np.float64) @ x2) <= CUBLAS.tolerance.relative
+    found = list(check(op, 10**9, run_on_gpu, lambda row: row.level == "cublas"))
+    assert found
+    assert all(error <= tolerance for *_, error, tolerance in found), found

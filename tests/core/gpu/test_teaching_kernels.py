@@ -11,7 +11,10 @@ from core.gpu.control import Control, places
 from core.gpu.frame import Frame, Places
 from core.gpu.hardware import typical
 from core.gpu.lowering import write_launches
+from core.gpu.ops.conv import fft, transformed
+from core.gpu.ops.dense import product
 from core.gpu.ops.matmul import warp_tiled
+from core.gpu.select import BY_NAME
 from core.gpu.single import new_frame, write
 from core.gpu.sizes import block_sizes
 from core.graph import PHOTO
@@ -20,10 +23,10 @@ from core.ops.activation import ACTIVATIONS
 from core.ops.builder import Builder, with_loss
 from core.ops.contract import Mode
 from core.program import Value, flatten_parameters, lay_out_parameters, lower
-from tests.helpers.compare import relative_error
+from tests.helpers.compare import poisoned, relative_error
 from tests.helpers.emulated_gpu import Machine, Memory
 from tests.helpers.gpu_network import random_weights
-from tests.helpers.shapes import case
+from tests.helpers.shapes import MODE, case, solve
 from tests.helpers.single_kernels import check, entries, is_teaching, run_as_python
 
 LIMITS = {
@@ -36,11 +39,36 @@ LIMITS = {
 
 @pytest.mark.parametrize("op", LIMITS)
 def test_every_teaching_kernel_agrees_with_the_reference(op):
-    found = list(check(op, LIMITS[op], run_as_python, is_teaching))
+    found = list(check(op, LIMITS[op], run_as_python, is_common))
     wrong = [(row.name, *rest) for row, *rest in found if not rest[2] <= rest[3]]
     assert not wrong, wrong
     ran = {(row.name, direction) for row, direction, *_ in found}
-    assert ran == {(row.name, direction) for row, direction in entries(op) if is_teaching(row)}
+    assert ran == {(row.name, direction) for row, direction in entries(op) if is_common(row)}
+
+
+def is_common(candidate):
+    return is_teaching(candidate) and candidate.level not in BY_NAME
+
+
+THREE = case("conv2d", (5, 4, 3), filters=2, kernel=(3, 3), padding=(1, 1, 1, 1))
+WIDE = case("conv2d", (6, 9, 2), filters=3, kernel=(3, 2), padding=(2, 0, 0, 1), bias=False, batch=1)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward_input"])
+@pytest.mark.parametrize(("name", "problem"), [
+    ("winograd", THREE), ("winograd_f4", THREE), ("fft", THREE), ("fft", WIDE), ("fft_tiled", WIDE),
+])  # fmt: skip
+def test_convolutions_in_another_basis_agree_with_the_reference(name, problem, direction, monkeypatch):
+    for module in (product, transformed):  # few threads: plain Python is slow
+        monkeypatch.setattr(module, "SIDE", 2)
+        monkeypatch.setattr(module, "TILE", 2 * product.EACH)
+    monkeypatch.setattr(fft, "TILE", 8)
+    solved, role = solve(problem), {"forward": "out", "backward_input": "dx"}[direction]
+    candidate = next(row for row, way in entries("conv2d") if (row.name, way) == (name, direction))
+    arrays = {**solved.given, "out": solved.wanted["out"].astype(np.float32), "mode": MODE}
+    arrays[role] = poisoned(solved.wanted[role].shape)
+    run_as_python(candidate, direction, problem, arrays)
+    assert relative_error(arrays[role], solved.wanted[role]) < 1e-5
 
 
 @pytest.mark.parametrize("tile", [warp_tiled.LARGE, warp_tiled.SMALL], ids=str)

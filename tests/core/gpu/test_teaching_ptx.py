@@ -15,7 +15,8 @@ from core.gpu.teaching.kernel import TeachingKernel
 from tests.helpers.resources import CAPABILITIES, assemble, assembler_log
 
 FAMILIES = (
-    "conv.naive", "conv.shared", "conv.im2col", "dense.naive", "dense.product", "depthwise.shared", "elementwise.naive",
+    "conv.naive", "conv.shared", "conv.im2col", "conv.transformed", "conv.winograd", "conv.fft",
+    "dense.naive", "dense.product", "depthwise.shared", "elementwise.naive",
     "elementwise.naive_dropout", "loss.naive", "matmul.narrow", "matmul.tiled", "matmul.warp_tiled", "norm.naive",
     "pool.naive",
 )  # fmt: skip

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from core.laboratory.convolutions import WAYS
+from core.ops.winograd import F2, F4
 from tests.helpers.compare import assert_close, poisoned
 from tests.helpers.shapes import case, cases, label, solve
 
@@ -36,8 +37,6 @@ def test_every_way_agrees_with_the_reference(row):
 
 
 def test_winograd_needs_fewer_products_than_the_definition():
-    from core.laboratory.transforms import F2, F4
-
     for (pixels, _, results), tile in ((F2, 2), (F4, 4)):
         assert pixels.shape[0] ** 2 < 9 * results.shape[0] ** 2
         assert results.shape == (tile, tile + 2)

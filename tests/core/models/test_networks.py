@@ -17,7 +17,7 @@ def trained(graph):
 
 @pytest.mark.parametrize(("name", "count"), [
     ("squeezenet1_0", 1_248_424), ("squeezenet1_1", 1_235_496), ("mobilenetv2", 3_504_872),
-    ("mobilenetv3_small", 2_542_856), ("mobilenetv3_large", 5_483_032),
+    ("mobilenetv3_small", 2_542_856), ("mobilenetv3_large", 5_483_032), ("alexnet", 61_100_840),
 ])  # fmt: skip
 def test_parameter_counts_at_1000_classes_are_torchvisions(name, count):
     assert trained(build(name, 1000)) == count
@@ -35,6 +35,17 @@ def test_the_wide_mobilenetv2_has_torchvisions_channels_at_width_1_4():
     assert blocks == [24, *[32] * 2, *[48] * 3, *[88] * 4, *[136] * 3, *[224] * 3, 448]
     assert wide.parameters()["features.18.0.weight"].shape == (1280, 1, 1, 448)
     assert list(wide.parameters()) == list(plain.parameters())
+
+
+@pytest.mark.parametrize(("name", "simple", "convolutions"), [
+    ("squeezenet1_0_bypass", [3, 5, 7, 9], []), ("squeezenet1_1_complex_bypass", [3, 5, 7, 9], [2, 4, 6, 8]),
+])  # fmt: skip
+def test_bypasses_are_where_the_paper_has_them(name, simple, convolutions):
+    graph = build(name, 10, 64)
+    fires = [node.name for node in graph.nodes if node.op == "concat"]
+    ways = {fires.index(node.inputs[1]) + 2: node.inputs[0] for node in graph.nodes if node.op == "add"}
+    assert sorted(ways) == sorted(simple + convolutions)
+    assert [fire for fire, way in ways.items() if graph.node(way).op == "conv2d"] == convolutions
 
 
 def test_squeezenet_needs_about_the_work_that_is_published():
@@ -101,7 +112,7 @@ def test_frozen_batch_norms_leave_only_convolutions_to_train():
 @pytest.mark.parametrize(("name", "classes", "side", "said"), [
     ("squeezenet1_0", 10, 16, "image-size: squeezenet1_0 cannot be built for photos of 16 pixels"),
     ("squeezenet1_1", 0, 64, r"^--classes: must be at least 1 \(it is 0\)\.$"),
-    ("alexnet", 10, 64, "'alexnet' is not one of squeezenet1_0"),
+    ("vgg16", 10, 64, "'vgg16' is not one of squeezenet1_0"),
 ])  # fmt: skip
 def test_what_cannot_be_built_is_a_problem_of_the_configuration(name, classes, side, said):
     with pytest.raises(ConfigError, match=said):

@@ -6,6 +6,7 @@ from typing import Final
 
 from core.gpu.ops.conv.configurations import product_tiles, weight_tiles
 from core.gpu.ops.dense import launches, naive
+from core.gpu.ops.matmul import cublas
 from core.gpu.select import FORWARD, INPUT, WEIGHT, Candidate
 from core.gpu.teaching.candidates import teach
 from core.gpu.teaching.column_sums import BIAS
@@ -18,6 +19,9 @@ CANDIDATES: Final = (
     teach("shared", "dense", INPUT, naive.launch_shared_backward_input, "tiled product"),
     teach("naive", "dense", WEIGHT, in_order(by_names(naive.naive_backward_weight), BIAS), "one thread per weight"),
     teach("shared", "dense", WEIGHT, naive.launch_shared_backward_weight, "tiled product of the transposed dy"),
+    *(teach("cublas", "dense", direction, launch, "products by the vendor's library, float32", cublas.refuse)
+      for direction, launch in ((FORWARD, cublas.launch_forward), (INPUT, cublas.launch_backward_input),
+                                (WEIGHT, cublas.launch_backward_weight))),
     Candidate("implicit_gemm", ("dense",), FORWARD, launches.forward,
               "product by mma.sync, factors through a cp.async ring, bias and activation in the epilogue",
               configurations=product_tiles),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.gpu.ops.matmul import narrow, tensor_core, tiled, warp_tiled
+from core.gpu.ops.matmul import cublas, narrow, tensor_core, tiled, warp_tiled
 from core.gpu.ops.matmul.tiled import FACTORS, SIDE, TILE, tiles
 from core.gpu.select import BF16, FORWARD, Candidate
 from core.gpu.teaching.candidates import teach
@@ -27,6 +27,7 @@ CANDIDATES: Final = (
     teach("narrow", OP, FORWARD, by_names(narrow.narrow, narrow.tiles, **FACTORS),
           "a depth of at most 32 is loaded at once, 4 x 4 sums per thread",
           narrow.refuse, "shared"),
+    teach("cublas", OP, FORWARD, cublas.launch_product, "the vendor's library, float32", cublas.refuse),
     Candidate("tensor_core", (OP,), FORWARD, tensor_core.write, "bf16 through cp.async and mma.sync, float32 sums",
               refuses=tensor_core.refuse, capability=(8, 0), arithmetics=BF16),
 )  # fmt: skip
