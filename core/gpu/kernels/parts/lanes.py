@@ -30,6 +30,19 @@ def in_turn(steps: Sequence[Any]) -> Any:
     return run
 
 
+def unrolled(step: Any, count: int) -> Any:
+    """Device function that calls `step` with its arguments and k, for each k below `count`, as `in_turn` does."""
+
+    def at(k: int) -> Any:
+        @device_function
+        def one(*arguments):
+            step(*arguments, k)
+
+        return one
+
+    return in_turn([at(k) for k in range(count)])
+
+
 @device_function
 def find_lane(at, lanes, l_mul, l_shift):
     """(pixel, 16-byte part of it) of a thread, one a part of every pixel; `lanes` parts a pixel, with fast divisor."""

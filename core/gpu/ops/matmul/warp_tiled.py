@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from core.gpu.compilation.arrays import Int, Vector, float32, index
 from core.gpu.compilation.cuda import cuda, device_function
+from core.gpu.kernels.parts.lanes import unrolled
 from core.gpu.ops.matmul.tiled import matrices
 from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, at, blocks, flat
 from core.gpu.teaching.step_arrays import StepArrays
@@ -55,30 +56,6 @@ def make_column(columns: int, down: int, across: int, pitch: int) -> Any:
                 total[i * across + j] += left[i] * top[j]
 
     return column
-
-
-def make_multiplier(columns: int, depth: int, down: int, across: int, pitch: int) -> Any:
-    """Device function that adds the product of two tiles; written out, because the compiler keeps the loop."""
-    column, long = make_column(columns, down, across, pitch), depth == 16
-
-    @device_function
-    def eight(a_tile, b_tile, a, b, total, left, top, k):
-        column(a_tile, b_tile, a, b, total, left, top, k)
-        column(a_tile, b_tile, a, b, total, left, top, k + 1)
-        column(a_tile, b_tile, a, b, total, left, top, k + 2)
-        column(a_tile, b_tile, a, b, total, left, top, k + 3)
-        column(a_tile, b_tile, a, b, total, left, top, k + 4)
-        column(a_tile, b_tile, a, b, total, left, top, k + 5)
-        column(a_tile, b_tile, a, b, total, left, top, k + 6)
-        column(a_tile, b_tile, a, b, total, left, top, k + 7)
-
-    @device_function
-    def multiply(a_tile, b_tile, a, b, total, left, top):
-        eight(a_tile, b_tile, a, b, total, left, top, 0)
-        if long:
-            eight(a_tile, b_tile, a, b, total, left, top, 8)
-
-    return multiply
 
 
 def make_fetcher(slice_depth: int, a_loads: int, b_loads: int, b_step: int) -> Any:
@@ -168,7 +145,7 @@ def make_kernel(rows: int, columns: int, depth: int, warps: int, parts: int) -> 
     assert parts == 1 or b_ring >= parts // 2 * rows * columns, "the sums of half the parts do not fit"
     fetch, gather = make_fetcher(depth, a_loads, b_loads, b_step), make_gatherer(sums, threads, parts)
     keep = make_keeper(a_loads, b_loads, a_step, b_step * columns, pitch)
-    multiply = make_multiplier(columns, depth, down, across, pitch)
+    multiply = unrolled(make_column(columns, down, across, pitch), depth)  # the compiler keeps the loop
 
     @device_function
     def write(c, total, row, column, m, n):
