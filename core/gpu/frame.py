@@ -207,8 +207,23 @@ class Frame:
         pitch = -(-channels // self.vector) * self.vector
         name = f"d:{value.buffer}" if gradient else value.buffer
         address = self.use(name, self.batch * height * width * pitch * self.element)
-        mine = value.shape[-1] if len(value.shape) == len(shape) else channels
+        mine = channels if self.is_flattened(value) else value.shape[-1]
         return Tensor(address + value.channel * self.element, height, width, mine, pitch, self.element)
+
+    def is_flattened(self, value: Value) -> bool:
+        """Whether it is an image that is read as a vector."""
+        return len(value.shape) != len(self.program.buffers[value.buffer])
+
+    def shaped(self, value: Value, gradient: bool = False) -> Tensor:
+        """Like `image`, but a flattened image is one pixel of all its features. Raises KernelUnavailable where padding
+        lies between them."""
+        if not self.is_flattened(value):
+            return self.image(value, gradient)
+        whole, places = self.flat(value, gradient)
+        if places.size != whole.channels:
+            raise KernelUnavailable(f"The GPU reads a flattened image only if its channels are a multiple of "
+                                    f"{self.vector} ({value.buffer}).")  # fmt: skip
+        return whole
 
     def flat(self, value: Value, gradient: bool = False) -> tuple[Tensor, Array]:
         """A value as one pixel of all its buffer's elements, and the place of each of its features in it."""

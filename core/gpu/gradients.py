@@ -29,7 +29,7 @@ class Backward:
         return self.frame.wants(value)
 
     def _span(self, value: Value) -> slice:
-        if len(value.shape) != len(self.frame.program.buffers[value.buffer]):
+        if self.frame.is_flattened(value):
             return slice(None)
         return slice(value.channel, value.channel + value.shape[-1])
 
@@ -61,7 +61,7 @@ class Backward:
 def shared_activation(frame: Frame, value: Value) -> str | None:
     """The fused activation of all the steps that write a value's channels; None where they differ."""
     found = set()
-    end = value.channel + (value.shape[-1] if len(value.shape) == len(frame.program.buffers[value.buffer]) else 1 << 30)
+    end = value.channel + (1 << 30 if frame.is_flattened(value) else value.shape[-1])
     for step in frame.program.steps:
         out = step.output
         if out.buffer == value.buffer and out.channel < end and value.channel < out.channel + out.shape[-1]:

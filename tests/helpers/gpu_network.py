@@ -72,3 +72,13 @@ def rare_network(side=30):
     x = b.add("avg_pool", "mean", x, kernel=(3, 2), stride=(1, 2), padding=(1, 1, 1, 0))
     x = b.add("conv2d", "logits", x, filters=8, kernel=(1, 1), groups=2)
     return b.graph(b.add("global_avg_pool", "pool", x))
+
+
+def flattened_network():
+    """A dropout, an activation and a sum of a flattened image that has more than one pixel."""
+    b = Builder("flattened", (12, 12, 3), (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+    x = b.add("conv2d", "maps", "photo", filters=16, kernel=(3, 3), stride=(2, 2), padding=(1, 1, 1, 1))
+    x = b.add("flatten", "flat", b.add("relu", "maps_relu", x))
+    kept = b.add("dropout", "kept", x, rate=0.5)
+    x = b.add("add", "sum", kept, b.add("sigmoid", "gate", x))
+    return b.graph(b.add("dense", "logits", x, units=8))

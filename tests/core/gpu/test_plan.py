@@ -13,7 +13,7 @@ from core.ops.contract import Mode
 from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, MASK, Backgrounds
 from core.program import fold_batch_norm, fold_weights
 from tests.helpers.golden import OPTIMIZERS, golden_training
-from tests.helpers.gpu_network import batch_for, random_weights, rare_network, relative
+from tests.helpers.gpu_network import batch_for, flattened_network, random_weights, rare_network, relative
 
 pytestmark = pytest.mark.gpu
 
@@ -169,11 +169,12 @@ RARE = {"float32": 1e-4, "tf32": 5e-3, "mixed": 5e-2}
 """Limits of logits and gradients of a network of rare layers."""
 
 
+@pytest.mark.parametrize("network_of", [rare_network, flattened_network])
 @pytest.mark.parametrize("precision", sorted(RARE))
-def test_average_pools_softmax_and_groups_agree_with_the_reference(precision):
+def test_networks_of_rare_layers_agree_with_the_reference(precision, network_of):
     from core.gpu.plan import CudaPlan
 
-    base = rare_network()
+    base = network_of()
     graph = with_loss(base, 0.1, ())
     weights, batch = random_weights(graph), batch_for(graph, 5)
     plan = CudaPlan(graph, batch=6, training=True, precision=precision, seed=3, verify=True)

@@ -12,6 +12,7 @@ from core.gpu.driver import device
 from core.gpu.driver.memory import BEHIND
 from core.gpu.explain import frame_for
 from core.gpu.lowering import write_launches
+from core.gpu.ops.elementwise import combine
 from core.gpu.plan import CudaPlan
 from core.gpu.staging import Buffer
 from core.models.architectures import build
@@ -19,7 +20,7 @@ from core.ops.builder import Builder, with_loss
 from core.ops.photo import Backgrounds
 from core.program import lower
 from core.training.step import take_step
-from tests.helpers.gpu_network import batch_for, random_weights
+from tests.helpers.gpu_network import batch_for, flattened_network, random_weights
 from tests.helpers.pretended_gpu import pretend
 
 
@@ -279,5 +280,17 @@ def test_the_loss_reads_a_flattened_image_as_one_pixel_and_refuses_one_with_padd
 
     (head,) = (launch for launch in launches(12) if launch.layer == "loss")
     assert head.values[8:12] == (1, 8 * 8 * 12, 8 * 8 * 12, 8 * 8 * 12)  # pixels, classes, pitches
-    with pytest.raises(KernelUnavailable, match="multiple of 4"):
+    with pytest.raises(KernelUnavailable, match="a multiple of 4"):
         launches(5)
+
+
+def test_layers_between_a_flattened_image_and_a_dense_layer_read_it_as_one_pixel():
+    """The dropout took 36 pixels for 36 images, and wrote 35 images behind its output's end."""
+    frame = frame_for(lower(with_loss(flattened_network(), 0.0, ()), True), 2, "float32", (9, 0))
+    write_launches(frame, True, False)
+    names = {"dropout": combine.DROPOUT.parameters}
+    for launch in frame.launches:
+        if launch.layer in ("kept", "gate", "sum"):
+            parameters = names.get(launch.recipe.factory.removeprefix("make_"), combine.COMBINE.parameters)
+            values = dict(zip(parameters, launch.values, strict=True))
+            assert {value for name, value in values.items() if name.startswith("ld")} <= {0, 6 * 6 * 16}, launch

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from core.gpu.ops.elementwise import launches, naive, naive_dropout
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
-from core.gpu.select import FORWARD, INPUT, Candidate
+from core.gpu.select import FORWARD, INPUT, Candidate, Case
 from core.gpu.teaching.candidates import teach
 from core.gpu.teaching.launchers import by_names, in_order
 from core.ops.activation import ACTIVATIONS as REFERENCES
@@ -15,6 +16,11 @@ MULTIPLY_BACKWARD: Final = in_order(
     by_names(naive.naive_scale, x="dy", factors="x2", out="dx"), by_names(naive.naive_factor_gradient, out="dx2")
 )
 COPIES: Final = in_order(*(by_names(naive.copy, x="dy", out=role) for role in ("dx", "dx2")))
+
+
+def _vector(op: str, direction: str, write: Callable[[Case], None], idea: str) -> Candidate:
+    return Candidate("vector", (op,), direction, write, idea, refuses=launches.refuse_padded)
+
 
 CANDIDATES: Final = (
     *(
@@ -36,21 +42,21 @@ CANDIDATES: Final = (
     teach("naive", "dropout", INPUT, by_names(naive_dropout.naive, x="dy", out="dx"),
           "the same random bits are computed again; no mask is stored"),
     *(
-        Candidate("vector", (op,), direction, write, idea)
+        _vector(op, direction, write, idea)
         for op in ("add", *ACTIVATIONS)
         for direction, write, idea in (
             (FORWARD, launches.forward, "16 bytes per thread, activation in the epilogue"),
             (INPUT, launches.backward, "16 bytes per thread, with the gradient of the previous activation"),
         )
     ),
-    Candidate("vector", ("multiply",), FORWARD, launches.forward,
+    _vector("multiply", FORWARD, launches.forward,
               "16 bytes per thread, the image's factors from cache"),
-    Candidate("vector", ("multiply",), INPUT, launches.multiply_backward,
+    _vector("multiply", INPUT, launches.multiply_backward,
               "16 bytes per thread; one block per 32 vectors of an image for the factors' gradient"),
-    Candidate("vector", ("concat",), FORWARD, launches.concat_forward, "one copy per input, 16 bytes per thread"),
-    Candidate("vector", ("concat",), INPUT, launches.concat_backward, "one copy per input, 16 bytes per thread"),
-    Candidate("vector", ("dropout",), FORWARD, launches.dropout_forward,
+    _vector("concat", FORWARD, launches.concat_forward, "one copy per input, 16 bytes per thread"),
+    _vector("concat", INPUT, launches.concat_backward, "one copy per input, 16 bytes per thread"),
+    _vector("dropout", FORWARD, launches.dropout_forward,
               "16 bytes per thread; every channel computes its own random bits"),
-    Candidate("vector", ("dropout",), INPUT, launches.dropout_backward,
+    _vector("dropout", INPUT, launches.dropout_backward,
               "the same random bits are computed again; no mask is stored"),
 )  # fmt: skip

@@ -27,12 +27,7 @@ _WHERE: Final = (
 )  # fmt: skip
 _BY_LANES: Final = Argument("by_lanes", DIVISOR, "division by `lanes`")
 _LDA: Final = Argument("lda", INTEGER, "elements from a pixel of a to the next")
-_PITCHES: Final = (
-    *pitches(ldm="mask", ldo="out"),
-)  # fmt: skip
-_MASKING: Final = (
-    *MASKING,
-)  # fmt: skip
+_PITCHES: Final = pitches(ldm="mask", ldo="out")
 
 COMBINE: Final = KernelSignature((
     Argument("a", POINTER, "activations (pixels, C)"),
@@ -45,7 +40,7 @@ COMBINE: Final = KernelSignature((
     Argument("ldb", INTEGER, "elements from a pixel of b to the next; of a product from an image to the next"),
     *_PITCHES,
     Argument("activation", INTEGER, "applied to the sum (`core.gpu.launch.RELU`)"),
-    *_MASKING,
+    *MASKING,
 ))  # fmt: skip
 
 
@@ -136,7 +131,7 @@ DROPOUT: Final = KernelSignature((
     _BY_LANES,
     Argument("by_area", DIVISOR, "division by `area`"),
     Argument("area", INTEGER, "pixels of an image"),
-    _LDA, *_PITCHES, *_MASKING,
+    _LDA, *_PITCHES, *MASKING,
     Argument("key", "uint32", "of the layer, so that two layers draw different bits"),
     Argument("threshold", "uint32", "a draw below it makes a zero"),
     Argument("scale", "float32", "1 / (1 - rate)"),

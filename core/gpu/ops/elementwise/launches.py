@@ -32,13 +32,27 @@ def combine_launch(
     )  # fmt: skip
 
 
+def refuse_padded(case: Case) -> str:
+    """A flattened image is one vector only if no padding lies between its pixels."""
+    frame, buffers = case.frame, case.frame.program.buffers
+    flattened = (value.buffer for value in case.step.inputs if frame.is_flattened(value))
+    padded = next((name for name in flattened if buffers[name][-1] % frame.vector), "")
+    return f"It needs a multiple of {frame.vector} channels in the flattened image {padded}." if padded else ""
+
+
+def _target(case: Case, value: Value) -> Target:
+    """How a gradient of the shape `Frame.shaped` is written."""
+    target = case.backward.target(value)
+    return target._replace(mask=case.frame.shaped(value)) if target.mask else target
+
+
 def forward(case: Case) -> None:
     """A sum, a product, or an activation that is an op of its own."""
     frame, step = case.frame, case.step
     kind = step.op if step.op in ACTIVATIONS else {"multiply": "product"}.get(step.op, "sum")
-    a = frame.image(step.inputs[0])
-    b = frame.image(step.inputs[1]) if len(step.inputs) > 1 else None
-    frame.add(combine_launch(frame, step.node, "forward", kind, a, b, frame.image(step.output), step.activation))
+    a = frame.shaped(step.inputs[0])
+    b = frame.shaped(step.inputs[1]) if len(step.inputs) > 1 else None
+    frame.add(combine_launch(frame, step.node, "forward", kind, a, b, frame.shaped(step.output), step.activation))
 
 
 def backward(case: Case) -> None:
@@ -54,7 +68,7 @@ def concat_forward(case: Case) -> None:
     frame, step, channel = case.frame, case.step, 0
     for value in step.inputs:
         part = Value(step.output.buffer, value.shape, step.output.channel + channel)
-        frame.add(combine_launch(frame, step.node, "forward", "sum", frame.image(value), None, frame.image(part)))
+        frame.add(combine_launch(frame, step.node, "forward", "sum", frame.shaped(value), None, frame.shaped(part)))
         channel += value.shape[-1]
 
 
@@ -71,15 +85,15 @@ def concat_backward(case: Case) -> None:
 def multiply_backward(case: Case) -> None:
     """The gradient of the activations and that of the factors, where they are wanted."""
     frame, step, backward = case.frame, case.step, case.backward
-    dy, (value, factors) = frame.image(step.output, True), step.inputs
+    dy, (value, factors) = frame.shaped(step.output, True), step.inputs
     if backward.wants(value):
-        sides = dy, frame.image(factors), frame.image(value, True)
-        frame.add(combine_launch(frame, step.node, "backward_input", "product", *sides, "", backward.target(value)))
+        sides = dy, frame.shaped(factors), frame.shaped(value, True)
+        frame.add(combine_launch(frame, step.node, "backward_input", "product", *sides, "", _target(case, value)))
     if backward.wants(factors):
-        x, out, lanes, area = frame.image(value), frame.image(factors, True), lanes_of(dy), dy.height * dy.width
+        x, out, lanes, area = frame.shaped(value), frame.shaped(factors, True), lanes_of(dy), dy.height * dy.width
         values = {
             "a": dy.address, "b": x.address, "out": out.address, "hw": area, "lanes": lanes, "lda": dy.pitch,
-            "ldb": x.pitch, "ldo": out.pitch, **backward.target(factors).values,
+            "ldb": x.pitch, "ldo": out.pitch, **_target(case, factors).values,
         }  # fmt: skip
         made = ("ops.elementwise.factor_gradient", "make_factor_gradient", (frame.element,))
         block = (factor_gradient.WIDE, factor_gradient.ROWS, 1)
@@ -91,31 +105,31 @@ def multiply_backward(case: Case) -> None:
 
 def _input_gradient(case: Case, value: Value, source: Value) -> Launch:
     frame, step = case.frame, case.step
-    target = case.backward.target(value)
-    dy, dx = frame.image(source, True), frame.image(value, True)
+    target = _target(case, value)
+    dy, dx = frame.shaped(source, True), frame.shaped(value, True)
     kind, seen = "sum", None
     if step.op in ACTIVATIONS:
         kind = f"{step.op}_gradient"
-        seen = frame.image(value if REFERENCES[step.op].needs_input else step.output)
+        seen = frame.shaped(value if REFERENCES[step.op].needs_input else step.output)
     return combine_launch(frame, step.node, "backward_input", kind, dy, seen, dx, "", target)
 
 
 def apply_mask(frame: Frame, step: Step) -> None:
     """Apply the gradient of a step's own activation to the gradient of its output, in place."""
-    dy, y = frame.image(step.output, True), frame.image(step.output)
+    dy, y = frame.shaped(step.output, True), frame.shaped(step.output)
     frame.add(combine_launch(frame, step.node, "backward_input", "sum", dy, None, dy, "", Target(y, step.activation)))
 
 
 def dropout_forward(case: Case) -> None:
     frame, step = case.frame, case.step
-    frame.add(_dropout(case, "forward", frame.image(step.inputs[0]), frame.image(step.output), PLAIN))
+    frame.add(_dropout(case, "forward", frame.shaped(step.inputs[0]), frame.shaped(step.output), PLAIN))
 
 
 def dropout_backward(case: Case) -> None:
     """The same draw as forward."""
     frame, step = case.frame, case.step
-    target = case.backward.target(step.inputs[0])
-    dy, dx = frame.image(step.output, True), frame.image(step.inputs[0], True)
+    target = _target(case, step.inputs[0])
+    dy, dx = frame.shaped(step.output, True), frame.shaped(step.inputs[0], True)
     frame.add(_dropout(case, "backward_input", dy, dx, target))
 
 

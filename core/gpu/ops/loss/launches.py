@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from core.errors import KernelUnavailable
 from core.gpu.control import places
 from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
@@ -31,18 +30,6 @@ def _source(frame: Frame) -> Value:
     return producer.inputs[0]
 
 
-def _read(frame: Frame, value: Value, gradient: bool = False) -> Tensor:
-    """A value, or its gradient, as the head reads it: a flattened image is one pixel of all its features. Raises
-    KernelUnavailable where padding lies between them."""
-    if len(value.shape) == len(frame.program.buffers[value.buffer]):
-        return frame.image(value, gradient)
-    whole, places = frame.flat(value, gradient)
-    if places.size != whole.channels:
-        raise KernelUnavailable(f"The GPU has no loss of a flattened image whose channels are not a multiple of "
-                                f"{frame.vector} ({value.buffer}).")  # fmt: skip
-    return whole
-
-
 def is_computed_with_loss(frame: Frame, step: Step) -> bool:
     """Whether the launch of the logits computes the step: the loss, and a global average whose output they are."""
     return step.op in LOSSES or (step.op == "global_avg_pool" and ends_in_head(frame, step))
@@ -61,13 +48,13 @@ def write_loss(backward: Backward) -> None:
         backward.claim(output)
     if backward.wants(value):
         _, masking, _ = backward.target(value)
-        gradient = _read(frame, value, True)
+        gradient = frame.shaped(value, True)
     frame.add(head_launch(frame, gradient, masking))
 
 
 def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
     """Logits in float32, and for training the loss, the hits and the gradient of what feeds the head."""
-    program, x, control = frame.program, _read(frame, _source(frame)), frame.places.control
+    program, x, control = frame.program, frame.shaped(_source(frame)), frame.places.control
     classes, taught = program.output.shape[-1], program.taught > 0
     labels, _, _, targets, _ = places(frame.batch)
     weights, smoothing = 0, 0.0
@@ -106,8 +93,7 @@ def loss_backward(case: Case) -> None:
 def refuse_flat(case: Case) -> str:
     """A flattened image's features are not channels of one pixel."""
     value = case.step.inputs[0]
-    flat = len(value.shape) != len(case.frame.program.buffers[value.buffer])
-    return f"It has no softmax of a flattened image ({value.buffer})." if flat else ""
+    return f"It has no softmax of a flattened image ({value.buffer})." if case.frame.is_flattened(value) else ""
 
 
 def softmax_forward(case: Case) -> None:
