@@ -111,6 +111,7 @@ class Predictor:
             fold_batch_norm(model.graph), device=device, batch=batch * model.views, threads=threads, outputs=outputs
         )
         self.plan.load(fold_weights(model.graph, model.weights))
+        self.predict(np.zeros((1, *model.size, 3), np.uint8))  # what is compiled or captured once, before a photo comes
 
     def predict(self, photos: Array, views: int = 0) -> dict[str, Array]:
         """Compute the outputs by name for photos uint8 ``(N, side, side, 3)``, such as "logits" ``(N, classes)``.
@@ -132,7 +133,6 @@ class Predictor:
 
         `coverage` selects the confidence threshold: the share of validation photos with a diagnosis, 0..1.
         """
-        self.predict(np.zeros((1, *self.model.size, 3), np.uint8))  # what is compiled or captured once is not timed
         with closing(self._read_ahead(paths)) as read:
             while chunk := list(itertools.islice(read, self.batch)):
                 yield from self._diagnose(chunk, coverage)

@@ -19,7 +19,7 @@ from core.diagnosis.verdict import SECTION
 from core.errors import ConfigError, LeafClinicError, ModelFileError
 from core.schema import SchemaError, parse_json
 from core.tensor_file import read_tensor_file
-from core.training.checkpoint import LAST, read_checkpoint
+from core.training.checkpoint import LAST, VERSION, read_checkpoint
 from core.training.events import from_line
 from core.training.history import read_history
 from core.training.run_folder import CONFIG, read_config
@@ -112,10 +112,10 @@ def test_altered_model_files_are_refused_or_can_be_used(model_seed, tmp_path, ro
 @pytest.mark.thorough
 @pytest.mark.parametrize("rounds", RUNS)
 def test_altered_checkpoints_are_read_or_refused(trained, tmp_path, rounds):  # noqa: F811
-    seed = read_tensor_file(trained[0] / LAST, "checkpoint", 2)
+    seed = read_tensor_file(trained[0] / LAST, "checkpoint", VERSION)
     rng, path, refused = random.Random(2), tmp_path / "c.safetensors", 0
     for _ in range(rounds):
-        sign(path, "checkpoint", 2, json.dumps(altered(seed.header, rng)), seed.tensors)
+        sign(path, "checkpoint", VERSION, json.dumps(altered(seed.header, rng)), seed.tensors)
         try:
             read_checkpoint(path)
         except LeafClinicError:
@@ -143,7 +143,7 @@ def test_altered_settings_and_lines_of_a_run_are_read_or_refused(trained, tmp_pa
 @pytest.mark.parametrize("kind", ["model", "checkpoint"])
 def test_a_header_that_is_no_object_of_ours_is_refused(model_seed, tmp_path, text, kind):
     path = tmp_path / "m.safetensors"
-    sign(path, kind, {"model": 1, "checkpoint": 2}[kind], text, model_seed.tensors)
+    sign(path, kind, {"model": 1, "checkpoint": VERSION}[kind], text, model_seed.tensors)
     with pytest.raises(ModelFileError, match="an invalid header"):
         read_model(path) if kind == "model" else read_checkpoint(path)
 

@@ -48,7 +48,7 @@ class CurvesPane(QWidget):
         split.setChildrenCollapsible(False)
         frame, inside = card()
         inside.addWidget(self.plots["rate"])
-        hint = label(tr("Drag to move, use the wheel to zoom, click a name to hide its curve."), "caption")
+        hint = label(tr("Drag to move, wheel to zoom, click a name to hide it."), "caption")
         reset = button(tr("Whole curve"), self.reset_zoom, "flat", tr("Reset the zoom"))
         export = button(tr("Export…"), self._on_export, "flat", tr("Save the visible curves as PNG, SVG or CSV"))
         page = QWidget()

@@ -92,7 +92,7 @@ def test_weights_of_many_sizes_keep_their_digits():
 
 
 @pytest.mark.parametrize(("change", "sentence"), [
-    (lambda t, n: t.pop(STEPS + n), "lies in the file in eight bits, but its steps are missing"),
+    (lambda t, n: t.pop(STEPS + n), "is stored in 8 bits, but its scales are missing"),
     (lambda t, n: t.update({STEPS + n: t[STEPS + n][:-1]}), "one float32 for each output channel"),
     (lambda t, n: t.update({STEPS + n: t[STEPS + n].astype(np.float64)}), "one float32 for each output channel"),
     (lambda t, n: t.update({STEPS + n: t[STEPS + n].astype(np.int8)}), "one float32 for each output channel"),
@@ -107,7 +107,7 @@ def test_weights_of_many_sizes_keep_their_digits():
     (lambda t, n: t.update({n: t[n].ravel()}), "one float32 for each output channel"),
     (lambda t, n: t.update({n: t[n].astype(np.uint8)}), "has 8-bit scales for .*, but no such weights"),
     (lambda t, n: t.update({n: t[n][..., :1]}), "is float32 .* instead of float32"),
-    (lambda t, n: t.update({n[: -len("weight")] + "bias": np.ones(8, np.int8)}), "its steps are missing"),
+    (lambda t, n: t.update({n[: -len("weight")] + "bias": np.ones(8, np.int8)}), "its scales are missing"),
     (lambda t, n: t.update({EXTRA + "spread": np.full(2, np.nan, np.float16)}), "not finite: spread"),
 ])  # fmt: skip
 def test_crafted_steps_are_refused_with_a_sentence(tmp_path, change, sentence):

@@ -1,6 +1,7 @@
 """Ranks killed at random moments: all end, no file is damaged, and a resumed run has the bits of a whole one."""
 
 import os
+import re
 import signal
 import time
 
@@ -39,7 +40,7 @@ def test_a_full_disk_on_one_machine_ends_all_with_one_sentence(photos, cache, tm
         said, errors = process.communicate(timeout=120)
     assert process.returncode != 0
     assert (said + errors).count("could not be saved") == 1, said + errors
-    assert f"Rank 0: {tmp_path / 'run' / LAST} could not be saved: File too large." in said + errors
+    assert re.search(r"Rank 0: .*\.safetensors could not be saved: File too large\.", said + errors), said + errors
 
 
 @pytest.mark.slow

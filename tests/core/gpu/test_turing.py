@@ -13,7 +13,7 @@ from core.gpu.compilation.compiler import compile_kernel
 from core.gpu.hardware import typical
 from core.gpu.kernels.parts.tile import Tile
 from core.graph import PHOTO
-from core.models.architectures import MODELS, build
+from core.models.architectures import build
 from core.ops import network as references
 from core.ops import photo
 from core.ops.builder import with_loss
@@ -32,7 +32,7 @@ def frame_of(name, training, precision="float32", batch=32, size=224):
 
 
 @pytest.mark.parametrize(("batch", "size"), [(1, 224), (256, 224), (32, 96)])
-@pytest.mark.parametrize("name", [*sorted(set(MODELS) - {"mlp", "alexnet"}), "rare"])
+@pytest.mark.parametrize("name", [*(name for name in lowering.NETWORKS if name != "mlp"), "rare"])
 def test_every_launch_fits(name, batch, size):
     for training in (True, False):
         for launch in frame_of(name, training, "float32", batch, size).launches:

@@ -41,9 +41,9 @@ TEACHING: Final = (
         ("winograd_f4", (winograd.launch_f4_forward, winograd.launch_f4_backward_input),
          "F(4,3): 36 products for 16 outputs instead of 144", winograd.refuse),
         ("fft", (fft.launch_forward, fft.launch_backward_input),
-         "one complex product a frequency of the whole image", fft.refuse),
+         "one complex product per frequency of the whole image", fft.refuse),
         ("fft_tiled", (fft.launch_tiled_forward, fft.launch_tiled_backward_input),
-         "one complex product a frequency of overlapping tiles of 16 x 16 pixels", fft.refuse_tiled),
+         "one complex product per frequency of overlapping tiles of 16 x 16 pixels", fft.refuse_tiled),
     ) for direction, launch in zip((FORWARD, INPUT), launches, strict=True)),
 )  # fmt: skip
 

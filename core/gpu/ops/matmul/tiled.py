@@ -6,7 +6,7 @@
 - tiled_vectorised: the same with 16-byte loads, A turned on its way into shared memory, C stored 16 bytes wide
 - double_buffered:  the next tile travels while the current one is multiplied; one barrier a tile
 - tensor_core:      bf16 on the tensor cores (`tensor_core.py`)
-- cublas:           the vendor's library, for comparison (`core/gpu/cublas.py`)
+- cublas:           the vendor's library, for comparison (`core/gpu/driver/cublas.py`)
 
 Source of the steps: S. Boehm, "How to optimize a CUDA matmul kernel", 2022; sizes are our own.
 """
