@@ -228,7 +228,7 @@ def _fail(message: str, exit_code: int, on_failure: Callable[[str, int], None] |
 
 
 def _mute() -> None:
-    """The reader of the output has gone: nobody to on_failure, also not when the interpreter ends."""
+    """The reader of the output has gone: nothing more is written, also not when the interpreter ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

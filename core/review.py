@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import final
 
@@ -15,7 +16,7 @@ import numpy as np
 from core import command_line
 from core.config import RunConfig
 from core.data.cache import open_cache
-from core.data.dataset import UNSPLIT, IsCancelled
+from core.data.dataset import UNSPLIT, IsCancelled, reasons
 from core.data.dataset_builder import DatasetBuilder
 from core.data.manifest import open_manifest
 from core.data.manifest_writer import check_place, write_manifest
@@ -119,17 +120,17 @@ def choose_unlabelled(
 ) -> list[str]:  # fmt: skip
     """Photos of a folder that are worth labelling next, the most informative first. Raises InputError, Cancelled."""
     paths = [os.path.abspath(path) for path in find_photos([folder])]
-    if not paths:
-        raise InputError(f"There are no photos in {folder}.")
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
     builder = DatasetBuilder(root)
     for path in paths:
         builder.append(os.path.relpath(path, root).replace(os.sep, "/"), "unlabelled", UNSPLIT)
     pool = builder.finish()
-    cache = open_cache(pool, photos.side, folder=config.cache, threads=config.threads)
+    decoded = partial(report, "cache") if report else None
+    cache = open_cache(pool, photos.side, folder=config.cache, threads=config.threads, progress=decoded,
+                       cancelled=cancelled)  # fmt: skip
     rows = cache.kept
     if not len(rows):
-        raise InputError(f"None of the {len(pool)} photos in {folder} can be used.")
+        raise InputError(f"None of the {len(pool)} photos can be used: {reasons(cache.skipped)}.")
     features = read_features(photos.model, cache, rows, config.device, config.threads, report, cancelled)
     chosen = choose_photos(photos.samples, features, len(photos.photos.dataset.classes), count, config.seed)
     return [pool.path(row) for row in rows[chosen].tolist()]

@@ -93,7 +93,8 @@ class ReviewModel(ProcessModel):
         if table is None or before is None or before.dataset is not table.dataset:
             return []
         now = current_names(before, table)
-        found = (replace(one, label=now[one.label], suggested=now[one.suggested]) for one in self._found)
+        found = (replace(one, label=now.get(one.label, one.label), suggested=now.get(one.suggested, one.suggested))
+                 for one in self._found)  # a manifest of edits has names without spaces around them
         return [one for one in found if not table.excluded[one.row]
                 and table.label(one.row) == one.label != one.suggested
                 and not self._kept.has(table.dataset.path(one.row), one.label)]  # fmt: skip

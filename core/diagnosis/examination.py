@@ -218,7 +218,7 @@ def _join(photo: Array, each: Sequence[tuple[Box, Examination]]) -> Examination:
     leaves = tuple(LeafDiagnosis(box, one.verdict, one.top, Prediction(one.probabilities, one.familiarity),
                                  one.diseased) for box, one in each)  # fmt: skip
     found, side = [one for _, one in each], len(photo)
-    labels = dict.fromkeys(guess.label for one in found for guess in one.top)
+    labels = dict.fromkeys(label for one in found for label in one.heats)
     heats = {label: np.max([place_in_square(one.heats[label], one.box, side) for one in found if label in one.heats],
                            axis=0) for label in labels if label in found[0].heats or label in ranks}  # fmt: skip
     shapes = [place_in_square(one.severity.leaf, one.box, side) for one in found]

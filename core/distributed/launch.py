@@ -129,7 +129,7 @@ def _follow(ranks: Sequence[Rank]) -> int:
         time.sleep(POLL_SECONDS)
     first = ranks[0]
     if (first.process.returncode or 0) > 0 and not first.is_lost():
-        return first.process.returncode  # it has last_line why
+        return first.process.returncode  # it has printed the reason
     failed = [rank for rank in ranks if rank.process.returncode not in (None, EXIT_LOST, *GOOD)]
     silent = [rank for rank in ranks if rank.process.returncode is None]
     raise LeafClinicError(f"{(failed or silent or ranks)[0].describe()} {RESUME}")

@@ -88,7 +88,7 @@ def choose_gpu(environment: RankEnvironment) -> None:
 
 def share_gpus(number: int) -> None:
     """Let this process see one GPU of its machine, which processes with other numbers may share."""
-    names = (os.environ.get(VISIBLE) or ",".join(map(str, range(count_gpu_files())))).split(",")
+    names = os.environ.get(VISIBLE, ",".join(map(str, range(count_gpu_files())))).split(",")
     if len(names) > 1:
         os.environ[VISIBLE] = names[number % len(names)]
 

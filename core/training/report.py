@@ -137,8 +137,8 @@ def _classes(figures: Metrics) -> str:
             f"{c.f1:.3f}",
         ])  # fmt: skip
     head = ("class", "photos", "recall", "", "95 % interval", "precision", "95 % interval", "F1")
-    texts = "The bar shows the 95 % confidence interval (Wilson) of the recall, from 0 to 100 %."
-    return page.paragraphs([texts], "muted") + page.table(head, rows, (1, 2, 4, 5, 6, 7), WIDTHS)
+    note = "The bar shows the 95 % confidence interval (Wilson) of the recall, from 0 to 100 %."
+    return page.paragraphs([note], "muted") + page.table(head, rows, (1, 2, 4, 5, 6, 7), WIDTHS)
 
 
 def _confusion(figures: Metrics) -> list[str]:

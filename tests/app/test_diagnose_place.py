@@ -325,6 +325,8 @@ def test_leaves_of_a_photo_are_boxes_that_a_click_selects(panel, model, qtbot, t
     assert verdict_text(result) == "2 of 2 leaves: Early blight of tomato"
     detail, view = panel.detail, panel.detail.photo
     panel.window().show()
+    detail.show_result(replace(result, measured=photo.measured), 0.7)
+    assert detail.correct.isHidden(), "a correction is of one leaf"
     detail.show_result(result, 0.7)
     assert [detail.which.itemText(at) for at in range(3)] == [
         "Leaf 1: Early blight of tomato", "Leaf 2: Early blight of tomato", "Photo only"]

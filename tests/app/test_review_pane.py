@@ -138,6 +138,9 @@ def test_suspects_follow_a_class_that_is_renamed(panel):
     assert {one.suggested for one in panel._review.suspects()} == {"rust", "healthy"}
     panel._document.rename("rust", "healthy")
     assert not panel._review.suspects(), "both labels are one class now"
+    panel.answer["suspects"][0]["label"] = "healthy leaf"
+    panel._review._read_answers([deepcopy(panel.answer)])
+    assert not panel._review.suspects(), "the photo has another class than the reviewed one"
 
 
 def test_classes_with_too_few_leaves_are_named(panel):

@@ -60,11 +60,21 @@ def test_json_lines_have_the_reason_and_text_the_same(folder, capsys):
     assert capsys.readouterr().out == f"{answer['path']}: {answer['reason']}\n"
 
 
-def test_unlabelled_photos_are_chosen_by_path(folder, capsys):
+def test_unlabelled_photos_are_chosen_by_path(folder, capsys, monkeypatch):
+    stages = []
+    monkeypatch.setattr("core.review.report_stage", lambda *stage: stages.append(stage))
     assert call(folder, "--unlabelled", str(folder / "new"), "--choose", "4", "--json") == 0
     paths = [json.loads(line)["path"] for line in capsys.readouterr().out.splitlines()]
     assert len(set(paths)) == 4
     assert set(paths) <= {str(path) for path in (folder / "new").iterdir()}
+    assert ("cache", 12, 12) in stages
+
+
+def test_unlabelled_photos_of_which_none_can_be_used_are_reported_with_the_reason(folder, capsys):
+    for photo in (folder / "new").iterdir():
+        photo.write_bytes(b"")
+    assert call(folder, "--unlabelled", str(folder / "new")) == 2
+    assert "None of the 12 photos can be used: " in capsys.readouterr().err
 
 
 def test_stored_features_are_those_of_the_same_photos(folder, capsys, monkeypatch):

@@ -161,7 +161,8 @@ class DetailPane(QWidget):
         self.threshold.setText(tr("A photo has the labels whose probability reaches the mark on their bar.")
                                if result.limits else tr("Minimum confidence: {share}", share=percent(threshold, 0)))
         area = result.area()
-        self.correct.setVisible(area is not None and bool(result.hash) and bool((area.labels > 0).any()))
+        several = bool(result.leaves)  # a correction is of one leaf
+        self.correct.setVisible(area is not None and bool(result.hash and (area.labels > 0).any()) and not several)
         self.photo.show_frame(None if result.leaves else decode_box(result.measured))
         self._show_answer(result)
         self._fill_maps(result, area)

@@ -61,13 +61,17 @@ def test_a_rank_sees_its_own_gpu_alone(monkeypatch, visible, rank, seen):
     assert rank_environment.os.environ[rank_environment.VISIBLE] == seen
 
 
-@pytest.mark.parametrize(("visible", "gpus", "seen"), [("", 4, "1"), ("2,3", 4, "3"), ("7", 4, "7"), ("", 1, "")])
+@pytest.mark.parametrize(
+    ("visible", "gpus", "seen"), [(None, 4, "1"), ("2,3", 4, "3"), ("7", 4, "7"), (None, 1, None), ("", 4, "")]
+)
 def test_processes_of_one_machine_share_its_gpus(monkeypatch, visible, gpus, seen):
-    monkeypatch.setenv(rank_environment.VISIBLE, visible)
+    monkeypatch.delenv(rank_environment.VISIBLE, raising=False)
+    if visible is not None:
+        monkeypatch.setenv(rank_environment.VISIBLE, visible)
     monkeypatch.setattr(rank_environment, "count_gpu_files", lambda: gpus)
     for _ in range(2):
         share_gpus(5)
-    assert rank_environment.os.environ[rank_environment.VISIBLE] == seen
+    assert rank_environment.os.environ.get(rank_environment.VISIBLE) == seen
 
 
 def test_more_ranks_than_gpus_are_refused(monkeypatch):

@@ -50,7 +50,7 @@ def test_each_algorithm_gives_the_true_loss_and_gradients(algorithm):
     assert {a for layer, _, a in network.chosen if layer == "three"} == {algorithm}
 
 
-def test_a_algorithm_below_every_kernel_is_refused_with_a_sentence():
+def test_an_algorithm_below_every_kernel_is_refused_with_a_sentence():
     from core.ops.registry import Registry
 
     fast_only = Registry(row for row in LABORATORY.kernels if row.algorithm == "tiled" and row.op == "conv2d")
