@@ -7,14 +7,8 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from app.project import (
-    MANIFEST,
-    Edits,
-    apply_edits,
-    collect_edits,
-    project_folder,
-    write_photos,
-)
+from app import project
+from app.project import MANIFEST, Edits, apply_edits, write_photos
 from core.data.source import open_photos
 from tests.helpers.window import write_folder
 
@@ -31,7 +25,7 @@ def test_edits_are_collected_as_they_were_applied(dataset):
     assert [table.label(row) for row in range(5)] == ["rust", "quite new", "sound", "rust", "rust"]
     assert table.excluded.tolist() == [False] * 4 + [True]
     assert dict(zip(table.classes, table.counts().tolist(), strict=True))["sound"] == 1
-    assert collect_edits(table, edits.names) == edits
+    assert project.collect_edits(table, edits.names) == edits
 
 
 def test_edits_of_photos_that_have_gone_do_nothing(dataset):
@@ -53,14 +47,14 @@ def test_the_manifest_names_the_photos_in_use_with_their_new_classes(tmp_path, d
 
 
 def test_a_project_lies_in_one_place_per_folder(tmp_path):
-    first, second = project_folder(tmp_path, "/a/leaves"), project_folder(tmp_path, "/b/leaves")
+    first, second = project.project_folder(tmp_path, "/a/leaves"), project.project_folder(tmp_path, "/b/leaves")
     assert first != second
     assert first.name.startswith("leaves-")
 
 
 def test_a_folder_may_have_a_name_as_long_as_the_system_allows(tmp_path):
     for name in ("x" * 255, "ả" * 85):
-        project_folder(tmp_path, f"/a/{name}").mkdir()
+        project.project_folder(tmp_path, f"/a/{name}").mkdir()
 
 
 def test_photos_on_another_drive_are_named_in_full(tmp_path, dataset, monkeypatch):

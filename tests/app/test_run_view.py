@@ -73,10 +73,10 @@ def write_run(folder, *events, torn=""):
     (folder / "events.jsonl").write_text("".join(to_line(e) + "\n" for e in events) + torn)
 
 
-def test_runs_are_listed_with_what_they_reached(tmp_path):
+def test_runs_are_listed_with_what_they_reached_also_where_a_crash_tore_the_log(tmp_path):
     done = RunFinished("completed", 20, 1, 0.9, None, "", "", 1.0)
     write_run(tmp_path / "first", STARTED, epoch(0), epoch(1, 0.9), done)
-    write_run(tmp_path / "second", STARTED, epoch(0), torn='{"event": "Step')
+    write_run(tmp_path / "second", STARTED, *steps(1, 5), epoch(0), torn='{"event": "Step')
     (tmp_path / "first" / "best.safetensors").touch()
     (tmp_path / "no run").mkdir()
     runs = {run.name: run for run in list_runs(tmp_path)}
@@ -85,11 +85,7 @@ def test_runs_are_listed_with_what_they_reached(tmp_path):
     assert runs["first"].model_path
     assert not runs["second"].finished
     assert not runs["second"].model_path
-
-
-def test_a_log_torn_by_a_crash_is_read_up_to_the_tear(tmp_path):
-    write_run(tmp_path / "run", STARTED, *steps(1, 5), torn='{"event": "StepDone", "st')
-    assert read_run(tmp_path / "run").step == 5
+    assert read_run(tmp_path / "second").step == 5
     assert list_runs(tmp_path / "nowhere") == []
 
 

@@ -172,18 +172,24 @@ def test_a_socket_left_by_a_crash_is_taken_over(qapp, qtbot, home, monkeypatch):
     assert Path(instance.server_name()).name.startswith("leafclinic-")
 
 
-def test_an_error_in_a_slot_is_told_written_down_and_survived(start, qtbot, home):
-    program = start()
-    program.crash.reported.disconnect()
-    told = []
-    program.crash.reported.connect(lambda sentence, details: told.append((sentence, details)))
+@pytest.fixture
+def program(start):
+    """The program; what it reports is in `told`."""
+    made = start()
+    made.crash.reported.disconnect()
+    made.told = []
+    made.crash.reported.connect(lambda *report: made.told.append(report))
+    return made
+
+
+def test_an_error_in_a_slot_is_told_written_down_and_survived(program, home):
     program.crash.reported.connect(program.window.show_error)
     try:
         raise ZeroDivisionError("by hand")
     except ZeroDivisionError as error:
         sys.excepthook(type(error), error, error.__traceback__)
-    assert told[0][0] == "ZeroDivisionError: by hand"
-    assert "test_start.py" in told[0][1]
+    assert program.told[0][0] == "ZeroDivisionError: by hand"
+    assert "test_start.py" in program.told[0][1]
     box = program.window.findChild(object, "error_dialog")
     assert box.isVisible()
     box.close()
@@ -191,15 +197,11 @@ def test_an_error_in_a_slot_is_told_written_down_and_survived(start, qtbot, home
     assert program.window.isVisible()
 
 
-def test_an_error_in_a_thread_is_told_too(start, qtbot):
-    program = start()
-    program.crash.reported.disconnect()
-    told = []
-    program.crash.reported.connect(lambda sentence, details: told.append(sentence))
+def test_an_error_in_a_thread_is_told_too(program, qtbot):
     thread = threading.Thread(target=lambda: [][1])
     thread.start()
     thread.join()
-    qtbot.waitUntil(lambda: told == ["IndexError: list index out of range"])
+    qtbot.waitUntil(lambda: [said for said, _ in program.told] == ["IndexError: list index out of range"])
 
 
 def test_our_own_errors_are_shown_as_they_are():

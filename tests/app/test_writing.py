@@ -83,13 +83,9 @@ def test_a_report_is_printed_by_a_process_too(writing, qtbot, tmp_path):
     assert target.read_bytes().startswith(b"%PDF")
 
 
-def test_a_folder_that_has_gone_is_told_in_a_sentence(writing, results, qtbot, tmp_path):
-    said = wait_for(qtbot, writing, kind="csv", target=str(tmp_path / "gone" / "out.csv"), rows=results, remarks=[])
-    assert "could not be saved" in said
-
-
-def test_a_process_that_dies_is_told(writing, results, qtbot, tmp_path):
-    said = wait_for(qtbot, writing, kind="no such kind", target=str(tmp_path / "out"), rows=results)
+@pytest.mark.parametrize(("kind", "name"), [("csv", "gone/out.csv"), ("no such kind", "out")])
+def test_a_missing_folder_and_a_process_that_dies_are_told(writing, results, qtbot, tmp_path, kind, name):
+    said = wait_for(qtbot, writing, kind=kind, target=str(tmp_path / name), rows=results, remarks=[])
     assert "could not be saved" in said
 
 

@@ -33,6 +33,12 @@ class Memory:
         self.used = (at + size + GAP + 255) // 256 * 256
         return at
 
+    def place(self, array):
+        """Address of a copy of an array."""
+        at = self.reserve(array.nbytes)
+        self.put(at, array)
+        return at
+
     def put(self, address, array):
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         self.bytes[address : address + raw.size] = raw

@@ -10,7 +10,7 @@ from core.ops import photo
 from core.ops.contract import Mode
 from core.ops.network import forward, loss_and_gradients
 from core.optim import optimizer as optimizer_reference
-from core.program import lay_out_parameters, lower
+from core.program import lay_out_parameters, lower, name_parameters
 
 
 class ReferencePlan(Plan):
@@ -72,8 +72,7 @@ class ReferencePlan(Plan):
         self.announced = batch
 
     def gradients(self):
-        return {n: self._gradient[o : o + int(np.prod(s))].reshape(s).copy()
-                for n, (o, s) in self.layout.offsets.items() if o < self.layout.trained}
+        return name_parameters(self._gradient, self.layout)
 
     def update(self, learning_rate):
         self._step += 1
@@ -81,9 +80,7 @@ class ReferencePlan(Plan):
             self._optimizer, self._flat(self._weights), self._gradient / np.float32(self._parts), self._state,
             self._decayed, learning_rate, self._step,
         )
-        for name, (first, shape) in self.layout.offsets.items():
-            if first < self.layout.trained and name not in self._frozen:
-                self._weights[name] = flat[first : first + int(np.prod(shape))].reshape(shape)
+        self._weights |= {n: a for n, a in name_parameters(flat, self.layout).items() if n not in self._frozen}
 
     def average(self, result):
         return result

@@ -3,19 +3,13 @@
 import numpy as np
 import pytest
 
-from core.cpu.kernel_entries import CPU
-from core.cpu.single import Single
 from tests.helpers.compare import poisoned
+from tests.helpers.cpu_kernel import forward
 from tests.helpers.shapes import cases
 
 
 def _pool(x, case, training):
-    single = Single(case, CPU.of("max_pool", "forward")[-1].writers, 1, training)
-    single.read({"x": x})
-    single.run(single.forward)
-    out = poisoned((case.batch, *case.output))
-    single.write_forward({"out": out})
-    return out
+    return forward(case, {"x": x}, training=training)[0]
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -39,10 +33,8 @@ def test_a_nan_anywhere_is_seen_by_every_window_over_it_and_by_no_other(case, tr
 def test_windows_of_minus_infinity_stay_so_and_give_their_gradient_to_their_first_pixel():
     case = cases("max_pool")[0]
     x = np.full((case.batch, *case.inputs[0]), -np.inf, np.float32)
-    assert (_pool(x, case, True) == -np.inf).all()
-    single = Single(case, CPU.of("max_pool", "forward")[-1].writers, 1)
-    single.read({"x": x})
-    single.run(single.forward)
+    out, single = forward(case, {"x": x}, training=True)
+    assert (out == -np.inf).all()
     dy = np.ones((case.batch, *case.output), np.float32)
     single.read_gradient(dy)
     single.run(single.backward)

@@ -11,7 +11,7 @@ import pytest
 from core.communicator import SingleProcess
 from core.cpu.plan import CpuPlan
 from core.device import Optimizer, PhotoBatch
-from core.errors import DeviceError, InputError, KernelUnavailable, ModelFileError
+from core.errors import DeviceError, InputError, ModelFileError
 from core.graph import PHOTO
 from core.models.architectures import build
 from core.models.init import initial_weights
@@ -81,6 +81,8 @@ NETWORKS = {
     "cnn": lambda: _graph("cnn"),
     "mlp": lambda: _graph("mlp", activation="sigmoid"),
     "odd": _odd_network,
+    "taught": lambda: with_loss(build("squeezenet1_1", CLASSES, SIZE, dropout=0.3), 0.0, (), taught=True),
+    "taught_weighted": lambda: with_loss(build("cnn", CLASSES, SIZE), 0.0, (0.2, 3.0, 1.0, 0.0, 2.0), taught=True),
 }
 
 
@@ -89,12 +91,15 @@ NETWORKS = {
 def test_loss_and_gradients_agree_with_the_reference(name, threads):
     graph = NETWORKS[name]()
     batch = _odd_batch() if name == "odd" else _batch(3)
+    if name.startswith("taught"):
+        batch = replace(batch, targets=np.random.default_rng(2).dirichlet(np.ones(CLASSES), 3).astype(np.float32))
     weights = _weights(graph)
     plan = CpuPlan(graph, batch=4, training=True, seed=5, threads=threads)
     plan.load(weights)
     result = plan.gradient(batch)
     exact = {k: v.astype(np.float64) for k, v in weights.items()}
-    want = loss_and_gradients(graph, exact, _inputs(graph, batch).astype(np.float64), batch.labels, Mode(True, 5))
+    x = _inputs(graph, batch).astype(np.float64)
+    want = loss_and_gradients(graph, exact, x, batch.labels, Mode(True, 5), batch.targets)
     assert abs(result.loss - want.loss) < 1e-4 * abs(want.loss)
     assert (result.correct, result.photos) == (want.correct, 3)
     got = plan.gradients()
@@ -229,23 +234,10 @@ def test_more_threads_than_photos_change_nothing(count):
         assert_close(plans[1].gradients()[name], gradient, 1e-5)
 
 
-def test_kept_photos_are_taken_by_index():
-    graph = build("cnn", CLASSES, SIZE)
-    plan = CpuPlan(graph, batch=2, training=False)
-    plan.load(_weights(graph))
-    batch = _batch(4)
-    want = plan.predict(PhotoBatch(batch.photos[[3, 1]], batch.augmentation[:2], batch.labels[:2]))["logits"]
-    assert plan.keep_photos(batch.photos)
-    got = plan.predict(PhotoBatch(None, batch.augmentation[:2], batch.labels[:2], np.array([3, 1])))["logits"]
-    assert np.array_equal(got, want)
-
-
 def test_what_cannot_be_done_is_refused_with_a_sentence():
     graph = build("cnn", CLASSES, SIZE)
     with pytest.raises(DeviceError, match="float32"):
         CpuPlan(graph, batch=1, training=False, precision="tf32")
-    with pytest.raises(KernelUnavailable, match="winograd"):
-        CpuPlan(graph, batch=1, training=False, algorithm="winograd")
     plan = CpuPlan(graph, batch=2, training=False)
     weights = _weights(graph)
     broken = {**weights, "more": np.zeros(1)}

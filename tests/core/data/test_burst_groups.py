@@ -38,13 +38,9 @@ def test_the_cameras_time_is_read(order):
 UNSET = ["0000:00:00 00:00:00", "    :  :     :  :  ", "yesterday at noon..", "1960:01:01 00:00:00"]
 
 
-@pytest.mark.parametrize("text", UNSET)
-def test_a_clock_that_was_never_set_says_nothing(text):
-    assert taken_at(array(jpeg_taken(corners(), text))) == 0
-
-
-def test_photos_without_notes_say_nothing():
-    assert taken_at(array(jpeg(corners()))) == 0
+@pytest.mark.parametrize("photo", [*(jpeg_taken(corners(), text) for text in UNSET), jpeg(corners())], ids=range(5))
+def test_a_photo_without_exif_or_from_a_clock_that_was_never_set_has_no_time(photo):
+    assert taken_at(array(photo)) == 0
 
 
 def test_a_burst_is_one_group_and_classes_do_not_mix():

@@ -32,11 +32,6 @@ def test_sub_folders_are_classes(tmp_path):
     assert dataset.splits.tolist() == [UNSPLIT] * 3
 
 
-def test_nested_folders_are_crop_and_condition(tmp_path):
-    dataset = open_folder(plant(tmp_path, "tomato/rust/a.png", "tomato/healthy/b.png", "bean/rust/c.png"))
-    assert dataset.classes == ("bean/rust", "tomato/healthy", "tomato/rust")
-
-
 def test_folders_below_a_class_belong_to_it(tmp_path):
     dataset = open_folder(plant(tmp_path, "rust/a.png", "rust/monday/b.png", "healthy/c.png"))
     assert labels(dataset) == {"healthy/c.png": "healthy", "rust/a.png": "rust", "rust/monday/b.png": "rust"}

@@ -1,5 +1,7 @@
 """Damaged photos and manifests: a sentence of ours or a result, never anything else."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from core.data.manifest import open_manifest
 from core.data.photo import PhotoError, check
 from core.errors import LeafClinicError
 from tests.core.data.test_burst_groups import jpeg_taken
-from tests.helpers.damage import damage
+from tests.helpers.damage import damage, refusals
 from tests.helpers.hostile_photos import tiff
 from tests.helpers.photo_files import corners, encode, jpeg_with_orientation
 
@@ -23,29 +25,23 @@ MANIFEST = b'path,label,group,split\na.jpg,"leaf, rust",1,train\nb/c.png,healthy
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_headers_of_damaged_photos_are_refused_with_a_sentence_or_read(count):
-    rng, sentences = np.random.default_rng(0), []
-    for number in range(count):
-        data = np.frombuffer(damage(PHOTOS[number % len(PHOTOS)], rng), np.uint8)
+    rng = np.random.default_rng(0)
+
+    def read(photo):
+        data = np.frombuffer(damage(photo, rng), np.uint8)
         assert taken_at(data) >= 0
-        try:
-            header = check(data)
-        except PhotoError as error:
-            sentences.append(str(error))
-        else:
-            assert min(header.width, header.height) >= 0
-    assert 0 < len(sentences) < count
-    assert all(sentence.endswith(".") for sentence in sentences)
+        header = check(data)
+        assert min(header.width, header.height) >= 0
+
+    refusals(PhotoError, (partial(read, PHOTOS[number % len(PHOTOS)]) for number in range(count)))
 
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_damaged_manifests_are_refused_with_a_sentence_or_read(count, tmp_path):
     rng, path = np.random.default_rng(0), tmp_path / "damaged.csv"
-    sentences = []
-    for _ in range(count):
+
+    def read():
         path.write_bytes(damage(MANIFEST, rng))
-        try:
-            assert len(open_manifest(path)) > 0
-        except LeafClinicError as error:
-            sentences.append(str(error))
-    assert 0 < len(sentences) < count
-    assert all(sentence.endswith(".") for sentence in sentences)
+        assert len(open_manifest(path)) > 0
+
+    refusals(LeafClinicError, [read] * count)

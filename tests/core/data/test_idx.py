@@ -11,6 +11,7 @@ import pytest
 
 from core.data.idx import read_digits, read_idx
 from core.errors import DataError
+from tests.helpers.damage import refusals
 
 
 def idx(array, code=0x08):
@@ -76,18 +77,15 @@ def test_ten_thousand_crafted_files_do_no_harm(tmp_path):
     good = idx(rng.integers(0, 256, (3, 4, 5), np.uint8))
     packed = gzip.compress(good)
     path = tmp_path / "crafted"
-    right, sentences = 0, set()
-    for _ in range(10_000):
+
+    def read():
         data = bytearray(packed if rng.random() < 0.5 else good)
         for _ in range(int(rng.integers(1, 4))):
             data[int(rng.integers(0, min(len(data), 40)))] = int(rng.integers(0, 256))
         path.write_bytes(data[: int(rng.integers(1, len(data) + 1))] if rng.random() < 0.3 else data)
-        try:
-            right += read_idx(path).ndim > 0
-        except DataError as error:
-            sentences.add(str(error)[-1])
-    assert 0 < right < 10_000
-    assert sentences == {"."}
+        assert read_idx(path).ndim > 0
+
+    refusals(DataError, [read] * 10_000)
 
 
 def test_a_bomb_takes_no_more_memory_than_it_may(tmp_path):

@@ -44,21 +44,14 @@ def test_photos_of_one_leaf_are_one_group(tmp_path, place):
     assert len(set(groups.values())) == 4 + 2, "a photo that is not in the map, or of an unclear leaf, is alone"
 
 
-@pytest.mark.parametrize("text", ["", "[1, 2]", "{", '{"rs_hl 7": 3}', '"text"'])
-def test_a_file_that_is_no_such_list_says_nothing(tmp_path, text):
-    dataset = plant_all(tmp_path)
-    (tmp_path / NAME).write_text(text)
-    assert np.array_equal(group_by_leaf_map(dataset), np.arange(len(dataset)))
-
-
-def test_a_map_further_away_is_not_this_folders(tmp_path):
-    dataset = plant_all(tmp_path / "one" / "two" / "three")
-    (tmp_path / NAME).write_text(json.dumps(MAP))
-    assert np.array_equal(group_by_leaf_map(dataset), np.arange(len(dataset)))
-
-
-def test_without_a_map_all_are_alone(tmp_path):
-    dataset = plant_all(tmp_path)
+@pytest.mark.parametrize(("name", "text"), [
+    *((NAME, text) for text in ("", "[1, 2]", "{", '{"rs_hl 7": 3}', '"text"')), ("../../../" + NAME, json.dumps(MAP)),
+    ("no map", ""),
+])  # fmt: skip
+def test_without_a_valid_map_nearby_all_are_alone(tmp_path, name, text):
+    root = tmp_path / "one" / "two" / "three"
+    dataset = plant_all(root)
+    (root / name).write_text(text)
     assert np.array_equal(group_by_leaf_map(dataset), np.arange(len(dataset)))
 
 

@@ -4,17 +4,9 @@ import cv2
 import numpy as np
 import pytest
 
+from core.data import near_duplicates
 from core.data.leaf_drawing import CONDITIONS, draw_leaf
-from core.data.near_duplicates import (
-    THUMB,
-    Pair,
-    _area_weights,
-    _candidates,
-    _equal,
-    find_pairs,
-    hash_photos,
-    join_pairs,
-)
+from core.data.near_duplicates import Pair, find_pairs, hash_photos, join_pairs
 from tests.helpers.photo_files import jpeg
 
 SIDE = 96
@@ -60,21 +52,18 @@ def test_a_changed_copy_is_found(photos, change):
 
 def test_equal_keys_are_found_wherever_they_stand_and_unread_files_are_none():
     keys = np.array([b"cc", b"aa", b"bb", b"\0\0", b"aa", b"\0\0", b"cc"], "V2")
-    assert [rows.tolist() for rows in _equal(keys)] == [[1, 4], [0, 6]]
+    assert [rows.tolist() for rows in near_duplicates._equal(keys)] == [[1, 4], [0, 6]]
 
 
-@pytest.mark.parametrize("cells", [8, 9, THUMB])
+@pytest.mark.parametrize("cells", [8, 9, near_duplicates.THUMB])
 def test_a_cell_is_the_mean_of_its_pixels(cells):
-    weights = _area_weights(cells)
+    weights = near_duplicates._area_weights(cells)
     np.testing.assert_allclose(weights.sum(1), 1, rtol=1e-6)
-    np.testing.assert_allclose(weights.sum(0), cells / THUMB, rtol=1e-6)
+    np.testing.assert_allclose(weights.sum(0), cells / near_duplicates.THUMB, rtol=1e-6)
 
 
-def test_different_leaves_are_no_copies(photos):
+def test_different_leaves_and_flat_pictures_are_no_copies(photos):
     assert pairs_of(photos) == []
-
-
-def test_flat_pictures_are_no_copies_of_each_other():
     flat = np.stack([np.full((32, 32, 3), level, np.uint8) for level in range(0, 250, 10)])
     assert pairs_of(flat) == []
 
@@ -99,7 +88,7 @@ def test_the_bands_miss_no_pair_within_the_radius(radius):
         hashes[40 + i] = base[i] ^ np.uint64(sum(1 << int(b) for b in flips))
     hashes[:, 1:] = random.integers(0, 2**63, (80, 7), dtype=np.uint64)
     got = set()
-    for first, second, view in _candidates(hashes, radius):
+    for first, second, view in near_duplicates._candidates(hashes, radius):
         got |= {(int(a), int(b), view) for a, b in zip(first, second, strict=True)}
     wanted = set()
     for view in range(8):
@@ -113,8 +102,9 @@ def test_photos_that_nearly_all_look_alike_take_bounded_work_and_copies_of_other
     flat = np.full((4000, 24, 24, 3), 120, np.uint8)
     flat[:COUNT] = [cv2.resize(rgb, (24, 24), interpolation=cv2.INTER_AREA) for rgb in photos]
     flat[COUNT : 2 * COUNT] = flat[:COUNT, :, ::-1]
-    candidates = sum(len(first) for first, _, _ in _candidates(hash_photos(flat, np.arange(4000)).hashes, 7))
-    assert candidates < 4000 * 100, "4,000 flat photos would make 8 million pairs in each view"
+    found = near_duplicates._candidates(hash_photos(flat, np.arange(4000)).hashes, 7)
+    count = sum(len(first) for first, _, _ in found)
+    assert count < 4000 * 100, "4,000 flat photos would make 8 million pairs in each view"
     assert {(i, i + COUNT) for i in range(COUNT)} <= {(p.first, p.second) for p in pairs_of(flat)}
 
 

@@ -25,12 +25,14 @@ def split_of_groups(splits, groups):
     return [set(splits[groups == g].tolist()) for g in np.unique(groups)]
 
 
-def test_every_class_has_about_its_shares():
+@pytest.mark.parametrize("test", [0.1, 0.0])
+def test_every_class_has_about_its_shares(test):
     labels, groups = example()
-    splits = split_by_group(labels, groups, 7, 0.2, 0.1)
+    splits = split_by_group(labels, groups, 7, 0.2, test)
+    assert (TEST in splits) == (test > 0)
     for label in range(4):
         shares = np.bincount(splits[labels == label], minlength=3) / (labels == label).sum()
-        assert np.abs(shares - (0.7, 0.2, 0.1)).max() < 0.02
+        assert np.abs(shares - (0.8 - test, 0.2, test)).max() < 0.02
 
 
 def test_the_seed_alone_decides():
@@ -63,11 +65,6 @@ def test_three_groups_are_enough_for_three_splits(sizes):
         assert set(splits.tolist()) == {TRAIN, VALIDATION, TEST}
         if sizes[0] == 50:
             assert (splits[groups == 0] == TRAIN).all(), "a group of most photos belongs to training"
-
-
-def test_no_test_split_where_none_is_wanted():
-    labels, groups = example()
-    assert set(split_by_group(labels, groups, 0, 0.2, 0.0).tolist()) == {TRAIN, VALIDATION}
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -7,7 +7,8 @@ import cv2
 import numpy as np
 import pytest
 
-from core.diagnosis.batch_report import draw_picture, render_batch
+from core.diagnosis.batch_report import Entry, draw_picture, render_batch
+from core.diagnosis.diagnosis_output import show_text
 from core.diagnosis.examination import Examination
 from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_identity import ModelIdentity
@@ -104,3 +105,17 @@ def test_a_browser_without_network_shows_it_whole(entries, tmp_path):
 
 def test_a_label_set_is_written_as_a_list():
     assert label_text("apple/scab+black_rot") == "apple: scab + black rot"
+
+
+TOP = (ClassProbability("tomato/late_blight", 0.99996), ClassProbability("tomato/leaf_mold", 0.00004))
+
+
+def test_a_terminal_states_nothing_as_certain(capsys):
+    assert show_text([Diagnosis("a.jpg", "tomato/late_blight", TOP)], ModelIdentity()) == 1
+    assert capsys.readouterr().out == "a.jpg: tomato/late_blight > 99.9 %, tomato/leaf_mold < 0.1 %\n"
+
+
+def test_a_page_states_nothing_as_certain():
+    text = render_batch([Entry("a.jpg", "late blight", "sick", guesses=(("late blight", 0.99996),))])
+    assert "<b>&gt;\u00a099.9\u00a0%</b>" in text
+    assert '<td class="n" align="right" width="19%">&gt;\u00a099.9' in text

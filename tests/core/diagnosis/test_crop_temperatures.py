@@ -9,12 +9,10 @@ import pytest
 from core.diagnosis.calibration import calibrate_logits, divide_logits, fit_temperature, state_probabilities
 from core.diagnosis.crop import crop_of
 from core.diagnosis.crop_temperatures import FEWEST, describe_temperatures, fit_class_temperatures
-from core.diagnosis.examination import Examiner
 from core.diagnosis.metrics import cross_entropy, softmax
 from core.diagnosis.model_card import render_card
 from core.diagnosis.model_file import read_model, write_model
 from core.diagnosis.onnx_model import to_onnx
-from core.diagnosis.prediction import Predictor
 from core.errors import ModelFileError
 from tests.helpers.models import small_model
 
@@ -91,28 +89,6 @@ def test_the_answer_never_changes(seed):
 def model(**changes):
     fields = {"temperature": 0.5, "class_temperatures": (4.0, 4.0, 0.25, 0.25), **changes}
     return small_model(CLASSES, 32, seed=3, **fields)
-
-
-def photos(count):
-    return np.random.default_rng(0).integers(0, 256, (count, 32, 32, 3)).astype(np.uint8)
-
-
-@pytest.mark.thorough
-def test_whatever_states_a_probability_states_that_of_the_answered_crop():
-    one, squares = model(), photos(6)
-    predictor = Predictor(one, batch=4)
-    logits = predictor.predict(squares)["logits"]
-    z = logits.astype(np.float64) / np.array(one.class_temperatures)[logits.argmax(axis=1), None]
-    wanted = softmax(z)
-    assert np.abs(wanted - softmax(logits, one.temperature)).max() > 0.001
-    assert np.array_equal(predictor.probabilities(squares), wanted)
-    assert np.array_equal([answer.probabilities for answer in predictor.predict_calibrated(squares)], wanted)
-    assert np.array_equal(state_probabilities(one, logits), wanted)
-    predictor.close()
-    examiner = Examiner(one)
-    found = examiner.examine(squares[0], crop=False)
-    examiner.close()
-    np.testing.assert_allclose(found.probabilities, wanted[0], rtol=1e-5)
 
 
 def test_a_model_with_one_temperature_states_what_it_stated():

@@ -3,16 +3,9 @@
 import numpy as np
 import pytest
 
+from core.diagnosis import label_review
 from core.diagnosis.head_fitting import Samples
-from core.diagnosis.label_review import (
-    FEWEST,
-    FOLDS,
-    Suspect,
-    choose_photos,
-    predict_out_of_fold,
-    project_features,
-    review_labels,
-)
+from core.diagnosis.label_review import choose_photos, review_labels
 from core.errors import DataError
 
 CLASSES, EACH, FEATURES = 4, 40, 16
@@ -46,14 +39,14 @@ def test_a_group_with_one_wrong_label_does_not_confirm_itself(photos):
     labels[10:12] = 2
     copies = photos.features.copy()
     copies[11] = copies[10]
-    samples = Samples(project_features(copies), labels, photos.groups)
-    probabilities = predict_out_of_fold(samples, CLASSES)
+    samples = Samples(label_review.project_features(copies), labels, photos.groups)
+    probabilities = label_review.predict_out_of_fold(samples, CLASSES)
     assert (probabilities[10:12].argmax(axis=1) == 0).all()
     assert [s.agreeing for s in review_labels(Samples(copies, labels, photos.groups), CLASSES).suspects] == [5, 5]
 
 
 def test_classes_with_few_groups_are_neither_reviewed_nor_suggested(photos):
-    rare = np.flatnonzero(photos.labels == 3)[: 2 * (FEWEST - 1)]
+    rare = np.flatnonzero(photos.labels == 3)[: 2 * (label_review.FEWEST - 1)]
     rows = np.concatenate((np.flatnonzero(photos.labels < 3), rare))
     review = review_labels(photos.take(rows), CLASSES)
     assert review.few == (3,)
@@ -66,14 +59,14 @@ def test_photos_of_too_few_groups_are_refused_in_a_sentence(photos):
 
 
 def test_the_reason_names_label_suggestion_and_neighbours():
-    told = Suspect(0, 0, 1, 0.01, 0.97, 5).describe(["scab", "black rot"])
+    told = label_review.Suspect(0, 0, 1, 0.01, 0.97, 5).describe(["scab", "black rot"])
     assert told == "labelled scab; 97.0 % black rot; 5 of its 5 nearest photos are labelled black rot"
 
 
 def test_a_review_can_be_cancelled_before_every_fold(photos):
     asked = []
     review_labels(photos, CLASSES, lambda fold, folds: asked.append((fold, folds)))
-    assert asked == [(fold, FOLDS) for fold in range(FOLDS)]
+    assert asked == [(fold, label_review.FOLDS) for fold in range(label_review.FOLDS)]
 
 
 def test_photos_of_clouds_without_labels_are_chosen_first_one_of_each(photos):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from core.diagnosis.metrics import compute_metrics, cross_entropy, softmax, wilson_interval
+from core.diagnosis.subsets import OWN_FIELD, Subset, describe_subsets, subsets_by_setting
 
 
 def test_figures_of_five_photos():
@@ -34,3 +35,26 @@ def test_large_logits_do_not_overflow():
     assert cross_entropy(logits, np.array([0, 0])).tolist() == [0.0, 1000.0]
     assert softmax(logits).tolist() == [[1.0, 0.0], [0.0, 1.0]]
     assert softmax(np.array([[math.log(4), 0.0]]), 2.0)[0, 0] == pytest.approx(2 / 3)
+
+
+CLASSES = ("background/none", "bean/healthy", "bean/rust")
+
+
+def test_photos_of_leaves_are_told_apart_by_place():
+    labels = np.array([1, 1, 2, 2, 0, 1])
+    right = np.array([True, True, False, True, True, True])
+    parts = subsets_by_setting(right, labels, CLASSES, ["lab", "lab", "field", " field ", "field", ""])
+    assert parts == (Subset("field photos of leaves", 2, 1), Subset("lab photos of leaves", 2, 2))
+    assert [part.is_field for part in parts] == [True, False]
+    assert subsets_by_setting(right, labels, CLASSES, [""] * 6) == ()
+
+
+def test_the_words_say_what_the_places_mean():
+    lab, field = Subset("lab photos", 100, 99), Subset("field photos", 50, 30)
+    both = describe_subsets((lab, field))
+    assert "lab photos 99.0 % (99 of 100" in both
+    assert "field photos 60.0 % (30 of 50, 95 % interval 46.2 to 72.4 %)" in both
+    assert "only the accuracy on field photos counts" in both
+    assert "is unknown" in describe_subsets((lab,))
+    assert "All photos were taken in the field" in describe_subsets((field, Subset(OWN_FIELD, 3, 3)))
+    assert describe_subsets(()) == ""

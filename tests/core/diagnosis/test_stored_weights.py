@@ -39,23 +39,27 @@ def test_every_weight_is_within_half_a_step_and_nothing_else_changes(name):
             assert (np.abs(got).reshape(len(got), -1).max(axis=1) > 126 * stored.steps[key]).all()
 
 
+@pytest.mark.parametrize("bits", [8, 16])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_model_in_eight_bits_comes_back_with_the_same_bits(name, tmp_path):
+def test_a_rounded_model_comes_back_with_the_same_bits(name, bits, tmp_path):
     first, second = tmp_path / "first.safetensors", tmp_path / "second.safetensors"
-    rounded = in_eight_bits(model(name))
+    rounded = in_bits(model(name), bits)
     write_model(first, rounded)
     got = read_model(first)
     assert got.graph == rounded.graph
     assert all(got.weights[n].tobytes() == rounded.weights[n].tobytes() for n in rounded.weights)
     assert (got.steps.keys(), got.stored_bytes) == (rounded.steps.keys(), rounded.stored_bytes)
+    assert got.half or bits == 8
     write_model(second, got)  # as a card is written into it
     one, two = (read_tensor_file(path, "model", 1) for path in (first, second))
     assert one.header == two.header
     assert {n: (a.dtype, a.tobytes()) for n, a in one.tensors.items()} == {
         n: (a.dtype, a.tobytes()) for n, a in two.tensors.items()
     }
-    again = in_eight_bits(got)  # rounding what is rounded changes nothing by more than float32 does
+    again = in_bits(got, bits)  # rounding what is rounded changes nothing by more than float32 does
     assert all(np.allclose(again.weights[n], got.weights[n], rtol=1e-6, atol=0) for n in got.weights)
+    for key, array in model(name).weights.items() if bits == 16 else ():  # biases and batch norms are not rounded
+        np.testing.assert_array_equal(got.weights[key], array if array.ndim == 1 else array.astype(np.float16))
 
 
 def test_a_file_in_eight_bits_takes_half_of_one_in_half_precision(tmp_path):

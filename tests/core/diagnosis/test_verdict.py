@@ -30,44 +30,22 @@ def thresholds():
     return set_thresholds(softmax(logits), labels, familiar, "energy", CLASSES)
 
 
-def test_the_class_without_a_leaf_is_found_by_name(thresholds):
+@pytest.mark.parametrize(("probabilities", "coverage", "changes", "word", "reason"), [
+    ((0.0, 1.0, 0.0), 1.0, {}, NO_LEAF, ""), ((0.2, 0.5, 0.3), 1.0, {"no_leaf": 0.9}, NOT_SURE, "may be no leaf"),
+    ((0.001, 0.0, 0.999), 1.0, {}, "tomato/healthy", ""), ((0.02, 0.0, 0.98), 1.0, {}, "tomato/healthy", ""),
+    ((0.02, 0.0, 0.98), 0.5, {}, NOT_SURE, ""), ((0.0, 0.0, 1.0), 1.0, {"far": 11.0}, NOT_SURE, "looks different"),
+    ((0.45, 0.0, 0.55), 0.9, {}, NOT_SURE, "tomato/healthy or apple/scab"),
+])  # fmt: skip
+def test_thresholds_and_coverage_decide_the_verdict(thresholds, probabilities, coverage, changes, word, reason):
     assert thresholds.no_leaf_class == 1
-    assert decide_verdict(np.array([0.0, 1.0, 0.0]), 10.0, thresholds, CLASSES).word == NO_LEAF
-
-
-def test_a_photo_that_may_have_no_leaf_gets_no_class(thresholds):
-    strict = replace(thresholds, no_leaf=0.9)
-    verdict = decide_verdict(np.array([0.2, 0.5, 0.3]), 10.0, strict, CLASSES)
-    assert (verdict.word, "may be no leaf" in verdict.reason) == (NOT_SURE, True)
-
-
-def test_a_sure_and_familiar_photo_gets_its_class(thresholds):
-    verdict = decide_verdict(np.array([0.001, 0.0, 0.999]), 10.0, thresholds, CLASSES)
-    assert verdict.word == "tomato/healthy"
-    assert verdict.is_class
+    verdict = decide_verdict(np.array(probabilities), 10.0, replace(thresholds, **changes), CLASSES, coverage=coverage)
+    assert (verdict.word, verdict.is_class) == (word, word == "tomato/healthy")
+    assert reason in verdict.reason
 
 
 def test_only_a_disease_has_a_diseased_area():
     words = ("bean/rust", "tomato/healthy", "healthy", NO_LEAF, NOT_SURE)
     assert [Verdict(word).is_disease for word in words] == [True, False, False, False, False]
-
-
-def test_an_unfamiliar_photo_is_refused_however_sure_the_network_is(thresholds):
-    verdict = decide_verdict(np.array([0.0, 0.0, 1.0]), thresholds.far - 1, thresholds, CLASSES)
-    assert verdict.word == NOT_SURE
-    assert "looks different" in verdict.reason
-
-
-def test_an_undecided_photo_names_both_candidates(thresholds):
-    verdict = decide_verdict(np.array([0.45, 0.0, 0.55]), 10.0, thresholds, CLASSES, coverage=0.9)
-    assert verdict.word == NOT_SURE
-    assert "tomato/healthy or apple/scab" in verdict.reason
-
-
-def test_a_stricter_slider_refuses_more(thresholds):
-    p = np.array([0.02, 0.0, 0.98])
-    words = [decide_verdict(p, 10.0, thresholds, CLASSES, coverage=c).word for c in (1.0, 0.5)]
-    assert words == ["tomato/healthy", NOT_SURE]
 
 
 def test_thresholds_go_through_json_and_crafted_ones_are_refused(thresholds):

@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
+from core.diagnosis.calibration import divide_logits, state_probabilities
 from core.diagnosis.completion import LabelledPhotos, compute_outputs
 from core.diagnosis.examination import Examiner
 from core.diagnosis.features import feature_node, pool
@@ -22,8 +23,8 @@ from tests.helpers.models import predict, small_model
 from tests.helpers.noise import integers
 
 
-def model(name="cnn", side=17, views=2):
-    return small_model(side=side, network=name, seed=4, temperature=1.3, views=views)
+def model(name="cnn", side=17, views=2, temperatures=()):
+    return small_model(side=side, network=name, seed=4, temperature=1.3, views=views, class_temperatures=temperatures)
 
 
 def squares(count, side):
@@ -78,10 +79,11 @@ def test_a_view_that_is_no_number_makes_no_number():
     assert np.isfinite(average_views(answers, 2)[1]).all()
 
 
-def test_diagnosis_evaluation_and_examination_say_the_same(tmp_path):
-    one, photos = model("squeezenet1_1", 33), squares(3, 33)
+@pytest.mark.parametrize("temperatures", [(), (4.0, 4.0, 0.25), (0.25, 0.25, 4.0)])
+def test_diagnosis_evaluation_and_examination_say_the_same(tmp_path, temperatures):
+    one, photos = model("squeezenet1_1", 33, temperatures=temperatures), squares(3, 33)
     (plain, _), (mirrored, _) = reference(one, photos)
-    wanted = softmax((plain + mirrored) / 2, one.temperature)
+    wanted = softmax(divide_logits((plain + mirrored) / 2, one.temperature, temperatures))
     paths = [str(tmp_path / f"{i}.png") for i in range(3)]
     for path, photo in zip(paths, photos, strict=True):
         cv2.imwrite(path, photo[..., ::-1])
@@ -89,11 +91,11 @@ def test_diagnosis_evaluation_and_examination_say_the_same(tmp_path):
     said = [guess.probability for found in predictor.diagnose(paths) for guess in found.top]
     examined = [examiner.examine(photo, crop=False).probabilities for photo in photos]
     answered = [answer.probabilities for answer in predictor.predict_calibrated(photos)]
-    seen = softmax(compute_outputs(predictor, photos, None).logits, one.temperature)
+    seen, stated = compute_outputs(predictor, photos, None).logits, predictor.probabilities(photos)
     predictor.close()
     examiner.close()
     assert_close(np.reshape(said, (3, 3)), -np.sort(-wanted, axis=1), 1e-4)
-    for got in (examined, answered, seen):
+    for got in (examined, answered, stated, state_probabilities(one, seen)):
         assert_close(np.array(got), wanted, 1e-4)
 
 

@@ -39,8 +39,7 @@ class Arrays:
         values = self.draw.normal(size=(batch, height, width, channels))
         raw = np.full((batch, height, width, padded + beyond), POISON, np.uint16)
         raw[..., :padded], raw[..., :channels] = 0, to_bits(values)
-        at = self.memory.reserve(raw.nbytes)
-        self.memory.put(at, raw)
+        at = self.memory.place(raw)
         return Tensor(at, height, width, channels, padded + beyond, 2), bf16(values)
 
     def filters(self, filters, kernel, channels, taps):

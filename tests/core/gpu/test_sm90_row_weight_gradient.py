@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from core.gpu.compilation.compiler import compile_kernel
 from core.gpu.hardware import typical
 from core.gpu.launch import Tensor
 from core.gpu.sm90 import halo, row_weight_gradient
@@ -14,7 +13,6 @@ from tests.helpers.compare import relative_error
 from tests.helpers.emulated_gpu import Memory
 from tests.helpers.emulated_tma import TmaMachine
 from tests.helpers.gpu_network import open_hopper
-from tests.helpers.resources import assemble, assembler_log
 from tests.helpers.rounded import cut_to_bf16
 
 
@@ -65,17 +63,6 @@ def test_the_kernel_run_as_plain_python_gives_the_references_gradients(shape, la
     got = memory.get(partial, size * splits, np.float32).reshape(splits, size).astype(np.float64).sum(0)
     weight, bias = gradients(x, dy)
     assert relative_error(got, np.concatenate([weight.reshape(-1), bias])) < 1e-6
-
-
-@pytest.mark.parametrize("work", [RowShape(64, 64, 28, 4, 1, 5), RowShape(32, 32, 28, 4, 2, 5)], ids=str)
-def test_products_overlap_and_sums_stay_in_registers(work):
-    launch = launch_of(0, 0, 0, 256, 27, 27, 256, work)
-    ptx, _ = compile_kernel(launch.recipe, (9, 0))
-    assert ".local" not in ptx
-    assert ".target sm_90a" in ptx
-    assert "Potential Performance Loss" not in assembler_log(ptx, "sm_90a")
-    resources = assemble(ptx, (9, 0))
-    assert (resources.stack, resources.spills) == (0, 0)
 
 
 ON_A_GPU = (

@@ -8,7 +8,7 @@ from core.ops.contract import Mode
 from core.ops.network import forward, loss_and_gradients
 from core.ops.window import pad, read_window, windows
 from core.optim.optimizer import initial_state, update
-from core.program import lay_out_parameters
+from core.program import flatten_parameters, lay_out_parameters, name_parameters
 from tests.helpers.compare import assert_close
 from tests.helpers.golden import DRAWS, LOGITS, OPTIMIZERS, assert_matches, each_network, golden_logits, golden_training
 
@@ -77,15 +77,13 @@ def losses(golden, kind):
     """Loss before each of ten steps, all in float32 on flat arrays, as plans keep them."""
     optimizer, rate = OPTIMIZERS[kind]
     layout = lay_out_parameters(golden.graph)
-    flat, decayed = np.zeros(layout.size, np.float32), np.zeros(layout.trained, bool)
+    flat, decayed = flatten_parameters(golden.weights, layout), np.zeros(layout.trained, bool)
     for first, end in layout.decayed:
         decayed[first:end] = True
-    views = {n: flat[o : o + golden.weights[n].size].reshape(s) for n, (o, s) in layout.offsets.items()}
-    for name, view in views.items():
-        view[...] = golden.weights[name]
     state, found = initial_state(optimizer, flat[: layout.trained]), []
     for step in range(1, STEPS + 1):
-        trace = loss_and_gradients(golden.training_graph, views, golden.inputs(), golden.labels)
+        weights = name_parameters(flat, layout)
+        trace = loss_and_gradients(golden.training_graph, weights, golden.inputs(), golden.labels)
         found.append(trace.loss)
         gradient = np.zeros(layout.trained, np.float32)
         for name, array in trace.gradients.items():

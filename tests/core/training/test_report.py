@@ -1,5 +1,6 @@
 """The page of a run: whole without any other file, and its words follow from the figures."""
 
+import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -12,7 +13,7 @@ from core.config import RunConfig
 from core.data.baseline import Baseline
 from core.device import KernelTime
 from core.diagnosis.background_dependence import BackgroundDependence
-from core.diagnosis.metrics import compute_metrics
+from core.diagnosis.metrics import Metrics, compute_metrics
 from core.diagnosis.subsets import Subset
 from core.percent import keep_percents
 from core.training.conditions import Conditions
@@ -20,7 +21,7 @@ from core.training.events import EpochDone, KernelTimes, StepDone, from_line, to
 from core.training.history import History, read_history
 from core.training.plots import draw_bars, draw_confusion, draw_interval
 from core.training.report import ReportData, render_report
-from core.training.run_evaluation import RunEvaluation
+from core.training.run_evaluation import VALIDATION_NOTE, RunEvaluation
 from core.training.svg_chart import MOST_POINTS, ChartSeries, draw_lines
 from tests.helpers.browser import look_at
 from tests.helpers.models import small_model
@@ -173,3 +174,48 @@ def test_a_browser_without_network_shows_the_page(data, tmp_path):
     assert "27.5 points better" in dom
     pixels = cv2.imread(str(shot)).reshape(-1, 3)
     assert (np.abs(pixels.astype(int) - (77, 122, 31)).max(axis=1) < 8).sum() > 1000  # bars in green, BGR
+
+
+FIGURES = Metrics(("rust", "healthy"), ((8, 2), (1, 9)), 0.5)
+BASELINE = Baseline(0.6, 0.55, 0.5, 20)
+READING = BackgroundDependence(20, border=0.6, commonest=0.5, plain=0.85, blurred=0.8, swapped=0.7, off_leaf=0.3)
+
+
+def test_an_event_tells_every_figure_that_was_measured():
+    told = RunEvaluation("test", FIGURES, baseline=BASELINE, reading=READING).to_event()
+    assert (told.border, told.commonest) == (0.6, 0.5)
+    assert (told.plain, told.blurred, told.swapped, told.off_leaf) == (0.85, 0.8, 0.7, 0.3)
+    assert told.parts[0] == ("test", 20, 17)
+
+
+def test_what_was_not_measured_is_none():
+    told = RunEvaluation("test", FIGURES).to_event()
+    assert {told.border, told.commonest, told.plain, told.blurred, told.swapped, told.off_leaf} == {None}
+
+
+def test_figures_on_photos_that_chose_the_epoch_say_so():
+    assert VALIDATION_NOTE in RunEvaluation("validation", FIGURES).words()
+    assert VALIDATION_NOTE not in RunEvaluation("test", FIGURES).words()
+
+
+HALF = [ChartSeries("a", ((0.0, 0.0), (1.0, 0.5)))]
+
+
+def test_shares_are_labelled_in_per_cent_and_other_figures_as_they_are():
+    assert ">50 %<" in draw_lines("shares", HALF, "x", percent=True)
+    assert ">0.5<" not in draw_lines("shares", HALF, "x", percent=True)
+    assert ">0.5<" in draw_lines("figures", HALF, "x")
+    assert "%" not in draw_lines("figures", HALF, "x").replace("100%", "")
+
+
+def test_the_last_number_of_an_axis_is_not_cut_off():
+    chart = draw_lines("shares", [ChartSeries("a", ((0.0, 0.0), (1.0, 1.0)))], "x", percent=True)
+    width = float(re.search(r'viewBox="0 0 (\d+)', chart)[1])
+    middles = [float(x) for x in re.findall(r'x="([\d.]+)"[^>]*text-anchor="middle">100 %<', chart)]
+    assert middles
+    assert all(x + 5 * 7 / 2 <= width for x in middles), "five letters of seven pixels"
+
+
+def test_without_a_point_there_is_no_chart():
+    assert draw_lines("nothing", [ChartSeries("a", ())], "x") == ""
+    assert draw_lines("nothing", [ChartSeries("a", ((0.0, float("nan")),))], "x") == ""

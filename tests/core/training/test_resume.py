@@ -3,27 +3,41 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from core.errors import DataError, InputError, ModelFileError, StorageError
+from core.ops.photo import BACKGROUND
 from core.training.checkpoint import LAST, PREVIOUS, read_checkpoint
 from core.training.commands import Commands
 from core.training.events import CheckpointSaved, EpochDone, Progress, RunFinished, RunStarted, StepDone, from_line
 from core.training.run_folder import RunFolder
 from core.training.trainer import Trainer
+from tests.core.training.test_teacher import write_teacher
+from tests.helpers.reference_plan import ReferencePlan
 from tests.helpers.runs import last_weights, only, same_bits, train
+from tests.helpers.tiny_photos import write_discs
 
 pytestmark = pytest.mark.usefixtures("reference_plans")
 
 
-@pytest.mark.parametrize(("optimizer", "stop_after"), [("sgd", 1), ("adamw", 3), ("adamw", 4), ("adam", 5)])
-def test_stopped_and_resumed_is_the_same_as_never_stopped(tiny, optimizer, stop_after):
-    whole, parted = tiny("whole", optimizer=optimizer, average=0.9), tiny("parted", optimizer=optimizer, average=0.9)
+@pytest.mark.parametrize(("stop_after", "taught", "changes"), [
+    (1, False, {"optimizer": "sgd", "average": 0.9}), (3, False, {"optimizer": "adamw", "average": 0.9}),
+    (4, False, {"optimizer": "adamw", "average": 0.9}), (5, False, {"optimizer": "adam", "average": 0.9}),
+    (2, True, {"epochs": 2, "average": 0.8}), (2, True, {"mix": 0.6}),
+    (2, True, {"epochs": 2, "average": 0.8, "model": "squeezenet1_1_bn", "image_size": 32}),
+])  # fmt: skip
+def test_stopped_and_resumed_is_the_same_as_never_stopped(tiny, tmp_path, stop_after, taught, changes):
+    model, side = changes.get("model", "cnn"), changes.get("image_size", 16)
+    teachers = [write_teacher(tmp_path / "t.safetensors", size=side, name=model)] * taught
+    whole, parted = (tiny(name, teacher=tuple(teachers), **changes) for name in ("whole", "parted"))
     want = train(whole)
     first = train(parted, stop_after=stop_after)
     assert first[-1].reason == "stopped"
     second = train(parted, resume=True)
     same_bits(last_weights(whole), last_weights(parted))
+    assert last_weights(whole).teachers == last_weights(parted).teachers
+    assert len(last_weights(parted).teachers) == taught
     assert only(second, RunStarted)[0].step == stop_after
     got = only(first, StepDone) + only(second, StepDone)
     assert [e.loss for e in got] == [e.loss for e in only(want, StepDone)]
@@ -200,3 +214,19 @@ def test_two_processes_do_not_train_in_one_folder(tiny):
         train(config, resume=True)
     first.close()
     assert train(config, resume=True)[-1].reason == "completed"
+
+
+def test_leaves_on_other_backgrounds_and_a_resumed_run_has_the_same_bits(tiny, tmp_path, monkeypatch):
+    seen = []
+    gradient = ReferencePlan.gradient
+    monkeypatch.setattr(ReferencePlan, "gradient", lambda plan, batch, **how: (
+        seen.append(batch.augmentation), gradient(plan, batch, **how))[1])  # fmt: skip
+    discs = write_discs(tmp_path / "discs", {"oak": (60, 160, 50), "ash": (160, 150, 40)}, each=12, side=32)
+    changes = {"data": str(discs), "image_size": 32, "augment_background": 0.5, "epochs": 2}
+    whole = tiny("whole", **changes)
+    assert any(event.stage == "leaves" for event in only(train(whole), Progress))
+    assert 0.2 < (np.concatenate(seen)[:, BACKGROUND] > 0).mean() < 0.8
+    broken = tiny("broken", **changes)
+    train(broken, stop_after=3)
+    train(broken, resume=True)
+    same_bits(last_weights(whole), last_weights(broken))

@@ -6,7 +6,8 @@ import pytest
 from core.device import Optimizer, PhotoBatch
 from core.models.architectures import build
 from core.ops.builder import with_loss
-from core.training.step import pair_with_next, share_out, take_step
+from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, identity_augmentation, transform
+from core.training.step import pair_with_next, share_out, take_step, with_photos
 from tests.helpers.gpu_network import batch_for, random_weights, relative
 from tests.helpers.reference_plan import ReferencePlan
 
@@ -77,3 +78,16 @@ def test_a_batch_of_one_part_is_a_step_of_the_plans_own(monkeypatch):
     plan.load({name: array * np.float32(np.nan) for name, array in plan.weights().items()})
     assert not take_step(plan, batch, 0.1).is_finite
     assert int(plan.state()["step"]) == 1
+
+
+def test_mixed_photos_are_looked_at_anew_by_their_place_in_the_batch():
+    photos = np.random.default_rng(2).integers(0, 256, (9, 8, 8, 3), np.uint8)
+    rows = identity_augmentation(3, (8, 8), (8, 8))
+    rows[0, BACKGROUND], rows[2, BACKGROUND] = -1 - 7, -1 - 4
+    rows[:, BACKGROUND_AFFINE] = (1, 0, 0, 0, 1, 0)
+    batch = PhotoBatch(None, rows, np.zeros(3, np.int32), np.array([4, 2, 7], np.int32))
+    plain = ((0.0,) * 3, (1.0,) * 3)
+    carried = with_photos(batch, photos)
+    want = transform(photos, rows, (8, 8), *plain, index=batch.index)
+    np.testing.assert_array_equal(transform(carried.photos, carried.augmentation, (8, 8), *plain), want)
+    assert with_photos(carried, photos) is carried

@@ -19,11 +19,11 @@ from core.ops.network import forward
 from core.ops.photo import transform
 from core.tensor_file import read_tensor_file
 from core.training.checkpoint import LAST, VERSION
-from core.training.events import EpochDone, RunFinished, StepDone, Warned
+from core.training.events import EpochDone, RunFinished, Warned
 from core.training.teacher import Teachers, order_classes, read_teachers
 from tests.helpers.models import small_model
 from tests.helpers.noise import noise
-from tests.helpers.runs import last_weights, only, same_bits, train
+from tests.helpers.runs import last_weights, only, train
 
 pytestmark = pytest.mark.usefixtures("reference_plans")
 
@@ -85,21 +85,6 @@ def test_a_student_learns_what_its_teacher_says_whatever_the_labels_say(tiny, tm
     assert epochs[0].train_accuracy < 0.9
     assert epochs[-1].train_accuracy < 0.1
     assert epochs[-1].validation_accuracy == 0.0
-
-
-@pytest.mark.parametrize("model", ["cnn", "squeezenet1_1_bn"])
-def test_stopped_and_resumed_is_the_same_as_never_stopped(tiny, tmp_path, model):
-    side = 32 if "bn" in model else 16
-    teacher = write_teacher(tmp_path / "t.safetensors", size=side, name=model)
-    changes = {"teacher": (teacher,), "model": model, "image_size": side, "average": 0.8}
-    whole, parted = (tiny(name, epochs=2, **changes) for name in ("whole", "parted"))
-    wanted = train(whole)
-    got = only(train(parted, stop_after=2), StepDone) + only(train(parted, resume=True), StepDone)
-    assert [e.loss for e in got] == [e.loss for e in only(wanted, StepDone)]
-    one, other = last_weights(whole), last_weights(parted)
-    assert one.teachers == other.teachers
-    assert len(one.teachers) == 1
-    same_bits(one, other)
 
 
 def test_a_run_says_who_taught_it_and_what_may_be_too_kind(tiny, tmp_path):

@@ -11,18 +11,9 @@ import pytest
 from core import storage
 from core.diagnosis.model_file import read_model
 from core.errors import DataError, InputError, ModelFileError, StorageError, TrainingDiverged
+from core.training import events as run_events
 from core.training.checkpoint import LAST, PREVIOUS
-from core.training.events import (
-    EpochDone,
-    KernelTimes,
-    Progress,
-    RunEvaluated,
-    RunFinished,
-    RunStarted,
-    StepDone,
-    Warned,
-    from_line,
-)
+from core.training.events import EpochDone, Progress, RunEvaluated, RunFinished, RunStarted, StepDone, Warned
 from tests.core.training.test_teacher import write_teacher
 from tests.helpers.runs import last_weights, only, same_bits, train
 from tests.helpers.tiny_photos import write_photos
@@ -52,7 +43,7 @@ def test_a_run_folder_holds_all_it_promises(tiny):
         "config.json", "events.jsonl", "metrics.csv", "split.csv", "confusion.csv", "report.html", LAST, PREVIOUS,
         "best.safetensors", ".lock",
     }
-    logged = [from_line(line) for line in (folder / "events.jsonl").read_text("utf-8").splitlines()]
+    logged = [run_events.from_line(line) for line in (folder / "events.jsonl").read_text("utf-8").splitlines()]
     assert logged == [e for e in events if not isinstance(e, Progress)]
     assert len((folder / "metrics.csv").read_text().splitlines()) == 1 + config.epochs
 
@@ -106,15 +97,15 @@ def test_a_network_that_is_bound_to_its_photo_size_cannot_be_used_at_another(tin
 
 
 def test_a_profiled_run_times_one_of_its_first_steps(tiny):
-    times = only(train(tiny(), profiled=True), KernelTimes)
+    times = only(train(tiny(), profiled=True), run_events.KernelTimes)
     assert [event.step for event in times] == [2]
     assert times[0].seconds > 0
 
 
 def test_kernels_are_timed_and_change_nothing(tiny):
     plain, timed = tiny("plain"), tiny("timed", time_every=2)
-    assert not only(train(plain), KernelTimes)
-    assert len(only(train(timed), KernelTimes)) >= 3
+    assert not only(train(plain), run_events.KernelTimes)
+    assert len(only(train(timed), run_events.KernelTimes)) >= 3
     same_bits(last_weights(plain), last_weights(timed))
 
 

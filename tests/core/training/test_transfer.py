@@ -61,12 +61,17 @@ def test_a_folded_network_says_what_the_file_says(tmp_path, name):
     assert np.ptp(said) > 1e-3
 
 
-def test_the_same_classes_in_another_order_keep_their_head_by_name(tmp_path):
-    config = donor(tmp_path / "m.safetensors")
-    _, network = start(config, ("ash", "elm", "oak"))
+@pytest.mark.parametrize(("classes", "rows", "note"), [
+    (("ash", "elm", "oak"), {0: 1, 1: 2, 2: 0}, "classifier kept"),
+    (("ash", "beech", "oak"), {0: 1, 2: 0}, "3 classes, 2 of which keep their weights"),
+])  # fmt: skip
+def test_known_classes_keep_their_rows_of_the_head_by_name_also_beside_new_ones(tmp_path, classes, rows, note):
+    _, network = start(donor(tmp_path / "m.safetensors"), classes)
     given = read_model(tmp_path / "m.safetensors").weights["classifier.1.weight"]
-    assert network.weights["classifier.1.weight"].tobytes() == given[[1, 2, 0]].tobytes()
-    assert "classifier kept" in network.notes[-1]
+    learned = network.weights["classifier.1.weight"]
+    assert learned[[*rows]].tobytes() == given[[*rows.values()]].tobytes()
+    assert all(0.005 < learned[new].std() < 0.02 for new in set(range(3)) - set(rows))
+    assert note in network.notes[-1]
 
 
 def test_other_classes_get_a_new_head_and_nothing_else(tmp_path):
@@ -81,15 +86,6 @@ def test_other_classes_get_a_new_head_and_nothing_else(tmp_path):
     assert 0.005 < network.weights["classifier.1.weight"].std() < 0.02
     assert network.graph.node("classifier.0").attributes["rate"] == 0.3
     assert "new classifier for 4 classes" in network.notes[-1]
-
-
-def test_a_known_class_keeps_its_weights_beside_new_ones(tmp_path):
-    _, network = start(donor(tmp_path / "m.safetensors"), ("ash", "beech", "oak"))
-    given = read_model(tmp_path / "m.safetensors").weights["classifier.1.weight"]
-    learned = network.weights["classifier.1.weight"]
-    assert learned[[0, 2]].tobytes() == given[[1, 0]].tobytes()
-    assert 0.005 < learned[1].std() < 0.02
-    assert "3 classes, 2 of which keep their weights" in network.notes[-1]
 
 
 def test_an_onnx_file_of_ours_brings_its_own_preprocessing(tmp_path):
