@@ -53,10 +53,10 @@ RECIPES, ON_HOPPER = recipes(), hopper_recipes()
 
 
 def everyday():
-    """Of each factory the kernel of most threads a block, whose threads have the fewest registers."""
+    """Of each factory the kernel of most threads a block, which have the fewest registers, and of most channels."""
     found = {}
     for name, recipe in sorted(ON_HOPPER.items()):
-        if recipe.factory not in found or recipe.threads > ON_HOPPER[found[recipe.factory]].threads:
+        if recipe.factory not in found or recipe.threads >= ON_HOPPER[found[recipe.factory]].threads:
             found[recipe.factory] = name
     return set(found.values())
 
