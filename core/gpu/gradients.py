@@ -34,7 +34,7 @@ class Backward:
         return slice(value.channel, value.channel + value.shape[-1])
 
     def target(self, value: Value, reads: bool = True) -> Target:
-        """How a contribution to a value's gradient is written.
+        """How a contribution to a value's gradient is written; the mask of a flattened image is one pixel of it.
 
         No mask where the kernel does not read it (`reads`): the value's memory is free then.
         """
@@ -47,7 +47,10 @@ class Backward:
         if activation is None:
             self._unmasked.add(value.buffer)
             return Target(accumulate=accumulate)
-        return Target(self.frame.image(value) if activation and reads else None, activation, accumulate)
+        if not (activation and reads):
+            return Target(None, activation, accumulate)
+        mask = self.frame.flat(value)[0] if self.frame.is_flattened(value) else self.frame.image(value)
+        return Target(mask, activation, accumulate)
 
     def claim(self, value: Value) -> None:
         """Note that a kernel writes the whole gradient of a value, mask and all."""

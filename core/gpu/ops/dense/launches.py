@@ -57,8 +57,6 @@ def backward_input(case: Case) -> None:
         f"backward:{step.node}",
         lambda: packing.pack_backward(pack_filters(frame, step, places, dx.channels), frame.element),
     )
-    if ending.target.mask is not None:
-        ending = Ending(target=ending.target._replace(mask=frame.flat(value)[0]))
     frame.add(products.backward_input(frame, step.node, dy, dx, POINT, weight, ending, case.configuration))
 
 

@@ -40,12 +40,6 @@ def refuse_padded(case: Case) -> str:
     return f"It needs a multiple of {frame.vector} channels in the flattened image {padded}." if padded else ""
 
 
-def _target(case: Case, value: Value) -> Target:
-    """How a gradient of the shape `Frame.shaped` is written."""
-    target = case.backward.target(value)
-    return target._replace(mask=case.frame.shaped(value)) if target.mask else target
-
-
 def forward(case: Case) -> None:
     """A sum, a product, or an activation that is an op of its own."""
     frame, step = case.frame, case.step
@@ -88,12 +82,12 @@ def multiply_backward(case: Case) -> None:
     dy, (value, factors) = frame.shaped(step.output, True), step.inputs
     if backward.wants(value):
         sides = dy, frame.shaped(factors), frame.shaped(value, True)
-        frame.add(combine_launch(frame, step.node, "backward_input", "product", *sides, "", _target(case, value)))
+        frame.add(combine_launch(frame, step.node, "backward_input", "product", *sides, "", backward.target(value)))
     if backward.wants(factors):
         x, out, lanes, area = frame.shaped(value), frame.shaped(factors, True), lanes_of(dy), dy.height * dy.width
         values = {
             "a": dy.address, "b": x.address, "out": out.address, "hw": area, "lanes": lanes, "lda": dy.pitch,
-            "ldb": x.pitch, "ldo": out.pitch, **_target(case, factors).values,
+            "ldb": x.pitch, "ldo": out.pitch, **backward.target(factors).values,
         }  # fmt: skip
         made = ("ops.elementwise.factor_gradient", "make_factor_gradient", (frame.element,))
         block = (factor_gradient.WIDE, factor_gradient.ROWS, 1)
@@ -105,7 +99,7 @@ def multiply_backward(case: Case) -> None:
 
 def _input_gradient(case: Case, value: Value, source: Value) -> Launch:
     frame, step = case.frame, case.step
-    target = _target(case, value)
+    target = case.backward.target(value)
     dy, dx = frame.shaped(source, True), frame.shaped(value, True)
     kind, seen = "sum", None
     if step.op in ACTIVATIONS:
@@ -128,7 +122,7 @@ def dropout_forward(case: Case) -> None:
 def dropout_backward(case: Case) -> None:
     """The same draw as forward."""
     frame, step = case.frame, case.step
-    target = _target(case, step.inputs[0])
+    target = case.backward.target(step.inputs[0])
     dy, dx = frame.shaped(step.output, True), frame.shaped(step.inputs[0], True)
     frame.add(_dropout(case, "backward_input", dy, dx, target))
 
