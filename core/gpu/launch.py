@@ -95,6 +95,11 @@ class Argument:
         return ((self.name, self.type),)
 
 
+def arguments(kind: str, /, **meanings: str) -> tuple[Argument, ...]:
+    """Arguments of one type: a keyword is the name, its value the meaning."""
+    return tuple(Argument(name, kind, meaning) for name, meaning in meanings.items())
+
+
 def pitches(**tensors: str) -> tuple[Argument, ...]:
     """Elements from a pixel of each tensor to the next; a keyword is the argument's name, its value the tensor."""
     return tuple(Argument(name, INTEGER, f"elements from a pixel of {of} to the next") for name, of in tensors.items())
