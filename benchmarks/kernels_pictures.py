@@ -46,6 +46,7 @@ def draw_all(gpu: Mapping[str, Any], digits: Mapping[str, Any], ways: Mapping[st
     for device in ("cpu", "cuda"):
         draw_sweep(device)
         draw_rooflines(device)
+    draw_paper()
 
 
 def draw_single(results: Mapping[str, Any]) -> None:
@@ -99,6 +100,17 @@ def draw_rooflines(device: str) -> None:
             title = f"{model}, one training step of {results['batch']}, {device}"
             picture = draw_roofline(title, [Point(*kernel) for kernel in kernels], gflops, gigabytes)
             save_png(picture, PICTURES / f"roofline-{device}-{model}.png")
+
+
+def draw_paper() -> None:
+    """Validation accuracy over the epochs of `benchmarks.paper`, at epochs that are legible on a logarithmic axis."""
+    for path in RESULTS.glob("paper-*.json"):
+        found = json.loads(path.read_text("utf-8"))["curves"]
+        lines = {name: [(float(epoch), 100 * one["validation"][epoch - 1]) for epoch in (1, 2, 3, 5, 8, 13, 21, 32, 45)]
+                 for name, one in found.items()}  # fmt: skip
+        picture = draw_curves("SqueezeNet 1.0 from scratch, tomato", "epochs", "% correct, validation", lines,
+                              range(0, 101, 20))  # fmt: skip
+        save_png(picture, PICTURES / "paper.png")
 
 
 def bars(name: str, title: str, unit: str, values: Mapping[str, float]) -> None:
