@@ -19,7 +19,7 @@ from app.viewmodels.document import Document
 from app.viewmodels.model_list import keep_import, list_models
 from app.viewmodels.writing import Writing
 from app.widgets.slot import Slot
-from core.data.file_extensions import EXTENSIONS
+from core.data.photo_format import EXTENSIONS
 from core.storage import unused
 
 PHOTO_FILTER: Final = "*" + " *".join(sorted(EXTENSIONS))

@@ -13,7 +13,7 @@ from typing import Final, final
 import numpy as np
 
 from core.data.dataset import Dataset
-from core.data.manifest_writer import write_manifest
+from core.data.manifest import write_manifest
 from core.errors import InputError
 from core.ops.contract import Array
 from core.schema import SchemaError, listing, named, parse_json, record, text

@@ -27,13 +27,13 @@ from core.data.photo_reader import read_photo
 from core.diagnosis.adaptation import adapt_model, read_head
 from core.diagnosis.calibration import measure_reliability, state_probabilities
 from core.diagnosis.completion import NetworkOutputs, compute_outputs, with_thresholds
-from core.diagnosis.familiarity import familiarity, read_statistics
-from core.diagnosis.features import feature_node
+from core.diagnosis.features import familiarity, feature_node, read_statistics
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.replay import read_replay
-from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds, decide_verdict
+from core.diagnosis.thresholds import COVERAGE, SECTION, Thresholds
+from core.diagnosis.verdict import decide_verdict
 from core.ops.contract import Array
 
 PLACE = ("apple/black_rot", "apple/cedar_apple_rust", "apple/healthy", "apple/scab")

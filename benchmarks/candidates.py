@@ -20,9 +20,8 @@ from benchmarks.diagnosis import read_squares
 from benchmarks.join_photos import share_of
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of, prepared
-from core.diagnosis.calibration import divide_logits
+from core.diagnosis.calibration import divide_logits, fit_temperatures
 from core.diagnosis.completion import compute_outputs
-from core.diagnosis.crop_temperatures import fit_temperatures
 from core.diagnosis.metrics import cross_entropy
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.diagnosis.prediction import Predictor

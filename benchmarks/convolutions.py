@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from benchmarks.record import Row, make_row, write_results
-from core.data.idx import read_digits
+from core.data.digits import read_digits
 from core.laboratory.convolutions import LABORATORY
 from core.laboratory.digits import CPU_ALGORITHMS, Lesson, run_lesson, run_plan
 from core.laboratory.pytorch_baseline import run_torch

@@ -26,17 +26,15 @@ from benchmarks.intervals import auroc, bootstrap_interval
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of
 from core.data.photo_reader import read_photo
-from core.diagnosis.calibration import measure_reliability, state_probabilities
+from core.diagnosis.calibration import crop_of, measure_reliability, state_probabilities
 from core.diagnosis.completion import compute_outputs
-from core.diagnosis.coverage import coverage_curve
-from core.diagnosis.crop import crop_of
-from core.diagnosis.familiarity import familiarity, read_statistics
-from core.diagnosis.features import feature_node
+from core.diagnosis.features import familiarity, feature_node, read_statistics
 from core.diagnosis.metrics import compute_metrics, wilson_interval
 from core.diagnosis.model_card import TEST, render_card
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.diagnosis.prediction import Predictor
-from core.diagnosis.verdict import NO_LEAF_NAMES, SECTION, Thresholds, is_healthy
+from core.diagnosis.thresholds import NO_LEAF_NAMES, SECTION, Thresholds, coverage_curve
+from core.diagnosis.verdict import is_healthy
 from core.ops.contract import Array
 
 

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from benchmarks.record import Row, make_row, write_results
-from core.data.idx import SIDE, read_digits
+from core.data.digits import SIDE, read_digits
 from core.device import Optimizer, PhotoBatch
 from core.laboratory.mnist import RECIPES, REPORT_STEPS, digit_graph, learn, predict
 from core.models.init import initial_weights

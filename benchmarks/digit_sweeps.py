@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.digit_studies import percentage
 from benchmarks.record import Row, write_results
-from core.data.idx import read_digits
+from core.data.digits import read_digits
 from core.device import Optimizer, PhotoBatch
 from core.laboratory.convolutions import LABORATORY
 from core.laboratory.digits import CPU_ALGORITHMS, Lesson, batches, lesson_graph, run_lesson

@@ -22,13 +22,11 @@ from benchmarks.ship_model import name_of
 from core.data.photo_reader import read_photo
 from core.diagnosis.calibration import state_probabilities
 from core.diagnosis.class_map import class_map, share_outside_leaf
-from core.diagnosis.coverage import at_coverage, coverage_curve
-from core.diagnosis.familiarity import familiarity, read_statistics
-from core.diagnosis.features import feature_node, pool
+from core.diagnosis.features import familiarity, feature_node, pool, read_statistics
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.segmentation import segment_leaf
-from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds
+from core.diagnosis.thresholds import COVERAGE, SECTION, Thresholds, at_coverage, coverage_curve
 from core.ops.contract import Array
 
 FOLDS = 5

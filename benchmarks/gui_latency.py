@@ -42,12 +42,11 @@ from app.training.request import start_request
 from app.viewmodels.result import PhotoResult
 from benchmarks.event_loop import Gaps, until, wait
 from benchmarks.record import Row, write_results
-from core.data.file_extensions import EXTENSIONS
+from core.data.photo_format import EXTENSIONS
 from core.data.synthetic import write_demo
-from core.diagnosis.coverage import CoveragePoint
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.severity import Severity
-from core.diagnosis.verdict import Thresholds
+from core.diagnosis.thresholds import CoveragePoint, Thresholds
 
 FOLDER = 50_000
 MILLION = 1_000_000

@@ -29,7 +29,7 @@ from benchmarks.composed_photos import CutLeaf, cut_leaf, turned
 from benchmarks.record import commit
 from benchmarks.ship_detector import read_rows, write
 from core.data.photo_reader import read_photo
-from core.diagnosis.crop import crop_of
+from core.diagnosis.calibration import crop_of
 from core.diagnosis.metrics import wilson_interval
 from core.diagnosis.model_file import read_model
 from core.diagnosis.prediction import Predictor

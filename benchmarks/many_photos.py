@@ -24,7 +24,7 @@ from pathlib import Path
 
 from benchmarks.record import Row, make_row, write_results
 from benchmarks.two_trees import gpu_name
-from core.data.photo_paths import find_photos
+from core.data.source import find_photos
 
 KINDS = {"one process": 0, "Dask, 1 worker": 1, "Dask, 2 workers": 2}
 PART = 100

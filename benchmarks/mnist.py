@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.record import Row, print_table, write_results
-from core.data.idx import read_digits
+from core.data.digits import read_digits
 from core.laboratory.digit_photo import read_digit
 from core.laboratory.mnist import RECIPES, learn, predict
 from tests.core.laboratory.digits_on_paper import draw_digits

@@ -22,11 +22,11 @@ import numpy as np
 
 from benchmarks.record import Row, write_results
 from core.cores import usable_cores
+from core.data.cache_store import CHUNK, decode_all
 from core.data.dataset import Dataset
-from core.data.decoding import CHUNK, decode_all
-from core.data.exif import taken_at
 from core.data.folder import open_folder
 from core.data.photo import SQUARE, WHOLE, check, content_key, decode_checked, read_bytes
+from core.data.photo_format import taken_at
 from core.data.photo_reader import READERS, read_photo
 
 SIDE, SHOWN = 224, 1000

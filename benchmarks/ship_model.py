@@ -21,13 +21,11 @@ import numpy as np
 
 from benchmarks.pack_photos import chosen_rows
 from core.data.photo_reader import read_photo
+from core.diagnosis.calibration import crop_of
 from core.diagnosis.completion import CALIBRATION, LabelledPhotos, complete_model
-from core.diagnosis.crop import crop_of
 from core.diagnosis.model_card import DATA
-from core.diagnosis.model_file import ModelFile, in_bits, read_model, write_model
+from core.diagnosis.model_file import VIEWS, ModelFile, in_bits, read_model, with_photo_side, write_model
 from core.diagnosis.model_identity import today
-from core.diagnosis.photo_size import with_photo_side
-from core.diagnosis.views import VIEWS
 from core.training.presets import PRESETS
 
 PER_CLASS = 120

@@ -20,10 +20,9 @@ from benchmarks.diagnosis import read_squares
 from benchmarks.intervals import auroc
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of
+from core.diagnosis.calibration import crop_of
 from core.diagnosis.completion import compute_outputs, sample_per_class
-from core.diagnosis.crop import crop_of
-from core.diagnosis.familiarity import energy, fit_subspace
-from core.diagnosis.features import feature_node
+from core.diagnosis.features import energy, feature_node, fit_subspace
 from core.diagnosis.metrics import softmax
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.prediction import Predictor

@@ -17,19 +17,26 @@ from pathlib import Path
 from core import command_line
 from core.config import RunConfig
 from core.cores import usable_cores
-from core.data.photo_paths import find_photos
 from core.data.photo_reader import prepare
+from core.data.source import find_photos
 from core.diagnosis import page
 from core.diagnosis.batch_report import Entry, picture_side, render_batch
-from core.diagnosis.diagnosis_output import COLUMNS, WITH_LEAVES, show_csv, show_json, show_text
+from core.diagnosis.diagnosis_output import (
+    COLUMNS,
+    WITH_LEAVES,
+    report_errors,
+    show_csv,
+    show_json,
+    show_plants,
+    show_text,
+)
 from core.diagnosis.examination import Examination, Examiner
 from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_identity import MODEL_HELP, SHIPPED_MODELS, find_model, read_identity
 from core.diagnosis.plant import GROUPINGS, diagnose_plants, group_photos
-from core.diagnosis.plant_output import report_errors, show_plants
 from core.diagnosis.prediction import Diagnosis, Predictor, choose_device, read_network
 from core.diagnosis.report_entry import make_entry, remarks
-from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds, describe_slider
+from core.diagnosis.thresholds import COVERAGE, SECTION, Thresholds, describe_slider
 from core.errors import EXIT_CODES, EXIT_DONE, EXIT_WRONG_INPUT, InputError, LeafClinicError, Problem
 from core.storage import write_file
 from core.training.terminal import describe_seconds

@@ -11,11 +11,10 @@ from pathlib import Path
 from core import command_line
 from core.data.dataset import SPLIT_NAMES
 from core.diagnosis.evaluation import Evaluation, Mistake, evaluate_model
-from core.diagnosis.metrics import describe_accuracy, wilson_interval
+from core.diagnosis.metrics import describe_accuracy, describe_subsets, wilson_interval
 from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import MODEL_HELP
-from core.diagnosis.subsets import describe_subsets
-from core.diagnosis.verdict import SECTION, describe_slider
+from core.diagnosis.thresholds import SECTION, describe_slider
 from core.errors import EXIT_CODES, EXIT_DONE, Problem
 from core.storage import write_file
 from core.text import csv_text, json_line, printable

@@ -24,10 +24,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from core.command_line import check_folder, run_command
-from core.data.idx import CLASSES, SIDE, read_digits
+from core.data.digits import CLASSES, SIDE, generate_digits, read_digits
 from core.data.photo import PhotoError
 from core.data.photo_reader import read_photo
-from core.data.synthetic_digits import generate_digits
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.errors import EXIT_DONE, ConfigError, DataError, DeviceError, InputError, ModelFileError, Problem
 from core.laboratory import pytorch_baseline, studies

@@ -16,14 +16,11 @@ import numpy as np
 from core import command_line
 from core.config import RunConfig
 from core.data.cache import open_cache
-from core.data.dataset import UNSPLIT, IsCancelled, reasons
-from core.data.dataset_builder import DatasetBuilder
-from core.data.manifest import open_manifest
-from core.data.manifest_writer import check_place, write_manifest
-from core.data.photo_paths import find_photos
+from core.data.dataset import UNSPLIT, DatasetBuilder, IsCancelled, reasons
+from core.data.manifest import check_place, open_manifest, write_manifest
 from core.data.photo_reader import prepare
 from core.data.preparation import GroupedPhotos, ReportStage, group_photos
-from core.data.source import open_dataset
+from core.data.source import find_photos, open_dataset
 from core.diagnosis.head_fitting import Samples
 from core.diagnosis.label_review import FEWEST, Review, choose_photos, review_labels
 from core.diagnosis.model_file import read_model

@@ -22,12 +22,13 @@ from core.cores import usable_cores
 from core.data.photo import MARGINS, SQUARE
 from core.data.photo_reader import prepare, read_file
 from core.diagnosis.examination import SEVERAL, Examination, Examiner
-from core.diagnosis.leaves import place_in_square
+from core.diagnosis.leaf_detector import place_in_square
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.model_identity import read_identity
 from core.diagnosis.prediction import ClassProbability, Prediction, choose_device, compile_ahead, load_engine
 from core.diagnosis.segmentation import segment_leaf
-from core.diagnosis.verdict import SECTION, Verdict
+from core.diagnosis.thresholds import SECTION
+from core.diagnosis.verdict import Verdict
 from core.ops.contract import Array
 
 MAP: Final = 64

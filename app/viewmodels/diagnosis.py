@@ -22,10 +22,9 @@ from app.viewmodels.result import PhotoResult, columns, decide, read_result
 from app.viewmodels.rows_model import RowsModel
 from app.viewmodels.sorted_rows import SortedRows
 from app.viewmodels.verdict_update import VerdictUpdate
-from core.data.file_extensions import NAMED
-from core.diagnosis.coverage import at_coverage
+from core.data.photo_format import NAMED
 from core.diagnosis.model_identity import ModelIdentity
-from core.diagnosis.verdict import COVERAGE, Thresholds
+from core.diagnosis.thresholds import COVERAGE, Thresholds, at_coverage
 
 IN_FLIGHT: Final = 24
 """Photos sent to the process; the others wait here and can be cancelled."""

@@ -16,7 +16,8 @@ from app.mask import Box, Mask, decode_mask
 from app.translation import language, sentence, tr
 from app.viewmodels.rows_model import Column
 from core.diagnosis.model_identity import ModelIdentity
-from core.diagnosis.verdict import Thresholds, Verdict, count_findings, decide_verdict, is_healthy
+from core.diagnosis.thresholds import Thresholds
+from core.diagnosis.verdict import Verdict, count_findings, decide_verdict, is_healthy
 from core.ops.contract import Array
 from core.percent import percent, stated
 

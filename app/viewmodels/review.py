@@ -18,7 +18,7 @@ from app.translation import tr
 from app.viewmodels.document import Document
 from app.viewmodels.kept_labels import KeptLabels
 from app.viewmodels.process_model import ProcessModel
-from core.data.manifest_writer import check_place
+from core.data.manifest import check_place
 from core.errors import StorageError
 
 

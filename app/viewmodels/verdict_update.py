@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.viewmodels.result import PhotoResult
 from app.viewmodels.rows_model import RowsModel
-from core.diagnosis.coverage import CoveragePoint, at_coverage
+from core.diagnosis.thresholds import CoveragePoint, at_coverage
 
 PIECE: Final = 256
 SLICE_S: Final = 0.008

@@ -1,12 +1,13 @@
-"""Stores named arrays in one file with a checksum; an incomplete or damaged file counts as missing."""
+"""Arrays in files: named arrays with a checksum, and memory-mapped arrays that are read page by page."""
 
 from __future__ import annotations
 
 import io
+import mmap
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Final, final
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from core.storage import write_file
 
 _MARK: Final = 32
 """Bytes of the SHA-256 at the start of the file, checked before it is parsed."""
+RELEASE_BYTES: Final = 8 << 20
+"""Mapped pages count as resident memory until released. The system maps far more than is read,
+so pages are released often."""
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
@@ -36,3 +40,20 @@ def read_arrays(path: Path) -> dict[str, Array] | None:
         return None
     with np.load(io.BytesIO(body), allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
+
+
+@final
+class PageReleaser:
+    """Releases the pages of a mapped array after every RELEASE_BYTES read. Does nothing for arrays in memory."""
+
+    def __init__(self, photos: Array) -> None:
+        mapped = getattr(photos, "_mmap", None) if isinstance(photos, np.memmap) else None
+        self._map: mmap.mmap | None = mapped if hasattr(mmap, "MADV_DONTNEED") else None
+        self._read = 0
+
+    def read(self, size: int) -> None:
+        """Count `size` bytes as read."""
+        self._read += size
+        if self._map is not None and self._read >= RELEASE_BYTES:
+            self._map.madvise(mmap.MADV_DONTNEED)  # a read-only mapping of a file: nothing is lost
+            self._read = 0

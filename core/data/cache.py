@@ -34,7 +34,7 @@ class PhotoCache:
     home: the folder of its files; photos: read-only memory-mapped uint8 ``(slots, side, side, 3)``, RGB; slots: int64
     ``(N,)``, the slot of each row of the dataset, -1 for unusable photos (identical files share one); content: uint8
     ``(N, 32)``, SHA-256 of each file, zero if unread; facts: int64 ``(N, 3)``, width and height of the original photo
-    and when it was taken (seconds, `core.data.exif`), zero if unknown; skipped: photos that cannot be used.
+    and when it was taken (seconds, `core.data.photo_format`), zero if unknown; skipped: photos that cannot be used.
     """
 
     home: str

@@ -1,10 +1,13 @@
-"""Writes the files of a photo cache while its lock is held: appends pixels and updates the index."""
+"""Decodes photos in parallel and appends their pixels to a cache, while its lock is held."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import time
+from collections import deque
+from collections.abc import Collection, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, Final, final
 
@@ -12,16 +15,42 @@ import numpy as np
 
 from core.data.cache_index import NO_PHOTO, CacheIndex, file_key, read_index, write_index
 from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress, Skipped
-from core.data.decoding import decode_all
 from core.data.photo import long_path
-from core.data.photo_reader import ReadPhoto
+from core.data.photo_reader import READERS, ReadPhoto
 from core.data.string_array import readable
 from core.errors import StorageError
 from core.ops.contract import Array
 
+CHUNK: Final = 8
+"""Photos per task of a process: with 16, their pixels leave the cache of the processor before they are copied."""
 SAVE_SECONDS: Final = 5.0
 SPARE_BYTES: Final = 64 << 20
 """Bytes of disk space that stay free."""
+
+
+def decode_all(
+    dataset: Dataset, rows: list[int], side: int, known: Collection[bytes], processes: int
+) -> Iterator[list[tuple[int, ReadPhoto]]]:
+    """Yield rows with their results in order, decoded at most a few chunks ahead of the consumer."""
+    waiting: deque[Future[list[tuple[int, ReadPhoto]]]] = deque()
+    processes = min(processes, READERS.most)
+    with ThreadPoolExecutor(processes, "decode") as pool:
+
+        def decode_chunk(part: list[int]) -> list[tuple[int, ReadPhoto]]:
+            with READERS.borrow() as reader:
+                found = reader.read([dataset.path(row) for row in part], side, known=known)
+            return list(zip(part, found, strict=True))
+
+        try:
+            for start in range(0, len(rows), CHUNK):
+                waiting.append(pool.submit(decode_chunk, rows[start : start + CHUNK]))
+                if len(waiting) > 2 * processes:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 def stop_if(cancelled: IsCancelled | None) -> None:

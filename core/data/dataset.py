@@ -1,38 +1,41 @@
-"""The photos of a run as compact columns: a million photos take a few hundred megabytes."""
+"""The photos of a run as compact columns (a million photos take a few hundred megabytes), built photo by photo."""
 
 from __future__ import annotations
 
 import os
 import re
+from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final, TypeAlias, final
 
 import numpy as np
 
-from core.data.string_array import StringArray
-from core.errors import EXIT_INTERRUPTED, LeafClinicError
+from core.data.string_array import StringArray, StringArrayBuilder, encode, readable
+from core.errors import EXIT_INTERRUPTED, DataError, LeafClinicError
 from core.ops.contract import Array
+from core.storage import storage_error, write_file
+from core.text import csv_text
 
 SPLITS: Final = ("train", "val", "test")
 TRAIN: Final = 0
 VALIDATION: Final = 1
 TEST: Final = 2
 UNSPLIT: Final = -1
-
 SPLIT_NAMES: Final = {
     "train": TRAIN, "training": TRAIN,
     "val": VALIDATION, "valid": VALIDATION, "validation": VALIDATION, "dev": VALIDATION,
     "test": TEST, "testing": TEST,
 }
 """Common names of splits, in lower case."""
-
 OUTSIDE: Final = re.compile(r"^(\.\./)+")
 """The path from a manifest's folder to its parents, which is not shown."""
 LONGEST: Final = 300
 """Characters of a path in a sentence; the end of a longer one is shown."""
-
+MOST_CLASSES: Final = 10_000
+"""More distinct labels than this mean a wrong column."""
 ReportProgress: TypeAlias = Callable[[int, int], None]
 """Called with (done, total) from time to time; total is 0 if unknown."""
 IsCancelled: TypeAlias = Callable[[], bool]
@@ -87,10 +90,10 @@ class Dataset:
         """The class name of a row."""
         return self.classes[int(self.labels[row])]
 
-    def counts(self) -> dict[str, int]:
-        """Photos per class."""
-        found = np.bincount(self.labels, minlength=len(self.classes))
-        return {name: int(n) for name, n in zip(self.classes, found, strict=True)}
+    def counts(self, rows: Array | slice = slice(None)) -> dict[str, int]:
+        """Photos per class, of these rows."""
+        found = np.bincount(self.labels[rows], minlength=len(self.classes))
+        return dict(zip(self.classes, found.tolist(), strict=True))
 
     def rows(self, split: int) -> Array:
         """Rows of a split, int64."""
@@ -103,13 +106,6 @@ class Dataset:
             groups=None if self.groups is None else self.groups[rows],
             columns={name: column.take(rows) for name, column in self.columns.items()},
         )
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held by the columns."""
-        arrays = [self.labels, self.splits] + ([] if self.groups is None else [self.groups])
-        texts = [self.paths, *self.columns.values()] + ([] if self.group_names is None else [self.group_names])
-        return sum(int(a.nbytes) for a in arrays) + sum(t.nbytes for t in texts)
 
 
 def describe_skipped(skipped: tuple[Skipped, ...], kind: str = "photo") -> str:
@@ -130,3 +126,96 @@ def reasons(skipped: tuple[Skipped, ...], most: int = 3) -> str:
         parts.append(f"{count} x {reason.rstrip('.')} (such as {shown})")
     rest = counts.total() - sum(count for _, count in counts.most_common(most))
     return "; ".join(parts) + (f"; {rest} more for other reasons" if rest else "")
+
+
+@final
+class DatasetBuilder:
+    """Collects the rows of a dataset, with the checks that folders and manifests share; `columns`: additional ones."""
+
+    def __init__(self, root: str, columns: Sequence[str] = (), grouped: bool = False) -> None:
+        self.root = root
+        self.skipped: list[Skipped] = []
+        self._paths = StringArrayBuilder()
+        self._labels = array("i")
+        self._splits = array("b")
+        self._groups = StringArrayBuilder() if grouped else None
+        self._columns = {name: StringArrayBuilder() for name in columns}
+        self._codes: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def append(self, path: str, label: str, split: int, group: str = "", extra: Sequence[str] = ()) -> None:
+        """Add a photo. Raises DataError if there are too many labels or one is not UTF-8."""
+        code = self._codes.setdefault(label, len(self._codes))
+        if code >= MOST_CLASSES:
+            raise DataError(
+                f"There are more than {MOST_CLASSES} different labels (such as {label!r}), so this is not the class "
+                "column. Choose the class column with --label COLUMN."
+            )
+        if code == len(self._codes) - 1 and readable(label) != label:
+            raise DataError(f"The class name {readable(label)!r} is not valid UTF-8. Rename the folder, or save the "
+                            "manifest again as CSV (UTF-8).")
+        self._paths.append(path)
+        self._labels.append(code)
+        self._splits.append(split)
+        if self._groups is not None:
+            self._groups.append(group)
+        for builder, value in zip(self._columns.values(), extra, strict=True):
+            builder.append(value)
+
+    def finish(self) -> Dataset:
+        """The dataset, with classes sorted by name and repeated paths removed. Raises DataError."""
+        paths = self._paths.finish()
+        labels = np.frombuffer(self._labels, np.int32) if self._labels else np.empty(0, np.int32)
+        splits = np.frombuffer(self._splits, np.int8) if self._splits else np.empty(0, np.int8)
+        classes = tuple(sorted(self._codes))
+        place = {name: at for at, name in enumerate(classes)}
+        renumber = np.array([place[name] for name in self._codes], np.int32)
+        groups, names = (None, None) if self._groups is None else _group(self._groups.finish())
+        dataset = Dataset(
+            root=self.root, paths=paths, classes=classes, labels=renumber[labels] if len(classes) else labels,
+            splits=splits, groups=groups, group_names=names,
+            columns={name: builder.finish() for name, builder in self._columns.items()}, skipped=tuple(self.skipped),
+        )
+        return _without_repeats(dataset)
+
+
+def _group(texts: StringArray) -> tuple[Array, StringArray]:
+    """Group numbers and names; each row without a group name becomes its own group."""
+    codes, names = encode(texts)
+    unnamed = [code for code, name in enumerate(names) if not name]
+    if unnamed:
+        alone = np.flatnonzero(codes == unnamed[0])
+        codes[alone] = len(names) + np.arange(len(alone), dtype=np.int32)
+        names = StringArray.of([*names, *(f"row-{row}" for row in alone)])
+    return codes, names
+
+
+def _without_repeats(dataset: Dataset) -> Dataset:
+    keys = dataset.paths.keys()
+    _, first = np.unique(keys, return_index=True)
+    if len(first) == len(keys):
+        return dataset
+    order = np.argsort(keys, kind="stable")
+    same = keys[order][1:] == keys[order][:-1]
+    differ = order[1:][same & (dataset.labels[order][1:] != dataset.labels[order][:-1])]
+    if len(differ):
+        raise DataError(
+            f"{len(differ)} photos have two different labels in the manifest, such as {dataset.paths[differ[0]]}. Keep "
+            "one row for each photo."
+        )
+    return dataset.take(np.sort(first))
+
+
+def write_skipped(path: Path, sets: Mapping[str, Sequence[Skipped]]) -> int:
+    """Write one line per skipped photo and return their number; without any, remove the file. Raises StorageError."""
+    found = [(photo.path, photo.reason, name) for name, photos in sets.items() for photo in photos]
+    if found:
+        write_file(path, csv_text([("path", "reason", "set"), *found]))
+        return len(found)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise storage_error(path, error) from error
+    return 0

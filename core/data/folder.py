@@ -9,9 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from core.data.dataset import SPLIT_NAMES, UNSPLIT, Cancelled, Dataset, IsCancelled, ReportProgress, Skipped
-from core.data.dataset_builder import DatasetBuilder
-from core.data.file_extensions import EXTENSIONS, UNREADABLE
+from core.data.dataset import (
+    SPLIT_NAMES,
+    UNSPLIT,
+    Cancelled,
+    Dataset,
+    DatasetBuilder,
+    IsCancelled,
+    ReportProgress,
+    Skipped,
+)
+from core.data.photo_format import EXTENSIONS, UNREADABLE
 from core.data.string_array import readable
 from core.errors import DataError
 

@@ -8,11 +8,11 @@ from typing import Final, final
 import cv2
 import numpy as np
 
+from core.data.array_file import PageReleaser
 from core.data.cache import PhotoCache
 from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress
-from core.data.mapped_pages import PageReleaser
-from core.data.near_duplicate_cache import find_near_duplicates
-from core.data.near_duplicates import Pair
+from core.data.near_duplicates import Pair, find_near_duplicates
+from core.data.photo import square
 from core.ops.contract import Array
 
 TINY: Final = 96
@@ -23,7 +23,10 @@ SHARP: Final = 0.015
 ROUNDING: Final = 20 / 12
 """Variance of the Laplacian caused by rounding to integer grey levels (weights 4 and four times 1)."""
 BRIGHT: Final = 0.35
-"""A photo whose 95th percentile of brightness (0..1) is below this is dark: one in a thousand leaf photos."""
+LIGHTEST: Final = 0.05
+"""A photo with a smaller share of pixels of this brightness (0..1) is dark: one in a thousand leaf photos."""
+SIDE: Final = 160
+"""Side in pixels at which sharpness is measured."""
 GLARE: Final = 0.5
 """A photo with a larger share of pure white is overexposed."""
 LOPSIDED: Final = 10
@@ -87,12 +90,12 @@ def examine(
                 raise Cancelled("The photo check was stopped.")
             if progress is not None:
                 progress(at, len(kept))
-        found += _look(dataset.paths[row], cache.photos[cache.slots[row]], cache.facts[row])
-    counts = np.bincount(dataset.labels[kept], minlength=len(dataset.classes))
-    named = {name: int(n) for name, n in zip(dataset.classes, counts, strict=True)}
-    found += _balance(named)
+        faults = find_faults(cache.photos[cache.slots[row]], int(cache.facts[row, 0]), int(cache.facts[row, 1]))
+        found += [Finding(kind, (dataset.paths[row],), text) for kind, text in faults.items()]
+    counts = dataset.counts(kept)
+    found += _balance(counts)
     order = list(KINDS)
-    return Health(len(kept), named, tuple(sorted(found, key=lambda f: order.index(f.kind))))
+    return Health(len(kept), counts, tuple(sorted(found, key=lambda f: order.index(f.kind))))
 
 
 def _copies(dataset: Dataset, pair: Pair) -> Finding:
@@ -105,28 +108,36 @@ def _copies(dataset: Dataset, pair: Pair) -> Finding:
     return Finding("two_labels", paths, f"Both are {same}, but labelled {labels}. Correct the label, or remove both.")
 
 
-def _look(path: str, rgb: Array, facts: Array) -> list[Finding]:
-    """The findings of a single photo."""
-    found = []
-    width, height = int(facts[0]), int(facts[1])
+def find_faults(rgb: Array, width: int, height: int) -> dict[str, str]:
+    """Kinds of findings on a photo, each with a sentence. rgb: its centred square; width, height: its own size."""
+    found = {}
     if min(width, height) < TINY:
-        found.append(Finding("tiny", (path,), f"{width} x {height} pixels are too few to show lesions; at least {TINY} "
-                                              "are needed on each side."))
+        found["tiny"] = (f"{width} x {height} pixels are too few to show lesions; at least {TINY} are needed on each "
+                         "side.")  # fmt: skip
     grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
-    levels = np.cumsum(cv2.calcHist([grey], [0], None, [256], [0, 256]).ravel()) / grey.size
-    if levels[int(255 * BRIGHT)] > 0.95:
-        found.append(Finding("dark", (path,), "The photo is too dark. Take it again in better light."))
+    if np.mean(grey > 255 * BRIGHT) < LIGHTEST:
+        found["dark"] = "The photo is too dark. Take it again in better light."
     elif sharpness(grey) < SHARP:
-        found.append(Finding("blurred", (path,), "The photo is out of focus. Take it again from further away."))
-    if 1 - levels[250] > GLARE:
-        found.append(Finding("glare", (path,), "Most of the photo is pure white. Take it again with less light."))
+        found["blurred"] = "The photo is out of focus. Take it again from further away."
+    if np.mean(grey > 250) > GLARE:
+        found["glare"] = "Most of the photo is pure white. Take it again with less light."
     return found
 
 
+def photo_faults(rgb: Array) -> tuple[str, ...]:
+    """The worst finding that makes the diagnosis of a photo uint8 RGB ``(height, width, 3)`` unreliable, as a sentence.
+
+    Of 2,637 validation photos 7 get a sentence, one of them that it is out of focus; blurred by 3 pixels (of 224) all
+    but 6 of them do.
+    """
+    found = find_faults(square(rgb, SIDE), rgb.shape[1], rgb.shape[0])
+    return tuple(text for kind, text in found.items() if kind != "glare")[:1]
+
+
 def sharpness(grey: Array) -> float:
-    """Variance of the Laplacian divided by the variance of a grey photo uint8 ``(H, W)``, at 160 pixels."""
-    if len(grey) > 160:
-        grey = cv2.resize(grey, (160, 160), interpolation=cv2.INTER_AREA)
+    """Variance of the Laplacian divided by the variance of a grey photo uint8 ``(H, W)``, at SIDE pixels."""
+    if len(grey) > SIDE:
+        grey = cv2.resize(grey, (SIDE, SIDE), interpolation=cv2.INTER_AREA)
     edges = float(cv2.Laplacian(grey, cv2.CV_32F).var()) - ROUNDING
     return max(edges, 0.0) / (float(grey.astype(np.float32).var()) + 25)
 

@@ -11,10 +11,9 @@ from typing import Final, final
 
 import numpy as np
 
+from core.data.array_file import PageReleaser
 from core.data.augment import draw_rows, evaluation_rows
-from core.data.background_replacement import BackgroundReplacement
-from core.data.mapped_pages import PageReleaser
-from core.data.mixing import Mixing
+from core.data.mixing import BackgroundReplacement, Mixing
 from core.data.philox import uniforms
 from core.device import PhotoBatch
 from core.ops.contract import Array

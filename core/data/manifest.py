@@ -1,9 +1,10 @@
-"""Reads a CSV manifest as a `Dataset`, row by row, in bounded memory."""
+"""Reads a CSV manifest as a `Dataset`, row by row, in bounded memory, and writes one."""
 
 from __future__ import annotations
 
 import codecs
 import csv
+import io
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,18 +12,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final, final
 
-from core.data.dataset import SPLIT_NAMES, UNSPLIT, Cancelled, Dataset, IsCancelled, ReportProgress
-from core.data.dataset_builder import DatasetBuilder
+from core.data.dataset import (
+    SPLIT_NAMES,
+    SPLITS,
+    UNSPLIT,
+    Cancelled,
+    Dataset,
+    DatasetBuilder,
+    IsCancelled,
+    ReportProgress,
+)
 from core.data.string_array import ERRORS
-from core.errors import DataError
+from core.errors import DataError, InputError
+from core.ops.contract import Array
+from core.storage import write_file
 
 PATH_COLUMNS: Final = ("path", "file", "filename", "image", "photo")
 LABEL_COLUMNS: Final = ("label", "class", "condition", "disease")
 """Searched in this order if there are no columns crop and condition."""
-
 SETTING: Final = "setting"
 """Optional column with where a photo was taken ("lab", "field"), for metrics by setting."""
-
 REPORT_EVERY: Final = 10_000
 MOST_FIELD: Final = 1 << 20
 """Longest field of a row, characters; a longer one is a quote that was never closed."""
@@ -243,3 +252,38 @@ def _list(values: set[str]) -> str:
     ordered = sorted(values)
     more = ", ..." if len(ordered) > VALUES_NAMED else ""
     return ", ".join(ordered[:VALUES_NAMED]) + more
+
+
+def write_manifest(path: Path, dataset: Dataset, classes: Sequence[str], labels: Array, rows: Array) -> None:
+    """Write these rows with ``classes[labels[row]]``; paths are relative to the manifest's folder if possible.
+
+    Groups and splits of the source are included. Raises StorageError.
+    """
+    raw = io.BytesIO()
+    text = io.TextIOWrapper(raw, "utf-8", "surrogateescape", newline="")  # in pieces: 80 MB would block the window
+    writer = csv.writer(text, lineterminator="\n")
+    names = dataset.group_names if dataset.groups is not None else None
+    writer.writerow(["path", "label", "split", *(["group"] if names is not None else [])])
+    for row in rows.tolist():
+        split = int(dataset.splits[row])
+        values = [_relative(dataset.path(row), path.parent), classes[int(labels[row])]]
+        values.append(SPLITS[split] if split >= 0 else "")
+        if names is not None and dataset.groups is not None:
+            values.append(names[int(dataset.groups[row])])
+        writer.writerow(values)
+    text.flush()
+    write_file(path, raw.getvalue())
+
+
+def check_place(path: Path, dataset: Dataset) -> None:
+    """Raises InputError for a file that would be among the photos."""
+    if not dataset.listed and path.absolute().is_relative_to(Path(dataset.root).absolute()):
+        raise InputError(f"{path} is inside the photo folder, in which nothing is written. Choose another folder.")
+
+
+def _relative(path: str, folder: Path) -> str:
+    """A path relative to a folder; unchanged if there is none (on Windows, another drive)."""
+    try:
+        return os.path.relpath(path, folder).replace(os.sep, "/")
+    except ValueError:
+        return path

@@ -1,7 +1,8 @@
-"""Mixup and CutMix: photos mixed with their neighbours in the epoch's order, and the mixed targets.
+"""Mixes photos of a batch: mixup, CutMix, and random backgrounds, as parameters for the photo kernel.
 
 Half of the mixes blend whole photos (Zhang et al., "mixup: beyond empirical risk minimization", 2018), half paste a box
-(Yun et al., "CutMix", 2019). The order is random, so neighbours are random pairs.
+(Yun et al., "CutMix", 2019). The order of an epoch is random, so neighbours are random pairs. Paper and light often
+reveal the class (`core.diagnosis.background_dependence`); a random background does not.
 """
 
 from __future__ import annotations
@@ -11,14 +12,19 @@ from typing import Final, final
 
 import numpy as np
 
-from core.data.augment import PRESETS, affine
+from core.data.augment import PRESETS, Strength, affine
 from core.data.philox import uniforms
 from core.ops.contract import Array
-from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, CUTOUT, MASK
+from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, CUTOUT, MASK, Backgrounds
 
 _STREAM: Final = 0x4D495820
 """Second word of the generator's key; each use of the generator has its own."""
 _DRAWS: Final = 12
+_BACKGROUND_STREAM: Final = 0x47524E44
+"""Second word of the generator's key; each use of the generator has its own."""
+_BACKGROUND_DRAWS: Final = 9
+_PLACEMENT: Final = Strength(area=0.3, aspect=1.25, turn=20, quarters=True)
+"""Backgrounds are cropped and rotated independently of the leaf."""
 
 
 @final
@@ -74,3 +80,32 @@ def _shares(u: Array, size: int) -> tuple[Array, Array]:
     covered = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]) / size**2
     cut = (u[:, 2] < 0.5) & (covered > 0)
     return np.where(cut, 1 - covered, own), np.where(cut[:, None], boxes, 0)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class BackgroundReplacement:
+    """Replaces the background of a random share of photos.
+
+    backgrounds: with one leaf mask per slot; replaceable: bool ``(slots,)``, where the leaf can be cut out; chance:
+    probability of a replacement, 0..1.
+    """
+
+    backgrounds: Backgrounds
+    replaceable: Array
+    chance: float
+
+    def draw(
+        self, rows: Array, slots: Array, key: tuple[int, int], photos: Array, occurrence: Array, size: int
+    ) -> None:
+        """Write replacements into the parameters `rows` of the photos in `slots`, resized to `size`.
+
+        A pure function of key (seed, epoch), photo and occurrence, as `core.data.augment.draw_rows`.
+        """
+        seed, epoch = key
+        u = uniforms(_BACKGROUND_DRAWS, photos, occurrence, epoch, (seed, _BACKGROUND_STREAM))
+        images = self.backgrounds.images
+        chosen = np.flatnonzero((u[:, 0] < self.chance) & self.replaceable[slots])
+        rows[chosen, BACKGROUND] = 1 + np.floor(u[chosen, 1] * len(images))
+        rows[chosen, MASK] = slots[chosen]
+        rows[chosen, BACKGROUND_AFFINE] = affine(_PLACEMENT, u[chosen, 2:], images.shape[1], size)

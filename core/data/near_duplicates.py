@@ -1,20 +1,24 @@
 """Finds near-duplicate photos, also rotated or mirrored: candidates by a 64-bit hash, confirmed by a thumbnail.
 
 The hash is a difference hash over 8 x 8 cells. Candidates are found without comparing all pairs: two hashes that differ
-in at most r bits agree in at least one of r + 1 bands.
+in at most r bits agree in at least one of r + 1 bands. The result is stored with the cache of the photos.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 from typing import Final, final
 
 import cv2
 import numpy as np
 
-from core.data.dataset import Cancelled, IsCancelled, ReportProgress
-from core.data.mapped_pages import PageReleaser
+from core.data.array_file import PageReleaser, read_arrays, write_arrays
+from core.data.cache import PhotoCache
+from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress
+from core.data.string_array import readable
 from core.ops.contract import Array
 
 RADII: Final = ((50_000, 7), (200_000, 5), (1 << 62, 3))
@@ -40,6 +44,10 @@ _BLOCK: Final = 512
 """Photos between two progress reports."""
 _VIEWS: Final = 8
 """Four rotations, each unchanged and mirrored."""
+VERSION: Final = 2
+"""Version of the search: stored results of another version are not used."""
+SHOWN: Final = 3
+"""Largest number of pairs named in a sentence."""
 
 
 @final
@@ -109,9 +117,8 @@ def find_pairs(
 
     content: uint8 ``(N, 32)``, SHA-256 of the files; identical files are pairs without a comparison.
     """
-    found: dict[tuple[int, int], float] = {}
-    if content is not None:
-        found.update({(pair.first, pair.second): pair.likeness for pair in equal_files(content)})
+    same = [] if content is None else equal_files(content)
+    found = {(pair.first, pair.second): pair.likeness for pair in same}
     if radius is None:
         radius = next(bits for most, bits in RADII if len(photos.hashes) <= most)
     for first, second, view in _candidates(photos.hashes, radius):
@@ -124,9 +131,9 @@ def find_pairs(
 
 def equal_files(content: Array) -> list[Pair]:
     """Pair the first of each set of identical files with each other one; content: uint8 ``(N, 32)``, 0 if unread."""
-    keys = np.ascontiguousarray(content).view("V32").ravel()
-    found = sorted((int(rows[0]), int(row)) for rows in _equal(keys) for row in rows[1:])
-    return [Pair(first, second, 1.0) for first, second in found]
+    first = {content[row].tobytes(): row for row in np.flatnonzero(content.any(axis=1))[::-1].tolist()}
+    found = ((first.get(key.tobytes(), row), row) for row, key in enumerate(content))
+    return [Pair(one, row, 1.0) for one, row in sorted(found) if one != row]
 
 
 def join_pairs(count: int, pairs: list[Pair], groups: Array | None = None) -> Array:
@@ -212,11 +219,35 @@ def _correlate(a: Array, b: Array) -> Array:
     return np.asarray((a * b).sum(1) / np.maximum(norm, 1.0))
 
 
-def _equal(keys: Array) -> Iterator[Array]:
-    """Sets of rows with equal keys; all-zero keys (unread files) are skipped."""
-    order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    edges = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1], True])
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
-        if high - low > 1 and any(ordered[low].tobytes()):
-            yield np.sort(order[low:high])
+def find_near_duplicates(
+    cache: PhotoCache, progress: ReportProgress | None = None, cancelled: IsCancelled | None = None
+) -> list[Pair]:
+    """Pairs of near-duplicates, from the stored result if no photo has changed. Raises Cancelled, StorageError."""
+    kept = cache.kept
+    mark = sha256(f"{VERSION} {cache.side} ".encode() + cache.content[kept].tobytes()).digest()
+    path = Path(cache.home) / f"{cache.side}.copies"
+    stored = read_arrays(path)
+    if stored is None or stored["mark"].tobytes() != mark:
+        pairs = find_pairs(hash_photos(cache.photos, cache.slots[kept], progress, cancelled), cache.content[kept])
+        table = np.array([(pair.first, pair.second, pair.likeness) for pair in pairs], np.float64).reshape(-1, 3)
+        stored = {"mark": np.frombuffer(mark, np.uint8), "pairs": table}
+        write_arrays(path, stored)
+    return [Pair(int(kept[int(one)]), int(kept[int(other)]), likeness)
+            for one, other, likeness in stored["pairs"].tolist()]  # fmt: skip
+
+
+def find_conflicts(dataset: Dataset, cache: PhotoCache, copies: Sequence[Pair] | None) -> list[Pair]:
+    """The near-duplicates (or, if not searched for, identical files) whose labels differ."""
+    if copies is None:
+        copies = equal_files(np.where(cache.slots[:, None] >= 0, cache.content, 0))
+    return [pair for pair in copies if dataset.labels[pair.first] != dataset.labels[pair.second]]
+
+
+def describe_conflicts(dataset: Dataset, conflicts: Sequence[Pair]) -> str:
+    """A sentence with the number of conflicts and the first of them; empty if there are none."""
+    if not conflicts:
+        return ""
+    named = [" = ".join(f"{readable(dataset.paths[row])} ({dataset.label(row)})" for row in (pair.first, pair.second))
+             for pair in conflicts[:SHOWN]]  # fmt: skip
+    pairs = "; ".join(named + (["…"] if len(conflicts) > SHOWN else []))
+    return f"Pictures with two labels: {len(conflicts)} ({pairs}). Correct the labels, or remove these photos."

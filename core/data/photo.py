@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final, final
 import cv2
 import numpy as np
 
-from core.data.file_extensions import UNREADABLE
-from core.data.photo_header import Header, read_header
+from core.data.photo_format import UNREADABLE, Header, read_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, final
 import cv2
 import numpy as np
 
-from core.data.exif import taken_at
 from core.data.photo import TOO_MUCH_MEMORY, PhotoError, check, content_key, decode_checked, read_bytes
+from core.data.photo_format import taken_at
 from core.data.photo_limits import Limits
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ class ReadPhoto:
     """The result of reading one file; without pixels if its content is known already or there is a reason.
 
     content: SHA-256, empty where the file could not be read; facts: width and height as the file has them, and when it
-    was taken (`core.data.exif`); lasting: the reason depends on the content alone.
+    was taken (`core.data.photo_format`); lasting: the reason depends on the content alone.
     """
 
     content: bytes

@@ -10,7 +10,6 @@ from typing import TypeAlias, final
 import numpy as np
 
 from core.config import RunConfig
-from core.data.burst_groups import group_by_burst
 from core.data.cache import PhotoCache, open_cache
 from core.data.dataset import (
     TEST,
@@ -23,15 +22,18 @@ from core.data.dataset import (
     describe_skipped,
     reasons,
 )
-from core.data.label_conflicts import describe_conflicts, find_conflicts
 from core.data.label_sets import LabelSets, read_label_sets
-from core.data.leaf_map import group_by_leaf_map
-from core.data.name_groups import group_by_name
-from core.data.near_duplicate_cache import find_near_duplicates
-from core.data.near_duplicates import Pair, join_groups, join_pairs
+from core.data.near_duplicates import (
+    Pair,
+    describe_conflicts,
+    find_conflicts,
+    find_near_duplicates,
+    join_groups,
+    join_pairs,
+)
+from core.data.photo_groups import group_by_burst, group_by_leaf_map, group_by_name
 from core.data.source import open_dataset
-from core.data.split import Leak, complete_splits, measure_leak, random_split_leak
-from core.data.split_file import read_split
+from core.data.split import Leak, complete_splits, measure_leak, random_split_leak, read_split
 from core.errors import ConfigError, DataError, Problem
 from core.ops.contract import Array
 

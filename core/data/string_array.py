@@ -88,11 +88,6 @@ class StringArray:
                 found[rows] = [folded in self[row].casefold() for row in range(first, first + len(ends))]
         return found
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return len(self._block) + int(self._ends.nbytes)
-
 
 def _holding(block: bytes, ends: Array, wanted: bytes) -> Array:
     """Which of the strings that end at `ends` contain the bytes `wanted`; a match must not cross an end.

@@ -13,11 +13,8 @@ from typing import Final, final
 
 import numpy as np
 
-from core.diagnosis.calibration import divide_logits, fit_temperature
-from core.diagnosis.crop import crop_of
-from core.diagnosis.crop_temperatures import fit_class_temperatures
-from core.diagnosis.familiarity import PER_DIMENSION, PrincipalSubspace, read_statistics
-from core.diagnosis.features import head_node
+from core.diagnosis.calibration import crop_of, divide_logits, fit_class_temperatures, fit_temperature
+from core.diagnosis.features import PER_DIMENSION, PrincipalSubspace, head_node, read_statistics
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head, make_folds
 from core.diagnosis.metrics import cross_entropy, wilson_interval
 from core.diagnosis.model_file import ModelFile, in_eight_bits, in_half

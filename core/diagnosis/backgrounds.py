@@ -17,11 +17,11 @@ import cv2
 import numpy as np
 
 from core.cores import usable_cores
-from core.data.background_replacement import BackgroundReplacement
 from core.data.dataset import TRAIN, Cancelled, IsCancelled
+from core.data.mixing import BackgroundReplacement
 from core.data.preparation import PhotoSet, ReportStage
 from core.diagnosis.leaf_process import choose_processes, packing
-from core.diagnosis.verdict import NO_LEAF_NAMES
+from core.diagnosis.thresholds import NO_LEAF_NAMES
 from core.errors import DataError
 from core.ops.contract import Array
 from core.ops.photo import Backgrounds

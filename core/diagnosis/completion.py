@@ -14,19 +14,22 @@ import numpy as np
 from core.communicator import Communicator, SingleProcess
 from core.data.baseline import Baseline, border_features, evaluate_border
 from core.data.label_sets import LabelSets
-from core.diagnosis import background_dependence, verdict
+from core.diagnosis import background_dependence
 from core.diagnosis.background_dependence import BackgroundDependence, measure_backgrounds
-from core.diagnosis.calibration import fit_temperature, measure_reliability, predict_labels, state_probabilities
+from core.diagnosis.calibration import (
+    fit_temperature,
+    fit_temperatures,
+    measure_reliability,
+    predict_labels,
+    state_probabilities,
+)
 from core.diagnosis.class_map import class_map, share_outside_leaf
-from core.diagnosis.crop_temperatures import fit_temperatures
-from core.diagnosis.familiarity import familiarity, fit_subspace
-from core.diagnosis.features import feature_node, head_node, pool
-from core.diagnosis.label_thresholds import set_label_thresholds
+from core.diagnosis.features import familiarity, feature_node, fit_subspace, head_node, pool
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.replay import fit_replay
 from core.diagnosis.segmentation import segment_leaf
-from core.diagnosis.verdict import NO_LEAF_NAMES, set_thresholds
+from core.diagnosis.thresholds import NO_LEAF_NAMES, SECTION, set_label_thresholds, set_thresholds
 from core.ops.contract import Array
 
 CALIBRATION: Final = "calibration"
@@ -154,7 +157,7 @@ def with_thresholds(
     choose = set_label_thresholds if model.multilabel else set_thresholds
     thresholds = choose(state_probabilities(model, seen.logits), labels, familiar, score, model.classes)
     extra = {**model.extra, **(statistics.to_arrays() if statistics else {}), **replay}
-    return replace(model, sections={**model.sections, verdict.SECTION: thresholds.to_section()}, extra=extra)
+    return replace(model, sections={**model.sections, SECTION: thresholds.to_section()}, extra=extra)
 
 
 def measure_dependence(

@@ -17,19 +17,60 @@ from core.data.field_photos import open_field, scan_field
 from core.data.label_sets import LabelSets, join_labels, name_labels, read_label_sets
 from core.data.manifest import SETTING
 from core.data.source import open_photos
-from core.data.split_file import read_split
+from core.data.split import read_split
 from core.diagnosis.calibration import label_thresholds
-from core.diagnosis.coverage_result import CoverageResult, measure_coverage
-from core.diagnosis.metrics import Metrics, compute_metrics
+from core.diagnosis.metrics import Metrics, Subset, compare_with_field, compute_metrics, subsets_by_setting
 from core.diagnosis.model_file import ModelFile, check_classes
 from core.diagnosis.prediction import Prediction, Predictor, choose_device
-from core.diagnosis.subsets import Subset, compare_with_field, subsets_by_setting
+from core.diagnosis.thresholds import NO_LEAF_NAMES
 from core.diagnosis.training_photos import Overlap, describe_overlap, measure_overlap
-from core.diagnosis.verdict import NOT_SURE
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE
 from core.errors import DataError
 from core.ops.contract import Array
 
 BATCH: Final = 32
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CoverageResult:
+    """Diagnoses at one confidence threshold.
+
+    wanted: the coverage on validation photos that sets the threshold; photos, answered, right: numbers of photos, of
+    photos with a diagnosis, and of correct diagnoses; wrongly_refused: rejected share of the correct diagnoses.
+    """
+
+    wanted: float
+    photos: int
+    answered: int
+    right: int
+    wrongly_refused: float
+
+    def describe(self) -> str:
+        right, share = 100 * self.right / max(self.answered, 1), 100 * self.answered / max(self.photos, 1)
+        return (
+            f"At coverage {100 * self.wanted:g} % (set on validation photos), {self.answered} of {self.photos} photos "
+            f"are diagnosed ({share:.1f} %), {right:.1f} % of these diagnoses are correct, and "
+            f"{100 * self.wrongly_refused:.1f} % of the correct predictions are rejected."
+        )
+
+
+def measure_coverage(
+    words: Sequence[str], labels: Array, right: Array, classes: Sequence[str], wanted: float
+) -> CoverageResult:
+    """Count diagnoses and correct diagnoses.
+
+    words: the verdict on each photo (a class counts as a diagnosis, and so does "no leaf" if the model has a class for
+    it); labels: int ``(N,)``; right: bool ``(N,)``, whether the most likely class is the true one,
+    or all labels are right.
+    """
+    bare = np.array([name.lower() in NO_LEAF_NAMES for name in classes])
+    said_bare = np.array([word == NO_LEAF for word in words])
+    answered = said_bare | np.array([word not in (NOT_SURE, NO_LEAF) for word in words])
+    good = np.where(said_bare, bare[labels], right)
+    lost = int((right & ~(answered & good)).sum())
+    return CoverageResult(wanted, len(words), int(answered.sum()), int((answered & good).sum()),
+                    lost / max(int(right.sum()), 1))  # fmt: skip
 
 
 @final

@@ -1,6 +1,6 @@
 """Everything about one photo: which disease, how sure, where, how much of the leaf, or why there is no answer.
 
-Photos that show several leaves get a diagnosis for each leaf (`core.diagnosis.leaves`).
+Photos that show several leaves get a diagnosis for each leaf (`core.diagnosis.leaf_detector`).
 """
 
 from __future__ import annotations
@@ -13,16 +13,14 @@ from typing import Final, final
 
 import numpy as np
 
+from core.data.health import photo_faults
 from core.data.photo import MARGINS, SQUARE, PhotoError, square
 from core.data.photo_reader import read_photo
 from core.diagnosis.calibration import state_probabilities
 from core.diagnosis.class_map import class_map, enlarge
-from core.diagnosis.familiarity import familiarity, read_statistics
-from core.diagnosis.features import feature_node, pool
-from core.diagnosis.leaf_detector import LeafDetector
-from core.diagnosis.leaves import choose_leaves, cut_square, place_in_square
+from core.diagnosis.features import familiarity, feature_node, pool, read_statistics
+from core.diagnosis.leaf_detector import LeafDetector, choose_leaves, cut_square, place_in_square
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.photo_faults import photo_faults
 from core.diagnosis.prediction import (
     Box,
     ClassProbability,
@@ -34,7 +32,8 @@ from core.diagnosis.prediction import (
 )
 from core.diagnosis.segmentation import leaf_box, segment, segment_leaves
 from core.diagnosis.severity import Severity
-from core.diagnosis.verdict import COVERAGE, NO_LEAF, SECTION, Thresholds, Verdict, count_findings, decide_verdict
+from core.diagnosis.thresholds import COVERAGE, SECTION, Thresholds
+from core.diagnosis.verdict import NO_LEAF, Verdict, count_findings, decide_verdict
 from core.ops.contract import Array
 
 CROP_BELOW: Final = 0.55

@@ -12,8 +12,7 @@ import numpy as np
 from core.diagnosis.completion import LabelledPhotos, sample_per_class
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.onnx_model import prepare, run_onnx
-from core.diagnosis.prediction import Predictor
-from core.diagnosis.views import average_views, make_views
+from core.diagnosis.prediction import Predictor, average_views, make_views
 from core.graph import PHOTO
 from core.onnx import Quantised
 from core.onnx.quantisation import Range, quantise, simulate, stored_tensors, without_dropout

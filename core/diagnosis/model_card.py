@@ -12,14 +12,11 @@ from typing import Any, Final, final
 
 from core.diagnosis import background_dependence, page
 from core.diagnosis.background_dependence import BackgroundDependence
-from core.diagnosis.calibration import describe_error
+from core.diagnosis.calibration import describe_error, describe_temperatures
 from core.diagnosis.completion import CALIBRATION
-from core.diagnosis.coverage import at_coverage
-from core.diagnosis.crop_temperatures import describe_temperatures
-from core.diagnosis.label_thresholds import describe_label_thresholds
 from core.diagnosis.model_file import ModelFile
+from core.diagnosis.thresholds import COVERAGE, SECTION, Thresholds, at_coverage, describe_label_thresholds
 from core.diagnosis.training_photos import MARK_BYTES
-from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds
 from core.percent import keep_percents, percent, percents
 
 TEST: Final = "test"

@@ -14,17 +14,15 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from core.diagnosis.familiarity import FEATURES, SCORES, read_statistics
-from core.diagnosis.features import feature_node
+from core.diagnosis.features import FEATURES, SCORES, feature_node, read_statistics
 from core.diagnosis.model_identity import KIND, VERSION, find_model
 from core.diagnosis.replay import REPLAY, read_replay
 from core.diagnosis.stored_weights import Stored, from_tensors, round_to_eight_bits, round_to_half, to_tensors
+from core.diagnosis.thresholds import SECTION, Thresholds
 from core.diagnosis.training_photos import TrainingPhotos, checked_marks
-from core.diagnosis.verdict import SECTION, Thresholds
-from core.diagnosis.views import VIEWS
 from core.errors import DataError, ModelFileError
-from core.graph import Graph, from_json, to_json
-from core.ops.builder import check
+from core.graph import PHOTO, Graph, Node, from_json, to_json
+from core.ops.builder import check, make_node
 from core.ops.contract import Array, volume
 from core.program import fold_batch_norm, fold_weights
 from core.schema import anything, listing, mapping, named, number, record, text, whole
@@ -40,6 +38,8 @@ LEARNED: Final = "learned_photos"
 """Name of the array of marks, and of its description in the header."""
 LABELS: Final = "labels"
 """Name in the header of "multi"; a file without it predicts one class."""
+VIEWS: Final = (1, 2)
+"""Numbers of views that a prediction may average: the photo alone, or with its mirror image (left for right)."""
 CLASS_TEMPERATURES: Final = "class_temperatures"
 """Name in the header; a file without it has one temperature."""
 
@@ -66,7 +66,7 @@ class ModelFile:
     half: filters and dense weights lie in the file in half precision; they are numbers of float16 then (`in_half`).
     steps: of filters and dense weights that lie there in eight bits, by full name (`in_eight_bits`).
     learned: the photos that the weights were made by, None where the file does not say.
-    views: with 2 an answer is the mean over photo and mirror image (`core.diagnosis.views`), and all that the file
+    views: with 2 an answer is the mean over photo and mirror image, and all that the file
     tells of itself is of such answers.
     multilabel: a photo may have several classes, each of which has a sigmoid and a threshold.
     name, date: what the model is called and the day its weights were made (`core.diagnosis.model_identity`), "" where
@@ -184,6 +184,25 @@ def read_model(path: Path) -> ModelFile:
         raise ModelFileError(f"{path}: {error}") from error
     except (KeyError, TypeError, ValueError) as error:
         raise ModelFileError(f"{path} has an invalid header ({error}).") from error
+
+
+def with_photo_side(graph: Graph, side: int) -> Graph:
+    """The graph for photos of this side. Raises ModelFileError where a layer's weights depend on the size.
+
+    Training crops zoom in, so leaves look larger in training than in use; a larger photo in use takes that back.
+    Source: Touvron et al., "Fixing the train-test resolution discrepancy", 2019.
+    """
+    photo = graph.nodes[0]
+    known: dict[str, Node] = {PHOTO: replace(photo, shape=(side, side, photo.shape[2]))}
+    for node in graph.nodes[1:]:
+        try:
+            made = make_node(node.op, node.name, node.inputs, node.attributes, known)
+        except ValueError as error:
+            raise ModelFileError(f"Photos of {side} pixels are too small for {graph.name}: {error}") from error
+        if [p.shape for p in made.parameters] != [p.shape for p in node.parameters]:
+            raise ModelFileError(f"{graph.name} works on photos of {photo.shape[0]} pixels only (layer {node.name!r}).")
+        known[node.name] = replace(made, parameters=node.parameters)
+    return Graph(graph.name, tuple(known.values()), graph.output)
 
 
 def check_classes(model: ModelFile, names: Iterable[str]) -> None:

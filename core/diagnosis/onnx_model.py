@@ -10,12 +10,12 @@ from typing import Any, Final, final
 import numpy as np
 
 from core.data.augment import evaluation_rows
-from core.diagnosis import verdict
+from core.diagnosis import thresholds
 from core.diagnosis.calibration import label_thresholds
 from core.diagnosis.features import head_node
-from core.diagnosis.label_thresholds import untested_thresholds
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import Predictor
+from core.diagnosis.thresholds import untested_thresholds
 from core.errors import LeafClinicError, ModelFileError
 from core.graph import Graph
 from core.onnx import read_onnx, runtime, write_onnx
@@ -58,7 +58,7 @@ def read_onnx_model(path: Path) -> ModelFile:
     classes = found.classes or tuple(f"class {number}" for number in range(found.graph.classes))
     sections = {}
     if found.labels:
-        sections[verdict.SECTION] = replace(untested_thresholds(len(classes)), labels=found.labels).to_section()
+        sections[thresholds.SECTION] = replace(untested_thresholds(len(classes)), labels=found.labels).to_section()
     return ModelFile(found.graph, found.weights, classes, height, found.temperature, sections=sections, name=path.stem,
                      multilabel=bool(found.labels))  # fmt: skip
 
@@ -70,8 +70,8 @@ def metadata_of(model: ModelFile) -> dict[str, str]:
     where the model has such (docs/training.md).
     """
     more = {SQUARE: str(model.source_side), VIEWS: str(model.views)}
-    if verdict.SECTION in model.sections:
-        more[THRESHOLDS] = json.dumps(model.sections[verdict.SECTION], ensure_ascii=False)
+    if thresholds.SECTION in model.sections:
+        more[THRESHOLDS] = json.dumps(model.sections[thresholds.SECTION], ensure_ascii=False)
     if model.class_temperatures:
         more[CLASS_TEMPERATURES] = json.dumps(model.class_temperatures)
     if model.multilabel:

@@ -16,10 +16,11 @@ from typing import Final, final
 
 import numpy as np
 
-from core.data.exif import taken_at
+from core.data.photo_format import taken_at
 from core.diagnosis.metrics import softmax
 from core.diagnosis.prediction import ClassProbability, Diagnosis, Prediction, list_top
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE, Thresholds, Verdict, decide_verdict
+from core.diagnosis.thresholds import Thresholds
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, Verdict, decide_verdict
 from core.ops.contract import Array
 
 FOLDER, TIME = "folder", "time"

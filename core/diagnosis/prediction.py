@@ -19,11 +19,10 @@ from core.data.photo import PhotoError
 from core.data.photo_reader import READERS, read_photo
 from core.device import PhotoBatch, Plan
 from core.diagnosis.calibration import state_probabilities
-from core.diagnosis.familiarity import familiarity, read_statistics
-from core.diagnosis.features import feature_node, pool
+from core.diagnosis.features import familiarity, feature_node, pool, read_statistics
 from core.diagnosis.model_file import ModelFile, read_model
-from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds, Verdict, decide_verdict, rank_classes
-from core.diagnosis.views import average_views, make_views
+from core.diagnosis.thresholds import COVERAGE, SECTION, Thresholds
+from core.diagnosis.verdict import Verdict, decide_verdict, rank_classes
 from core.ops.contract import Array
 from core.plan import compile_plan, cuda_problem
 from core.program import fold_batch_norm, fold_weights
@@ -46,7 +45,7 @@ class ClassProbability:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Prediction:
-    """Calibrated probabilities ``(classes,)`` of a photo, and its familiarity (`core.diagnosis.familiarity`)."""
+    """Calibrated probabilities ``(classes,)`` of a photo, and its familiarity (`core.diagnosis.features`)."""
 
     probabilities: Array
     familiar: float
@@ -198,6 +197,27 @@ class Predictor:
         top = list_top(prediction.probabilities, self._thresholds, self.model.classes)
         verdict = self.decide(prediction, coverage)
         return Diagnosis(path, verdict.word, top, milliseconds, reason=verdict.reason, prediction=prediction)
+
+
+def make_views(photos: Array, views: int) -> Array:
+    """Photos ``(N, height, width, 3)``, each followed by its mirror image where there are two views."""
+    if views == 1:
+        return photos
+    return np.stack((photos, photos[:, :, ::-1]), axis=1).reshape(-1, *photos.shape[1:])
+
+
+def average_views(answers: Array, views: int) -> Array:
+    """Answers ``(N * views, ...)`` on what `make_views` gave, averaged: ``(N, ...)``.
+
+    Maps ``(N * views, height, width, channels)`` of mirror images are mirrored back first. A leaf has no left and
+    right, so both views show the same; their mean errs less than either, and takes back what strides shift.
+    """
+    if views == 1:
+        return answers
+    plain, mirrored = answers[0::2], answers[1::2]
+    if answers.ndim == 4:
+        mirrored = mirrored[:, :, ::-1]
+    return np.asarray((plain + mirrored) / 2)
 
 
 def list_top(

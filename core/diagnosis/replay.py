@@ -1,7 +1,7 @@
 """Gaussian replay: features like those of the training photos, drawn from stored means and a covariance.
 
 A model that learns more must not forget what it knows, and a model file has no photos. Its features within a class are
-drawn from a normal distribution in the principal subspace (`core.diagnosis.familiarity`): a mean for each class, one
+drawn from a normal distribution in the principal subspace (`core.diagnosis.features`): a mean for each class, one
 covariance for all. On validation photos this keeps as much as stored features do (benchmarks/results/adaptation.json).
 """
 
@@ -13,7 +13,7 @@ from typing import Final, final
 
 import numpy as np
 
-from core.diagnosis.familiarity import PrincipalSubspace
+from core.diagnosis.features import PrincipalSubspace
 from core.ops.contract import Array
 
 REPLAY: Final = "replay."

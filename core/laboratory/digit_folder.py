@@ -7,7 +7,7 @@ from typing import Final
 
 import cv2
 
-from core.data.idx import read_digits
+from core.data.digits import read_digits
 from core.errors import DataError, StorageError
 
 PARTS: Final = {"train": "train", "t10k": "test"}

@@ -11,7 +11,7 @@ from typing import Final
 import cv2
 import numpy as np
 
-from core.data.idx import SIDE
+from core.data.digits import SIDE
 from core.errors import DataError
 from core.ops.contract import Array
 

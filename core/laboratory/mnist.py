@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, final
 import numpy as np
 
 from core.config import RunConfig
-from core.data.idx import SIDE
+from core.data.digits import SIDE
 from core.device import Optimizer, PhotoBatch
 from core.graph import Graph
 from core.models.cnn import cnn

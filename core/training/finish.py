@@ -11,11 +11,10 @@ import numpy as np
 
 from core.data.dataset import TEST, TRAIN, VALIDATION
 from core.diagnosis import model_card
-from core.diagnosis.label_thresholds import untested_thresholds
 from core.diagnosis.metrics import Metrics
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.diagnosis.model_identity import BEST, model_name, today
-from core.diagnosis.verdict import SECTION
+from core.diagnosis.thresholds import SECTION, untested_thresholds
 from core.ops.contract import Array
 from core.percent import percent
 from core.training.events import Progress, RunEvaluated

@@ -10,14 +10,12 @@ from typing import Any, Final, final
 
 from core.config import RunConfig, settings
 from core.diagnosis import page
+from core.diagnosis.calibration import describe_temperatures
 from core.diagnosis.completion import CALIBRATION
-from core.diagnosis.crop_temperatures import describe_temperatures
-from core.diagnosis.label_thresholds import describe_label_thresholds
-from core.diagnosis.metrics import Metrics
+from core.diagnosis.metrics import Metrics, Subset
 from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.subsets import Subset
-from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds
+from core.diagnosis.thresholds import COVERAGE, SECTION, Thresholds, describe_label_thresholds
 from core.training.conditions import Conditions
 from core.training.history import History
 from core.training.plots import draw_bars, draw_confusion, draw_interval

@@ -14,9 +14,16 @@ from core.diagnosis import background_dependence, model_card
 from core.diagnosis.background_dependence import BackgroundDependence, describe_border
 from core.diagnosis.calibration import calibrate_logits, describe_error, label_thresholds, predict_labels
 from core.diagnosis.completion import CALIBRATION
-from core.diagnosis.metrics import Metrics, compute_metrics, describe_accuracy
+from core.diagnosis.metrics import (
+    Metrics,
+    Subset,
+    compare_with_field,
+    compute_metrics,
+    describe_accuracy,
+    describe_subsets,
+    subsets_by_setting,
+)
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.subsets import Subset, compare_with_field, describe_subsets, subsets_by_setting
 from core.ops.contract import Array
 from core.training.commands import Commands
 from core.training.events import Progress, RunEvaluated

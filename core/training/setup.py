@@ -11,17 +11,16 @@ from typing import Any, Final, final
 
 from core.communicator import Communicator
 from core.config import RunConfig
-from core.data.background_replacement import BackgroundReplacement
 from core.data.cache import PhotoCache
 from core.data.dataset import TEST, TRAIN, VALIDATION, Cancelled, Dataset, IsCancelled
 from core.data.field_photos import FieldPhotos, count_common, open_field, scan_field
 from core.data.label_sets import target_table
 from core.data.loader import Loader
-from core.data.mixing import Mixing
+from core.data.mixing import BackgroundReplacement, Mixing
 from core.data.preparation import PhotoSet, ReportStage, prepare_photos
 from core.device import Plan
 from core.diagnosis.backgrounds import prepare_replacement
-from core.diagnosis.photo_size import with_photo_side
+from core.diagnosis.model_file import with_photo_side
 from core.diagnosis.training_photos import TrainingPhotos, record_photos
 from core.distributed.rank_environment import RankEnvironment, connect
 from core.errors import DeviceError

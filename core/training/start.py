@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
-from core.data.skipped_file import write_skipped
-from core.data.split_file import write_split
+from core.data.dataset import write_skipped
+from core.data.split import write_split
 from core.errors import DataError, ModelFileError
 from core.training.agreement import check_ranks, share_plan, share_state
 from core.training.checkpoint import Checkpoint, load_checkpoint

@@ -20,9 +20,8 @@ from core.config import RunConfig
 from core.data.label_sets import LabelSets, target_table
 from core.device import PhotoBatch, Plan
 from core.diagnosis.metrics import sigmoid, softmax
-from core.diagnosis.model_file import ModelFile, read_model
+from core.diagnosis.model_file import ModelFile, read_model, with_photo_side
 from core.diagnosis.model_identity import find_model, model_name
-from core.diagnosis.photo_size import with_photo_side
 from core.diagnosis.training_photos import describe_overlap, measure_overlap
 from core.errors import ModelFileError
 from core.graph import Graph

@@ -20,9 +20,9 @@ from app.viewmodels.rows_model import ROW
 from app.widgets.overlays import SICK
 from app.widgets.photo_view import PhotoDialog, PhotoView
 from app.widgets.probability_bars import LINE
-from core.diagnosis.coverage import CoveragePoint
 from core.diagnosis.severity import Severity
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, Thresholds
+from core.diagnosis.thresholds import CoveragePoint, Thresholds
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui

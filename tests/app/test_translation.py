@@ -10,8 +10,7 @@ from PySide6.QtCore import QCoreApplication, QLocale
 from app import resources, translation
 from app.translation import count, sentence, tr
 from core.data.dataset import Skipped, describe_skipped
-from core.diagnosis.metrics import Metrics, describe_accuracy
-from core.diagnosis.subsets import Subset, describe_subsets
+from core.diagnosis.metrics import Metrics, Subset, describe_accuracy, describe_subsets
 from tests.helpers.texts import code_texts, core_texts, error_texts, help_texts, idea_texts, written_texts
 
 pytestmark = pytest.mark.gui

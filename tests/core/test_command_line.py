@@ -9,7 +9,7 @@ import pytest
 
 from core import diagnose, train
 from core.command_line import check_folder, run_command
-from core.data.photo_paths import find_photos
+from core.data.source import find_photos
 from core.errors import EXIT_INTERRUPTED, EXIT_WRONG_INPUT
 from tests.helpers.commands import ROOT
 

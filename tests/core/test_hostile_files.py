@@ -11,10 +11,10 @@ from safetensors.numpy import save
 from app.__main__ import main
 from core import tensor_file
 from core.config import RunConfig, problems
-from core.diagnosis.familiarity import PrincipalSubspace
+from core.diagnosis.features import PrincipalSubspace
 from core.diagnosis.model_file import in_eight_bits, read_model, write_model
 from core.diagnosis.prediction import Predictor
-from core.diagnosis.verdict import SECTION
+from core.diagnosis.thresholds import SECTION
 from core.errors import ConfigError, LeafClinicError, ModelFileError
 from core.schema import SchemaError, parse_json
 from core.tensor_file import read_tensor_file

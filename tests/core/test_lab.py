@@ -9,9 +9,8 @@ import pytest
 
 from core import lab
 from core.config import RunConfig
-from core.data import synthetic_digits
+from core.data import digits
 from core.data.dataset import TRAIN
-from core.data.idx import read_digits
 from core.data.source import open_dataset
 from core.diagnosis.model_file import read_model
 from core.errors import EXIT_INTERRUPTED
@@ -64,7 +63,7 @@ def test_progress_is_told_to_a_person_at_a_terminal(few_digits, capsys, monkeypa
 
 @pytest.mark.thorough
 def test_without_a_data_set_the_digits_are_generated(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(synthetic_digits, "COUNTS", {"train": 512, "t10k": 64})
+    monkeypatch.setattr(digits, "COUNTS", {"train": 512, "t10k": 64})
     model = tmp_path / "digits.safetensors"
     assert lab.main(["conv", "--device", "cpu", "--batch", "16", "--examples", "32", "--algorithms", "plan"]) == 0
     assert lab.main(["mnist", "train", "--device", "cpu", "--recipe", "mlp", "--epochs", "6",
@@ -82,7 +81,7 @@ def test_without_a_data_set_the_digits_are_generated(tmp_path, capsys, monkeypat
 
 @pytest.mark.thorough
 def test_digits_continue_from_a_model_file_of_the_same_network(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(synthetic_digits, "COUNTS", {"train": 2560, "t10k": 64})
+    monkeypatch.setattr(digits, "COUNTS", {"train": 2560, "t10k": 64})
     first, second = tmp_path / "first.safetensors", tmp_path / "second.safetensors"
     train = ["mnist", "train", "--device", "cpu", "--recipe", "mlp", "--epochs", "10", "--model-file"]
     assert lab.main([*train, str(first)]) == 0
@@ -96,8 +95,8 @@ def test_digits_continue_from_a_model_file_of_the_same_network(tmp_path, capsys,
 
 
 def test_generated_digits_are_like_mnist():
-    images, labels = synthetic_digits.generate_digits("t10k")
-    again, _ = synthetic_digits.generate_digits("t10k")
+    images, labels = digits.generate_digits("t10k")
+    again, _ = digits.generate_digits("t10k")
     assert (images.shape, images.dtype) == ((2000, 28, 28, 1), np.uint8)
     assert np.array_equal(images, again)
     assert set(labels) == set(range(10))
@@ -179,7 +178,7 @@ def test_digits_become_photos_that_a_network_learns_from(few_digits, tmp_path, c
     dataset = open_dataset(RunConfig(data=str(out)))
     assert len(dataset) == 32
     assert (dataset.splits == TRAIN).sum() == 16
-    photos, labels = read_digits(few_digits, "train")
+    photos, labels = digits.read_digits(few_digits, "train")
     first = cv2.imread(str(out / "train" / str(labels[0]) / "00000.png"), cv2.IMREAD_GRAYSCALE)
     assert np.array_equal(first, photos[0, ..., 0])
     assert lab.main(["mnist", "unpack", "--data", str(few_digits), "--out", str(out)]) == 2

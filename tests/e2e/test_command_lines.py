@@ -15,7 +15,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from core.data.photo_paths import find_photos
+from core.data.source import find_photos
 from core.diagnosis.model_file import read_model, write_model
 from core.diagnosis.model_identity import read_identity
 from core.errors import EXIT_WRONG_INPUT, DataError

@@ -34,7 +34,7 @@ from app.widgets.notice import Notice
 from app.widgets.parts import GAP, MARGIN, EmptyPlace, action_button, button, header, label, row, side_width
 from app.widgets.photo_grid import PhotoGrid
 from app.widgets.photo_view import PhotoDialog
-from core.data.file_extensions import EXTENSIONS
+from core.data.photo_format import EXTENSIONS
 from core.ops.contract import Array
 from core.percent import stated
 

@@ -12,8 +12,7 @@ from app.translation import tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.widgets.fields import Slider
 from app.widgets.parts import label, row
-from core.diagnosis.coverage import CoveragePoint
-from core.diagnosis.verdict import FAR_REFUSED
+from core.diagnosis.thresholds import FAR_REFUSED, CoveragePoint
 from core.percent import percent
 
 

@@ -22,7 +22,8 @@ from app.widgets.overlays import SICK, outlined
 from app.widgets.parts import button, card, label, row
 from app.widgets.photo_view import PhotoView
 from app.widgets.probability_bars import ProbabilityBars
-from core.diagnosis.verdict import NO_LEAF, NO_LEAF_NAMES, UNFAMILIAR
+from core.diagnosis.thresholds import NO_LEAF_NAMES
+from core.diagnosis.verdict import NO_LEAF, UNFAMILIAR
 from core.percent import percent
 
 AREA: Final = "\0area"

@@ -16,7 +16,8 @@ from app.theme import Theme
 from app.translation import tr
 from app.widgets.naming import named
 from app.widgets.parts import action_button, button, card, label, row
-from core.diagnosis.verdict import NO_LEAF_NAMES, is_healthy
+from core.diagnosis.thresholds import NO_LEAF_NAMES
+from core.diagnosis.verdict import is_healthy
 
 DRAWING: Final = 48
 

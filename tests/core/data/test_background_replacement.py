@@ -3,8 +3,8 @@
 import numpy as np
 
 from core.data.augment import evaluation_rows
-from core.data.background_replacement import BackgroundReplacement
 from core.data.loader import Loader
+from core.data.mixing import BackgroundReplacement
 from core.ops.photo import AFFINE, BACKGROUND, BACKGROUND_AFFINE, MASK, Backgrounds
 
 SIDE, COUNT = 32, 2000

@@ -14,7 +14,7 @@ import pytest
 
 from core.config import RunConfig
 from core.data import cache as cache_module
-from core.data import cache_index, cache_store, decoding
+from core.data import cache_index, cache_store
 from core.data.cache import open_cache
 from core.data.dataset import Cancelled, describe_skipped
 from core.data.folder import open_folder
@@ -181,7 +181,7 @@ def test_the_cache_lies_where_the_user_or_the_system_says(photos, tmp_path, monk
 
 
 def test_progress_ends_at_the_total_and_stopping_keeps_what_is_done(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr(decoding, "CHUNK", 1)
+    monkeypatch.setattr(cache_store, "CHUNK", 1)
     told = []
     with pytest.raises(Cancelled):
         fill(photos, tmp_path / "store", threads=1, progress=lambda *a: told.append(a), cancelled=lambda: len(told) > 4)
@@ -269,10 +269,10 @@ def test_the_fingerprint_follows_path_class_and_content(photos, tmp_path):
 FILL = """
 import sys
 from pathlib import Path
-from core.data import cache, cache_store, decoding
+from core.data import cache, cache_store
 from core.data.folder import open_folder
 cache_store.SAVE_SECONDS = 0.0
-decoding.CHUNK = 1
+cache_store.CHUNK = 1
 cache.open_cache(open_folder(Path(sys.argv[1])), 24, folder=sys.argv[2], threads=2,
                  progress=lambda done, total: print(done, flush=True))
 """

@@ -5,11 +5,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from core.data.exif import taken_at
 from core.data.manifest import open_manifest
 from core.data.photo import PhotoError, check
+from core.data.photo_format import taken_at
 from core.errors import LeafClinicError
-from tests.core.data.test_burst_groups import jpeg_taken
+from tests.core.data.test_photo_groups import jpeg_taken
 from tests.helpers.damage import damage, refusals
 from tests.helpers.hostile_photos import tiff
 from tests.helpers.photo_files import corners, encode, jpeg_with_orientation

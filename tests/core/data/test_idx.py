@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.data.idx import read_digits, read_idx
+from core.data.digits import read_digits, read_idx
 from core.errors import DataError
 from tests.helpers.damage import refusals
 

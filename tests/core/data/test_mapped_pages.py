@@ -6,18 +6,18 @@ import sys
 import numpy as np
 import pytest
 
-from core.data.mapped_pages import PageReleaser
+from core.data.array_file import PageReleaser
 
 READ = """
 import re, sys
 import numpy as np
-from core.data import mapped_pages
+from core.data import array_file
 from core.data.loader import Loader
 
 def resident():
     return int(re.search(r"RssFile:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
 
-mapped_pages.RELEASE_BYTES = int(sys.argv[2])
+array_file.RELEASE_BYTES = int(sys.argv[2])
 photos = np.memmap(sys.argv[1], np.uint8, "r", shape=(2000, 128, 128, 3))
 loader = Loader(photos, np.arange(2000), np.zeros(2000, np.int32), batch=40, size=128, training=True)
 for batch in loader.batches(0):

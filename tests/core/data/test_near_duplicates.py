@@ -1,13 +1,15 @@
-"""Near-copies: found however they were turned, mirrored, compressed or lit; others left alone."""
+"""Near-duplicates: found however they were rotated, mirrored, compressed or lit, and searched for once."""
 
 import cv2
 import numpy as np
 import pytest
 
 from core.data import near_duplicates
+from core.data.cache import open_cache
+from core.data.folder import open_folder
 from core.data.leaf_drawing import CONDITIONS, draw_leaf
-from core.data.near_duplicates import Pair, find_pairs, hash_photos, join_pairs
-from tests.helpers.photo_files import jpeg
+from core.data.near_duplicates import Pair, find_near_duplicates, find_pairs, hash_photos, join_pairs
+from tests.helpers.photo_files import jpeg, leaf_folder
 
 SIDE = 96
 COUNT = 24
@@ -51,8 +53,8 @@ def test_a_changed_copy_is_found(photos, change):
 
 
 def test_equal_keys_are_found_wherever_they_stand_and_unread_files_are_none():
-    keys = np.array([b"cc", b"aa", b"bb", b"\0\0", b"aa", b"\0\0", b"cc"], "V2")
-    assert [rows.tolist() for rows in near_duplicates._equal(keys)] == [[1, 4], [0, 6]]
+    content = np.array([3, 1, 2, 0, 1, 0, 3], np.uint8)[:, None].repeat(32, axis=1)
+    assert near_duplicates.equal_files(content) == [Pair(0, 6, 1.0), Pair(1, 4, 1.0)]
 
 
 @pytest.mark.parametrize("cells", [8, 9, near_duplicates.THUMB])
@@ -120,3 +122,56 @@ def test_a_thousand_copies_of_one_picture_are_one_group():
     order = np.random.default_rng(0).permutation(1000)
     pairs = [Pair(min(a, b), max(a, b), 1.0) for a, b in zip(order[:-1].tolist(), order[1:].tolist(), strict=True)]
     assert join_pairs(1000, pairs).max() == 0
+
+
+@pytest.fixture
+def copies(tmp_path):
+    root = leaf_folder(tmp_path / "photos", each=4)
+    (root / "rust" / "again.png").write_bytes((root / "healthy" / "002.png").read_bytes())
+    (root / "healthy" / "000.png").write_bytes(b"broken, so that rows and kept rows differ")
+
+    def look():
+        dataset = open_folder(root)
+        return dataset, find_near_duplicates(open_cache(dataset, 32, folder=str(tmp_path / "store")))
+
+    return root, look
+
+
+def test_pairs_are_rows_of_the_dataset(copies):
+    dataset, pairs = copies[1]()
+    paths = list(dataset.paths)
+    assert pairs == [Pair(paths.index("healthy/002.png"), paths.index("rust/again.png"), 1.0)]
+
+
+def test_they_are_looked_for_once(copies, monkeypatch):
+    _, first = copies[1]()
+    monkeypatch.setattr(near_duplicates, "find_pairs", lambda *a: pytest.fail("looked for again"))
+    assert copies[1]()[1] == first
+
+
+def test_they_are_looked_for_again_when_a_photo_changes(copies):
+    root, look = copies
+    look()
+    (root / "rust" / "again.png").unlink()
+    assert look()[1] == []
+    (root / "rust" / "more.png").write_bytes((root / "rust" / "001.png").read_bytes())
+    assert len(look()[1]) == 1
+
+
+@pytest.mark.parametrize("harm", [b"", b"garbage", None])
+def test_a_harmed_file_is_written_anew(copies, tmp_path, harm):
+    _, first = copies[1]()
+    (file,) = (tmp_path / "store").rglob("*.copies")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]) if harm is None else harm)
+    assert copies[1]()[1] == first
+    assert file.read_bytes() == whole
+
+
+def test_no_pairs_are_known_as_well_as_some(tmp_path, monkeypatch):
+    dataset = open_folder(leaf_folder(tmp_path / "photos", each=3))
+    cache = open_cache(dataset, 32, folder=str(tmp_path / "store"))
+    assert find_near_duplicates(cache) == []
+    monkeypatch.setattr(near_duplicates, "hash_photos", lambda *a: pytest.fail("looked for again"))
+    assert find_near_duplicates(cache) == []
+    assert np.array_equal(cache.kept, np.arange(6))

@@ -222,8 +222,7 @@ def test_the_process_imports_little():
     script = "import sys, core.data.photo_process; print(*(m for m in sys.modules if m.startswith(('core.', 'numba'))))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) <= {
-        "core.data", *(f"core.data.{name}" for name in ("file_extensions", "exif", "photo", "photo_header",
-                                                        "photo_limits", "photo_process"))}  # fmt: skip
+        "core.data", *(f"core.data.{name}" for name in ("photo", "photo_format", "photo_limits", "photo_process"))}
 
 
 @pytest.mark.parametrize("bits", [8, 16])

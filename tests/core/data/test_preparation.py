@@ -11,7 +11,7 @@ from core.data.cache import open_cache
 from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION
 from core.data.folder import open_folder
 from core.data.preparation import prepare_photos
-from core.data.split_file import write_split
+from core.data.split import write_split
 from core.data.synthetic import write_demo
 from core.errors import DataError
 from tests.helpers.photo_files import leaf_folder

@@ -6,8 +6,7 @@ import pytest
 from core.data.cache import open_cache
 from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION
 from core.data.folder import open_folder
-from core.data.split import complete_splits, measure_leak, random_split_leak, split_by_group
-from core.data.split_file import read_split, write_split
+from core.data.split import complete_splits, measure_leak, random_split_leak, read_split, split_by_group, write_split
 from core.errors import DataError
 from tests.helpers.photo_files import leaf_folder
 

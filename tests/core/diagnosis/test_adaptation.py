@@ -7,7 +7,7 @@ import pytest
 
 from core.diagnosis.adaptation import PENALTIES, adapt_model, read_head, sign_test
 from core.diagnosis.completion import NetworkOutputs, with_thresholds
-from core.diagnosis.familiarity import read_statistics
+from core.diagnosis.features import read_statistics
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head, make_folds
 from core.diagnosis.model_file import ModelFile, in_bits, read_model, write_model
 from core.diagnosis.replay import fit_replay, read_replay

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from core.diagnosis.coverage import at_coverage, coverage_curve
-from core.diagnosis.coverage_result import measure_coverage
+from core.diagnosis.evaluation import measure_coverage
+from core.diagnosis.thresholds import at_coverage, coverage_curve
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE
 
 CONFIDENCE = np.array([0.99, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1])

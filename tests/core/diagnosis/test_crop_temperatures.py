@@ -6,9 +6,16 @@ import numpy as np
 import onnx
 import pytest
 
-from core.diagnosis.calibration import calibrate_logits, divide_logits, fit_temperature, state_probabilities
-from core.diagnosis.crop import crop_of
-from core.diagnosis.crop_temperatures import FEWEST, describe_temperatures, fit_class_temperatures
+from core.diagnosis.calibration import (
+    FEWEST,
+    calibrate_logits,
+    crop_of,
+    describe_temperatures,
+    divide_logits,
+    fit_class_temperatures,
+    fit_temperature,
+    state_probabilities,
+)
 from core.diagnosis.metrics import cross_entropy, softmax
 from core.diagnosis.model_card import render_card
 from core.diagnosis.model_file import read_model, write_model

@@ -7,9 +7,8 @@ import cv2
 import numpy as np
 import pytest
 
-from core.diagnosis.calibration import measure_reliability, state_probabilities
+from core.diagnosis.calibration import fit_class_temperatures, measure_reliability, state_probabilities
 from core.diagnosis.completion import CALIBRATION, complete_model, compute_outputs, sample_per_class
-from core.diagnosis.crop_temperatures import fit_class_temperatures
 from core.diagnosis.examination import Examiner
 from core.diagnosis.model_file import read_model, write_model
 from core.diagnosis.prediction import Predictor

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from benchmarks.intervals import auroc
-from core.diagnosis.familiarity import PrincipalSubspace, familiarity, fit_subspace, read_statistics
+from core.diagnosis.features import PrincipalSubspace, familiarity, fit_subspace, read_statistics
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from core.data.label_sets import read_label_sets
-from core.diagnosis.label_thresholds import best_threshold, set_label_thresholds, untested_thresholds
 from core.diagnosis.metrics import average_precision, compute_metrics, describe_accuracy, sigmoid
 from core.diagnosis.plant import pool_probabilities
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, Thresholds, decide_verdict, is_healthy, rank_classes
+from core.diagnosis.thresholds import Thresholds, best_threshold, set_label_thresholds, untested_thresholds
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, decide_verdict, is_healthy, rank_classes
 
 CLASSES = ("a/rust", "a/scab", "background/none")
 

@@ -11,8 +11,17 @@ import pytest
 
 from core.diagnosis.diagnosis_output import WITH_LEAVES, show_csv, show_json, show_text
 from core.diagnosis.examination import Examiner
-from core.diagnosis.leaf_detector import FoundLeaf, LeafDetector, decode_maps, letterbox, overlaps, suppress
-from core.diagnosis.leaves import choose_leaves, cut_square, place_in_square
+from core.diagnosis.leaf_detector import (
+    FoundLeaf,
+    LeafDetector,
+    choose_leaves,
+    cut_square,
+    decode_maps,
+    letterbox,
+    overlaps,
+    place_in_square,
+    suppress,
+)
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.prediction import ClassProbability, Diagnosis, LeafDiagnosis, Prediction
 from core.diagnosis.severity import Severity

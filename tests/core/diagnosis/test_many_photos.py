@@ -15,7 +15,7 @@ import pytest
 from pyarrow import parquet
 
 from core import diagnose
-from core.data.photo_paths import find_photos
+from core.data.source import find_photos
 from core.diagnosis import prediction
 from core.diagnosis.model_file import read_model
 from core.diagnosis.prediction import Predictor

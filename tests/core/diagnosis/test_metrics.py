@@ -5,8 +5,16 @@ import math
 import numpy as np
 import pytest
 
-from core.diagnosis.metrics import compute_metrics, cross_entropy, softmax, wilson_interval
-from core.diagnosis.subsets import OWN_FIELD, Subset, describe_subsets, subsets_by_setting
+from core.diagnosis.metrics import (
+    OWN_FIELD,
+    Subset,
+    compute_metrics,
+    cross_entropy,
+    describe_subsets,
+    softmax,
+    subsets_by_setting,
+    wilson_interval,
+)
 
 
 def test_figures_of_five_photos():

@@ -1,6 +1,6 @@
 import pytest
 
-from core.diagnosis.photo_size import with_photo_side
+from core.diagnosis.model_file import with_photo_side
 from core.errors import ModelFileError
 from core.models import build
 

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from core.diagnosis.coverage import CoveragePoint
+from core.diagnosis.diagnosis_output import show_plants
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.plant import diagnose_plant, diagnose_plants, group_photos, pool_probabilities
-from core.diagnosis.plant_output import show_plants
 from core.diagnosis.prediction import Diagnosis, Prediction
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE, Thresholds
-from tests.core.data.test_burst_groups import jpeg_taken
+from core.diagnosis.thresholds import CoveragePoint, Thresholds
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE
+from tests.core.data.test_photo_groups import jpeg_taken
 from tests.helpers.photo_files import corners, jpeg
 
 CLASSES = ("apple/scab", "apple/rust", "background/none")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from core.data.photo_reader import read_photo
-from core.diagnosis.crop import crop_of
+from core.diagnosis.calibration import crop_of
 from core.diagnosis.examination import Examiner
 from core.diagnosis.model_card import render_card
 from core.diagnosis.model_file import read_model

@@ -4,18 +4,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.diagnosis.coverage import coverage_curve
 from core.diagnosis.metrics import softmax
-from core.diagnosis.verdict import (
-    NO_LEAF,
-    NOT_SURE,
-    Thresholds,
-    Verdict,
-    decide_verdict,
-    describe_slider,
-    is_healthy,
-    set_thresholds,
-)
+from core.diagnosis.thresholds import Thresholds, coverage_curve, describe_slider, set_thresholds
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, Verdict, decide_verdict, is_healthy
 
 CLASSES = ("apple/scab", "background/none", "tomato/healthy")
 

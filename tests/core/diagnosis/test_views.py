@@ -14,8 +14,7 @@ from core.diagnosis.int8_model import measure_quantisation_loss, measure_ranges,
 from core.diagnosis.metrics import softmax
 from core.diagnosis.model_card import describe_model
 from core.diagnosis.onnx_model import check_onnx, metadata_of, prepare, to_onnx
-from core.diagnosis.prediction import Predictor
-from core.diagnosis.views import average_views, make_views
+from core.diagnosis.prediction import Predictor, average_views, make_views
 from core.onnx.runtime import compute_output
 from core.ops.network import forward
 from tests.helpers.compare import assert_close, relative_error

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.data.idx import CLASSES, SIDE, read_digits
+from core.data.digits import CLASSES, SIDE, read_digits
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.laboratory.digit_photo import read_digit
 from core.laboratory.mnist import RECIPES, MnistRecipe, certainty, digit_graph, learn, predict, vary

@@ -13,8 +13,7 @@ from core.config import RunConfig
 from core.data.baseline import Baseline
 from core.device import KernelTime
 from core.diagnosis.background_dependence import BackgroundDependence
-from core.diagnosis.metrics import Metrics, compute_metrics
-from core.diagnosis.subsets import Subset
+from core.diagnosis.metrics import Metrics, Subset, compute_metrics
 from core.percent import keep_percents
 from core.training.conditions import Conditions
 from core.training.events import EpochDone, KernelTimes, StepDone, from_line, to_line

@@ -1,7 +1,7 @@
-"""Reads IDX files, the format of MNIST: a small header, then numbers. Plain or gzip.
+"""Digits for the kernels course: MNIST's IDX files, plain or gzip, and generated digits in the same form.
 
-Source: Y. LeCun, C. Cortes, C. Burges, "The MNIST database", section "File formats". A crafted file
-costs no more memory than its header honestly promises and `MOST_BYTES` allows.
+Source: Y. LeCun, C. Cortes, C. Burges, "The MNIST database", section "File formats". A crafted file takes no more
+memory than its header states and `MOST_BYTES` allows.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import zlib
 from pathlib import Path
 from typing import IO, Final
 
+import cv2
 import numpy as np
 
 from core.errors import DataError
@@ -22,9 +23,16 @@ KINDS: Final = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4",
 MOST_AXES: Final = 4
 MOST_BYTES: Final = 1 << 28
 """256 MB; all of MNIST is 47 MB."""
-
 SIDE: Final = 28
 CLASSES: Final = tuple(str(digit) for digit in range(10))
+CANVAS: Final = 2 * SIDE
+"""Digits are drawn at twice their size and then reduced, pixels."""
+HEIGHT: Final = 20 / 28
+"""Mean height of a digit in its image; MNIST's are 20 of 28 pixels."""
+FONTS: Final = (cv2.FONT_HERSHEY_SIMPLEX, cv2.FONT_HERSHEY_DUPLEX, cv2.FONT_HERSHEY_COMPLEX,
+                cv2.FONT_HERSHEY_SCRIPT_SIMPLEX)  # fmt: skip
+COUNTS: Final = {"train": 8192, "t10k": 2000}
+"""Number of digits in the training and in the test part."""
 
 
 def read_idx(path: Path) -> Array:
@@ -82,3 +90,27 @@ def _find(folder: Path, name: str) -> Path:
         if candidate.exists():
             return candidate
     raise DataError(f"There is no {name} or {name}.gz in {folder}. Put MNIST's four files there.")
+
+
+def generate_digits(part: str) -> tuple[Array, Array]:
+    """Return images uint8 ``(N, 28, 28, 1)`` and labels int32 ``(N,)`` of "train" or "t10k", always the same ones."""
+    rng = np.random.default_rng([list(COUNTS).index(part), COUNTS[part]])
+    labels = rng.integers(0, 10, COUNTS[part], np.int32)
+    return np.stack([_draw(int(label), rng) for label in labels])[..., None], labels
+
+
+def _draw(digit: int, rng: np.random.Generator) -> Array:
+    """One digit, white on black, with a random font, pen, size, rotation, slant and position."""
+    font, text, thickness = FONTS[int(rng.integers(len(FONTS)))], str(digit), int(rng.integers(3, 8))
+    (width, height), _ = cv2.getTextSize(text, font, 1.0, 1)
+    size = CANVAS * HEIGHT * rng.uniform(0.8, 1.1) / max(width, height)
+    image = np.zeros((CANVAS, CANVAS), np.uint8)
+    corner = (int((CANVAS - width * size) / 2), int((CANVAS + height * size) / 2))
+    cv2.putText(image, text, corner, font, size, 255, thickness, cv2.LINE_AA)
+    change = cv2.getRotationMatrix2D((CANVAS / 2, CANVAS / 2), float(rng.uniform(-15, 15)), 1.0)
+    change[0, 1] += rng.uniform(-0.25, 0.25)  # slant
+    change[:, 2] += rng.uniform(-0.08, 0.08, 2) * CANVAS
+    change[0, 2] -= change[0, 1] * CANVAS / 2 + change[0, 0] * CANVAS / 2 - CANVAS / 2  # the slant keeps the centre
+    moved = cv2.warpAffine(image, change, (CANVAS, CANVAS))
+    small = cv2.resize(moved, (SIDE, SIDE), interpolation=cv2.INTER_AREA).astype(np.float32)
+    return np.asarray(np.clip(small + rng.normal(0, 8, small.shape), 0, 255), np.uint8)

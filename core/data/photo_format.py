@@ -1,13 +1,30 @@
-"""Reads the header of a photo file: format, size, and whether the file is complete."""
+"""Formats of photo files: extensions, headers, and when a photo was taken (EXIF).
+
+Importing this module does not import OpenCV.
+"""
 
 from __future__ import annotations
 
+import calendar
 import struct
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
     from core.ops.contract import Array
+
+EXTENSIONS: Final = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+"""Extensions of supported formats, in lower case."""
+
+UNREADABLE: Final = {
+    ".heic": "HEIC", ".heif": "HEIF", ".avif": "AVIF", ".cr2": "camera raw", ".cr3": "camera raw",
+    ".nef": "camera raw", ".arw": "camera raw", ".dng": "camera raw", ".orf": "camera raw", ".rw2": "camera raw",
+}  # fmt: skip
+"""Extensions of formats that are not supported, and the names of the formats."""
+
+NAMED: Final = (*EXTENSIONS, *UNREADABLE)
+"""Extensions that diagnosis looks for: a photo in an unsupported format is reported with the reason."""
 
 _JPEG_SIZE: Final = frozenset((*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range(0xCD, 0xD0)))
 """JPEG start-of-frame markers, which contain the size."""
@@ -131,3 +148,40 @@ def _tiff(view: memoryview) -> Header | None:
         found[tag] = value
     alpha = found.get(277, 3) in (2, 4) and found.get(262) in (1, 2)
     return Header("TIFF", found[256], found[257], alpha) if 256 in found and 257 in found else None
+
+
+_HEAD: Final = 1 << 17
+"""Bytes searched for EXIF metadata, which comes first in the file and has at most 64 kB."""
+_MARK: Final = b"Exif\0\0"
+_DETAILS: Final = 0x8769
+_TAKEN: Final = 0x9003
+"""Tags of the Exif directory and of DateTimeOriginal in it. DateTime is not used: programs change it."""
+
+
+def taken_at(data: Array) -> int:
+    """Seconds since 1970 by the camera's clock; 0 if the encoded photo (uint8) has no time."""
+    head = bytes(data[:_HEAD])
+    start = head.find(_MARK)
+    if start < 0:
+        return 0
+    notes = head[start + len(_MARK) :]
+    order = {b"II": "<", b"MM": ">"}.get(notes[:2])
+    if order is None:
+        return 0
+    try:
+        (first,) = struct.unpack_from(order + "I", notes, 4)
+        details = _value(notes, order, first, _DETAILS)
+        at = _value(notes, order, details, _TAKEN) if details else 0
+        text = notes[at : at + 19].decode("ascii") if at else ""
+        return max(calendar.timegm(time.strptime(text, "%Y:%m:%d %H:%M:%S")), 0) if text else 0
+    except (struct.error, ValueError, OverflowError):  # truncated metadata, or a clock that was never set
+        return 0
+
+
+def _value(notes: bytes, order: str, directory: int, tag: int) -> int:
+    """The 32-bit value (or offset) of a tag in a directory; 0 if it is missing."""
+    (count,) = struct.unpack_from(order + "H", notes, directory)
+    for entry in range(directory + 2, directory + 2 + 12 * count, 12):
+        if struct.unpack_from(order + "H", notes, entry)[0] == tag:
+            return int(struct.unpack_from(order + "I", notes, entry + 8)[0])
+    return 0

@@ -1,0 +1,125 @@
+"""Groups photos of the same leaf: by file names, by PlantVillage's list of leaves, and by the time of the photo.
+
+- Augmented sets (such as the "New Plant Diseases Dataset", where 61.5 % of the source photos in valid/ are also in
+  train/) keep the source's name and append the change: ``0ab1_RS_HL 0123_flipLR.JPG``, ``..._new30degFlipLR.JPG``. The
+  perceptual hash does not find rotations by 30 degrees.
+- PlantVillage's repository has a file ``leaf-map.json``: the end of a photo's name in lower case, to one or more
+  ``class:::leaf``, such as ``"jr_frge.s 2891": ["Apple_Frogeye Spot:::13.0"]``.
+- Photos of one class taken within seconds of each other usually show the same leaf.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from core.data.dataset import Dataset
+from core.data.string_array import StringArrayBuilder, encode
+from core.ops.contract import Array
+
+_CHANGE: Final = re.compile(
+    r"[ _-]+(?:new)?(?:"
+    r"\d{1,3}deg(?:rees)?(?:flip(?:lr|tb|ud))?|flip(?:ped)?[ _-]?(?:lr|tb|ud|h|v|horizontal|vertical)?|[hv]flip"
+    r"|mirror(?:ed)?|rotat(?:ed?|ion)[ _-]?\d{0,3}|aug(?:mented)?[ _-]?\d*"
+    r")$",
+    re.IGNORECASE,
+)
+"""One change, at the end of a name. Plain numbers and "(2)" do not count, since cameras number photos too, nor does
+"rot": black_rot_12 is a disease."""
+LARGEST_NAME_GROUP: Final = 64
+"""Larger groups are ignored: they come from a naming scheme, not from one source photo."""
+LEAF_MAP: Final = "leaf-map.json"
+LEVELS: Final = 3
+"""The photos' folder and two above it are searched: the repository has its photos in raw/color."""
+BURST_SECONDS: Final = 10
+"""Longest pause within a burst, in seconds. A choice, not a measurement: public datasets have no EXIF metadata."""
+LARGEST_BURST: Final = 12
+"""Larger groups are ignored: they are continuous shooting, or one time for all photos."""
+
+
+def source_name(path: str) -> str:
+    """The name of the source photo: without folder, extension and changes."""
+    name = os.path.splitext(path.rpartition("/")[2])[0]
+    while True:
+        shorter = _CHANGE.sub("", name)
+        if shorter == name or not shorter:
+            return name
+        name = shorter
+
+
+def group_by_name(dataset: Dataset) -> Array:
+    """Groups int32 ``(N,)`` of photos with the same source, within each class; all others are groups of one.
+
+    Equal names in different folders are a group only if one of them has a change: cameras reuse numbers.
+    """
+    builder = StringArrayBuilder()
+    changed = np.zeros(len(dataset), bool)
+    for row, path in enumerate(dataset.paths):
+        name = source_name(path)
+        changed[row] = name != os.path.splitext(path.rpartition("/")[2])[0]
+        builder.append(f"{dataset.labels[row]}/{name}")
+    codes, _ = encode(builder.finish())
+    grouped = np.zeros(int(codes.max(initial=-1)) + 1, bool)
+    grouped[codes[changed]] = True
+    grouped &= np.bincount(codes, minlength=len(grouped)) <= LARGEST_NAME_GROUP
+    alone = np.flatnonzero(~grouped[codes])
+    codes[alone] = len(grouped) + np.arange(len(alone), dtype=np.int32)
+    return np.unique(codes, return_inverse=True)[1].astype(np.int32)
+
+
+def group_by_leaf_map(dataset: Dataset) -> Array:
+    """Groups int32 ``(N,)`` of photos of the same leaf; photos that are not in the map are groups of one."""
+    leaves = _read_map(dataset.root)
+    if not leaves:
+        return np.arange(len(dataset), dtype=np.int32)
+    builder = StringArrayBuilder()
+    for row, path in enumerate(dataset.paths):
+        found = leaves.get(_normalize(source_name(path).rpartition("___")[2]), ())
+        leaf = _choose(found, dataset.label(row))
+        builder.append(leaf or f"row {row}")
+    return encode(builder.finish())[0]
+
+
+def _read_map(root: str) -> dict[str, tuple[str, ...]]:
+    """Normalized photo names to leaves; empty if there is no valid map."""
+    folder = Path(root)
+    files = [place / LEAF_MAP for place in (folder, *folder.parents[: LEVELS - 1])]
+    try:
+        raw: Any = json.loads(next(file for file in files if os.path.isfile(file)).read_text("utf-8"))
+    except (StopIteration, OSError, ValueError):
+        return {}
+    leaves = raw.items() if isinstance(raw, dict) else ()
+    return {_normalize(name): tuple(map(str, found)) for name, found in leaves if isinstance(found, list)}
+
+
+def _choose(leaves: tuple[str, ...], label: str) -> str:
+    """The leaf of a photo; of several (numbers are not unique) the one of its class; "" if ambiguous."""
+    if len(leaves) == 1:
+        return leaves[0]
+    own = [leaf for leaf in leaves if _normalize(leaf.partition(":::")[0]) == _normalize(label)]
+    return own[0] if len(own) == 1 else ""
+
+
+def _normalize(text: str) -> str:
+    """Lower-case letters and digits, with one space for anything between them."""
+    return re.sub(r"[^a-z0-9]+", " ", text.lower()).strip()
+
+
+def group_by_burst(taken: Array, labels: Array) -> Array:
+    """Groups int32 ``(N,)`` from times in seconds (0: unknown) and classes; all others are groups of one."""
+    count = len(taken)
+    order = np.lexsort((taken, labels))
+    time, label = taken[order], labels[order]
+    starts = np.ones(count, bool)
+    starts[1:] = (label[1:] != label[:-1]) | (time[1:] - time[:-1] > BURST_SECONDS)
+    starts |= time == 0
+    burst = np.cumsum(starts) - 1
+    believed = np.bincount(burst, minlength=1)[burst] <= LARGEST_BURST
+    groups = np.empty(count, np.int64)
+    groups[order] = np.where(believed, burst, count + np.arange(count))
+    return np.unique(groups, return_inverse=True)[1].astype(np.int32)
