@@ -110,6 +110,21 @@ def divisions(**divisors: str) -> tuple[Argument, ...]:
     return tuple(Argument(f"by_{name}", DIVISOR, f"division by {what}") for name, what in divisors.items())
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Arguments that several kernels share: such a kernel has one parameter for them, a named tuple."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+
+    @property
+    def parameters(self) -> tuple[tuple[str, str], ...]:
+        """(name, kind) of the parameter; `core.gpu.compilation.arrays` makes its type."""
+        fields = (f"{name}:{kind}" for argument in self.arguments for name, kind in argument.parameters)
+        return ((self.name, " ".join(fields)),)
+
+
 MASKING: Final = (
     Argument("masking", INTEGER, "activation that `mask` is the output of (`core.gpu.launch.RELU`)"),
     Argument("accumulate", INTEGER, "1 adds to out"),
@@ -118,12 +133,49 @@ MASK: Final = Argument("mask", POINTER, "output of the activation whose gradient
 """What kernels take of a `Target`, together with the pitch of the mask."""
 
 
+PIXELS: Final = Group("pixels", (
+    Argument("total", INTEGER, "vectors (16 bytes) in all, one per thread"),
+    Argument("vectors", INTEGER, "vectors per pixel"),
+    *divisions(vectors="`vectors`", area="`area`", columns="`columns`"),
+    Argument("area", INTEGER, "pixels per image; in the gradient of a max pool blocks of stride x stride pixels"),
+    Argument("columns", INTEGER, "pixels per row"),
+))  # fmt: skip
+"""The pixels of a kernel with one thread per vector of each (`core.gpu.kernels.parts.lanes.find_pixel`)."""
+
+SIDES: Final = Group("sides", (
+    Argument("height", INTEGER, "rows of x or dx"),
+    Argument("width", INTEGER, "columns of x or dx"),
+    Argument("ho", INTEGER, "rows of out or dy"),
+    Argument("wo", INTEGER, "columns of out or dy"),
+    *pitches(ldx="x or dx", ldo="out or dy"),
+))  # fmt: skip
+"""Both sides of a kernel over windows."""
+
+
+def pixel_values(images: int, height: int, width: int, vectors: int) -> dict[str, int]:
+    """Values of `PIXELS`."""
+    return {
+        "total": images * height * width * vectors, "vectors": vectors, "by_vectors": vectors,
+        "by_area": height * width, "by_columns": width, "area": height * width, "columns": width,
+    }  # fmt: skip
+
+
+def side_values(x: Tensor, out: Tensor) -> dict[str, int]:
+    """Values of `SIDES`."""
+    return {"height": x.height, "width": x.width, "ho": out.height, "wo": out.width, "ldx": x.pitch, "ldo": out.pitch}
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class KernelSignature:
     """A kernel's arguments, declared once: types for the compiler, packing by name, and their documentation."""
 
-    arguments: tuple[Argument, ...]
+    arguments: tuple[Argument | Group, ...]
+
+    @property
+    def flat(self) -> tuple[Argument, ...]:
+        """Every argument, with those of the groups, in the order in which the driver passes them."""
+        return tuple(one for a in self.arguments for one in (a.arguments if isinstance(a, Group) else (a,)))
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -137,11 +189,11 @@ class KernelSignature:
 
     def pack(self, **values: Any) -> tuple[Any, ...]:
         """Values in the order of the parameters; a `DIVISOR` is given as a number. Raises TypeError on a wrong name."""
-        names = {argument.name for argument in self.arguments}
+        names = {argument.name for argument in self.flat}
         if set(values) != names:
             raise TypeError(f"missing {sorted(names - set(values))}, unknown {sorted(set(values) - names)}")
         packed: list[Any] = []
-        for argument in self.arguments:
+        for argument in self.flat:
             value = values[argument.name]
             packed.extend(fast_divisor(value) if argument.type == DIVISOR else (value,))
         return tuple(packed)

@@ -10,7 +10,7 @@ import numpy as np
 from greenlet import getcurrent
 from numba.core import types as numba_types
 
-from core.gpu.compilation.arrays import KINDS, words
+from core.gpu.compilation.arrays import KINDS, type_of, words
 from core.gpu.teaching.kernel import TeachingKernel
 from tests.helpers.turns import Barrier, Gate, Turns
 
@@ -234,6 +234,9 @@ class Machine:
     def _argument(self, kind, given):
         """An argument of a kernel from its words (`core.gpu.compilation.arrays`)."""
         dimensions = getattr(KINDS.get(kind), "ndim", 0)
+        if ":" in kind:
+            casts = [Cast(getattr(numba_types, word)) for word in words(kind)]
+            return type_of(kind).instance_class(*(cast(value) for cast, value in zip(casts, given, strict=True)))
         if kind not in KINDS:
             return Cast(getattr(numba_types, kind))(*given)
         if not dimensions:

@@ -2,10 +2,12 @@
 
 All arrays are C-contiguous, float32 unless the name says otherwise, channels last. Numba passes an array as words of
 8 bytes: two that are zero here, elements, bytes of one, address, then sizes and strides; a pair as its two numbers.
+A group of arguments (`core.gpu.launch.Group`), of kind "name:type name:type", is a named tuple, passed as its fields.
 """
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -48,8 +50,19 @@ else:
     globals().update(KINDS)
 
 
+def type_of(kind: str) -> Any:
+    """The compiler's type of an argument."""
+    if ":" in kind:
+        fields = [field.split(":") for field in kind.split()]
+        group = namedtuple("Group", [name for name, _ in fields])  # type: ignore[misc]  # names known at run time
+        return types.NamedTuple([getattr(types, kind) for _, kind in fields], group)  # type: ignore[attr-defined]
+    return KINDS.get(kind) or getattr(types, kind)
+
+
 def words(kind: str) -> tuple[str, ...]:
     """Types of the words in which the driver passes an argument of a kind; of other kinds, the kind itself."""
+    if ":" in kind:
+        return tuple(field.split(":")[1] for field in kind.split())
     if kind not in KINDS:
         return (kind,)
     if kind in ("Float", "Int"):

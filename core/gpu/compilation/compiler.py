@@ -74,11 +74,10 @@ def compile_recipes(recipes: Sequence[Recipe], capability: Capability) -> dict[R
 def compile_kernel(recipe: Recipe, capability: Capability) -> tuple[str, str]:
     """(PTX, entry name) of a recipe, made now."""
     from core.gpu.compilation import hopper, pdl  # numba.cuda costs a second: only where something is compiled
-    from core.gpu.compilation.arrays import KINDS
+    from core.gpu.compilation.arrays import type_of, words
     from core.gpu.compilation.cuda import compile_to_ptx, types
 
-    known = {**KINDS, hopper.MAP: types.uint64}
-    signature = tuple(known.get(kind) or getattr(types, kind) for kind in recipe.kinds)
+    signature = tuple(types.uint64 if kind == hopper.MAP else type_of(kind) for kind in recipe.kinds)
     made, bounds = recipe.function(), (recipe.threads, recipe.blocks)
     plain = getattr(made, "py_func", made)  # of a teaching kernel
     ptx, entry = compile_to_ptx(plain, signature, capability, bounds, fast=plain is made)
@@ -87,7 +86,7 @@ def compile_kernel(recipe: Recipe, capability: Capability) -> tuple[str, str]:
     if capability < pdl.CAPABILITY:
         ptx = pdl.without_wait(ptx)
     if hopper.MAP in recipe.kinds:
-        ptx = hopper.with_maps(ptx, entry, recipe.kinds)
+        ptx = hopper.with_maps(ptx, entry, [word for kind in recipe.kinds for word in words(kind)])
     if hopper.MAP in recipe.kinds or "wgmma" in ptx:
         ptx = hopper.for_own_target(ptx)
     return (pdl.with_wait(ptx) if recipe.early else ptx), entry

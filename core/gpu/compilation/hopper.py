@@ -8,14 +8,15 @@ waits for no fence and nothing in memory has to outlive a captured graph.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 MAP: Final = "tensor_map"
 """Kind of an argument that is a tensor map; the kernel sees its address."""
 
 
-def with_maps(ptx: str, entry: str, kinds: tuple[str, ...]) -> str:
-    """The kernel's PTX with tensor maps as parameters; `kinds` names its arguments' types."""
+def with_maps(ptx: str, entry: str, kinds: Sequence[str]) -> str:
+    """The kernel's PTX with tensor maps as parameters; `kinds` names the type of each."""
     ptx = re.sub(r"^\.version .*$", ".version 8.3", ptx, count=1, flags=re.MULTILINE)
     for i in (i for i, kind in enumerate(kinds) if kind == MAP):
         name = f"{entry}_param_{i}"

@@ -7,7 +7,7 @@ from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import backward_weight
 from core.gpu.ops.conv.geometry import reads_image, window_of
 from core.gpu.ops.conv.packing import Taps, partial_size, taps_of
-from core.gpu.ops.pool.launches import max_backward, places_of
+from core.gpu.ops.pool.max_pool import max_backward, places_of
 from core.gpu.select import INPUT, Case
 from core.gpu.sm90 import image_pool, image_pool_gradient
 from core.gpu.sm90.filters import pack_image

@@ -13,6 +13,7 @@ import numpy as np
 
 from core.gpu.compilation.arrays import KINDS
 from core.gpu.compilation.compiler import Recipe
+from core.gpu.compilation.cuda import device_function
 from core.gpu.frame import Frame
 from core.gpu.launch import Launch
 
@@ -159,3 +160,11 @@ class TeachingKernel:
 def kernel(function: Callable[..., None]) -> TeachingKernel:
     """Decorator of a teaching kernel."""
     return TeachingKernel(function)
+
+
+@device_function
+def indices(i: int, shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+    """The four indices of element `i` of an array; neighbouring elements differ in the last."""
+    _, height, width, depth = shape
+    row, y_and_n = i // depth, i // (depth * width)
+    return y_and_n // height, y_and_n % height, row % width, i % depth

@@ -14,7 +14,7 @@ from core.gpu.lowering import choose_forward, write_backward, write_forward
 from core.gpu.ops.conv import implicit_gemm, partial_sums, weight_gradient
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
 from core.gpu.ops.elementwise import combine, factor_gradient
-from core.gpu.ops.pool import average_pool, global_average, max_pool
+from core.gpu.ops.pool import average_pool, max_pool
 from core.gpu.select import FORWARD, INPUT, Case
 from core.gpu.sm90 import (
     halo_resident,
@@ -33,13 +33,11 @@ SHAPE = (3, 3, 2, 2)
 BLOCK = (1, 2, 1, 2)
 TILE = (64, 64, 64, 3, 2, 2, 4)
 KERNELS = (
-    (max_pool.FORWARD, max_pool.make_max_pool(4, SHAPE)),
-    (max_pool.FORWARD, max_pool.make_positive_max_pool(SHAPE)),
-    (max_pool.GRADIENT, max_pool.make_max_pool_gradient(4, SHAPE)),
-    (max_pool.GRADIENT, max_pool.make_packed_max_pool_gradient(SHAPE)),
+    (max_pool.FORWARD, max_pool.make_max_pool(4, SHAPE, False)),
+    (max_pool.GRADIENT, max_pool.make_max_pool_gradient(4, SHAPE, False)),
     (average_pool.SIGNATURE, average_pool.make_average_pool(2, SHAPE, True, True)),
-    (global_average.FORWARD, global_average.make_average(2)),
-    (global_average.GRADIENT, global_average.make_average_gradient(2)),
+    (average_pool.GLOBAL, average_pool.make_average(2)),
+    (average_pool.GLOBAL_GRADIENT, average_pool.make_average_gradient(2)),
     (implicit_gemm.SIGNATURE, implicit_gemm.make_convolution("bf16", TILE, "window")),
     (weight_gradient.SIGNATURE, weight_gradient.make_weight_gradient("bf16", TILE, True)),
     (partial_sums.SIGNATURE, partial_sums.reduction),
@@ -74,7 +72,7 @@ def frame_of(name, training=False, batch=2, capability=(9, 0), precision="mixed"
 def test_a_kernel_has_the_parameters_that_its_signature_declares(signature, kernel):
     assert tuple(inspect.signature(kernel).parameters) == signature.parameters
     assert len(signature.kinds) == len(signature.parameters)
-    assert all(argument.meaning for argument in signature.arguments)
+    assert all(argument.meaning for argument in signature.flat)
 
 
 def test_arguments_are_packed_by_name_and_wrong_names_raise():

@@ -18,9 +18,9 @@ def run(memory, factory, arguments, shape, grid, addresses, **more):
     side, out = SIDES[shape]
     lanes = PHOTOS * grid * grid * LANES
     signature = max_pool.GRADIENT if "gradient" in factory else max_pool.FORWARD
-    names = [argument.name for argument in signature.arguments]
+    names = [argument.name for argument in signature.flat]
     values = dict(zip(names[:3], addresses, strict=True)) | {
-        "total": lanes, "lanes": LANES, "by_lanes": LANES, "by_area": grid * grid, "by_columns": grid,
+        "total": lanes, "vectors": LANES, "by_vectors": LANES, "by_area": grid * grid, "by_columns": grid,
         "area": grid * grid, "columns": grid, "height": side, "width": side, "ho": out, "wo": out, "ldx": CHANNELS,
         "ldo": CHANNELS, "ldp": CHANNELS, "top": 0, "left": 0, **more,
     }
@@ -44,10 +44,10 @@ def test_value_and_place_found_by_one_maximum_are_those_of_comparisons(shape, ac
     draw, memory, found, (side, out) = np.random.default_rng(4), Memory(1 << 16), [], SIDES[shape]
     top = 6 if activation == "relu6" else np.inf  # whole numbers: many are equal, and some windows are all 0
     x = put_bf16(memory, np.round(np.clip(draw.normal(-1, 4, (PHOTOS, side, side, CHANNELS)), 0, top)))
-    for factory, arguments in (("make_max_pool", (2, shape)), ("make_positive_max_pool", (shape,))):
+    for special in (False, True):
         count = PHOTOS * out * out * CHANNELS
         y, places = memory.reserve(2 * count), memory.reserve(count)
-        run(memory, factory, arguments, shape, out, (x, y, places), activation=RELU[activation])
+        run(memory, "make_max_pool", (2, shape, special), shape, out, (x, y, places), activation=RELU[activation])
         found.append((memory.get(y, count, np.uint16), memory.get(places, count, np.uint8)))
     (wanted, marks), (got, same) = found
     assert np.array_equal(got, wanted)
@@ -66,9 +66,9 @@ def test_the_gradient_in_pairs_is_that_of_single_numbers(shape, accumulate):
     memory.put(places, marks)
     before = draw.integers(-9, 10, (PHOTOS, side, side, CHANNELS))
     grid = -(-side // min(shape[2:]))
-    for factory, arguments in (("make_max_pool_gradient", (2, shape)), ("make_packed_max_pool_gradient", (shape,))):
+    for special in (False, True):
         dx = put_bf16(memory, before)
-        run(memory, factory, arguments, shape, grid, (dy, dx, places), accumulate=accumulate)
+        run(memory, "make_max_pool_gradient", (2, shape, special), shape, grid, (dy, dx, places), accumulate=accumulate)
         found.append(memory.get(dx, before.size, np.uint16))
     assert np.array_equal(*found)
     assert len(np.unique(found[0])) > 9

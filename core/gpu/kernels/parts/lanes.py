@@ -51,13 +51,13 @@ def find_lane(at, lanes, l_mul, l_shift):
 
 
 @device_function
-def find_pixel(at, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift, hw, wide):
-    """`find_lane`, and the pixel's photo, row and column; hw: pixels a photo, wide: their width, with fast divisors."""
-    pixel, part = find_lane(at, lanes, l_mul, l_shift)
-    n = divide(pixel, hw_mul, hw_shift)
-    rest = u32(pixel - n * u32(hw))
-    row = i32(divide(rest, w_mul, w_shift))
-    return pixel, part, n, row, i32(rest - u32(row * wide))
+def find_pixel(at, pixels):
+    """(pixel, vector of the pixel, image, row, column) of thread `at`; `pixels` is `core.gpu.launch.PIXELS`."""
+    pixel, part = find_lane(at, pixels.vectors, pixels.by_vectors_mul, pixels.by_vectors_shift)
+    n = divide(pixel, pixels.by_area_mul, pixels.by_area_shift)
+    rest = u32(pixel - n * u32(pixels.area))
+    row = i32(divide(rest, pixels.by_columns_mul, pixels.by_columns_shift))
+    return pixel, part, n, row, i32(rest - u32(row * pixels.columns))
 
 
 @device_function

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.gpu.ops.pool import launches, naive
+from core.gpu.ops.pool import average_pool, max_pool, naive
 from core.gpu.select import FORWARD, INPUT, Candidate
 from core.gpu.teaching.candidates import teach
 from core.gpu.teaching.launchers import by_names
@@ -17,15 +17,15 @@ CANDIDATES: Final = (
     teach("naive", "avg_pool", INPUT, by_names(naive.naive_avg_backward), "one thread per input"),
     teach("naive", "global_avg_pool", FORWARD, by_names(naive.naive_avg_forward), "one thread per output"),
     teach("naive", "global_avg_pool", INPUT, by_names(naive.naive_avg_backward), "one thread per input"),
-    Candidate("vector", ("max_pool",), FORWARD, launches.max_forward,
+    Candidate("vector", ("max_pool",), FORWARD, max_pool.max_forward,
               "16 bytes of channels per thread; training stores the position of each maximum as a byte"),
-    Candidate("vector", ("max_pool",), INPUT, launches.max_backward,
+    Candidate("vector", ("max_pool",), INPUT, max_pool.max_backward,
               "one thread per stride x stride block gathers by the positions of the maxima"),
-    Candidate("vector", ("avg_pool",), FORWARD, launches.average_forward, "16 bytes of channels per thread"),
-    Candidate("vector", ("avg_pool",), INPUT, launches.average_backward,
+    Candidate("vector", ("avg_pool",), FORWARD, average_pool.average_forward, "16 bytes of channels per thread"),
+    Candidate("vector", ("avg_pool",), INPUT, average_pool.average_backward,
               "one thread per pixel gathers its share of every window that contains it"),
-    Candidate("vector", ("global_avg_pool",), FORWARD, launches.global_forward,
+    Candidate("vector", ("global_avg_pool",), FORWARD, average_pool.global_forward,
               "eight partial sums per image are added in shared memory"),
-    Candidate("vector", ("global_avg_pool",), INPUT, launches.global_backward,
+    Candidate("vector", ("global_avg_pool",), INPUT, average_pool.global_backward,
               "one block per image distributes the gradient evenly"),
 )  # fmt: skip
