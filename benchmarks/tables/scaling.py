@@ -103,4 +103,14 @@ def draw_scaling() -> None:
              PICTURE)  # fmt: skip
 
 
-TABLES: dict[str, Callable[[], str]] = {"scaling": scaling}
+def many_photos() -> str:
+    """Photos per second of `leafclinic diagnose` without the start, on two cores and on one and two GPUs."""
+    cores, gpus = ({row["name"]: figure(row["ours"]) for row in read(f"many_photos-{name}")["rows"]}
+                   for name in ("intel-xeon-processor-2", "nvidia-h200-x2"))  # fmt: skip
+    alone, *dask = (cores[f"photos per second, {who}"] for who in ("one process", "Dask, 1 worker", "Dask, 2 workers"))
+    one, two = (gpus[f"{count} GPUs, without"] for count in "12")
+    return (f"Photos per second: on two cores {alone} in one process, {dask[0]} and {dask[1]} with one and two "
+            f"workers; {one} on one H200 and {two} on two.")  # fmt: skip
+
+
+TABLES: dict[str, Callable[[], str]] = {"scaling": scaling, "many_photos": many_photos}
