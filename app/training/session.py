@@ -132,7 +132,7 @@ class TrainingSession(QObject):
         if self._failure is not None:
             self._fail(self._failure.message, self._failure.details)
         elif self._finished is None:
-            self._fail(death(code), errors)
+            self._fail(death(code, self._resumable), errors)
 
     def _fail(self, message: str, details: str) -> None:
         log.error("training failed: %s\n%s", message, details)
@@ -144,14 +144,23 @@ class TrainingSession(QObject):
         self.state_changed.emit(state)
 
 
-def death(code: int) -> str:
-    """Why a process ended without reporting it, as a sentence."""
-    if code in (-signal.SIGKILL if hasattr(signal, "SIGKILL") else None, 137):
+def death(code: int, resumable: bool) -> str:
+    """Why a process ended without reporting it, as a sentence; resumable: a checkpoint has been written."""
+    killed = code in (-signal.SIGKILL if hasattr(signal, "SIGKILL") else None, 137)
+    if killed and resumable:
         return tr(
             "The training process was killed, probably because the computer ran out of memory. Everything up to the "
             "last checkpoint is saved. Close other programs or use a smaller batch size, then resume."
         )
-    if code < 0:
+    if killed:
+        return tr(
+            "The training process was killed before its first checkpoint, probably because the computer ran out of "
+            "memory. Close other programs or use a smaller batch size, then start again."
+        )
+    if code < 0 and resumable:
         return tr("The training process crashed (signal {number}). Your run is safe: resume it under "
                   "“Runs”.", number=-code)
+    if code < 0:
+        return tr("The training process crashed before its first checkpoint (signal {number}). Start again.",
+                  number=-code)
     return tr("The training process ended without a result (code {number}).", number=code)

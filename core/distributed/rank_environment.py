@@ -76,21 +76,30 @@ def first_node(nodes: str) -> str:
 
 
 def choose_gpu(environment: RankEnvironment) -> None:
-    """Let this process see the GPU of its rank alone; called before CUDA starts. Raises DeviceError."""
+    """Let this process see only the GPU of its rank; called before CUDA starts. Raises DeviceError."""
     if environment.size == 1:
         return
-    visible = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
-    if len(visible) > 1 and environment.machine_rank >= len(visible):
-        raise DeviceError(f"Rank {environment.rank} has no GPU: {VISIBLE} names {len(visible)} for more ranks.")
-    if len(visible) != 1:  # Slurm and others show each process its own
-        os.environ[VISIBLE] = visible[environment.machine_rank] if visible else str(environment.machine_rank)
+    visible, own = _visible_gpus(), environment.machine_rank
+    if visible is None:
+        os.environ[VISIBLE] = str(own)
+    elif len(visible) > 1:  # Slurm and others show each process only its own
+        if own >= len(visible):
+            raise DeviceError(f"Rank {environment.rank} has no GPU: {VISIBLE} names {len(visible)} for more ranks.")
+        os.environ[VISIBLE] = visible[own]
 
 
 def share_gpus(number: int) -> None:
-    """Let this process see one GPU of its machine, which processes with other numbers may share."""
-    names = os.environ.get(VISIBLE, ",".join(map(str, range(count_gpu_files())))).split(",")
+    """Let this process see one GPU of its machine; processes share GPUs where they outnumber them."""
+    visible = _visible_gpus()
+    names = [str(index) for index in range(count_gpu_files())] if visible is None else visible
     if len(names) > 1:
         os.environ[VISIBLE] = names[number % len(names)]
+
+
+def _visible_gpus() -> list[str] | None:
+    """The GPUs that `CUDA_VISIBLE_DEVICES` names: none where it is empty; None where it is not set."""
+    names = os.environ.get(VISIBLE)
+    return None if names is None else [name for name in names.split(",") if name]
 
 
 def connect(environment: RankEnvironment, device: str) -> Communicator:

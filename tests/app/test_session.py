@@ -86,9 +86,18 @@ def test_a_killed_process_is_told_in_words_and_can_be_resumed(run, qtbot, tmp_pa
     session = run("kill")
     qtbot.waitUntil(lambda: bool(session.failures))
     assert "killed" in session.failures[0].message
+    assert "last checkpoint is saved" in session.failures[0].message
     assert session.failures[0].folder == str(tmp_path / "run")
     session.start(json.dumps({"config": {"out": str(tmp_path / "run")}}))
     assert session.state is State.RUNNING
+
+
+def test_a_process_killed_before_the_first_checkpoint_has_nothing_to_resume(run, qtbot):
+    session = run("kill early")
+    qtbot.waitUntil(lambda: bool(session.failures))
+    assert "killed" in session.failures[0].message
+    assert "checkpoint is saved" not in session.failures[0].message
+    assert not session.failures[0].folder
 
 
 def test_a_command_that_does_not_exist_is_a_failure(qtbot, nothing_left):

@@ -50,9 +50,9 @@ def test_the_first_node_of_a_slurm_list(nodes, first):
     assert first_node(nodes) == first
 
 
-@pytest.mark.parametrize(
-    ("visible", "rank", "seen"), [(None, 2, "2"), ("4,5,6", 2, "6"), ("0", 2, "0"), ("GPU-ab,GPU-cd", 1, "GPU-cd")]
-)
+@pytest.mark.parametrize(("visible", "rank", "seen"), [
+    (None, 2, "2"), ("4,5,6", 2, "6"), ("0", 2, "0"), ("", 2, ""), ("GPU-ab,GPU-cd", 1, "GPU-cd"),
+])  # fmt: skip
 def test_a_rank_sees_its_own_gpu_alone(monkeypatch, visible, rank, seen):
     monkeypatch.delenv(rank_environment.VISIBLE, raising=False)
     if visible is not None:
