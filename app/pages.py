@@ -101,7 +101,7 @@ def _train(parts: Parts) -> QWidget:
             parts.memory.forget()
         else:
             counts = table.counts()
-            parts.memory.ask(to_dict(config), int((counts > 0).sum()), int(counts.sum()))
+            parts.memory.ask(to_dict(config), counts[counts > 0].tolist())
 
     def opened() -> None:
         panel.setup.show_data(parts.document.source)

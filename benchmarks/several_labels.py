@@ -36,8 +36,7 @@ from core.diagnosis.calibration import label_thresholds
 from core.diagnosis.metrics import Metrics, compute_metrics
 from core.diagnosis.model_file import ModelFile, in_half, read_model, write_model
 from core.diagnosis.prediction import Predictor
-from core.training.events import EpochDone
-from core.training.history import read_history
+from core.training.events import EpochDone, read_history
 
 SEEDS = (0, 1, 2)
 ALL = {"epochs": 30, "batch-size": 32, "optimizer": "adamw", "learning-rate": 3e-4, "weight-decay": 0.01,

@@ -2,7 +2,7 @@
 
     python -m benchmarks.timing_cost [--device cuda]
 
-Steps as the trainer takes them, sampled as the trainer samples them (`core.training.kernel_sampling`).
+Steps as the trainer takes them, sampled as the trainer samples them (`core.training.kernel_timing`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from core.ops.builder import with_loss
 from core.ops.photo import identity_augmentation
 from core.optim.optimizer import optimizer_of
 from core.plan import compile_plan
-from core.training.kernel_sampling import KernelSampling
+from core.training.kernel_timing import KernelSampling
 from core.training.step import take_step
 
 CASES = {"cpu": ("squeezenet1_1", 16, 64, "float32", 900), "cuda": ("squeezenet1_1_bn", 128, 224, "mixed", 1800)}

@@ -17,8 +17,7 @@ from core.diagnosis.model_identity import MODEL_HELP
 from core.diagnosis.thresholds import SECTION, describe_slider
 from core.errors import EXIT_CODES, EXIT_DONE, Problem
 from core.storage import write_file
-from core.text import csv_text, json_line, printable
-from core.training.dry_run import align_columns
+from core.text import align_columns, csv_text, json_line, printable
 from core.training.run_folder import CONFIG, SPLIT, read_config
 
 

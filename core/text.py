@@ -1,4 +1,4 @@
-"""Names from outside as text: safe for a terminal, for a JSON line and for a spreadsheet."""
+"""Text for terminals, JSON lines and spreadsheets, safe whatever the names in it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 FORMULA: Final = re.compile("^(?=[=+\\-@\t\r\n＝＋－＠])|(?<=[;\t\r\n])(?=[=+\\-@＝＋－＠])")
@@ -54,3 +54,14 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def align_columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> str:
+    """Format rows as columns of printable text; the columns in `right` are right-aligned."""
+    rows = [tuple(map(printable, row)) for row in rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

@@ -17,23 +17,19 @@ from typing import Final
 from core import command_line
 from core.child_process import module_command
 from core.config import RunConfig
-from core.data.label_sets import read_label_sets
-from core.data.source import open_dataset
 from core.data.synthetic import write_demo
 from core.distributed.launch import end_rank, run_rank, run_ranks
 from core.distributed.rank_environment import RankEnvironment, choose_gpu
 from core.errors import EXIT_DONE, Problem
 from core.training.commands import Commands
-from core.training.dry_run import describe_memory, describe_network
+from core.training.dry_run import describe_run
 from core.training.events import Event, Progress, RunFailed
-from core.training.memory_forecast import forecast_memory, share_photos
 from core.training.presets import PRESETS
 from core.training.run_folder import default_folder, read_config
-from core.training.setup import check_gpus, choose_device
+from core.training.setup import check_gpus
 from core.training.terminal import JsonReader, TerminalReader
 from core.training.trace import TraceWriter
 from core.training.trainer import Trainer
-from core.training.transfer import configure_from_origin, first_network, read_origin
 from core.user_cache import user_cache_folder
 
 DEMO: Final = "demo-photos"
@@ -66,7 +62,7 @@ def train_rank(argv: Sequence[str], environment: RankEnvironment) -> int:
     if arguments.demo:
         config = replace(config, data=str(make_demo(config, reader)))
     if arguments.dry_run:
-        print(dry_run(config))
+        print(describe_run(config))
         return EXIT_DONE
     if config.gpus > 1 and environment.size == 1:
         check_gpus(config)
@@ -121,22 +117,6 @@ def make_demo(config: RunConfig, reader: Reader) -> Path:
     """The built-in demo photos, drawn into the cache folder if they are not there yet."""
     home = Path(config.cache).expanduser() if config.cache else user_cache_folder()
     return write_demo(home.absolute() / DEMO, progress=lambda done, total: reader.show(Progress("demo", done, total)))
-
-
-def dry_run(config: RunConfig) -> str:
-    """The network's table and the memory of the run; only the photos' names are looked at."""
-    device, _ = choose_device(config.device)
-    origin = read_origin(config)
-    config = configure_from_origin(config, origin)
-    dataset = open_dataset(config)
-    sets = read_label_sets(dataset.classes, config.labels)
-    classes = dataset.classes if sets is None else sets.labels
-    config = config if sets is None else replace(config, labels="multi")
-    graph = first_network(config, origin, classes).graph
-    forecast = forecast_memory(config, graph, classes, share_photos(config, len(dataset)), device)
-    table = {**forecast.rows, **forecast.phases, "memory of the run": forecast.peak}
-    return (f"{graph.name} for {len(classes)} classes on {device}, batches of {forecast.batch}\n\n"
-            f"{describe_network(forecast.plan)}\n\n{describe_memory(table)}")
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -9,7 +9,7 @@ from app.processes.protocol import Channel, serve
 from core.config import from_dict
 from core.data.preparation import cache_side
 from core.errors import OutOfMemory
-from core.training.memory_forecast import forecast_memory, share_photos
+from core.training.dry_run import forecast_memory
 from core.training.setup import choose_device
 from core.training.transfer import configure_from_origin, first_network, read_origin
 
@@ -19,18 +19,19 @@ def main() -> int:
 
 
 def _work(channel: Channel, asked: dict[str, Any]) -> None:
-    """`asked`: config (settings of RunConfig), classes and photos (how many)."""
+    """`asked`: config (settings of RunConfig), counts (photos of each class)."""
     config = from_dict(asked["config"])
     origin = read_origin(config)
     config = configure_from_origin(config, origin)
     device, _ = choose_device(config.device)
-    photos, classes = int(asked["photos"]), [f"class {n}" for n in range(int(asked["classes"]))]
+    counts = [int(count) for count in asked["counts"]]
+    classes = [f"class {n}" for n in range(len(counts))]
     graph = first_network(config, origin, classes).graph
     config = replace(config, teacher=())  # teachers need class names, which are not known here
     try:
-        forecast = forecast_memory(config, graph, classes, share_photos(config, photos), device)
+        forecast = forecast_memory(config, graph, classes, counts, device)
     except OutOfMemory as error:
         channel.send(failed=str(error))
         return
-    cache = photos * 3 * cache_side(config) ** 2
+    cache = sum(counts) * 3 * cache_side(config) ** 2
     channel.send(bytes=forecast.peak, cache=cache, batch=forecast.batch, device=device)

@@ -27,10 +27,10 @@ class MemoryEstimate(ProcessModel):
         self._rest = QTimer(self, singleShot=True, interval=REST_MS)
         self._rest.timeout.connect(self._start)
 
-    def ask(self, config: dict[str, Any], classes: int, photos: int) -> None:
-        """Request an estimate for these settings; an earlier request is cancelled."""
+    def ask(self, config: dict[str, Any], counts: Sequence[int]) -> None:
+        """Request an estimate for these settings and photos of each class; an earlier request is cancelled."""
         self.forget()
-        self._request = {"config": config, "classes": classes, "photos": photos}
+        self._request = {"config": config, "counts": list(counts)}
         self._rest.start()
 
     def forget(self) -> None:

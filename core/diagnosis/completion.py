@@ -85,7 +85,8 @@ def complete_model(
     node = feature_node(model.graph)
     predictor = Predictor(model, device=device, batch=CHUNK, threads=threads, outputs=(node,) if node else ())
     try:
-        few = train.take(sample_per_class(train.labels, PER_CLASS, seed))
+        rows = sample_per_class(train.labels, PER_CLASS, seed)
+        few = train if len(rows) == len(train.labels) else train.take(rows)  # no second copy of all photos
         known = compute_outputs(predictor, few.photos, node, report, "features", communicator)
         seen = compute_outputs(predictor, validation.photos, node, report, "calibration", communicator)
         model = _with_temperatures(model, seen.logits, validation.truth)
@@ -172,8 +173,7 @@ def measure_dependence(
     truth = validation.truth
     rows = np.flatnonzero(~truth[:, ~leaves].any(axis=1) if model.multilabel else leaves[truth])
     rows = np.sort(np.random.default_rng(seed).permutation(rows)[:BACKGROUND_PHOTOS])
-    own = [segment_leaf(validation.photos[row]) for row in rows[communicator.own_rows(len(rows))]]
-    masks = communicator.join_rows({"masks": np.array(own)} if own else {}).get("masks", np.zeros((0, 1, 1), bool))
+    masks = _segment_leaves(validation.photos, rows, communicator)
     found = np.flatnonzero([mask.any() for mask in masks])
     if not len(found):
         return None
@@ -192,6 +192,12 @@ def measure_dependence(
     return BackgroundDependence(
         len(tested.photos), baseline.border, baseline.majority, plain, blurred, swapped, off_leaf
     )
+
+
+def _segment_leaves(photos: Array, rows: Array, communicator: Communicator) -> Array:
+    """Leaf masks of these rows, bool ``(N, side, side)``."""
+    own = [segment_leaf(photos[row]) for row in rows[communicator.own_rows(len(rows))]]
+    return communicator.join_rows({"masks": np.array(own)} if own else {}).get("masks", np.zeros((0, 1, 1), bool))
 
 
 def _shares_outside_leaf(model: ModelFile, predictor: Predictor, photos: Array, masks: Array, node: str) -> Array:

@@ -16,8 +16,8 @@ from core.communicator import Communicator
 from core.config import to_dict
 from core.device import Plan
 from core.errors import InputError, LeafClinicError
+from core.training.checkpoint import RunState
 from core.training.commands import Commands
-from core.training.run_state import RunState
 from core.training.setup import Setup
 
 SECONDS: Final = 0.25

@@ -1,12 +1,54 @@
-"""Describes the network and memory of a run before it starts: layers, shapes, parameters, operations, kernels."""
+"""Describes a run before it starts: its network, and its memory by purpose and in each phase."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from math import prod
+from typing import Final, final
 
-from core.device import Plan
-from core.text import printable
+from core.config import RunConfig
+from core.data.dataset import TEST, TRAIN, VALIDATION
+from core.data.label_sets import read_label_sets
+from core.data.loader import AHEAD
+from core.data.preparation import cache_side
+from core.data.source import open_dataset
+from core.device import STREAM_BUFFERS, Memory, Plan
+from core.diagnosis.backgrounds import count_bytes
+from core.diagnosis.completion import BACKGROUND_PHOTOS, CHUNK, PER_CLASS
+from core.diagnosis.features import feature_node
+from core.graph import Graph
+from core.text import align_columns
+from core.training.finish import LEAST_PHOTOS, MOST_BYTES
+from core.training.presets import fit_recipe
+from core.training.setup import VALIDATION_BATCH, choose_device, graph_in_use
+from core.training.teacher import Teachers, read_teachers
+from core.training.training_plan import compile_fitting
+from core.training.transfer import configure_from_origin, first_network, read_origin
+from core.training.validation import compile_inference
+
+CHECKPOINT_COPIES: Final = 3
+"""Copies of weights and optimizer state while a checkpoint is written: the arrays, each as bytes, and the file."""
+TRAINING: Final = ("training: ", "teachers")
+"""Prefixes of the rows that are released before the tests of the final model."""
+
+
+def describe_run(config: RunConfig) -> str:
+    """Tables of the network and of the memory; photos are listed, not decoded."""
+    device, _ = choose_device(config.device)
+    origin = read_origin(config)
+    config = configure_from_origin(config, origin)
+    dataset = open_dataset(config)
+    sets = read_label_sets(dataset.classes, config.labels)
+    classes = dataset.classes if sets is None else sets.labels
+    config = config if sets is None else replace(config, labels="multi")
+    graph = first_network(config, origin, classes).graph
+    forecast = forecast_memory(config, graph, classes, list(dataset.counts().values()), device)
+    table = {**forecast.rows, **forecast.phases, "memory of the run": forecast.peak}
+    memory = align_columns([(name, f"{size / 2**20:.2f} MB") for name, size in table.items()], right=(1,))
+    return (f"{graph.name} for {len(classes)} classes on {device}, batches of {forecast.batch}\n\n"
+            f"{describe_network(forecast.plan)}\n\n{memory}")
 
 
 def describe_network(plan: Plan) -> str:
@@ -28,17 +70,109 @@ def describe_network(plan: Plan) -> str:
     return align_columns(rows, right=(3, 4, 5))
 
 
-def describe_memory(rows: Mapping[str, int]) -> str:
-    """Table of memory by purpose."""
-    return align_columns([(name, f"{size / 2**20:.2f} MB") for name, size in rows.items()], right=(1,))
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Forecast:
+    """The training plan with its batch, bytes by purpose during training, and the peak of each phase."""
+
+    plan: Plan
+    batch: int
+    rows: Mapping[str, int]
+    phases: Mapping[str, int]
+
+    @property
+    def peak(self) -> int:
+        return max(self.phases.values())
 
 
-def align_columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> str:
-    """Format rows as columns of printable text; the columns in `right` are right-aligned."""
-    rows = [tuple(map(printable, row)) for row in rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+def forecast_memory(
+    config: RunConfig, graph: Graph, classes: Sequence[str], counts: Sequence[int], device: str
+) -> Forecast:
+    """Predict the memory of a run on so many photos of each class. Raises OutOfMemory if its plans do not fit."""
+    photos, photo_bytes = sum(counts), 3 * cache_side(config) ** 2
+    splits = {VALIDATION: round(photos * config.validation), TEST: round(photos * config.test)}
+    splits[TRAIN] = photos - sum(splits.values())
+    config, _ = fit_recipe(config, splits[TRAIN])
+    weights = () if config.class_weights == "none" else (1.0,) * len(classes)
+    training, batch = compile_fitting(config, graph, device, weights, splits[TRAIN])
+    lessons, used = read_teachers(config), graph_in_use(config, graph)
+    teachers = Teachers(lessons, config, classes, device, training.batch).plans if lessons else ()
+    validation = compile_inference(used, device, VALIDATION_BATCH[device], config.threads)
+    resident = not config.stream_photos and training.fits(photos * photo_bytes)
+    rows = count_memory(training, validation, photos, photo_bytes, device, resident, teachers)
+    swap, finding = 0, 0
+    if config.augment_background:
+        swap, finding = count_bytes(splits[TRAIN], photos, cache_side(config))
+        rows["other backgrounds"] = swap
+    plans = sum(rows.values())
+    ahead = 0 if resident else count_prefetched(training, splits[TRAIN], photo_bytes)
+    following = count_prefetched(validation, splits[VALIDATION], photo_bytes)
+    memory = training.memory
+    copies = CHECKPOINT_COPIES * (memory.parameters + memory.optimizer)
+    known = sum(min(round(count * splits[TRAIN] / photos), PER_CLASS) for count in counts)
+    tests = count_final_tests(config, used, device, known, splits[VALIDATION], photo_bytes)
+    released = sum(size for name, size in rows.items() if name.startswith(TRAINING))
+    phases = {"finding leaves": plans + finding} if swap else {}
+    return Forecast(training, batch, rows | {"prefetched photos": max(ahead, following)}, phases | {
+        "training": plans + ahead,
+        "validation": plans + max(memory.parameters + following, count_choosing(training, ahead, config.average > 0)),
+        "saving a checkpoint": plans + copies + max(memory.parameters, ahead),
+        "tests of the final model": plans - released + tests,
+    })  # fmt: skip
+
+
+def count_memory(
+    training: Plan, validation: Plan, photos: int, photo_bytes: int, device: str, resident: bool,
+    teachers: Sequence[Plan] = (),
+) -> dict[str, int]:  # fmt: skip
+    """Bytes of the plans, by purpose.
+
+    photos: their number; photo_bytes: size of one decoded photo; resident: the GPU stores all photos, otherwise the
+    buffers of streamed batches. The CPU reads photos in place.
+    """
+    on_device = [STREAM_BUFFERS * plan.batch * photo_bytes for plan in (training, validation)]
+    if resident:
+        on_device[0] = photos * photo_bytes
+    if device == "cpu":
+        on_device = [0, 0]
+    known = replace(training.memory, photos=on_device[0])
+    rows = {f"training: {f.name}": int(getattr(known, f.name)) for f in fields(Memory)}
+    if teachers:  # they share the photos of the training plan, or each has its own buffers
+        way = 0 if resident or device == "cpu" else STREAM_BUFFERS * training.batch * photo_bytes
+        rows["teachers"] = sum(replace(plan.memory, photos=way).total for plan in teachers)
+    rows["validation plan"] = replace(validation.memory, photos=on_device[1]).total
+    return rows
+
+
+def count_prefetched(plan: Plan, photos: int, photo_bytes: int) -> int:
+    """Bytes of a loader's batches in host memory: the queue, the batch that waits for a place in it, the one that is
+    computed and the next (`core.training.step.pair_with_next`)."""
+    return min((AHEAD + 3) * plan.batch, photos) * photo_bytes
+
+
+def count_choosing(plan: Plan, ahead: int, averaged: bool) -> int:
+    """Bytes of the copies in `core.training.validation.evaluation_weights`: optimizer state, weights, averaged weights,
+    and those with recomputed statistics, which take training batches."""
+    renewed = averaged and plan.program.uses_batch_statistics()
+    return plan.memory.optimizer + (1 + averaged + renewed) * plan.memory.parameters + renewed * ahead
+
+
+def count_final_tests(
+    config: RunConfig, graph: Graph, device: str, known: int, validation: int, photo_bytes: int
+) -> int:
+    """Bytes that the tests after the last epoch add (`core.diagnosis.completion`).
+
+    graph: for inference; known: photos for the feature statistics; validation: validation photos.
+    """
+    if validation < LEAST_PHOTOS:
+        return 0
+    node = feature_node(graph)
+    map_bytes = 4 * prod(graph.node(node).shape) if node else 0
+    predictor = compile_inference(graph, device, CHUNK, config.threads, outputs=(node,) if node else ())
+    seen = min(validation, MOST_BYTES // photo_bytes)
+    looked_at = min(BACKGROUND_PHOTOS, seen) if config.leaf_tests else 0
+    features = 3 * CHUNK * map_bytes  # one in float32 and one in float64, for the means
+    changed = looked_at * (2 * photo_bytes + photo_bytes // 3) + 2 * CHUNK * map_bytes  # two copies, and masks
+    total = predictor.memory.total + (known + seen) * photo_bytes + max(features, changed)
+    predictor.close()
+    return total

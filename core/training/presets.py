@@ -1,17 +1,26 @@
-"""Named recipes: values that differ from the defaults of RunConfig, with what they reach and where."""
+"""Named recipes: values that differ from the defaults of RunConfig, and their fit to the number of photos.
+
+Few photos need smaller batches and more epochs. Sources: Goyal et al. 2017 (SGD: the learning rate follows the batch
+size); Malladi et al. 2022 (Adam: its square root).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any, Final, final
+
+from core.config import RunConfig
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A recipe by name. `idea` is one line for --help and the window; `steps`: optimizer steps that it needs at least:
-    where photos are few, batches become smaller and epochs more (`core.training.recipe_fitting`)."""
+    """A recipe by name.
+
+    idea: one line for --help and the window; steps: fewest optimizer steps that it needs (`fit_recipe`).
+    """
 
     idea: str
     steps: int
@@ -107,3 +116,39 @@ PRESETS: Final[Mapping[str, Preset]] = {
         },
     ),
 }
+
+STEPS_OF_EPOCH: Final = 20
+"""Steps of an epoch below which the batch is reduced."""
+LEAST_BATCH: Final = 8
+"""Fewest photos of a reduced batch: batch norm statistics of fewer are noise."""
+RATE_POWER: Final = {"sgd": 1.0, "adam": 0.5, "adamw": 0.5}
+"""The learning rate is scaled by the factor of the batch size to this power."""
+
+
+def fit_recipe(config: RunConfig, photos: int) -> tuple[RunConfig, tuple[str, ...]]:
+    """The settings with which a preset reaches its `steps` on this number of training photos, and a sentence if they
+    changed.
+
+    Batch size, learning rate and epochs change only where they are the preset's; the user's own values stay.
+    """
+    preset = PRESETS.get(config.preset)
+    if preset is None or config.minutes:
+        return config, ()
+    open_fields = {name for name, value in preset.values.items() if getattr(config, name) == value}
+    batch, epochs, rate = config.batch_size, config.epochs, config.learning_rate
+    while ("batch_size" in open_fields and batch > LEAST_BATCH and photos < STEPS_OF_EPOCH * batch
+           and epochs * (photos // batch) < preset.steps):  # fmt: skip
+        batch //= 2
+    steps = max(photos // max(batch, 1), 1)
+    if "epochs" in open_fields and batch:
+        epochs = max(epochs, ceil(preset.steps / steps))
+    if "learning_rate" in open_fields and batch != config.batch_size:
+        rate *= (batch / config.batch_size) ** RATE_POWER[config.optimizer]
+    if (batch, epochs) == (config.batch_size, config.epochs):
+        return config, ()
+    message = (
+        f"{photos} training photos are few for the preset {config.preset}. The batch size is {batch} instead of "
+        f"{config.batch_size} and there are {epochs} epochs instead of {config.epochs}, so that training has "
+        f"{epochs * steps} steps."
+    )
+    return replace(config, batch_size=batch, epochs=epochs, learning_rate=rate), (message,)

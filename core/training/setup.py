@@ -13,27 +13,26 @@ from core.communicator import Communicator
 from core.config import RunConfig
 from core.data.cache import PhotoCache
 from core.data.dataset import TEST, TRAIN, VALIDATION, Cancelled, Dataset, IsCancelled
-from core.data.field_photos import FieldPhotos, count_common, open_field, scan_field
+from core.data.field_photos import FieldPhotos, check_field, count_common, open_field, scan_field
 from core.data.label_sets import target_table
 from core.data.loader import Loader
 from core.data.mixing import BackgroundReplacement, Mixing
 from core.data.preparation import PhotoSet, ReportStage, prepare_photos
+from core.data.split import describe_random_leak
 from core.device import Plan
 from core.diagnosis.backgrounds import prepare_replacement
 from core.diagnosis.model_file import with_photo_side
 from core.diagnosis.training_photos import TrainingPhotos, record_photos
 from core.distributed.rank_environment import RankEnvironment, connect
-from core.errors import DeviceError
+from core.errors import DeviceError, ModelFileError
 from core.graph import Graph
 from core.ops.contract import Array
 from core.plan import count_gpus, cuda_problem
-from core.training.commands import Commands
+from core.training.commands import Commands, ThreadedJob
 from core.training.conditions import Conditions, present_conditions
 from core.training.events import Progress
-from core.training.photo_checks import classes_check, describe_prevented_leakage, evaluation_contents
-from core.training.recipe_fitting import fit_recipe
-from core.training.teacher import Teacher, Teachers, describe_teachers, read_teachers
-from core.training.threaded_job import ThreadedJob
+from core.training.presets import fit_recipe
+from core.training.teacher import Teacher, Teachers, describe_teachers, order_classes, read_teachers
 from core.training.training_plan import compile_for_training, part_size
 from core.training.transfer import Origin, configure_from_origin, describe_origin, first_network, read_origin
 from core.training.validation import Validator, compile_inference
@@ -296,6 +295,35 @@ def _loaders_of_evaluation(
     rows = {name: photos.rows(split) for name, split in (("validation", VALIDATION), ("test", TEST))}
     found = {name: load(photos.cache, photos.cache.slots[r], photos.dataset.labels[r]) for name, r in rows.items()}
     return {**found, "field": None if field is None else load(field.cache, field.slots, field.labels)}
+
+
+def classes_check(scanned: Dataset | None, teachers: Sequence[Teacher]) -> Callable[[Sequence[str], bool], None]:
+    """A check that field photos and teachers have the classes; run before photos are decoded, which may take long."""
+
+    def check(classes: Sequence[str], multi: bool) -> None:
+        if scanned is not None:
+            check_field(scanned, classes, multi)
+        for teacher in teachers:
+            order_classes(teacher, classes)
+            if teacher.model.multilabel != multi:
+                raise ModelFileError(f"{teacher.path} cannot be a teacher for these photos: only one of them has "
+                                     "several labels per photo.")
+
+    return check
+
+
+def evaluation_contents(photos: PhotoSet, field: FieldPhotos | None) -> tuple[tuple[str, Array], ...]:
+    """Kind and content of the photos on which a run is validated and evaluated."""
+    sets = [("validation", photos.contents(VALIDATION)), ("test", photos.contents(TEST))]
+    if field is not None:
+        sets.append(("field", field.cache.content[field.cache.kept]))
+    return tuple((kind, content) for kind, content in sets if len(content))
+
+
+def describe_prevented_leakage(photos: PhotoSet) -> tuple[str, ...]:
+    """A sentence on the leakage of a random split, if this split has none."""
+    leakage = "" if photos.leak.leaked else describe_random_leak(photos.random_leak)
+    return (leakage,) if leakage else ()
 
 
 @contextmanager

@@ -11,10 +11,9 @@ from core.data.dataset import write_skipped
 from core.data.split import write_split
 from core.errors import DataError, ModelFileError
 from core.training.agreement import check_ranks, share_plan, share_state
-from core.training.checkpoint import Checkpoint, load_checkpoint
+from core.training.checkpoint import Checkpoint, RunState, load_checkpoint
 from core.training.conditions import describe_change
 from core.training.run_folder import SKIPPED, SPLIT, RunFolder, create_run, open_run
-from core.training.run_state import RunState
 from core.training.setup import Setup, changed_photos
 
 

@@ -9,7 +9,7 @@ from typing import Final, TextIO, final
 
 from core.text import printable
 from core.training import events
-from core.training.kernel_table import KernelTable
+from core.training.kernel_timing import KernelTable
 
 STAGES: Final = {
     "demo": "Generating synthetic leaves",
@@ -81,8 +81,8 @@ class TerminalReader:
             case events.RunEvaluated():
                 self._evaluation = event
             case events.RunFinished():
-                if self._kernels.samples:
-                    self._line(self._kernels.describe())
+                if kernels := self._kernels.describe():
+                    self._line(kernels)
                 self._line(describe_end(event, self._evaluation.words if self._evaluation else ()))
             case events.Warned():
                 self._line(f"{'Warning' if event.urgent else 'Note'}: {event.message}")

@@ -21,7 +21,7 @@ from core.device import KernelTime
 from core.errors import StorageError
 from core.storage import open_new, storage_error, temporary_path
 from core.training.events import CheckpointSaved, EpochDone, Event, KernelTimes, RunStarted, StepDone
-from core.training.kernel_table import rates_of
+from core.training.kernel_timing import rates_of
 
 RUN, STEPS, KERNELS = 0, 1, 2
 THREADS: Final = {RUN: "run", STEPS: "steps", KERNELS: "kernels of timed steps"}

@@ -28,7 +28,7 @@ from core.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_STOPPED, LeafClinicErr
 from core.ops.contract import Array
 from core.optim.learning_rate import learning_rate
 from core.training.agreement import Agreement, check_weights, share_state
-from core.training.checkpoint import LAST, Checkpoint, load_checkpoint, save_checkpoint
+from core.training.checkpoint import LAST, Checkpoint, RunState, load_checkpoint, save_checkpoint
 from core.training.commands import Commands
 from core.training.conditions import keep_conditions
 from core.training.events import (
@@ -44,10 +44,9 @@ from core.training.events import (
     Warned,
 )
 from core.training.finish import assist_finish, finish_run, save_best
-from core.training.kernel_sampling import KernelSampling
+from core.training.kernel_timing import KernelSampling
 from core.training.run_evaluation import RunEvaluation
 from core.training.run_folder import RunFolder, check_earlier_run, check_new_run, default_folder
-from core.training.run_state import RunState
 from core.training.setup import ALONE, VALIDATE, Setup, set_up
 from core.training.stall import StallWatch, guessing_loss
 from core.training.start import Started, start_run

@@ -11,8 +11,7 @@ from PySide6.QtCore import QSizeF
 from app.document_pdf import _document, write_pdf
 from core.diagnosis import page
 from core.errors import StorageError
-from core.training.plots import draw_bars
-from core.training.svg_chart import ChartSeries, draw_lines
+from core.training.charts import ChartSeries, draw_bars, draw_lines
 from tests.helpers.programs import find_program
 
 

@@ -19,8 +19,7 @@ from core.errors import ConfigError, LeafClinicError, ModelFileError
 from core.schema import SchemaError, parse_json
 from core.tensor_file import read_tensor_file
 from core.training.checkpoint import LAST, VERSION, read_checkpoint
-from core.training.events import from_line
-from core.training.history import read_history
+from core.training.events import from_line, read_history
 from core.training.run_folder import CONFIG, read_config
 from tests.helpers.commands import cache, photos, trained  # noqa: F401 (fixtures)
 from tests.helpers.damage import ODD, alter, refusals

@@ -10,8 +10,7 @@ import pytest
 
 from core import diagnose, evaluate
 from core.diagnosis.page import render_page
-from core.text import csv_text, json_line, printable
-from core.training.dry_run import align_columns
+from core.text import align_columns, csv_text, json_line, printable
 from core.training.events import Warned
 from core.training.run_folder import RunFolder
 from core.training.terminal import TerminalReader

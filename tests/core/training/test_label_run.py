@@ -13,8 +13,8 @@ from core.diagnosis.model_file import read_model, write_model
 from core.diagnosis.onnx_model import read_onnx_model
 from core.diagnosis.prediction import Predictor
 from core.errors import ModelFileError
+from core.training.checkpoint import RunState
 from core.training.events import EpochDone
-from core.training.run_state import RunState
 from core.training.transfer import first_network
 from tests.helpers.runs import only, train
 from tests.helpers.tiny_photos import write_photos
@@ -34,7 +34,7 @@ def folder(tmp_path):
 def test_a_run_learns_labels_sets_thresholds_and_diagnoses(
     reference_plans, tiny, folder, capsys, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("core.training.model_completion.LEAST_PHOTOS", 10)
+    monkeypatch.setattr("core.training.finish.LEAST_PHOTOS", 10)
     config = tiny(data=str(folder), epochs=5, learning_rate=6e-3, validation=0.4, mix=0.3, label_smoothing=0.05)
     events = train(config)
     assert only(events, EpochDone)[-1].average_precision > 0.9

@@ -9,22 +9,27 @@ import pytest
 
 from core.config import RunConfig
 from core.cpu.precompilation import all_kernels, compile_kernels
+from core.diagnosis import completion
 from core.models.architectures import build
+from core.training import dry_run, finish
+from core.training.dry_run import forecast_memory
 from core.training.events import CheckpointSaved, EpochDone, Event, Progress, RunFinished, StepDone
-from core.training.memory_forecast import forecast_memory, share_photos
 from core.training.trainer import Trainer
 from tests.helpers.models import write_small_model
 from tests.helpers.tiny_photos import write_photos
 
-CLASSES = ("brown", "green")
+COUNTS = {"brown": 170, "green": 30}
+CLASSES = tuple(COUNTS)
 ARRAYS = tracemalloc.DomainFilter(inclusive=True, domain=np.lib.tracemalloc_domain)
 
 
 @pytest.fixture
 def configure(tmp_path):
     """Settings of a run of one epoch on 200 photos."""
+    for name, count in COUNTS.items():
+        write_photos(tmp_path / "photos", classes=(name,), each=count)
     fields = {
-        "data": str(write_photos(tmp_path / "photos", each=100)), "cache": str(tmp_path / "cache"),
+        "data": str(tmp_path / "photos"), "cache": str(tmp_path / "cache"),
         "out": str(tmp_path / "run"), "epochs": 1, "device": "cpu", "threads": 2, "test": 0.1, "model": "squeezenet1_1",
     }
     return lambda **changes: RunConfig(**{**fields, **changes})
@@ -46,7 +51,7 @@ def held() -> int:
 def foretold(config: RunConfig) -> dict[str, int]:
     """The most bytes in each phase of a run on 200 photos."""
     graph = build(config.model, len(CLASSES), config.image_size, config.dropout)
-    forecast = forecast_memory(config, graph, CLASSES, share_photos(config, 200), "cpu")
+    forecast = forecast_memory(config, graph, CLASSES, list(COUNTS.values()), "cpu")
     assert forecast.peak == max(forecast.phases.values())
     return dict(forecast.phases)
 
@@ -57,6 +62,14 @@ def test_other_backgrounds_are_part_of_every_phase():
     masks, backgrounds = 200 * 48**2, (200 - 2 * 30) * 3 * 96**2
     assert {after[phase] - size for phase, size in before.items()} == {masks + backgrounds}
     assert after["finding leaves"] > masks + backgrounds
+
+
+def test_the_statistics_of_the_final_model_take_so_many_photos_of_each_class():
+    config = RunConfig(data="photos", model="cnn", image_size=96, device="cpu", threads=1, validation=0.25, test=0.25)
+    graph = build("cnn", 2, 96)
+    seen = [forecast_memory(config, graph, CLASSES, counts, "cpu").phases["tests of the final model"]
+            for counts in ((100, 300), (200, 200), (0, 400))]
+    assert (seen[1] - seen[0], seen[0] - seen[2]) == (50 * 3 * 96**2, 50 * 3 * 96**2)
 
 
 @pytest.mark.parametrize(("model", "stream", "taught"), [
@@ -107,7 +120,9 @@ def measure_peaks(config: RunConfig, last: type[Event]) -> dict[str, int]:
     return seen
 
 
-def test_every_phase_of_a_run_to_its_end_takes_what_was_foretold(configure, traced):
+def test_every_phase_of_a_run_to_its_end_takes_what_was_foretold(configure, traced, monkeypatch):
+    for module in (completion, dry_run, finish):  # fewer photos for the feature statistics than one class has
+        monkeypatch.setattr(module, "PER_CLASS", 20)
     config = configure(image_size=128, batch_size=8, validation=0.4)
     said = foretold(config)
     seen = measure_peaks(config, RunFinished)

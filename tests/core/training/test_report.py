@@ -15,13 +15,11 @@ from core.device import KernelTime
 from core.diagnosis.background_dependence import BackgroundDependence
 from core.diagnosis.metrics import Metrics, Subset, compute_metrics
 from core.percent import keep_percents
+from core.training.charts import MOST_POINTS, ChartSeries, draw_bars, draw_confusion, draw_interval, draw_lines
 from core.training.conditions import Conditions
-from core.training.events import EpochDone, KernelTimes, StepDone, from_line, to_line
-from core.training.history import History, read_history
-from core.training.plots import draw_bars, draw_confusion, draw_interval
+from core.training.events import EpochDone, History, KernelTimes, StepDone, from_line, read_history, to_line
 from core.training.report import ReportData, render_report
 from core.training.run_evaluation import VALIDATION_NOTE, RunEvaluation
-from core.training.svg_chart import MOST_POINTS, ChartSeries, draw_lines
 from tests.helpers.browser import look_at
 from tests.helpers.models import small_model
 

@@ -10,7 +10,7 @@ from core.config import RunConfig
 from core.train import make_parser
 from core.training.conditions import Conditions
 from core.training.presets import PRESETS
-from core.training.reproduction import describe_reproducibility, evaluation_command, training_command
+from core.training.report import describe_reproducibility, evaluation_command, training_command
 
 CPU = Conditions("1.2", "0.60", "cpu", "avx2", 3)
 GPU = Conditions("1.2", "0.60", "cuda", "NVIDIA H200", 0)

@@ -12,7 +12,6 @@ import pytest
 from core.device import KernelTime
 from core.errors import StorageError
 from core.training.events import CheckpointSaved, EpochDone, KernelTimes, RunStarted, StepDone
-from core.training.kernel_table import KernelTable
 from core.training.trace import TraceWriter
 
 TIMES = (
@@ -119,17 +118,3 @@ def test_on_a_full_disk_no_half_trace_is_left(tmp_path, monkeypatch):
     with closing(TraceWriter(tmp_path / "out.json")) as trace, pytest.raises(StorageError):
         trace._write(10_000 * " ")
     assert not list(tmp_path.iterdir())
-
-
-def test_the_table_shows_the_slowest_kernels_first_as_means_of_the_samples():
-    table = KernelTable()
-    assert table.describe() == ""
-    for _ in range(2):
-        table.add(TIMES)
-    lines = table.describe().splitlines()
-    assert "mean of 2 steps" in lines[0]
-    assert lines[1].split() == ["layer", "pass", "kernel", "ms", "GFLOP/s", "GB/s", "of", "floor"]
-    assert lines[2].split() == ["conv1", "backward_weight", "tiled", "3.000", "3", "1.3", "17", "%"]
-    assert lines[-1].split() == ["all", "7.000", "2", "1.7", "25", "%"]
-    table.add(KernelTime(f"layer{i}", "forward", "tiled", 0.1, 0, 0, 0.0) for i in range(40))
-    assert any("more" in line for line in table.describe().splitlines())

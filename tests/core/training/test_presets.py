@@ -3,8 +3,7 @@
 import pytest
 
 from core.config import RunConfig
-from core.training.presets import PRESETS
-from core.training.recipe_fitting import LEAST_BATCH, fit_recipe
+from core.training.presets import LEAST_BATCH, PRESETS, fit_recipe
 
 
 def preset(name, **changes):
