@@ -93,7 +93,7 @@ class GradientAverage:
 
     def _streams_of(self, launches: Sequence[Launch]) -> list[Any]:
         """Those that a capture of these launches has reached."""
-        return [self._main, *([self._side] if any(launch.lane for launch in launches) else [])]
+        return [self._main, *([self._side] if any(launch.stream for launch in launches) else [])]
 
     def close(self) -> None:
         for event in self._events:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from core.gpu.frame import Frame
-from core.gpu.kernels.parts.tile import Tile
+from core.gpu.parts.tile import Tile
 from core.ops.contract import volume
 from core.program import Step
 

@@ -16,8 +16,8 @@ import numpy as np
 from core.arena import Lifetime
 from core.errors import KernelUnavailable
 from core.gpu.hardware import Hardware
-from core.gpu.kernels.parts.fragments import ELEMENT
 from core.gpu.launch import Launch, Tensor, windows_of
+from core.gpu.parts.tile import ELEMENT
 from core.gpu.tuning import EMPTY, Table
 from core.graph import PHOTO
 from core.ops.contract import Array, volume
@@ -33,7 +33,7 @@ SLACK: Final = 256
 
 @final
 @dataclass(slots=True)
-class Places:
+class Addresses:
     """Addresses, all zero during the first traversal."""
 
     weights: int = 0
@@ -48,9 +48,9 @@ class Places:
     offsets: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(at: Mapping[str, int], arena: int, offsets: Mapping[str, int]) -> Places:
+    def of(at: Mapping[str, int], arena: int, offsets: Mapping[str, int]) -> Addresses:
         """From the addresses of a plan's blocks by name."""
-        return Places(
+        return Addresses(
             at["weights"], at["gradient"], at["control"], at["packed"], at["pack places"], at["tables"], at["logits"],
             at["results"], arena, offsets,
         )  # fmt: skip
@@ -84,7 +84,7 @@ class Frame:
         self.arithmetic = "fma" if hardware.only_float32 else ARITHMETIC[precision]
         self.element = ELEMENT[self.arithmetic]
         self.vector = 16 // self.element
-        self.places = Places()
+        self.addresses = Addresses()
         self.launches: list[Launch] = []
         self._joins = 0
         self.border = _photo_border(program)
@@ -99,22 +99,22 @@ class Frame:
         self._tables: dict[str, tuple[int, Array]] = {}
         self._packed_size = self._tables_size = 0
 
-    def restart(self, places: Places) -> None:
+    def restart(self, places: Addresses) -> None:
         """Begin again, with these addresses."""
-        self.places = places
+        self.addresses = places
         self.launches = []
         self.partials = {}
         self._joins = 0
         self._sizes, self._first, self._last, self._uses = {}, {}, {}, {}
 
     def add(self, launch: Launch) -> None:
-        if self._joins == 1 and launch.lane == 0:
+        if self._joins == 1 and launch.stream == 0:
             launch = replace(launch, join=True)
-        self._joins = max(0, self._joins - (launch.lane == 0))
+        self._joins = max(0, self._joins - (launch.stream == 0))
         self.launches.append(launch)
 
     def join_after_next(self) -> None:
-        """The lane-0 launch after the next one waits for lane 1."""
+        """The stream-0 launch after the next one waits for stream 1."""
         self._joins = 2
 
     def use(self, name: str, size: int) -> int:
@@ -126,7 +126,7 @@ class Frame:
         self._first.setdefault(name, now)
         self._last[name] = max(now, self._last.get(name, 0))
         self._uses.setdefault(name, set()).add(now)
-        return self.places.arena + self.places.offsets.get(name, 0)
+        return self.addresses.arena + self.addresses.offsets.get(name, 0)
 
     @property
     def array_sizes(self) -> Mapping[str, int]:
@@ -145,7 +145,7 @@ class Frame:
     def lifetimes(self, keep: Sequence[str] = ()) -> dict[str, Lifetime]:
         """Of every array used so far; those in `keep` hold their values to the end.
 
-        What a launch of lane 1 uses lives on through the window after its own (`core.gpu.launch.windows_of`).
+        An array used on stream 1 lives to the end of the next window (`core.gpu.launch.windows_of`).
         """
         end, windows = len(self.launches), windows_of(self.launches)
         last_of = {window: i for i, window in enumerate(windows)}
@@ -153,7 +153,7 @@ class Frame:
         for name, size in self._sizes.items():
             last = self._last[name]
             for use in self._uses[name]:
-                if use < end and self.launches[use].lane:
+                if use < end and self.launches[use].stream:
                     last = max(last, last_of.get(windows[use] + 1, end))
             first = 0 if name == PHOTO else self._first[name]
             found[name] = Lifetime(size, first, end if name in keep or name == PHOTO else last)
@@ -165,7 +165,7 @@ class Frame:
             places = np.ascontiguousarray(make(), np.int32).reshape(-1)
             self._packs[name] = (self._packed_size, places)
             self._packed_size += -(-places.size // 64) * 64
-        return self.places.packed + self._packs[name][0] * self.element
+        return self.addresses.packed + self._packs[name][0] * self.element
 
     @property
     def packed_count(self) -> int:
@@ -173,7 +173,7 @@ class Frame:
         return self._packed_size
 
     def all_packs(self) -> Array:
-        """Places of all packed copies, one after another."""
+        """Addresses of all packed copies, one after another."""
         joined = np.full(self._packed_size, -1, np.int32)
         for start, places in self._packs.values():
             joined[start : start + places.size] = places
@@ -185,7 +185,7 @@ class Frame:
             values = np.ascontiguousarray(make(), np.int32).reshape(-1)
             self._tables[name] = (self._tables_size, values)
             self._tables_size += -(-values.size // 64) * 64
-        return self.places.tables + 4 * self._tables[name][0]
+        return self.addresses.tables + 4 * self._tables[name][0]
 
     def all_tables(self) -> Array:
         joined = np.zeros(self._tables_size, np.int32)
@@ -228,7 +228,7 @@ class Frame:
     def flat(self, value: Value, gradient: bool = False) -> tuple[Tensor, Array]:
         """A value as one pixel of all its buffer's elements, and the place of each of its features in it."""
         x = self.image(value, gradient)
-        whole = Tensor(x.address, 1, 1, x.photo_pitch, x.photo_pitch, self.element)
+        whole = Tensor(x.address, 1, 1, x.image_pitch, x.image_pitch, self.element)
         if value.buffer == PHOTO:
             h, w, c = self.program.buffers[PHOTO]
             start = self.border[0] * x.row_pitch + self.border[1] * x.pitch
@@ -251,19 +251,19 @@ class Frame:
 
     def weight(self, name: str) -> int:
         """Address of a parameter in the flat weights."""
-        return self.places.weights + 4 * self.layout.offsets[name][0]
+        return self.addresses.weights + 4 * self.layout.offsets[name][0]
 
     def gradient_of(self, name: str) -> int:
         """Address of a trained parameter's gradient."""
-        return self.places.gradient + 4 * self.layout.offsets[name][0]
+        return self.addresses.gradient + 4 * self.layout.offsets[name][0]
 
     def indices(self, name: str) -> Array:
-        """Places of a parameter's floats in the flat weights, in its shape."""
+        """Addresses of a parameter's floats in the flat weights, in its shape."""
         start, shape = self.layout.offsets[name]
         return (start + np.arange(volume(shape), dtype=np.int32)).reshape(shape)
 
     def filters(self, step: Step) -> Array:
-        """Places of a convolution's filters OHWI over all channels of its input, -1 for those of other groups.
+        """Addresses of a convolution's filters OHWI over all channels of its input, -1 for those of other groups.
 
         Packed so, a convolution in groups is one without them whose other filters are zero: as many times
         the work as there are groups, and every fast kernel computes it.

@@ -1,7 +1,6 @@
 """A sequence of launches captured once as a CUDA graph and replayed, which saves the launches from Python.
 
-Launches of lane 1 (weight gradients) are captured on a second stream, so that they run beside the chain of input
-gradients on lane 0.
+Launches of stream 1 (weight gradients) overlap the chain of input gradients on stream 0.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def record_streams(launches: Sequence[Launch], main: Any, side: Any, run: Callab
         if window != current and window - 2 in done:
             done[window - 2].hold(main)
         current = window
-        if launch.lane == 0:
+        if launch.stream == 0:
             if launch.join and used:
                 mark(side).hold(main)
                 used = False

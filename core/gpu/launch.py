@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, final
 
 from core.gpu.compilation.compiler import Argument as Constant
 from core.gpu.compilation.compiler import Recipe
-from core.gpu.kernels.parts.fragments import fast_divisor
+from core.gpu.parts.vectors import fast_divisor
 
 RELU: Final = {"": 0, "relu": 1, "relu6": 2}
 """An activation as the kernels' arguments say it."""
@@ -33,7 +33,7 @@ class Tensor:
         return self.row or self.width * self.pitch
 
     @property
-    def photo_pitch(self) -> int:
+    def image_pitch(self) -> int:
         return self.photo or self.height * self.row_pitch
 
     @property
@@ -140,7 +140,7 @@ PIXELS: Final = Group("pixels", (
     Argument("area", INTEGER, "pixels per image; in the gradient of a max pool blocks of stride x stride pixels"),
     Argument("columns", INTEGER, "pixels per row"),
 ))  # fmt: skip
-"""The pixels of a kernel with one thread per vector of each (`core.gpu.kernels.parts.lanes.find_pixel`)."""
+"""The pixels of a kernel with one thread per vector of each (`core.gpu.parts.vectors.find_pixel`)."""
 
 SIDES: Final = Group("sides", (
     Argument("height", INTEGER, "rows of x or dx"),
@@ -204,7 +204,8 @@ class KernelSignature:
 class Launch:
     """What to run: kernel, grid, block, dynamic shared memory and arguments; and what it is called in timings.
 
-    `lane` 1 may run beside lane 0; it starts after every lane-0 launch before it. `join` waits for all of lane 1.
+    Launches of `stream` 1 overlap those of stream 0; each starts after the stream-0 launches before it. `join` waits
+    for all of stream 1.
     """
 
     layer: str
@@ -217,23 +218,23 @@ class Launch:
     values: tuple[Any, ...]
     flops: int = 0
     bytes: int = 0
-    lane: int = 0
+    stream: int = 0
     join: bool = False
-    early: bool = False
+    dependent: bool = False
     """Whether it may begin before the previous launch has ended (`core.gpu.compilation.pdl`)."""
 
 
 WINDOW: Final = 6
-"""Lane 0 waits for lane 1's work of two windows ago; a window is so many launches of lane 0."""
+"""Launches of stream 0 in a window; stream 0 waits for the work of stream 1 two windows earlier."""
 
 
 def windows_of(launches: Sequence[Launch]) -> list[int]:
-    """The window of each launch: what lane 1 does in window w is done before lane 0 begins window w + 2."""
-    found, count = [], 0
+    """The window of each launch: stream 0 begins window w + 2 after the work of stream 1 in window w."""
+    windows, count = [], 0
     for launch in launches:
-        count += launch.lane == 0
-        found.append(count // WINDOW)
-    return found
+        count += launch.stream == 0
+        windows.append(count // WINDOW)
+    return windows
 
 
 def blocks_of(count: int, size: int) -> int:
@@ -262,6 +263,26 @@ def make_launch(
     )
 
 
-def lanes_of(t: Tensor) -> int:
-    """16-byte vectors a pixel."""
+def vectors_of(t: Tensor) -> int:
+    """16-byte vectors per pixel."""
     return t.padded // t.vector
+
+
+WIDEST: Final = 64
+"""Most threads of a row (`vectors_per_row`)."""
+BUSY: Final = 0.9
+"""Share of the threads of whole warps that is enough: rows of two threads keep all busy, at half the bandwidth."""
+
+
+def vectors_per_row(vectors: int, threads: int, widest: int = WIDEST) -> int:
+    """Width of the rows in which a block's threads share a pixel's vectors.
+
+    The largest divisor of `vectors` that leaves few threads of whole warps idle.
+    """
+    widths = [w for w in range(min(vectors, widest, threads), 0, -1) if vectors % w == 0]
+
+    def busy(wide: int) -> float:
+        used = threads // wide * wide
+        return used / (-(-used // 32) * 32)
+
+    return next((wide for wide in widths if busy(wide) >= BUSY), widths[0])

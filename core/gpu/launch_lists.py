@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from core.gpu.frame import Frame, Places
+from core.gpu.frame import Addresses, Frame
 from core.gpu.launch import Launch
 from core.gpu.lowering import write_launches
 from core.gpu.ops.update.launches import (
@@ -24,7 +24,7 @@ PDL_IMAGES: Final = 2
 
 
 def write_lists(
-    frame: Frame, where: Places, at: Mapping[str, int], optimizer: Optimizer, averages: bool = False
+    frame: Frame, where: Addresses, at: Mapping[str, int], optimizer: Optimizer, averages: bool = False
 ) -> dict[str, list[Launch]]:
     """Every list by name, with real addresses: `where` for the frame's arrays, `at` for the optimizer's.
 
@@ -62,7 +62,7 @@ def dependent_launches(launches: Sequence[Launch]) -> list[Launch]:
 
     The first waits for what is in front of the graph. Launches on two streams are left as they are.
     """
-    if any(launch.lane for launch in launches):
+    if any(launch.stream for launch in launches):
         return list(launches)
-    waiting = [replace(launch, recipe=replace(launch.recipe, early=True)) for launch in launches]
-    return [waiting[0], *(replace(launch, early=True) for launch in waiting[1:])]
+    waiting = [replace(launch, recipe=replace(launch.recipe, dependent=True)) for launch in launches]
+    return [waiting[0], *(replace(launch, dependent=True) for launch in waiting[1:])]

@@ -17,7 +17,7 @@ from core.gpu.compilation.cuda import driver
 from core.gpu.control import make_block
 from core.gpu.driver.device import Device, check
 from core.gpu.driver.memory import Block
-from core.gpu.frame import Frame, Places
+from core.gpu.frame import Addresses, Frame
 from core.gpu.gradients import Backward
 from core.gpu.graph_capture import CapturedGraph, Event
 from core.gpu.launch import Launch
@@ -38,7 +38,7 @@ ROOM: Final = 1 << 20
 """Bytes behind every region: another way's packed filters may be longer."""
 
 
-def write_way(frame: Frame, where: Places, choice: Choice) -> list[Launch]:
+def write_way(frame: Frame, where: Addresses, choice: Choice) -> list[Launch]:
     """The launches of a case alone, and of the batch norm behind it, whose work depends on how the sums are made."""
     frame.restart(where)
     choice.write(Backward(frame, False))
@@ -46,7 +46,7 @@ def write_way(frame: Frame, where: Places, choice: Choice) -> list[Launch]:
     behind = following is not None and following.op == "batch_norm" and frame.program.training
     if behind and choice.case.direction == FORWARD and following is not None:
         write_step(frame, following)
-    return [replace(launch, lane=0, join=False) for launch in frame.launches]
+    return [replace(launch, stream=0, join=False) for launch in frame.launches]
 
 
 @final
@@ -69,7 +69,7 @@ class Bench:
 
     def _sets(self, choice: Choice) -> list[list[Launch]]:
         """The way's launches, once for each set of arrays."""
-        write_way(self._frame, Places(), choice)
+        write_way(self._frame, Addresses(), choice)
         offsets, end = {}, 0
         for name, size in self._frame.array_sizes.items():
             offsets[name] = end
@@ -82,7 +82,7 @@ class Bench:
         at = {name: block.address for name, block in self._blocks.items()}
         found = []
         for i in range(count):
-            found.append(write_way(self._frame, Places.of(at, at["arena"] + i * end, offsets), choice))
+            found.append(write_way(self._frame, Addresses.of(at, at["arena"] + i * end, offsets), choice))
         return found
 
     def _capture(self, choice: Choice) -> tuple[CapturedGraph, int] | None:
@@ -93,7 +93,7 @@ class Bench:
 
         def record() -> None:
             for n in launches:
-                functions[n.recipe].launch(n.grid, n.block, n.shared, self._stream, n.values, n.early)
+                functions[n.recipe].launch(n.grid, n.block, n.shared, self._stream, n.values, n.dependent)
 
         try:
             functions = self._device.load([launch.recipe for launch in launches])

@@ -18,7 +18,7 @@ from core.gpu.compilation.cuda import driver
 from core.gpu.control import BACKGROUNDS
 from core.gpu.driver import device as gpu
 from core.gpu.driver.memory import Block, Pinned, copy_out
-from core.gpu.frame import Frame, Places
+from core.gpu.frame import Addresses, Frame
 from core.gpu.graph_capture import CapturedGraph, capture_streams
 from core.gpu.launch import RELU, Launch
 from core.gpu.launch_lists import write_lists
@@ -81,14 +81,14 @@ class CudaPlan(Plan):
         self._blocks: dict[str, Block] = {}
         self._allocate(arena.bytes)
         at = {name: block.address for name, block in self._blocks.items()}
-        where = Places.of(at, at["arena"], arena.offsets)
+        where = Addresses.of(at, at["arena"], arena.offsets)
         self._blocks["pack places"].put(frame.all_packs())
         self._blocks["tables"].put(frame.all_tables())
         self._lists = write_lists(frame, where, at, self._optimizer, self.ranks > 1)
         wanted: list[Recipe] = [launch.recipe for launches in self._lists.values() for launch in launches]
         self._functions = self._device.load(wanted)
-        self._streams = self._stream, self._side, ahead, early = [self._device.new_stream() for _ in range(4)]
-        self._average = GradientAverage(self._communicator, self.layout, self._stream, self._side, early)
+        self._streams = self._stream, self._side, ahead, bucket = [self._device.new_stream() for _ in range(4)]
+        self._average = GradientAverage(self._communicator, self.layout, self._stream, self._side, bucket)
         self._graphs: dict[str, CapturedGraph] = {}
         self._answer = Pinned(64)
         self._staging = Staging(self.batch, self.program.taught, self._blocks["control"], self._stream, ahead)
@@ -374,7 +374,7 @@ class CudaPlan(Plan):
 
     def _launch(self, launch: Launch, stream: Any) -> None:
         self._functions[launch.recipe].launch(
-            launch.grid, launch.block, launch.shared, stream, launch.values, launch.early
+            launch.grid, launch.block, launch.shared, stream, launch.values, launch.dependent
         )
 
     def _replay(self, name: str) -> None:

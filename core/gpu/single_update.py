@@ -10,7 +10,7 @@ import numpy as np
 from core.gpu import control
 from core.gpu.driver.device import Device
 from core.gpu.driver.hosted import Arrays
-from core.gpu.frame import Places
+from core.gpu.frame import Addresses
 from core.gpu.ops.update.launches import UpdateArrays, result_launches, update_launch
 from core.gpu.ops.update.optimizer import NORM_BLOCKS
 from core.gpu.prepared import Allocate, Prepared, Work, address_of
@@ -53,7 +53,7 @@ def prepare(
     contents = {"roles": roles, "control": settings_of(now)}
     sizes = {name: values.nbytes for name, values in contents.items()} | {"sums": 4 * NORM_BLOCKS, "result": 16}
     at = allocate(sizes, contents)
-    places = Places(theirs["weights"], theirs["gradient"], at["control"])
+    places = Addresses(theirs["weights"], theirs["gradient"], at["control"])
     first, second = (*(theirs[name] for name in moments(optimizer)), 0)[:2]
     average = theirs["average"] if optimizer.average > 0 else 0
     own = UpdateArrays(first, second, average, at["roles"], at["sums"], at["result"])

@@ -32,8 +32,8 @@ ALONE: Final = 3
 """So few kernels are compiled in this process: starting another costs a second."""
 
 
-FAMILIES: Final = ("ops", "sm90", "latency", "ptx", "teaching")
-"""Folders of `core.gpu` with device code, beside `kernels`."""
+FOLDERS: Final = ("parts", "ops", "sm90", "latency", "teaching")
+"""Folders of `core.gpu` with device code."""
 
 
 @final
@@ -41,9 +41,9 @@ FAMILIES: Final = ("ops", "sm90", "latency", "ptx", "teaching")
 class Recipe:
     """How to make one kernel: ``getattr(module, factory)(*arguments)``, or the function itself without arguments.
 
-    `module` counts from `core.gpu` ("ops.pool.max_pool") or from `core.gpu.kernels`; `kinds` are the kernel's argument
-    types by name; bounds are threads a block and blocks a multiprocessor. `early`: the kernel may begin before the
-    previous one has ended (programmatic dependent launch, `core.gpu.compilation.pdl`).
+    `module` is relative to `core.gpu` ("ops.pool.max_pool"); `kinds` are the kernel's argument
+    types by name; bounds are threads a block and blocks a multiprocessor. `dependent`: the kernel may begin before
+    the previous one has ended (programmatic dependent launch, `core.gpu.compilation.pdl`).
     """
 
     module: str
@@ -52,11 +52,10 @@ class Recipe:
     kinds: tuple[str, ...]
     threads: int
     blocks: int = 1
-    early: bool = False
+    dependent: bool = False
 
     def function(self) -> Any:
-        folder = "core.gpu" if self.module.split(".")[0] in FAMILIES else "core.gpu.kernels"
-        made = getattr(importlib.import_module(f"{folder}.{self.module}"), self.factory)
+        made = getattr(importlib.import_module(f"core.gpu.{self.module}"), self.factory)
         return made(*self.arguments) if self.arguments else made
 
 
@@ -89,7 +88,7 @@ def compile_kernel(recipe: Recipe, capability: Capability) -> tuple[str, str]:
         ptx = hopper.with_maps(ptx, entry, [word for kind in recipe.kinds for word in words(kind)])
     if hopper.MAP in recipe.kinds or "wgmma" in ptx:
         ptx = hopper.for_own_target(ptx)
-    return (pdl.with_wait(ptx) if recipe.early else ptx), entry
+    return (pdl.with_wait(ptx) if recipe.dependent else ptx), entry
 
 
 def _compile(recipe: Recipe, capability: Capability) -> None:
@@ -133,7 +132,7 @@ def _path(recipe: Recipe, capability: Capability) -> Path:
 def source_hash() -> str:
     """Of all that the PTX of kernels follows from: they use each other's device functions."""
     here = Path(__file__).parent
-    folders = [here.parent / name for name in ("kernels", *FAMILIES)]
+    folders = [here.parent / name for name in FOLDERS]
     files = [*sorted(here.glob("*.py")), *(f for folder in folders for f in sorted(folder.rglob("*.py")))]
     text = b"".join(f.read_bytes() for f in files)
     return hashlib.sha256(text + version("numba-cuda").encode()).hexdigest()
@@ -144,9 +143,9 @@ def _to_line(recipe: Recipe) -> str:
 
 
 def _from_line(line: str) -> Recipe:
-    module, factory, arguments, kinds, threads, blocks, early = json.loads(line)
+    module, factory, arguments, kinds, threads, blocks, dependent = json.loads(line)
     plain = tuple(tuple(a) if isinstance(a, list) else a for a in arguments)
-    return Recipe(module, factory, plain, tuple(kinds), threads, blocks, early)
+    return Recipe(module, factory, plain, tuple(kinds), threads, blocks, dependent)
 
 
 def main(capability: str, lines: Iterable[str]) -> None:

@@ -51,7 +51,7 @@ class Sgemm:
 
     def launch(
         self, grid: Sequence[int], block: Sequence[int], shared: int, stream: Any, values: Sequence[Any],
-        early: bool = False,
+        dependent: bool = False,
     ) -> None:  # fmt: skip
         """Queue one product; `a`, `b` and `c` are addresses of row-major matrices."""
         a_transposed, b_transposed, rows, columns, depth, a, b, c, beta = values

@@ -96,7 +96,7 @@ def _identify(handle: Any) -> tuple[str, tuple[int, int]]:
     return name, (int(major), int(minor))
 
 
-def _early_configuration(grid: Sequence[int], block: Sequence[int], shared: int, stream: Any) -> Any:
+def _dependent_configuration(grid: Sequence[int], block: Sequence[int], shared: int, stream: Any) -> Any:
     """How a kernel is launched that waits by itself for the one in front of it; a captured graph keeps it so."""
     attribute, wanted = driver.CUlaunchAttribute(), driver.CUlaunchConfig()
     attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
@@ -118,15 +118,15 @@ class Function:
 
     def launch(
         self, grid: Sequence[int], block: Sequence[int], shared: int, stream: Any, values: Sequence[Any],
-        early: bool = False,
+        dependent: bool = False,
     ) -> None:  # fmt: skip
-        """Queue one run; values in the order of the kernel's signature. `early`: see `core.gpu.compilation.pdl`."""
+        """Queue one run; values in the order of the kernel's signature. `dependent`: see `core.gpu.compilation.pdl`."""
         self.allow_shared(shared)
         given = tuple(check(v.encode()) if isinstance(v, TensorMap | ActivationMap) else v for v in values)
-        if not early:
+        if not dependent:
             check(driver.cuLaunchKernel(self._handle, *grid, *block, shared, stream, (given, self._kinds), 0))
             return
-        configuration = _early_configuration(grid, block, shared, stream)
+        configuration = _dependent_configuration(grid, block, shared, stream)
         check(driver.cuLaunchKernelEx(configuration, self._handle, (given, self._kinds), 0))
 
     def allow_shared(self, shared: int) -> None:

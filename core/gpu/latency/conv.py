@@ -22,7 +22,6 @@ from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, types
 from core.gpu.compilation.ptx import shared_address
-from core.gpu.kernels.parts.pixels import pixel_of_row
 from core.gpu.latency.block import BlockShape
 from core.gpu.latency.operands import (
     make_filter_loads,
@@ -34,6 +33,7 @@ from core.gpu.latency.operands import (
 from core.gpu.latency.outputs import make_outputs
 from core.gpu.latency.pdl import wait_for_previous
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
+from core.gpu.parts.epilogue import pixel_of_row
 
 i32, u64, f32 = types.int32, types.uint64, types.float32
 

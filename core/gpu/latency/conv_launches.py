@@ -39,7 +39,7 @@ def conv_launch(
         "rows": rows, "columns": columns, "depth": packing.padded_depth(taps.total, 2), "vectors": vectors,
         "by_area": out.height * out.width, "by_columns": out.width, "by_channels": channel_vectors,
         "area": out.height * out.width, "wo": out.width, "channel_vectors": channel_vectors,
-        "height": x.height, "width": x.width, "ldx": x.pitch, "row_pitch": x.row_pitch, "image_pitch": x.photo_pitch,
+        "height": x.height, "width": x.width, "ldx": x.pitch, "row_pitch": x.row_pitch, "image_pitch": x.image_pitch,
         "stride_y": window.stride[0], "stride_x": window.stride[1], "top": window.padding[0], "left": window.padding[1],
         "ldo": out.pitch, "lda": other.pitch if other else 0, "activation": RELU[activation],
     }  # fmt: skip

@@ -20,10 +20,9 @@ from typing import Any, Final
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.kernels.parts.fragments import divide
-from core.gpu.kernels.parts.lanes import PACK, UNPACK, activate
 from core.gpu.latency.pdl import load4_constant_where, load4_where, wait_for_previous
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
+from core.gpu.parts.vectors import PACK, UNPACK, activate, divide
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 

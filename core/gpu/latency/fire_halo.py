@@ -20,13 +20,13 @@ from typing import Any, Final
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.kernels.parts.fragments import divide
-from core.gpu.kernels.parts.pixels import pixel_of_number
 from core.gpu.latency.block import MOST_REGISTERS, REGISTERS, BlockShape
 from core.gpu.latency.operands import make_filter_loads
 from core.gpu.latency.outputs import make_outputs
 from core.gpu.latency.pdl import wait_for_previous
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
+from core.gpu.parts.epilogue import pixel_of_number
+from core.gpu.parts.vectors import divide
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import max_bf16, mma_bf16
-from core.gpu.kernels.parts.fragments import divide
 from core.gpu.latency.block import BlockShape
 from core.gpu.latency.pdl import load4_constant_where, load4_where
+from core.gpu.parts.vectors import divide
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 

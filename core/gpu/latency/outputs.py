@@ -10,9 +10,9 @@ from typing import Any
 
 from core.gpu.compilation.cuda import device_function, types
 from core.gpu.compilation.ptx import bits_to_float, float_to_bits, shared_load4, shared_store2, store4
-from core.gpu.kernels.parts.lanes import PACK, UNPACK, activate
 from core.gpu.latency.block import PADDING, VECTOR, BlockShape
 from core.gpu.latency.pdl import load4_constant_where, load4_where
+from core.gpu.parts.vectors import PACK, UNPACK, activate
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 

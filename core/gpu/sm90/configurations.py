@@ -9,8 +9,8 @@ from types import ModuleType
 from typing import Final
 
 from core.gpu.cost_model import rank_tiles
-from core.gpu.kernels.parts.tile import Tile
 from core.gpu.ops.conv import products
+from core.gpu.parts.tile import Tile
 from core.gpu.select import Case
 from core.gpu.sm90 import halo_resident, pointwise_forward, pointwise_gradients
 from core.gpu.sm90.halo import fire_sides

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from core.gpu.driver.tensor_map import ActivationMap
 from core.gpu.frame import bias_of
-from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import RELU, Launch, Target, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import backward_weight, products
 from core.gpu.ops.conv.geometry import is_fire
+from core.gpu.parts.tile import Tile
 from core.gpu.select import Case
 from core.gpu.sm90 import halo_resident, halo_tma, row_weight_gradient
 from core.gpu.sm90.filters import pack_parts

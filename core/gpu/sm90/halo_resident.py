@@ -23,11 +23,10 @@ from typing import Any, Final
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.kernels.parts.fragments import exchange
-from core.gpu.kernels.parts.lanes import activate, in_turn
-from core.gpu.kernels.parts.pixels import pixel_of_number
-from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
+from core.gpu.parts.epilogue import pixel_of_number
+from core.gpu.parts.tile import Tile, exchange
+from core.gpu.parts.vectors import activate, in_turn
 from core.gpu.sm90.filters import make_filter_loader
 from core.gpu.sm90.wgmma import (
     TILE,

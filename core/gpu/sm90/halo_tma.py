@@ -27,9 +27,9 @@ from typing import Any, Final, final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import shared_address, shared_store4
-from core.gpu.kernels.parts.epilogue import make_staging, make_writing
-from core.gpu.kernels.parts.fragments import divide
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
+from core.gpu.parts.epilogue import make_staging, make_writing
+from core.gpu.parts.vectors import divide
 from core.gpu.sm90 import tma
 from core.gpu.sm90.pipeline import make_advance, make_barriers
 from core.gpu.sm90.swizzle import LONGEST, PADDING, PERIOD, SHARED, aligned, swizzled_high_word

@@ -24,7 +24,7 @@ def _columns(filters: int) -> int:
 def _suits_image(x: Tensor, window: Window, out: Shape, training: bool, limit: int) -> bool:
     """Whether the kernels compute an image's convolution: windows 16 bytes apart, memory suffices."""
     (kernel, width), (_, wide, filters) = window.kernel, out
-    dense = (x.element, x.pitch) == (2, 4) and x.row_pitch % 8 == 0 and x.photo_pitch == x.height * x.row_pitch
+    dense = (x.element, x.pitch) == (2, 4) and x.row_pitch % 8 == 0 and x.image_pitch == x.height * x.row_pitch
     if not dense or window.stride != (2, 2) or window.padding[:2] != (0, 0) or kernel not in (3, 5, 7) or width > 8:
         return False
     if filters not in (32, 64, 96, 128) or wide > x.row_pitch // 8:
@@ -64,7 +64,7 @@ def pool_launch(
         "x": x.address, "weight": weight, "bias": bias, "out": out.address, "marks": places or 0,
         "whole": whole.address, "strips": strips, "turns": turns, "all_turns": blocks_of(out.height, 2),
         "filters": filters, "by_strips": strips, "ho": whole.height, "wo": whole.width, "hp": out.height,
-        "wp": out.width, "rows": x.height, "places": room, "image_size": x.photo_pitch * 2, "by_places": room,
+        "wp": out.width, "rows": x.height, "places": room, "image_size": x.image_pitch * 2, "by_places": room,
         "ldo": out.pitch, "ldp": out.padded, "activation": RELU[activation],
     }  # fmt: skip
     shape = (window.kernel[0], steps, columns, groups, places is not None)
@@ -73,7 +73,7 @@ def pool_launch(
         layer, "forward", "tensor_core", ("sm90.image_pool", "make_photo_pool", shape), image_pool.SIGNATURE, values,
         (batch * strips, parts, 1), (128 * groups, 1, 1),
         image_pool.shared_bytes(window.kernel[0], steps, columns, room),
-        2 * batch * x.photo_pitch + pooled * (2 + (places is not None)), 2, flops=2 * total * filters * taps.total,
+        2 * batch * x.image_pitch + pooled * (2 + (places is not None)), 2, flops=2 * total * filters * taps.total,
     )  # fmt: skip
 
 
@@ -92,13 +92,13 @@ def gradient_launch(
     values = {
         "x": x.address, "dy": dy.address, "partial": partial, "marks": places, "total": batch * turns, "each": each,
         "turns": turns, "by_turns": turns, "hp": dy.height, "wp": dy.width, "rows": x.height, "places": room,
-        "image_size": x.photo_pitch * 2, "channels": taps.channels, "depth": taps.total, "size": size,
+        "image_size": x.image_pitch * 2, "channels": taps.channels, "depth": taps.total, "size": size,
     }  # fmt: skip
     made = ("sm90.image_pool_gradient", "make_photo_gradient", (window.kernel[0], parts, steps, filters, 3))
     return make_launch(
         layer, "backward_weight", "tensor_core", made, image_pool_gradient.SIGNATURE, values, (splits, 1, 1),
         (128 * parts, 1, 1), image_pool_gradient.shared_bytes(room, parts, steps, filters, dy.width),
-        2 * batch * x.photo_pitch + 3 * batch * dy.height * dy.width * dy.padded + 4 * splits * size, 1,
+        2 * batch * x.image_pitch + 3 * batch * dy.height * dy.width * dy.padded + 4 * splits * size, 1,
         flops=2 * pixels * filters * taps.total,
     )  # fmt: skip
 

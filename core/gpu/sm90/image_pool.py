@@ -22,10 +22,9 @@ from typing import Any, Final
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.kernels.parts.fragments import divide
-from core.gpu.kernels.parts.lanes import in_turn, passes
-from core.gpu.kernels.parts.winners import STOPPED, write_places
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
+from core.gpu.parts.vectors import divide, in_turn, passes
+from core.gpu.parts.winners import STOPPED, write_places
 from core.gpu.sm90.filters import make_filter_loader
 from core.gpu.sm90.wgmma import TILE, fence_async_proxy, high_word, low_word, make_products, make_wait
 

@@ -22,10 +22,9 @@ from typing import Any, Final
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.kernels.parts.fragments import divide
-from core.gpu.kernels.parts.lanes import in_turn
-from core.gpu.kernels.parts.winners import EVERY, STOPPED, make_sharing
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions
+from core.gpu.parts.vectors import divide, in_turn
+from core.gpu.parts.winners import EVERY, STOPPED, make_sharing
 from core.gpu.sm90.wgmma import fence_async_proxy, high_word, low_word, make_products, make_wait
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from core.gpu.driver.tensor_map import TensorMap
 from core.gpu.frame import bias_of
-from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import backward_weight, packing, products
+from core.gpu.parts.tile import Tile
 from core.gpu.select import Case
 from core.gpu.sm90 import pointwise_forward, pointwise_gradients
 from core.gpu.sm90.filters import pack_parts
@@ -17,7 +17,7 @@ from core.ops.window import POINT, read_window
 
 def is_matrix(x: Tensor) -> bool:
     """Whether all pixels are at one distance, as TMA needs it."""
-    return x.element == 2 and x.row_pitch == x.width * x.pitch and x.photo_pitch == x.height * x.row_pitch
+    return x.element == 2 and x.row_pitch == x.width * x.pitch and x.image_pitch == x.height * x.row_pitch
 
 
 def _map(x: Tensor, pixels: int, channels: int) -> TensorMap:
@@ -116,4 +116,4 @@ def write_gradients(case: Case) -> None:
             step.node, frame.batch, x, dy, dx, weight, partial, activation if mask else "", size, tile, frame.processors
         )
 
-    backward_weight.add_partials(case, backward_weight.read_input(case), dy, make(0).grid[0], make, lane=0)
+    backward_weight.add_partials(case, backward_weight.read_input(case), dy, make(0).grid[0], make, stream=0)

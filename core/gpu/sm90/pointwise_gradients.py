@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.kernels.parts.lanes import UNPACK, in_turn, passes
-from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.parts.tile import Tile
+from core.gpu.parts.vectors import UNPACK, in_turn, passes
 from core.gpu.sm90 import tma, wgmma
 from core.gpu.sm90.filters import make_filter_loader
 from core.gpu.sm90.pipeline import make_advance, make_barriers

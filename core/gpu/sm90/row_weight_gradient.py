@@ -25,9 +25,9 @@ from typing import Any, Final, final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import float_to_bits, shared_address, shared_store4, store2, store_float
-from core.gpu.kernels.parts.fragments import ONES, divide
-from core.gpu.kernels.parts.lanes import in_turn
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions
+from core.gpu.parts.tile import ONES
+from core.gpu.parts.vectors import divide, in_turn
 from core.gpu.sm90.pipeline import make_advance, make_barriers
 from core.gpu.sm90.swizzle import LONGEST, PADDING, PERIOD, SHARED, aligned, swizzled_high_word
 from core.gpu.sm90.tma import TENSOR_MAP, arrive, copy_activation_tile, expect_bytes, prefetch_map, wait_for

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from core.gpu.compilation.arrays import Batch, Int, Vector, float32
 from core.gpu.compilation.cuda import cuda
-from core.gpu.kernels.parts.lanes import activate, passes
 from core.gpu.launch import RELU, Tensor
+from core.gpu.parts.vectors import activate, passes
 from core.gpu.teaching.kernel import DeviceArray, Notes, kernel, over
 
 
@@ -56,12 +56,12 @@ def add(x: Vector, total: Vector) -> None:
 
 def is_plain(t: Tensor) -> bool:
     """Whether pixels are without gaps."""
-    return t.pitch == t.channels and t.row_pitch == t.width * t.pitch and t.photo_pitch == t.height * t.row_pitch
+    return t.pitch == t.channels and t.row_pitch == t.width * t.pitch and t.image_pitch == t.height * t.row_pitch
 
 
 def pitches(t: Tensor) -> tuple[int, int, int]:
     """Floats from an image to the next, from a row, from a pixel."""
-    return t.photo_pitch, t.row_pitch, t.pitch
+    return t.image_pitch, t.row_pitch, t.pitch
 
 
 def read(notes: Notes, t: Tensor, name: str, shape: tuple[int, ...], buffer: str) -> DeviceArray:
@@ -69,7 +69,7 @@ def read(notes: Notes, t: Tensor, name: str, shape: tuple[int, ...], buffer: str
     if is_plain(t):
         return DeviceArray(notes, t.address, shape, buffer=buffer)
     plain = notes.scratch(name, (shape[0], t.height, t.width, t.channels))
-    source = DeviceArray(notes, t.address, (shape[0] * t.photo_pitch,), buffer=buffer)
+    source = DeviceArray(notes, t.address, (shape[0] * t.image_pitch,), buffer=buffer)
     gather[over(plain.size)](source, plain, *pitches(t))
     return plain.reshape(*shape)
 
@@ -81,7 +81,7 @@ def write(
     """Note the launch that ends a step: `plain` into the activation tensor, which is at the same place in `mask`."""
     notes, images = plain.notes, plain.shape[0]
     pixels = plain.reshape(images, t.height, t.width, t.channels)
-    size = (images * t.photo_pitch,)
+    size = (images * t.image_pitch,)
     target = DeviceArray(notes, t.address, size, buffer=buffer)
     output = DeviceArray(notes, mask.address, size, buffer=mask_buffer) if mask else target
     spread[over(images * t.height * t.width * t.padded)](

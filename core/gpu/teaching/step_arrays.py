@@ -71,9 +71,9 @@ class StepArrays:
         frame, classes = self.frame, self.step.inputs[0].shape[-1]
         labels, _, _, targets, _ = control.places(frame.batch)
         if role == "labels":
-            return DeviceArray(self.notes, frame.places.control + labels, (frame.batch,))
+            return DeviceArray(self.notes, frame.addresses.control + labels, (frame.batch,))
         if role == "targets" and self.step.attributes["taught"]:
-            return DeviceArray(self.notes, frame.places.control + targets, (frame.batch, classes))
+            return DeviceArray(self.notes, frame.addresses.control + targets, (frame.batch, classes))
         weights = self.notes.constant("class weights", self.step.attributes["class_weights"] or (1.0,) * classes)
         return weights.reshape(0, classes) if role == "targets" else weights
 
@@ -82,7 +82,7 @@ class StepArrays:
         if role in ("labels", "targets", "class_weights"):
             return self._of_loss(role)
         if role in (control.SETTINGS.names or ()):  # an integer that changes from step to step
-            return DeviceArray(self.notes, frame.places.control + control.offset(role), (1,))
+            return DeviceArray(self.notes, frame.addresses.control + control.offset(role), (1,))
         if role == "bias" and role not in self._parameters:
             return self.zeros(self._parameters["weight"].shape[0])
         if role in self._parameters:
@@ -105,7 +105,7 @@ class StepArrays:
     def _output(self) -> DeviceArray:
         step, frame = self.step, self.frame
         if step.op == LOSS:
-            return DeviceArray(self.notes, frame.places.results, (frame.batch, 1))
+            return DeviceArray(self.notes, frame.addresses.results, (frame.batch, 1))
         tensor, buffer = image_of(frame, step.output, False)
         return self._written("out", step.output, tensor, buffer, None, step.activation, "", False)
 
@@ -150,4 +150,4 @@ def image_of(frame: Frame, value: Value, gradient: bool) -> tuple[Tensor, str]:
         return t, f"d:{value.buffer}" if gradient else value.buffer
     (top, left, _, _), (height, width, channels) = frame.border, frame.program.buffers[PHOTO]
     inside = t.address + t.element * (top * t.row_pitch + left * t.pitch)
-    return Tensor(inside, height, width, channels, t.pitch, t.element, t.row_pitch, t.photo_pitch), PHOTO
+    return Tensor(inside, height, width, channels, t.pitch, t.element, t.row_pitch, t.image_pitch), PHOTO

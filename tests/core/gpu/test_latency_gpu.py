@@ -62,10 +62,10 @@ def test_dependent_launches_give_the_bits_of_ordinary_ones(name, monkeypatch):
     from core.gpu import launch_lists
 
     early, graph = plan_of(name, 224, 1)
-    assert any(launch.early for launch in early._lists["predict"])
+    assert any(launch.dependent for launch in early._lists["predict"])
     monkeypatch.setattr(launch_lists, "PDL_IMAGES", 0)
     late, _ = plan_of(name, 224, 1)
-    assert not any(launch.early for launch in late._lists["predict"])
+    assert not any(launch.dependent for launch in late._lists["predict"])
     for seed in range(8):
         batch = photos_of(graph, 1, seed)
         wanted = late.predict(batch)["logits"]

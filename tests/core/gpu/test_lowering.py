@@ -12,11 +12,11 @@ from core.gpu.compilation.compiler import Recipe
 from core.gpu.driver.device import problem
 from core.gpu.frame import Frame
 from core.gpu.hardware import typical
-from core.gpu.kernels.parts.fragments import fast_divisor
 from core.gpu.launch import RELU, Tensor, windows_of
 from core.gpu.lowering import write_backward, write_forward, write_launches
 from core.gpu.ops.conv import packing
 from core.gpu.ops.loss.launches import head_launch
+from core.gpu.parts.vectors import fast_divisor
 from core.gpu.sm90.filters import pack_parts
 from core.gpu.verify import activated
 from core.models.architectures import MODELS, build
@@ -134,7 +134,7 @@ def test_arrays_alive_together_never_overlap_also_beside_lane_one():
     lives, windows = frame.lifetimes(), windows_of(frame.launches)
     arena = lay_out(lives)
     for i, launch in enumerate(frame.launches):
-        if launch.lane:
+        if launch.stream:
             used = [n for n in lives if i in frame._uses[n]]
             end = max((j for j, w in enumerate(windows) if w <= windows[i] + 1), default=i)
             assert used

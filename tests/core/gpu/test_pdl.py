@@ -47,7 +47,7 @@ def test_a_kernel_waits_before_it_touches_memory(factory):
 
 
 def test_a_gpu_without_dependent_launch_gets_the_kernel_without_the_wait():
-    ptx, _ = compile_kernel(replace(RECIPES[OWN[0]], early=False), (8, 0))
+    ptx, _ = compile_kernel(replace(RECIPES[OWN[0]], dependent=False), (8, 0))
     assert "griddepcontrol" not in ptx
     assert assemble(ptx, (8, 0)).spills == 0
 
@@ -63,7 +63,7 @@ def test_every_measured_block_fits_into_registers(recipe):
 def test_the_others_of_a_chain_are_dependent_and_those_on_two_streams_are_not():
     frame = frame_of("mobilenetv2", training=False, batch=1, size=224, hardware=typical())
     chain = dependent_launches(frame.launches)
-    assert [n.early for n in chain] == [False, *(True for _ in chain[1:])]
-    assert all(n.recipe.early for n in chain)
-    beside = [replace(n, lane=i % 2) for i, n in enumerate(frame.launches)]
+    assert [n.dependent for n in chain] == [False, *(True for _ in chain[1:])]
+    assert all(n.recipe.dependent for n in chain)
+    beside = [replace(n, stream=i % 2) for i, n in enumerate(frame.launches)]
     assert dependent_launches(beside) == beside

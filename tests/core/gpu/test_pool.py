@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from core.gpu.kernels.parts.winners import STOPPED
 from core.gpu.launch import RELU, make_launch
 from core.gpu.ops.pool import max_pool
+from core.gpu.parts.winners import STOPPED
 from tests.helpers.emulated_gpu import Machine, Memory
 
 PHOTOS, CHANNELS = 2, 16

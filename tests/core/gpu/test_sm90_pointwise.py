@@ -11,8 +11,8 @@ from core.gpu.candidates import CANDIDATES
 from core.gpu.compilation.compiler import Recipe, compile_kernel
 from core.gpu.explain import frame_for
 from core.gpu.hardware import typical
-from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import Tensor, blocks_of
+from core.gpu.parts.tile import Tile
 from core.gpu.select import BACKWARD, FORWARD, Case
 from core.gpu.sm90 import pointwise, pointwise_forward, pointwise_gradients
 from core.gpu.sm90.filters import pack_parts

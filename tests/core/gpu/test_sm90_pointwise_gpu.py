@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import Tensor, blocks_of
+from core.gpu.parts.tile import Tile
 from core.gpu.sm90 import pointwise, pointwise_forward, pointwise_gradients
 from core.gpu.sm90.filters import pack_parts
 from tests.helpers.gpu_network import open_hopper, relative

@@ -8,7 +8,7 @@ import pytest
 from core.arena import lay_out
 from core.gpu.candidates import CANDIDATES
 from core.gpu.control import Control, places
-from core.gpu.frame import Frame, Places
+from core.gpu.frame import Addresses, Frame
 from core.gpu.hardware import typical
 from core.gpu.lowering import write_launches
 from core.gpu.ops.conv import fft, transformed
@@ -131,7 +131,7 @@ def test_a_whole_network_has_the_references_gradients(algorithm, parts):
     memory.put(at["weights"], flatten_parameters(weights, layout))
     draw, machine, wanted = np.random.default_rng(0), Machine(memory), {}
     for accumulate, real in parts:
-        frame.restart(Places(*at.values(), arena.offsets))
+        frame.restart(Addresses(*at.values(), arena.offsets))
         write_launches(frame, True, accumulate)
         assert {launch.kernel for launch in frame.launches} <= {"naive", "shared", "im2col", "photo", "fused"}
         raw = np.zeros(places(IMAGES)[-1], np.uint8)

@@ -11,7 +11,7 @@ from core.errors import KernelUnavailable
 from core.gpu.compilation import turing
 from core.gpu.compilation.compiler import compile_kernel
 from core.gpu.hardware import typical
-from core.gpu.kernels.parts.tile import Tile
+from core.gpu.parts.tile import Tile
 from core.graph import PHOTO
 from core.models.architectures import build
 from core.ops import network as references

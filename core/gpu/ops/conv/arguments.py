@@ -41,6 +41,6 @@ def window_values(x: Tensor, out: Tensor, stride: tuple[int, int], padding: tupl
     """Values of `WINDOWS`: a window of x for each pixel of out."""
     return {
         "by_area": out.height * out.width, "by_across": out.width, "area": out.height * out.width, "across": out.width,
-        "height": x.height, "width": x.width, "pitch": x.pitch, "row_pitch": x.row_pitch, "image_pitch": x.photo_pitch,
+        "height": x.height, "width": x.width, "pitch": x.pitch, "row_pitch": x.row_pitch, "image_pitch": x.image_pitch,
         "stride_y": stride[0], "stride_x": stride[1], "top": padding[0], "left": padding[1],
     }  # fmt: skip

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import final
 
-from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import packing, weight_gradient
 from core.gpu.ops.conv.arguments import window_values
 from core.gpu.ops.conv.configurations import MINIMUM
 from core.gpu.ops.conv.geometry import reads_image, window_of
 from core.gpu.ops.conv.partial_sums import add_sum
+from core.gpu.parts.tile import Tile
 from core.gpu.select import Case
 from core.ops.contract import Array
 from core.ops.window import Window
@@ -80,15 +80,15 @@ def partial_launch(case: Case, reading: Reading, dy: Tensor, partial: int, tile:
 
 
 def add_partials(
-    case: Case, reading: Reading, dy: Tensor, splits: int, make: Callable[[int], Launch], lane: int = 1
+    case: Case, reading: Reading, dy: Tensor, splits: int, make: Callable[[int], Launch], stream: int = 1
 ) -> None:
     """Add the launch that writes so many partial results, and that of their sum, into the first step's gradients.
 
-    `make` gives the launch for the partial results' address; `lane` 0 where the next step waits for it.
+    `make` gives the launch for the partial results' address; `stream` 0 where the next step waits for it.
     """
     frame, step = case.frame, case.step
     if not frame.trains(step, "weight"):
         return
     size = packing.partial_size(dy.padded, reading.taps)
-    frame.add(replace(make(frame.use(f"partial:{step.node}", 4 * size * splits)), lane=lane))
+    frame.add(replace(make(frame.use(f"partial:{step.node}", 4 * size * splits)), stream=stream))
     add_sum(case.backward, step, splits, size, lambda bias: reading.places(dy.padded, bias))

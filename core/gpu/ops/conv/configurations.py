@@ -12,11 +12,11 @@ from typing import Final
 
 from core.gpu.cost_model import rank_tiles
 from core.gpu.frame import Frame
-from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import Tensor, blocks_of
 from core.gpu.ops.conv import implicit_gemm, weight_gradient
 from core.gpu.ops.conv.geometry import reads_image, window_of
 from core.gpu.ops.conv.packing import taps_of
+from core.gpu.parts.tile import Tile
 from core.gpu.select import FORWARD, Case
 from core.ops.window import POINT
 

@@ -27,12 +27,11 @@ from typing import Any, Final
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.kernels.parts.epilogue import make_staging, make_writing
-from core.gpu.kernels.parts.fragments import ELEMENT, divide
-from core.gpu.kernels.parts.pixels import pixel_of_row
-from core.gpu.kernels.parts.tile import Tile, make_multiplier
 from core.gpu.launch import INTEGER, Argument, KernelSignature
 from core.gpu.ops.conv.arguments import ENDING, OPERANDS, WINDOWS
+from core.gpu.parts.epilogue import make_staging, make_writing, pixel_of_row
+from core.gpu.parts.tile import ELEMENT, Tile, make_multiplier
+from core.gpu.parts.vectors import divide
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 

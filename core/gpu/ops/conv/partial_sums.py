@@ -74,6 +74,6 @@ def add_sum(
     frame.add(
         make_launch(
             step.node, "backward_weight", "reduction", ("ops.conv.partial_sums", "reduction", ()), SIGNATURE, values,
-            (blocks_of(count, 32), 1, 1), (32, 8, 1), moved=4 * (splits + 2) * count, resident=1, lane=1,
+            (blocks_of(count, 32), 1, 1), (32, 8, 1), moved=4 * (splits + 2) * count, resident=1, stream=1,
         )
     )  # fmt: skip

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from core.gpu.frame import Frame, bias_of
-from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import PLAIN, RELU, Launch, Target, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import implicit_gemm, packing
 from core.gpu.ops.conv.arguments import window_values
 from core.gpu.ops.conv.geometry import THREE, is_fire, reads_image, window_of
 from core.gpu.ops.conv.packing import Taps, padded_depth
+from core.gpu.parts.tile import Tile
 from core.gpu.select import Case
 from core.ops.window import POINT, Window, read_window
 from core.program import Step
@@ -36,7 +36,7 @@ def pack_rows(frame: Frame, step: Step, taps: Taps) -> int:
 def add_forward(case: Case, launch: Launch) -> None:
     """Add the launch of a single convolution; the 1x1 half of a fire runs beside the 3x3 half."""
     if is_fire(case.step, case.frame.following(case.step)):
-        case.frame.add(replace(launch, lane=1))
+        case.frame.add(replace(launch, stream=1))
         case.frame.join_after_next()
     else:
         case.frame.add(launch)

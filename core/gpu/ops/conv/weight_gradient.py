@@ -22,10 +22,10 @@ from typing import Any, Final
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.kernels.parts.fragments import ELEMENT, ONES, divide, multiply_add
-from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.conv.arguments import WINDOWS
+from core.gpu.parts.tile import ELEMENT, ONES, Tile, multiply_add
+from core.gpu.parts.vectors import divide
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 

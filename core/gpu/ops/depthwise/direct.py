@@ -16,9 +16,8 @@ from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, types
 from core.gpu.compilation.ptx import load4, load_float, store_float
-from core.gpu.kernels.parts.fragments import divide
-from core.gpu.kernels.parts.lanes import PACK, UNPACK, activate, find_pixel, make_deliver, make_take
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
+from core.gpu.parts.vectors import PACK, UNPACK, activate, divide, find_pixel, make_deliver, make_take
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 

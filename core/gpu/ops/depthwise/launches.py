@@ -8,7 +8,6 @@ from typing import Any, Final
 import numpy as np
 
 from core.gpu.frame import Frame, bias_of
-from core.gpu.kernels.parts.thread_rows import lanes_a_row
 from core.gpu.launch import (
     PLAIN,
     RELU,
@@ -19,8 +18,9 @@ from core.gpu.launch import (
     Target,
     Tensor,
     blocks_of,
-    lanes_of,
     make_launch,
+    vectors_of,
+    vectors_per_row,
 )
 from core.gpu.ops.conv.partial_sums import add_sum
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
@@ -75,7 +75,7 @@ def _shape(
     frame: Frame, groups: int, rows: int, columns: int, threads: int, at_once: int
 ) -> tuple[tuple[int, int, int], int, dict[str, int]]:
     """Grid, threads, and the arguments that describe the strips; `at_once` blocks fit a multiprocessor."""
-    pairs, wide = blocks_of(columns, 2), lanes_a_row(groups, threads)
+    pairs, wide = blocks_of(columns, 2), vectors_per_row(groups, threads)
     block, parts = threads // wide * wide, groups // wide
     blocks = max(1, threads * at_once // (blocks_of(block, 32) * 32) * frame.processors // parts)
     strips_, tall = _split_rows(frame.batch, rows, pairs, blocks * (block // wide))
@@ -110,7 +110,7 @@ def _forward(case: Case, between: Between | None) -> None:
         partial = place_sums(frame, f"sums:{between.after.node}", grid[0], x)
     values |= {
         "x": x.address, "weight": _packed(frame, step, x.padded), "bias": bias_of(frame, step), "out": out.address,
-        "saved": saved, "partial": partial, "control": frame.places.control, "height": x.height, "width": x.width,
+        "saved": saved, "partial": partial, "control": frame.addresses.control, "height": x.height, "width": x.width,
         "ho": out.height, "wo": out.width, "ldx": x.pitch, "ldo": out.pitch, "activation": RELU[step.activation],
     }  # fmt: skip
     norm = RELU[between.before.activation] if between else -1
@@ -138,7 +138,7 @@ def backward_norms(case: Case) -> None:
     values |= {
         "x": x.address, "y": y.address, "g": g.address, "weight": _packed(frame, step, x.padded), "dx": dx.address,
         "before": saved_of(frame, between.before), "after": saved_of(frame, between.after), "partial": partial,
-        "sums": place_sums(frame, f"dsums:{between.before.node}", grid[0], x), "control": frame.places.control,
+        "sums": place_sums(frame, f"dsums:{between.before.node}", grid[0], x), "control": frame.addresses.control,
         "height": x.height, "width": x.width, "ho": y.height, "wo": y.width,
         "ldx": x.pitch, "ldy": y.pitch, "ldg": g.pitch, "ldd": dx.pitch,
     }  # fmt: skip
@@ -182,7 +182,7 @@ def _direct(
     frame: Frame, step: Step, gradient: bool, read: Tensor, written: Tensor, more: dict[str, Any], target: Target
 ) -> Launch:
     """Forward, or the input's gradient; `more`: values of arguments that only one of them has."""
-    window, vectors = read_window(step.attributes), lanes_of(written)
+    window, vectors = read_window(step.attributes), vectors_of(written)
     total = frame.batch * written.height * written.width * vectors
     values = {
         "x": read.address, "weight": _packed(frame, step, written.padded), "bias": 0,
@@ -207,7 +207,7 @@ def weights_direct(case: Case) -> None:
     if not frame.trains(step, "weight"):
         return
     x, dy = frame.image(step.inputs[0]), frame.image(step.output, True)
-    (kh, kw), pixels, vectors = window.kernel, frame.batch * dy.height * dy.width, lanes_of(dy)
+    (kh, kw), pixels, vectors = window.kernel, frame.batch * dy.height * dy.width, vectors_of(dy)
     size, wide = (kh * kw + 1) * dy.padded, min(vectors, 32)
     across = blocks_of(vectors, wide) * kh
     split = max(64, blocks_of(pixels, max(1, 2 * SUM_BLOCKS * frame.processors // across)))
@@ -222,7 +222,7 @@ def weights_direct(case: Case) -> None:
     frame.add(
         make_launch(
             step.node, "backward_weight", "fused", made, direct.WEIGHT_SIGNATURE, values,
-            (blocks_of(vectors, wide), kh, splits), (direct.THREADS, 1, 1), lane=1,
+            (blocks_of(vectors, wide), kh, splits), (direct.THREADS, 1, 1), stream=1,
             resident=RESIDENT if kw <= 3 else 2,  # the sums of a longer row of taps need more registers
         )
     )  # fmt: skip

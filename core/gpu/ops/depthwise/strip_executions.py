@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import prefetch
-from core.gpu.kernels.parts.channels import make_apply_norm, make_load, make_unpack
 from core.gpu.ops.depthwise.strip_pixels import apply_tap, columns_of, make_finish, make_row_loads, make_upstream
+from core.gpu.parts.channels import make_apply_norm, make_load, make_unpack
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 

@@ -22,11 +22,11 @@ from typing import Any, Final
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import load_float
 from core.gpu.control import read_photos
-from core.gpu.kernels.parts.channels import make_fold, make_load, make_unpack
-from core.gpu.kernels.parts.fragments import divide
 from core.gpu.launch import POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.depthwise.strip_executions import make_dense, make_strided
 from core.gpu.ops.depthwise.strips import STRIPS
+from core.gpu.parts.channels import make_fold, make_load, make_unpack
+from core.gpu.parts.vectors import divide
 
 i32, i64, u64, f32 = types.int32, types.int64, types.uint64, types.float32
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.kernels.parts.channels import make_load, make_store, make_unpack
+from core.gpu.parts.channels import make_load, make_store, make_unpack
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 

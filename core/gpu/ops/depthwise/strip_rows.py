@@ -10,8 +10,8 @@ from typing import Any
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import load_float
-from core.gpu.kernels.parts.channels import make_apply_norm, make_load, make_store, make_unpack
-from core.gpu.kernels.parts.lanes import activate
+from core.gpu.parts.channels import make_apply_norm, make_load, make_store, make_unpack
+from core.gpu.parts.vectors import activate
 
 i32, i64, u64, f32 = types.int32, types.int64, types.uint64, types.float32
 

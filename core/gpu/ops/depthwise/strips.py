@@ -20,10 +20,10 @@ from typing import Any, Final
 from core.gpu.compilation.cuda import cuda, types
 from core.gpu.compilation.ptx import load_float
 from core.gpu.control import read_photos
-from core.gpu.kernels.parts.channels import make_fold, make_load, make_unpack
-from core.gpu.kernels.parts.fragments import divide
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
 from core.gpu.ops.depthwise.strip_rows import columns_read, make_dense, make_strided
+from core.gpu.parts.channels import make_fold, make_load, make_unpack
+from core.gpu.parts.vectors import divide
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 

@@ -14,10 +14,9 @@ from typing import Any, Final
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import load4_ordered
 from core.gpu.control import make_reader
-from core.gpu.kernels.parts.fragments import divide
-from core.gpu.kernels.parts.lanes import PACK, UNPACK, activate, find_lane, make_deliver
 from core.gpu.launch import DIVISOR, INTEGER, MASK, MASKING, POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
+from core.gpu.parts.vectors import PACK, UNPACK, activate, divide, find_vector, make_deliver
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -90,7 +89,7 @@ def make_combine(element: int, kind: str) -> Any:
         at = i32(cuda.grid(1))
         if at >= total:
             return
-        pixel, part = find_lane(at, lanes, by_lanes_mul, by_lanes_shift)
+        pixel, part = find_vector(at, lanes, by_lanes_mul, by_lanes_shift)
         row = i64(pixel)
         x = cuda.local.array(VEC, dtype=types.float32)
         y = cuda.local.array(VEC, dtype=types.float32)
@@ -150,7 +149,7 @@ def make_dropout(element: int) -> Any:
         at = i32(cuda.grid(1))
         if at >= total:
             return
-        pixel, part = find_lane(at, lanes, by_lanes_mul, by_lanes_shift)
+        pixel, part = find_vector(at, lanes, by_lanes_mul, by_lanes_shift)
         row = i64(pixel)
         n = divide(pixel, by_area_mul, by_area_shift)
         place = u32(u32(pixel - n * u32(area)) * u32(channels) + u32(part * VEC))

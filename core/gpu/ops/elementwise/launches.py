@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.gpu.frame import Frame
-from core.gpu.launch import PLAIN, RELU, THREADS, Launch, Target, Tensor, blocks_of, lanes_of, make_launch
+from core.gpu.launch import PLAIN, RELU, THREADS, Launch, Target, Tensor, blocks_of, make_launch, vectors_of
 from core.gpu.ops.elementwise import combine, factor_gradient
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
 from core.gpu.select import Case
@@ -19,7 +19,7 @@ def combine_launch(
     activation: str = "", target: Target = PLAIN,
 ) -> Launch:  # fmt: skip
     """The launch of a kind of `combine.make_combine`."""
-    lanes, area = lanes_of(a), a.height * a.width
+    lanes, area = vectors_of(a), a.height * a.width
     total = frame.batch * area * lanes
     values = {
         "a": a.address, "b": b.address if b else 0, "out": out.address, "total": total, "lanes": lanes,
@@ -84,7 +84,7 @@ def multiply_backward(case: Case) -> None:
         sides = dy, frame.shaped(factors), frame.shaped(value, True)
         frame.add(combine_launch(frame, step.node, "backward_input", "product", *sides, "", backward.target(value)))
     if backward.wants(factors):
-        x, out, lanes, area = frame.shaped(value), frame.shaped(factors, True), lanes_of(dy), dy.height * dy.width
+        x, out, lanes, area = frame.shaped(value), frame.shaped(factors, True), vectors_of(dy), dy.height * dy.width
         values = {
             "a": dy.address, "b": x.address, "out": out.address, "hw": area, "lanes": lanes, "lda": dy.pitch,
             "ldb": x.pitch, "ldo": out.pitch, **backward.target(factors).values,
@@ -128,10 +128,10 @@ def dropout_backward(case: Case) -> None:
 
 
 def _dropout(case: Case, direction: str, a: Tensor, out: Tensor, target: Target) -> Launch:
-    frame, step, lanes, area = case.frame, case.step, lanes_of(a), a.height * a.width
+    frame, step, lanes, area = case.frame, case.step, vectors_of(a), a.height * a.width
     total, rate = frame.batch * area * lanes, float(step.attributes["rate"])  # type: ignore[arg-type]
     values = {
-        "a": a.address, "out": out.address, "control": frame.places.control, "total": total, "lanes": lanes,
+        "a": a.address, "out": out.address, "control": frame.addresses.control, "total": total, "lanes": lanes,
         "channels": a.channels, "by_lanes": lanes, "by_area": area, "area": area, "lda": a.pitch, "ldo": out.pitch,
         **target.values, "key": step.attributes["key"], "threshold": threshold(rate), "scale": 1 / (1 - rate),
     }  # fmt: skip

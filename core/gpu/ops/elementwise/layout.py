@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, types
 from core.gpu.compilation.ptx import load4, load_float, store4, store_float
-from core.gpu.kernels.parts.lanes import PACK, UNPACK, find_lane
 from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.parts.vectors import PACK, UNPACK, find_vector
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -29,7 +29,7 @@ def make_spread(element: int) -> Any:
         at = i32(cuda.grid(1))
         if at >= total:
             return
-        pixel, part = find_lane(at, lanes, by_lanes_mul, by_lanes_shift)
+        pixel, part = find_vector(at, lanes, by_lanes_mul, by_lanes_shift)
         first = i32(part * VEC)
         values = cuda.local.array(VEC, dtype=types.float32)
         for i in range(VEC):
@@ -50,7 +50,7 @@ def make_gather(element: int) -> Any:
         at = i32(cuda.grid(1))
         if at >= total:
             return
-        pixel, part = find_lane(at, lanes, by_lanes_mul, by_lanes_shift)
+        pixel, part = find_vector(at, lanes, by_lanes_mul, by_lanes_shift)
         first = i32(part * VEC)
         values = cuda.local.array(VEC, dtype=types.float32)
         unpack(load4(u64(source + u64(i64(at) * 16))), values)

@@ -17,8 +17,8 @@ from typing import Any, Final
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.control import IMAGES, offset, read_photos
-from core.gpu.kernels.parts.fragments import divide
 from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.parts.vectors import divide
 from core.ops.photo import (
     AUGMENTATION_SIZE,
     BACKGROUND,

@@ -12,7 +12,7 @@ from core.program import Value
 
 def image_launch(frame: Frame) -> Launch:
     """From uint8 photos to the network's input."""
-    node, at = frame.program.graph.node(PHOTO), frame.places.control
+    node, at = frame.program.graph.node(PHOTO), frame.addresses.control
     height, width, channels = node.shape
     x, (top, left, *_) = frame.image(Value(PHOTO, node.shape)), frame.border
     _, index, rows, *_ = places(frame.batch)

@@ -19,9 +19,9 @@ from typing import Any, Final
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import load1, load4, load_float, store1, store4, store_float
 from core.gpu.control import make_reader, read_photos
-from core.gpu.kernels.parts.block import block_max, block_sum
-from core.gpu.kernels.parts.lanes import PACK, UNPACK, passes
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.parts.block import block_max, block_sum
+from core.gpu.parts.vectors import PACK, UNPACK, passes
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 

@@ -13,8 +13,8 @@ from typing import Any
 from core.gpu.compilation.cuda import cuda, types
 from core.gpu.compilation.ptx import load1, load_float, store1, store_float
 from core.gpu.control import make_reader, read_photos
-from core.gpu.kernels.parts.block import block_sum
 from core.gpu.ops.loss.head import known_weight, make_mean, make_spread
+from core.gpu.parts.block import block_sum
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 

@@ -7,7 +7,7 @@ import numpy as np
 from core.gpu.control import places
 from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
-from core.gpu.launch import PLAIN, RELU, KernelSignature, Launch, Target, Tensor, blocks_of, lanes_of, make_launch
+from core.gpu.launch import PLAIN, RELU, KernelSignature, Launch, Target, Tensor, blocks_of, make_launch, vectors_of
 from core.gpu.ops.loss import head, softmax
 from core.gpu.select import FAST, Case
 from core.ops.op_table import LOSSES
@@ -54,7 +54,7 @@ def write_loss(backward: Backward) -> None:
 
 def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
     """Logits in float32, and for training the loss, the hits and the gradient of what feeds the head."""
-    program, x, control = frame.program, frame.shaped(_source(frame)), frame.places.control
+    program, x, control = frame.program, frame.shaped(_source(frame)), frame.addresses.control
     classes, taught = program.output.shape[-1], program.taught > 0
     labels, _, _, targets, _ = places(frame.batch)
     weights, smoothing = 0, 0.0
@@ -65,9 +65,9 @@ def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
             table = np.asarray(attributes["class_weights"], np.float32).view(np.int32)
             weights = frame.table("class weights", lambda: table)
     values = {
-        "x": x.address, "logits": frame.places.logits, "dx": gradient.address if gradient else 0,
+        "x": x.address, "logits": frame.addresses.logits, "dx": gradient.address if gradient else 0,
         "labels": control + labels if program.training else 0, "weights": weights,
-        "targets": control + targets if taught else 0, "results": frame.places.results, "control": control,
+        "targets": control + targets if taught else 0, "results": frame.addresses.results, "control": control,
         "hw": x.height * x.width, "classes": classes, "ldx": x.pitch, "ldd": gradient.pitch if gradient else 0,
         "batch": frame.batch, "activation": RELU[masking], "smoothing": smoothing,
     }  # fmt: skip
@@ -116,7 +116,7 @@ def _softmax(
     case: Case, direction: str, signature: KernelSignature, of: dict[str, int], y: Tensor | None, out: Tensor,
     target: Target = PLAIN,
 ) -> Launch:  # fmt: skip
-    pixels, lanes = case.frame.batch * out.height * out.width, lanes_of(out)
+    pixels, lanes = case.frame.batch * out.height * out.width, vectors_of(out)
     values = {
         **of, "y": y.address if y else 0, "out": out.address, "pixels": pixels, "channels": out.channels,
         "lanes": lanes, "ldy": y.pitch if y else 0, "ldo": out.pitch, **target.values,

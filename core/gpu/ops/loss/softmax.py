@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, types
 from core.gpu.compilation.ptx import load4, shuffle_xor, store4
-from core.gpu.kernels.parts.lanes import PACK, UNPACK, make_deliver
 from core.gpu.launch import INTEGER, MASK, MASKING, POINTER, Argument, KernelSignature, pitches
+from core.gpu.parts.vectors import PACK, UNPACK, make_deliver
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 

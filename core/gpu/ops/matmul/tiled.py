@@ -19,7 +19,7 @@ from typing import Final
 
 from core.gpu.compilation.arrays import Int, Matrix, Vector, float32, index
 from core.gpu.compilation.cuda import cuda, device_function
-from core.gpu.kernels.parts.lanes import unrolled
+from core.gpu.parts.vectors import unrolled
 from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, Where, as_matrix, at, blocks, kernel
 from core.gpu.teaching.step_arrays import StepArrays
 from core.gpu.teaching.vector import load4, store4

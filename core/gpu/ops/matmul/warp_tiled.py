@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from core.gpu.compilation.arrays import Int, Vector, float32, index
 from core.gpu.compilation.cuda import cuda, device_function
-from core.gpu.kernels.parts.lanes import unrolled
 from core.gpu.ops.matmul.tiled import matrices
+from core.gpu.parts.vectors import unrolled
 from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, at, blocks, flat
 from core.gpu.teaching.step_arrays import StepArrays
 from core.gpu.teaching.vector import load4, store4

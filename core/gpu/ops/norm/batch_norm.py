@@ -18,8 +18,8 @@ from typing import Any, Final
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import bits_to_float, load1, load4, load4_ordered, load_float, store_float
 from core.gpu.control import make_reader, read_photos
-from core.gpu.kernels.parts.lanes import PACK, UNPACK, activate, make_deliver
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, pitches
+from core.gpu.parts.vectors import PACK, UNPACK, activate, make_deliver
 
 i32, u32, i64, u64, f32, f64 = (
     types.int32, types.uint32, types.int64, types.uint64, types.float32, types.float64,

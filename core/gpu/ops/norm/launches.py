@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from core.gpu.frame import Frame
-from core.gpu.kernels.parts.thread_rows import lanes_a_row
-from core.gpu.launch import PLAIN, RELU, SUM_BLOCKS, THREADS, Launch, Target, Tensor, blocks_of, lanes_of, make_launch
+from core.gpu.launch import (
+    PLAIN,
+    RELU,
+    SUM_BLOCKS,
+    THREADS,
+    Launch,
+    Target,
+    Tensor,
+    blocks_of,
+    make_launch,
+    vectors_of,
+    vectors_per_row,
+)
 from core.gpu.ops.norm import batch_norm
 from core.gpu.ops.norm.pairs import is_read_raw, is_undone_behind
 from core.gpu.select import Case
@@ -79,14 +90,14 @@ def _finish(
     grid, block = (blocks_of(x.padded, batch_norm.FINISH_BLOCK[0]), 1, 1), (*batch_norm.FINISH_BLOCK, 1)
     if frame.ranks > 1:
         both, of_rank = frame.use(f"rank {name}", 8 * x.padded), (MODULE, RANK_SUMS, ())
-        given = {"partial": frame.use(name, 0), "sums": both, "control": frame.places.control, "blocks": blocks,
+        given = {"partial": frame.use(name, 0), "sums": both, "control": frame.addresses.control, "blocks": blocks,
                  "row": x.padded}  # fmt: skip
         frame.add(make_launch(step.node, direction, RANK_SUMS, of_rank, batch_norm.RANK_SUMS, given, grid, block))
         name, blocks = f"rank {name}", 1
     values = {
         "bias": 0, "running_mean": 0, "running_var": 0, "dweight": 0, "dbias": 0, "accumulate": 0, "epsilon": 0.0,
         "momentum": 0.0, **more, "partial": frame.use(name, 0), "saved": saved_of(frame, step),
-        "control": frame.places.control, "blocks": blocks, "channels": x.channels, "row": x.padded,
+        "control": frame.addresses.control, "blocks": blocks, "channels": x.channels, "row": x.padded,
         "hw": x.height * x.width,
     }  # fmt: skip
     frame.add(
@@ -99,8 +110,8 @@ def _finish(
 
 def _sums(frame: Frame, step: Step, direction: str, name: str, x: Tensor, dy: Tensor | None) -> int:
     """Add the launch of partial sums over pixels; gives how many there are."""
-    pixels, lanes = frame.batch * x.height * x.width, lanes_of(x)
-    wide = lanes_a_row(lanes, batch_norm.THREADS)
+    pixels, lanes = frame.batch * x.height * x.width, vectors_of(x)
+    wide = vectors_per_row(lanes, batch_norm.THREADS)
     split = max(64, blocks_of(pixels, max(1, SUM_BLOCKS * frame.processors * wide // lanes)))
     blocks = blocks_of(pixels, split)
     values = {**_share(frame, x, dy, split, wide), "partial": frame.use(name, 8 * blocks * x.padded)}
@@ -119,8 +130,8 @@ def _apply(
     target: Target = PLAIN,
 ) -> Launch:  # fmt: skip
     """The pass over the activations, forward or backward."""
-    pixels, lanes = frame.batch * x.height * x.width, lanes_of(x)
-    wide = lanes_a_row(lanes, batch_norm.THREADS)
+    pixels, lanes = frame.batch * x.height * x.width, vectors_of(x)
+    wide = vectors_per_row(lanes, batch_norm.THREADS)
     split = batch_norm.THREADS // wide * batch_norm.APPLIED
     values = {
         **_share(frame, x, dy, split, wide), **target.values, "out": out.address, "saved": saved, "ldo": out.pitch,
@@ -136,7 +147,7 @@ def _apply(
 def _share(frame: Frame, x: Tensor, dy: Tensor | None, split: int, wide: int) -> dict[str, int]:
     """What sums and the pass over the activations have in common: both sides, and a block's share of them."""
     return {
-        "x": x.address, "dy": dy.address if dy else 0, "control": frame.places.control, "hw": x.height * x.width,
-        "pixels": frame.batch * x.height * x.width, "split": split, "lanes": lanes_of(x), "wide": wide,
+        "x": x.address, "dy": dy.address if dy else 0, "control": frame.addresses.control, "hw": x.height * x.width,
+        "pixels": frame.batch * x.height * x.width, "split": split, "lanes": vectors_of(x), "wide": wide,
         "ldx": x.pitch, "ldy": dy.pitch if dy else 0,
     }  # fmt: skip

@@ -129,7 +129,7 @@ def _common(frame: Frame, x: Tensor, depth: Tensor | None = None) -> dict[str, i
     """Arguments of all four; `depth`: the tensor whose channels the product adds, where it is not x."""
     pixels, hw = _pixels(frame, x)
     depth_of = packing.padded_depth((depth or x).padded, 2)
-    return {"control": frame.places.control, "pixels": pixels, "hw": hw, "depth": depth_of}
+    return {"control": frame.addresses.control, "pixels": pixels, "hw": hw, "depth": depth_of}
 
 
 def _pixels(frame: Frame, x: Tensor) -> tuple[int, int]:

@@ -22,7 +22,6 @@ from typing import Any, Final
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.control import read_photos
-from core.gpu.kernels.parts.lanes import PACK, UNPACK
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.norm.pointwise_tiles import (
     ceiling,
@@ -35,6 +34,7 @@ from core.gpu.ops.norm.pointwise_tiles import (
     make_write_sums,
     shape_to_narrow,
 )
+from core.gpu.parts.vectors import PACK, UNPACK
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 

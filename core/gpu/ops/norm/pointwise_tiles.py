@@ -14,8 +14,8 @@ from typing import Any, Final, final
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.kernels.parts.channels import make_apply_norm
-from core.gpu.kernels.parts.lanes import PACK, UNPACK
+from core.gpu.parts.channels import make_apply_norm
+from core.gpu.parts.vectors import PACK, UNPACK
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 

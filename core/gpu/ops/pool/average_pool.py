@@ -23,8 +23,6 @@ from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import load4, store4
-from core.gpu.kernels.parts.lanes import PACK, UNPACK, find_pixel, make_deliver, make_take
-from core.gpu.kernels.parts.winners import Shape
 from core.gpu.launch import (
     INTEGER,
     MASKING,
@@ -38,12 +36,14 @@ from core.gpu.launch import (
     Target,
     Tensor,
     blocks_of,
-    lanes_of,
     make_launch,
     pitches,
     pixel_values,
     side_values,
+    vectors_of,
 )
+from core.gpu.parts.vectors import PACK, UNPACK, find_pixel, make_deliver, make_take
+from core.gpu.parts.winners import Shape
 from core.gpu.select import Case
 from core.ops.window import read_window
 
@@ -227,7 +227,7 @@ def _average(case: Case, direction: str, x: Tensor, out: Tensor, target: Target 
     frame, step, window = case.frame, case.step, read_window(case.step.attributes)
     values = {
         "x": x.address, "out": out.address, **side_values(x, out), **target.values,
-        **pixel_values(frame.batch, out.height, out.width, lanes_of(out)),
+        **pixel_values(frame.batch, out.height, out.width, vectors_of(out)),
         **dict(zip(("top", "left", "bottom", "right"), window.padding, strict=True)),
     }  # fmt: skip
     include, gradient = bool(step.attributes["count_include_pad"]), direction != "forward"
@@ -243,7 +243,7 @@ def _average(case: Case, direction: str, x: Tensor, out: Tensor, target: Target 
 
 def global_forward(case: Case) -> None:
     x, out = case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output)
-    grid = (blocks_of(lanes_of(x), 32), case.frame.batch, 1)
+    grid = (blocks_of(vectors_of(x), 32), case.frame.batch, 1)
     _global(case, "forward", "make_average", GLOBAL, x, out, x, {}, grid, (32, 8, 1))
 
 
@@ -261,7 +261,7 @@ def _global(
     """Add the launch of either direction; `image` is the side with the pixels."""
     hw = image.height * image.width
     values = {
-        "x": x.address, "out": out.address, "hw": hw, "vectors": lanes_of(image), "ldx": x.pitch, "ldo": out.pitch,
+        "x": x.address, "out": out.address, "hw": hw, "vectors": vectors_of(image), "ldx": x.pitch, "ldo": out.pitch,
         "factor": 1 / hw, **masking,
     }  # fmt: skip
     made = ("ops.pool.average_pool", factory, (case.frame.element,))

@@ -19,8 +19,6 @@ from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.frame import Frame
 from core.gpu.gradients import shared_activation
-from core.gpu.kernels.parts.lanes import ADD, PACK, UNPACK, find_pixel, in_turn, make_take, passes
-from core.gpu.kernels.parts.winners import EVERY, STOPPED, Shape, make_sharing, write_places
 from core.gpu.launch import (
     INTEGER,
     PIXELS,
@@ -32,11 +30,13 @@ from core.gpu.launch import (
     KernelSignature,
     Tensor,
     blocks_of,
-    lanes_of,
     make_launch,
     pixel_values,
     side_values,
+    vectors_of,
 )
+from core.gpu.parts.vectors import ADD, PACK, UNPACK, find_pixel, in_turn, make_take, passes
+from core.gpu.parts.winners import EVERY, STOPPED, Shape, make_sharing, write_places
 from core.gpu.select import Case
 from core.ops.window import read_window
 from core.program import Step
@@ -267,7 +267,7 @@ def max_forward(case: Case) -> None:
     nonnegative = frame.element == 2 and activation in ("relu", "relu6")
     values = {
         "x": x.address, "out": out.address, "places": places_of(frame, step, out) if frame.program.training else 0,
-        **pixel_values(frame.batch, out.height, out.width, lanes_of(out)), "activation": RELU[activation],
+        **pixel_values(frame.batch, out.height, out.width, vectors_of(out)), "activation": RELU[activation],
     }  # fmt: skip
     _add(case, "forward", x, out, values, nonnegative, 4)
 
@@ -283,7 +283,7 @@ def max_backward(case: Case) -> None:
     )
     values = {
         "dy": dy.address, "dx": dx.address, "places": places_of(frame, step, dy),
-        **pixel_values(frame.batch, rows, columns, lanes_of(dy)), "accumulate": int(accumulate),
+        **pixel_values(frame.batch, rows, columns, vectors_of(dy)), "accumulate": int(accumulate),
     }  # fmt: skip
     packed = frame.element == 2
     _add(case, "backward_input", dx, dy, values, packed, 3 if packed else 2)

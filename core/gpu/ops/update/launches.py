@@ -7,7 +7,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from core.gpu.frame import Frame, Places
+from core.gpu.frame import Addresses, Frame
 from core.gpu.launch import THREADS, KernelSignature, Launch, blocks_of, make_launch
 from core.gpu.ops.update import optimizer
 from core.ops.contract import Array, volume
@@ -41,12 +41,12 @@ def roles_of(layout: ParameterLayout, frozen: frozenset[str]) -> Array:
     return roles
 
 
-def result_launches(places: Places, count: int, batch: int, arrays: UpdateArrays) -> list[Launch]:
+def result_launches(places: Addresses, count: int, batch: int, arrays: UpdateArrays) -> list[Launch]:
     """Norm of the gradient of `count` floats, and loss, hits and norm for the host."""
     return [_norm_launch(places, count, arrays), result_launch(places, batch, arrays)]
 
 
-def average_launches(places: Places, count: int, arrays: UpdateArrays) -> list[Launch]:
+def average_launches(places: Addresses, count: int, arrays: UpdateArrays) -> list[Launch]:
     """The same where the gradient, loss and hits are averaged over ranks just before the first of these launches."""
     values = {"sums": arrays.sums, "control": places.control, "out": arrays.result}
     signature = optimizer.NORM_RESULT
@@ -56,20 +56,20 @@ def average_launches(places: Places, count: int, arrays: UpdateArrays) -> list[L
     ]
 
 
-def _norm_launch(places: Places, count: int, arrays: UpdateArrays) -> Launch:
+def _norm_launch(places: Addresses, count: int, arrays: UpdateArrays) -> Launch:
     values = {"gradient": places.gradient, "sums": arrays.sums, "count": count}
     block = (optimizer.NORM_BLOCKS, 1, 1)
     return _launch(NORM, "norm", (), optimizer.NORM, values, block, block, join=True)
 
 
-def result_launch(places: Places, batch: int, arrays: UpdateArrays) -> Launch:
+def result_launch(places: Addresses, batch: int, arrays: UpdateArrays) -> Launch:
     values = {
         "sums": arrays.sums, "results": places.results, "control": places.control, "out": arrays.result, "batch": batch,
     }  # fmt: skip
     return _launch("result", "result", (), optimizer.RESULT, values, (1, 1, 1), (optimizer.NORM_BLOCKS, 1, 1))
 
 
-def update_launch(places: Places, count: int, processors: int, rule: Optimizer, arrays: UpdateArrays) -> Launch:
+def update_launch(places: Addresses, count: int, processors: int, rule: Optimizer, arrays: UpdateArrays) -> Launch:
     """The optimizer's step over `count` weights."""
     values = {
         "weights": places.weights, "gradient": places.gradient, "first": arrays.first, "second": arrays.second,
@@ -84,7 +84,7 @@ def update_launch(places: Places, count: int, processors: int, rule: Optimizer, 
 
 def pack_launch(frame: Frame) -> Launch:
     """Packed copies of the weights for the matrix kernels."""
-    places, count = frame.places, frame.packed_count
+    places, count = frame.addresses, frame.packed_count
     values = {"weights": places.weights, "places": places.pack_places, "packed": places.packed, "count": count}
     grid = (blocks_of(max(count, 2), 2 * THREADS), 1, 1)
     return _launch("pack", "make_pack", (frame.element,), optimizer.PACK, values, grid)

@@ -18,8 +18,8 @@ from typing import Any, Final
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import float_to_bits, load1, load_byte, load_float, pack_bf16, store1, store_float
 from core.gpu.control import make_reader, read_photos
-from core.gpu.kernels.parts.block import block_sum
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.parts.block import block_sum
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 

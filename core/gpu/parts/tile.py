@@ -1,8 +1,9 @@
-"""What the matrix kernels share: one warp's products in each arithmetic, and fast division."""
+"""The share of a matrix product that a block computes: tiles, and the products of a warp in each arithmetic."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from dataclasses import astuple, dataclass
+from typing import Any, Final, final
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
@@ -16,19 +17,36 @@ ONES: Final = {"bf16": 0x3F803F80, "tf32": 0x3F800000, "float32": 0x3F800000, "f
 i32, f32, u32, u64 = types.int32, types.float32, types.uint32, types.uint64
 
 
-def fast_divisor(divisor: int) -> tuple[int, int]:
-    """(multiplier, shift) such that ``n // divisor == (high32(n * multiplier) + n) >> shift`` for n < 2^31.
+@final
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A block's work: rows x columns of the product, depth of a stage, stages, warps along rows and columns.
 
-    Source: Granlund and Montgomery, "Division by invariant integers using multiplication", 1994.
+    Depth is bytes of a stage's row, for a weight gradient pixels of a stage.
     """
-    shift = (divisor - 1).bit_length()
-    return ((1 << 32) * ((1 << shift) - divisor)) // divisor + 1, shift
 
+    rows: int
+    columns: int
+    depth: int = 64
+    stages: int = 3
+    warp_rows: int = 4
+    warp_columns: int = 2
+    blocks: int = 2
+    """Blocks the compiler must fit on a multiprocessor."""
 
-@device_function
-def divide(n, multiplier, shift):
-    """`n` over the divisor that `fast_divisor` prepared."""
-    return ptx.divide_fast(u32(n), u32(multiplier), u32(shift))
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The fields, for a recipe."""
+        return astuple(self)
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warp_rows * self.warp_columns
+
+    @property
+    def fragments(self) -> tuple[int, int]:
+        """Fragments of 16 rows, and of 8 columns, of one warp."""
+        return self.rows // self.warp_rows // 16, self.columns // self.warp_columns // 8
 
 
 @device_function
@@ -131,6 +149,26 @@ def make_filter_loader(tiles: int, row: int) -> Any:
                     out[n * 4 + i] = four[i]
 
     return load
+
+
+def make_multiplier(arithmetic: str, tile: Tile, row: int, filter_row: int) -> Any:
+    """Device function: one stage's product of a warp's pixels and filters, added to its sums.
+
+    Rows of both lie in shared memory, `row` and `filter_row` bytes apart; `pixels` is the address of the warp's
+    first row, `filters` that of its first filter; `held` has room for two registers a column fragment.
+    """
+    (TM, TN), KS = tile.fragments, tile.depth // 32
+    mma, load_filters = multiply_add(arithmetic), make_filter_loader(TN, filter_row)
+
+    @device_function
+    def multiply(pixels, filters, lane, acc, held):
+        mine = u32(pixels + u32((lane & 15) * row + (lane >> 4) * 16))
+        for kk in range(KS):
+            load_filters(u32(filters + u32(kk * 32)), lane, held)
+            for tm in range(TM):
+                mma(ptx.ldmatrix4(u32(mine + u32(tm * 16 * row + kk * 32))), held, acc, tm * TN * 4, TN)
+
+    return multiply
 
 
 @device_function

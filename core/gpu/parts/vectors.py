@@ -1,4 +1,4 @@
-"""Arithmetic on 16 bytes at a time: eight bf16 or four float32 in four registers; and which bytes are a thread's."""
+"""Vectors of 16 bytes, eight bf16 or four float32: which one is a thread's, and arithmetic on its four registers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,23 @@ from typing import Any, Final
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import device_function, types
-from core.gpu.kernels.parts.fragments import divide
 
 i32, f32, u32, i64, u64 = types.int32, types.float32, types.uint32, types.int64, types.uint64
+
+
+def fast_divisor(divisor: int) -> tuple[int, int]:
+    """(multiplier, shift) such that ``n // divisor == (high32(n * multiplier) + n) >> shift`` for n < 2^31.
+
+    Source: Granlund and Montgomery, "Division by invariant integers using multiplication", 1994.
+    """
+    shift = (divisor - 1).bit_length()
+    return ((1 << 32) * ((1 << shift) - divisor)) // divisor + 1, shift
+
+
+@device_function
+def divide(n, multiplier, shift):
+    """`n` over the divisor that `fast_divisor` prepared."""
+    return ptx.divide_fast(u32(n), u32(multiplier), u32(shift))
 
 
 def in_turn(steps: Sequence[Any]) -> Any:
@@ -44,16 +58,16 @@ def unrolled(step: Any, count: int) -> Any:
 
 
 @device_function
-def find_lane(at, lanes, l_mul, l_shift):
-    """(pixel, 16-byte part of it) of a thread, one a part of every pixel; `lanes` parts a pixel, with fast divisor."""
-    pixel = divide(at, l_mul, l_shift)
-    return pixel, i32(u32(at) - pixel * u32(lanes))
+def find_vector(at, vectors, v_mul, v_shift):
+    """(pixel, vector of it) of thread `at`: one thread per vector, `vectors` per pixel, with their fast divisor."""
+    pixel = divide(at, v_mul, v_shift)
+    return pixel, i32(u32(at) - pixel * u32(vectors))
 
 
 @device_function
 def find_pixel(at, pixels):
     """(pixel, vector of the pixel, image, row, column) of thread `at`; `pixels` is `core.gpu.launch.PIXELS`."""
-    pixel, part = find_lane(at, pixels.vectors, pixels.by_vectors_mul, pixels.by_vectors_shift)
+    pixel, part = find_vector(at, pixels.vectors, pixels.by_vectors_mul, pixels.by_vectors_shift)
     n = divide(pixel, pixels.by_area_mul, pixels.by_area_shift)
     rest = u32(pixel - n * u32(pixels.area))
     row = i32(divide(rest, pixels.by_columns_mul, pixels.by_columns_shift))

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import fma_bf16, permute, store1, store2
-from core.gpu.kernels.parts.lanes import in_turn
+from core.gpu.parts.vectors import in_turn
 
 u32: Any = types.uint32
 

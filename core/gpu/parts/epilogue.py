@@ -6,7 +6,7 @@ from typing import Any
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.kernels.parts.lanes import ADD, KEEP, activate
+from core.gpu.parts.vectors import ADD, KEEP, activate, divide
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -83,3 +83,26 @@ def make_writing(element: int, rows: int, columns: int, threads: int, place: Any
                     ptx.store4(target, v[0], v[1], v[2], v[3])
 
     return write
+
+
+@device_function
+def pixel_of_row(r, about):
+    """Rows are consecutive pixels: `about` is (first pixel, pixels)."""
+    return i32(about[0] + r) if about[0] + r < about[1] else i32(-1)
+
+
+@device_function
+def pixel_of_number(r, about):
+    """Rows are consecutive numbers in a numbering with a zero pixel at every border: rows of width + 1 numbers, images
+    of height + 1 rows.
+
+    `about`: first number, numbers in all, height, width, fast division by numbers an image and by width + 1. The result
+    is ``(n height + y) width + x``.
+    """
+    p = i32(about[0] + r)
+    n = divide(max(p, 0), about[4], about[5])
+    rest = u32(u32(max(p, 0)) - n * u32((about[2] + 1) * (about[3] + 1)))
+    y = i32(divide(rest, about[6], about[7]))
+    x = i32(rest - u32(y * (about[3] + 1)))
+    ok = p >= 0 and p < about[1] and y < about[2] and x < about[3]
+    return i32((i32(n) * about[2] + y) * about[3] + x) if ok else i32(-1)

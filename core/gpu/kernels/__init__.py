@@ -1,1 +1,0 @@
-"""Parts that the kernels of several families share."""

@@ -1,1 +1,0 @@
-"""What kernels are made of: fragments, tiles, lanes, rings, Hopper's products and copies."""

@@ -1,0 +1,1 @@
+"""Device functions shared by the fast kernels: vectors, tiles, epilogues."""
