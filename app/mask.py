@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
@@ -58,8 +58,8 @@ class Mask:
 
 
 def encode_mask(severity: Severity, box: Box) -> dict[str, Any]:
-    """The measured mask as one line of text, about 1 KB."""
-    labels = severity.leaf.astype(np.uint8) + (severity.leaf & severity.lesions)
+    """The measured mask as one line of text, about 1 KB; `lesions` may be numbers of leaves, see `select_lesions`."""
+    labels = severity.leaf * (1 + severity.lesions.astype(np.uint8))
     packed = zlib.compress(labels.tobytes(), 6)
     return {"side": labels.shape[0], "box": list(box), "data": base64.b64encode(packed).decode()}
 
@@ -68,6 +68,14 @@ def decode_mask(raw: Mapping[str, Any]) -> Mask:
     side = int(raw["side"])
     labels = np.frombuffer(zlib.decompress(base64.b64decode(raw["data"])), np.uint8).reshape(side, side)
     return Mask(labels, decode_box(raw))
+
+
+def select_lesions(mask: Mask, leaves: Collection[int]) -> Mask:
+    """The mask with the lesions of these leaves alone: label ``n + 1`` is lesions of leaf `n`."""
+    table = np.full(256, LEAF, np.uint8)
+    table[BACKGROUND] = BACKGROUND
+    table[[1 + number for number in leaves]] = DISEASED
+    return replace(mask, labels=table[mask.labels])
 
 
 def decode_box(raw: Mapping[str, Any] | None) -> Box:

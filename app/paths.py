@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
 
 from PySide6.QtCore import QSettings, QStandardPaths
 
 from core.storage import storage_error
+
+PHOTO_FOLDERS: Final[set[str]] = set()
+"""Photos that were opened since the start of the program: nothing is written into these folders."""
 
 
 def home() -> Path:

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QApplication, QFileDialog
 
 from app import paths
 from app.main_window import MainWindow
+from app.save_file import ask_target
 from app.settings import Settings
 from app.theme import Theme
 from app.translation import tr
@@ -104,7 +105,7 @@ class PhotoCommands(QObject):
         run, photos = photos_for(model, self._document.source)
         stem = Path(run).name if run != model else Path(model).stem
         name = f"{stem}-int8.onnx" if eight else f"{stem}.onnx"
-        chosen, _ = QFileDialog.getSaveFileName(self._window, tr("Export the model"), name, "ONNX (*.onnx)")
+        chosen, _ = ask_target(self._window, tr("Export the model"), name, "ONNX (*.onnx)")
         if chosen:
             self._exports.start("onnx", chosen, model=run, eight=eight, data=photos)
 

@@ -8,10 +8,10 @@ from typing import Final, final
 
 from PySide6.QtCore import QObject, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QFileDialog
 
 from app import paths
 from app.main_window import MainWindow
+from app.save_file import ask_target
 from app.theme import Theme
 from app.training.request import resume_request, start_request
 from app.training.session import State
@@ -146,6 +146,6 @@ class RunCommands(QObject):
         """Write the report of the shown run as PDF."""
         report = Path(self._window.page("train").outcome.report)
         title = tr("Save the report")
-        name, _ = QFileDialog.getSaveFileName(self._window, title, f"{report.parent.name}.pdf", "PDF (*.pdf)")
+        name, _ = ask_target(self._window, title, f"{report.parent.name}.pdf", "PDF (*.pdf)")
         if name:
             self._prints.start("print", name, source=str(report))

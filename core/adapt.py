@@ -40,7 +40,7 @@ def adapt(argv: Sequence[str]) -> int:
     arguments, found = read_arguments(make_parser(), argv)
     if "data" not in arguments:
         found.append(Problem("data", "is missing. Give a folder of photos or a CSV manifest."))
-    check_folder("out", arguments.out, found)
+    check_folder("out", arguments.out, found, [getattr(arguments, "data", "")])
     config = merge_settings(read_settings(arguments, found), {}, found)
     model = read_model(Path(arguments.model_file))
     name = model.name or unnamed(Path(arguments.model_file))

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +29,7 @@ from core.errors import (
     Problem,
     option_name,
 )
-from core.storage import NO_ROOM
+from core.storage import NO_ROOM, inside_photos
 from core.text import printable
 from core.training.presets import PRESETS
 
@@ -106,13 +106,18 @@ def read_coverage(text: str, found: list[Problem]) -> float:
     return value
 
 
-def check_folder(name: str, file: str, found: list[Problem]) -> None:
-    """The folder of a file that is to be written must exist; checked before any work. A mistake is added to `found`."""
+def check_folder(name: str, file: str, found: list[Problem], photos: Iterable[str] = ()) -> None:
+    """Check before any work that a file can be written: its folder exists, and is not inside a folder of `photos`.
+
+    A mistake is added to `found`.
+    """
     folder = Path(file).absolute().parent
     if file and not folder.is_dir():
         found.append(Problem(name, f"there is no folder {folder}."))
     elif file and Path(file).is_dir():
         found.append(Problem(name, f"{file} is a folder. Give the name of a file."))
+    elif refusal := inside_photos(file, photos):
+        found.append(Problem(name, refusal))
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def check_options(arguments: argparse.Namespace, found: list[Problem]) -> tuple[
     if not (arguments.photos or arguments.merge):
         raise InputError("No photos were given. Name photo files, folders of photos or CSV manifests.")
     given = vars(arguments)
-    command_line.check_folder("report", arguments.report, found)
+    command_line.check_folder("report", arguments.report, found, arguments.photos)
     if arguments.json and arguments.csv:
         found.append(Problem("csv", "cannot be combined with --json."))
     if arguments.group and (arguments.examine or arguments.report or arguments.leaves):

@@ -37,7 +37,7 @@ def evaluate(argv: Sequence[str]) -> int:
     if split and split not in SPLIT_NAMES:
         found.append(Problem("split", f"{split!r} is not one of train, val, test."))
     coverage = command_line.read_coverage(arguments.coverage, found) if arguments.coverage else None
-    command_line.check_folder("mistakes", arguments.mistakes, found)
+    command_line.check_folder("mistakes", arguments.mistakes, found, [getattr(arguments, "data", "")])
     config = command_line.merge_settings(command_line.read_settings(arguments, found), {}, found)
     if own:
         trained = read_config(run)

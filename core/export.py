@@ -47,7 +47,7 @@ def export(argv: Sequence[str]) -> int:
     own = "data" not in arguments and (run / CONFIG).is_file()
     if not arguments.onnx:
         found.append(Problem("onnx", "is missing. Give the name of the file to write."))
-    check_folder("onnx", arguments.onnx, found)
+    check_folder("onnx", arguments.onnx, found, [getattr(arguments, "data", "")])
     if arguments.int8 and "data" not in arguments and not own:
         found.append(Problem("int8", "needs photos to measure the activation ranges and the loss of accuracy. Give the "
                                      "photos that the model was trained on with --data."))

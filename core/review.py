@@ -17,7 +17,7 @@ from core import command_line
 from core.config import RunConfig
 from core.data.cache import open_cache
 from core.data.dataset import UNSPLIT, DatasetBuilder, IsCancelled, reasons
-from core.data.manifest import check_place, open_manifest, write_manifest
+from core.data.manifest import open_manifest, write_manifest
 from core.data.photo_reader import prepare
 from core.data.preparation import GroupedPhotos, ReportStage, group_photos
 from core.data.source import find_photos, open_dataset
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def review(argv: Sequence[str]) -> int:
     arguments, found = command_line.read_arguments(make_parser(), argv)
-    command_line.check_folder("out", arguments.out, found)
+    command_line.check_folder("out", arguments.out, found, [arguments.photos])
     if bool(arguments.corrections) != bool(arguments.out):
         found.append(Problem("out" if arguments.out else "corrections", "--corrections and --out need each other."))
     if arguments.json and arguments.csv:
@@ -145,7 +145,6 @@ def show(columns: Sequence[str], lines: Sequence[tuple[Sequence[object], str]], 
 def correct(config: RunConfig, corrections: Path, out: Path) -> int:
     """Write a manifest of all photos with the labels of a corrected table of suspects."""
     dataset = open_dataset(config)
-    check_place(out, dataset)
     table = open_manifest(corrections, label="label")
     at = {str(as_cell(path)): row for row, path in enumerate(dataset.paths)}
     unknown = [path for path in table.paths if path not in at]

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -48,6 +48,14 @@ def writing(path: Path) -> Iterator[BinaryIO]:
         if isinstance(error, OSError):
             raise storage_error(path, error) from error
         raise
+
+
+def inside_photos(path: str, photos: Iterable[str]) -> str:
+    """A sentence that refuses a file inside one of these photo folders; "" for others. Manifests are no folders."""
+    place = Path(path).resolve()
+    if path and any(os.path.isdir(folder) and place.is_relative_to(Path(folder).resolve()) for folder in photos):
+        return f"{path} is inside the photo folder, in which nothing is written. Choose another folder."
+    return ""
 
 
 def temporary_path(path: Path) -> Path:

@@ -27,6 +27,7 @@ from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.model_identity import read_identity
 from core.diagnosis.prediction import ClassProbability, Prediction, choose_device, compile_ahead, load_engine
 from core.diagnosis.segmentation import segment_leaf
+from core.diagnosis.severity import Severity
 from core.diagnosis.thresholds import SECTION
 from core.diagnosis.verdict import Verdict
 from core.ops.contract import Array
@@ -111,14 +112,19 @@ def _answer(
 def _describe(found: Examination) -> dict[str, Any]:
     """Everything the window shows of a photo, and what it needs to update the verdict."""
     severity = found.severity
+    if found.lesion_leaf is not None:
+        severity = Severity(severity.leaf, found.lesion_leaf)
+    shares = np.bincount(severity.lesions[severity.leaf], minlength=len(found.leaves) + 1)
+    shares = 100 * shares / max(shares.sum(), 1)
     return {
         **_describe_answer(found.verdict, found.top, Prediction(found.probabilities, found.familiarity)),
         "notes": list(found.warnings),
-        "diseased": severity.percent if severity.leaf.any() else None,
+        "diseased": found.severity.percent if severity.leaf.any() else None,
         "maps": {label: encode_map(place_in_square(heat, found.box, MAP)) for label, heat in found.heats.items()},
         "mask": encode_mask(severity, found.box),
-        "leaves": [{"box": leaf.box, "diseased": leaf.diseased,
-                    **_describe_answer(leaf.verdict, leaf.top, leaf.prediction)} for leaf in found.leaves],
+        "leaves": [{"id": number, "box": leaf.box, "diseased": leaf.lesions, "share": float(shares[number]),
+                    **_describe_answer(leaf.verdict, leaf.top, leaf.prediction)}
+                   for number, leaf in enumerate(found.leaves, 1)],
     }  # fmt: skip
 
 

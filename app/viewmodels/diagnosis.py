@@ -14,6 +14,7 @@ from PySide6.QtCore import QObject, Signal
 
 from app import paths
 from app.mask import Mask, mask_path, read_mask, write_mask
+from app.paths import PHOTO_FOLDERS
 from app.processes.entry import Child
 from app.task import Task
 from app.translation import tr
@@ -109,6 +110,7 @@ class DiagnosisModel(ProcessModel):
         if not any(Path(path).is_dir() for path in paths):
             self._add(paths)
             return
+        PHOTO_FOLDERS.update(paths)
         task = Task(lambda report, cancelled: photo_files(paths), self)
         task.done.connect(self._on_listed)
         self._listing.append(task)

@@ -16,6 +16,7 @@ from PySide6.QtGui import QUndoCommand, QUndoStack
 from app import paths, project
 from app.cards import disease_name, find_class
 from app.crash import sentence
+from app.paths import PHOTO_FOLDERS
 from app.task import Report, Task
 from app.translation import count, tr
 from app.viewmodels.search import Search
@@ -241,6 +242,7 @@ class Document(QObject):
             self.failed.emit(tr("Earlier edits of this project cannot be read. The project opens without "
                                 "them."), problem)
         self.source, self.table = source, table
+        PHOTO_FOLDERS.add(source)
         self._names = dict(edits.names)
         self._rows = {}
         self.undo.clear()

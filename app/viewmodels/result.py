@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 
 from app.cards import disease_name
-from app.mask import Box, Mask, decode_mask
+from app.mask import Box, Mask, decode_mask, select_lesions
 from app.translation import language, sentence, tr
 from app.viewmodels.rows_model import Column
 from core.diagnosis.model_identity import ModelIdentity
@@ -32,7 +32,8 @@ class PhotoResult:
     uint8 ``(height, width)`` by class, in low resolution; probabilities of all classes and familiarity: inputs of the
     verdict; hash: SHA-256 of the photo file; measured: leaf and diseased area as measured; mask: as corrected by a
     user; model: which made the prediction. leaves: results of the leaves of a photo that shows several, the worst
-    first, each with its box in the photo's central square.
+    first, each with its number as id, its box in the photo's central square, and share: its lesions in percent of the
+    area of all leaves.
     """
 
     id: int
@@ -55,6 +56,7 @@ class PhotoResult:
     mask: Mask | None = None
     box: Box = (0.0, 0.0, 1.0, 1.0)
     leaves: tuple[PhotoResult, ...] = ()
+    share: float = 0.0
     given_up: bool = False
     model: ModelIdentity = ModelIdentity()
 
@@ -75,15 +77,22 @@ class PhotoResult:
         return self.sure and is_healthy(self.verdict)
 
     @property
+    def sick(self) -> bool:
+        return self.sure and not is_healthy(self.verdict)
+
+    @property
     def shown_percent(self) -> float | None:
-        """Diseased percent of the leaf if meaningful: of a diseased leaf, or corrected by a user."""
+        """Diseased percent of the leaf, or of all leaves, if meaningful: of diseased leaves, or corrected by a user."""
         if self.mask is not None:
             return self.mask.severity.percent
-        return self.diseased if self.sure and not self.healthy else None
+        if not self.sick:
+            return None
+        return sum(leaf.share for leaf in self.leaves if leaf.sick) if self.leaves else self.diseased
 
     def area(self) -> Mask | None:
-        """Leaf and diseased area: corrected, or as measured."""
-        return self.mask or (decode_mask(self.measured) if self.measured else None)
+        """Leaf and diseased area: corrected, or as measured; of several leaves the lesions of the diseased ones."""
+        found = self.mask or (decode_mask(self.measured) if self.measured else None)
+        return select_lesions(found, {leaf.id for leaf in self.leaves if leaf.sick}) if found and self.leaves else found
 
 
 def read_result(row: PhotoResult, answer: Mapping[str, Any]) -> PhotoResult:
@@ -107,7 +116,8 @@ def read_result(row: PhotoResult, answer: Mapping[str, Any]) -> PhotoResult:
         measured=answer.get("mask"),
         model=ModelIdentity(**answer.get("model", {})),
         box=tuple(answer.get("box", row.box)),
-        leaves=tuple(read_result(row, leaf) for leaf in answer.get("leaves", ())),
+        leaves=tuple(read_result(replace(row, id=leaf["id"]), leaf) for leaf in answer.get("leaves", ())),
+        share=float(answer.get("share", 0.0)),
     )
 
 

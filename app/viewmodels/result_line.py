@@ -19,7 +19,7 @@ def to_line(result: PhotoResult) -> dict[str, Any]:
         "milliseconds": result.milliseconds, "sure": result.sure, "reason": result.reason, "notes": result.notes,
         "diseased": result.diseased, "mask": result.measured, "model": asdict(result.model),
         "corrected": None if mask is None else encode_mask(mask.severity, mask.box),
-        "box": result.box, "leaves": [to_line(leaf) for leaf in result.leaves],
+        "box": result.box, "share": result.share, "leaves": [to_line(leaf) for leaf in result.leaves],
     }  # fmt: skip
 
 

@@ -13,12 +13,12 @@ from PySide6.QtGui import QUndoCommand
 
 from app import project
 from app.crash import sentence
+from app.paths import PHOTO_FOLDERS
 from app.task import Task
 from app.translation import tr
 from app.viewmodels.document import Document
 from app.viewmodels.kept_labels import KeptLabels
 from app.viewmodels.process_model import ProcessModel
-from core.data.manifest import check_place
 from core.errors import StorageError
 
 
@@ -64,6 +64,7 @@ class ReviewModel(ProcessModel):
 
     def start(self, model: str, unlabelled: str = "") -> None:
         """Review the labels with the features of this model, or choose photos to label next from a folder."""
+        PHOTO_FOLDERS.add(unlabelled)
 
         def begin(data: str) -> None:
             table = self._document.table
@@ -127,7 +128,7 @@ class ReviewModel(ProcessModel):
         if table is None or self._saving is not None:
             return
         now = replace(table, classes=list(table.classes), labels=table.labels.copy(), excluded=table.excluded.copy())
-        self._saving = Task(lambda report, cancelled: str(_save(Path(target), now)), self)
+        self._saving = Task(lambda report, cancelled: str(project.write_photos(Path(target), now)), self)
         self._saving.done.connect(self.saved)
         self._saving.failed.connect(self._on_not_saved)
         self._saving.finished.connect(self._on_saving_ended)
@@ -159,11 +160,6 @@ class ReviewModel(ProcessModel):
         if code < 0 or (code and errors):
             self.failed.emit(tr("The review ended unexpectedly."), errors)
         self.ended.emit()
-
-
-def _save(target: Path, table: project.EditedDataset) -> Path:
-    check_place(target, table.dataset)
-    return project.write_photos(target, table)
 
 
 def current_names(before: project.EditedDataset, now: project.EditedDataset) -> dict[str, str]:

@@ -90,8 +90,8 @@ def examine(
                 raise Cancelled("The photo check was stopped.")
             if progress is not None:
                 progress(at, len(kept))
-        faults = find_faults(cache.photos[cache.slots[row]], int(cache.facts[row, 0]), int(cache.facts[row, 1]))
-        found += [Finding(kind, (dataset.paths[row],), text) for kind, text in faults.items()]
+        width, height, _ = cache.facts[row].tolist()
+        found += find_faults(dataset.paths[row], cache.photos[cache.slots[row]], width, height)
     counts = dataset.counts(kept)
     found += _balance(counts)
     order = list(KINDS)
@@ -108,19 +108,19 @@ def _copies(dataset: Dataset, pair: Pair) -> Finding:
     return Finding("two_labels", paths, f"Both are {same}, but labelled {labels}. Correct the label, or remove both.")
 
 
-def find_faults(rgb: Array, width: int, height: int) -> dict[str, str]:
-    """Kinds of findings on a photo, each with a sentence. rgb: its centred square; width, height: its own size."""
-    found = {}
+def find_faults(path: str, rgb: Array, width: int, height: int) -> list[Finding]:
+    """The findings on a photo, the worst first. rgb: its centred square; width, height: its own size."""
+    found = []
     if min(width, height) < TINY:
-        found["tiny"] = (f"{width} x {height} pixels are too few to show lesions; at least {TINY} are needed on each "
-                         "side.")  # fmt: skip
+        found.append(Finding("tiny", (path,), f"{width} x {height} pixels are too few to show lesions; at least {TINY} "
+                                              "are needed on each side."))
     grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
     if np.mean(grey > 255 * BRIGHT) < LIGHTEST:
-        found["dark"] = "The photo is too dark. Take it again in better light."
+        found.append(Finding("dark", (path,), "The photo is too dark. Take it again in better light."))
     elif sharpness(grey) < SHARP:
-        found["blurred"] = "The photo is out of focus. Take it again from further away."
+        found.append(Finding("blurred", (path,), "The photo is out of focus. Take it again from further away."))
     if np.mean(grey > 250) > GLARE:
-        found["glare"] = "Most of the photo is pure white. Take it again with less light."
+        found.append(Finding("glare", (path,), "Most of the photo is pure white. Take it again with less light."))
     return found
 
 
@@ -130,8 +130,8 @@ def photo_faults(rgb: Array) -> tuple[str, ...]:
     Of 2,637 validation photos 7 get a sentence, one of them that it is out of focus; blurred by 3 pixels (of 224) all
     but 6 of them do.
     """
-    found = find_faults(square(rgb, SIDE), rgb.shape[1], rgb.shape[0])
-    return tuple(text for kind, text in found.items() if kind != "glare")[:1]
+    found = find_faults("", square(rgb, SIDE), rgb.shape[1], rgb.shape[0])
+    return tuple(finding.message for finding in found if finding.kind != "glare")[:1]
 
 
 def sharpness(grey: Array) -> float:

@@ -23,7 +23,7 @@ from core.data.dataset import (
     ReportProgress,
 )
 from core.data.string_array import ERRORS
-from core.errors import DataError, InputError
+from core.errors import DataError
 from core.ops.contract import Array
 from core.storage import write_file
 
@@ -273,12 +273,6 @@ def write_manifest(path: Path, dataset: Dataset, classes: Sequence[str], labels:
         writer.writerow(values)
     text.flush()
     write_file(path, raw.getvalue())
-
-
-def check_place(path: Path, dataset: Dataset) -> None:
-    """Raises InputError for a file that would be among the photos."""
-    if not dataset.listed and path.absolute().is_relative_to(Path(dataset.root).absolute()):
-        raise InputError(f"{path} is inside the photo folder, in which nothing is written. Choose another folder.")
 
 
 def _relative(path: str, folder: Path) -> str:

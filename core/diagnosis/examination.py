@@ -57,7 +57,9 @@ class Examination:
     shares; heats: where each class of `top` is seen, 0..1 ``(side, side)``, none where the network has no feature map;
     severity: masks and percentage; regions: how many leaves there seem to be in the photo; faults: what is wrong with
     the photo itself, as sentences; leaves: diagnoses of its leaves where these were asked for and there are several,
-    the worst first. Verdict, probabilities and familiarity are then the first leaf's; masks and maps are of all leaves.
+    the worst first. Verdict, probabilities and familiarity are then the first leaf's; masks and maps are of all leaves,
+    and lesion_leaf, uint8 ``(side, side)``, has the number of the leaf that each lesion is on, from 1, whatever its
+    verdict.
     """
 
     verdict: Verdict
@@ -72,6 +74,7 @@ class Examination:
     regions: int = 1
     faults: tuple[str, ...] = ()
     leaves: tuple[LeafDiagnosis, ...] = ()
+    lesion_leaf: Array | None = None
 
     @property
     def diseased(self) -> float | None:
@@ -215,13 +218,16 @@ def _join(photo: Array, each: Sequence[tuple[Box, Examination]]) -> Examination:
     ranks = [word for word, _ in count_findings([one.verdict.word for _, one in each])]
     each = sorted(each, key=lambda pair: (ranks.index(pair[1].verdict.word), -pair[1].top[0].probability))
     leaves = tuple(LeafDiagnosis(box, one.verdict, one.top, Prediction(one.probabilities, one.familiarity),
-                                 one.diseased) for box, one in each)  # fmt: skip
+                                 one.severity.percent if one.severity.leaf.any() else None)
+                   for box, one in each)  # fmt: skip
     found, side = [one for _, one in each], len(photo)
     labels = dict.fromkeys(label for one in found for label in one.heats)
     heats = {label: np.max([place_in_square(one.heats[label], one.box, side) for one in found if label in one.heats],
                            axis=0) for label in labels if label in found[0].heats or label in ranks}  # fmt: skip
-    shapes = [place_in_square(one.severity.leaf, one.box, side) for one in found]
-    spots = [place_in_square(one.severity.lesions & one.verdict.is_disease, one.box, side) for one in found]
-    severity = Severity(*(np.max(masks, axis=0) > 0.5 for masks in (shapes, spots)))
-    return replace(found[0], photo=photo, box=WHOLE, severity=severity, heats=heats,
-                   regions=len(found), leaves=leaves)  # fmt: skip
+    shape, numbers = np.zeros((side, side), np.bool_), np.zeros((side, side), np.uint8)
+    for number, one in enumerate(found, 1):
+        shape |= place_in_square(one.severity.leaf, one.box, side) > 0.5
+        numbers[place_in_square(one.severity.lesions, one.box, side) > 0.5] = number
+    lesions = np.array([False, *(one.verdict.is_disease for one in found)])[numbers]
+    return replace(found[0], photo=photo, box=WHOLE, severity=Severity(shape, lesions), heats=heats,
+                   regions=len(found), leaves=leaves, lesion_leaf=numbers)  # fmt: skip

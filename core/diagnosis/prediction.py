@@ -54,13 +54,18 @@ class Prediction:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class LeafDiagnosis:
-    """The diagnosis of one of several leaves of a photo. diseased: percent of the leaf's area, of a diseased leaf."""
+    """The diagnosis of one of several leaves of a photo. lesions: percent of the leaf's area, None without a mask."""
 
     box: Box
     verdict: Verdict
     top: tuple[ClassProbability, ...]
     prediction: Prediction
-    diseased: float | None = None
+    lesions: float | None = None
+
+    @property
+    def diseased(self) -> float | None:
+        """Diseased percent of the leaf's area, where the verdict is a disease."""
+        return self.lesions if self.verdict.is_disease else None
 
 
 @final

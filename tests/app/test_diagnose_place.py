@@ -1,5 +1,6 @@
 """The Diagnose page without a network: the slider updates verdicts, the brush edits masks, the report shows both."""
 
+import json
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -11,6 +12,7 @@ from PySide6.QtGui import QColor, QImage
 
 from app.mask import LEAF, Mask, encode_mask
 from app.process_thread import ProcessThread
+from app.processes.diagnose import _describe
 from app.results_file import write_csv
 from app.viewmodels import process_model
 from app.viewmodels.diagnosis import DiagnosisModel
@@ -20,9 +22,11 @@ from app.viewmodels.rows_model import ROW
 from app.widgets.overlays import SICK
 from app.widgets.photo_view import PhotoDialog, PhotoView
 from app.widgets.probability_bars import LINE
+from core.diagnosis.examination import Examination, _join
+from core.diagnosis.prediction import ClassProbability
 from core.diagnosis.severity import Severity
 from core.diagnosis.thresholds import CoveragePoint, Thresholds
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, decide_verdict
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
@@ -38,7 +42,7 @@ def answer(probability, photo="0"):
     leaf[8:56, 8:56] = True
     rest = (1 - probability) / 2
     return {
-        "verdict": CLASSES[0], "sure": True, "probabilities": [probability, rest, rest], "familiarity": 0.0,
+        "id": 1, "verdict": CLASSES[0], "sure": True, "probabilities": [probability, rest, rest], "familiarity": 0.0,
         "top": [[CLASSES[0], probability], [CLASSES[1], rest], [CLASSES[2], rest]], "diseased": 0.0, "hash": photo * 64,
         "maps": {name: {"height": 1, "width": 2, "data": "AP8="} for name in CLASSES},
         "mask": encode_mask(Severity(leaf, np.zeros_like(leaf)), (0.0, 0.0, 1.0, 1.0)),
@@ -348,3 +352,24 @@ def test_leaves_of_a_photo_are_boxes_that_a_click_selects(panel, model, qtbot, t
     rows = [row.split(",") for row in (tmp_path / "table.csv").read_text().splitlines()]
     assert [row[1] for row in rows[1:]] == [CLASSES[0], CLASSES[0], NOT_SURE]
     assert rows[3][-4:] == ["0.1000", "0.6000", "0.5000", "1.0000"]
+
+
+def test_the_diseased_area_of_several_leaves_follows_their_verdicts():
+    def examine(probability):
+        rest = (1 - probability) / 2
+        probabilities = np.array([probability, rest, rest])
+        verdict = decide_verdict(probabilities, 0.0, THRESHOLDS, CLASSES, 0.9)
+        half = np.indices((32, 32))[0] < 16
+        top = (ClassProbability(CLASSES[0], probability),)
+        return Examination(verdict, top, probabilities, np.zeros((32, 32, 3), np.uint8), (0.0, 0.0, 1.0, 1.0),
+                           Severity(np.ones_like(half), half), {}, 0.0)  # fmt: skip
+
+    boxes = ((0.0, 0.0, 0.5, 0.5), (0.5, 0.5, 1.0, 1.0))
+    found = [(box, replace(examine(p), box=box)) for box, p in zip(boxes, (0.95, 0.6), strict=True)]
+    result = read_result(PhotoResult(0, "p.jpg"), _describe(_join(np.zeros((64, 64, 3), np.uint8), found)))
+    for coverage, percent, sick in ((0.9, 25, 1), (1.0, 50, 2), (0.9, 25, 1)):
+        result = decide(result, THRESHOLDS, CLASSES, coverage)
+        for shown in (result, from_line(json.loads(json.dumps(to_line(result))))):
+            assert shown.shown_percent == pytest.approx(percent)
+            assert shown.area().severity.percent == pytest.approx(percent)
+            assert [leaf.shown_percent for leaf in shown.leaves] == [pytest.approx(50)] * sick + [None] * (2 - sick)

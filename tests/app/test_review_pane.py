@@ -5,7 +5,7 @@ from unittest.mock import Mock
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFileDialog
+from PySide6.QtWidgets import QFileDialog, QMessageBox
 
 from app.panels.dataset.next_photos import NextPhotosDialog
 from app.viewmodels import process_model
@@ -83,17 +83,25 @@ def test_confirmed_labels_are_remembered_until_they_change(panel, qtbot):
 
 
 def test_photos_to_label_next_are_listed_and_saved(panel, qtbot, tmp_path, monkeypatch):
-    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(tmp_path))
+    unlabelled = tmp_path / "unlabelled"
+    unlabelled.mkdir()
+    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(unlabelled))
     panel.review.next.click()
-    request = {"data": str(panel.folder), "model": "leaves", "unlabelled": str(tmp_path)}
+    request = {"data": str(panel.folder), "model": "leaves", "unlabelled": str(unlabelled)}
     assert panel.requests[-1] == ("review", request)
     assert len(panel._review.suspects()) == 3, "the review stays"
     chosen = [str(panel.folder / name) for name in ("rust/0.png", "healthy/2.png")]
     panel._review._read_answers([{"chosen": chosen}])
     (dialog,) = panel.review.findChildren(NextPhotosDialog)
     assert [dialog.list.item(at).text() for at in range(2)] == ["0.png", "2.png"]
-    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: (str(tmp_path / "next.csv"), ""))
-    dialog.save.click()
+    places = [unlabelled / "next.csv", panel.folder / "rust" / "next.csv", tmp_path / "next.csv"]
+    for place in places:
+        monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_, place=place: (str(place), ""))
+        dialog.save.click()
+    assert [place.exists() for place in places] == [False, False, True]
+    refusals = [box.text() for box in dialog.findChildren(QMessageBox)]
+    assert [f"{place} is inside the photo folder" in text for place, text in zip(places, refusals, strict=False)] == [
+        True, True]
     assert (tmp_path / "next.csv").read_text("utf-8").split() == ["path", *chosen]
     dialog.close()
 
@@ -114,9 +122,8 @@ def test_the_corrections_are_saved_as_a_manifest_but_not_among_the_photos(panel,
         panel.review.save.click()
     assert open_photos(str(tmp_path / "own.csv")).counts() == {"healthy": 3, "rust": 5}
     qtbot.waitUntil(lambda: panel._review._saving is None)
-    with qtbot.waitSignal(panel._review.failed) as failed:
-        panel.review.save.click()
-    assert "inside the photo folder" in failed.args[0]
+    panel.review.save.click()
+    assert "inside the photo folder" in panel.review.findChild(QMessageBox).text()
     assert not (panel.folder / "own.csv").exists()
 
 

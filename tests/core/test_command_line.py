@@ -7,11 +7,12 @@ import sys
 
 import pytest
 
-from core import diagnose, train
+from core import adapt, diagnose, evaluate, export, review, train
 from core.command_line import check_folder, run_command
 from core.data.source import find_photos
 from core.errors import EXIT_INTERRUPTED, EXIT_WRONG_INPUT
 from tests.helpers.commands import ROOT
+from tests.helpers.photo_files import leaf_folder
 
 
 def test_a_file_to_write_that_is_a_folder_is_told_before_the_work(tmp_path):
@@ -22,6 +23,22 @@ def test_a_file_to_write_that_is_a_folder_is_told_before_the_work(tmp_path):
     check_folder("report", "", found)
     assert [p.message for p in found] == [f"{tmp_path} is a folder. Give the name of a file.",
                                           f"there is no folder {tmp_path / 'none'}."]
+
+
+@pytest.mark.parametrize(("command", "arguments"), [
+    (adapt, ["small", "--data", "{}", "--out", "{}/mine.safetensors"]),
+    (diagnose, ["small", "{}", "--report", "{}/a/r.html"]),
+    (evaluate, ["small", "--data", "{}", "--mistakes", "{}/m.csv"]),
+    (export, ["small", "--data", "{}", "--onnx", "{}/m.onnx"]),
+    (review, ["{}", "--corrections", "t.csv", "--out", "{}/m.csv"]),
+])  # fmt: skip
+def test_nothing_is_written_among_the_photos(command, arguments, tmp_path, capsys):
+    folder = leaf_folder(tmp_path / "photos", each=1)
+    (folder / "a").mkdir()
+    before = sorted(folder.rglob("*"))
+    assert command.main([text.format(folder) for text in arguments]) == EXIT_WRONG_INPUT
+    assert "is inside the photo folder, in which nothing is written" in capsys.readouterr().err
+    assert sorted(folder.rglob("*")) == before
 
 
 def test_closed_streams_are_nobody_who_listens(monkeypatch):

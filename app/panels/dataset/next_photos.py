@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import final
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QDialog, QFileDialog, QListWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QListWidget, QVBoxLayout, QWidget
 
 from app.crash import sentence
+from app.save_file import ask_target
 from app.translation import tr
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.naming import named
@@ -49,7 +50,7 @@ class NextPhotosDialog(QDialog):
 
     def _on_save(self) -> None:
         start = str(Path.home() / "label-next.csv")
-        chosen, _ = QFileDialog.getSaveFileName(self, tr("Save list"), start, "CSV (*.csv)")
+        chosen, _ = ask_target(self, tr("Save list"), start, "CSV (*.csv)")
         if chosen:
             try:
                 write_file(Path(chosen), csv_text([["path"], *([path] for path in self._paths)]))

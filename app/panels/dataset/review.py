@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QFileDialog, QProgressBar, QSizePolicy, QVBoxLayou
 
 from app.cards import disease_name
 from app.panels.dataset.next_photos import NextPhotosDialog
+from app.save_file import ask_target
 from app.translation import count, tr
 from app.viewmodels.review import ReviewModel, SuspectPhoto
 from app.viewmodels.thumbnails import Thumbnails
@@ -152,6 +153,6 @@ class ReviewPane(QWidget):
 
     def _on_save(self) -> None:
         start = str(Path.home() / "corrected.csv")
-        chosen, _ = QFileDialog.getSaveFileName(self, tr("Save as manifest"), start, "CSV (*.csv)")
+        chosen, _ = ask_target(self, tr("Save as manifest"), start, "CSV (*.csv)")
         if chosen:
             self._review.save(chosen)

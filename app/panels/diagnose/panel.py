@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, final
 
 from PySide6.QtCore import QTimer, Signal
-from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
 from app.actions import Actions
 from app.mask import Mask
@@ -16,6 +16,7 @@ from app.panels.diagnose.brush import BrushDialog
 from app.panels.diagnose.coverage import CoverageBar
 from app.panels.diagnose.detail import DetailPane
 from app.panels.diagnose.start_page import StartPage
+from app.save_file import ask_target
 from app.settings import Settings
 from app.theme import Theme
 from app.translation import count, tr
@@ -293,7 +294,7 @@ class DiagnosePanel(QWidget):
 
     def _export(self, kind: str, title: str, kinds: str) -> None:
         title = f"{title}: {self._scope()}"
-        chosen, _ = QFileDialog.getSaveFileName(self, title, f"diagnoses.{kind}", kinds)
+        chosen, _ = ask_target(self, title, f"diagnoses.{kind}", kinds)
         if chosen:
             self._writing.start(kind, chosen, self.shown_results(), remarks=[self.coverage.caption.text()])
 

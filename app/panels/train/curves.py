@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import final
 
-from PySide6.QtWidgets import QFileDialog, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
+from app.save_file import ask_target
 from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.run_view import Curve, RunView
@@ -105,7 +106,7 @@ class CurvesPane(QWidget):
 
     def _on_export(self) -> None:
         kinds = "PNG (*.png);;SVG (*.svg);;CSV (*.csv)"
-        name, kind = QFileDialog.getSaveFileName(self, tr("Export curves"), "curves.png", kinds)
+        name, kind = ask_target(self, tr("Export curves"), "curves.png", kinds)
         if name:
             path = Path(name)
             self.export(path if path.suffix else path.with_suffix(kind.split("*")[1].rstrip(")")))
