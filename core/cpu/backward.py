@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from core.cpu import batch_norm as bn
+from core.cpu import depthwise, loss, pooling, products
 from core.cpu import elementwise as ew
-from core.cpu import loss, pooling
 from core.cpu.activation import number_of
-from core.cpu.backward_products import convolution_backward, depthwise_backward
-from core.cpu.forward import as_image, dropout_settings, everywhere, pool_fields, pool_shares
+from core.cpu.forward import as_image, at_every_pixel, concat_parts, dropout_options, pool_fields, pool_shares
 from core.cpu.geometry import View
 from core.cpu.gradients import GradientTarget, Ledger, lone_clip
 from core.cpu.lowering import Lowering, map_record
-from core.cpu.records import Address, Record
+from core.cpu.records import Fields, Record
 from core.ops.activation import ACTIVATIONS
 from core.ops.op_table import LOSSES
-from core.program import Step, Value
+from core.program import Step
 
 
 def backward_records(lowering: Lowering, wanted: frozenset[str], given: bool = False) -> list[Record]:
     """List all backward records. Every step reads the gradient of its output, masked by its fused activation.
 
-    given: the gradient of the last step's output is written beforehand, without its mask.
+    given: the gradient of the last step's output is written by the caller, without its mask.
     """
     ledger = Ledger(lowering, wanted)
     if given:
@@ -46,12 +45,11 @@ def backward_records(lowering: Lowering, wanted: frozenset[str], given: bool = F
 
 
 def _pool(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
-    masks = step.op == "max_pool" and lone_clip(lowering, step) > 0  # by winners that the forward record closed
+    masks = step.op == "max_pool" and lone_clip(lowering, step) > 0  # the forward record dropped the masked winners
     target = ledger.targets(step, masks)[0]
     if target is None:
         return []
-    dy = lowering.d(step.output)
-    fields = pool_fields(step, target.dx, dy) | {pooling.ACCUMULATE: int(target.accumulate)}
+    fields = pool_fields(step, target.dx, lowering.d(step.output)) | {pooling.ACCUMULATE: int(target.accumulate)}
     if step.op == "max_pool":
         fields[pooling.AUX] = lowering.buffers.address(f"w {step.node}")
         kernel = pooling.run_max_pool_backward
@@ -61,73 +59,58 @@ def _pool(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     return [*target.before, Record(kernel, fields, target.dx.height, step.node, "backward_input", "fused")]
 
 
-def _copy(lowering: Lowering, step: Step, target: GradientTarget, dy: View, **more: object) -> list[Record]:
+def _map(step: Step, target: GradientTarget | None, dy: View, mode: int = ew.COPY, **more: Any) -> list[Record]:
+    """List the elementwise record of an input's gradient, none if it is not needed."""
+    if target is None:
+        return []
     record = map_record(
-        step.node, "backward_input", more.pop("mode", ew.COPY), target.dx, dy, target.y,  # type: ignore[arg-type]
-        activation=target.clip, accumulate=target.accumulate, **more,  # type: ignore[arg-type]
+        step.node, "backward_input", mode, target.dx, dy, target.y, activation=target.clip,
+        accumulate=target.accumulate, **more,
     )  # fmt: skip
     return [*target.before, record]
 
 
 def _activation(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
-    """An activation of its own: its gradient in the place of its output's, then whatever mask its input needs."""
+    """List the activation's own gradient, in place of its output's, then the copy with the mask of its input."""
     target = ledger.targets(step, masks=False)[0]
     if target is None:
         return []
     dy, seen = lowering.d(step.output), lowering.x(step.inputs[0] if ACTIVATIONS[step.op].needs_input else step.output)
     own = map_record(step.node, "backward_input", ew.COPY, dy, dy, seen, activation=number_of(step.op, step.node))
-    return [own, *_copy(lowering, step, target, dy)]
+    return [own, *_map(step, target, dy)]
 
 
 def _add(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
-    records: list[Record] = []
-    for value in step.inputs:
-        if value.buffer in ledger.wanted:
-            records += _copy(lowering, step, ledger.target(step, value, True), lowering.d(step.output))
-    return records
+    dy = lowering.d(step.output)
+    return [record for target in ledger.targets(step) for record in _map(step, target, dy)]
 
 
 def _multiply(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
-    """Of the image: the factors times dy; of the factors: the sum over all pixels of the image times dy."""
+    """List the gradients of image and factors: factors times dy, and the sum over all pixels of image times dy."""
     image, factor = ledger.targets(step, masks=False)
     dy, x, scale = lowering.d(step.output), lowering.x(step.inputs[0]), lowering.x(step.inputs[1])
     records: list[Record] = []
     if image is not None:
-        own = map_record(
-            step.node, "backward_input", ew.MULTIPLY, image.dx, dy, everywhere(scale, dy), accumulate=image.accumulate
-        )
-        records += [*image.before, own]
+        records += _map(step, replace(image, y=at_every_pixel(scale, dy)), dy, ew.MULTIPLY)
     if factor is not None:
-        summed = map_record(
-            step.node, "backward_input", ew.COPY, everywhere(factor.dx, dy), dy, x, accumulate=factor.accumulate
-        )
-        records += [*factor.before, replace(summed, kernel=ew.run_factor_gradient, tasks=1)]
+        *before, summed = _map(step, replace(factor, dx=at_every_pixel(factor.dx, dy), y=x), dy)
+        records += [*before, replace(summed, kernel=ew.run_factor_gradient, tasks=1)]
     return records
 
 
 def _concat(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
-    records: list[Record] = []
-    channel = step.output.channel
-    for value in step.inputs:
-        part = Value(step.output.buffer, value.shape, channel)
-        channel += value.shape[-1]
-        if value.buffer in ledger.wanted:
-            records += _copy(lowering, step, ledger.target(step, value, True), lowering.d(part))
-    return records
+    parts = zip(ledger.targets(step), concat_parts(step), strict=True)
+    return [record for target, (_, part) in parts for record in _map(step, target, lowering.d(part))]
 
 
 def _flatten(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     target = ledger.targets(step)[0]
-    return [] if target is None else _copy(lowering, step, target, as_image(lowering.d(step.output), target.dx))
+    return [] if target is None else _map(step, target, as_image(lowering.d(step.output), target.dx))
 
 
 def _dropout(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
-    target = ledger.targets(step)[0]
-    if target is None:
-        return []
-    scale, limit, key = dropout_settings(step)
-    dy = lowering.d(step.output)
-    return _copy(lowering, step, target, dy, mode=ew.DROPOUT, scale=lowering.constant([scale]), shift=limit, key=key)
+    options = dropout_options(lowering, step)
+    return _map(step, ledger.targets(step)[0], lowering.d(step.output), ew.DROPOUT, **options)
 
 
 def _softmax(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
@@ -138,7 +121,7 @@ def _softmax(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     records = list(target.before)
     for row in range(y.height):
         for column in range(y.width):
-            fields: dict[int, int | Address] = {
+            fields: Fields = {
                 loss.X: y.at(row, column), loss.Y: dy.at(row, column), loss.DX: target.dx.at(row, column),
                 loss.CHANNELS: y.channels, loss.ACCUMULATE: int(target.accumulate),
             }  # fmt: skip
@@ -146,22 +129,19 @@ def _softmax(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     return records
 
 
-def _cross_entropy(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
-    value = step.inputs[0]
-    x = lowering.x(value)
-    fields: dict[int, int | Address] = {loss.X: x.address, loss.CHANNELS: x.channels}
+def _loss(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
+    x = lowering.x(step.inputs[0])
+    fields: Fields = {loss.X: x.address, loss.CHANNELS: x.channels}
     kernel = loss.run_binary_cross_entropy
     if step.op == "softmax_cross_entropy":
         kernel, weights = loss.run_cross_entropy, step.attributes["class_weights"] or (1.0,) * x.channels
         smoothing = float(step.attributes["label_smoothing"])  # type: ignore[arg-type]
         fields[loss.SMOOTHING] = lowering.constant([smoothing])
         fields[loss.WEIGHTS] = lowering.constant(weights)  # type: ignore[arg-type]
-    before: tuple[Record, ...] = ()
-    if value.buffer in ledger.wanted:
-        target = ledger.target(step, value, False)
-        before = target.before
+    target = ledger.targets(step, masks=False)[0]
+    if target is not None:
         fields |= {loss.DX: target.dx.address, loss.ACCUMULATE: int(target.accumulate)}
-    return [*before, Record(kernel, fields, 1, step.node, "backward_input", "fused")]
+    return [*(target.before if target else ()), Record(kernel, fields, 1, step.node, "backward_input", "fused")]
 
 
 def _batch_norm(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
@@ -170,13 +150,10 @@ def _batch_norm(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     frozen = bool(step.attributes["frozen"])
     target = ledger.targets(step, masks=frozen)[0]
     if frozen:
-        if target is None:
-            return []
-        scale = saved + 8 * x.channels
         shift = lowering.constant(np.zeros(x.channels, np.float32))
-        return _copy(lowering, step, target, dy, mode=ew.AFFINE, scale=scale, shift=shift)
+        return _map(step, target, dy, ew.AFFINE, scale=saved + 8 * x.channels, shift=shift)
     factors, spare = lowering.reserve(3 * x.channels), lowering.reserve(x.channels)
-    fields: dict[int, int | Address] = {
+    fields: Fields = {
         bn.X: x.address, bn.X_ROW: x.row, bn.X_PIXEL: x.pixel, bn.HEIGHT: x.height, bn.WIDTH: x.width,
         bn.CHANNELS: x.channels, bn.DY: dy.address, bn.DY_ROW: dy.row, bn.DY_PIXEL: dy.pixel,
         bn.SUMS: sums, bn.SAVED: saved, bn.COEFFICIENTS: factors,
@@ -190,26 +167,20 @@ def _batch_norm(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
         Record(bn.run_gradient_merge, fields, blocks, step.node, "backward_weight", "fused", once=True),
     ]
     if target is not None:
-        records += target.before
-        records.append(
-            map_record(
-                step.node, "backward_input", ew.NORM_GRADIENT, target.dx, dy, x,
-                scale=factors, accumulate=target.accumulate,
-            )
-        )  # fmt: skip
+        records += _map(step, replace(target, y=x), dy, ew.NORM_GRADIENT, scale=factors)
     return records
 
 
 BACKWARD: Final[Mapping[str, Callable[[Lowering, Step, Ledger], list[Record]]]] = {
-    "conv2d": convolution_backward,
-    "dense": convolution_backward,
-    "depthwise_conv2d": depthwise_backward,
+    "conv2d": products.write_backward,
+    "dense": products.write_backward,
+    "depthwise_conv2d": depthwise.write_backward,
     "max_pool": _pool,
     "avg_pool": _pool,
     "global_avg_pool": _pool,
     **dict.fromkeys(ACTIVATIONS, _activation),
     "softmax": _softmax,
-    **dict.fromkeys(LOSSES, _cross_entropy),
+    **dict.fromkeys(LOSSES, _loss),
     "concat": _concat,
     "add": _add,
     "multiply": _multiply,

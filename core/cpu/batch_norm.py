@@ -6,10 +6,20 @@ same bits for any number of threads.
 
 from __future__ import annotations
 
+import ctypes
 from math import sqrt
+from typing import Any
 
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils
+
+from core.communicator import Communicator
+from core.cpu.instruction_set import InstructionSet
 from core.cpu.memory import doubles, floats, words
-from core.cpu.pixels import gradient_moments, moments
+from core.cpu.records import Record, Words
+from core.cpu.vectors import I64, Pixels, row_intrinsic
+from core.ops.contract import Array
 
 # Record.
 X, X_ROW, X_PIXEL, HEIGHT, WIDTH, CHANNELS = range(1, 7)
@@ -36,7 +46,91 @@ BLOCK: int = 16
 """Channels of one task of a merge."""
 
 
-def run_statistics(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def _emit_affine(function: ir.Function, isa: InstructionSet) -> None:
+    p = Pixels(function, isa)
+    out, out_pixel, x, x_pixel, scale, shift, count, channels, clip = p.a
+    four, v, b = ir.Constant(I64, 4), p.v, p.b
+    bounds = p.clip_bounds(clip)
+
+    def body(channel: Any, mask: Any) -> None:
+        factor, term = (v.load(p.at(k, (channel, four)), mask) for k in (scale, shift))
+        with cgutils.for_range(b, count) as pixel:
+            value = v.multiply_add(v.load(p.at(x, (channel, four), (pixel.index, x_pixel)), mask), factor, term)
+            v.store(p.clip(value, bounds), p.at(out, (channel, four), (pixel.index, out_pixel)), mask)
+
+    p.for_channels(channels, body)
+    p.b.ret_void()
+
+
+affine_row = row_intrinsic("affine", 9, _emit_affine)
+"""``affine_row(out, out_pixel, x, x_pixel, scale, shift, count, channels, clip)`` computes ``clip(x * scale + shift)``
+for a row of pixels; clip as `core.cpu.activation.CLIP`."""
+
+
+def _emit_norm_gradient(function: ir.Function, isa: InstructionSet) -> None:
+    p = Pixels(function, isa)
+    out, out_pixel, dy, dy_pixel, x, x_pixel, coefficients, count, channels, accumulate = p.a
+    four, v, b = ir.Constant(I64, 4), p.v, p.b
+    adds = b.icmp_signed("!=", accumulate, ir.Constant(I64, 0))
+
+    def body(channel: Any, mask: Any) -> None:
+        k = [v.load(p.at(coefficients, (channel, four), (channels, ir.Constant(I64, 4 * i))), mask) for i in range(3)]
+        with cgutils.for_range(b, count) as pixel:
+            seen = v.load(p.at(x, (channel, four), (pixel.index, x_pixel)), mask)
+            value = v.multiply_add(seen, k[1], k[2])
+            value = v.multiply_add(v.load(p.at(dy, (channel, four), (pixel.index, dy_pixel)), mask), k[0], value)
+            place = p.at(out, (channel, four), (pixel.index, out_pixel))
+            old = v.slot(v.constant(0.0))
+            with b.if_then(adds):
+                b.store(v.load(place, mask), old)
+            v.store(b.fadd(value, b.load(old)), place, mask)
+
+    p.for_channels(channels, body)
+    p.b.ret_void()
+
+
+norm_gradient_row = row_intrinsic("norm_gradient", 10, _emit_norm_gradient)
+"""``norm_gradient_row(out, out_pixel, dy, dy_pixel, x, x_pixel, k, count, channels, accumulate)`` computes
+``dy * k0 + x * k1 + k2`` for a row of pixels; k0, k1 and k2 have `channels` floats each."""
+
+
+def _emit_moments(function: ir.Function, isa: InstructionSet) -> None:
+    p = Pixels(function, isa)
+    x, x_row, x_pixel, height, width, channels, plain, other, *of_gradient = p.a
+    dy, dy_row, dy_pixel, mean = of_gradient or (None,) * 4
+    four, eight, v, b = ir.Constant(I64, 4), ir.Constant(I64, 8), p.v, p.b
+
+    def body(channel: Any, mask: Any) -> None:
+        zero = ir.Constant(v.doubles, [0.0] * v.vector_width)
+        total, product = v.slot(zero), v.slot(zero)
+        middle = v.load(p.at(mean, (channel, four)), mask) if of_gradient else None
+        with cgutils.for_range(b, height) as y, cgutils.for_range(b, width) as pixel:
+            seen = v.load(p.at(x, (channel, four), (y.index, x_row), (pixel.index, x_pixel)), mask)
+            if of_gradient:
+                first = v.load(p.at(dy, (channel, four), (y.index, dy_row), (pixel.index, dy_pixel)), mask)
+                second = b.fpext(b.fmul(first, b.fsub(seen, middle)), v.doubles)
+                b.store(b.fadd(b.load(product), second), product)
+            else:
+                first, wide = seen, b.fpext(seen, v.doubles)
+                b.store(v.multiply_add(wide, wide, b.load(product)), product)
+            b.store(b.fadd(b.load(total), b.fpext(first, v.doubles)), total)
+        v.store(b.load(total), p.at(plain, (channel, eight)), mask)
+        v.store(b.load(product), p.at(other, (channel, eight)), mask)
+
+    p.for_channels(channels, body)
+    p.b.ret_void()
+
+
+moments = row_intrinsic("moments", 8, _emit_moments)
+"""``moments(x, x_row, x_pixel, height, width, channels, sum, squares)``: float64 sums of x and of x squared of each
+channel over an image."""
+
+gradient_moments = row_intrinsic("gradient_moments", 12, _emit_moments)
+"""``gradient_moments(x, x_row, x_pixel, height, width, channels, sum, product, dy, dy_row, dy_pixel, mean)``: float64
+sums of dy and of dy * (x - mean)."""
+
+
+def run_statistics(record: int, context: int, image: int, low: int, high: int) -> None:
     """Sums of x and of its square over one image, in float64. One task."""
     w = words(record)
     channels = w[CHANNELS]
@@ -44,7 +138,7 @@ def run_statistics(record, context, image, low, high):  # type: ignore[no-untype
     moments(w[X], w[X_ROW], w[X_PIXEL], w[HEIGHT], w[WIDTH], channels, sums, sums + channels * 8)
 
 
-def run_merge(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_merge(record: int, context: int, image: int, low: int, high: int) -> None:
     """Statistics of the batch, the running ones, scale and shift. Tasks are blocks of channels."""
     w = words(record)
     channels, images = w[CHANNELS], words(context)[COUNT]
@@ -70,7 +164,7 @@ def run_merge(record, context, image, low, high):  # type: ignore[no-untyped-def
         running_var[c] = (1 - rate) * running_var[c] + rate * square / max(total - 1, 1)
 
 
-def run_fix(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_fix(record: int, context: int, image: int, low: int, high: int) -> None:
     """Scale and shift from the running statistics. Tasks are blocks of channels."""
     w = words(record)
     channels = w[CHANNELS]
@@ -86,21 +180,21 @@ def run_fix(record, context, image, low, high):  # type: ignore[no-untyped-def] 
         saved[3 * channels + c] = bias[c] - mean[c] * weight[c] * inverse
 
 
-def run_gradient_sums(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_gradient_sums(record: int, context: int, image: int, low: int, high: int) -> None:
     """Sums of dy and of dy times the normalised x of one image. One task."""
     w = words(record)
     channels = w[CHANNELS]
     sums = w[SUMS] + image * channels * 16
     gradient_moments(
-        w[X], w[X_ROW], w[X_PIXEL], w[DY], w[DY_ROW], w[DY_PIXEL], w[SAVED], w[HEIGHT], w[WIDTH], channels,
-        sums, sums + channels * 8,
+        w[X], w[X_ROW], w[X_PIXEL], w[HEIGHT], w[WIDTH], channels, sums, sums + channels * 8,
+        w[DY], w[DY_ROW], w[DY_PIXEL], w[SAVED],
     )  # fmt: skip
     normal, inverse = doubles(sums + channels * 8, channels), floats(w[SAVED] + channels * 4, channels)
     for c in range(channels):
         normal[c] *= inverse[c]
 
 
-def run_gradient_merge(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_gradient_merge(record: int, context: int, image: int, low: int, high: int) -> None:
     """Gradients of weight and bias, and the coefficients of dx. Tasks are blocks of channels."""
     w = words(record)
     channels, images = w[CHANNELS], words(context)[COUNT]
@@ -122,3 +216,23 @@ def run_gradient_merge(record, context, image, low, high):  # type: ignore[no-un
         k[c] = scale
         k[channels + c] = -scale * inverse * normal / total
         k[2 * channels + c] = -scale * plain / total + scale * inverse * normal / total * saved[c]
+
+
+def add_ranks(record: Record, row: Words, context: Words, labels: Array, communicator: Communicator) -> None:
+    """Replace the sums that a merge reads by the sums over all ranks; does nothing for other records. Collective.
+
+    row: the record with its addresses. A photo without a label only fills the batch, and its gradient stays zero.
+    """
+    if record.kernel not in (run_merge, run_gradient_merge):
+        return
+    images, width = len(labels), 2 * int(row[CHANNELS])
+    memory = (ctypes.c_double * (images * width)).from_address(int(row[SUMS]))
+    sums, counted = np.ctypeslib.as_array(memory).reshape(images, width), labels >= 0
+    own = np.append(sums[counted].sum(axis=0), (counted.sum(), counted.any()))
+    parts = communicator.gather(own.tobytes())
+    total: Array = np.sum([np.frombuffer(part, np.float64) for part in parts], axis=0)
+    if not total[-2]:  # no rank has a labelled photo
+        return
+    if counted.any() or record.kernel is run_merge:
+        sums[:] = 0
+        sums[0], context[TOTAL], context[RANKS] = total[:-2], *total[-2:]

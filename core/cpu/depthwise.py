@@ -1,112 +1,206 @@
-"""Records of the depthwise convolution: the depthwise tile, one vector of channels at a time.
+"""The depthwise convolution: a kernel for rows of 3 x 3 windows, and records that use the depthwise tile for the rest.
 
-Packed filters and private gradients are (kh, kw, C). At 32 channels and 112 x 112 pixels the forward
-pass takes a fifth of the time of plain loops over channels, which spend it on their own set-up.
+The row kernel keeps the nine taps of a vector of channels in registers, because a call of the tile costs more than
+72 multiply-adds. It sums in the order of the tile, so the bits are the same. Packed filters and private gradients are
+(kh, kw, C).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from core.cpu import depthwise_row as dr
+from llvmlite import ir
+from numba.core import cgutils
+
 from core.cpu import microkernel as mk
-from core.cpu import tiled
-from core.cpu.activation import clip_of
-from core.cpu.cutting import Columns, cut
+from core.cpu import packing, tiled
+from core.cpu.activation import CLIP, activate, clip_of, number_of
+from core.cpu.convolution import bias_gradient, sum_over_pixels
 from core.cpu.geometry import View, phases
-from core.cpu.instruction_set import current_isa
-from core.cpu.records import NOWHERE, Address, Record
-from core.cpu.weight_gradient import over_pixels
-from core.ops.window import Window
+from core.cpu.gradients import GradientTarget, Ledger, fill_unreached
+from core.cpu.instruction_set import InstructionSet, current_isa
+from core.cpu.lowering import Lowering
+from core.cpu.memory import words
+from core.cpu.records import NULL, Address, Fields, Record
+from core.cpu.tiling import Columns, tile_rows
+from core.cpu.vectors import I64, Pixels, row_intrinsic
+from core.ops.window import read_window
+from core.program import Step
 
-CHANNELS_AT_ONCE: Final = 64
-"""Channels of one task of a 3 x 3 forward pass: as many as a tile of the convolution before is wide."""
+# Fields of a record of the row kernel.
+X, X_ROW, X_PIXEL, X_STEP, X_DOWN = range(1, 6)
+"""The first window; bytes to the next row and pixel, and to the next window to the right and below."""
+TAPS, TAP, BIAS, ACTIVATION = range(6, 10)
+"""Filter (3, 3, C) and bytes from tap to tap; number of the activation (`core.cpu.activation`)."""
+OUT, OUT_ROW, OUT_PIXEL, ROWS, COLUMNS = range(10, 15)
+CHANNELS, BLOCKS, BLOCK_CHANNELS, BY_ROW = range(15, 19)
+"""Blocks of `BLOCK_CHANNELS` channels; BY_ROW as `core.cpu.tiled.BY_ROW`."""
+
+CHANNELS_PER_TASK: Final = 64
+"""Channels of one task of the row kernel: the width of a tile of the convolution before it."""
 
 
-def _blocks(channels: int) -> Columns:
-    return Columns(0, -(-channels // current_isa().vector_width), 0, channels)
+def _emit_row(function: ir.Function, isa: InstructionSet) -> None:
+    p = Pixels(function, isa)
+    out, out_pixel, x, x_row, x_pixel, x_step, taps, tap, bias, count, channels, clip = p.a
+    four, v, b = ir.Constant(I64, 4), p.v, p.b
+    bounds = p.clip_bounds(clip)
+    places = [[(x_row, ir.Constant(I64, ky)), (x_pixel, ir.Constant(I64, kx))] for ky in range(3) for kx in range(3)]
+
+    def body(channel: Any, mask: Any) -> None:
+        k = [v.load(p.at(taps, (channel, four), (tap, ir.Constant(I64, i))), mask) for i in range(9)]
+        start = v.slot(v.constant(0.0))
+        with b.if_then(b.icmp_signed("!=", bias, ir.Constant(I64, 0))):
+            b.store(v.load(p.at(bias, (channel, four)), mask), start)
+        if mask is None and isa.assembly and not isa.masks:
+            origin = p.at(x, (channel, four)), p.at(out, (channel, four))
+            _emit_whole_vector(p, origin, k, b.load(start), bounds)
+            return
+        with cgutils.for_range(b, count) as pixel:
+            window, value = p.at(x, (channel, four), (pixel.index, x_step)), b.load(start)
+            for factor, place in zip(k, places, strict=True):
+                value = v.multiply_add(v.load(p.at(window, *place), mask), factor, value)
+            v.store(p.clip(value, bounds), p.at(out, (channel, four), (pixel.index, out_pixel)), mask)
+
+    p.for_channels(channels, body)
+    p.b.ret_void()
 
 
-def _channel_steps() -> dict[int, int | Address]:
-    width = 4 * current_isa().vector_width
-    return {tiled.SAJ: width, tiled.SBJ: width, tiled.GROUPS: 1, mk.KW: 1, tiled.T1: 1, tiled.T2: 1}
+def _emit_whole_vector(p: Pixels, origin: tuple[Any, Any], taps: list[Any], bias: Any, bounds: tuple[Any, Any]) -> None:
+    """Emit the row of a whole vector of channels: nine loads within the multiply-adds, from three addresses."""
+    _, out_pixel, _, x_row, x_pixel, x_step, *_, count, _, _ = p.a
+    v, b = p.v, p.b
+    window, out = v.slot(origin[0]), v.slot(origin[1])
+    with cgutils.for_range(b, count):
+        value, row = bias, b.load(window)
+        for first in (0, 3, 6):
+            for tap, form in zip(taps[first : first + 3], ("($1)", "($1,$2)", "($1,$2,2)"), strict=True):
+                value = v.multiply_add_from(form, row, x_pixel, tap, value)
+            row = b.add(row, x_row)
+        v.store(p.clip(value, bounds), b.load(out))
+        b.store(b.add(b.load(window), x_step), window)
+        b.store(b.add(b.load(out), out_pixel), out)
 
 
-def forward_records(
-    window: Window, x: View, y: View, taps: Address, bias: Address, activation: int, layer: str
-) -> list[Record]:
-    """``y = end(bias + x * filter)``; x has a zero border as wide as the window reaches."""
-    (kh, kw), blocks, pixel = window.kernel, _blocks(x.channels), 4 * x.channels
-    if (kh, kw) == (3, 3):
-        return [_forward_rows(window, x, y, taps, bias, activation, layer)]
-    fields = {
-        **cut(y.width, blocks, kh * kw), **_channel_steps(),
-        tiled.A: x.at(-window.padding[0], -window.padding[1]), mk.SAM: window.stride[1] * x.pixel,
-        mk.SAK: x.pixel, mk.SAY: x.row, tiled.SAR: window.stride[0] * x.row,
-        tiled.B: taps, mk.SBK: pixel, mk.SBY: kw * pixel, mk.KL: kw, tiled.KH: kh, tiled.KH_LAST: kh,
-        tiled.C: y.address, mk.LDC: y.pixel, tiled.SCR: y.row, tiled.ROWS: y.height,
-        tiled.BY_ROW: int(_is_by_row(x)),
-        tiled.X: bias, mk.FLAGS: mk.END_FLAGS[clip_of(activation)] | (mk.BIAS if bias != NOWHERE else 0),
+depthwise_row = row_intrinsic("depthwise", 12, _emit_row)
+"""``depthwise_row(out, out_pixel, x, x_row, x_pixel, x_step, taps, tap, bias, count, channels, clip)`` computes
+``clip(bias + sum of 3 x 3 taps times x)`` for a row; `x_step` and `tap` are bytes to the next window and tap, bias 0 is
+no bias."""
+
+
+def run_depthwise(record: int, context: int, image: int, low: int, high: int) -> None:
+    """Tasks are (block, row), rows fastest, or (row, block)."""
+    w = words(record)
+    rows, blocks, activation = w[ROWS], w[BLOCKS], w[ACTIVATION]
+    clip = activation if activation <= CLIP else 0
+    for task in range(low, high):
+        r, block = (task // blocks, task % blocks) if w[BY_ROW] else (task % rows, task // rows)
+        first = block * w[BLOCK_CHANNELS]
+        shift, channels = 4 * first, min(w[BLOCK_CHANNELS], w[CHANNELS] - first)
+        out = w[OUT] + r * w[OUT_ROW] + shift
+        depthwise_row(
+            out, w[OUT_PIXEL], w[X] + r * w[X_DOWN] + shift, w[X_ROW], w[X_PIXEL],
+            w[X_STEP], w[TAPS] + shift, w[TAP], w[BIAS] + shift if w[BIAS] else 0, w[COLUMNS],
+            channels, clip,
+        )  # fmt: skip
+        if activation > CLIP:
+            activate(activation, out, w[OUT_PIXEL], w[COLUMNS], channels)
+
+
+def write_forward(lowering: Lowering, step: Step) -> list[Record]:
+    """List the record of ``y = activation(bias + x * filter)``; x has a zero border as wide as the window reaches."""
+    x, y, window = lowering.x(step.inputs[0]), lowering.x(step.output), read_window(step.attributes)
+    taps, bias = _pack_filter(lowering, step), lowering.parameter(step, "bias")
+    (kh, kw), (sh, sw), (top, left, _, _) = window.kernel, window.stride, window.padding
+    # Threads share rows or channels, as the 1 x 1 convolutions before and after are likely to.
+    activation, by_row = number_of(step.activation, step.node), int(8 * x.height * x.width >= x.channels)
+    fields: Fields
+    if window.kernel == (3, 3):
+        blocks = -(-x.channels // CHANNELS_PER_TASK)
+        fields = {
+            X: x.at(-top, -left), X_ROW: x.row, X_PIXEL: x.pixel, X_STEP: sw * x.pixel, X_DOWN: sh * x.row,
+            TAPS: taps, TAP: 4 * x.channels, BIAS: bias, ACTIVATION: activation, OUT: y.address, OUT_ROW: y.row,
+            OUT_PIXEL: y.pixel, ROWS: y.height, COLUMNS: y.width, CHANNELS: x.channels, BLOCKS: blocks,
+            BLOCK_CHANNELS: CHANNELS_PER_TASK, BY_ROW: by_row,
+        }  # fmt: skip
+        return [Record(run_depthwise, fields, blocks * y.height, step.node, "forward", "tiled")]
+    fields = _tile_fields(x.channels, y.width, kh * kw) | {
+        tiled.A: x.at(-top, -left), mk.SAM: sw * x.pixel, mk.SAK: x.pixel, mk.SAY: x.row, tiled.SAR: sh * x.row,
+        tiled.B: taps, mk.SBK: 4 * x.channels, mk.SBY: kw * 4 * x.channels, mk.KL: kw, tiled.KH: kh, tiled.KH_LAST: kh,
+        tiled.C: y.address, mk.LDC: y.pixel, tiled.SCR: y.row, tiled.ROWS: y.height, tiled.BY_ROW: by_row,
+        tiled.X: bias, mk.FLAGS: mk.END_FLAGS[clip_of(activation)] | (mk.BIAS if bias != NULL else 0),
         tiled.ACTIVATION: activation,
     }  # fmt: skip
-    return [Record(tiled.run_tiled, fields, blocks.blocks * y.height, layer, "forward", "tiled")]
+    return [_tile_record(step, fields, y.height, "forward")]
 
 
-def _forward_rows(
-    window: Window, x: View, y: View, taps: Address, bias: Address, activation: int, layer: str
-) -> Record:
-    """`forward_records` of a 3 x 3 window."""
-    blocks, (sh, sw) = -(-x.channels // CHANNELS_AT_ONCE), window.stride
-    fields: dict[int, int | Address] = {
-        dr.X: x.at(-window.padding[0], -window.padding[1]), dr.X_ROW: x.row, dr.X_PIXEL: x.pixel,
-        dr.X_STEP: sw * x.pixel, dr.X_DOWN: sh * x.row, dr.TAPS: taps, dr.TAP: 4 * x.channels,
-        dr.BIAS: bias, dr.ACTIVATION: activation, dr.OUT: y.address, dr.OUT_ROW: y.row,
-        dr.OUT_PIXEL: y.pixel, dr.ROWS: y.height, dr.COLUMNS: y.width, dr.CHANNELS: x.channels, dr.BLOCKS: blocks,
-        dr.AT_ONCE: CHANNELS_AT_ONCE, dr.BY_ROW: int(_is_by_row(x)),
+def _pack_filter(lowering: Lowering, step: Step) -> Address:
+    """Return the step's filter as (kh, kw, C), packed whenever the weights changed."""
+    kh, kw = read_window(step.attributes).kernel
+    channels, taps = step.output.shape[2], kh * kw
+    panel = lowering.reserve(channels * taps)
+    fields: Fields = {
+        packing.SOURCE: lowering.parameter(step, "weight"), packing.PANEL: panel, packing.WIDE: channels,
+        packing.VALID: channels, packing.BLOCKS: 1, packing.PART: channels * taps * 4, packing.T1: 1, packing.T2: 1,
+        packing.DEPTH: taps, packing.S_N: taps * 4, packing.S_K: 4,
     }  # fmt: skip
-    return Record(dr.run_depthwise, fields, blocks * y.height, layer, "forward", "tiled")
+    lowering.packs.append(Record(packing.run_pack, fields, 1, step.node, "update", "pack"))
+    return panel
 
 
-def _is_by_row(x: View) -> bool:
-    """Whether threads share rows or channels: as the 1 x 1 convolutions before and after are likely to."""
-    return 8 * x.height * x.width >= x.channels
+def _tile_fields(channels: int, rows: int, depth: int) -> Fields:
+    """Return the fields of a product by depthwise tiles, in which a block of channels has its own A and B."""
+    width = current_isa().vector_width
+    blocks = Columns(0, -(-channels // width), 0, channels)
+    strides: Fields = {tiled.SAJ: 4 * width, tiled.SBJ: 4 * width}
+    return tile_rows(rows, blocks, depth) | strides | {tiled.GROUPS: 1, mk.KW: 1, tiled.T1: 1, tiled.T2: 1}
 
 
-def input_gradient(
-    window: Window, dy: View, dx: View, y: View, flags: int, taps: Address, layer: str
-) -> tuple[list[Record], list[tuple[int, int, int, int]]]:
-    """Records of dx, one for every phase of the stride, and phases (y, x, rows, columns) no tap reaches."""
-    (kh, kw), (sh, sw) = window.kernel, window.stride
-    blocks, pixel = _blocks(dx.channels), 4 * dx.channels
-    records, empty = [], []
-    for sy in phases(dx.height, kh, sh, window.padding[0]):
-        for sx in phases(dx.width, kw, sw, window.padding[1]):
-            if not sy.taps * sx.taps:
-                empty.append((sy.first, sx.first, sy.count, sx.count))
-                continue
-            last = (sy.tap + sh * (sy.taps - 1)) * kw + sx.tap + sw * (sx.taps - 1)
-            fields = {
-                **cut(sx.count, blocks, sy.taps * sx.taps), **_channel_steps(),
-                tiled.A: dy.at(sy.lowest, sx.lowest), mk.SAM: dy.pixel, mk.SAK: dy.pixel, mk.SAY: dy.row,
-                tiled.SAR: dy.row, tiled.B: taps + last * pixel, mk.SBK: -sw * pixel, mk.SBY: -sh * kw * pixel,
-                mk.KL: sx.taps, tiled.KH: sy.taps, tiled.KH_LAST: sy.taps,
-                tiled.C: dx.at(sy.first, sx.first), mk.LDC: sw * dx.pixel, tiled.SCR: sh * dx.row,
-                tiled.ROWS: sy.count, mk.FLAGS: flags,
-                tiled.MASK_AT: y.at(sy.first, sx.first), mk.LDM: sw * y.pixel, tiled.SMR: sh * y.row,
-            }  # fmt: skip
-            records.append(Record(tiled.run_tiled, fields, blocks.blocks * sy.count, layer, "backward_input", "tiled"))
-    return records, empty
+def _tile_record(step: Step, fields: Fields, rows: int, direction: str) -> Record:
+    tasks = -(-step.output.shape[2] // current_isa().vector_width) * rows
+    return Record(tiled.run_tiled, fields, tasks, step.node, direction, "tiled")
 
 
-def weight_gradient(window: Window, x: View, dy: View, private: Address, layer: str) -> list[Record]:
-    """Records that add the filter's gradient to `private`: a tile's rows are the taps of one row of the filter."""
-    (kh, kw), (sh, sw) = window.kernel, window.stride
-    blocks, pixel = _blocks(x.channels), 4 * x.channels
-    at_once, times, summed = over_pixels(dy)
-    fields = {
-        **summed, **cut(kw, blocks, at_once * dy.width), **_channel_steps(),
-        tiled.A: x.at(-window.padding[0], -window.padding[1]), mk.SAM: x.pixel, mk.SAK: sw * x.pixel,
-        mk.SAY: sh * x.row, tiled.SAR: at_once * sh * x.row, tiled.SAT1: x.row,
-        tiled.B: dy.address, tiled.C: private, mk.LDC: pixel, tiled.T1: kh, tiled.SCT1: kw * pixel,
+def write_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
+    """List the records of the gradients of filter, bias and input."""
+    dy, records = lowering.d(step.output), list[Record]()
+    if lowering.trains(step, "weight"):
+        records.append(_weight_gradient(lowering, step, dy))
+    if lowering.trains(step, "bias"):
+        records += bias_gradient(lowering, step, dy)
+    target = ledger.targets(step)[0]
+    return records if target is None else [*records, *target.before, *_input_gradient(lowering, step, dy, target)]
+
+
+def _input_gradient(lowering: Lowering, step: Step, dy: View, target: GradientTarget) -> list[Record]:
+    """List the records of dx, one convolution with the rotated filter for every phase of the stride."""
+    window, dx, y, records = read_window(step.attributes), target.dx, target.y, []
+    (_, kw), (sh, sw) = window.kernel, window.stride
+    taps, pixel = _pack_filter(lowering, step), 4 * dx.channels
+    spans = phases((dx.height, dx.width), window.kernel, window.stride, window.padding)
+    for sy, sx in (span for span in spans if span[0].taps * span[1].taps):
+        last = (sy.tap + sh * (sy.taps - 1)) * kw + sx.tap + sw * (sx.taps - 1)
+        fields = _tile_fields(dx.channels, sx.count, sy.taps * sx.taps) | {
+            tiled.A: dy.at(sy.lowest, sx.lowest), mk.SAM: dy.pixel, mk.SAK: dy.pixel, mk.SAY: dy.row,
+            tiled.SAR: dy.row, tiled.B: taps + last * pixel, mk.SBK: -sw * pixel, mk.SBY: -sh * kw * pixel,
+            mk.KL: sx.taps, tiled.KH: sy.taps, tiled.KH_LAST: sy.taps,
+            tiled.C: dx.at(sy.first, sx.first), mk.LDC: sw * dx.pixel, tiled.SCR: sh * dx.row,
+            tiled.ROWS: sy.count, mk.FLAGS: target.flags,
+            tiled.MASK_AT: y.at(sy.first, sx.first), mk.LDM: sw * y.pixel, tiled.SMR: sh * y.row,
+        }  # fmt: skip
+        records.append(_tile_record(step, fields, sy.count, "backward_input"))
+    return [*fill_unreached(lowering, step, target, spans, window.stride), *records]
+
+
+def _weight_gradient(lowering: Lowering, step: Step, dy: View) -> Record:
+    """Return the record that adds the filter's gradient: a tile's rows are the taps of one row of the filter."""
+    x, window = lowering.x(step.inputs[0]), read_window(step.attributes)
+    (kh, kw), (sh, sw), (top, left, _, _) = window.kernel, window.stride, window.padding
+    rows, times, summed = sum_over_pixels(dy)
+    pixel = 4 * x.channels
+    fields = summed | _tile_fields(x.channels, kw, rows * dy.width) | {
+        tiled.A: x.at(-top, -left), mk.SAM: x.pixel, mk.SAK: sw * x.pixel,
+        mk.SAY: sh * x.row, tiled.SAR: rows * sh * x.row, tiled.SAT1: x.row, tiled.B: dy.address,
+        tiled.C: lowering.private(step, "weight"), mk.LDC: pixel, tiled.T1: kh, tiled.SCT1: kw * pixel,
     }  # fmt: skip
-    return [Record(tiled.run_tiled, fields, blocks.blocks * times, layer, "backward_weight", "tiled")]
+    return _tile_record(step, fields, times, "backward_weight")

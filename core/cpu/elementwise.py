@@ -8,8 +8,8 @@ import numpy as np
 from numba import njit, uint32
 
 from core.cpu.activation import CLIP, activate, activate_gradient
+from core.cpu.batch_norm import affine_row, norm_gradient_row
 from core.cpu.memory import floats, words
-from core.cpu.pixels import affine_row, norm_gradient_row
 
 # Record: out = activation(f(a, b)); gradients: out = activation's gradient of f(a) (+ out), given b.
 MODE, HEIGHT, WIDTH, CHANNELS = range(1, 5)
@@ -30,7 +30,7 @@ COPY, ADD, MULTIPLY, AFFINE, DROPOUT, NORM_GRADIENT = range(6)
 SEED, STEP, PHOTO0 = 8, 9, 10
 
 
-def run_copy(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_copy(record: int, context: int, image: int, low: int, high: int) -> None:
     """Tasks are rows, here and in the kernels below."""
     w = words(record)
     for y in range(low, high):
@@ -40,7 +40,7 @@ def run_copy(record, context, image, low, high):  # type: ignore[no-untyped-def]
         _end(w, y)
 
 
-def run_add(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_add(record: int, context: int, image: int, low: int, high: int) -> None:
     w = words(record)
     for y in range(low, high):
         for x in range(w[WIDTH]):
@@ -52,7 +52,7 @@ def run_add(record, context, image, low, high):  # type: ignore[no-untyped-def] 
         _end(w, y)
 
 
-def run_multiply(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_multiply(record: int, context: int, image: int, low: int, high: int) -> None:
     w = words(record)
     for y in range(low, high):
         for x in range(w[WIDTH]):
@@ -61,7 +61,7 @@ def run_multiply(record, context, image, low, high):  # type: ignore[no-untyped-
             _multiply(a, floats(w[B] + y * w[B_ROW] + x * w[B_PIXEL], w[CHANNELS]), out)
 
 
-def run_affine(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_affine(record: int, context: int, image: int, low: int, high: int) -> None:
     w = words(record)
     for y in range(low, high):
         affine_row(
@@ -72,7 +72,7 @@ def run_affine(record, context, image, low, high):  # type: ignore[no-untyped-de
             _end(w, y)
 
 
-def run_dropout(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_dropout(record: int, context: int, image: int, low: int, high: int) -> None:
     w = words(record)
     for y in range(low, high):
         for x in range(w[WIDTH]):
@@ -86,7 +86,7 @@ MAPS: Final = {COPY: run_copy, ADD: run_add, MULTIPLY: run_multiply, AFFINE: run
 """Forward kernel of each mode: a network compiles only those that it uses."""
 
 
-def run_map_gradient(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_map_gradient(record: int, context: int, image: int, low: int, high: int) -> None:
     """Tasks are rows. `b` is the factor of a product, or what the activation's gradient needs."""
     w = words(record)
     if w[MODE] == NORM_GRADIENT:
@@ -109,12 +109,12 @@ def run_map_gradient(record, context, image, low, high):  # type: ignore[no-unty
             _copy(line, out)
         if w[ACTIVATION]:
             activate_gradient(
-                w[ACTIVATION], w[OUT] + y * w[OUT_ROW], w[OUT_PIXEL], w[B] + y * w[B_ROW], w[B_PIXEL], w[WIDTH],
-                w[CHANNELS],
+                w[ACTIVATION], w[OUT] + y * w[OUT_ROW], w[OUT_PIXEL], w[WIDTH], w[CHANNELS], w[B] + y * w[B_ROW],
+                w[B_PIXEL],
             )  # fmt: skip
 
 
-def run_factor_gradient(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_factor_gradient(record: int, context: int, image: int, low: int, high: int) -> None:
     """Gradient of a product's factors: for each channel the sum of a times b over all pixels, row by row. One task."""
     w = words(record)
     out, row = floats(w[OUT], w[CHANNELS]), np.empty(w[CHANNELS], np.float32)
@@ -197,7 +197,7 @@ def _stream(seed, step, key, image):  # type: ignore[no-untyped-def]  # noqa: AN
     return _mix(uint32(first + golden + uint32(image)))
 
 
-def run_border(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_border(record: int, context: int, image: int, low: int, high: int) -> None:
     """Zeros from each row's end to the next row's start. Tasks are rows; OUT_PIXEL is the bytes of a border."""
     w = words(record)
     for y in range(low, high):
@@ -206,7 +206,7 @@ def run_border(record, context, image, low, high):  # type: ignore[no-untyped-de
             out[i] = 0
 
 
-def run_emit(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_output(record: int, context: int, image: int, low: int, high: int) -> None:
     """Copy a view to row `image` of a shared array without borders at OUT. Tasks are rows."""
     w = words(record)
     size = w[WIDTH] * w[CHANNELS] * 4

@@ -1,11 +1,11 @@
 """Layout of the buffers of an image: channels last, with a zero border as wide as any window reaches.
 
-With the border a window never needs a bounds check, and a row of its taps is contiguous.
+With the border a window needs no bounds check, and a row of its taps is contiguous.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, final
 
@@ -14,7 +14,7 @@ from core.cpu.memory import LINE, SLACK
 from core.cpu.records import Address, Space
 from core.graph import Shape
 from core.ops.activation import ACTIVATIONS
-from core.ops.contract import volume
+from core.ops.contract import Cost, volume
 from core.ops.window import read_window
 from core.program import Program, Step, Value
 
@@ -38,14 +38,18 @@ class View:
     pixel: int
 
     def at(self, y: int, x: int) -> Address:
-        """Address of a pixel; in the border too."""
+        """Return the address of a pixel, which may be in the border."""
         return self.address + (y * self.row + x * self.pixel)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Taps of a strided window along one axis that reach one phase of the input (`phases`)."""
+    """One phase of the input gradient of a strided convolution along one axis.
+
+    Taps ``tap, tap + stride, ...`` (`taps` of them) reach input pixels ``first + stride t``, ``t < count``; read
+    backwards these meet output pixels ``lowest + t``, ``lowest + t + 1``, ...
+    """
 
     first: int
     count: int
@@ -54,24 +58,24 @@ class Span:
     lowest: int
 
 
-def phases(size: int, kernel: int, stride: int, before: int) -> tuple[Span, ...]:
-    """The gradient of a strided convolution as `stride` plain ones along one axis.
+def phases(
+    size: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], padding: Border
+) -> list[tuple[Span, Span]]:
+    """Return the plain convolutions that the input gradient of a strided one is made of: (rows, columns) of each."""
+    rows, columns = (list(_axis_phases(size[i], kernel[i], stride[i], padding[i])) for i in (0, 1))
+    return [(sy, sx) for sy in rows for sx in columns]
 
-    Input pixels ``first + stride t``, ``t < count`` are reached by the taps ``tap, tap + stride, ...``
-    (`taps` of them); read backwards these meet output pixels ``lowest + t``, ``lowest + t + 1``, ...
-    """
-    spans = []
+
+def _axis_phases(size: int, kernel: int, stride: int, before: int) -> Iterator[Span]:
     for tap in range(stride):
         first = (tap - before) % stride
-        count = len(range(first, size, stride))
-        taps = len(range(tap, kernel, stride))
+        count, taps = len(range(first, size, stride)), len(range(tap, kernel, stride))
         if count:
-            spans.append(Span(first, count, tap, taps, (first + before - tap) // stride - (taps - 1)))
-    return tuple(spans)
+            yield Span(first, count, tap, taps, (first + before - tap) // stride - (taps - 1))
 
 
 def window_of(step: Step, source: Shape) -> tuple[tuple[int, int], tuple[int, int], Border]:
-    """(kernel, stride, padding) of a step; a dense layer is one window over its whole input `source`."""
+    """Return (kernel, stride, padding) of a step; a dense layer is one window over its whole input `source`."""
     if step.op == "dense":
         return (source[0], source[1]), (1, 1), (0, 0, 0, 0)
     window = read_window(step.attributes)
@@ -79,7 +83,7 @@ def window_of(step: Step, source: Shape) -> tuple[tuple[int, int], tuple[int, in
 
 
 def input_border(step: Step, source: Shape, target: Shape) -> Border:
-    """How far the windows of a convolution reach over its input's edges."""
+    """Return how far the windows of a convolution reach over the edges of its input."""
     (kh, kw), (sh, sw), (top, left, _, _) = window_of(step, source)
     bottom = (target[0] - 1) * sh + kh - top - source[0]
     right = (target[1] - 1) * sw + kw - left - source[1]
@@ -87,13 +91,13 @@ def input_border(step: Step, source: Shape, target: Shape) -> Border:
 
 
 def gradient_border(step: Step, source: Shape, target: Shape) -> Border:
-    """How far the input gradient of a convolution reaches over its output gradient's edges."""
+    """Return how far the input gradient of a convolution reaches over the edges of its output gradient."""
     if step.op == "dense":
         return 0, 0, 0, 0  # its window covers the input: nothing slides
     kernel, stride, padding = window_of(step, source)
     reach = []
     for axis in (0, 1):
-        spans = [s for s in phases(source[axis], kernel[axis], stride[axis], padding[axis]) if s.taps]
+        spans = [s for s in _axis_phases(source[axis], kernel[axis], stride[axis], padding[axis]) if s.taps]
         before = max((-s.lowest for s in spans), default=0)
         after = max((s.lowest + s.taps + s.count - 1 - target[axis] for s in spans), default=0)
         reach.append((max(before, 0), max(after, 0)))
@@ -102,7 +106,7 @@ def gradient_border(step: Step, source: Shape, target: Shape) -> Border:
 
 @final
 class Buffers:
-    """Geometry of all buffers of a program and their places in one image's memory."""
+    """Layout of all buffers of a program and their offsets in one image's memory."""
 
     def __init__(self, program: Program) -> None:
         self.shapes = _image_shapes(program)
@@ -112,12 +116,12 @@ class Buffers:
         self._views: dict[str, View] = {}
 
     def image(self, value: Value) -> Shape:
-        """The (height, width, channels) of the array that a value is in."""
+        """Return (height, width, channels) of a value."""
         height, width, _ = self.shapes[value.buffer]
         return height, width, volume(value.shape) // (height * width)
 
     def want(self, name: str, buffer: str, border: Border, first: int, last: int) -> None:
-        """Request an array as large as a buffer, which must keep its values from time `first` to `last`."""
+        """Request an array of a buffer's size, alive from time `first` to `last`."""
         height, width, channels = self.shapes[buffer]
         top, left, bottom, right = border
         pixel, row = channels * 4, (left + width + right) * channels * 4
@@ -131,14 +135,11 @@ class Buffers:
         self._views[name] = View(Address(Space.SLOT, 0), 1, 1, 1, size, size)
 
     def address(self, name: str) -> Address:
-        """The address of plain memory."""
+        """Return the address of plain memory."""
         return self._views[name].address
 
     def settle(self) -> None:
-        """Assign an address to every requested array; arrays that are never alive together share memory.
-
-        Everything for one image then fits into the caches better.
-        """
+        """Assign an address to every requested array. Arrays that are never alive together share memory."""
         arena = lay_out(self._lives)
         self.bytes = arena.bytes
         for name, offset in arena.offsets.items():
@@ -146,24 +147,24 @@ class Buffers:
             self._views[name] = replace(view, address=view.address + offset)
 
     def whole(self, name: str) -> View:
-        """All channels of an array, without its border."""
+        """Return all channels of an array, without its border."""
         return self._views[name]
 
     def view(self, name: str, value: Value) -> View:
-        """The view of a value in the array that was placed under `name`."""
+        """Return the view of a value in the array of that name."""
         whole = self._views[name]
         _, _, channels = self.image(value)
         return View(whole.address + value.channel * 4, whole.height, whole.width, channels, whole.row, whole.pixel)
 
     @property
     def slot_bytes(self) -> int:
-        """Memory of one image, slack included: an odd number of cache lines, so that images do not share cache sets."""
+        """Bytes of one image, slack included: an odd number of cache lines, so that images do not share cache sets."""
         lines = -(-(self.bytes + SLACK) // LINE)
         return (lines | 1) * LINE
 
 
 def _image_shapes(program: Program) -> Mapping[str, Shape]:
-    """Buffer name to (height, width, channels); flat buffers are one pixel unless they follow a flattened image."""
+    """Return (height, width, channels) by buffer; flat buffers are one pixel unless they follow a flattened image."""
     shapes: dict[str, Shape] = {}
     for name, shape in program.buffers.items():
         shapes[name] = shape if len(shape) == 3 else (1, 1, volume(shape))
@@ -172,3 +173,38 @@ def _image_shapes(program: Program) -> Mapping[str, Shape]:
             height, width, _ = shapes[step.inputs[0].buffer]
             shapes[step.output.buffer] = (height, width, volume(step.output.shape) // (height * width))
     return shapes
+
+
+def insert_flatten(program: Program) -> Program:
+    """Insert a step "flatten", which copies, before each step that cannot read its flattened input in place.
+
+    Buffers have borders, so that flatten is not always free. A dense layer reads an image as one window, and
+    elementwise steps keep its height and width.
+    """
+    buffers = dict(program.buffers)
+    image = {name for name, shape in buffers.items() if len(shape) == 3 and volume(shape[:2]) > 1}
+    steps: list[Step] = []
+    copies: dict[Value, Value] = {}
+    for step in program.steps:
+        if step.op in INHERITS and len(step.output.shape) == 1 and step.inputs[0].buffer in image:
+            if step.output.buffer == step.node:
+                image.add(step.output.buffer)
+                steps.append(step)
+                continue
+        elif step.op == "dense":
+            steps.append(step)
+            continue
+        inputs = []
+        for value in step.inputs:
+            if len(value.shape) == 1 and value.buffer in image:
+                if value not in copies:
+                    name = f"{value.buffer}:{value.channel} flat"
+                    buffers[name] = value.shape
+                    copies[value] = Value(name, value.shape)
+                    cost = Cost(0, 8 * volume(value.shape))
+                    steps.append(Step(name, "flatten", {}, (value,), copies[value], "", (), cost))
+                inputs.append(copies[value])
+            else:
+                inputs.append(value)
+        steps.append(replace(step, inputs=tuple(inputs)))
+    return replace(program, steps=tuple(steps), buffers=buffers)

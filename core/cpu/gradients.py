@@ -1,15 +1,18 @@
-"""The order in which steps write a gradient: one write, then additions; the last applies a fused activation's mask."""
+"""Gradients with several readers: the first step writes, others add, the last applies a fused activation's mask."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
+from core.cpu import elementwise as ew
+from core.cpu import microkernel as mk
 from core.cpu.activation import clip_of, number_of
-from core.cpu.geometry import View
-from core.cpu.lowering import Lowering, border_records, zero_record
+from core.cpu.geometry import Span, View
+from core.cpu.lowering import Lowering, border_records, map_record, zero_record
 from core.cpu.records import Record
 from core.errors import KernelUnavailable
 from core.ops.activation import ACTIVATIONS
@@ -19,7 +22,10 @@ from core.program import Step, Value
 @final
 @dataclass(frozen=True, slots=True)
 class GradientTarget:
-    """Where a step adds the gradient of one input: `clip` and `y` say which mask it must apply."""
+    """Where a step puts or adds the gradient of one input, and the mask of which `clip` and value `y` it applies.
+
+    before: records that run first.
+    """
 
     dx: View
     accumulate: bool
@@ -27,9 +33,33 @@ class GradientTarget:
     y: View
     before: tuple[Record, ...]
 
+    @property
+    def flags(self) -> int:
+        """Flags of a register tile that writes the gradient."""
+        return mk.MASK_FLAGS[self.clip] | (mk.ACCUMULATE if self.accumulate else 0)
+
+
+def fill_unreached(
+    lowering: Lowering, step: Step, target: GradientTarget, spans: Sequence[tuple[Span, Span]], stride: tuple[int, int]
+) -> list[Record]:
+    """List records for the phases of an input gradient that no tap reaches: zeros, or the mask of what is there."""
+    records = []
+    for sy, sx in spans:
+        if sy.taps * sx.taps:
+            continue
+        dx, y = (
+            View(v.at(sy.first, sx.first), sy.count, sx.count, v.channels, v.row * stride[0], v.pixel * stride[1])
+            for v in (target.dx, target.y)
+        )
+        if not target.accumulate:
+            records.append(zero_record(lowering, step.node, dx))
+        elif target.clip:
+            records.append(map_record(step.node, "backward_input", ew.COPY, dx, dx, y, activation=target.clip))
+    return records
+
 
 def lone_clip(lowering: Lowering, step: Step) -> int:
-    """The clip of the one activation whose output only this step reads, else 0: its mask can be this step's."""
+    """Return the clip of the activation whose output only this step reads, so that it can apply the mask; else 0."""
     value, clips = step.inputs[0], set()
     span = range(value.channel, value.channel + lowering.image(value)[2])
     for other in lowering.program.steps:
@@ -47,16 +77,15 @@ def _overlap(lowering: Lowering, value: Value, buffer: str, span: range) -> bool
 
 @final
 class Ledger:
-    """State of all gradients while the backward records are written, last step first."""
+    """State of all gradients while the backward records are listed, last step first."""
 
     def __init__(self, lowering: Lowering, wanted: frozenset[str]) -> None:
         self.lowering, self.wanted = lowering, wanted
         self._bordered: set[str] = set()
         channels = {name: shape[2] for name, shape in lowering.buffers.shapes.items()}
-        self._written = {name: np.zeros(count, bool) for name, count in channels.items()}
-        self._masked = {name: np.zeros(count, bool) for name, count in channels.items()}
-        self._clip = {name: np.zeros(count, int) for name, count in channels.items()}
-        self._reads = {name: np.zeros(count, int) for name, count in channels.items()}
+        self._written, self._masked, self._clip, self._reads = (
+            {name: np.zeros(count, kind) for name, count in channels.items()} for kind in (bool, bool, int, int)
+        )
         for step in lowering.program.steps:
             own = clip_of(number_of(step.activation, step.node))
             self._clip[step.output.buffer][self._span(step.output)] = own
@@ -67,12 +96,12 @@ class Ledger:
         return slice(value.channel, value.channel + self.lowering.image(value)[2])
 
     def give(self, value: Value) -> None:
-        """Register that a value's gradient is written outside the records, with a border of zeros."""
+        """Register that the caller writes a value's gradient, with a border of zeros."""
         self._bordered.add(value.buffer)
         self._written[value.buffer][self._span(value)] = True
 
-    def target(self, step: Step, value: Value, masks: bool) -> GradientTarget:
-        """Where `step` puts the gradient of its input; `masks` says whether its kernel can apply a mask."""
+    def _target(self, step: Step, value: Value, masks: bool) -> GradientTarget:
+        """Return where `step` puts the gradient of an input; `masks`: whether its kernel can apply a mask."""
         span, name = self._span(value), value.buffer
         written, clip = self._written[name][span], self._clip[name][span]
         before = self._clean_border(name)
@@ -88,29 +117,26 @@ class Ledger:
         return GradientTarget(self.lowering.d(value), accumulate, fused, self.lowering.x(value), before)
 
     def targets(self, step: Step, masks: bool = True) -> list[GradientTarget | None]:
-        """`target` of every input of the step, None where its gradient is not needed."""
-        return [self.target(step, v, masks) if v.buffer in self.wanted else None for v in step.inputs]
+        """Return `_target` of every input of the step, None where its gradient is not needed."""
+        return [self._target(step, v, masks) if v.buffer in self.wanted else None for v in step.inputs]
 
     def _clean_border(self, name: str) -> tuple[Record, ...]:
-        """Zeros around a gradient before its first write."""
+        """List the records that zero the border of a gradient before its first write."""
         if name in self._bordered:
             return ()
         self._bordered.add(name)
         return tuple(border_records(self.lowering, f"d {name}", "backward_input"))
 
     def _zero_unwritten(self, step: Step, value: Value) -> tuple[Record, ...]:
-        span = self._span(value)
-        records = []
-        for channel in range(span.start, span.stop):
-            if not self._written[value.buffer][channel]:
-                part = Value(value.buffer, (*self.lowering.image(value)[:2], 1), channel)
-                records.append(zero_record(self.lowering, step.node, self.lowering.d(part)))
-        return tuple(records)
+        span, shape = self._span(value), (*self.lowering.image(value)[:2], 1)
+        parts = (Value(value.buffer, shape, channel) for channel in range(span.start, span.stop))
+        unwritten = [part for part in parts if not self._written[value.buffer][part.channel]]
+        return tuple(zero_record(self.lowering, step.node, self.lowering.d(part)) for part in unwritten)
 
     def settle(self, step: Step) -> tuple[tuple[Record, ...], int]:
-        """Before a step's own backward: zeros where nobody contributed, and the fused activation whose gradient is due.
+        """Return the records before a step's backward, which zero unwritten channels, and the activation still to apply.
 
-        Raises KernelUnavailable where that gradient needs what the step does not keep.
+        Raises KernelUnavailable if the gradient of the activation needs its input, which a fused step does not keep.
         """
         span, name = self._span(step.output), step.output.buffer
         before = self._clean_border(name)

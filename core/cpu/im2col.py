@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.cpu.activation import number_of
-from core.cpu.convolution import Convolution, forward_packs, forward_records
-from core.cpu.cutting import panel_floats
+from core.cpu.convolution import (
+    Convolution,
+    bias_gradient,
+    convolution_of,
+    forward_records,
+    input_gradient,
+    weight_gradient,
+)
 from core.cpu.geometry import View, window_of
-from core.cpu.gradients import Ledger
-from core.cpu.input_gradient import gradient_panel_floats, input_gradient
-from core.cpu.lowering import MATRIX, Lowering, convolution_of, zero_record
+from core.cpu.gradients import GradientTarget, Ledger
+from core.cpu.lowering import MATRIX, Lowering, zero_record
 from core.cpu.memory import floats, words
-from core.cpu.records import Address, Record
-from core.cpu.weight_gradient import bias_gradient, weight_gradient
+from core.cpu.records import Fields, Record
 from core.graph import Shape
 from core.program import Step
 
@@ -26,7 +29,7 @@ X, X_ROW, X_PIXEL, HEIGHT, WIDTH, CHANNELS = range(1, 7)
 MATRIX_AT, ROWS, COLUMNS, KERNEL_Y, KERNEL_X, STRIDE_Y, STRIDE_X, TOP, LEFT = range(7, 16)
 
 
-def run_unfold(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_unfold(record: int, context: int, image: int, low: int, high: int) -> None:
     """Copy windows into rows of the matrix, zeros where they reach over an edge. Tasks are rows of windows."""
     w = words(record)
     channels = w[CHANNELS]
@@ -47,7 +50,7 @@ def run_unfold(record, context, image, low, high):  # type: ignore[no-untyped-de
                             out[c] = 0
 
 
-def run_fold(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_fold(record: int, context: int, image: int, low: int, high: int) -> None:
     """The adjoint of `run_unfold` (col2im): add each row of the matrix to its window. One task."""
     w = words(record)
     channels, place = w[CHANNELS], w[MATRIX_AT]
@@ -71,44 +74,39 @@ def matrix_bytes(step: Step, source: Shape, target: Shape) -> int:
 
 
 def write_forward(lowering: Lowering, step: Step) -> list[Record]:
-    """Records that unfold the input and multiply."""
-    x, y = lowering.x(step.inputs[0]), lowering.x(step.output)
-    unfold, matrix, c = _unfold(lowering, step, x, y)
-    panel = lowering.reserve(panel_floats(c.width, 1, c.depth, y.width))
-    lowering.packs.extend(forward_packs(c, y.width, lowering.parameter(step, "weight"), panel, step.node))
-    end = number_of(step.activation, step.node)
-    return _named([unfold, *forward_records(c, matrix, y, panel, lowering.parameter(step, "bias"), end, step.node)])
+    """List the records that unfold the input and multiply."""
+    y = lowering.x(step.output)
+    unfold, matrix, product = _unfold(lowering, step, y)
+    return _named([unfold, *forward_records(lowering, step, product, matrix, y)])
 
 
 def write_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
-    """Records that unfold the input again for the filters' gradient, and fold the gradient of the matrix."""
-    x, dy, records = lowering.x(step.inputs[0]), lowering.d(step.output), list[Record]()
-    unfold, matrix, c = _unfold(lowering, step, x, dy)
+    """List the records that unfold the input again for the filters' gradient, and fold the gradient of the matrix."""
+    dy, records = lowering.d(step.output), list[Record]()
+    unfold, matrix, product = _unfold(lowering, step, dy)
     if lowering.trains(step, "weight"):
-        products = weight_gradient(c, matrix, dy, lowering.private(step, "weight"), step.node)
-        records += _named([replace(unfold, direction="backward_weight"), *products])
+        records += [replace(unfold, direction="backward_weight")]
+        records += weight_gradient(lowering, step, product, matrix, dy)
     if lowering.trains(step, "bias"):
-        records += _named(bias_gradient(dy, lowering.constant([1.0]), lowering.private(step, "bias"), step.node))
+        records += bias_gradient(lowering, step, dy)
     target = ledger.targets(step, masks=False)[0]
     if target is None:
-        return records
-    size = gradient_panel_floats(c, (matrix.height, matrix.width))
-    panel, weight = lowering.reserve(size), lowering.parameter(step, "weight")
-    products, packs, _ = input_gradient(c, dy, matrix, matrix, 0, weight, panel, step.node)
-    lowering.packs.extend(packs)
+        return _named(records)
+    of_matrix = GradientTarget(matrix, accumulate=False, clip=0, y=matrix, before=())
+    products = input_gradient(lowering, step, product, dy, of_matrix)
     fold = replace(unfold, kernel=run_fold, tasks=1, direction="backward_input", fields={
         **unfold.fields, X: target.dx.address, X_ROW: target.dx.row, X_PIXEL: target.dx.pixel,
     })  # fmt: skip
     zero = [] if target.accumulate else [zero_record(lowering, step.node, target.dx)]
-    return [*records, *target.before, *zero, *_named([*products, fold])]
+    return [*_named(records), *target.before, *zero, *_named([*products, fold])]
 
 
-def _unfold(lowering: Lowering, step: Step, x: View, y: View) -> tuple[Record, View, Convolution]:
-    """The record that fills the matrix, the matrix as an image, and the 1x1 convolution that remains."""
-    c = convolution_of(step, lowering.image(step.inputs[0]))
+def _unfold(lowering: Lowering, step: Step, y: View) -> tuple[Record, View, Convolution]:
+    """Return the record that fills the matrix, the matrix as an image, and the 1x1 convolution that remains."""
+    x, c = lowering.x(step.inputs[0]), convolution_of(lowering, step)
     (kh, kw), (sh, sw), (top, left, _, _) = c.kernel, c.stride, c.padding
     depth, at = kh * kw * c.channels, lowering.buffers.address(MATRIX)
-    fields: dict[int, int | Address] = {
+    fields: Fields = {
         X: x.address, X_ROW: x.row, X_PIXEL: x.pixel, HEIGHT: x.height, WIDTH: x.width, CHANNELS: x.channels,
         MATRIX_AT: at, ROWS: y.height, COLUMNS: y.width, KERNEL_Y: kh, KERNEL_X: kw, STRIDE_Y: sh, STRIDE_X: sw,
         TOP: top, LEFT: left,

@@ -100,9 +100,9 @@ def current_isa() -> InstructionSet:
 
 
 KERNEL_SOURCES: Final = (
-    "activation", "atomics", "batch_norm", "depthwise_row", "elementwise", "entry", "im2col", "instruction_set", "loss",
-    "maximum", "memory", "microkernel", "naive", "packing", "peak", "photo", "pixels", "pooling", "tile_code", "tiled",
-    "update", "vectors", "execution",
+    "activation", "atomics", "batch_norm", "depthwise", "elementwise", "execution", "im2col", "instruction_set", "loss",
+    "memory", "microkernel", "naive", "optimizer", "packing", "photo", "pooling", "records", "tile_code", "tiled",
+    "timing", "vectors",
 )  # fmt: skip
 """Modules whose source determines the compiled code."""
 

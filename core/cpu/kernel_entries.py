@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
-
-import numpy as np
 
 from core.cpu import im2col, naive
 from core.cpu.backward import BACKWARD as BACKWARDS
@@ -51,54 +49,31 @@ _FAST: Final = {
 """Descriptions of the fast kernels; all others are one vectorised pass."""
 
 
-def _reference_forward(case: KernelCase, arrays: dict[str, Any]) -> None:
-    mode = arrays.get("mode", Mode(training=True))
-    rule, inputs, parameters = OPS[case.op], _inputs(case, arrays), _parameters(case, arrays)
-    result = rule.forward(case.attributes, inputs, parameters, mode)
-    out = result.output
-    if case.activation:
-        out = OPS[case.activation].forward({}, [out], {}, mode).output
-    arrays["out"][...] = out
-    for role, new in result.updated.items():
-        arrays[role][...] = new
-
-
-def _reference_backward(case: KernelCase, arrays: dict[str, Any], weights: bool) -> None:
-    mode = arrays.get("mode", Mode(training=True))
-    rule, inputs, parameters = OPS[case.op], _inputs(case, arrays), _parameters(case, arrays)
-    result = rule.forward(case.attributes, inputs, parameters, mode)
-    dy = arrays["dy"]
-    if case.activation:
-        after = OPS[case.activation].forward({}, [result.output], {}, mode)
-        dy = OPS[case.activation].backward({}, [result.output], {}, after, dy, mode).inputs[0]
-    got = rule.backward(case.attributes, inputs, parameters, result, dy, mode)
-    if weights:
-        for role, gradient in got.parameters.items():
-            arrays[f"d{role}"][...] = gradient
-        return
-    for index, dx in enumerate(got.inputs):
-        if dx is not None:
-            arrays["dx" if index == 0 else f"dx{index + 1}"][...] = dx
-
-
-def _inputs(case: KernelCase, arrays: dict[str, Any]) -> list[Any]:
+def _run_reference(case: KernelCase, arrays: dict[str, Any], direction: str) -> None:
+    mode, rule = arrays.get("mode", Mode(training=True)), OPS[case.op]
     names = ["x", *(f"x{i + 1}" for i in range(1, len(case.inputs)))]
-    return [arrays[n] for n in names] + [arrays[n] for n in ("labels", "targets") if n in arrays]
-
-
-def _parameters(case: KernelCase, arrays: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-    return {p.role: arrays[p.role] for p in OPS[case.op].parameters(case.attributes, case.inputs)}
+    inputs = [arrays[name] for name in (*names, "labels", "targets") if name in arrays]
+    parameters = {p.role: arrays[p.role] for p in rule.parameters(case.attributes, case.inputs)}
+    result = rule.forward(case.attributes, inputs, parameters, mode)
+    end = OPS[case.activation].forward({}, [result.output], {}, mode) if case.activation else result
+    if direction == FORWARD:
+        written: dict[str, Any] = {"out": end.output, **result.updated}
+    else:
+        dy = arrays["dy"]
+        if case.activation:
+            dy = OPS[case.activation].backward({}, [result.output], {}, end, dy, mode).inputs[0]
+        got = rule.backward(case.attributes, inputs, parameters, result, dy, mode)
+        of_inputs = {f"d{name}": dx for name, dx in zip(names, got.inputs, strict=False)}
+        written = {f"d{role}": g for role, g in got.parameters.items()} if direction == WEIGHT else of_inputs
+    for name, array in written.items():
+        arrays[name][...] = array
 
 
 def _reference_kernels() -> Iterator[Kernel]:
-    runs: dict[str, Callable[[KernelCase, dict[str, Any]], None]] = {
-        FORWARD: _reference_forward,
-        INPUT: partial(_reference_backward, weights=False),
-        WEIGHT: partial(_reference_backward, weights=True),
-    }
     for op, directions in _DIRECTIONS.items():
         for direction in directions:
-            yield Kernel(op, direction, "cpu", "reference", runs[direction], "plain NumPy, the reference")
+            run = partial(_run_reference, direction=direction)
+            yield Kernel(op, direction, "cpu", "reference", run, "plain NumPy, the reference")
 
 
 def _kernels_of(

@@ -29,7 +29,7 @@ def inverse_weight(class_weights: object, labels: Any) -> float:
     return 1 / total if total > 0 else 1.0
 
 
-def run_softmax(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_softmax(record: int, context: int, image: int, low: int, high: int) -> None:
     """One task."""
     w = words(record)
     x, y = floats(w[X], w[CHANNELS]), floats(w[Y], w[CHANNELS])
@@ -41,7 +41,7 @@ def run_softmax(record, context, image, low, high):  # type: ignore[no-untyped-d
         y[c] /= total
 
 
-def run_softmax_backward(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_softmax_backward(record: int, context: int, image: int, low: int, high: int) -> None:
     """One task: ``dx = y (dy - sum of dy y)``; X is y, Y is dy."""
     w = words(record)
     y, dy, dx = floats(w[X], w[CHANNELS]), floats(w[Y], w[CHANNELS]), floats(w[DX], w[CHANNELS])
@@ -52,7 +52,7 @@ def run_softmax_backward(record, context, image, low, high):  # type: ignore[no-
         dx[c] = y[c] * (dy[c] - total) + (dx[c] if w[ACCUMULATE] else 0.0)
 
 
-def run_cross_entropy(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_cross_entropy(record: int, context: int, image: int, low: int, high: int) -> None:
     """One task: the image's share of the loss, whether it is right, and with DX the gradient of the logits."""
     w, run = words(record), words(context)
     x, weights = floats(w[X], w[CHANNELS]), floats(w[WEIGHTS], w[CHANNELS])
@@ -83,7 +83,7 @@ def run_cross_entropy(record, context, image, low, high):  # type: ignore[no-unt
     int32s(run[CORRECT] + image * 4, 1)[0] = 1 if label == best else 0
 
 
-def run_binary_cross_entropy(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_binary_cross_entropy(record: int, context: int, image: int, low: int, high: int) -> None:
     """One task: the same for labels that do not exclude each other, of which all must be right."""
     w, run = words(record), words(context)
     x, targets = floats(w[X], w[CHANNELS]), floats(run[TARGETS] + image * w[CHANNELS] * 4, w[CHANNELS])

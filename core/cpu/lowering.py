@@ -1,4 +1,4 @@
-"""What lowering a program to records shares: buffers, parameters, constants and the record of one elementwise step."""
+"""The state of lowering a program to records, and the records of elementwise steps, borders and zeros."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from typing import Any, Final, final
 import numpy as np
 
 from core.cpu import elementwise as ew
-from core.cpu.convolution import Convolution
-from core.cpu.geometry import Buffers, View, window_of
+from core.cpu.geometry import Buffers, View
 from core.cpu.memory import F32, aligned
-from core.cpu.records import NOWHERE, Address, Record, Space
+from core.cpu.records import NULL, Address, Fields, Record, Space, address_of
 from core.graph import Shape
 from core.program import ParameterLayout, Program, Step, Value
 
 MATRIX: Final = "unfolded windows"
-"""The array in a image's memory that algorithms with `Writers.scratch` share."""
+"""Name of the array in an image's memory that algorithms with `Writers.scratch` share."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Writers:
-    """How one algorithm computes the steps of one op: functions that write the records of both directions.
+    """The functions of one algorithm that list the records of a step, forward and backward.
 
-    `backward` also takes the plan's `core.cpu.gradients.Ledger`. `scratch`: bytes that a step (of input and output
-    images) needs in a image's memory, shared by all steps.
+    `backward` also takes the plan's `core.cpu.gradients.Ledger`. `scratch`: bytes of an image's memory that a step
+    needs, given the shapes of its input and output; all steps share them.
     """
 
     forward: Callable[[Lowering, Step], list[Record]]
@@ -39,9 +38,9 @@ class Writers:
 class Lowering:
     """Everything that the records of a plan point to.
 
-    `writers`: those chosen for each step, by its node; `weights`, `gradient`: flat arrays; `arrays` keeps constants,
-    panels and sums alive; `packs` run whenever weights changed; `moments` hands a batch norm's statistics to its
-    backward; `together`: dense layers are computed for all images at once.
+    writers: chosen for each step, by its node. weights, gradient: flat arrays. arrays: constants, panels and sums, kept
+    alive. packs: records that run after weights changed. moments: statistics of each batch norm, for its backward.
+    together: whether dense layers are computed for all images at once.
     """
 
     program: Program
@@ -58,71 +57,63 @@ class Lowering:
     together: bool = False
 
     def x(self, value: Value) -> View:
-        """The view of a forward value."""
+        """Return the view of a forward value."""
         return self.buffers.view(value.buffer, value)
 
     def d(self, value: Value) -> View:
-        """The view of a value's gradient."""
+        """Return the view of a value's gradient."""
         return self.buffers.view(f"d {value.buffer}", value)
 
     def parameter(self, step: Step, role: str) -> Address:
-        """Address of a parameter, NOWHERE if the step has none of that role."""
-        found = self.layout.offsets.get(f"{step.node}.{role}")
-        return Address(Space.SHARED, self.weights.ctypes.data + 4 * found[0]) if found else NOWHERE
+        """Return the address of a parameter, NULL if the step has none of that role."""
+        offset = self.layout.offsets.get(f"{step.node}.{role}")
+        return address_of(self.weights, offset[0]) if offset else NULL
 
     def trains(self, step: Step, role: str) -> bool:
-        """True if the step has the parameter and it is trained."""
+        """Return whether the step has the parameter and it is trained."""
         known = any(p.role == role and p.trained for p in step.parameters)
         return known and f"{step.node}.{role}" not in self.frozen
 
     def is_together(self, step: Step) -> bool:
-        """True if the step is computed for all images at once."""
+        """Return whether the step is computed for all images at once."""
         return self.together and step.op == "dense"
 
     def whole(self, step: Step, role: str) -> Address:
-        """The address of a parameter's gradient over all images."""
-        return Address(Space.SHARED, self.gradient.ctypes.data + 4 * self.layout.offsets[f"{step.node}.{role}"][0])
+        """Return the address of a parameter's gradient over all images."""
+        return address_of(self.gradient, self.layout.offsets[f"{step.node}.{role}"][0])
 
     def private(self, step: Step, role: str) -> Address:
-        """The address where a thread sums a parameter's gradient."""
+        """Return the address where a thread sums a parameter's gradient."""
         return Address(Space.PRIVATE, 4 * self.layout.offsets[f"{step.node}.{role}"][0])
 
     def constant(self, values: Sequence[float] | F32) -> Address:
-        """Address of constant floats."""
+        """Return the address of constant floats."""
         array = self.memory(len(values))
         array[:] = values
-        return Address(Space.SHARED, array.ctypes.data)
+        return address_of(array)
 
     def reserve(self, count: int) -> Address:
-        """Address of an array of `memory`."""
-        return Address(Space.SHARED, self.memory(count).ctypes.data)
+        """Return the address of a new array of `memory`."""
+        return address_of(self.memory(count))
 
     def memory(self, count: int) -> F32:
-        """A shared zeroed array that lives as long as the plan."""
+        """Return a new zeroed array, shared by all threads, that lives as long as the plan."""
         array = aligned(count)
         self.arrays.append(array)
         return array
 
     def image(self, value: Value) -> Shape:
-        """(height, width, channels) of a value."""
+        """Return (height, width, channels) of a value."""
         return self.buffers.image(value)
-
-
-def convolution_of(step: Step, source: Shape) -> Convolution:
-    """The numbers of a conv2d or dense step whose input has the layout `source`."""
-    kernel, stride, padding = window_of(step, source)
-    if step.op == "dense":
-        return Convolution(step.output.shape[0], source[2], kernel, stride, padding, 1)
-    return Convolution(step.output.shape[2], source[2], kernel, stride, padding, int(step.attributes["groups"]))  # type: ignore[arg-type]
 
 
 def map_record(
     layer: str, direction: str, mode: int, out: View, a: View, b: View | None = None, *,
-    scale: Address = NOWHERE, shift: int | Address = 0, activation: int = 0, accumulate: bool = False, key: int = 0,
+    scale: Address = NULL, shift: int | Address = 0, activation: int = 0, accumulate: bool = False, key: int = 0,
 ) -> Record:  # fmt: skip
-    """One elementwise record; "forward" has a kernel for each mode, other directions one. `a` may be broadcast."""
+    """Return an elementwise record; forward has a kernel for each mode, backward one. `a` may be broadcast."""
     other = b or a
-    fields: dict[int, int | Address] = {
+    fields: Fields = {
         ew.MODE: mode, ew.HEIGHT: out.height, ew.WIDTH: out.width, ew.CHANNELS: out.channels,
         ew.OUT: out.address, ew.OUT_ROW: out.row, ew.OUT_PIXEL: out.pixel,
         ew.A: a.address, ew.A_ROW: a.row, ew.A_PIXEL: a.pixel,
@@ -134,22 +125,23 @@ def map_record(
 
 
 def border_records(lowering: Lowering, name: str, direction: str) -> list[Record]:
-    """Zero the border of an array whose memory others used before: all above, between the rows, all below."""
-    top, left, bottom, right = lowering.buffers.borders[name]
-    view = lowering.buffers.whole(name)
-    pieces = [(view.at(-top, -left), 1, 0, top * view.row), (view.at(view.height, -left), 1, 0, bottom * view.row)]
-    pieces += [(view.at(0, -left), view.height, view.row, left * view.pixel)]
-    pieces += [(view.at(0, view.width), view.height, view.row, right * view.pixel)]
-    records = []
-    for start, rows, row, size in pieces:
-        if size:
-            fields: dict[int, int | Address] = {ew.OUT: start, ew.OUT_ROW: row, ew.OUT_PIXEL: size}
-            records.append(Record(ew.run_border, fields, rows, name.removeprefix("d "), direction, "border"))
-    return records
+    """List the records that zero the border of an array: above, below, left and right."""
+    (top, left, bottom, right), view = lowering.buffers.borders[name], lowering.buffers.whole(name)
+    sides = (
+        (view.at(-top, -left), 1, 0, top * view.row),
+        (view.at(view.height, -left), 1, 0, bottom * view.row),
+        (view.at(0, -left), view.height, view.row, left * view.pixel),
+        (view.at(0, view.width), view.height, view.row, right * view.pixel),
+    )
+    return [
+        Record(ew.run_border, {ew.OUT: start, ew.OUT_ROW: row, ew.OUT_PIXEL: size}, rows, name.removeprefix("d "),
+               direction, "border")
+        for start, rows, row, size in sides if size
+    ]  # fmt: skip
 
 
 def zero_record(lowering: Lowering, layer: str, out: View) -> Record:
-    """Fill a view with zeros."""
+    """Return the record that fills a view with zeros."""
     zeros = lowering.constant(np.zeros(out.channels, np.float32))
     nothing = View(zeros, out.height, out.width, out.channels, 0, 0)
     return map_record(layer, "backward_input", ew.COPY, out, nothing)

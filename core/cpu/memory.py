@@ -26,66 +26,34 @@ SLACK: Final = 512
 F32: TypeAlias = npt.NDArray[np.float32]
 
 
-@intrinsic
-def _float_pointer(context, address):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    return types.CPointer(types.float32)(types.int64), _emit(ir.FloatType())
+def _array_reader(element: types.Type, code: ir.Type) -> Any:
+    """Return a function ``array(address, count)`` for kernels that views memory as an array of `element`."""
+
+    @intrinsic
+    def pointer(context, address):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+            return builder.inttoptr(arguments[0], code.as_pointer())
+
+        return types.CPointer(element)(types.int64), emit
+
+    @njit(inline="always")
+    def array(address, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        return carray(pointer(address), count)
+
+    return array
 
 
-@intrinsic
-def _word_pointer(context, address):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    return types.CPointer(types.int64)(types.int64), _emit(ir.IntType(64))
-
-
-@intrinsic
-def _int32_pointer(context, address):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    return types.CPointer(types.int32)(types.int64), _emit(ir.IntType(32))
-
-
-@intrinsic
-def _double_pointer(context, address):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    return types.CPointer(types.float64)(types.int64), _emit(ir.DoubleType())
-
-
-@intrinsic
-def _byte_pointer(context, address):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    return types.CPointer(types.uint8)(types.int64), _emit(ir.IntType(8))
-
-
-def _emit(element: ir.Type) -> Any:
-    def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], element.as_pointer())
-
-    return emit
-
-
-@njit(inline="always")
-def floats(address, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """float32 array of `count` at an address."""
-    return carray(_float_pointer(address), count)
+floats = _array_reader(types.float32, ir.FloatType())
+doubles = _array_reader(types.float64, ir.DoubleType())
+int32s = _array_reader(types.int32, ir.IntType(32))
+int64s = _array_reader(types.int64, ir.IntType(64))
+bytes_at = _array_reader(types.uint8, ir.IntType(8))
 
 
 @njit(inline="always")
 def words(address):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """The int64 fields of a record or of the context."""
-    return carray(_word_pointer(address), FIELDS)
-
-
-@njit(inline="always")
-def int32s(address, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """int32 array of `count` at an address."""
-    return carray(_int32_pointer(address), count)
-
-
-@njit(inline="always")
-def doubles(address, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """float64 array of `count` at an address."""
-    return carray(_double_pointer(address), count)
-
-
-@njit(inline="always")
-def bytes_at(address, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """uint8 array of `count` at an address."""
-    return carray(_byte_pointer(address), count)
+    """Return the int64 fields of a record or of the context."""
+    return int64s(address, FIELDS)
 
 
 def aligned(count: int) -> F32:

@@ -12,7 +12,7 @@ from core.cpu.geometry import View, window_of
 from core.cpu.gradients import Ledger
 from core.cpu.lowering import Lowering, zero_record
 from core.cpu.memory import floats, words
-from core.cpu.records import NOWHERE, Address, Record
+from core.cpu.records import NULL, Fields, Record
 from core.program import Step
 
 # Record. X is the input and Y the output, in backward their gradients where these are computed.
@@ -27,7 +27,7 @@ GROUP_STEP, FILTER_STEP, TAP_STEP = 22, 23, 24
 ACTIVATION = 25
 
 
-def run_forward(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_forward(record: int, context: int, image: int, low: int, high: int) -> None:
     """Tasks are output rows."""
     w = words(record)
     depth, width = w[DEPTH], w[FILTERS] // w[GROUPS]
@@ -48,7 +48,7 @@ def run_forward(record, context, image, low, high):  # type: ignore[no-untyped-d
             activate(w[ACTIVATION], w[Y] + oy * w[Y_ROW] + ox * w[Y_PIXEL], w[Y_PIXEL], 1, w[FILTERS])
 
 
-def run_input_gradient(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_input_gradient(record: int, context: int, image: int, low: int, high: int) -> None:
     """Adds to what is there. One task."""
     w = words(record)
     depth, width = w[DEPTH], w[FILTERS] // w[GROUPS]
@@ -67,7 +67,7 @@ def run_input_gradient(record, context, image, low, high):  # type: ignore[no-un
                                 dx[c] += dy[o] * weight[(i * w[KERNEL_X] + j) * depth + c]
 
 
-def run_weight_gradient(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_weight_gradient(record: int, context: int, image: int, low: int, high: int) -> None:
     """Adds to what is there. One task."""
     w = words(record)
     depth, width = w[DEPTH], w[FILTERS] // w[GROUPS]
@@ -104,7 +104,7 @@ def write_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[Recor
     trained = {role: lowering.private(step, role) for role in ("weight", "bias") if lowering.trains(step, role)}
     if trained:
         fields = _fields(lowering, step, x, dy) | _gradient_steps(step)
-        fields |= {WEIGHT: trained.get("weight", NOWHERE), BIAS: trained.get("bias", NOWHERE)}
+        fields |= {WEIGHT: trained.get("weight", NULL), BIAS: trained.get("bias", NULL)}
         records.append(Record(run_weight_gradient, fields, 1, step.node, "backward_weight", "naive"))
     target = ledger.targets(step, masks=False)[0]
     if target is None:
@@ -114,7 +114,7 @@ def write_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[Recor
     return [*records, Record(run_input_gradient, fields, 1, step.node, "backward_input", "naive")]
 
 
-def _fields(lowering: Lowering, step: Step, x: View, y: View) -> dict[int, int | Address]:
+def _fields(lowering: Lowering, step: Step, x: View, y: View) -> Fields:
     (kh, kw), (sh, sw), (top, left, _, _) = window_of(step, lowering.image(step.inputs[0]))
     groups = count_groups(step)
     return {
@@ -132,7 +132,7 @@ def count_groups(step: Step) -> int:
     return int(step.attributes.get("groups", 1))  # type: ignore[arg-type]
 
 
-def _gradient_steps(step: Step) -> dict[int, int | Address]:
+def _gradient_steps(step: Step) -> Fields:
     """Order of a thread's gradient of the filters: (group, tap, filter); of depthwise ones (tap, filter)."""
     shape = next(p.shape for p in step.parameters if p.role == "weight")
     if step.op == "depthwise_conv2d":

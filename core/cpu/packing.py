@@ -17,7 +17,7 @@ BLOCK: int = 16
 """Columns of one task: a cache line of the private gradient."""
 
 
-def run_pack(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_pack(record: int, context: int, image: int, low: int, high: int) -> None:
     """Columns past VALID are zero."""
     w = words(record)
     wide, depth = w[WIDE], w[DEPTH]
@@ -39,7 +39,7 @@ def run_pack(record, context, image, low, high):  # type: ignore[no-untyped-def]
                             panel[start + k * wide + n] = 0
 
 
-def run_sum(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_sum(record: int, context: int, image: int, low: int, high: int) -> None:
     """filter[n, r] = sum over threads of private[thread][r, n], thread 0 first; the private sums become zero."""
     w = words(record)
     rows, columns, threads = w[SUM_ROWS], w[SUM_N], w[THREADS]

@@ -37,7 +37,7 @@ MASKS, MASK_HEIGHT, MASK_WIDTH, BACKGROUNDS, BACKGROUND_HEIGHT, BACKGROUND_WIDTH
 _TO_BACKGROUND = BACKGROUND_AFFINE.start
 
 
-def run_plain_photo(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_plain_photo(record: int, context: int, image: int, low: int, high: int) -> None:
     """Whole pixels of three channels, moved and normalised (`is_plain`). Tasks are rows of the output."""
     w, run = words(record), words(context)
     width = run[SOURCE_WIDTH]
@@ -56,7 +56,7 @@ def run_plain_photo(record, context, image, low, high):  # type: ignore[no-untyp
             out[3 * x + 2] = np.float32(line[3 * x + 2]) * blue + b0
 
 
-def run_photo(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_photo(record: int, context: int, image: int, low: int, high: int) -> None:
     """Tasks are rows of the output."""
     w, run = words(record), words(context)
     height, width = run[SOURCE_HEIGHT], run[SOURCE_WIDTH]

@@ -14,29 +14,24 @@ from core.cores import usable_cores
 from core.cpu import batch_norm as bn
 from core.cpu import elementwise as ew
 from core.cpu import loss, photo, tiled
-from core.cpu.dense import is_dense_dominated
-from core.cpu.entry import entry
-from core.cpu.execution import image_runner
-from core.cpu.flatten import spell_out_flatten
-from core.cpu.geometry import Buffers
-from core.cpu.gradient_sums import sum_records
-from core.cpu.kernel_entries import choose_writers
+from core.cpu.batch_norm import add_ranks
+from core.cpu.execution import Schedule, execute_schedule, image_runner, share_out
+from core.cpu.geometry import Buffers, insert_flatten
+from core.cpu.kernel_entries import ALGORITHMS, choose_writers
 from core.cpu.lowering import Lowering
 from core.cpu.memory import FIELDS, aligned
-from core.cpu.optimizer import CpuOptimizer
+from core.cpu.optimizer import CpuOptimizer, sum_records
+from core.cpu.products import is_dense_dominated
 from core.cpu.record_list import list_records, split_stages
-from core.cpu.records import Record, RecordTable, encode_records
-from core.cpu.refusals import find_problem, refuse_choices
-from core.cpu.schedule import Schedule, execute_schedule, share_out
-from core.cpu.synchronized_batch_norm import add_ranks
+from core.cpu.records import Record, RecordTable, encode_records, entry
 from core.cpu.timing import time_records
 from core.cpu.verification import Slots, check_forward, check_gradients, read_value
 from core.device import KernelTime, Memory, Optimizer, PhotoBatch, Plan, StepResult
-from core.errors import InputError, OutOfMemory
+from core.errors import DeviceError, InputError, KernelUnavailable, OutOfMemory
 from core.graph import PHOTO, Graph
 from core.ops.contract import Array, Mode
 from core.ops.network import loss_and_gradients
-from core.ops.photo import Backgrounds, background_problem
+from core.ops.photo import AUGMENTATION_SIZE, Backgrounds, background_problem
 from core.program import flatten_parameters, lay_out_parameters, lower, name_parameters
 
 
@@ -54,12 +49,16 @@ class CpuPlan(Plan):
         seed: int = 0, threads: int = 0, verify: bool = False, communicator: Communicator | None = None,
         sync_batch_norm: bool = False,
     ) -> None:  # fmt: skip
-        refuse_choices(precision, algorithm)
+        if precision != "float32":
+            raise DeviceError(f"The CPU computes in float32; {precision} needs --device cuda.")
+        if algorithm not in ALGORITHMS:
+            known = ", ".join(ALGORITHMS)
+            raise KernelUnavailable(f"The CPU has no algorithm {algorithm!r} for whole networks; it has {known}.")
         self._communicator = communicator or SingleProcess()
         self.ranks, self.sync_batch_norm = self._communicator.size, sync_batch_norm
         self.batch, self.training, self._seed, self._verify = batch, training, seed, verify
         self.threads = threads or usable_cores()
-        self.program = spell_out_flatten(lower(graph, training, outputs))
+        self.program = insert_flatten(lower(graph, training, outputs))
         self.layout = lay_out_parameters(graph)
         self._writers = choose_writers(self.program, batch, algorithm)
         self._tiled = algorithm in ("auto", "tiled")
@@ -83,7 +82,7 @@ class CpuPlan(Plan):
             together=together,
         )
         self._record_list = list_records(lowering, outputs)
-        self.records, self._emitted = self._record_list.records, self._record_list.emitted
+        self.records, self._outputs = self._record_list.records, self._record_list.outputs
         self._arena = aligned(self._slots * lowering.buffers.slot_bytes // 4)
         private_bytes = 4 * self.layout.trained if self.training else 0
         self._private = aligned(self.threads * private_bytes // 4)
@@ -95,7 +94,7 @@ class CpuPlan(Plan):
         self._accumulated = self._photos = 0
         self._kept: Array | None = None
         self._backgrounds: Backgrounds | None = None
-        self._rows = self._number(self.records)
+        self._rows = encode_records(self.records, self._slot_space, self._private_space)
         self._photo_record = next(i for i, r in enumerate(self.records) if r.kernel is photo.run_plain_photo)
         self._stages = split_stages(self.records)
         self._ungrouped = share_out(self.records, range(len(self.records) + 1), self.threads)
@@ -109,12 +108,10 @@ class CpuPlan(Plan):
             self._sums = [self._share_out(sum_records(lowering, add, self.threads)) for add in (False, True)]
         self.memory = self._count_memory()
 
-    def _number(self, records: Sequence[Record]) -> RecordTable:
-        return encode_records(records, self._slot_space, self._private_space)
-
     def _share_out(self, records: Sequence[Record], bounds: Sequence[int] = ()) -> tuple[RecordTable, Schedule]:
         """Encode and schedule records over all threads; without bounds they are one group, in which no thread waits."""
-        return self._number(records), share_out(records, bounds or [0, len(records)], self.threads)
+        table = encode_records(records, self._slot_space, self._private_space)
+        return table, share_out(records, bounds or [0, len(records)], self.threads)
 
     def _count_memory(self) -> Memory:
         optimizer = self._optimizer.bytes if self.training else 0
@@ -149,7 +146,7 @@ class CpuPlan(Plan):
         if self._verify:
             self._check_forward(count)
         self._execute(count)
-        return {name: array[:count].copy() for name, array in self._emitted.items()}
+        return {name: array[:count].copy() for name, array in self._outputs.items()}
 
     def gradient(self, batch: PhotoBatch, accumulate: bool = False, share: float = 1.0) -> StepResult:
         if not accumulate:
@@ -304,7 +301,7 @@ class CpuPlan(Plan):
         index = None if batch.index is None else np.ascontiguousarray(batch.index, np.int64)
         count = len(rows)
         targets = None if batch.targets is None else np.ascontiguousarray(batch.targets, np.float32)
-        problem = find_problem(photos, rows, labels, index, self.batch)
+        problem = _find_problem(photos, rows, labels, index, self.batch)
         problem = problem or background_problem(rows, self._backgrounds, 0 if photos is None else len(photos))
         problem = problem or batch.target_problem(self.program.taught)
         if problem or photos is None:
@@ -326,3 +323,21 @@ class CpuPlan(Plan):
             weights = self.program.steps[-1].attributes.get("class_weights", ())
             self._inverse[0] = loss.inverse_weight(weights, labels)
         return count
+
+
+def _find_problem(photos: Array | None, rows: Array, labels: Array, index: Array | None, batch: int) -> str:
+    """Return what is wrong with a batch, or "": kernels read by address, without checks."""
+    if photos is None or photos.ndim != 4 or photos.shape[3] != 3 or not photos.size:
+        return "they are not (photos, height, width, 3) of uint8"
+    count = len(rows)
+    if not 1 <= count <= batch:
+        return f"this plan takes 1 to {batch} photos at a time, not {count}"
+    if rows.shape != (count, AUGMENTATION_SIZE) or not np.isfinite(rows).all():
+        return f"their transform is not {AUGMENTATION_SIZE} finite numbers a photo"
+    if labels.shape != (count,):
+        return f"there are {labels.size} labels for {count} photos"
+    if index is None:
+        return "" if len(photos) >= count else f"there are {len(photos)} photos for {count} transforms"
+    if index.shape != (count,) or index.min() < 0 or index.max() >= len(photos):
+        return f"their indices are not within 0 to {len(photos) - 1}"
+    return ""

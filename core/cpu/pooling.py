@@ -2,9 +2,152 @@
 
 from __future__ import annotations
 
-from core.cpu.instruction_set import current_isa
-from core.cpu.maximum import WIDE, make_gather, make_maximum
+from functools import partial
+from typing import Any, Final
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from core.cpu.instruction_set import InstructionSet, current_isa
 from core.cpu.memory import floats, words
+from core.cpu.vectors import I32, I64, Vectors, small_function
+
+WIDE: Final = 4
+"""Vectors of the wider tile; the other is one vector wide, and masked."""
+
+ARGUMENTS: Final = 11
+GATHER_ARGUMENTS: Final = 14
+
+
+def make_maximum(isa: InstructionSet) -> Any:
+    """An intrinsic ``maximum(wide, winners, x, row, pixel, kh, kw, out, place, line, closed, lanes)``.
+
+    wide: vectors, `WIDE` or 1. winners: address of int32 that get each winner's place, or 0. x, out: addresses of
+    the first channel of the window's first pixel and of the result. place: number of the first pixel; line: more of
+    it a row. closed: as `core.cpu.pooling.CLOSED`. lanes: valid floats of a single vector.
+    """
+
+    @intrinsic
+    def maximum(context, wide, winners, x, row, pixel, kh, kw, out, place, line, closed, lanes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        def emit(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+            is_wide = b.icmp_signed("==", arguments[0], ir.Constant(I64, WIDE))
+            keeps = b.icmp_signed("!=", arguments[1], ir.Constant(I64, 0))
+            with b.if_else(is_wide) as (wider, single):
+                for branch, vectors in ((wider, WIDE), (single, 1)):
+                    with branch, b.if_else(keeps) as (with_places, without):
+                        with with_places:
+                            b.call(_window_function(b.module, isa, vectors, True), arguments[1:])
+                        with without:
+                            b.call(_window_function(b.module, isa, vectors, False), arguments[1:])
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * (ARGUMENTS + 1)), emit
+
+    return maximum
+
+
+def _window_function(module: ir.Module, isa: InstructionSet, vectors: int, winners: bool) -> Any:
+    emit = partial(_emit_window, isa=isa, vectors=vectors, winners=winners)
+    return small_function(module, isa, f"maximum_{vectors}_{int(winners)}", ARGUMENTS, emit)
+
+
+def _emit_window(function: ir.Function, isa: InstructionSet, vectors: int, winners: bool) -> None:
+    b = ir.IRBuilder(function.append_basic_block("entry"))
+    winner, x, row, pixel, kh, kw, out, place, line, closed, lanes = function.args
+    v = Vectors(b, isa)
+    mask = v.first(lanes) if vectors == 1 else None
+    best = [v.slot(v.constant(float("-inf"))) for _ in range(vectors)]
+    first = v.splat(b.trunc(place, I32)) if winners else ir.Constant(v.bits, [0] * v.vector_width)
+    kept = [v.slot(first) for _ in best]
+    steps = [ir.Constant(I64, 4 * i * v.vector_width) for i in range(vectors)]
+    with cgutils.for_range(b, kh) as y, cgutils.for_range(b, kw) as column:
+        start = b.add(x, b.add(b.mul(y.index, row), b.mul(column.index, pixel)))
+        here = v.splat(b.trunc(b.add(b.add(place, b.mul(y.index, line)), column.index), I32)) if winners else None
+        for i, step in enumerate(steps):
+            _see(v, v.load(b.add(start, step), mask), best[i], kept[i], here)
+    for i, step in enumerate(steps):
+        if winners:
+            v.store(b.load(best[i]), b.add(out, step), mask)
+            v.store(_close(v, b.load(best[i]), b.load(kept[i]), closed), b.add(winner, step), mask)
+        else:
+            v.store(b.select(b.load(kept[i]), v.constant(float("nan")), b.load(best[i])), b.add(out, step), mask)
+    b.ret_void()
+
+
+def _see(v: Vectors, seen: Any, best: Any, kept: Any, here: Any) -> None:
+    """One pixel: `kept` is the winners' places, `here` its own; without places, which lanes saw a NaN."""
+    b, old = v.b, v.b.load(best)
+    wins, is_nan = b.fcmp_ordered(">", seen, old), b.fcmp_unordered("uno", seen, seen)
+    if here is None:
+        b.store(b.or_(b.load(kept), is_nan), kept)
+    else:
+        wins = b.or_(wins, is_nan)
+        b.store(b.select(wins, here, b.load(kept)), kept)
+    b.store(b.select(wins, seen, old), best)
+
+
+def _close(v: Vectors, best: Any, kept: Any, closed: Any) -> Any:
+    """The places, -1 where the activation's mask is closed."""
+    b = v.b
+    cap = b.select(b.icmp_signed("==", closed, ir.Constant(I64, 2)), v.constant(6.0), v.constant(float("inf")))
+    is_open = b.and_(b.fcmp_ordered(">", best, v.constant(0.0)), b.fcmp_ordered("<", best, cap))
+    free = v.splat(b.icmp_signed("==", closed, ir.Constant(I64, 0)))
+    return b.select(b.or_(is_open, free), kept, ir.Constant(v.ints, [-1] * v.vector_width))
+
+
+def make_gather(isa: InstructionSet) -> Any:
+    """An intrinsic for the gradient of one input pixel: the sum of dy over those of its windows that it won.
+
+    Arguments: wide as in `maximum`; dx; adds (1 adds to dx); dy, its row and pixel; winners as `maximum` wrote them,
+    their row and pixel; rows and columns of windows; place: the pixel's number in the first of them; line, step: how
+    much less it is in the window below and in the next one; lanes.
+    """
+
+    @intrinsic
+    def gather(  # type: ignore[no-untyped-def]  # noqa: ANN202
+        context, wide, dx, adds, dy, row, pixel, winners, winner_row, winner_pixel, rows, columns, place,  # noqa: ANN001
+        line, step, lanes,  # noqa: ANN001
+    ):  # fmt: skip
+        def emit(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+            is_wide = b.icmp_signed("==", arguments[0], ir.Constant(I64, WIDE))
+            with b.if_else(is_wide) as (wider, single):
+                for branch, vectors in ((wider, WIDE), (single, 1)):
+                    with branch:
+                        code = partial(_emit_gather, isa=isa, vectors=vectors)
+                        function = small_function(b.module, isa, f"gather_{vectors}", GATHER_ARGUMENTS, code)
+                        b.call(function, arguments[1:])
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * (GATHER_ARGUMENTS + 1)), emit
+
+    return gather
+
+
+def _emit_gather(function: ir.Function, isa: InstructionSet, vectors: int) -> None:
+    b = ir.IRBuilder(function.append_basic_block("entry"))
+    dx, adds, dy, row, pixel, winners, winner_row, winner_pixel, rows, columns, place, line, step, lanes = function.args
+    v = Vectors(b, isa)
+    mask = v.first(lanes) if vectors == 1 else None
+    offsets = [ir.Constant(I64, 4 * i * v.vector_width) for i in range(vectors)]
+    sums = [v.slot(v.constant(0.0)) for _ in offsets]
+    with b.if_then(b.icmp_signed("!=", adds, ir.Constant(I64, 0))):
+        for offset, total in zip(offsets, sums, strict=True):
+            b.store(v.load(b.add(dx, offset), mask), total)
+    with cgutils.for_range(b, rows) as y, cgutils.for_range(b, columns) as x:
+        here = b.sub(b.sub(place, b.mul(y.index, line)), b.mul(x.index, step))
+        number = v.splat(b.trunc(here, I32))
+        source = b.add(dy, b.add(b.mul(y.index, row), b.mul(x.index, pixel)))
+        winner = b.add(winners, b.add(b.mul(y.index, winner_row), b.mul(x.index, winner_pixel)))
+        for offset, total in zip(offsets, sums, strict=True):
+            won = b.icmp_signed("==", v.load(b.add(winner, offset), mask, v.ints), number)
+            given = b.select(won, v.load(b.add(source, offset), mask), v.constant(0.0))
+            b.store(b.fadd(b.load(total), given), total)
+    for offset, total in zip(offsets, sums, strict=True):
+        v.store(b.load(total), b.add(dx, offset), mask)
+    b.ret_void()
+
 
 # Record. X is the input (its gradient in backward), Y the output, each with row and pixel strides in bytes.
 # AUX: winners int32 (rows, columns, C) of max, or 1 / window size float32 (rows, columns) of avg; 0 for none.
@@ -21,7 +164,7 @@ VECTOR_WIDTH = current_isa().vector_width
 maximum, gather = make_maximum(current_isa()), make_gather(current_isa())
 
 
-def run_max_pool(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_max_pool(record: int, context: int, image: int, low: int, high: int) -> None:
     """Tasks are output rows. Ties go to the first pixel in reading order, NaN wins."""
     w = words(record)
     channels = w[CHANNELS]
@@ -46,7 +189,7 @@ def run_max_pool(record, context, image, low, high):  # type: ignore[no-untyped-
                 c += wide * VECTOR_WIDTH
 
 
-def run_max_pool_backward(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_max_pool_backward(record: int, context: int, image: int, low: int, high: int) -> None:
     """Tasks are input rows."""
     w = words(record)
     channels = w[CHANNELS]
@@ -72,7 +215,7 @@ def run_max_pool_backward(record, context, image, low, high):  # type: ignore[no
                 c += wide * VECTOR_WIDTH
 
 
-def run_avg_pool(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_avg_pool(record: int, context: int, image: int, low: int, high: int) -> None:
     """Tasks are output rows; global pooling is one window over everything."""
     w = words(record)
     channels = w[CHANNELS]
@@ -93,7 +236,7 @@ def run_avg_pool(record, context, image, low, high):  # type: ignore[no-untyped-
                 out[c] *= share
 
 
-def run_avg_pool_backward(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_avg_pool_backward(record: int, context: int, image: int, low: int, high: int) -> None:
     """Tasks are input rows."""
     w = words(record)
     channels = w[CHANNELS]

@@ -19,15 +19,15 @@ from typing import Final
 from core.child_process import child_environment, module_command
 from core.cores import usable_cores
 from core.cpu import tile_code
-from core.cpu.entry import entry
 from core.cpu.execution import group_runner, image_runner, sequence_runner
 from core.cpu.instruction_set import cache_folder, current_isa, kernel_home
+from core.cpu.records import entry
 from core.graph import Graph
 
 NAME: Final = "compile"
 """Of the second process, where the program is a folder without Python (`app.processes.entry`)."""
 MODULES: Final = (
-    "tiled", "photo", "depthwise_row", "pooling", "elementwise", "loss", "packing", "update", "batch_norm",
+    "tiled", "photo", "depthwise", "pooling", "elementwise", "loss", "packing", "optimizer", "batch_norm",
 )  # fmt: skip
 RUNNERS: Final = {
     "execution.run_images": image_runner, "execution.run_groups": group_runner,
@@ -40,12 +40,12 @@ COSTLY: Final = ("photo.run_photo", "elementwise.run_map_gradient", tile_code.NA
 TURN: Final = 0.2
 """Seconds between two reports while the second process alone is at work."""
 OF_EVERY_PREDICTION: Final = (
-    "photo.run_plain_photo", "elementwise.run_border", "elementwise.run_emit", "execution.run_sequence",
+    "photo.run_plain_photo", "elementwise.run_border", "elementwise.run_output", "execution.run_sequence",
 )  # fmt: skip
 OF_OP: Final = {
     "conv2d": (tile_code.NAME, "tiled.run_tiled", "packing.run_pack"),
     "dense": (tile_code.NAME, "tiled.run_tiled", "packing.run_pack"),
-    "depthwise_conv2d": ("depthwise_row.run_depthwise", "packing.run_pack"),
+    "depthwise_conv2d": ("depthwise.run_depthwise", "packing.run_pack"),
     "max_pool": ("pooling.run_max_pool",),
     "avg_pool": ("pooling.run_avg_pool",),
     "global_avg_pool": ("pooling.run_avg_pool",),

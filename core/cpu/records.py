@@ -1,24 +1,62 @@
-"""Records: kernel calls as data, encoded as rows of int64 whose addresses may depend on the thread or the image."""
+"""Records: kernel calls as data, encoded as rows of int64, and the compilation of the kernels that they call.
+
+A kernel is ``run(record, context, image, low, high)``: it executes tasks `low` to `high` of the record
+for one image. Kernels are called by address, so that the loops of `core.cpu.execution` compile in a second and
+a new kernel needs no change to them.
+
+Helpers that compute with floats are inlined (`njit(inline="always")`). Called, each would exist twice,
+alone and as a copy within the kernel's own code, optimised differently; which one runs depends on
+whether the kernel was just compiled or came from the cache, and the last bits would differ.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias, final
 
+import numba
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
-from core.cpu.entry import entry
+from core.cpu.instruction_set import cached
 from core.cpu.memory import FIELDS, TASKS
 
 Words: TypeAlias = npt.NDArray[np.int64]
 
+SIGNATURE: Final = types.void(*[types.int64] * 5)
+
+FAST_MATH: Final = frozenset({"contract", "reassoc", "nsz"})
+"""Reassociation and fused multiply-adds are allowed; NaN and infinity keep their meaning."""
+
+
+@functools.cache
+def entry(kernel: Callable[..., Any]) -> Any:
+    """Return the compiled kernel; its `address` is field 0 of a record."""
+    return cached(numba.cfunc, SIGNATURE, error_model="numpy", fastmath=set(FAST_MATH))(kernel)
+
+
+@intrinsic
+def call(context, address, record, run, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Call a kernel by its address."""
+    word = ir.IntType(64)
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [word] * 5).as_pointer()
+        builder.call(builder.inttoptr(arguments[0], kind), arguments[1:])
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 6), emit
+
 
 @final
 class Space(Enum):
-    """The memory that an address is in: shared, of an image (or its thread), or of a thread's gradient."""
+    """The memory of an address: shared by all threads, of an image (or its thread), or of a thread's gradient."""
 
     SHARED = "shared"
     SLOT = "slot"
@@ -33,17 +71,23 @@ class Address:
     space: Space
     bytes: int
 
-    def __add__(self, more: int) -> Address:
-        return Address(self.space, self.bytes + more)
+    def __add__(self, offset: int) -> Address:
+        return Address(self.space, self.bytes + offset)
 
 
-NOWHERE: Final = Address(Space.SHARED, 0)
+NULL: Final = Address(Space.SHARED, 0)
+Fields: TypeAlias = dict[int, int | Address]
+
+
+def address_of(array: npt.NDArray[Any], first: int = 0) -> Address:
+    """Return the address of element `first` of an array that lives as long as the records."""
+    return Address(Space.SHARED, array.ctypes.data + first * array.itemsize)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One kernel call. `layer`, `direction`, `name`: for reports; `once`: runs once a batch, not once an image."""
+    """One kernel call. `layer`, `direction`, `name`: for reports; `once`: runs once per batch, not once per image."""
 
     kernel: Callable[..., Any]
     fields: Mapping[int, int | Address]

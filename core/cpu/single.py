@@ -11,14 +11,13 @@ from core.cpu import batch_norm as bn
 from core.cpu import elementwise as ew
 from core.cpu import loss
 from core.cpu.backward import backward_records
-from core.cpu.execution import image_runner
+from core.cpu.execution import execute_schedule, image_runner, share_out
 from core.cpu.geometry import Buffers, View
-from core.cpu.gradient_sums import sum_records
 from core.cpu.lowering import Lowering, Writers
 from core.cpu.memory import FIELDS, aligned
-from core.cpu.placement import place_arrays
+from core.cpu.optimizer import sum_records
+from core.cpu.record_list import place_arrays
 from core.cpu.records import Record, encode_records
-from core.cpu.schedule import execute_schedule, share_out
 from core.cpu.verification import Slots
 from core.graph import LABEL, Graph, Node
 from core.ops.contract import Array, Cost, Mode, volume

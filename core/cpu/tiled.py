@@ -6,7 +6,7 @@ Weight gradient: rows are blocks of output rows that are summed over, M runs alo
 channels and the taps move through the filter. Builders of such records:
 `core.cpu.convolution`, `input_gradient`, `weight_gradient`.
 
-Dense layers of a whole batch (`core.cpu.dense`): images are the rows along M, or what is summed over, and
+Dense layers of a whole batch (`core.cpu.products`): images are the rows along M, or what is summed over, and
 their number is known only when the batch is there.
 """
 
@@ -73,7 +73,7 @@ def _heights(isa: InstructionSet) -> np.ndarray:
 _HEIGHTS: Final = _heights(current_isa())
 
 
-def run_tiled(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_tiled(record: int, context: int, image: int, low: int, high: int) -> None:
     """Tasks are (g, j, r), r fastest, or (r, g, j); all taps and all of M belong to one task."""
     w = words(record)
     vectors, rows, blocks = w[VECTORS], w[ROWS], w[BLOCKS]
@@ -107,7 +107,7 @@ def run_tiled(record, context, image, low, high):  # type: ignore[no-untyped-def
                         m += height * w[LDM]
 
 
-def run_tiled_batch(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_tiled_batch(record: int, context: int, image: int, low: int, high: int) -> None:
     """A dense layer of all images. Tasks are blocks of `AT_ONCE` rows; the last may be lower, or empty."""
     w, run = words(record), words(context)
     vectors, rows, blocks = w[VECTORS], w[ROWS], w[BLOCKS]

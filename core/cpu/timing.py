@@ -1,28 +1,120 @@
-"""Times every kernel of a plan alone, on all threads as in a run of the plan."""
+"""Times every kernel of a plan alone, and the peak of this processor: the register tile in a loop, and copies.
+
+All threads run at once, as in a run of the plan: two of them may share a core, and all share the memory.
+"""
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Container, Sequence
-from typing import Final
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Final, final
 
-from core.cpu.peak import Peak, measure_peak
-from core.cpu.records import Record
+import numpy as np
+
+from core.cpu.instruction_set import current_isa
+from core.cpu.memory import FIELDS, aligned, words
+from core.cpu.microkernel import KL, KW, LDC, SAK, SAM, SBK
+from core.cpu.records import Record, entry
+from core.cpu.tile_code import tile_table
+from core.cpu.tiled import TILES, tile
 from core.device import KernelTime
 from core.ops.contract import Cost
 from core.program import Program
 
+VECTORS: Final = 2
+ROWS: Final = max(current_isa().tile_heights[VECTORS])
+"""The fastest tile of each instruction set, or as fast as any."""
+WIDTH: Final = VECTORS * current_isa().vector_width
+DEPTH: Final = 192
+"""Terms of a sum; A and B are in the L1 cache (35 KB with AVX-512, 17 with AVX2)."""
+FLOPS: Final = 2 * ROWS * WIDTH * DEPTH
+CALLS: Final = 10**9 // FLOPS
+"""Tiles per round: enough to make the start of a thread negligible."""
+ROUNDS: Final = 5
+"""The fastest round counts, because other programs only slow it down."""
+COPIED_BYTES: Final = 64 << 20
+"""Bytes that all threads copy in a round: read and written, at least twice a processor's last-level cache."""
+
+_SHAPE: Final = VECTORS * 64 + ROWS
+_VECTOR_WIDTH: Final = current_isa().vector_width
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """GFLOP/s of multiply-adds and GB/s read and written, of all threads together."""
+
+    gflops: float
+    gigabytes: float
+
+    def at_least(self, gflops: float) -> Peak:
+        """Return the peak raised to what a kernel has reached, if other programs kept the measurement lower."""
+        return replace(self, gflops=max(self.gflops, gflops))
+
+    def floor_ms(self, flops: int, moved: int) -> float:
+        """Return the least time that these FLOPs and bytes need."""
+        return max(flops / (self.gflops * 1e6), moved / (self.gigabytes * 1e6))
+
+
+def run_tiles(record, a, b, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Compute one tile repeatedly; C follows B in memory."""
+    for _ in range(low, high):
+        tile(words(record)[TILES], _SHAPE, record, a, b, b + 4 * WIDTH * DEPTH, 0, 0, 1, _VECTOR_WIDTH)
+
+
+@functools.cache
+def measure_peak(threads: int) -> Peak:
+    """Measure the peak of this number of threads; the first call compiles the kernel."""
+    with ThreadPoolExecutor(threads) as pool:
+        products = [_make_round() for _ in range(threads)]
+        computing = _fastest(pool, products)
+        half = COPIED_BYTES // 4 // threads
+        pairs = [(np.ones(half, np.float32), np.ones(half, np.float32)) for _ in range(threads)]
+        copying = _fastest(pool, [functools.partial(np.copyto, *pair) for pair in pairs])
+    return Peak(threads * CALLS * FLOPS / computing / 1e9, threads * 2 * 4 * half / copying / 1e9)
+
+
+def _make_round() -> Callable[[], object]:
+    """Return a function that computes a round of tiles on its own memory."""
+    fields: dict[int, int] = {SAM: 4 * DEPTH, SAK: 4, SBK: 4 * WIDTH, KW: 1, KL: DEPTH, LDC: 4 * WIDTH}
+    fields[TILES] = tile_table(current_isa().name).ctypes.data
+    record = np.zeros(FIELDS, np.int64)
+    for field, value in fields.items():
+        record[field] = value
+    a, b = aligned(ROWS * DEPTH), aligned((DEPTH + ROWS) * WIDTH)
+    a[:], b[: DEPTH * WIDTH] = 1, 1
+    kernel = entry(run_tiles).ctypes  # ctypes releases the GIL
+
+    def run() -> None:
+        kernel(record.ctypes.data, a.ctypes.data, b.ctypes.data, 0, CALLS)
+
+    return run
+
+
+def _fastest(pool: ThreadPoolExecutor, work: Sequence[Callable[[], object]]) -> float:
+    """Return the seconds of the fastest round."""
+    found = []
+    for _ in range(ROUNDS):
+        begin = time.perf_counter()
+        list(pool.map(lambda one: one(), work))
+        found.append(time.perf_counter() - begin)
+    return min(found)
+
+
 REPEATS: Final = 3
-"""Each kernel runs so often; the fastest counts, because other programs only ever slow it down."""
+"""Runs of each kernel, of which the fastest counts."""
 
 WORKERS: Final = ("tiled", "naive", "im2col", "fused")
-"""Kernels that do the arithmetic of a layer, the first one present counts."""
+"""Kernels that do the arithmetic of a layer; the first one present counts."""
 
 
 def time_records(
     program: Program, records: Sequence[Record], run: Callable[[int], None], images: int, threads: int
 ) -> list[KernelTime]:
-    """`run(i)` runs record i for all the batch; records of one layer, direction and kernel are added up."""
+    """Time every record, which `run(i)` runs for the batch; records of one layer, direction and kernel are summed."""
     spent: dict[tuple[str, str, str], float] = {}
     for index, record in enumerate(records):
         best = min(_seconds(run, index) for _ in range(REPEATS))
@@ -36,7 +128,7 @@ def time_records(
 
 
 def does_the_work(key: tuple[str, str, str], kernels: Container[tuple[str, str, str]]) -> bool:
-    """Whether a layer's FLOPs and bytes are this kernel's: a pass may have helpers that clear borders or mask."""
+    """Return whether a layer's FLOPs and bytes belong to this kernel, not to one that clears borders or masks."""
     layer, direction, kernel = key
     return kernel == next((name for name in WORKERS if (layer, direction, name) in kernels), "")
 

@@ -1,15 +1,21 @@
-"""Vector code of an instruction set as LLVM IR: loads and stores at any alignment, masks, small functions."""
+"""Vector code of an instruction set as LLVM IR: loads and stores at any alignment, masks, loops over pixels.
+
+Loops over channels in Numba would check at every pixel whether arrays overlap, and keep sums in memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import Parameter, Signature
 from typing import Any, Final, final
 
 import llvmlite.binding
 from llvmlite import ir
+from numba import types
 from numba.core import cgutils
+from numba.extending import intrinsic
 
-from core.cpu.instruction_set import InstructionSet
+from core.cpu.instruction_set import InstructionSet, current_isa
 
 F32: Final = ir.FloatType()
 F64: Final = ir.DoubleType()
@@ -20,7 +26,7 @@ I32: Final = ir.IntType(32)
 def small_function(
     module: ir.Module, isa: InstructionSet, name: str, count: int, emit: Callable[[ir.Function], None]
 ) -> Any:
-    """A function of `count` int64 in the module, emitted when it is first asked for; it stays a function of its own."""
+    """Return a function of `count` int64 in the module, emitted at the first request and not inlined."""
     kind = ir.FunctionType(ir.VoidType(), [I64] * count)
     function = cgutils.get_or_insert_function(module, kind, f"leafclinic_{name}_{isa.name}")
     if not function.blocks:
@@ -31,9 +37,26 @@ def small_function(
     return function
 
 
+def row_intrinsic(name: str, count: int, emit: Callable[[ir.Function, InstructionSet], None]) -> Any:
+    """Return a function for kernels that takes `count` int64 and runs the code that `emit` writes."""
+
+    def row(context: Any, *_: Any) -> Any:
+        def code(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+            isa = current_isa()
+            function = small_function(builder.module, isa, name, count, lambda made: emit(made, isa))
+            builder.call(function, arguments)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * count), code
+
+    names = ("context", *(f"argument{i}" for i in range(count)))
+    row.__signature__ = Signature([Parameter(n, Parameter.POSITIONAL_ONLY) for n in names])  # type: ignore[attr-defined]
+    return intrinsic(row)
+
+
 @final
 class Vectors:
-    """Emits code for vectors of floats of an instruction set. Addresses are int64; a mask says which lanes count."""
+    """Emits code for vectors of floats. Addresses are int64; a mask has the lanes that are read or written."""
 
     def __init__(self, builder: ir.IRBuilder, isa: InstructionSet) -> None:
         self.b, self.vector_width = builder, isa.vector_width
@@ -50,18 +73,18 @@ class Vectors:
         return ir.Constant(self.floats, [value] * self.vector_width)
 
     def first(self, count: Any) -> Any:
-        """Mask of the first `count` lanes."""
+        """Return the mask of the first `count` lanes."""
         iota = ir.Constant(ir.VectorType(I64, self.vector_width), list(range(self.vector_width)))
         return self.b.icmp_signed("<", iota, self.splat(count))
 
     def slot(self, value: Any) -> Any:
-        """A variable that changes in a loop; LLVM turns it into a register."""
+        """Return a variable that changes in a loop; LLVM turns it into a register."""
         place = cgutils.alloca_once(self.b, value.type)
         self.b.store(value, place)
         return place
 
     def load(self, address: Any, mask: Any = None, kind: ir.VectorType | None = None) -> Any:
-        """Floats, or int32 if `kind` says so; zero outside the mask."""
+        """Load floats, or vectors of type `kind`; zero outside the mask."""
         vector = kind or self.floats
         pointer = self.b.inttoptr(address, vector.as_pointer())
         if mask is None:
@@ -74,7 +97,7 @@ class Vectors:
         return self.b.call(function, [pointer, ir.Constant(I32, 4), mask, ir.Constant(vector, None)])
 
     def store(self, value: Any, address: Any, mask: Any = None) -> None:
-        """Floats, doubles or int32."""
+        """Store floats, doubles or int32."""
         pointer = self.b.inttoptr(address, value.type.as_pointer())
         if mask is None:
             self.b.store(value, pointer).align = 4
@@ -86,7 +109,7 @@ class Vectors:
         self.b.call(function, [value, pointer, ir.Constant(I32, 4), mask])
 
     def multiply_add_from(self, form: str, base: Any, step: Any, b: Any, c: Any) -> Any:
-        """b * the floats at ``form``, such as "($1,$2,2)" for base + 2 step, + c in one instruction of AVX2."""
+        """Emit b * x + c as one AVX2 instruction, x at the address ``form``: "($1,$2,2)" is base + 2 step."""
         llvmlite.binding.initialize_native_asmparser()  # without it LLVM aborts the process at inline assembly
         places = "=x,r,x,0" if "$2" not in form else "=x,r,r,x,0"
         arguments = [base, b, c] if "$2" not in form else [base, step, b, c]
@@ -127,7 +150,7 @@ class Vectors:
         return self.where(self.below(x, 0.0), self.negate(x), x)
 
     def exp_below(self, x: Any) -> Any:
-        """exp(x) of x <= 0, to 2e-7 of itself. Source: Cephes, expf: 2^n times a polynomial on half a power of two."""
+        """Emit exp(x) for x <= 0, relative error 2e-7. Source: expf of Cephes, 2^n times a polynomial."""
         x = self.where(self.below(x, -87.0), self.constant(-87.0), x)
         whole = self.b.fptosi(self.shift(self.scale(x, 1.44269504), -0.5), self.ints)  # rounds towards 0, so to nearest
         n = self.b.sitofp(whole, self.floats)
@@ -139,3 +162,42 @@ class Vectors:
         exponent = self.b.shl(self.b.add(whole, ir.Constant(self.ints, [127] * self.vector_width)),
                               ir.Constant(self.ints, [23] * self.vector_width))
         return self.b.fmul(y, self.b.bitcast(exponent, self.floats))
+
+
+@final
+class Pixels:
+    """Emits one function over pixels and channels; `a` are its int64 arguments."""
+
+    def __init__(self, function: ir.Function, isa: InstructionSet) -> None:
+        self.b, self.a = ir.IRBuilder(function.append_basic_block("entry")), function.args
+        self.v = Vectors(self.b, isa)
+
+    def for_channels(self, channels: Any, body: Callable[[Any, Any], None]) -> None:
+        """Emit `body(first channel, mask)` for every vector of channels; only the last may have a mask."""
+        lanes = ir.Constant(I64, self.v.vector_width)
+        with cgutils.for_range_slice(self.b, ir.Constant(I64, 0), channels, lanes) as (channel, _):
+            left = self.b.sub(channels, channel)
+            with self.b.if_else(self.b.icmp_signed(">=", left, lanes)) as (whole, part):
+                with whole:
+                    body(channel, None)
+                with part:
+                    body(channel, self.v.first(left))
+
+    def at(self, base: Any, *terms: tuple[Any, Any]) -> Any:
+        """Return base + the sum of the products."""
+        for factor, count in terms:
+            base = self.b.add(base, self.b.mul(factor, count))
+        return base
+
+    def clip_bounds(self, clip: Any) -> tuple[Any, Any]:
+        """Return the bounds of an activation up to `core.cpu.activation.CLIP`: none, from 0, or 0 to 6."""
+        v, b = self.v, self.b
+        low = b.select(b.icmp_signed("!=", clip, ir.Constant(I64, 0)), v.constant(0.0), v.constant(float("-inf")))
+        high = b.select(b.icmp_signed("==", clip, ir.Constant(I64, 2)), v.constant(6.0), v.constant(float("inf")))
+        return low, high
+
+    def clip(self, value: Any, bounds: tuple[Any, Any]) -> Any:
+        """Clip a vector; NaN passes through."""
+        for relation, bound in zip("<>", bounds, strict=True):
+            value = self.b.select(self.b.fcmp_ordered(relation, value, bound), bound, value)
+        return value

@@ -12,9 +12,9 @@ from llvmlite.binding import get_host_cpu_features
 from numba.core.caching import IndexDataCacheFile
 
 from core.cpu import instruction_set
-from core.cpu.cutting import split_columns, split_rows
-from core.cpu.entry import SIGNATURE
 from core.cpu.instruction_set import INSTRUCTION_SETS, KERNEL_SOURCES, cached, choose_isa, problem
+from core.cpu.records import SIGNATURE
+from core.cpu.tiling import split_columns, split_rows
 from core.errors import DeviceError
 
 FULL = dict.fromkeys(("avx2", "fma", "avx512f", "avx512vl", "avx512bw", "avx512dq"), True)
@@ -48,7 +48,7 @@ def test_every_module_with_compiled_code_decides_the_cache_folder():
 
 @pytest.mark.parametrize("name", INSTRUCTION_SETS)
 def test_any_count_of_rows_is_cut_into_three_heights(name, monkeypatch):
-    monkeypatch.setattr("core.cpu.cutting.current_isa", lambda: INSTRUCTION_SETS[name])
+    monkeypatch.setattr("core.cpu.tiling.current_isa", lambda: INSTRUCTION_SETS[name])
     for vectors in INSTRUCTION_SETS[name].tile_heights:
         for count in [*range(1, 130), 997]:
             parts = split_rows.__wrapped__(count, vectors, 64)
@@ -59,8 +59,8 @@ def test_any_count_of_rows_is_cut_into_three_heights(name, monkeypatch):
 @pytest.mark.parametrize("name", INSTRUCTION_SETS)
 @pytest.mark.parametrize(("m", "depth"), [(0, 1), (1, 1280), (7, 160), (14, 64), (112, 16)])
 def test_every_column_lies_in_one_tile_whatever_the_rows(name, m, depth, monkeypatch):
-    monkeypatch.setattr("core.cpu.cutting.current_isa", lambda: INSTRUCTION_SETS[name])
-    monkeypatch.setattr("core.cpu.cutting.split_rows", split_rows.__wrapped__)
+    monkeypatch.setattr("core.cpu.tiling.current_isa", lambda: INSTRUCTION_SETS[name])
+    monkeypatch.setattr("core.cpu.tiling.split_rows", split_rows.__wrapped__)
     for count in [1, 6, 16, 17, 96, 160, 1280]:
         parts, first = split_columns(count, m, depth), 0
         for part in parts:
@@ -78,15 +78,15 @@ def test_every_column_lies_in_one_tile_whatever_the_rows(name, m, depth, monkeyp
     ("avx2", (1280, 7, 320), [3, 1]),  # what that saves with seven rows is more
 ])  # fmt: skip
 def test_columns_are_split_into_the_tiles_of_least_cost(isa, columns, vectors, monkeypatch):
-    monkeypatch.setattr("core.cpu.cutting.current_isa", lambda: INSTRUCTION_SETS[isa])
-    monkeypatch.setattr("core.cpu.cutting.split_rows", split_rows.__wrapped__)
+    monkeypatch.setattr("core.cpu.tiling.current_isa", lambda: INSTRUCTION_SETS[isa])
+    monkeypatch.setattr("core.cpu.tiling.split_rows", split_rows.__wrapped__)
     assert [p.vectors for p in split_columns(*columns)] == vectors
 
 
 CHECK = """
 from core.cpu.instruction_set import current_isa
 from core.cpu.kernel_entries import CPU
-from tests.core.cpu import test_dense
+from tests.core.cpu import test_products
 from tests.helpers.compare import assert_close, poisoned
 from tests.helpers.shapes import MODE, cases, solve
 for op in ("conv2d", "dense", "depthwise_conv2d", "max_pool", "batch_norm"):
@@ -99,7 +99,7 @@ for op in ("conv2d", "dense", "depthwise_conv2d", "max_pool", "batch_norm"):
                 kernel.run(case, arrays)
         for name, wanted in problem.wanted.items():
             assert_close(arrays[name], wanted, 5e-5)
-test_dense.test_gradients_agree_with_the_reference_for_any_number_of_photos(test_dense._perceptron, 30, 7)
+test_products.test_gradients_agree_with_the_reference_for_any_number_of_photos(test_products._perceptron, 30, 7)
 print(current_isa().name, len(cases("conv2d")))
 """
 

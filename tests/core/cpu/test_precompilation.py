@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from core.cpu import entry, execution, instruction_set, precompilation, tile_code
+from core.cpu import execution, instruction_set, precompilation, records, tile_code
 from core.cpu.plan import CpuPlan
 from core.data.augment import evaluation_rows
 from core.device import PhotoBatch
@@ -23,10 +23,10 @@ NETWORKS = (("squeezenet1_0", 1), ("squeezenet1_1", 2), ("mobilenetv2", 2), ("cn
 def test_a_prediction_compiles_only_what_was_compiled_ahead(network, views, monkeypatch):
     graph = fold_batch_norm(build(network, 3, 64))
     asked = []
-    monkeypatch.setattr(entry, "cached", lambda *a, **k: lambda kernel: asked.append(_name(kernel)) or _Compiled)
+    monkeypatch.setattr(records, "cached", lambda *a, **k: lambda kernel: asked.append(_name(kernel)) or _Compiled)
     ask = lambda *a, **k: lambda kernel: asked.append(_name(kernel)) or (lambda *a: None)  # noqa: E731
     monkeypatch.setattr(execution, "cached", ask)
-    entry.entry.cache_clear()
+    records.entry.cache_clear()
     execution.sequence_runner.cache_clear()
     try:
         plan = CpuPlan(graph, batch=views, training=False, threads=1)
@@ -34,7 +34,7 @@ def test_a_prediction_compiles_only_what_was_compiled_ahead(network, views, monk
         rows = evaluation_rows(views, 64, 64)
         plan.predict(PhotoBatch(np.zeros((views, 64, 64, 3), np.uint8), rows, np.full(views, -1, np.int32)))
     finally:
-        entry.entry.cache_clear()
+        records.entry.cache_clear()
         execution.sequence_runner.cache_clear()
     assert {*asked, tile_code.NAME} == set(precompilation.prediction_kernels(graph))
 

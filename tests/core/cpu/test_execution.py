@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from core.cpu import elementwise as ew
+from core.cpu.execution import execute_schedule, share_out
 from core.cpu.records import Address, Record, Space, encode_records
-from core.cpu.schedule import execute_schedule, share_out
 
 ONES, BUSY = np.ones(512, np.float32), np.zeros((1, 512), np.float32)
 

@@ -5,9 +5,9 @@ import pytest
 
 from core.cpu import batch_norm, loss, photo, tiled
 from core.cpu import elementwise as ew
-from core.cpu.dense import is_dense_dominated
 from core.cpu.memory import FIELDS
 from core.cpu.plan import CpuPlan
+from core.cpu.products import is_dense_dominated
 from core.device import PhotoBatch
 from core.graph import PHOTO
 from core.models.architectures import build

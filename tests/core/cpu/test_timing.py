@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from core.cpu import peak, timing
-from core.cpu.entry import entry
+from core.cpu import timing
 from core.cpu.instruction_set import current_isa
 from core.cpu.memory import FIELDS, aligned
 from core.cpu.microkernel import KL, KW, LDC, SAK, SAM, SBK
-from core.cpu.peak import DEPTH, ROWS, WIDTH, Peak, measure_peak
+from core.cpu.records import entry
 from core.cpu.tile_code import tile_table
 from core.cpu.tiled import TILES
+from core.cpu.timing import DEPTH, ROWS, WIDTH, Peak, measure_peak
 from core.ops.contract import Cost
 
 
@@ -24,7 +24,7 @@ def test_what_is_measured_is_a_product():
     for field, value in {SAM: 4 * DEPTH, SAK: 4, SBK: 4 * WIDTH, KW: 1, KL: DEPTH, LDC: 4 * WIDTH}.items():
         record[field] = value
     record[TILES] = tile_table(current_isa().name).ctypes.data
-    entry(peak.run_tiles).ctypes(record.ctypes.data, a.ctypes.data, b.ctypes.data, 0, 2)
+    entry(timing.run_tiles).ctypes(record.ctypes.data, a.ctypes.data, b.ctypes.data, 0, 2)
     factor = b[: DEPTH * WIDTH].reshape(DEPTH, WIDTH)
     assert np.array_equal(b[DEPTH * WIDTH :].reshape(ROWS, WIDTH), a.reshape(ROWS, DEPTH) @ factor)
 

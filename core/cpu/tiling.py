@@ -1,4 +1,4 @@
-"""Tiling of a product into register tiles: widths of columns, heights of rows, and panels of a packed filter."""
+"""Tiling of a product into register tiles: widths of columns, heights of rows, and the fields of a record for both."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from core.cpu import microkernel as mk
-from core.cpu import packing, tiled
+from core.cpu import tiled
 from core.cpu.instruction_set import current_isa
-from core.cpu.records import Address, Record
+from core.cpu.records import Address, Fields
 from core.cpu.tile_code import tile_table
 
-UNKNOWN: Final = 24, 64
-"""Rows and depth where they are not known: a count that tiles of every width divide."""
+TYPICAL: Final = 24, 64
+"""Rows, a multiple of many tile heights, and depth, assumed where they are not known."""
 
 
 @final
@@ -27,20 +27,25 @@ class Columns:
     first: int
     count: int
 
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one float row of a block."""
+        return self.vectors * current_isa().vector_width * 4
+
 
 def split_columns(count: int, m: int = 0, depth: int = 1) -> tuple[Columns, ...]:
     """Tile the columns of a product with decreasing widths; the last block may be partly empty.
 
-    With `m` rows of that depth given, the widest tiles are those that cost least: 14 pixels are one tile of 14 x 32,
-    but three of up to 6 x 64. Without, they are the widest there are, unless mixed widths cost something.
+    Given `m` rows of that depth, choose the widths of least cost: 14 pixels are one tile of 14 x 32, but three of up to
+    6 x 64. Without, choose the widest tiles, unless mixed widths have a cost.
     """
     widths = sorted(v for v in current_isa().tile_heights if v)[::-1]
     options = [_in_widths(count, widths[i:]) for i in range(len(widths) if m or current_isa().again_cycles else 1)]
-    return min(options, key=lambda parts: _columns_cost(parts, *((m, depth) if m else UNKNOWN)))
+    return min(options, key=lambda parts: _columns_cost(parts, *((m, depth) if m else TYPICAL)))
 
 
 def _columns_cost(parts: Sequence[Columns], m: int, depth: int) -> float:
-    """Cycles of `m` rows of all columns, for every step of their depth; every width reads A once more."""
+    """Return the cycles of `m` rows of all columns per step of their depth; every width reads A once more."""
     again = (len(parts) - 1) * m * current_isa().again_cycles
     return again + sum(p.blocks * _rows_cost(m, p.vectors, depth) for p in parts)
 
@@ -59,25 +64,25 @@ def _in_widths(count: int, widths: Sequence[int]) -> tuple[Columns, ...]:
 
 @functools.cache
 def split_rows(count: int, vectors: int, depth: int) -> tuple[tuple[int, int], ...]:
-    """Heights of tiles that sum to `count` at the least cost: at most three pairs (height, how many)."""
+    """Return the tile heights that sum to `count` at the least cost: at most three pairs (height, number)."""
     heights = sorted(current_isa().tile_heights[vectors], reverse=True)
     cost = {height: _tile_cost(height, vectors, depth) for height in heights}
     return min(_splits(count, heights, 3), key=lambda parts: sum(number * cost[h] for h, number in parts))
 
 
 def _tile_cost(height: int, vectors: int, depth: int) -> float:
-    """Cycles of a tile for every step of its depth: two multiply-adds or two loads in one, but four for a sum."""
+    """Return the cycles of a tile per step of its depth: two multiply-adds or two loads per cycle, four per sum."""
     wide = max(vectors, 1)
     return max(height * wide, height + wide, 8) / 2 + current_isa().call_cycles / depth
 
 
 def _rows_cost(count: int, vectors: int, depth: int) -> float:
-    """Cycles of `count` rows, for every step of their depth."""
+    """Return the cycles of `count` rows per step of their depth."""
     return sum(n * _tile_cost(h, vectors, depth) for h, n in split_rows(count, vectors, depth))
 
 
 def _splits(count: int, heights: Sequence[int], parts: int) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Decompositions of `count` into at most `parts` decreasing heights, each used nearly as often as possible."""
+    """Yield sums of at most `parts` decreasing heights that are `count`, each used nearly as often as possible."""
     if count == 0:
         yield ()
     elif parts == 1:
@@ -90,16 +95,16 @@ def _splits(count: int, heights: Sequence[int], parts: int) -> Iterator[tuple[tu
                     yield ((height, number), *rest)
 
 
-def tile_fields(columns: Columns) -> dict[int, int | Address]:
-    """Fields that say which tiles compute the columns."""
+def tile_fields(columns: Columns) -> Fields:
+    """Return the fields of the tiles that compute the columns."""
     return {
         tiled.TILES: tile_table(current_isa().name).ctypes.data, tiled.VECTORS: columns.vectors,
         tiled.BLOCKS: columns.blocks, tiled.COLUMNS: columns.count,
     }  # fmt: skip
 
 
-def cut(m: int, columns: Columns, depth: int) -> dict[int, int | Address]:
-    """Fields that give the tiling of `m` rows and of the columns."""
+def tile_rows(m: int, columns: Columns, depth: int) -> Fields:
+    """Return the fields of the tiling of `m` rows and of the columns."""
     fields = tile_fields(columns)
     for part, (height, number) in enumerate(split_rows(m, columns.vectors, min(depth, 4096))):
         fields[tiled.PARTS + 2 * part] = height
@@ -107,45 +112,16 @@ def cut(m: int, columns: Columns, depth: int) -> dict[int, int | Address]:
     return fields
 
 
-def panel_floats(columns: int, groups: int, depth: int, m: int = 0) -> int:
-    """Floats of all panels of a packed filter with `depth` taps times channels."""
-    lanes = current_isa().vector_width
-    return groups * sum(c.vectors * c.blocks * lanes for c in split_columns(columns, m, depth)) * depth
-
-
 def packed_product(
     columns: Columns, panel: Address, m: int, counts: tuple[int, int, int], groups: int, rows: int
-) -> dict[int, int | Address]:
-    """Fields of a product with a packed B: `counts` is (ky, kx, k)."""
+) -> Fields:
+    """Return the fields of a product with a packed B: `counts` is (ky, kx, k)."""
     kh, kw, kl = counts
-    wide = columns.vectors * current_isa().vector_width * 4
+    wide = columns.block_bytes
     return {
-        **cut(m, columns, kh * kw * kl),
+        **tile_rows(m, columns, kh * kw * kl),
         mk.KW: kw, mk.KL: kl, tiled.KH: kh, tiled.KH_LAST: kh, mk.SAK: 4,
         tiled.B: panel, mk.SBK: wide, mk.SBX: kl * wide, mk.SBY: kw * kl * wide,
         tiled.SBJ: kh * kw * kl * wide, tiled.SBG: kh * kw * kl * wide * columns.blocks,
         tiled.GROUPS: groups, tiled.ROWS: rows, tiled.T1: 1, tiled.T2: 1,
     }  # fmt: skip
-
-
-def each_panel(panel: Address, columns: int, groups: int, depth: int, m: int = 0) -> Iterator[tuple[Columns, Address]]:
-    for part in split_columns(columns, m, depth):
-        yield part, panel
-        panel = panel + groups * part.vectors * part.blocks * current_isa().vector_width * 4 * depth
-
-
-def pack_record(
-    part: Columns, source: Address, panel: Address, counts: tuple[int, int, int],
-    strides: tuple[int, int, int, int, int], groups: int, layer: str,
-) -> Record:  # fmt: skip
-    """`strides` of the source in bytes: columns, t1, t2, k, groups."""
-    wide = part.vectors * current_isa().vector_width
-    t1, t2, depth = counts
-    fields: dict[int, int | Address] = {
-        packing.SOURCE: source, packing.PANEL: panel, packing.WIDE: wide, packing.VALID: part.count,
-        packing.BLOCKS: part.blocks, packing.PART: t1 * t2 * depth * wide * 4,
-        packing.T1: t1, packing.T2: t2, packing.DEPTH: depth,
-        packing.S_N: strides[0], packing.S_T1: strides[1], packing.S_T2: strides[2],
-        packing.S_K: strides[3], packing.S_GROUP: strides[4],
-    }  # fmt: skip
-    return Record(packing.run_pack, fields, groups * part.blocks, layer, "update", "pack")

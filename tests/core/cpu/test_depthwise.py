@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from core.cpu import depthwise_row, tiled
+from core.cpu import depthwise, tiled
 from tests.helpers.cpu_kernel import forward
 from tests.helpers.shapes import case, solve
 
@@ -18,8 +18,8 @@ def test_bits_are_those_of_a_larger_window_on_the_tile(shape, by_row, activation
     given = dict(solve(rows).given)
     got, single = forward(rows, given, threads=2)
     record = single.forward[0]
-    assert record.kernel is depthwise_row.run_depthwise
-    assert record.fields[depthwise_row.BY_ROW] == by_row
+    assert record.kernel is depthwise.run_depthwise
+    assert record.fields[depthwise.BY_ROW] == by_row
     wide = np.pad(given["weight"], [(0, 0) if side != 3 else (1, 1) for side in given["weight"].shape])
     wanted, single = forward(tile, {**given, "weight": wide})
     assert single.forward[0].kernel is tiled.run_tiled
