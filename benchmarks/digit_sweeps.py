@@ -23,9 +23,9 @@ from core.device import Optimizer, PhotoBatch
 from core.laboratory.convolutions import LABORATORY
 from core.laboratory.digits import CPU_ALGORITHMS, Lesson, batches, lesson_graph, run_lesson
 from core.laboratory.mnist import predict
-from core.models.cnn import cnn
 from core.models.init import initial_weights
 from core.models.options import Options
+from core.models.sequential import cnn
 from core.ops.contract import Array
 from core.ops.photo import identity_augmentation
 from core.plan import compile_plan

@@ -179,7 +179,7 @@ def _drop(w, context, image, element, out, a):  # type: ignore[no-untyped-def]  
 
 @njit
 def _mix(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """`core.ops.random.mix` on uint32."""
+    """`core.ops.dropout.mix` on uint32."""
     x = uint32(x ^ (x >> uint32(16)))
     x = uint32(x * uint32(0x7FEB352D))
     x = uint32(x ^ (x >> uint32(15)))
@@ -189,7 +189,7 @@ def _mix(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 
 @njit
 def _stream(seed, step, key, image):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """First word of `core.ops.random.stream`."""
+    """First word of `core.ops.dropout.stream`."""
     golden = uint32(0x9E3779B9)
     first = _mix(uint32(golden + uint32(seed)))
     first = _mix(uint32(first + golden + uint32(step)))

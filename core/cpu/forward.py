@@ -17,9 +17,9 @@ from core.cpu.lowering import Lowering, map_record
 from core.cpu.records import NULL, Address, Fields, Record
 from core.graph import PHOTO
 from core.ops.activation import ACTIVATIONS
-from core.ops.avg_pool import divisors
+from core.ops.dropout import threshold
 from core.ops.op_table import LOSSES
-from core.ops.random import threshold
+from core.ops.pooling import divisors
 from core.ops.window import Window, read_window
 from core.program import Step, Value
 

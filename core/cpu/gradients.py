@@ -134,7 +134,7 @@ class Ledger:
         return tuple(zero_record(self.lowering, step.node, self.lowering.d(part)) for part in unwritten)
 
     def settle(self, step: Step) -> tuple[tuple[Record, ...], int]:
-        """Return the records before a step's backward, which zero unwritten channels, and the activation still to apply.
+        """Return the records that zero unwritten channels before a step's backward, and the activation still to apply.
 
         Raises KernelUnavailable if the gradient of the activation needs its input, which a fused step does not keep.
         """

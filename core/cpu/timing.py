@@ -36,7 +36,7 @@ CALLS: Final = 10**9 // FLOPS
 ROUNDS: Final = 5
 """The fastest round counts, because other programs only slow it down."""
 COPIED_BYTES: Final = 64 << 20
-"""Bytes that all threads copy in a round: read and written, at least twice a processor's last-level cache."""
+"""Bytes that all threads copy in a round: read and written, at least twice the largest cache of a processor."""
 
 _SHAPE: Final = VECTORS * 64 + ROWS
 _VECTOR_WIDTH: Final = current_isa().vector_width

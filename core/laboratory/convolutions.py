@@ -119,7 +119,7 @@ def vectorised_backward_weight(case: KernelCase, arrays: dict[str, Any]) -> None
 def _columns(case: KernelCase, x: Array) -> Array:
     """Windows as rows, ``(N rows columns, kh kw C)``."""
     window = read_window(case.attributes)
-    seen = windows(pad(x, window, 0.0), window, *x.shape[1:3])  # (N, rows, columns, C, kh, kw)
+    seen = windows(x, window)  # (N, rows, columns, C, kh, kw)
     return np.ascontiguousarray(seen.transpose(0, 1, 2, 4, 5, 3)).reshape(-1, seen[0, 0, 0].size)
 
 

@@ -14,9 +14,9 @@ from core.device import Optimizer, PhotoBatch
 from core.graph import Graph
 from core.laboratory.mnist import predict
 from core.laboratory.unfused_network import UnfusedNetwork
-from core.models.cnn import cnn
 from core.models.init import initial_weights
 from core.models.options import DIGIT_MEAN, DIGIT_STD, Options
+from core.models.sequential import cnn
 from core.ops.builder import with_loss
 from core.ops.contract import Array, Mode
 from core.ops.photo import identity_augmentation

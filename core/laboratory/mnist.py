@@ -15,10 +15,9 @@ from core.config import RunConfig
 from core.data.digits import SIDE
 from core.device import Optimizer, PhotoBatch
 from core.graph import Graph
-from core.models.cnn import cnn
 from core.models.init import initial_weights
-from core.models.mlp import mlp
 from core.models.options import Options
+from core.models.sequential import cnn, mlp
 from core.ops.builder import with_loss
 from core.ops.contract import Array, Arrays
 from core.ops.photo import AFFINE, identity_augmentation

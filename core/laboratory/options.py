@@ -12,7 +12,7 @@ from core.errors import EXIT_CODES
 from core.laboratory.kernel_comparison import CASES, UPDATES
 from core.laboratory.mnist import RECIPES
 from core.models.architectures import MODELS
-from core.models.cnn import PADDINGS
+from core.models.sequential import PADDINGS
 from core.plan import DEVICES, PRECISIONS
 
 AddCommand: TypeAlias = Callable[..., argparse.ArgumentParser]

@@ -14,10 +14,10 @@ import numpy as np
 from core.errors import DeviceError
 from core.graph import Attributes, Graph
 from core.laboratory.digits import Lesson, Outcome, Report, batches, keep_quiet, lesson_graph, normalised
-from core.models.cnn import PADDINGS
 from core.models.init import initial_weights
-from core.models.weights import to_torch
+from core.models.sequential import PADDINGS
 from core.ops.contract import Array
+from core.ops.flatten import to_torch
 from core.ops.window import read_window
 
 NAME: Final = "PyTorch"

@@ -11,19 +11,17 @@ from typing import Any, Final
 from core.errors import ConfigError, Problem
 from core.graph import Graph
 from core.models import squeezenet
-from core.models.alexnet import alexnet
-from core.models.cnn import cnn
-from core.models.mlp import mlp
 from core.models.mobilenetv2 import mobilenetv2, mobilenetv2_wide
 from core.models.mobilenetv3 import mobilenetv3_large, mobilenetv3_small
 from core.models.options import Architecture, Options
+from core.models.sequential import alexnet, cnn, mlp
 
 MODELS: Final[Mapping[str, Architecture]] = MappingProxyType(
     {
         "squeezenet1_0": squeezenet.squeezenet1_0,
         "squeezenet1_1": squeezenet.squeezenet1_1,
-        "squeezenet1_0_bn": squeezenet.squeezenet1_0_bn,
-        "squeezenet1_1_bn": squeezenet.squeezenet1_1_bn,
+        "squeezenet1_0_bn": partial(squeezenet.squeezenet1_0, norm=True),
+        "squeezenet1_1_bn": partial(squeezenet.squeezenet1_1, norm=True),
         "squeezenet1_1_wide_bn": squeezenet.squeezenet1_1_wide_bn,
         "squeezenet1_0_bypass": partial(squeezenet.squeezenet1_0, bypass=squeezenet.SIMPLE),
         "squeezenet1_0_complex_bypass": partial(squeezenet.squeezenet1_0, bypass=squeezenet.COMPLEX),

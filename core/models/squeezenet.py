@@ -34,7 +34,7 @@ SQUEEZENET_1_1_WIDE: Final[tuple[Fire | str, ...]] = (
 SIMPLE: Final = "bypass"
 """The input of a fire is added to its output where shapes allow."""
 COMPLEX: Final = "complex_bypass"
-"""Elsewhere, too, after a 1x1 convolution."""
+"""It is added everywhere, after a 1x1 convolution where shapes differ."""
 
 
 def squeezenet1_0(options: Options, norm: bool = False, bypass: str = "") -> Graph:
@@ -45,16 +45,6 @@ def squeezenet1_0(options: Options, norm: bool = False, bypass: str = "") -> Gra
 def squeezenet1_1(options: Options, norm: bool = False, bypass: str = "") -> Graph:
     """Three by three filters first, pooling early: 2.4 times less work, 1,235,496 parameters."""
     return _squeezenet(_named("squeezenet1_1", norm, bypass), options, 64, 3, SQUEEZENET_1_1, norm, bypass)
-
-
-def squeezenet1_0_bn(options: Options) -> Graph:
-    """SqueezeNet 1.0 with a batch norm after every convolution of the features."""
-    return squeezenet1_0(options, norm=True)
-
-
-def squeezenet1_1_bn(options: Options) -> Graph:
-    """SqueezeNet 1.1 with a batch norm after every convolution of the features."""
-    return squeezenet1_1(options, norm=True)
 
 
 def squeezenet1_1_wide_bn(options: Options) -> Graph:

@@ -1,4 +1,7 @@
-"""``(H, W, C)`` to ``(H * W * C,)`` in the engine's order, channels last. Plans make it a new shape only."""
+"""Flatten ``(H, W, C)`` to ``(H * W * C,)``, channels last, and the conversion of weights from and to channels first.
+
+Plans implement the op as a new shape.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _KEEPS_ORDER: Final = (*ACTIVATIONS, "dropout", "batch_norm")
 
 
 def flattened_image(graph: Graph, node: Node) -> Shape | None:
-    """The (height, width, channels) whose flattening a node's input is, if it is one."""
+    """Return the (height, width, channels) of which a node's input is the flattening, or None."""
     before = graph.node(node.inputs[0])
     while before.op in _KEEPS_ORDER:
         before = graph.node(before.inputs[0])
@@ -42,21 +45,27 @@ def flattened_image(graph: Graph, node: Node) -> Shape | None:
 
 
 def channels_first(array: Array, image: Shape) -> Array:
-    """The last axis, a flattened image, from the engine's order to that of PyTorch and ONNX."""
+    """Reorder the last axis, a flattened image, from channels last to the channels first of PyTorch and ONNX."""
     moved = np.moveaxis(array.reshape(*array.shape[:-1], *image), -1, -3)
     return np.ascontiguousarray(moved.reshape(array.shape))
 
 
 def channels_first_of(graph: Graph, node: Node, array: Array) -> Array:
-    """A parameter of the node as PyTorch and ONNX lay it out: filters OIHW, flattened features channels first."""
+    """Return a parameter in the layout of PyTorch and ONNX: filters OIHW, flattened features channels first."""
     if array.ndim == 4:
         return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
     image = flattened_image(graph, node)
     return array if image is None or (node.op == "dense" and array.ndim == 1) else channels_first(array, image)
 
 
+def to_torch(graph: Graph, weights: Arrays) -> dict[str, Array]:
+    """Return copies of the weights in the layout of PyTorch's layers of the same names."""
+    owners = {f"{node.name}.{p.role}": node for node in graph.nodes for p in node.parameters}
+    return {name: channels_first_of(graph, node, weights[name].copy()) for name, node in owners.items()}
+
+
 def channels_last(array: Array, image: Shape) -> Array:
-    """The way back of `channels_first`."""
+    """Undo `channels_first`."""
     height, width, channels = image
     moved = np.moveaxis(array.reshape(*array.shape[:-1], channels, height, width), -3, -1)
     return np.ascontiguousarray(moved.reshape(array.shape))

@@ -1,4 +1,4 @@
-"""The sliding window that convolutions and pools share: its size rule, and reading and adding through it.
+"""The sliding window that convolutions and pools share: its size rule, and reads and sums through it.
 
 Padding is ``(top, left, bottom, right)``, so that "same", "full" and TensorFlow's uneven padding
 are all plain numbers.
@@ -41,7 +41,7 @@ POINT: Final = Window((1, 1), (1, 1), (0, 0, 0, 0))
 
 
 def read_window(attributes: Attributes) -> Window:
-    """The window of a node's attributes `kernel`, `stride`, `padding` and, if it has one, `ceil_mode`."""
+    """Return the window of a node's attributes `kernel`, `stride`, `padding` and, if it has one, `ceil_mode`."""
     kh, kw = read_ints(attributes, "kernel", 2, low=1)
     sh, sw = read_ints(attributes, "stride", 2, low=1)
     top, left, bottom, right = read_ints(attributes, "padding", 4, low=0)
@@ -50,7 +50,7 @@ def read_window(attributes: Attributes) -> Window:
 
 
 def read_pool_window(attributes: Attributes) -> Window:
-    """As `read_window`, but no window may be entirely in the padding: it would have no maximum and no mean."""
+    """Like `read_window`, but refuse windows entirely in the padding, which have no maximum and no mean."""
     window = read_window(attributes)
     (top, left, bottom, right), (kh, kw) = window.padding, window.kernel
     if max(top, bottom) >= kh or max(left, right) >= kw:
@@ -59,19 +59,19 @@ def read_pool_window(attributes: Attributes) -> Window:
 
 
 def same_padding(kernel: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Padding that keeps the size at stride 1; an even kernel pads one more at the bottom and right."""
+    """Return the padding that keeps the size at stride 1; an even kernel pads one more at the bottom and right."""
     kh, kw = kernel
     return ((kh - 1) // 2, (kw - 1) // 2, kh // 2, kw // 2)
 
 
 def full_padding(kernel: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Padding at which the kernel overlaps the image with at least one row and column."""
+    """Return the padding at which the kernel overlaps the image with at least one row and column."""
     kh, kw = kernel
     return (kh - 1, kw - 1, kh - 1, kw - 1)
 
 
 def _positions(side: str, size: int, kernel: int, stride: int, before: int, after: int, ceil_mode: bool) -> int:
-    """PyTorch's rule: in ceil mode a last window may hang over, but must not start after the end of the image."""
+    """Follow PyTorch: in ceil mode a last window may hang over, but must not start after the end of the image."""
     room = size + before + after - kernel
     if room < 0:
         raise ValueError(f"the kernel of {kernel} is larger than the padded {side} of {size + before + after}.")
@@ -82,7 +82,7 @@ def _positions(side: str, size: int, kernel: int, stride: int, before: int, afte
 
 
 def pad(x: Array, window: Window, value: float) -> Array:
-    """x ``(N, H, W, C)`` framed with `value`, as far as the last window reaches (ceil mode may reach further)."""
+    """Pad x ``(N, H, W, C)`` with `value` as far as the last window reaches (in ceil mode beyond the padding)."""
     _, height, width, _ = x.shape
     top, left, _, _ = window.padding
     bottom, right = _overhang(window, height, width)
@@ -90,15 +90,15 @@ def pad(x: Array, window: Window, value: float) -> Array:
     return np.pad(x, frame, constant_values=value)
 
 
-def windows(padded: Array, window: Window, height: int, width: int) -> Array:
-    """View ``(N, rows, columns, C, kh, kw)`` of every window of the padded input of a ``height x width`` image."""
-    rows, columns = window.output(height, width)
-    view = sliding_window_view(padded, window.kernel, axis=(1, 2))
+def windows(x: Array, window: Window, fill: float = 0.0) -> Array:
+    """Return a view ``(N, rows, columns, C, kh, kw)`` of every window of x ``(N, H, W, C)``, padded with `fill`."""
+    rows, columns = window.output(*x.shape[1:3])
+    view = sliding_window_view(pad(x, window, fill), window.kernel, axis=(1, 2))
     return view[:, :: window.stride[0], :: window.stride[1]][:, :rows, :columns]
 
 
 def add_windows(parts: Array, window: Window, height: int, width: int) -> Array:
-    """Sum of overlapping windows: the transpose of `windows`, with the frame cut off.
+    """Sum overlapping windows: the transpose of `windows`, with the padding cut off.
 
     parts ``(N, rows, columns, C, kh, kw)``; the result is ``(N, height, width, C)``.
     """
@@ -114,7 +114,7 @@ def add_windows(parts: Array, window: Window, height: int, width: int) -> Array:
 
 
 def _overhang(window: Window, height: int, width: int) -> tuple[int, int]:
-    """Rows and columns by which the last window reaches past the end of the image; negative if it ends before."""
+    """Return the rows and columns by which the last window reaches past the image; negative if it ends before."""
     rows, columns = window.output(height, width)
     return (
         (rows - 1) * window.stride[0] + window.kernel[0] - window.padding[0] - height,

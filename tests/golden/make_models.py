@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from core.models.weights import to_torch
+from core.ops.flatten import to_torch
 from tests.helpers.golden import (
     DRAWS,
     FOLDER,
@@ -263,7 +263,7 @@ def make_training(name):
 
 
 def as_ours(graph, key, array, shapes):
-    """One array in the engine's layout: the one rule of `core.models.weights`, written again."""
+    """One array in the engine's layout: the one rule of `core.ops.flatten`, written again."""
     if array.ndim == 4:
         return array.transpose(0, 2, 3, 1).reshape(shapes[key])
     node = next(n for n in graph.nodes if key.startswith(f"{n.name}.") and n.parameters)

@@ -4,7 +4,7 @@ import zlib
 
 import numpy as np
 
-from core.ops.random import bits, stream
+from core.ops.dropout import bits, stream
 
 
 def words(name, count):

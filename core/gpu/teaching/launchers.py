@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, Where, as_matrix, flat, over
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.contract import volume
-from core.ops.random import threshold
+from core.ops.dropout import threshold
 from core.ops.registry import KernelCase
 from core.ops.window import Window, read_window
 

@@ -3,8 +3,7 @@
 import numpy as np
 
 from core.ops.contract import Mode
-from core.ops.dropout import scales
-from core.ops.random import MASK, bits, mix, stream, threshold
+from core.ops.dropout import MASK, bits, mix, scales, stream, threshold
 
 
 def test_mix_is_the_published_hash():

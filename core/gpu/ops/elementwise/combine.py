@@ -112,7 +112,7 @@ _read_seed, _read_step, _read_first = (make_reader(name) for name in ("seed", "s
 
 @device_function
 def mix(x):
-    """`core.ops.random.mix`: one word to another."""
+    """`core.ops.dropout.mix`: one word to another."""
     x = u32(x ^ u32(x >> u32(16)))
     x = u32(u64(x) * u64(0x7FEB352D))
     x = u32(x ^ u32(x >> u32(15)))

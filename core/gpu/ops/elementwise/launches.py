@@ -8,7 +8,7 @@ from core.gpu.ops.elementwise import combine, factor_gradient
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
 from core.gpu.select import Case
 from core.ops.activation import ACTIVATIONS as REFERENCES
-from core.ops.random import threshold
+from core.ops.dropout import threshold
 from core.program import Step, Value
 
 MODULE = "ops.elementwise.combine"

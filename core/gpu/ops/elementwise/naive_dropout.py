@@ -1,4 +1,4 @@
-"""Dropout with the counter-based generator of `core.ops.random`: the same mask on every device, none stored.
+"""Dropout with the counter-based generator of `core.ops.dropout`: the same mask on every device, none stored.
 
 One thread per element makes its image's stream and its own bits. Forward and gradient are one kernel.
 """
@@ -8,12 +8,12 @@ from __future__ import annotations
 from core.gpu.compilation.arrays import Float, Int, Integers, Vector, float32, int64
 from core.gpu.compilation.cuda import cuda, device_function
 from core.gpu.teaching.kernel import kernel
-from core.ops.random import GOLDEN, MASK
+from core.ops.dropout import GOLDEN, MASK
 
 
 @device_function
 def mix(x):
-    """`core.ops.random.mix` in 64-bit integers, of which the low 32 bits are kept."""
+    """`core.ops.dropout.mix` in 64-bit integers, of which the low 32 bits are kept."""
     x ^= x >> 16
     x = x * 0x7FEB352D & MASK
     x ^= x >> 15

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from core.models import MODELS, build, initial_weights
-from core.models.weights import to_torch
+from core.ops.flatten import to_torch
 
 
 @pytest.mark.parametrize("name", MODELS)

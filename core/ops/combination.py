@@ -1,0 +1,81 @@
+"""Ops that combine several inputs: add, multiply and concat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from core.graph import Attributes, Shape
+from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, volume
+
+
+def _add_shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
+    if len(inputs) != 2 or not inputs[0] or inputs[0] != inputs[1]:
+        raise ValueError(f"needs two inputs of one shape, not {list(inputs)}.")
+    return inputs[0]
+
+
+def _add_forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
+    return Result(inputs[0] + inputs[1])
+
+
+def _add_backward(
+    attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
+) -> Gradients:
+    return Gradients((gradient, gradient))
+
+
+ADD: Final = Op(
+    name="add", defaults={}, shape=_add_shape, forward=_add_forward, backward=_add_backward,
+    cost=lambda attributes, inputs, output: Cost(volume(output), 12 * volume(output)),
+)
+"""Sum of two inputs of one shape: the skip connection."""
+
+
+def _multiply_shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
+    if len(inputs) != 2 or len(inputs[0]) != 3 or inputs[1] != inputs[0][2:]:
+        raise ValueError(f"needs an image (height, width, channels) and a factor (channels,), not {list(inputs)}.")
+    return inputs[0]
+
+
+def _multiply_forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
+    return Result(inputs[0] * inputs[1][:, None, None])
+
+
+def _multiply_backward(
+    attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
+) -> Gradients:
+    return Gradients((gradient * inputs[1][:, None, None], (gradient * inputs[0]).sum((1, 2))))
+
+
+MULTIPLY: Final = Op(
+    name="multiply", defaults={}, shape=_multiply_shape, forward=_multiply_forward, backward=_multiply_backward,
+    cost=lambda attributes, inputs, output: Cost(volume(output), 8 * volume(output) + 4 * volume(inputs[1])),
+)
+"""Product of an image ``(H, W, C)`` and one factor per channel ``(C,)``: the scale of a squeeze and excitation."""
+
+
+def _concat_shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
+    if not inputs or not all(inputs) or len({s[:-1] for s in inputs}) != 1:
+        raise ValueError(f"needs inputs that differ only in their channels, not {list(inputs)}.")
+    return (*inputs[0][:-1], sum(s[-1] for s in inputs))
+
+
+def _concat_forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
+    return Result(np.concatenate(inputs, -1))
+
+
+def _concat_backward(
+    attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
+) -> Gradients:
+    ends = np.cumsum([x.shape[-1] for x in inputs])[:-1]
+    return Gradients(tuple(np.split(gradient, ends, -1)))
+
+
+CONCAT: Final = Op(
+    name="concat", defaults={}, shape=_concat_shape, forward=_concat_forward, backward=_concat_backward,
+    cost=lambda attributes, inputs, output: Cost(0, 8 * volume(output)),
+)
+"""Channels of several inputs side by side. Plans usually let the inputs write into slices of the output instead."""
