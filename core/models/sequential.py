@@ -49,8 +49,8 @@ def cnn(options: Options) -> Graph:
 def alexnet(options: Options) -> Graph:
     """AlexNet, the baseline of SqueezeNet's paper: five convolutions, and three dense layers with 19 of 20 weights.
 
-    Source: Krizhevsky, "One weird trick", 2014, without its local response normalization, as in torchvision, whose names
-    and 61,100,840 parameters at 1000 classes it has.
+    Source: Krizhevsky, "One weird trick", 2014, without its local response normalization, as in torchvision. Names are
+    those of torchvision's state dict, 61,100,840 parameters at 1000 classes.
     """
     b = start("alexnet", options)
     x, index = "photo", 0

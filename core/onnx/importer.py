@@ -1,18 +1,21 @@
-"""The importer of an ONNX graph: the network built so far, and the layout of every tensor."""
+"""The importer of an ONNX graph: the network built so far, the layout of every tensor, and values of the file."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, final
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 
 from core.errors import ModelFileError
 from core.graph import LABEL, PHOTO, Attribute, Graph, Node, Shape
-from core.onnx.tensors import to_array
 from core.ops.builder import make_node
 from core.ops.contract import Array
+
+Attributes: TypeAlias = dict[str, Any]
+"""Attributes of an ONNX node: numbers, bytes, lists, or arrays."""
 
 NCHW: Final = (0, 1, 2, 3)
 """Order of the axes (photo, channel, row, column) in an ONNX tensor, unless it was transposed."""
@@ -21,10 +24,10 @@ NCHW: Final = (0, 1, 2, 3)
 @final
 @dataclass(frozen=True, slots=True)
 class OnnxValue:
-    """A tensor that is computed: the node of ours that holds it, and how ONNX sees it.
+    """A computed tensor: our node of the same value, and its layout in the ONNX file.
 
-    axes: which of (photo, channel, row, column) each axis of the ONNX tensor is; pad: zeros put around it that the next
-    convolution takes over; image: a flattened (height, width, channels) whose order is still channels first.
+    axes: which of (photo, channel, row, column) each axis of the ONNX tensor is. pad: zeros around it that the next
+    convolution takes over. image: (height, width, channels) of a flattened tensor whose order is still channels first.
     """
 
     node: str
@@ -73,7 +76,7 @@ class Importer:
         raise ModelFileError(f"The tensor {name!r} is used before it is computed.")
 
     def image(self, name: str, op: str, pad: bool = False) -> OnnxValue:
-        """A computed tensor as NCHW, without pending zeros unless `pad`. Raises ModelFileError."""
+        """Return a computed tensor that is NCHW and, unless `pad`, has no pending padding. Raises ModelFileError."""
         value = self.value(name)
         if value.axes != NCHW:
             raise ModelFileError(f"A Transpose before {op} cannot be folded.")
@@ -106,9 +109,9 @@ def describe(node: Any) -> str:
     return f"{node.op_type} {node.name or (node.output[0] if node.output else '')!r}"
 
 
-def attributes_of(node: Any, known: tuple[str, ...]) -> dict[str, Any]:
-    """Attributes by name: numbers, bytes, lists, or arrays. Raises ModelFileError for one that is not `known`."""
-    found: dict[str, Any] = {}
+def attributes_of(node: Any, known: tuple[str, ...]) -> Attributes:
+    """Return the attributes by name. Raises ModelFileError for one that is not `known`."""
+    found: Attributes = {}
     for attribute in node.attribute:
         if attribute.name not in known:
             raise ModelFileError(f"{describe(node)} has the attribute {attribute.name!r}, which is not supported.")
@@ -124,5 +127,44 @@ def attributes_of(node: Any, known: tuple[str, ...]) -> dict[str, Any]:
 
 
 def shortest(value: float) -> float:
-    """The decimal number somebody wrote, from the float32 that ONNX kept of it: 1e-05, not 9.99999974e-06."""
+    """Return the shortest decimal number with the float32 value of an attribute: 1e-05, not 9.99999974e-06."""
     return float(str(np.float32(value)))
+
+
+READABLE: Final = (
+    onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.INT32,
+    onnx.TensorProto.INT64,
+)  # fmt: skip
+"""Types of numbers that are read."""
+
+MAX_DIMENSIONS: Final = 8
+
+
+def to_array(tensor: Any) -> Array:
+    """Convert a TensorProto to an array of its own type. Raises ModelFileError."""
+    name = tensor.name or "a constant"
+    if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
+        raise ModelFileError(f"The values of {name} are in another file, which is not supported.")
+    if tensor.data_type not in READABLE:
+        raise ModelFileError(f"The values of {name} are of type {tensor.data_type}, which is not supported.")
+    dims = list(tensor.dims)
+    if len(dims) > MAX_DIMENSIONS or any(d < 0 for d in dims):
+        raise ModelFileError(f"{name} has the invalid shape {dims[:MAX_DIMENSIONS]}.")
+    try:
+        return np.asarray(numpy_helper.to_array(tensor))  # raises where the file has more or fewer numbers than stated
+    except (TypeError, ValueError) as error:
+        raise ModelFileError(f"The values of {name} cannot be read ({error}).") from error
+
+
+def to_ints(array: Array | None, name: str) -> tuple[int, ...]:
+    """Convert to a list of whole numbers, such as a shape or pads. Raises ModelFileError."""
+    if array is None or array.ndim > 1 or array.size > MAX_DIMENSIONS or array.dtype.kind != "i":
+        raise ModelFileError(f"{name} must be a constant list of a few whole numbers.")
+    return tuple(int(v) for v in array.ravel())
+
+
+def to_number(array: Array | None, name: str) -> float:
+    """Convert to one number. Raises ModelFileError."""
+    if array is None or array.size != 1:
+        raise ModelFileError(f"{name} must be one constant number.")
+    return float(array.ravel()[0])

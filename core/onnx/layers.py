@@ -10,27 +10,25 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from core.errors import ModelFileError
-from core.onnx.importer import Importer, OnnxValue, attributes_of, describe, shortest
-from core.onnx.tensors import to_number
-from core.onnx.windows import WINDOW, window_of
+from core.graph import Shape
+from core.onnx.importer import Attributes, Importer, OnnxValue, describe, shortest, to_number
 from core.ops.contract import Array, volume
 from core.ops.flatten import channels_last
+from core.ops.window import Window
 
-Rule: TypeAlias = Callable[[Importer, Any], None]
+Rule: TypeAlias = Callable[[Importer, Any, Attributes], OnnxValue]
 
 
-def read_conv(importer: Importer, node: Any) -> None:
+def read_conv(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """To conv2d or depthwise_conv2d; a pending Pad joins its own pads."""
-    attributes = attributes_of(node, (*WINDOW, "group"))
     x, weight = importer.image(node.input[0], "Conv", pad=True), _weights(importer, node, 1)
     image, groups = importer.shape(x), attributes.get("group", 1)
     if weight.ndim != 4:
         raise ModelFileError(f"{describe(node)} has filters of {weight.ndim} axes; only images are supported.")
     if len(image) == 1:
-        _convolve_features(importer, node, x, weight, attributes)
-        return
+        return _convolve_features(importer, node, x, weight, attributes)
     framed = (image[0] + x.pad[0] + x.pad[2], image[1] + x.pad[1] + x.pad[3], image[2])
-    window = window_of(describe(node), attributes, weight.shape[2:], framed)
+    window = _window_of(describe(node), attributes, weight.shape[2:], framed)
     if window.kernel != weight.shape[2:]:
         raise ModelFileError(f"{describe(node)} states another kernel size than its filters have.")
     top, left, bottom, right = (a + b for a, b in zip(window.padding, x.pad, strict=True))
@@ -47,20 +45,21 @@ def read_conv(importer: Importer, node: Any) -> None:
     importer.own(name, "weight", weight.transpose(0, 2, 3, 1))
     if shared["bias"]:
         importer.own(name, "bias", _weights(importer, node, 2))
-    importer.values[node.output[0]] = OnnxValue(name)
+    return OnnxValue(name)
 
 
-def _convolve_features(importer: Importer, node: Any, x: OnnxValue, weight: Array, attributes: dict[str, Any]) -> None:
-    """A 1x1 convolution after the global average is a dense layer."""
+def _convolve_features(
+    importer: Importer, node: Any, x: OnnxValue, weight: Array, attributes: Attributes
+) -> OnnxValue:
+    """Convert a 1x1 convolution after the global average to a dense layer."""
     plain = weight.shape[2:] == (1, 1) and not any(attributes.get("pads", ())) and not any(x.pad)
     if not plain or attributes.get("group", 1) != 1:
         raise ModelFileError(f"{describe(node)} convolves an image of one pixel; only 1x1 filters may.")
-    _make_dense(importer, node, x, weight[:, :, 0, 0], importer.constant(node, 2))
+    return _make_dense(importer, node, x, weight[:, :, 0, 0], importer.constant(node, 2))
 
 
-def read_gemm(importer: Importer, node: Any) -> None:
+def read_gemm(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """To dense; alpha and beta go into the weights, flattened features into the engine's order."""
-    attributes = attributes_of(node, ("alpha", "beta", "transA", "transB"))
     x, weight, bias = importer.value(node.input[0]), _weights(importer, node, 1), importer.constant(node, 2)
     if attributes.get("transA", 0) or weight.ndim != 2 or len(importer.shape(x)) != 1:
         raise ModelFileError(f"{describe(node)} is not a dense layer on flattened features.")
@@ -69,10 +68,10 @@ def read_gemm(importer: Importer, node: Any) -> None:
         weight = weight * np.float32(alpha)
     if bias is not None and (beta := attributes.get("beta", 1.0)) != 1.0:
         bias = bias * np.float32(beta)
-    _make_dense(importer, node, x, weight, bias)
+    return _make_dense(importer, node, x, weight, bias)
 
 
-def _make_dense(importer: Importer, node: Any, x: OnnxValue, weight: Array, bias: Array | None) -> None:
+def _make_dense(importer: Importer, node: Any, x: OnnxValue, weight: Array, bias: Array | None) -> OnnxValue:
     name = importer.add("dense", node, (x.node,), units=weight.shape[0], bias=bias is not None)
     if x.image is not None and weight.shape[1] == volume(x.image):
         weight = channels_last(weight, x.image)
@@ -80,12 +79,11 @@ def _make_dense(importer: Importer, node: Any, x: OnnxValue, weight: Array, bias
     if bias is not None:
         sound = bias.size in (1, weight.shape[0]) and bias.ndim <= 2
         importer.own(name, "bias", np.broadcast_to(bias.ravel(), weight.shape[:1]) if sound else bias)
-    importer.values[node.output[0]] = OnnxValue(name)
+    return OnnxValue(name)
 
 
-def read_batch_norm(importer: Importer, node: Any) -> None:
+def read_batch_norm(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """To batch_norm, by image channels or by flattened features."""
-    attributes = attributes_of(node, ("epsilon", "momentum", "spatial", "training_mode", "is_test"))
     if not attributes.get("spatial", 1) or attributes.get("training_mode", 0):
         raise ModelFileError(f"{describe(node)} is of a kind that is not supported.")
     x = importer.image(node.input[0], "BatchNormalization")
@@ -95,28 +93,23 @@ def read_batch_norm(importer: Importer, node: Any) -> None:
         array = _weights(importer, node, index)
         ordered = x.image is not None and array.shape == (volume(x.image),)
         importer.own(name, role, channels_last(array, x.image) if ordered and x.image else array)
-    importer.values[node.output[0]] = replace(x, node=name)
+    return replace(x, node=name)
 
 
 def elementwise(op: str) -> Rule:
-    """The rule of an op without attributes that becomes one of ours."""
-    def rule(importer: Importer, node: Any) -> None:
-        attributes_of(node, ())
-        _apply(importer, node, op)
-
-    return rule
+    """Return the rule of an op without attributes that becomes one of ours."""
+    return lambda importer, node, attributes: _apply(importer, node, op)
 
 
-def _apply(importer: Importer, node: Any, op: str, **attributes: Any) -> None:
+def _apply(importer: Importer, node: Any, op: str, **attributes: Any) -> OnnxValue:
     x = importer.value(node.input[0])
     if any(x.pad):
         raise ModelFileError(f"A Pad before {node.op_type} is not supported, only one before Conv.")
-    importer.values[node.output[0]] = replace(x, node=importer.add(op, node, (x.node,), **attributes))
+    return replace(x, node=importer.add(op, node, (x.node,), **attributes))
 
 
-def read_clip(importer: Importer, node: Any) -> None:
+def read_clip(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """To relu6 or relu: bounds 0 and 6, or 0 and none."""
-    attributes = attributes_of(node, ("min", "max"))
     bounds = []
     for index, (key, default) in enumerate((("min", -inf), ("max", inf)), 1):
         given = importer.constant(node, index)
@@ -124,32 +117,28 @@ def read_clip(importer: Importer, node: Any) -> None:
     low, high = bounds
     if (low, high) not in ((0.0, 6.0), (0.0, inf)) and not (low == 0.0 and high >= np.finfo(np.float32).max):
         raise ModelFileError(f"{describe(node)} clips to {low:g} .. {high:g}; supported are 0 .. 6 and 0 .. infinity.")
-    _apply(importer, node, "relu6" if high == 6.0 else "relu")
+    return _apply(importer, node, "relu6" if high == 6.0 else "relu")
 
 
-def read_hard_sigmoid(importer: Importer, node: Any) -> None:
+def read_hard_sigmoid(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """To hard_sigmoid: PyTorch's, ``clip(x / 6 + 1 / 2, 0, 1)``, which is not ONNX's own default."""
-    attributes = attributes_of(node, ("alpha", "beta"))
     alpha, beta = float(attributes.get("alpha", 0.2)), float(attributes.get("beta", 0.5))
     if abs(alpha - 1 / 6) > 1e-6 or beta != 0.5:
         raise ModelFileError(f"{describe(node)} is x * {alpha:g} + {beta:g}, clipped; only x / 6 + 0.5 is supported.")
-    _apply(importer, node, "hard_sigmoid")
+    return _apply(importer, node, "hard_sigmoid")
 
 
-def read_multiply(importer: Importer, node: Any) -> None:
+def read_multiply(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """To multiply, an image by one factor a channel; to silu and hard_swish, x by its own sigmoid."""
-    attributes_of(node, ())
     left, right = (importer.value(name) for name in node.input)
     if any(left.pad) or any(right.pad) or left.axes != right.axes:
         raise ModelFileError(f"{describe(node)} multiplies tensors of different layouts, which is not supported.")
     for x, gate in ((left, right), (right, left)):
         made = importer.nodes[gate.node]
         if made.op in _GATED and made.inputs == (x.node,):
-            importer.values[node.output[0]] = replace(x, node=importer.add(_GATED[made.op], node, (x.node,)))
-            return
+            return replace(x, node=importer.add(_GATED[made.op], node, (x.node,)))
         if importer.shape(gate) == importer.shape(x)[2:] and gate.image is None:
-            importer.values[node.output[0]] = replace(x, node=importer.add("multiply", node, (x.node, gate.node)))
-            return
+            return replace(x, node=importer.add("multiply", node, (x.node, gate.node)))
     raise ModelFileError(f"{describe(node)} is neither x times its sigmoid nor an image times a factor for each "
                          "channel, which is all that is supported.")
 
@@ -158,65 +147,60 @@ _GATED: Final = {"sigmoid": "silu", "hard_sigmoid": "hard_swish"}
 """What x times a gate of x is."""
 
 
-def read_dropout(importer: Importer, node: Any) -> None:
+def read_dropout(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """To dropout, each with a key of its own."""
-    attributes = attributes_of(node, ("ratio", "seed", "is_test", "consumed_inputs"))
     given = importer.constant(node, 1)
     rate = float(attributes.get("ratio", 0.5)) if given is None else shortest(to_number(given, "ratio"))
     key = sum(n.op == "dropout" for n in importer.nodes.values())
-    _apply(importer, node, "dropout", rate=min(rate, 0.99), key=key)
+    return _apply(importer, node, "dropout", rate=min(rate, 0.99), key=key)
 
 
-def read_max_pool(importer: Importer, node: Any) -> None:
+def read_max_pool(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """To max_pool."""
-    attributes = attributes_of(node, (*WINDOW, "storage_order"))
     if len(node.output) > 1 and node.output[1]:
         raise ModelFileError(f"{describe(node)} returns the indices of its maxima, which is not supported.")
-    _pool(importer, node, "max_pool", attributes)
+    return _pool(importer, node, "max_pool", attributes)
 
 
-def read_average_pool(importer: Importer, node: Any) -> None:
+def read_average_pool(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """To avg_pool; unlike PyTorch, ONNX counts the padding only where asked to."""
-    attributes = attributes_of(node, (*WINDOW, "count_include_pad"))
-    _pool(importer, node, "avg_pool", attributes, count_include_pad=bool(attributes.get("count_include_pad", 0)))
+    return _pool(importer, node, "avg_pool", attributes, count_include_pad=bool(attributes.get("count_include_pad", 0)))
 
 
-def _pool(importer: Importer, node: Any, op: str, attributes: dict[str, Any], **more: Any) -> None:
+def _pool(importer: Importer, node: Any, op: str, attributes: Attributes, **more: Any) -> OnnxValue:
     x = importer.image(node.input[0], node.op_type)
     if len(importer.shape(x)) != 3:
         raise ModelFileError(f"{describe(node)} pools features that are no image.")
-    window = window_of(describe(node), attributes, (), importer.shape(x))
+    window = _window_of(describe(node), attributes, (), importer.shape(x))
     name = importer.add(
         op, node, (x.node,), kernel=window.kernel, stride=window.stride, padding=window.padding,
         ceil_mode=window.ceil_mode, **more,
     )  # fmt: skip
-    importer.values[node.output[0]] = OnnxValue(name)
+    return OnnxValue(name)
 
 
-def read_global_average_pool(importer: Importer, node: Any) -> None:
+def read_global_average_pool(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """To global_avg_pool: what is (N, C, 1, 1) in the file is (N, C) here."""
-    attributes_of(node, ())
     x = importer.image(node.input[0], "GlobalAveragePool")
-    importer.values[node.output[0]] = OnnxValue(importer.add("global_avg_pool", node, (x.node,)))
+    return OnnxValue(importer.add("global_avg_pool", node, (x.node,)))
 
 
-def read_add(importer: Importer, node: Any) -> None:
+def read_add(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """To add."""
-    attributes_of(node, ())
     left, right = (importer.value(name) for name in node.input)
     if (left.axes, left.image) != (right.axes, right.image) or any(left.pad) or any(right.pad):
         raise ModelFileError(f"{describe(node)} adds tensors of different layouts, which is not supported.")
-    importer.values[node.output[0]] = replace(left, node=importer.add("add", node, (left.node, right.node)))
+    return replace(left, node=importer.add("add", node, (left.node, right.node)))
 
 
-def read_softmax(importer: Importer, node: Any) -> None:
+def read_softmax(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """To softmax over the channels. Before opset 13 it ran over all axes from its own on."""
-    axis = attributes_of(node, ("axis",)).get("axis", -1 if importer.opset >= 13 else 1)
+    axis = attributes.get("axis", -1 if importer.opset >= 13 else 1)
     x = importer.value(node.input[0])
     channels = x.axes[axis] == 1 if len(importer.shape(x)) == 3 and -4 <= axis < 4 else axis in (1, -1)
     if not channels or (len(importer.shape(x)) == 3 and importer.opset < 13):
         raise ModelFileError(f"{describe(node)} runs over another axis than the classes, which is not supported.")
-    _apply(importer, node, "softmax")
+    return _apply(importer, node, "softmax")
 
 
 def _weights(importer: Importer, node: Any, index: int) -> Array:
@@ -224,3 +208,43 @@ def _weights(importer: Importer, node: Any, index: int) -> Array:
     if array is None or array.dtype.kind != "f":
         raise ModelFileError(f"Input {index} of {describe(node)} must be constant weights.")
     return array
+
+
+def _window_of(name: str, attributes: Attributes, kernel: Shape, image: Shape) -> Window:
+    """Return the window of a Conv or pool over an image of (height, width, channels). Raises ModelFileError."""
+    kernel = _pair(name, "kernel_shape", attributes, kernel)
+    stride = _pair(name, "strides", attributes, (1, 1))
+    if _pair(name, "dilations", attributes, (1, 1)) != (1, 1):
+        raise ModelFileError(f"{name} is dilated, which is not supported.")
+    if min(stride) < 1 or min(kernel) < 1:
+        raise ModelFileError(f"{name} has the kernel {kernel} and the strides {stride}, which are not valid.")
+    auto = attributes.get("auto_pad", b"NOTSET")
+    if auto in (b"SAME_UPPER", b"SAME_LOWER"):
+        padding = _same(image, kernel, stride, auto == b"SAME_UPPER")
+    elif auto in (b"NOTSET", b"VALID"):
+        pads = tuple(attributes.get("pads", (0, 0, 0, 0))) if auto == b"NOTSET" else (0, 0, 0, 0)
+        padding = _four(name, pads)
+    else:
+        raise ModelFileError(f"{name} has the automatic padding {auto!r}, which does not exist.")
+    return Window(kernel, stride, padding, bool(attributes.get("ceil_mode", 0)))
+
+
+def _same(image: Shape, kernel: tuple[int, int], stride: tuple[int, int], upper: bool) -> tuple[int, int, int, int]:
+    sides = []
+    for size, k, s in zip(image[:2], kernel, stride, strict=True):
+        total = max((-(-size // s) - 1) * s + k - size, 0)
+        sides.append((total // 2, total - total // 2) if upper else (total - total // 2, total // 2))
+    return (sides[0][0], sides[1][0], sides[0][1], sides[1][1])
+
+
+def _pair(name: str, key: str, attributes: Attributes, default: Shape) -> tuple[int, int]:
+    value = attributes.get(key, default)
+    if not isinstance(value, list | tuple) or len(value) != 2 or not all(isinstance(v, int) for v in value):
+        raise ModelFileError(f"{name} needs two whole numbers as {key}; only images are supported.")
+    return value[0], value[1]
+
+
+def _four(name: str, pads: tuple[Any, ...]) -> tuple[int, int, int, int]:
+    if len(pads) != 4 or not all(isinstance(p, int) for p in pads):
+        raise ModelFileError(f"{name} needs four whole numbers as pads; only images are supported.")
+    return pads[0], pads[1], pads[2], pads[3]

@@ -1,4 +1,4 @@
-"""What a network needs besides its graph, as ONNX metadata: preprocessing, class names, temperature."""
+"""ONNX metadata of a network: preprocessing, class names, temperature, thresholds of labels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PREPROCESSING: Final = "preprocessing"
 CLASSES: Final = "class_names"
 TEMPERATURE: Final = "temperature"
 LABELS: Final = "labels"
-"""The threshold of each label, where a photo may have several; the outputs are probabilities then."""
+"""Key of the threshold of each label, if a photo may have several; the outputs are then probabilities."""
 
 
 @final
@@ -24,9 +24,9 @@ LABELS: Final = "labels"
 class Imported:
     """A network from an ONNX file.
 
-    graph ends with its logits; weights are float32 by full name; classes is empty and temperature 1
-    where the file does not state them; preprocessed states whether mean and deviation are the file's own; labels: the
-    threshold of each label, none where a photo has one class.
+    graph ends with its logits; weights are float32 by full name; classes is empty and temperature 1 if the file does
+    not state them; preprocessed: whether mean and deviation are the file's own; labels: the threshold of each label,
+    empty if a photo has one class.
     """
 
     graph: Graph
@@ -38,7 +38,7 @@ class Imported:
 
 
 def to_metadata(graph: Graph, classes: tuple[str, ...], temperature: float) -> dict[str, str]:
-    """Metadata for a file; `input` is ``(rgb / 255 - mean) / std``, channels first."""
+    """Return the metadata of a file; `input` is ``(rgb / 255 - mean) / std``, channels first."""
     photo = graph.nodes[0].attributes
     height, width, channels = graph.photo_shape
     described = {
@@ -59,13 +59,13 @@ def to_metadata(graph: Graph, classes: tuple[str, ...], temperature: float) -> d
 
 
 def read_statistics(metadata: Mapping[str, str]) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Mean and deviation, or None where the file does not state them."""
+    """Return mean and deviation, or None if the file does not state them."""
     found = _read(metadata, PREPROCESSING, record({"mean": listing(number), "std": listing(number)}))
     return None if found is None else (found["mean"], found["std"])
 
 
 def read_classes(metadata: Mapping[str, str], count: int) -> tuple[str, ...]:
-    """Class names, or none where the file does not state them."""
+    """Return the class names, empty if the file does not state them."""
     names: tuple[str, ...] = _read(metadata, CLASSES, listing(text)) or ()
     if names and not len(set(names)) == len(names) == count:
         raise ModelFileError(f"This file names {len(set(names))} classes, but its network has {count}.")
@@ -73,7 +73,7 @@ def read_classes(metadata: Mapping[str, str], count: int) -> tuple[str, ...]:
 
 
 def read_temperature(metadata: Mapping[str, str]) -> float:
-    """Temperature of the calibrated softmax; 1 where the file does not state it."""
+    """Return the temperature of the calibrated softmax, 1 if the file does not state it."""
     temperature = _read(metadata, TEMPERATURE, number)
     if temperature is not None and temperature <= 0:
         raise ModelFileError(f"The temperature in this file is {temperature}; it must be above 0.")
@@ -81,7 +81,7 @@ def read_temperature(metadata: Mapping[str, str]) -> float:
 
 
 def read_labels(metadata: Mapping[str, str], count: int) -> tuple[float, ...]:
-    """The threshold of each label, or none where a photo has one class."""
+    """Return the threshold of each label, empty if a photo has one class."""
     found: tuple[float, ...] | None = _read(metadata, LABELS, listing(number))
     if found is not None and (len(found) != count or not all(0 <= value <= 1 for value in found)):
         raise ModelFileError("The thresholds of the labels in this file are not valid.")
@@ -89,7 +89,7 @@ def read_labels(metadata: Mapping[str, str], count: int) -> tuple[float, ...]:
 
 
 def _read(metadata: Mapping[str, str], key: str, reader: Reader) -> Any:
-    """The value of a key, None where the file does not state it. Raises ModelFileError where it is not valid."""
+    """Return the value of a key, None if it is missing. Raises ModelFileError if it is not valid."""
     try:
         return reader(parse_json(metadata[key])) if key in metadata else None
     except SchemaError as error:

@@ -1,4 +1,4 @@
-"""Eight-bit numbers for a trained network: ranges seen in use become scales, weights are rounded channel by channel.
+"""Eight-bit quantisation of a trained network: scales from observed ranges, weights rounded channel by channel.
 
 Activations are uint8 with a zero point per tensor, weights int8 without one per output channel, biases int32 in the
 scale of the products, sums exact. Sources: Jacob et al., "Quantization and training of neural networks for efficient
@@ -22,20 +22,19 @@ Range: TypeAlias = tuple[float, float]
 
 WEIGHTED: Final = ("conv2d", "depthwise_conv2d", "dense")
 TIED: Final = ("max_pool", "flatten", "concat")
-"""Ops that only choose or move numbers: inputs and output share one scale, so nothing is rounded twice."""
+"""Ops that select or move numbers: inputs and output share one scale, so nothing is rounded twice."""
 LEVELS: Final = 255
 LARGEST_WEIGHT: Final = 127
-"""All eight bits. Processors without VNNI add two products in 16 bits and saturate: on 136 validation photos the
-shipped model's divergence (KL) from float32 is then 0.0087 instead of 0.0056 in onnxruntime. Seven bits never saturate,
-and cost more everywhere: 0.0100.
-"""
+"""Processors without VNNI add two products in 16 bits and saturate: on 136 validation photos the shipped model's KL
+divergence from float32 is then 0.0087 instead of 0.0056 in onnxruntime. Seven bits never saturate, but have 0.0100
+everywhere."""
 LARGEST_SUM: Final = 2**31 - 1
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A number x is stored as ``round(x / step) + zero`` in 0..255."""
+    """The quantisation of x as ``round(x / step) + zero`` in 0..255."""
 
     step: float
     zero: int
@@ -57,12 +56,12 @@ class Quantised:
 
 
 def without_dropout(graph: Graph) -> Graph:
-    """The graph for inference: dropout changes nothing there."""
+    """Return the graph for inference, where dropout has no effect."""
     return graph.without([node.name for node in graph.nodes if node.op == "dropout"])
 
 
 def stored_tensors(graph: Graph) -> tuple[str, ...]:
-    """Nodes whose output is stored in eight bits: all but the logits and what goes straight into an activation."""
+    """Return the nodes whose output is stored in eight bits: all but the logits and inputs of fused activations."""
     return tuple(n.name for n in graph.nodes if n.name != graph.output and not _is_activated(graph, n))
 
 
@@ -72,14 +71,14 @@ def _is_activated(graph: Graph, node: Node) -> bool:
 
 
 def photo_range(graph: Graph) -> Range:
-    """What a normalised photo can hold, known without looking at any."""
+    """Return the range of values of a normalised photo."""
     attributes = graph.nodes[0].attributes
     mean, std = (np.asarray(attributes[key], np.float64) for key in ("mean", "std"))
     return float((-mean / std).min()), float(((1 - mean) / std).max())
 
 
 def quantise(graph: Graph, weights: Arrays, ranges: Mapping[str, Range]) -> Quantised:
-    """The network in eight bits. `ranges`: least and largest value of every stored tensor but the photo."""
+    """Quantise the network. `ranges`: least and largest value of every stored tensor but the photo."""
     scales = _choose_scales(graph, {**ranges, PHOTO: photo_range(graph)})
     rounded: dict[str, Array] = {}
     steps: dict[str, Array] = {}
@@ -101,7 +100,7 @@ def quantise(graph: Graph, weights: Arrays, ranges: Mapping[str, Range]) -> Quan
 
 
 def _choose_scales(graph: Graph, ranges: Mapping[str, Range]) -> dict[str, Scale]:
-    """One scale for each set of tied tensors, zero exactly representable in it."""
+    """Return one scale for each set of tied tensors, in which zero is exactly representable."""
     owner = {name: name for name in stored_tensors(graph)}
 
     def find(name: str) -> str:
@@ -126,14 +125,14 @@ def _make_scale(low: float, high: float) -> Scale:
 
 
 def on_grid(values: Array, scale: Scale) -> Array:
-    """Values as they come back from eight bits."""
+    """Return values rounded to eight bits."""
     whole = np.clip(np.rint(values / np.float32(scale.step)) + scale.zero, 0, LEVELS)
     return np.asarray((whole - scale.zero) * np.float32(scale.step), np.float32)
 
 
 def simulate(quantised: Quantised, photos: Array) -> Array:
-    """Logits ``(N, classes)`` of normalised photos ``(N, H, W, C)``, computed as eight-bit hardware without
-    saturation would, but for float32's rounding of sums."""
+    """Return logits ``(N, classes)`` of normalised photos ``(N, H, W, C)`` as eight-bit hardware without saturation
+    computes them, except for float32's rounding of sums."""
     graph, scales = quantised.graph, quantised.scales
     values = {PHOTO: on_grid(photos, scales[PHOTO])}
     for node in graph.nodes[1:]:
@@ -145,7 +144,7 @@ def simulate(quantised: Quantised, photos: Array) -> Array:
 
 
 def restored(quantised: Quantised, name: str) -> Array:
-    """A parameter as float32."""
+    """Return a parameter as float32."""
     array = quantised.weights[name]
     if name not in quantised.steps:
         return array

@@ -1,9 +1,10 @@
-"""Reads a network from an ONNX file, opset 7 or newer. Everything in the file is checked before it is used."""
+"""Reads a network from an ONNX file, opset 7 or newer. Everything in the file is checked before use."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -12,13 +13,46 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from core.errors import ModelFileError
 from core.graph import PHOTO, Graph
-from core.onnx.importer import NCHW, Importer, OnnxValue, describe
+from core.onnx import layers, reshaping
+from core.onnx.importer import NCHW, Importer, OnnxValue, attributes_of, describe, to_array
 from core.onnx.metadata import LABELS, Imported, read_classes, read_labels, read_statistics, read_temperature
-from core.onnx.nodes import RULES
-from core.onnx.tensors import to_array
 from core.ops.builder import MAX_NODES, check, photo_node
 from core.ops.contract import Array
 from core.program import fold_batch_norm, fold_weights
+
+_WINDOW: Final = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
+
+RULES: Final[Mapping[str, tuple[layers.Rule, tuple[str, ...]]]] = MappingProxyType(
+    {
+        "Add": (layers.read_add, ()),
+        "AveragePool": (layers.read_average_pool, (*_WINDOW, "count_include_pad")),
+        "BatchNormalization": (
+            layers.read_batch_norm, ("epsilon", "momentum", "spatial", "training_mode", "is_test"),
+        ),
+        "Clip": (layers.read_clip, ("min", "max")),
+        "Concat": (reshaping.read_concat, ("axis",)),
+        "Conv": (layers.read_conv, (*_WINDOW, "group")),
+        "Dropout": (layers.read_dropout, ("ratio", "seed", "is_test", "consumed_inputs")),
+        "Flatten": (reshaping.read_flatten, ("axis",)),
+        "Gemm": (layers.read_gemm, ("alpha", "beta", "transA", "transB")),
+        "GlobalAveragePool": (layers.read_global_average_pool, ()),
+        "HardSigmoid": (layers.read_hard_sigmoid, ("alpha", "beta")),
+        "HardSwish": (layers.elementwise("hard_swish"), ()),
+        "MaxPool": (layers.read_max_pool, (*_WINDOW, "storage_order")),
+        "Mul": (layers.read_multiply, ()),
+        "Pad": (reshaping.read_pad, ("mode", "pads", "value")),
+        "Relu": (layers.elementwise("relu"), ()),
+        "Reshape": (reshaping.read_reshape, ("allowzero",)),
+        "Sigmoid": (layers.elementwise("sigmoid"), ()),
+        "Softmax": (layers.read_softmax, ("axis",)),
+        "Transpose": (reshaping.read_transpose, ("perm",)),
+        "Unsqueeze": (reshaping.read_unsqueeze, ("axes",)),
+    }
+)  # fmt: skip
+"""The ops that are supported besides Constant and Identity: the rule that converts each, and its known attributes."""
+
+CONSTANTS: Final = ("value", "value_float", "value_floats", "value_int", "value_ints")
+"""Attributes of Constant, of which a node has one."""
 
 OLDEST_OPSET: Final = 7
 MAX_BYTES: Final = 1 << 28
@@ -37,10 +71,10 @@ def read_onnx(
 ) -> Imported:
     """Read the network of an ONNX file up to its logits (a final softmax, or sigmoid over labels, is dropped).
 
-    mean, std: of photos in 0..1, in RGB order; by default the file's own, or ImageNet's. bgr: the
-    network was trained on blue, green, red; the channels of its first filters are reversed. image_size: for files
-    that do not fix the image size. fold: batch norms become part of the convolutions before them.
-    Raises ModelFileError with a sentence, whatever the file contains.
+    mean, std: of photos in 0..1, in RGB order; by default the file's own, or ImageNet's. bgr: the network was trained
+    on blue, green, red, so reverse the channels of its first filters. image_size: for files that do not state it.
+    fold: fold batch norms into the convolutions before them. Raises ModelFileError with a sentence, whatever the file
+    contains.
     """
     try:
         if path.stat().st_size > MAX_BYTES:
@@ -72,7 +106,7 @@ def _read(
             raise ModelFileError(f"{describe(node)} has no output.")
         if node.op_type != "Constant" and not node.input:
             raise ModelFileError(f"{describe(node)} has no input.")
-        RULES[node.op_type](importer, node)
+        _convert(importer, node)
     graph = check(_finish(importer, model.graph, model.graph.name or name, LABELS in metadata))
     weights = {key: importer.weights[key] for key in graph.parameters()}
     if bgr:
@@ -83,6 +117,23 @@ def _read(
     classes = read_classes(metadata, graph.classes)
     labels = read_labels(metadata, graph.classes)
     return Imported(graph, weights, classes, read_temperature(metadata), statistics is not None, labels)
+
+
+def _convert(importer: Importer, node: Any) -> None:
+    """Add what a node of the file computes."""
+    output = node.output[0]
+    if node.op_type == "Constant":
+        attributes = attributes_of(node, CONSTANTS)
+        if len(attributes) != 1:
+            raise ModelFileError(f"{describe(node)} must have one value.")
+        importer.constants[output] = np.asarray(next(iter(attributes.values())))
+    elif node.op_type != "Identity":
+        rule, known = RULES[node.op_type]
+        importer.values[output] = rule(importer, node, attributes_of(node, known))
+    elif node.input[0] in importer.constants:
+        importer.constants[output] = importer.constants[node.input[0]]
+    else:
+        importer.values[output] = importer.value(node.input[0])
 
 
 def _refuse_not_finite(weights: Mapping[str, Array]) -> None:
@@ -107,7 +158,8 @@ def _refuse_unknown(model: Any) -> None:
     graph = model.graph
     if len(graph.node) > MAX_NODES:
         raise ModelFileError(f"It has {len(graph.node)} nodes; at most {MAX_NODES} are supported.")
-    unknown = {n.op_type if n.domain in ("", "ai.onnx") else f"{n.domain}.{n.op_type}" for n in graph.node} - set(RULES)
+    unknown = {n.op_type if n.domain in ("", "ai.onnx") else f"{n.domain}.{n.op_type}" for n in graph.node}
+    unknown -= {"Constant", "Identity", *RULES}
     if unknown:
         raise ModelFileError(f"It uses ops that are not supported: {', '.join(sorted(unknown)[:20])}. Only plain "
                              "convolutional networks can be started from.")

@@ -5,21 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-import numpy as np
-
 from core.errors import ModelFileError
-from core.onnx.importer import NCHW, Importer, OnnxValue, attributes_of, describe
-from core.onnx.tensors import to_ints, to_number
+from core.onnx.importer import NCHW, Attributes, Importer, OnnxValue, describe, to_ints, to_number
 from core.ops.contract import volume
 
 MAX_PENDING_PAD: Final = 1 << 12
 """Largest padding, pixels."""
 
 
-def read_concat(importer: Importer, node: Any) -> None:
+def read_concat(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """To concat, along the channels."""
-    axis = attributes_of(node, ("axis",)).get("axis", 1)
-    values = [importer.value(name) for name in node.input]
+    axis, values = attributes.get("axis", 1), [importer.value(name) for name in node.input]
     same = {v.axes for v in values}
     if len(same) != 1 or any(any(v.pad) or v.image for v in values) or not -4 <= axis < 4:
         raise ModelFileError(f"{describe(node)} concatenates tensors of different layouts, which is not supported.")
@@ -28,64 +24,61 @@ def read_concat(importer: Importer, node: Any) -> None:
     if rank == 3 and axes[axis] != 1 or rank == 1 and axis not in (1, -1):
         raise ModelFileError(f"{describe(node)} does not concatenate channels, which is not supported.")
     name = importer.add("concat", node, tuple(v.node for v in values))
-    importer.values[node.output[0]] = OnnxValue(name, axes)
+    return OnnxValue(name, axes)
 
 
-def read_flatten(importer: Importer, node: Any) -> None:
+def read_flatten(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """To flatten, with the file's order of features remembered."""
-    if attributes_of(node, ("axis",)).get("axis", 1) != 1:
+    if attributes.get("axis", 1) != 1:
         raise ModelFileError(f"{describe(node)} flattens along another axis than 1, which is not supported.")
-    _to_features(importer, node)
+    return _to_features(importer, node)
 
 
-def read_reshape(importer: Importer, node: Any) -> None:
+def read_reshape(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """A flattening written as Reshape."""
-    attributes_of(node, ("allowzero",))
     shape = to_ints(importer.constant(node, 1), f"The shape of {describe(node)}")
     size = volume(importer.shape(importer.value(node.input[0])))
     trailing = all(side == 1 for side in shape[2:])
     if len(shape) < 2 or not trailing or not (shape[1] in (-1, size) or (shape[0] == 1 and shape[1] == size)):
         raise ModelFileError(f"{describe(node)} to {shape} is not a flattening, which is all that is supported.")
-    _to_features(importer, node)
+    return _to_features(importer, node)
 
 
-def read_unsqueeze(importer: Importer, node: Any) -> None:
+def read_unsqueeze(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """(N, C) as (N, C, 1, 1), which is (N, C) here."""
-    given, listed = importer.constant(node, 1), attributes_of(node, ("axes",)).get("axes", ())
-    axes = tuple(listed) if given is None else to_ints(given, f"The axes of {describe(node)}")
+    given = importer.constant(node, 1)
+    axes = tuple(attributes.get("axes", ())) if given is None else to_ints(given, f"The axes of {describe(node)}")
     if axes not in ((2, 3), (-2, -1)) or len(importer.shape(importer.value(node.input[0]))) != 1:
         raise ModelFileError(f"{describe(node)} at {axes} is not features as an image of one pixel, which is all that "
                              "is supported.")
-    _to_features(importer, node)
+    return _to_features(importer, node)
 
 
-def _to_features(importer: Importer, node: Any) -> None:
+def _to_features(importer: Importer, node: Any) -> OnnxValue:
     x = importer.value(node.input[0])
     shape = importer.shape(x)
     if any(x.pad):
         raise ModelFileError(f"A Pad before {node.op_type} is not supported, only one before Conv.")
     if len(shape) == 1:
-        importer.values[node.output[0]] = replace(x, axes=NCHW)
-        return
+        return replace(x, axes=NCHW)
     if x.axes not in (NCHW, (0, 2, 3, 1)):
         raise ModelFileError(f"A Transpose before {node.op_type} cannot be folded.")
     ordered = x.axes != NCHW or shape[0] * shape[1] == 1
     name = importer.add("flatten", node, (x.node,))
-    importer.values[node.output[0]] = OnnxValue(name, image=None if ordered else shape)
+    return OnnxValue(name, image=None if ordered else shape)
 
 
-def read_transpose(importer: Importer, node: Any) -> None:
+def read_transpose(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """Record the order of axes: the node folds where a later node restores it, or flattens."""
-    order = tuple(attributes_of(node, ("perm",)).get("perm", (3, 2, 1, 0)))
+    order = tuple(attributes.get("perm", (3, 2, 1, 0)))
     x = importer.value(node.input[0])
     if sorted(order) != [0, 1, 2, 3] or order[0] != 0 or len(importer.shape(x)) != 3 or any(x.pad):
         raise ModelFileError(f"{describe(node)} by {order} cannot be folded.")
-    importer.values[node.output[0]] = replace(x, axes=tuple(x.axes[i] for i in order))
+    return replace(x, axes=tuple(x.axes[i] for i in order))
 
 
-def read_pad(importer: Importer, node: Any) -> None:
+def read_pad(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """Record the padding, which the next Conv takes over."""
-    attributes = attributes_of(node, ("mode", "pads", "value"))
     given, filler = importer.constant(node, 1), importer.constant(node, 2)
     pads = tuple(attributes.get("pads", ())) if given is None else to_ints(given, "pads")
     value = float(attributes.get("value", 0.0)) if filler is None else to_number(filler, "value")
@@ -95,22 +88,4 @@ def read_pad(importer: Importer, node: Any) -> None:
         raise ModelFileError(f"{describe(node)} is not a border of zeros around an image.")
     frame = (pads[2], pads[3], pads[6], pads[7])
     top, left, bottom, right = (min(a + b, MAX_PENDING_PAD) for a, b in zip(x.pad, frame, strict=True))
-    importer.values[node.output[0]] = replace(x, pad=(top, left, bottom, right))
-
-
-def read_identity(importer: Importer, node: Any) -> None:
-    """Another name for the same tensor or constant."""
-    attributes_of(node, ())
-    if node.input[0] in importer.constants:
-        importer.constants[node.output[0]] = importer.constants[node.input[0]]
-    else:
-        importer.values[node.output[0]] = importer.value(node.input[0])
-
-
-def read_constant(importer: Importer, node: Any) -> None:
-    """A constant inside the graph."""
-    kinds = ("value", "value_float", "value_floats", "value_int", "value_ints")
-    attributes = attributes_of(node, kinds)
-    if len(attributes) != 1:
-        raise ModelFileError(f"{describe(node)} must have one value.")
-    importer.constants[node.output[0]] = np.asarray(next(iter(attributes.values())))
+    return replace(x, pad=(top, left, bottom, right))

@@ -1,4 +1,4 @@
-"""onnxruntime, where it is installed: the one module that imports it, with its telemetry switched off.
+"""onnxruntime, if it is installed: the only module that imports it, with its telemetry switched off.
 
 When onnxruntime 1.32 is imported it creates files in the user's cache folder, and some seconds later it resolves the
 name of a telemetry host. Only an environment variable set before the import prevents both;
@@ -18,7 +18,7 @@ from core.ops.contract import Array
 
 @cache
 def _library() -> Any:
-    """The package, or None: it is optional, only checks and benchmarks use it."""
+    """Return the package, or None: it is optional, only checks and benchmarks use it."""
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
         import onnxruntime  # takes a third of a second: only where it is used
@@ -28,12 +28,12 @@ def _library() -> Any:
 
 
 def version() -> str | None:
-    """The installed version, or None."""
+    """Return the installed version, or None."""
     return None if _library() is None else str(_library().__version__)
 
 
 def open_session(model: bytes | str, threads: int = 0, fuse: bool = True) -> Any:
-    """An `InferenceSession` on the CPU for an ONNX model, or for the file of that name.
+    """Return an `InferenceSession` on the CPU for an ONNX model, or for the file of that name.
 
     threads: 0 leaves the number to onnxruntime. fuse: False computes the nodes as they are in the file.
     """
@@ -45,7 +45,7 @@ def open_session(model: bytes | str, threads: int = 0, fuse: bool = True) -> Any
 
 
 def compute_output(model: bytes, photos: Array, fuse: bool = True) -> Array:
-    """The first output of a model for its only input, normalised photos ``(N, H, W, C)``."""
+    """Return the first output of a model for its only input, normalised photos ``(N, H, W, C)``."""
     session = open_session(model, fuse=fuse)
     planes = np.ascontiguousarray(photos.transpose(0, 3, 1, 2))
     return np.asarray(session.run(None, {session.get_inputs()[0].name: planes})[0])

@@ -1,6 +1,7 @@
-"""Writes a network as ONNX, opset 17: channels first, logits out, with what is needed to feed it as metadata.
+"""Writes a network as ONNX, opset 17: channels first, from photo to logits, with its preprocessing as metadata.
 
-The network of a model for several labels per photo ends with a sigmoid, and gives the probability of each label.
+The network of a model for several labels per photo ends with a sigmoid: its output is the probability of each label.
+A quantised network has QuantizeLinear and DequantizeLinear (QDQ) around its layers, the form that runtimes fuse.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from core.graph import LABEL, PHOTO, Graph, Node
 from core.onnx.metadata import LABELS, to_metadata
+from core.onnx.quantisation import Quantised, Scale
 from core.ops.contract import Arrays
 from core.ops.flatten import channels_first_of
 
@@ -29,7 +31,7 @@ def write_onnx(
     graph: Graph, weights: Arrays, classes: tuple[str, ...] = (), temperature: float = 1.0,
     more: Mapping[str, str] | None = None,
 ) -> bytes:  # fmt: skip
-    """The bytes of an ONNX file that computes "logits" ``(N, classes)`` from "photo" ``(N, channels, H, W)``.
+    """Return an ONNX file that computes "logits" ``(N, classes)`` from "photo" ``(N, channels, H, W)``.
 
     `more`: further metadata by key; with LABELS among it the output is "probabilities".
     """
@@ -39,14 +41,14 @@ def write_onnx(
         if LABEL not in node.inputs:
             owned = (f"{node.name}.{p.role}" for p in node.parameters)
             nodes += WRITERS[node.op](node, (*(names[i] for i in node.inputs), *owned), names[node.name])
-    return serialise(graph, nodes, [*_initializers(graph, weights), *constants_of(graph)], classes, temperature, more)
+    return _serialise(graph, nodes, [*_initializers(graph, weights), *_constants_of(graph)], classes, temperature, more)
 
 
-def serialise(
+def _serialise(
     graph: Graph, nodes: list[Any], initializers: list[Any], classes: tuple[str, ...], temperature: float,
     more: Mapping[str, str] | None = None,
 ) -> bytes:  # fmt: skip
-    """The bytes of a file with these nodes, from "photo" to "logits", or to "probabilities"."""
+    """Return a file with these nodes, from "photo" to "logits", or to "probabilities"."""
     height, width, channels = graph.photo_shape
     output = LOGITS
     if more and LABELS in more:
@@ -73,8 +75,8 @@ def _initializers(graph: Graph, weights: Arrays) -> list[Any]:
     ]
 
 
-def constants_of(graph: Graph) -> list[Any]:
-    """Constants that ops take as inputs: ReLU6's bounds, the axes of factors, the dropouts' rates."""
+def _constants_of(graph: Graph) -> list[Any]:
+    """Return the constant inputs of ops: ReLU6's bounds, the axes of factors, the dropouts' rates."""
     found = []
     if any(node.op == "relu6" for node in graph.nodes):
         found += [_scalar("relu6.low", 0.0), _scalar("relu6.high", 6.0)]
@@ -173,3 +175,54 @@ WRITERS: Final[Mapping[str, Writer]] = MappingProxyType(
     }
 )
 """How each op is written; the loss is not exported."""
+
+
+def write_quantised_onnx(
+    quantised: Quantised, classes: tuple[str, ...] = (), temperature: float = 1.0, more: Mapping[str, str] | None = None
+) -> bytes:
+    """Return an ONNX file that computes "logits" from "photo", float32 outside and eight bits inside."""
+    graph, scales = quantised.graph, quantised.scales
+    initializers: list[Any] = _constants_of(graph)
+    nodes: list[Any] = []
+    names: dict[str, str] = {}
+    for node in graph.nodes:
+        stored = node.name in scales
+        raw = LOGITS if node.name == graph.output else f"{node.name}.float" if stored else node.name
+        raw = PHOTO if node.name == PHOTO else raw
+        owned = []
+        for parameter in node.parameters:
+            name = f"{node.name}.{parameter.role}"
+            array = channels_first_of(graph, node, quantised.weights[name])
+            owned.append(_parameter(name, array, quantised, nodes, initializers))
+        if node.name != PHOTO:
+            nodes += WRITERS[node.op](node, (*(names[i] for i in node.inputs), *owned), raw)
+        names[node.name] = _store(node.name, raw, scales[node.name], nodes, initializers) if stored else raw
+    return _serialise(graph, nodes, initializers, classes, temperature, more)
+
+
+def _parameter(name: str, array: Any, quantised: Quantised, nodes: list[Any], initializers: list[Any]) -> str:
+    """Return the tensor that a layer reads: the parameter itself, or its dequantised integers."""
+    if name not in quantised.steps:
+        initializers.append(numpy_helper.from_array(array, name))
+        return name
+    steps = quantised.steps[name]
+    whole, step, zero = f"{name}.whole", f"{name}.step", f"{name}.zero"
+    initializers += [
+        numpy_helper.from_array(array, whole),
+        numpy_helper.from_array(steps, step),
+        numpy_helper.from_array(np.zeros(len(steps), array.dtype), zero),
+    ]
+    nodes.append(helper.make_node("DequantizeLinear", [whole, step, zero], [name], f"{name}.restore", axis=0))
+    return name
+
+
+def _store(name: str, raw: str, scale: Scale, nodes: list[Any], initializers: list[Any]) -> str:
+    """Quantise and dequantise a tensor; return the name that its readers use."""
+    step, zero, whole, back = (f"{name}.{part}" for part in ("step", "zero", "whole", "restored"))
+    initializers += [
+        numpy_helper.from_array(np.array(scale.step, np.float32), step),
+        numpy_helper.from_array(np.array(scale.zero, np.uint8), zero),
+    ]
+    nodes.append(helper.make_node("QuantizeLinear", [raw, step, zero], [whole], f"{name}.store"))
+    nodes.append(helper.make_node("DequantizeLinear", [whole, step, zero], [back], f"{name}.restore"))
+    return back

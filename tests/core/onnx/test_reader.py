@@ -143,8 +143,8 @@ REFUSED = {
     ),
     "not a classifier": (model([node("Relu", "x", "y")]), "only classifiers are supported"),
     "no output of that name": (model([node("Relu", "x", "last"), *HEAD], output="nowhere"), "before it is computed"),
-    "stated size": (with_tensor(huge_tensor(raw_data=b"1234")), "states"),
-    "stated size without numbers": (with_tensor(huge_tensor()), "states"),
+    "stated size": (with_tensor(huge_tensor(raw_data=b"1234")), "values of w cannot be read"),
+    "stated size without numbers": (with_tensor(huge_tensor()), "values of w cannot be read"),
     "numbers in another file": (
         with_tensor(TensorProto(name="w", dims=[1], data_type=1, data_location=TensorProto.EXTERNAL)),
         "in another file",
