@@ -1,7 +1,7 @@
 """Programmatic dependent launch (PDL): the wait that a kernel needs, written into its PTX.
 
 On compute capability 9.0 a launch may begin while the previous one runs: its blocks are scheduled and its code and
-arguments fetched, and they wait inside the kernel. A kernel that has no wait of its own (`core.gpu.latency.pdl`) gets
+arguments fetched, and they wait inside the kernel. A kernel that has no wait of its own (`core.gpu.latency.block`) gets
 one in front of its first access to memory, so the result is that of launches one after another.
 """
 

@@ -1,7 +1,8 @@
-"""Convolution of one or two images as an implicit product: all loads of a block in flight at once, split-K.
+"""Convolution of one or two images as an implicit GEMM: all loads of a block in flight at once, sliced-K.
 
-Computes ``activation(conv(x) + bias + other)`` in bf16 with float32 sums. Such layers are bound by the latency of one
-load after another, not by bytes or products, so nothing goes through shared memory but the sums.
+Computes ``activation(conv(x) + bias + addend)`` in bf16 with float32 sums: a convolution or dense layer, with the
+addition after it, or with the max pool before it. Such layers are bound by the latency of one load after another, not
+by bytes or products, so nothing but the sums goes through shared memory.
 
     block: 16 `rows` pixels x 8 `columns` `across` filters          warps: across x slices
                   filters
@@ -10,7 +11,10 @@ load after another, not by bytes or products, so nothing goes through shared mem
               | 0..  | ..   |   pixels and filters, before its first mma.m16n8k16
               +------+------+
 
-Shared memory: the slices' sums (`outputs.py`). Registers hold both operands (`block.BlockShape.suits`).
+Shared memory: the sums of all slices (`block.make_epilogue`). Registers hold both operands (`BlockShape.fits`).
+`mma.m16n8k16` takes two neighbouring elements from each lane; a lane loads a 16-byte vector, eight neighbouring ones.
+So the elements are not where the instruction expects them, but those of both operands are permuted in the same way,
+and the order in a sum over the depth is free.
 Bytes: x, filters and out once from memory; every block of filters reads the pixels again from the L2 cache.
 Floor: the latency of two loads and one barrier.
 Source: NVIDIA CUTLASS, sliced-K; PTX ISA 8.x, 9.7.14 (mma).
@@ -20,68 +24,142 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.compilation.cuda import cuda, types
-from core.gpu.compilation.ptx import shared_address
-from core.gpu.latency.block import BlockShape
-from core.gpu.latency.operands import (
-    make_filter_loads,
-    make_pixel_loads,
-    make_pooled_loads,
-    make_products,
-    make_window_finder,
-)
-from core.gpu.latency.outputs import make_outputs
-from core.gpu.latency.pdl import wait_for_previous
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
+from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.ptx import max_bf16, mma_bf16, shared_address
+from core.gpu.latency.block import BlockShape, load4_where, make_epilogue, make_filter_loads, wait_for_previous
+from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.epilogue import pixel_of_row
+from core.gpu.parts.vectors import divide
 
-i32, u64, f32 = types.int32, types.uint64, types.float32
+i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 SIGNATURE: Final = KernelSignature((
-    Argument("x", POINTER, "activations (N, height, width, C), bf16"),
-    Argument("weight", POINTER, "packed filters (columns, depth), bf16"),
-    Argument("bias", POINTER, "float32 (columns), or 0"),
-    Argument("out", POINTER, "activations (N, ho, wo, columns), bf16"),
-    Argument("other", POINTER, "tensor of the shape of out that is added to the sums, or 0"),
-    Argument("rows", INTEGER, "pixels of out in all images"),
-    Argument("columns", INTEGER, "filters, up to a multiple of 8"),
-    Argument("depth", INTEGER, "elements of a packed filter"),
-    Argument("vectors", INTEGER, "vectors of a sum: taps x channels / 8"),
+    *arguments(
+        POINTER, x="activations (N, height, width, C), bf16", weight="packed filters (columns, depth), bf16",
+        bias="float32 (columns), or 0", out="activations (N, ho, wo, columns), bf16",
+        addend="tensor of the shape of out that is added to the sums, or 0",
+    ),
+    *arguments(
+        INTEGER, rows="pixels of out in all images", columns="filters, up to a multiple of 8",
+        depth="elements of a packed filter", vectors="vectors of a sum: taps x channels / 8",
+    ),
     *divisions(area="`area`", columns="`wo`", channels="`channel_vectors`"),
-    Argument("area", INTEGER, "pixels of an image of out"),
-    Argument("wo", INTEGER, "columns of out"),
-    Argument("channel_vectors", INTEGER, "vectors of a pixel of x"),
-    Argument("height", INTEGER, "rows of x"),
-    Argument("width", INTEGER, "columns of x"),
-    *pitches(ldx="x"),
-    Argument("row_pitch", INTEGER, "elements from a row of x to the next"),
-    Argument("image_pitch", INTEGER, "elements from an image of x to the next"),
-    Argument("stride_y", INTEGER, "rows between windows"),
-    Argument("stride_x", INTEGER, "columns between windows"),
-    Argument("top", INTEGER, "padding above"),
-    Argument("left", INTEGER, "padding on the left"),
-    *pitches(ldo="out", lda="`other`"),
-    Argument("activation", INTEGER, "of out (`core.gpu.launch.RELU`)"),
+    *arguments(
+        INTEGER, area="pixels of an image of out", wo="columns of out", channel_vectors="vectors of a pixel of x",
+        height="rows of x", width="columns of x", ldx="elements from a pixel of x to the next",
+        row_pitch="elements from a row of x to the next", image_pitch="elements from an image of x to the next",
+        stride_y="rows between windows", stride_x="columns between windows", top="padding above",
+        left="padding on the left",
+    ),
+    *pitches(ldo="out", lda="`addend`"),
+    *arguments(INTEGER, activation="of out (`core.gpu.launch.RELU`)"),
 ))  # fmt: skip
 
 
+def make_window_finder(shape: BlockShape) -> Any:
+    """Device function: where the windows of a lane's output pixels begin: row, column and address."""
+    BOTH = shape.rows * 2
+
+    @device_function
+    def find_windows(x, first, rows, hw_mul, hw_shift, w_mul, w_shift, hw, wo, window, pitch, row, image, py, px, pa):
+        for m in range(BOTH):
+            pixel = i32(first + m * 8)
+            n = divide(u32(pixel), hw_mul, hw_shift)
+            oy = divide(u32(u32(pixel) - n * u32(hw)), w_mul, w_shift)
+            ox = u32(u32(pixel) - n * u32(hw) - oy * u32(wo))
+            py[m] = i32(i32(oy) * window[0] - window[2] if pixel < rows else i32(-(1 << 20)))
+            px[m] = i32(i32(ox) * window[1] - window[3])
+            pa[m] = u64(x + u64((i64(n) * i64(image) + i64(py[m]) * i64(row) + i64(px[m]) * i64(pitch)) * 2))
+
+    return find_windows
+
+
+def make_pixel_loads(shape: BlockShape, chunks: int, kernel_width: int) -> Any:
+    """Device function: `chunks` of a warp's pixels into registers, zeros in the padding."""
+    TM, CHUNKS, KW = shape.rows * 2, chunks, kernel_width
+
+    @device_function
+    def load_pixels(x, py, px, pa, first, vectors, c_mul, c_shift, c_vectors, height, width, row, pitch, registers):
+        for c in range(CHUNKS):
+            vector = i32(first + c * 4)
+            tap = i32(divide(u32(vector), c_mul, c_shift))
+            within = i32(vector - tap * c_vectors)
+            ky = i32(tap // KW)
+            kx = i32(tap - ky * KW)
+            offset = i64(i32(ky * row + kx * pitch + within * 8)) * 2
+            for m in range(TM):
+                ok = u32(py[m] + ky) < u32(height) and u32(px[m] + kx) < u32(width) and vector < vectors
+                v = load4_where(u64(pa[m] + u64(offset)) if ok else x, u32(1) if ok else u32(0))
+                for i in range(4):
+                    registers[(c * TM + m) * 4 + i] = v[i]
+
+    return load_pixels
+
+
+def make_pooled_loads(shape: BlockShape, chunks: int) -> Any:
+    """`make_pixel_loads` of the output of a 3x3 max pool, from its input; values are not negative, so 0 is padding."""
+    TM, CHUNKS = shape.rows * 2, chunks
+
+    @device_function
+    def load_pixels(x, py, px, pa, first, vectors, c_mul, c_shift, c_vectors, height, width, row, pitch, registers):
+        nine = cuda.local.array(36, dtype=types.uint32)
+        for c in range(CHUNKS):
+            vector = i32(first + c * 4)
+            for m in range(TM):
+                for k in range(9):
+                    ok = u32(py[m] + k // 3) < u32(height) and u32(px[m] + k % 3) < u32(width) and vector < vectors
+                    at = u64(pa[m] + u64(i64(i32((k // 3) * row + (k % 3) * pitch + vector * 8)) * 2))
+                    v = load4_where(at if ok else x, u32(1) if ok else u32(0))
+                    for i in range(4):
+                        nine[k * 4 + i] = v[i]
+                for i in range(4):
+                    top = nine[i]
+                    for k in range(1, 9):
+                        top = max_bf16(top, nine[k * 4 + i])
+                    registers[(c * TM + m) * 4 + i] = top
+
+    return load_pixels
+
+
+def make_products(shape: BlockShape, chunks: int) -> Any:
+    """Device function: adds pixels times filters to the warp's sums."""
+    TM, TN, CHUNKS = shape.rows, shape.columns, chunks
+
+    @device_function
+    def multiply(a, b, acc):
+        for c in range(CHUNKS):
+            for m in range(TM):
+                p = (c * TM + m) * 8
+                for n in range(TN):
+                    q, o = (c * TN + n) * 4, (m * TN + n) * 4
+                    for half in range(0, 4, 2):
+                        r = mma_bf16(
+                            a[p + half], a[p + 4 + half], a[p + half + 1], a[p + 5 + half], b[q + half],
+                            b[q + half + 1], acc[o], acc[o + 1], acc[o + 2], acc[o + 3],
+                        )  # fmt: skip
+                        acc[o], acc[o + 1], acc[o + 2], acc[o + 3] = r[0], r[1], r[2], r[3]
+
+    return multiply
+
+
 def make_small_convolution(
-    numbers: tuple[int, ...], turns: int, kernel_width: int, added: bool, pooled: bool = False
+    shape_numbers: tuple[int, ...], chunks: int, kernel_width: int, added: bool, pooled: bool = False
 ) -> Any:
-    """The kernel. `turns`: chunks of a warp; `added`: a tensor of the output's shape is added to the sums.
+    """The kernel. `chunks`: of each warp; `added`: a tensor of the output's shape is added to the sums.
 
     `pooled`: a 1x1 convolution of a max pool's output that reads the pool's input; stride and padding are the pool's.
     """
-    shape = BlockShape(*numbers)
+    shape = BlockShape(*shape_numbers)
     TM, TN, SL, BOTH = shape.rows, shape.columns, shape.slices, 2 * shape.rows
     ROWS, COLUMNS = shape.size
-    NA, NB, NACC, INITIAL = turns * TM * 8, turns * TN * 4, TM * TN * 4, shape.rounds * 8
-    find_windows, load_filters = make_window_finder(shape), make_filter_loads(shape, turns)
-    load_pixels = make_pooled_loads(shape, turns) if pooled else make_pixel_loads(shape, turns, kernel_width)
-    multiply, (begin_outputs, add, stage, write) = make_products(shape, turns), make_outputs(shape, pixel_of_row)
+    NA, NB, NACC, INITIAL = chunks * TM * 8, chunks * TN * 4, TM * TN * 4, shape.rounds * 8
+    find_windows, load_filters = make_window_finder(shape), make_filter_loads(shape, chunks)
+    load_pixels = make_pooled_loads(shape, chunks) if pooled else make_pixel_loads(shape, chunks, kernel_width)
+    multiply = make_products(shape, chunks)
+    load_bias, load_addend, store_sums, write_output = make_epilogue(shape, pixel_of_row)
 
     def small_convolution(
-        x, weight, bias, out, other, rows, columns, depth, vectors,
+        x, weight, bias, out, addend, rows, columns, depth, vectors,
         by_area_mul, by_area_shift, by_columns_mul, by_columns_shift, by_channels_mul, by_channels_shift,
         area, wo, channel_vectors, height, width, ldx, row_pitch, image_pitch, stride_y, stride_x, top, left, ldo, lda,
         activation,
@@ -91,13 +169,14 @@ def make_small_convolution(
         tid = i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         g, t = i32(lane >> 2), i32(lane & 3)
-        mine, wn = i32(warp % SL), i32((warp // SL) * (TN * 8))
+        slice_index, wn = i32(warp % SL), i32((warp // SL) * (TN * 8))
         bm, bn = i32(i32(cuda.blockIdx.x) * ROWS), i32(i32(cuda.blockIdx.y) * COLUMNS)
-        begin = i32(mine * (turns * 4) + t)
+        first = i32(slice_index * (chunks * 4) + t)
+        # Filters and biases, which no kernel of the graph writes, are loaded while the previous kernel still runs.
         b = cuda.local.array(NB, dtype=types.uint32)
-        load_filters(weight, i32(bn + wn + g), columns, depth, begin, vectors, b)
+        load_filters(weight, i32(bn + wn + g), columns, depth, first, vectors, b)
         initial = cuda.local.array(INITIAL, dtype=types.float32)
-        begin_outputs(tid, bias, weight, bn, columns, initial)
+        load_bias(tid, bias, weight, bn, columns, initial)
         py = cuda.local.array(BOTH, dtype=types.int32)
         px = cuda.local.array(BOTH, dtype=types.int32)
         pa = cuda.local.array(BOTH, dtype=types.uint64)
@@ -105,21 +184,21 @@ def make_small_convolution(
             x, i32(bm + g), rows, by_area_mul, by_area_shift, by_columns_mul, by_columns_shift, area, wo,
             (stride_y, stride_x, top, left), ldx, row_pitch, image_pitch, py, px, pa,
         )  # fmt: skip
-        wait_for_previous()  # above: filters and biases, which no kernel of the graph writes
+        wait_for_previous()
         a = cuda.local.array(NA, dtype=types.uint32)
         load_pixels(
-            x, py, px, pa, begin, vectors, by_channels_mul, by_channels_shift, channel_vectors, height, width,
+            x, py, px, pa, first, vectors, by_channels_mul, by_channels_shift, channel_vectors, height, width,
             row_pitch, ldx, a,
         )  # fmt: skip
         value = cuda.local.array(8, dtype=types.float32)
         if added:
-            add(tid, other, lda, bn, columns, value, initial, (bm, rows))
+            load_addend(tid, addend, lda, bn, columns, value, initial, (bm, rows))
         acc = cuda.local.array(NACC, dtype=types.float32)
         for i in range(NACC):
             acc[i] = f32(0.0)
         multiply(a, b, acc)
-        stage(acc, base, mine, wn, g, t)
+        store_sums(acc, base, slice_index, wn, g, t)
         cuda.syncthreads()  # the sums of all slices are stored
-        write(tid, base, out, ldo, bn, columns, activation, value, initial, (bm, rows))
+        write_output(tid, base, out, ldo, bn, columns, activation, value, initial, (bm, rows))
 
     return small_convolution

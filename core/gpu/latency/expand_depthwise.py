@@ -1,16 +1,17 @@
-"""1x1 expansion and the 3x3 depthwise convolution behind it in one launch: 16 channels of some rows in shared memory.
+"""1x1 expansion and the 3x3 depthwise convolution after it in one launch: 16 channels of some rows in shared memory.
 
 A depthwise convolution mixes no channels, so a block needs only its own channels of the expansion.
 
-    grid: (strips of `tall` rows of out, channels / 16, images)
+    grid: (strips of `strip_rows` rows of out, channels / 16, images)
 
       x  --- mma.m16n8k16 --->  shared memory  --- 3x3 taps --->  out
       rows of the strip,        (pixels, 16 channels) bf16,        a thread has 8 channels of one
       one above and below       32 bytes a pixel                   output at a time
 
-Operands of the product go straight into registers (`operands.py`), all loads in flight; the filters of both
-convolutions before the previous kernel has ended. Bytes: x once a group of 16 channels, from the L2 cache; out once;
-the expansion is never stored. Floor: the latency of two loads and one barrier.
+Shared memory: the expansion's pixels, 32 bytes each. Operands of the product go straight into registers, permuted as in
+`conv.py`, all loads in flight; the filters of both convolutions before the previous kernel has ended.
+Bytes: x once per 16 channels, from the L2 cache; out once; the expansion is never stored.
+Floor: the latency of two loads and one barrier.
 Source: MobileNetV2's inverted residual (arXiv 1801.04381); PTX ISA 8.x, 9.7.14 (mma).
 """
 
@@ -20,54 +21,49 @@ from typing import Any, Final
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.latency.pdl import load4_constant_where, load4_where, wait_for_previous
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
+from core.gpu.latency.block import load4_constant_where, load4_where, wait_for_previous
+from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.vectors import PACK, UNPACK, activate, divide
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 SIGNATURE: Final = KernelSignature((
-    Argument("x", POINTER, "activations (N, height, width, C), bf16"),
-    Argument("weight", POINTER, "packed filters of the expansion (channels, depth), bf16"),
-    Argument("bias", POINTER, "its bias, float32, or 0"),
-    Argument("weight2", POINTER, "packed depthwise filters (9, channels), bf16"),
-    Argument("bias2", POINTER, "their bias, float32, or 0"),
-    Argument("out", POINTER, "activations (N, ho, wo, channels), bf16"),
-    Argument("depth", INTEGER, "elements of a packed filter of the expansion"),
-    Argument("vectors", INTEGER, "vectors of a pixel of x: C / 8"),
-    Argument("channels", INTEGER, "of the expansion and of out"),
-    Argument("tall", INTEGER, "rows of out a block"),
-    Argument("height", INTEGER, "rows of x"),
-    Argument("width", INTEGER, "columns of x"),
-    Argument("ho", INTEGER, "rows of out"),
-    Argument("wo", INTEGER, "columns of out"),
+    *arguments(
+        POINTER, x="activations (N, height, width, C), bf16",
+        weight="packed filters of the expansion (channels, depth), bf16", bias="its bias, float32, or 0",
+        weight2="packed depthwise filters (9, channels), bf16", bias2="their bias, float32, or 0",
+        out="activations (N, ho, wo, channels), bf16",
+    ),
+    *arguments(
+        INTEGER, depth="elements of a packed filter of the expansion", vectors="vectors of a pixel of x: C / 8",
+        channels="of the expansion and of out", strip_rows="rows of out of each block", height="rows of x",
+        width="columns of x", ho="rows of out", wo="columns of out",
+    ),
     *divisions(columns="wo"),
     *pitches(ldx="x", ldo="out"),
-    Argument("activation", INTEGER, "of the expansion (`core.gpu.launch.RELU`)"),
-    Argument("activation2", INTEGER, "of out"),
+    *arguments(INTEGER, activation="of the expansion (`core.gpu.launch.RELU`)", activation2="of out"),
 ))  # fmt: skip
 
 CHANNELS: Final = 16
-PIXEL_BYTES: Final = 2 * CHANNELS
-"""Bytes of a pixel in shared memory."""
+"""Channels of a block: 32 bytes of each pixel in shared memory."""
 
 
-def fragments(tall: int, stride: int, height: int, width: int, warps: int) -> int:
-    """Of 16 pixels a warp, for blocks that make `tall` rows from images of this height and width."""
-    rows = min(stride * (tall - 1) + 3, height)
+def fragments(strip_rows: int, stride: int, height: int, width: int, warps: int) -> int:
+    """Fragments of 16 pixels per warp, for blocks of `strip_rows` output rows of images of this height and width."""
+    rows = min(stride * (strip_rows - 1) + 3, height)
     return -(-rows * width // (16 * warps))
 
 
 def shared_bytes(tiles: int, warps: int) -> int:
     """The expansion's pixels, up to whole fragments."""
-    return 16 * tiles * warps * PIXEL_BYTES
+    return 16 * tiles * warps * 2 * CHANNELS
 
 
 def make_fragments(tiles: int, chunks: int, warps: int) -> tuple[Any, Any]:
     """Device functions: a warp's pixels into registers; activated products with filters to shared memory."""
 
     @device_function
-    def load_pixels(x, first, pixels, pitch, t, vectors, held):
+    def load_pixels(x, first, pixels, pitch, t, vectors, registers):
         for m in range(tiles):
             for h in range(2):
                 p = i32(first + m * (16 * warps) + h * 8)
@@ -76,7 +72,7 @@ def make_fragments(tiles: int, chunks: int, warps: int) -> tuple[Any, Any]:
                     at = u64(x + u64((i64(p) * i64(pitch) + i64((c * 4 + t) * 8)) * 2))
                     v = load4_where(at if ok else x, u32(1) if ok else u32(0))
                     for i in range(4):
-                        held[((m * 2 + h) * chunks + c) * 4 + i] = v[i]
+                        registers[((m * 2 + h) * chunks + c) * 4 + i] = v[i]
 
     @device_function
     def expand(a, b, base, first, t, biases, activation, acc):
@@ -92,10 +88,10 @@ def make_fragments(tiles: int, chunks: int, warps: int) -> tuple[Any, Any]:
                             acc[0], acc[1], acc[2], acc[3],
                         )  # fmt: skip
                         acc[0], acc[1], acc[2], acc[3] = r[0], r[1], r[2], r[3]
-                line = u32(base + u32((first + m * (16 * warps)) * 32 + n * 16 + t * 4))
-                ptx.shared_store1(line, ptx.pack_bf16(activate(acc[0], activation), activate(acc[1], activation)))
+                at = u32(base + u32((first + m * (16 * warps)) * 32 + n * 16 + t * 4))
+                ptx.shared_store1(at, ptx.pack_bf16(activate(acc[0], activation), activate(acc[1], activation)))
                 ptx.shared_store1(
-                    u32(line + u32(256)), ptx.pack_bf16(activate(acc[2], activation), activate(acc[3], activation))
+                    u32(at + u32(256)), ptx.pack_bf16(activate(acc[2], activation), activate(acc[3], activation))
                 )
 
     return load_pixels, expand
@@ -144,8 +140,8 @@ def make_filtering(stride: int) -> Any:
         for k in range(9):
             y, xx = i32(row * S - 1 + k // 3), i32(ox * S - 1 + k % 3)
             ok = u32(y) < u32(height) and u32(xx) < u32(width)
-            place = i32((y - top) * width + xx) if ok else i32(0)
-            unpack(ptx.shared_load4(u32(base + u32(place * 32 + half * 16))), value)
+            pixel = i32((y - top) * width + xx) if ok else i32(0)
+            unpack(ptx.shared_load4(u32(base + u32(pixel * 32 + half * 16))), value)
             unpack((filters[k * 4], filters[k * 4 + 1], filters[k * 4 + 2], filters[k * 4 + 3]), filt)
             for i in range(8):
                 sums[i] = f32(sums[i] + (f32(value[i] * filt[i]) if ok else f32(0.0)))
@@ -161,7 +157,7 @@ def make_expand_depthwise(tiles: int, chunks: int, warps: int, stride: int) -> A
     NA, NB = tiles * 2 * chunks * 4, chunks * 8
 
     def expand_depthwise(
-        x, weight, bias, weight2, bias2, out, depth, vectors, channels, tall, height, width, ho, wo,
+        x, weight, bias, weight2, bias2, out, depth, vectors, channels, strip_rows, height, width, ho, wo,
         by_columns_mul, by_columns_shift, ldx, ldo, activation, activation2,
     ):
         shared = cuda.shared.array(0, dtype=types.uint8)
@@ -169,8 +165,8 @@ def make_expand_depthwise(tiles: int, chunks: int, warps: int, stride: int) -> A
         tid, image = i32(cuda.threadIdx.x), i32(cuda.blockIdx.z)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         g, t = i32(lane >> 2), i32(lane & 3)
-        row0, first = i32(i32(cuda.blockIdx.x) * tall), i32(i32(cuda.blockIdx.y) * 16)
-        last = i32(min(i32(row0 + tall), ho))
+        row0, first = i32(i32(cuda.blockIdx.x) * strip_rows), i32(i32(cuda.blockIdx.y) * 16)
+        last = i32(min(i32(row0 + strip_rows), ho))
         top = i32(max(i32(row0 * S - 1), i32(0)))
         pixels = i32(i32(min(i32((last - 1) * S + 2), height) - top) * width)
         b = cuda.local.array(NB, dtype=types.uint32)
@@ -181,11 +177,11 @@ def make_expand_depthwise(tiles: int, chunks: int, warps: int, stride: int) -> A
         load_constants(
             weight, bias, weight2, bias2, first, side, depth, vectors, channels, g, t, b, biases, filters, start
         )  # fmt: skip
-        wait_for_previous()
+        wait_for_previous()  # the loads above overlap the previous kernel
         a = cuda.local.array(NA, dtype=types.uint32)
         acc = cuda.local.array(4, dtype=types.float32)
-        mine = u64(x + u64((i64(image) * i64(height) + i64(top)) * i64(width) * i64(ldx) * 2))
-        load_pixels(mine, i32(warp * 16 + g), pixels, ldx, t, vectors, a)
+        rows_of_x = u64(x + u64((i64(image) * i64(height) + i64(top)) * i64(width) * i64(ldx) * 2))
+        load_pixels(rows_of_x, i32(warp * 16 + g), pixels, ldx, t, vectors, a)
         expand(a, b, base, i32(warp * 16 + g), t, biases, activation, acc)
         cuda.syncthreads()  # the expansion is in shared memory
         value = cuda.local.array(8, dtype=types.float32)

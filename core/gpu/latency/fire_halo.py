@@ -1,4 +1,4 @@
-"""3x3 convolution of one or two images, or both expand halves of a fire: each pixel once in shared memory, split-K.
+"""3x3 convolution of one or two images, or both expand halves of a fire: each pixel once in shared memory, sliced-K.
 
 Nine taps straight from global memory would fetch every pixel nine times from the L2 cache, which is what the 3x3 layers
 of one image wait for. Pixels are numbered along rows of width + 1 and images of height + 1, so that borders are zero
@@ -6,12 +6,13 @@ pixels and the nine taps are constant offsets. Warps hold their filters in regis
 
     block: 16 `rows` pixel numbers x 8 `columns` `across` filters, `slices` warps split the depth (`block.BlockShape`)
 
-    shared memory: (vectors of a pixel, room) x 16 bytes          later: the slices' sums (`outputs.py`)
-      vector 0: | number -w-2 | ... | number ROWS+w+1 | pad |     `room` is 2 more than a multiple of 8:
+    shared memory: (vectors of a pixel, vector pitch) x 16 bytes          later: the sums of all slices
+      vector 0: | number -w-2 | ... | number ROWS+w+1 | pad |     the vector pitch is 2 more than a multiple of 8:
       vector 1: | ...                                      |     eight lanes read from all banks
 
-A block of the first `columns1` filters computes the 1x1 half: only the centre tap. Bytes: x, filters and out once;
-floor: the latency of one load, one copy to shared memory and three barriers.
+A block of the first `columns1` filters computes the 1x1 half: only the centre tap.
+Bytes: x, filters and out once. Floor: the latency of one load, one copy to shared memory and three barriers.
+Source: NVIDIA CUTLASS, sliced-K; PTX ISA 8.x, 9.7.14 (mma).
 """
 
 from __future__ import annotations
@@ -20,77 +21,80 @@ from typing import Any, Final
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.latency.block import MOST_REGISTERS, REGISTERS, BlockShape
-from core.gpu.latency.operands import make_filter_loads
-from core.gpu.latency.outputs import make_outputs
-from core.gpu.latency.pdl import wait_for_previous
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
+from core.gpu.latency.block import (
+    MAX_REGISTERS,
+    REGISTERS,
+    BlockShape,
+    make_epilogue,
+    make_filter_loads,
+    wait_for_previous,
+)
+from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.epilogue import pixel_of_number
 from core.gpu.parts.vectors import divide
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 SIGNATURE: Final = KernelSignature((
-    Argument("x", POINTER, "activations (N, height, width, C), bf16"),
-    Argument("weight", POINTER, "packed filters of the 3x3 half (columns - columns1, depth), bf16"),
-    Argument("bias", POINTER, "float32, or 0"),
-    Argument("out", POINTER, "activations (N, height, width, columns), bf16"),
-    Argument("weight1", POINTER, "packed filters of the 1x1 half (columns1, depth1), or 0"),
-    Argument("bias1", POINTER, "its bias, or 0"),
-    Argument("columns1", INTEGER, "filters of the 1x1 half, or 0"),
-    Argument("depth1", INTEGER, "elements of one of its packed filters"),
-    Argument("limit", INTEGER, "pixel numbers in all"),
-    Argument("columns", INTEGER, "filters of both halves"),
-    Argument("depth", INTEGER, "elements of a packed filter"),
-    Argument("vectors", INTEGER, "vectors of a sum: 9 x `channel_vectors`"),
+    *arguments(
+        POINTER, x="activations (N, height, width, C), bf16",
+        weight="packed filters of the 3x3 half (columns - columns1, depth), bf16", bias="float32, or 0",
+        out="activations (N, height, width, columns), bf16",
+        weight1="packed filters of the 1x1 half (columns1, depth1), or 0", bias1="its bias, or 0",
+    ),
+    *arguments(
+        INTEGER, columns1="filters of the 1x1 half, or 0", depth1="elements of one of its packed filters",
+        limit="pixel numbers in all", columns="filters of both halves", depth="elements of a packed filter",
+        vectors="vectors of a sum: 9 x `channel_vectors`",
+    ),
     *divisions(
         numbers="numbers of an image, (height + 1) (width + 1)", columns="width + 1", channels="`channel_vectors`",
     ),
-    Argument("height", INTEGER, "rows of x and out"),
-    Argument("width", INTEGER, "columns of x and out"),
-    Argument("channel_vectors", INTEGER, "vectors of a pixel of x"),
-    Argument("room", INTEGER, "pixels that shared memory has room for (`room_for`)"),
+    *arguments(
+        INTEGER, height="rows of x and out", width="columns of x and out", channel_vectors="vectors of a pixel of x",
+        vector_pitch="pixels from one vector to the next in shared memory",
+    ),
     *pitches(ldx="x", ldo="out"),
-    Argument("activation", INTEGER, "of out (`core.gpu.launch.RELU`)"),
+    *arguments(INTEGER, activation="of out (`core.gpu.launch.RELU`)"),
 ))  # fmt: skip
 
 OTHER_REGISTERS: Final = 80
 """Registers of a thread that hold neither filters nor sums."""
 
 
-def suits(shape: BlockShape, vectors: int) -> bool:
+def fits(shape: BlockShape, vectors: int) -> bool:
     """Whether the filters for a sum of so many vectors, and the sums, fit into the registers."""
-    registers = 4 * shape.columns * (shape.turns(vectors) + shape.rows) + OTHER_REGISTERS
-    return registers <= MOST_REGISTERS and registers * shape.threads <= REGISTERS
+    registers = 4 * shape.columns * (shape.chunks(vectors) + shape.rows) + OTHER_REGISTERS
+    return registers <= MAX_REGISTERS and registers * shape.threads <= REGISTERS
 
 
-def room_for(shape: BlockShape, width: int) -> int:
+def vector_pitch_of(shape: BlockShape, width: int) -> int:
     """Pixels of a block with those around them; 2 more than a multiple of 8, against bank conflicts."""
     return -(-(shape.size[0] + 2 * (width + 2) - 2) // 8) * 8 + 2
 
 
 def shared_bytes(shape: BlockShape, width: int, vectors: int) -> int:
     """The pixels, so many vectors of 16 bytes each; later the sums."""
-    return max(16 * vectors * room_for(shape, width), shape.shared)
+    return max(16 * vectors * vector_pitch_of(shape, width), shape.shared)
 
 
-def make_tap_products(shape: BlockShape, turns: int) -> tuple[Any, Any]:
+def make_tap_products(shape: BlockShape, chunks: int) -> tuple[Any, Any]:
     """Device functions: offsets of a lane's chunks from a pixel; pixels times filters, added to the sums."""
     TM, TN = shape.rows, shape.columns
 
     @device_function
-    def find_taps(first, vectors, centre, c_mul, c_shift, c_vectors, width, room, places):
-        for c in range(turns):
-            part = i32(first + c * 4) if first + c * 4 < vectors else i32(0)
-            tap = i32(4) if centre else i32(divide(u32(part), c_mul, c_shift))
-            within = part if centre else i32(part - tap * c_vectors)
-            places[c] = i32((within * room + (tap // 3) * (width + 1) + tap % 3) * 16)
+    def find_taps(first, vectors, centre, c_mul, c_shift, c_vectors, width, vector_pitch, offsets):
+        for c in range(chunks):
+            vector = i32(first + c * 4) if first + c * 4 < vectors else i32(0)
+            tap = i32(4) if centre else i32(divide(u32(vector), c_mul, c_shift))
+            within = vector if centre else i32(vector - tap * c_vectors)
+            offsets[c] = i32((within * vector_pitch + (tap // 3) * (width + 1) + tap % 3) * 16)
 
     @device_function
-    def multiply(pixels, places, b, acc):
-        for c in range(turns):
+    def multiply(pixels, offsets, b, acc):
+        for c in range(chunks):
             for m in range(TM):
-                at = u32(pixels + u32(places[c] + m * 256))
+                at = u32(pixels + u32(offsets[c] + m * 256))
                 low, high = ptx.shared_load4(at), ptx.shared_load4(u32(at + u32(128)))
                 for n in range(TN):
                     q, o = (c * TN + n) * 4, (m * TN + n) * 4
@@ -103,68 +107,67 @@ def make_tap_products(shape: BlockShape, turns: int) -> tuple[Any, Any]:
     return find_taps, multiply
 
 
-def make_fire_halo(numbers: tuple[int, ...], turns: int) -> Any:
-    """The kernel, in bf16. `turns`: chunks of a warp."""
+def make_fire_halo(numbers: tuple[int, ...], chunks: int) -> Any:
+    """The kernel, in bf16. `chunks`: of each warp."""
     shape = BlockShape(*numbers)
     TN, SL, TH, (ROWS, COLUMNS) = shape.columns, shape.slices, shape.threads, shape.size
-    NB, NACC, INITIAL = turns * TN * 4, shape.rows * TN * 4, shape.rounds * 8
-    load_filters, (find_taps, multiply) = make_filter_loads(shape, turns), make_tap_products(shape, turns)
-    begin_outputs, _, stage, write = make_outputs(shape, pixel_of_number)
+    NB, NACC, INITIAL = chunks * TN * 4, shape.rows * TN * 4, shape.rounds * 8
+    load_filters, (find_taps, multiply) = make_filter_loads(shape, chunks), make_tap_products(shape, chunks)
+    load_bias, _, store_sums, write_output = make_epilogue(shape, pixel_of_number)
     wait = ptx.WAIT_COPIES[0]
 
     @device_function
-    def send_pixels(to, x, tid, count, c_mul, c_shift, c_vectors, room, pitch, about):
+    def copy_pixels(to, x, tid, count, c_mul, c_shift, c_vectors, vector_pitch, pitch, geometry):
         for i in range(tid, count * c_vectors, TH):
             r = i32(divide(u32(i), c_mul, c_shift))
-            part, pixel = i32(i - r * c_vectors), pixel_of_number(i32(r - about[3] - 2), about)
-            at = u64(x + u64((i64(pixel) * i64(pitch) + i64(part * 8)) * 2))
-            ptx.copy_async16(
-                u32(to + u32((part * room + r) * 16)), at if pixel >= 0 else x, u32(16) if pixel >= 0 else u32(0)
-            )
+            vector, pixel = i32(i - r * c_vectors), pixel_of_number(i32(r - geometry[3] - 2), geometry)
+            at = u64(x + u64((i64(pixel) * i64(pitch) + i64(vector * 8)) * 2))
+            place = u32(to + u32((vector * vector_pitch + r) * 16))
+            ptx.copy_async16(place, at if pixel >= 0 else x, u32(16) if pixel >= 0 else u32(0))
         ptx.commit_copies()
 
     def fire_halo(
         x, weight, bias, out, weight1, bias1, columns1, depth1, limit, columns, depth, vectors,
         by_numbers_mul, by_numbers_shift, by_columns_mul, by_columns_shift, by_channels_mul, by_channels_shift,
-        height, width, channel_vectors, room, ldx, ldo, activation,
+        height, width, channel_vectors, vector_pitch, ldx, ldo, activation,
     ):
         shared = cuda.shared.array(0, dtype=types.uint8)
         base = ptx.shared_address(shared)
         tid = i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         g, t = i32(lane >> 2), i32(lane & 3)
-        mine, wn = i32(warp % SL), i32((warp // SL) * (TN * 8))
+        slice_index, wn = i32(warp % SL), i32((warp // SL) * (TN * 8))
         bm, bn = i32(i32(cuda.blockIdx.x) * ROWS), i32(i32(cuda.blockIdx.y) * COLUMNS)
         first, last, centre = i32(bn), i32(columns), bn < columns1
         if centre:  # the 1x1 half of a fire's expand
             weight, bias, depth, vectors, last = weight1, bias1, depth1, channel_vectors, i32(columns1)
         elif columns1 > 0:
             first, last = i32(bn - columns1), i32(columns - columns1)
-        begin = i32(mine * (turns * 4) + t)
+        begin = i32(slice_index * (chunks * 4) + t)
         b = cuda.local.array(NB, dtype=types.uint32)
         load_filters(weight, i32(first + wn + g), last, depth, begin, vectors, b)
         initial = cuda.local.array(INITIAL, dtype=types.float32)
-        begin_outputs(tid, bias, weight, first, last, initial)
-        places = cuda.local.array(turns, dtype=types.int32)
+        load_bias(tid, bias, weight, first, last, initial)
+        offsets = cuda.local.array(chunks, dtype=types.int32)
         find_taps(
-            begin, vectors, centre, by_channels_mul, by_channels_shift, channel_vectors, width, room, places
+            begin, vectors, centre, by_channels_mul, by_channels_shift, channel_vectors, width, vector_pitch, offsets
         )  # fmt: skip
-        about = (bm, limit, height, width, by_numbers_mul, by_numbers_shift, by_columns_mul, by_columns_shift)
+        geometry = (bm, limit, height, width, by_numbers_mul, by_numbers_shift, by_columns_mul, by_columns_shift)
         acc = cuda.local.array(NACC, dtype=types.float32)
         for i in range(NACC):
             acc[i] = f32(0.0)
-        wait_for_previous()
-        send_pixels(
-            base, x, tid, i32(ROWS + 2 * (width + 2)), by_channels_mul, by_channels_shift, channel_vectors, room, ldx,
-            about,
+        wait_for_previous()  # the loads above overlap the previous kernel
+        copy_pixels(
+            base, x, tid, i32(ROWS + 2 * (width + 2)), by_channels_mul, by_channels_shift, channel_vectors,
+            vector_pitch, ldx, geometry,
         )  # fmt: skip
         wait()
         cuda.syncthreads()  # the pixels are in shared memory
-        multiply(u32(base + u32(g * 16)), places, b, acc)
-        cuda.syncthreads()  # nobody reads pixels any more: the sums go where they were
-        stage(acc, base, mine, wn, g, t)
+        multiply(u32(base + u32(g * 16)), offsets, b, acc)
+        cuda.syncthreads()  # all warps have read the pixels: the sums replace them
+        store_sums(acc, base, slice_index, wn, g, t)
         cuda.syncthreads()  # the sums of all slices are stored
         value = cuda.local.array(8, dtype=types.float32)
-        write(tid, base, out, ldo, bn, columns, activation, value, initial, about)
+        write_output(tid, base, out, ldo, bn, columns, activation, value, initial, geometry)
 
     return fire_halo

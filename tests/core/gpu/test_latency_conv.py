@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from core.gpu.latency.block import BlockShape
-from core.gpu.latency.conv_launches import conv_launch
-from core.gpu.latency.fire_launches import Half, halo_launch
+from core.gpu.latency.launches import conv_launch, halo_launch
 from core.gpu.launch import Tensor
 from core.gpu.ops.conv import packing
 from core.gpu.ops.conv.packing import Taps
@@ -79,11 +78,11 @@ def test_a_small_batch_convolution_is_its_reference(name, kernel):
     weight, w = a.filters(filters - ones, window.kernel, channels, taps)
     bias, b = a.bias(filters - ones)
     wanted = sum(part @ w[:, ky, kx].T for (ky, kx), part in windows(seen, window)) + b
-    half = other = None
+    half, other = (0, 0, 0, 0), None
     if ones:
         first, w1 = a.filters(ones, (1, 1), channels, Taps((1, 1), taps.channels))
         bias1, b1 = a.bias(ones)
-        half = Half(first, bias1, ones, packing.padded_depth(taps.channels, 2))
+        half = (first, bias1, ones, packing.padded_depth(taps.channels, 2))
         wanted = np.concatenate([seen @ w1[:, 0, 0].T + b1, wanted], -1)
     if added:
         other, more = a.image(batch, ho, wo, filters, 0)

@@ -43,9 +43,9 @@ def logits(name, side, count, precision="mixed"):
 
 def take_the_common_kernels(monkeypatch):
     from core.gpu import launch_lists
-    from core.gpu.latency import conv_launches
+    from core.gpu.latency import launches
 
-    monkeypatch.setattr(conv_launches, "FEW", 0)
+    monkeypatch.setattr(launches, "MAX_IMAGES", 0)
     monkeypatch.setattr(launch_lists, "PDL_IMAGES", 0)
 
 

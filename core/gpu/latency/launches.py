@@ -1,0 +1,232 @@
+"""Launches of the small-batch kernels, and why one does not compute a case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from core.gpu.frame import Frame, bias_of
+from core.gpu.gradients import shared_activation
+from core.gpu.latency import conv, expand_depthwise, fire_halo
+from core.gpu.latency.block import CHUNK, VECTOR, BlockShape
+from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
+from core.gpu.ops.conv import packing, products
+from core.gpu.ops.conv.geometry import is_fire, reads_image
+from core.gpu.ops.dense import launches as dense
+from core.gpu.ops.depthwise.launches import pack
+from core.gpu.ops.norm.pairs import suits_strips
+from core.gpu.select import Case
+from core.graph import PHOTO
+from core.ops.window import POINT, Window, read_window
+from core.program import Step
+
+MAX_IMAGES: Final = 4
+"""Images up to which these kernels are considered: with more, a GPU is filled without them."""
+READ_ELSEWHERE: Final = "The value between the two steps is also read elsewhere, or is a part of a buffer."
+READS_IMAGE: Final = "It does not read the network's input."
+
+
+def refuse_unless(case: Case, *conditions: tuple[str, Callable[[], bool]]) -> str:
+    """The sentence of the first condition that does not hold; every candidate of this package predicts few images."""
+    if case.frame.program.training:
+        return "It only computes predictions."
+    if case.frame.batch > MAX_IMAGES:
+        return f"It computes up to {MAX_IMAGES} images."
+    return next((reason for reason, holds in conditions if not holds()), "")
+
+
+def read_by(step: Step) -> list[str]:
+    """Buffers that a step reads."""
+    return [value.buffer for value in step.inputs]
+
+
+def is_read_once(frame: Frame, step: Step, following: Step) -> bool:
+    """Whether a step's output need not be in memory if the next step, its only reader, is in the same launch."""
+    buffer, program = step.output.buffer, frame.program
+    if frame.only_reader(step.output) is not following or read_by(following).count(buffer) > 1 or buffer in frame.kept:
+        return False
+    whole = program.buffers[buffer] == step.output.shape == following.inputs[read_by(following).index(buffer)].shape
+    return whole and not frame.whole and program.output != step.output
+
+
+def conv_launch(
+    layer: str, batch: int, x: Tensor, out: Tensor, window: Window, taps: packing.Taps, weight: int, bias: int,
+    activation: str, shape: BlockShape, addend: Tensor | None = None, pooled: bool = False,
+) -> Launch:  # fmt: skip
+    """The launch of ``activation(conv(x) + bias + addend)``; `pooled`: a 1x1 one of x's max pool over `window`."""
+    rows, columns, vectors = batch * out.height * out.width, out.padded, taps.total // VECTOR
+    channel_vectors, (block_rows, block_columns) = taps.channels // VECTOR, shape.size
+    values = {
+        "x": x.address, "weight": weight, "bias": bias, "out": out.address, "addend": addend.address if addend else 0,
+        "rows": rows, "columns": columns, "depth": packing.padded_depth(taps.total, 2), "vectors": vectors,
+        "by_area": out.height * out.width, "by_columns": out.width, "by_channels": channel_vectors,
+        "area": out.height * out.width, "wo": out.width, "channel_vectors": channel_vectors,
+        "height": x.height, "width": x.width, "ldx": x.pitch, "row_pitch": x.row_pitch, "image_pitch": x.image_pitch,
+        "stride_y": window.stride[0], "stride_x": window.stride[1], "top": window.padding[0], "left": window.padding[1],
+        "ldo": out.pitch, "lda": addend.pitch if addend else 0, "activation": RELU[activation],
+    }  # fmt: skip
+    constants = (shape, shape.chunks(vectors), taps.kernel[1], addend is not None, *((True,) if pooled else ()))
+    return make_launch(
+        layer, "forward", "tensor_core", ("latency.conv", "make_small_convolution", constants), conv.SIGNATURE, values,
+        (blocks_of(rows, block_rows), blocks_of(columns, block_columns), 1), (shape.threads, 1, 1), shape.shared,
+        2 * (batch * x.height * x.width * x.padded + rows * columns * (2 if addend else 1)), 1,
+        flops=2 * rows * columns * taps.total,
+    )  # fmt: skip
+
+
+def refuse_conv(case: Case) -> str:
+    """Why it does not compute a convolution or dense layer alone."""
+    return refuse_unless(case, (READS_IMAGE, lambda: not reads_image(case.step)))
+
+
+def refuse_added(case: Case) -> str:
+    step, following = case.steps
+    return refuse_unless(
+        case,
+        ("The convolution has an activation of its own.", lambda: not step.activation),
+        (READ_ELSEWHERE, lambda: is_read_once(case.frame, step, following)),
+        (READS_IMAGE, lambda: PHOTO not in read_by(step) + read_by(following)),
+        ("It adds two tensors.", lambda: len(following.inputs) == 2),
+    )
+
+
+def refuse_pooled(case: Case) -> str:
+    frame, (step, following) = case.frame, case.steps
+    return refuse_unless(
+        case,
+        (READ_ELSEWHERE, lambda: is_read_once(frame, step, following)),
+        (READS_IMAGE, lambda: PHOTO not in read_by(step)),
+        ("It computes 3x3 max pools.", lambda: read_window(step.attributes).kernel == (3, 3)),
+        ("It computes 1x1 convolutions without groups.", lambda: following.attributes["groups"] == 1
+            and read_window(following.attributes) == POINT),
+        ("The values before the pool may be negative.",
+            lambda: shared_activation(frame, step.inputs[0]) in ("relu", "relu6")),
+    )  # fmt: skip
+
+
+Sides: TypeAlias = tuple[Tensor, Tensor, Window, packing.Taps]
+"""Input and output of a case, its window (that of a pool in front), and the layout of the sum."""
+
+
+def conv_sides(case: Case) -> Sides:
+    frame, first = case.frame, case.step
+    if first.op == "dense":
+        x, out, taps = dense.sides_of(case)
+        return x, out, POINT, taps
+    x, window = frame.image(first.inputs[0]), read_window(first.attributes)
+    taps = packing.Taps((1, 1), x.padded) if first.op == "max_pool" else packing.taps_of(x, window, False)
+    return x, frame.image(case.steps[-1].output), window, taps
+
+
+def write_conv(case: Case) -> None:
+    """Convolution or dense layer, the addition after it and the max pool before it as the pattern has them."""
+    frame, first, last, (x, out, window, taps) = case.frame, case.step, case.steps[-1], conv_sides(case)
+    step = last if first.op == "max_pool" else first
+    addend = next(frame.image(v) for v in last.inputs if v != first.output) if last.op == "add" else None
+    weight = dense.pack_rows(case) if step.op == "dense" else products.pack_rows(frame, step, taps)
+    launch = conv_launch(
+        step.node, frame.batch, x, out, window, taps, weight, bias_of(frame, step), last.activation,
+        case.configuration, addend, first.op == "max_pool",
+    )  # fmt: skip
+    products.add_forward(case, launch)
+
+
+MAX_FIRE_PIXELS: Final = 3100
+"""Pixels up to which both halves of a fire are one launch: with more, they were measured faster beside each other."""
+Half: TypeAlias = tuple[int, int, int, int]
+"""Packed filters, bias, number of filters and elements of a filter of the 1x1 half of a fire."""
+
+
+def halo_launch(
+    layer: str, batch: int, x: Tensor, out: Tensor, taps: packing.Taps, weight: int, bias: int, activation: str,
+    shape: BlockShape, half: Half = (0, 0, 0, 0),
+) -> Launch:  # fmt: skip
+    """The launch of a 3x3 convolution of stride 1; with `half`, out's first channels are those of the 1x1 half."""
+    limit, columns = batch * (x.height + 1) * (x.width + 1), out.padded
+    vectors, channel_vectors = taps.total // VECTOR, x.padded // VECTOR
+    weight1, bias1, columns1, depth1 = half
+    values = {
+        "x": x.address, "weight": weight, "bias": bias, "out": out.address, "weight1": weight1, "bias1": bias1,
+        "columns1": columns1, "depth1": depth1, "limit": limit, "columns": columns,
+        "depth": packing.padded_depth(taps.total, 2), "vectors": vectors,
+        "by_numbers": (x.height + 1) * (x.width + 1), "by_columns": x.width + 1, "by_channels": channel_vectors,
+        "height": x.height, "width": x.width, "channel_vectors": channel_vectors,
+        "vector_pitch": fire_halo.vector_pitch_of(shape, x.width), "ldx": x.pitch, "ldo": out.pitch,
+        "activation": RELU[activation],
+    }  # fmt: skip
+    made = ("latency.fire_halo", "make_fire_halo", (shape, shape.chunks(vectors)))
+    (block_rows, block_columns), rows = shape.size, batch * x.height * x.width
+    return make_launch(
+        layer, "forward", "tensor_core", made, fire_halo.SIGNATURE, values,
+        (blocks_of(limit, block_rows), blocks_of(columns, block_columns), 1), (shape.threads, 1, 1),
+        fire_halo.shared_bytes(shape, x.width, channel_vectors), 2 * rows * (x.padded + columns), 1,
+        flops=2 * rows * ((columns - columns1) * taps.total + columns1 * taps.channels),
+    )  # fmt: skip
+
+
+def refuse_fire(case: Case) -> str:
+    height, width, _ = case.step.output.shape
+    few = case.frame.batch * height * width <= MAX_FIRE_PIXELS
+    return refuse_unless(
+        case, ("It computes both expand layers of a fire.", lambda: is_fire(*case.steps)),
+        (f"It computes up to {MAX_FIRE_PIXELS} pixels.", lambda: few),
+    )  # fmt: skip
+
+
+def write_fire(case: Case) -> None:
+    """Both expand layers of a fire."""
+    frame, (one, three) = case.frame, case.steps
+    x, out = frame.image(one.inputs[0]), frame.image(one.output)
+    out = replace(out, channels=one.output.shape[-1] + three.output.shape[-1])
+    point, taps = (packing.taps_of(x, read_window(s.attributes), False) for s in case.steps)
+    weight, bias = products.pack_rows(frame, three, taps), bias_of(frame, three)
+    half = (
+        products.pack_rows(frame, one, point), bias_of(frame, one), one.output.shape[-1],
+        packing.padded_depth(point.total, 2),
+    )  # fmt: skip
+    sides = (three.node, frame.batch, x, out, taps, weight, bias, three.activation)
+    frame.add(halo_launch(*sides, case.configuration, half))
+
+
+def refuse_expand(case: Case) -> str:
+    frame, (step, following) = case.frame, case.steps
+    x = frame.image(step.inputs[0])
+    return refuse_unless(
+        case,
+        (READS_IMAGE, lambda: not reads_image(step)),
+        ("Its depthwise convolution is 3x3 of stride 1 or 2 with a border of 1.", lambda: suits_strips(following)),
+        (READ_ELSEWHERE, lambda: is_read_once(frame, step, following)),
+        ("It computes 1x1 convolutions without groups.",
+            lambda: read_window(step.attributes) == POINT and step.attributes["groups"] == 1),
+        ("It takes a multiple of 16 channels.", lambda: step.output.shape[-1] % expand_depthwise.CHANNELS == 0),
+        ("It needs rows without gaps.", lambda: x.row_pitch == x.width * x.pitch),
+    )  # fmt: skip
+
+
+def write_expand(case: Case) -> None:
+    """A 1x1 expansion and the depthwise convolution after it."""
+    frame, (step, following) = case.frame, case.steps
+    (strip_rows, warps), stride = case.configuration, read_window(following.attributes).stride[0]
+    x, out = frame.image(step.inputs[0]), frame.image(following.output)
+    taps, channels = packing.taps_of(x, POINT, False), out.padded
+    vectors, tiles = taps.total // VECTOR, expand_depthwise.fragments(strip_rows, stride, x.height, x.width, warps)
+    weight2 = frame.packed(f"{following.node}.weight", lambda: pack(frame, following, channels))
+    values = {
+        "x": x.address, "weight": products.pack_rows(frame, step, taps), "bias": bias_of(frame, step),
+        "weight2": weight2, "bias2": bias_of(frame, following), "out": out.address,
+        "depth": packing.padded_depth(taps.total, 2), "vectors": vectors, "channels": channels,
+        "strip_rows": strip_rows, "height": x.height, "width": x.width, "ho": out.height, "wo": out.width,
+        "by_columns": out.width, "ldx": x.pitch, "ldo": out.pitch, "activation": RELU[step.activation],
+        "activation2": RELU[following.activation],
+    }  # fmt: skip
+    made = ("latency.expand_depthwise", "make_expand_depthwise", (tiles, blocks_of(vectors, CHUNK), warps, stride))
+    frame.add(
+        make_launch(
+            following.node, "forward", "tensor_core", made, expand_depthwise.SIGNATURE, values,
+            (blocks_of(out.height, strip_rows), channels // expand_depthwise.CHANNELS, frame.batch), (32 * warps, 1, 1),
+            expand_depthwise.shared_bytes(tiles, warps),
+            2 * frame.batch * (x.height * x.width * x.padded + out.height * out.width * channels), 1,
+            flops=2 * frame.batch * x.height * x.width * channels * taps.total,
+        )
+    )  # fmt: skip
