@@ -1,5 +1,6 @@
-"""LeafClinic's engine: data, networks, kernels and training, without any window."""
+"""LeafClinic's engine: data, networks, kernels and training, without the window."""
 
+import json
 import os
 import signal
 import sys
@@ -19,8 +20,7 @@ LEAST_ADDRESSES: Final = 1_000_000_000
 
 
 def address_limit() -> str:
-    """Why the limit of address space is too low to start ("" if it is not): LLVM would end the process without a
-    message."""
+    """Why the limit of address space is too low to start, "" if it is not: LLVM would end the process silently."""
     if sys.platform == "win32":
         return ""
     import resource
@@ -29,14 +29,25 @@ def address_limit() -> str:
     if limit == resource.RLIM_INFINITY or limit >= LEAST_ADDRESSES:
         return ""
     return (f"Address space is limited to {limit / 1e6:.0f} MB here; LeafClinic needs {LEAST_ADDRESSES / 1e6:.0f} MB. "
-            "Raise the limit: ulimit -v unlimited.\n")  # fmt: skip
+            "Raise the limit: ulimit -v unlimited.")  # fmt: skip
+
+
+def print_error(message: str, exit_code: int) -> None:
+    """Print why a command cannot start, as it prints its own errors: with ``--json`` also for programs."""
+    sys.stderr.write(message + "\n")
+    words = sys.orig_argv
+    module = words[words.index("-m") + 1] if "-m" in words else "app"
+    command = "".join(sys.argv[1:2]) if module == "app" else module.removeprefix("core.")
+    if "--json" in sys.argv and command != "lab":  # there it takes a file
+        failed = {"event": "RunFailed", "message": message, "details": ""} if command == "train" else {"error": message}
+        sys.stdout.write(json.dumps({**failed, "exit_code": exit_code}) + "\n")
 
 
 _PROGRAM = os.path.basename(sys.argv[0]) if sys.argv else ""
-"""Of `python -m core.X` and `python -m app`, Python has set "-m" at this moment."""
+"""``-m`` for `python -m core.X` and `python -m app`: the package is imported before the name is set."""
 if _PROGRAM.startswith(("-m", "leafclinic")):
     if _LIMIT := address_limit():
-        sys.stderr.write(_LIMIT)
+        print_error(_LIMIT, 2)
         sys.exit(2)  # wrong input
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, end_at_once)

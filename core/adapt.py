@@ -33,7 +33,7 @@ OLD_SECTIONS = (TEST, "calibration", "reading_leaf")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else, also where no change helps."""
-    return run_command(lambda: adapt(sys.argv[1:] if argv is None else argv))
+    return run_command(adapt, argv)
 
 
 def adapt(argv: Sequence[str]) -> int:

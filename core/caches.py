@@ -22,8 +22,7 @@ from core.user_cache import kernel_bytes, remove_old_kernels, user_cache_folder
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else."""
-    argv = sys.argv[1:] if argv is None else argv
-    return run_command(lambda: manage(argv))
+    return run_command(manage, argv)
 
 
 def manage(argv: Sequence[str]) -> int:

@@ -179,16 +179,22 @@ def read_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tupl
 
 
 def print_json_error(message: str, exit_code: int) -> None:
-    """Why there is no answer, for a program that reads JSON: one object."""
+    """Print the error as one JSON object, for the program that reads the output."""
     sys.stdout.write(json.dumps({"error": message, "exit_code": exit_code}, ensure_ascii=False) + "\n")
     sys.stdout.flush()
 
 
-def run_command(work: Callable[[], int], on_failure: Callable[[str, int], None] | None = None) -> int:
-    """Run a command line's work; failures it understands become a sentence on the error stream and an exit code.
+def run_command(
+    work: Callable[[Sequence[str]], int], argv: Sequence[str] | None,
+    print_error: Callable[[str, int], None] | None = print_json_error,
+) -> int:  # fmt: skip
+    """Run a command on its arguments, by default those of this process; returns its exit code.
 
-    on_failure: where given, also takes the sentence and the code, for the program that reads the output.
+    Expected errors become a sentence on the error stream. print_error: also prints it where ``--json`` is given; None:
+    it has another meaning.
     """
+    argv = sys.argv[1:] if argv is None else argv
+    on_failure = print_error if "--json" in argv else None
     if signal.getsignal(signal.SIGINT) is end_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in ("stdout", "stderr"):
@@ -198,7 +204,7 @@ def run_command(work: Callable[[], int], on_failure: Callable[[str, int], None] 
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # file names need not be valid text
     try:
-        done = work()
+        done = work(argv)
         sys.stdout.flush()
         return done
     except ConfigError as error:

@@ -50,8 +50,7 @@ ALONE = ("json", "csv", "examine", "leaves", "report", "group")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done (also where some photos could not be read), 2 wrong input, 130 stopped by Ctrl-C, 1 else."""
-    argv = sys.argv[1:] if argv is None else argv
-    return command_line.run_command(lambda: diagnose(argv), command_line.print_json_error if "--json" in argv else None)
+    return command_line.run_command(diagnose, argv)
 
 
 def diagnose(argv: Sequence[str]) -> int:

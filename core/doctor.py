@@ -217,8 +217,7 @@ def report(findings: list[Check]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    options = make_parser().parse_args(argv)
-    return run_command(lambda: print_findings(options.json))
+    return run_command(lambda given: print_findings(make_parser().parse_args(given).json), argv)
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -23,8 +23,7 @@ from core.training.run_folder import CONFIG, SPLIT, read_config
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else."""
-    argv = sys.argv[1:] if argv is None else argv
-    return command_line.run_command(lambda: evaluate(argv), command_line.print_json_error if "--json" in argv else None)
+    return command_line.run_command(evaluate, argv)
 
 
 def evaluate(argv: Sequence[str]) -> int:

@@ -65,13 +65,12 @@ SHOWN: Final = 25
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else."""
-    arguments = make_parser().parse_args(argv)
-    return run_command(lambda: run(arguments))
+    return run_command(run, argv, print_error=None)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """The command, once the folders of all files that it writes are there. Raises LeafClinicError."""
-    found: list[Problem] = []
+def run(argv: Sequence[str]) -> int:
+    """Run the command once the folders of all files that it writes exist. Raises LeafClinicError."""
+    arguments, found = make_parser().parse_args(argv), list[Problem]()
     for name in ("json", "png", "model_file"):
         if file := getattr(arguments, name, None):
             check_folder(name, str(file), found)

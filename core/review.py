@@ -47,8 +47,7 @@ class ReviewedPhotos:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else."""
-    argv = sys.argv[1:] if argv is None else argv
-    return command_line.run_command(lambda: review(argv), command_line.print_json_error if "--json" in argv else None)
+    return command_line.run_command(review, argv)
 
 
 def review(argv: Sequence[str]) -> int:

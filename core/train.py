@@ -39,13 +39,11 @@ Reader = JsonReader | TerminalReader | TraceWriter
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 2 wrong input, 3 stopped by the user and resumable, 130 stopped before, 1 anything else."""
-    given = sys.argv[1:] if argv is None else argv
-    on_failure = print_failed_event if "--json" in given else None
-    return end_rank(lambda: command_line.run_command(lambda: train(given), on_failure))
+    return end_rank(lambda: command_line.run_command(train, argv, print_failed_event))
 
 
 def print_failed_event(message: str, exit_code: int) -> None:
-    """The end of a run that failed, as its last event."""
+    """Print the error as the last event of the run."""
     JsonReader(sys.stdout).show(RunFailed(message, traceback.format_exc(), exit_code))
 
 

@@ -1,5 +1,6 @@
 """How the program starts: quickly, once, and without the engine."""
 
+import json
 import os
 import subprocess
 import sys
@@ -226,10 +227,17 @@ def test_a_narrow_window_shows_icons_in_its_side_bar(start, qapp):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
-@pytest.mark.parametrize("module", ["app", "core.train"])
-def test_too_little_address_space_is_reported_in_a_sentence(module):
-    limit = "import resource, runpy, sys; sys.argv[0] = '-m'; resource.setrlimit(resource.RLIMIT_AS, (600 << 20,) * 2)"
-    done = python(f"{limit}; runpy.run_module({module!r}, run_name='__main__')")
+@pytest.mark.parametrize(("command", "key"), [
+    ("app", ""), ("core.train --json", "message"), ("app diagnose --json", "error"), ("core.lab sweep --json x", ""),
+])  # fmt: skip
+def test_too_little_address_space_is_reported_in_a_sentence(command, key):
+    import resource
+
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split()], cwd=ROOT, capture_output=True, text=True, check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (600 << 20,) * 2),
+    )  # fmt: skip
     assert done.returncode == EXIT_WRONG_INPUT
     assert done.stderr.startswith("Address space is limited to 629 MB here;"), done.stderr
     assert done.stderr.count("\n") == 1
+    assert not done.stdout if not key else json.loads(done.stdout)[key] == done.stderr.strip()

@@ -44,17 +44,17 @@ def test_nothing_is_written_among_the_photos(command, arguments, tmp_path, capsy
 def test_closed_streams_are_nobody_who_listens(monkeypatch):
     monkeypatch.setattr("sys.stdout", None)
     monkeypatch.setattr("sys.stderr", None)
-    assert run_command(lambda: sys.stdout.write("heard by nobody") and 0) == 0
+    assert run_command(lambda _: sys.stdout.write("heard by nobody") and 0, ()) == 0
     sys.stdout.close()
     sys.stderr.close()
 
 
 def test_ctrl_c_ends_every_command_as_shells_say_it_and_tells_who_reads(capsys):
-    def work():
+    def work(_):
         raise KeyboardInterrupt
 
     told = []
-    assert run_command(work, lambda *said: told.append(said)) == EXIT_INTERRUPTED == 130
+    assert run_command(work, ["--json"], lambda *said: told.append(said)) == EXIT_INTERRUPTED == 130
     assert told == [("Stopped.", 130)]
     assert capsys.readouterr().err == "\nStopped.\n"
 
