@@ -14,7 +14,6 @@ from pathlib import Path
 
 from benchmarks.record import Row, make_row, write_results
 from core.data.digits import read_digits
-from core.laboratory.convolutions import LABORATORY
 from core.laboratory.digits import CPU_ALGORITHMS, Lesson, run_lesson, run_plan
 from core.laboratory.pytorch_baseline import run_torch
 
@@ -36,7 +35,7 @@ def main() -> None:
         plan, torch_ms = (1e3 * statistics.median(pair[i] for pair in pairs) for i in (0, 1))
         peers = {"torch": torch_ms}
         for way in CPU_ALGORITHMS:
-            done = run_lesson(lesson, LABORATORY, way, train, None)
+            done = run_lesson(lesson, way, train, None)
             rows.append(make_row(f"lesson cnn iteration b{batch} {way}", 1e3 * done.seconds, peers, "ms"))
         ratio = statistics.median(theirs / ours for ours, theirs in pairs)
         rows.append(Row(f"lesson cnn iteration b{batch} plan", plan, peers, "ms", ratio))

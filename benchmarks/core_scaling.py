@@ -25,7 +25,6 @@ def measure() -> dict[str, float]:
     """Milliseconds of every way on the cores that this process may use."""
     import torch
 
-    from core.laboratory.convolutions import LABORATORY
     from core.laboratory.digits import CPU_ALGORITHMS, Lesson, run_lesson, run_plan
     from core.laboratory.pytorch_baseline import run_torch
 
@@ -33,7 +32,7 @@ def measure() -> dict[str, float]:
     rng = np.random.default_rng(0)
     train = rng.integers(0, 256, (BATCH * FAST_STEPS, 28, 28, 1), np.uint8), rng.integers(0, 10, BATCH * FAST_STEPS)
     slow, fast = (Lesson(batch=BATCH, examples=BATCH * steps) for steps in (STEPS, FAST_STEPS))
-    found = {way: 1e3 * run_lesson(slow, LABORATORY, way, train, None).seconds for way in CPU_ALGORITHMS}
+    found = {way: 1e3 * run_lesson(slow, way, train, None).seconds for way in CPU_ALGORITHMS}
     found["plan"] = 1e3 * run_plan(fast, "cpu", train, None).seconds
     run_torch(slow, "cpu", train, None)
     found["PyTorch"] = 1e3 * run_torch(fast, "cpu", train, None).seconds

@@ -20,7 +20,6 @@ from benchmarks.digit_studies import percentage
 from benchmarks.record import Row, write_results
 from core.data.digits import read_digits
 from core.device import Optimizer, PhotoBatch
-from core.laboratory.convolutions import LABORATORY
 from core.laboratory.digits import CPU_ALGORITHMS, Lesson, batches, lesson_graph, run_lesson
 from core.laboratory.mnist import predict
 from core.models.init import initial_weights
@@ -71,7 +70,7 @@ def sweep(digits: Digits, test: Digits, device: str) -> Iterator[Row]:
 def implementations(digits: Digits, test: Digits) -> Iterator[Row]:
     few = test[0][:IMPLEMENTATION_EXAMPLES], test[1][:IMPLEMENTATION_EXAMPLES]
     for way in CPU_ALGORITHMS:
-        done = run_lesson(Lesson(64, 0.05, IMPLEMENTATION_EXAMPLES), LABORATORY, way, digits, few)
+        done = run_lesson(Lesson(64, 0.05, IMPLEMENTATION_EXAMPLES), way, digits, few)
         assert done.accuracy is not None
         yield percentage(f"{way}, {IMPLEMENTATION_EXAMPLES} examples", done.accuracy)
 

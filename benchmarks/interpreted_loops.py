@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.record import Row, write_results
-from core.laboratory.modules import ModuleTimes, totals
+from core.laboratory.algorithms import ModuleTimes, totals
 from core.models.architectures import build
 from core.ops.window import read_window
 

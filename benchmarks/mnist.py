@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.record import Row, print_table, write_results
 from core.data.digits import read_digits
-from core.laboratory.digit_photo import read_digit
+from core.laboratory.digit_photos import read_digit
 from core.laboratory.mnist import RECIPES, learn, predict
 from tests.core.laboratory.digits_on_paper import draw_digits
 

@@ -19,8 +19,7 @@ from typing import Any
 from benchmarks.interpreted_loops import loop_times
 from benchmarks.record import Row, make_row, write_results
 from core.errors import DeviceError, KernelUnavailable
-from core.laboratory.algorithms import WAYS, algorithm_study
-from core.laboratory.modules import ModuleTimes, totals
+from core.laboratory.algorithms import WAYS, ModuleTimes, algorithm_study, totals
 
 MODEL, CLASSES, SIZE = "squeezenet1_0", 38, 224
 NAIVE_BATCH = 16

@@ -31,9 +31,7 @@ from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.errors import EXIT_DONE, ConfigError, DataError, DeviceError, InputError, ModelFileError, Problem
 from core.laboratory import pytorch_baseline, studies
 from core.laboratory.algorithms import algorithm_study
-from core.laboratory.convolutions import LABORATORY
-from core.laboratory.digit_folder import unpack
-from core.laboratory.digit_photo import read_digit
+from core.laboratory.digit_photos import read_digit, unpack
 from core.laboratory.digits import (
     CPU_ALGORITHMS,
     GPU_ALGORITHMS,
@@ -44,13 +42,12 @@ from core.laboratory.digits import (
     run_lesson,
     run_plan,
 )
-from core.laboratory.explained import explain_plan
+from core.laboratory.gpu_plans import Planned, explain_plan, plans, tune_plans
 from core.laboratory.kernel_comparison import CASES, UPDATES, compare_kernels, list_kernels
 from core.laboratory.mnist import RECIPES, MnistRecipe, certainty, digit_graph, learn, predict
 from core.laboratory.options import make_parser
 from core.laboratory.plot import draw_bars, draw_roofline, save_png
 from core.laboratory.timing import Timing
-from core.laboratory.tuning import Planned, plans, tune_plans
 from core.ops.contract import Arrays
 from core.plan import cuda_problem
 from core.storage import write_file
@@ -106,7 +103,7 @@ def run_conv(arguments: argparse.Namespace) -> None:
             elif algorithm == "plan" or device == "cuda":
                 done = run_plan(lesson, device, train, test, report, "auto" if algorithm == "plan" else algorithm)
             else:
-                done = run_lesson(lesson, LABORATORY, algorithm, train, test, report)
+                done = run_lesson(lesson, algorithm, train, test, report)
             report("", 0, 0)
             first = first or done.seconds
             print(f"  {TITLES.get(algorithm, algorithm):36} {1e3 * done.seconds:15.2f} {first / done.seconds:9.1f}x "

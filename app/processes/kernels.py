@@ -6,10 +6,9 @@ from typing import Any
 
 from app.processes.protocol import Channel, serve
 from core.errors import LeafClinicError
-from core.laboratory.explained import explain_plan, list_gpus
+from core.laboratory.gpu_plans import Planned, explain_plan, list_gpus
 from core.laboratory.kernel_comparison import CASES, KernelResult, compare_kernels, cost_of, list_kernels, source
 from core.laboratory.studies import roof
-from core.laboratory.tuning import Planned
 from core.models.architectures import MODELS
 from core.plan import PRECISIONS, cuda_problem
 

@@ -1,27 +1,30 @@
-"""One training iteration of a network by every algorithm of every device, and by PyTorch: what each level gains."""
+"""One training iteration of a network by every algorithm of every device and by PyTorch, in total and per module."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from statistics import median
-from typing import Any, Final, cast, final
+from typing import Any, Final, TypeAlias, cast, final
 
 import numpy as np
 
-from core.device import Optimizer, PhotoBatch
+from core.device import Optimizer, PhotoBatch, Plan
 from core.errors import DeviceError, KernelUnavailable
 from core.graph import Graph
 from core.laboratory import pytorch_baseline
-from core.laboratory.modules import ModuleTimes, time_modules
+from core.laboratory.timing import time_on_host
 from core.models.architectures import build
 from core.models.init import initial_weights
 from core.ops.builder import with_loss
 from core.ops.photo import identity_augmentation, transform
 from core.plan import compile_plan
 
+ModuleTimes: TypeAlias = dict[str, tuple[float, float]]
+"""Module name to milliseconds of its forward and of its backward kernels."""
+FAST: Final = 20.0
+"""Milliseconds: below, kernels of a GPU are timed inside the captured step, as their launches take longer than they."""
 WAYS: Final = (
     ("cpu", "naive", "float32"), ("cpu", "im2col", "float32"), ("cpu", "auto", "float32"),
     ("cuda", "naive", "float32"), ("cuda", "shared", "float32"), ("cuda", "im2col", "float32"),
@@ -33,6 +36,8 @@ WAYS: Final = (
 SECONDS: Final = 3.0
 """Time limit for the repeats of one algorithm."""
 REPEATS: Final = 15
+WARM_UP: Final = 3
+"""Runs of PyTorch before it is timed: it loads cuDNN and tries its algorithms, which takes seconds."""
 
 
 @final
@@ -117,17 +122,7 @@ def _time(run: Callable[[], float]) -> tuple[float, float]:
     loss = run()
     if time.perf_counter() - begin > 2 * SECONDS:
         return 1e3 * (time.perf_counter() - begin), loss
-    taken: list[float] = []
-    begin = time.perf_counter()
-    while len(taken) < REPEATS and (not taken or time.perf_counter() - begin < SECONDS):
-        start = time.perf_counter()
-        run()
-        taken.append(1e3 * (time.perf_counter() - start))
-    return median(taken), loss
-
-
-WARM_UP: Final = 3
-"""Runs of PyTorch before it is timed: it loads cuDNN and tries its algorithms, which takes seconds."""
+    return time_on_host(run, REPEATS, SECONDS), loss
 
 
 def _torch_iteration(graph: Graph, device: str, precision: str, photos: Any, labels: Any) -> Callable[[], float]:
@@ -152,3 +147,30 @@ def _torch_iteration(graph: Graph, device: str, precision: str, photos: Any, lab
     for _ in range(WARM_UP):
         run()
     return run
+
+
+def time_modules(plan: Plan, device: str, given: PhotoBatch, milliseconds: float) -> ModuleTimes:
+    """Time the kernels of a training plan whose iteration takes `milliseconds`; without the optimizer's kernels."""
+    if device == "cuda" and milliseconds < FAST:
+        from core.gpu.plan import CudaPlan
+
+        assert isinstance(plan, CudaPlan)
+        found = [(launch.layer, launch.direction, us / 1e3) for launch, us in plan.time_inside(given)]
+    else:
+        found = [(one.layer, one.direction, one.milliseconds) for one in plan.time_kernels(given)]
+    return add_up((layer, direction, took) for layer, direction, took in found if direction)
+
+
+def add_up(kernels: Iterable[tuple[str, str, float]]) -> ModuleTimes:
+    """(layer, direction, milliseconds) of kernels by module: `features.3` holds the three layers of a fire module."""
+    found: ModuleTimes = {}
+    for layer, direction, took in kernels:
+        module = ".".join(layer.split(".")[:2])
+        forward, backward = found.get(module, (0.0, 0.0))
+        found[module] = (forward + took, backward) if direction == "forward" else (forward, backward + took)
+    return found
+
+
+def totals(modules: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
+    """Milliseconds of the forward and of the backward pass."""
+    return sum(forward for forward, _ in modules.values()), sum(backward for _, backward in modules.values())

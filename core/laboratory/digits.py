@@ -1,4 +1,4 @@
-"""The convolution lesson: one small CNN on digits, trained, timed and tested with each convolution algorithm."""
+"""A small CNN on digits, trained, timed and tested with each convolution algorithm."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from core.device import Optimizer, PhotoBatch
 from core.graph import Graph
+from core.laboratory.convolutions import LABORATORY
 from core.laboratory.mnist import predict
 from core.laboratory.unfused_network import UnfusedNetwork
 from core.models.init import initial_weights
@@ -20,11 +21,12 @@ from core.models.sequential import cnn
 from core.ops.builder import with_loss
 from core.ops.contract import Array, Mode
 from core.ops.photo import identity_augmentation
-from core.ops.registry import Registry
 from core.plan import compile_plan
 
 Report: TypeAlias = Callable[[str, int, int], None]
-"""Told what is done with the digits ("training", "testing"), how many of them are, and of how many."""
+"""Called with the stage ("training", "testing"), and the numbers of digits done and in total."""
+Prepare: TypeAlias = Callable[[Array, Array], Callable[[], float]]
+"""Puts photos and labels on the device; returns the training step, which returns the loss."""
 
 CPU_ALGORITHMS: Final = ("naive", "vectorised", "vectorised_parallel", "im2col", "im2col_parallel")
 GPU_ALGORITHMS: Final = ("naive", "shared", "im2col", "tensor_core")
@@ -44,7 +46,7 @@ TITLES: Final[Mapping[str, str]] = MappingProxyType({
 @final
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What is trained: examples of `photos` uint8 (N, 28, 28, 1), one pass, plain gradient descent."""
+    """Settings of the training: one epoch of the first `examples` digits, plain gradient descent."""
 
     batch: int = 32
     learning_rate: float = 0.05
@@ -71,39 +73,41 @@ def lesson_graph(lesson: Lesson) -> Graph:
 
 
 def normalised(photos: Array) -> Array:
-    """uint8 digits to float32 with mean 0 and deviation 1."""
+    """Convert uint8 digits to float32 with mean 0 and standard deviation 1."""
     return ((photos / np.float32(255) - np.float32(DIGIT_MEAN[0])) / np.float32(DIGIT_STD[0])).astype(np.float32)
 
 
 def keep_quiet(stage: str, done: int, total: int) -> None:
-    """The report of those who are not asked for one."""
+    """Report nothing."""
 
 
 def run_lesson(
-    lesson: Lesson, table: Registry, algorithm: str, train: tuple[Array, Array], test: tuple[Array, Array] | None,
+    lesson: Lesson, algorithm: str, train: tuple[Array, Array], test: tuple[Array, Array] | None,
     report: Report = keep_quiet,
 ) -> Outcome:  # fmt: skip
-    """Train once over the examples on the CPU with one algorithm and time every iteration but the first."""
+    """Run the lesson on the CPU with one algorithm, kernel by kernel."""
     graph = lesson_graph(lesson)
-    network = UnfusedNetwork(graph, initial_weights(graph, lesson.seed), lesson.batch, table, algorithm)
-    seconds = []
-    for photos, labels in batches(lesson, *train):
-        _fill(network, photos, labels)
-        begin = time.perf_counter()
+    network = UnfusedNetwork(graph, initial_weights(graph, lesson.seed), lesson.batch, LABORATORY, algorithm)
+
+    def step() -> float:
         network.step()
-        _descend(network, lesson.learning_rate)
-        loss = network.loss()
-        seconds.append(time.perf_counter() - begin)
-        report("training", len(seconds) * lesson.batch, min(lesson.examples, len(train[0])))
-    accuracy = None if test is None else _accuracy(network, *test, report)
-    return Outcome(algorithm, float(np.median(seconds[1:] or seconds)), loss, accuracy)
+        for name, gradient in network.gradients.items():
+            network.parameters[name] -= np.float32(lesson.learning_rate) * gradient
+        return network.loss()
+
+    def prepare(photos: Array, labels: Array) -> Callable[[], float]:
+        _fill(network, photos, labels)
+        return step
+
+    seconds, loss = time_training(lesson, train, prepare, report)
+    return Outcome(algorithm, seconds, loss, None if test is None else _accuracy(network, *test, report))
 
 
 def run_plan(
     lesson: Lesson, device: str, train: tuple[Array, Array], test: tuple[Array, Array] | None,
     report: Report = keep_quiet, algorithm: str = "auto",
 ) -> Outcome:  # fmt: skip
-    """The same lesson with the engine's plan: fused kernels, on the GPU one captured graph."""
+    """Run the lesson with the engine's plan: fused kernels, on the GPU one captured graph."""
     network = cnn(Options(classes=10, image_size=28, channels=1, dropout=0.0, padding=lesson.padding))
     optimizer = Optimizer("sgd", 0.0, False)
     plan = compile_plan(
@@ -111,23 +115,36 @@ def run_plan(
         algorithm=algorithm,
     )
     plan.load(initial_weights(network, lesson.seed))
-    rows, seconds, loss = identity_augmentation(lesson.batch, (28, 28), (28, 28)), [], 0.0
-    for photos, labels in batches(lesson, *train):
-        colour = np.repeat(photos, 3, -1)
-        begin = time.perf_counter()
-        loss = plan.train_step(PhotoBatch(colour, rows, labels), lesson.learning_rate).loss
-        seconds.append(time.perf_counter() - begin)
-        report("training", len(seconds) * lesson.batch, min(lesson.examples, len(train[0])))
+    rows = identity_augmentation(lesson.batch, (28, 28), (28, 28))
+
+    def prepare(photos: Array, labels: Array) -> Callable[[], float]:
+        batch = PhotoBatch(np.repeat(photos, 3, -1), rows, labels)
+        return lambda: plan.train_step(batch, lesson.learning_rate).loss
+
+    seconds, loss = time_training(lesson, train, prepare, report)
     weights, accuracy = plan.weights(), None
     plan.close()
     if test is not None:
         accuracy = float((predict(network, weights, test[0], device).argmax(-1) == test[1]).mean())
-    name = "plan" if algorithm == "auto" else algorithm
-    return Outcome(name, float(np.median(seconds[1:] or seconds)), loss, accuracy)
+    return Outcome("plan" if algorithm == "auto" else algorithm, seconds, loss, accuracy)
+
+
+def time_training(
+    lesson: Lesson, train: tuple[Array, Array], prepare: Prepare, report: Report
+) -> tuple[float, float]:
+    """Train on every batch; returns the median seconds of an iteration, without the first, and the last loss."""
+    seconds, loss = [], 0.0
+    for photos, labels in batches(lesson, *train):
+        step = prepare(photos, labels)
+        begin = time.perf_counter()
+        loss = step()
+        seconds.append(time.perf_counter() - begin)
+        report("training", len(seconds) * lesson.batch, min(lesson.examples, len(train[0])))
+    return float(np.median(seconds[1:] or seconds)), loss
 
 
 def batches(lesson: Lesson, photos: Array, labels: Array) -> Iterator[tuple[Array, Array]]:
-    """Whole batches of the first examples in an order that follows from the seed."""
+    """Whole batches of the first examples, shuffled by the seed."""
     count = min(lesson.examples, len(photos)) // lesson.batch * lesson.batch
     order = np.random.default_rng(lesson.seed).permutation(count)
     for first in range(0, count, lesson.batch):
@@ -137,12 +154,6 @@ def batches(lesson: Lesson, photos: Array, labels: Array) -> Iterator[tuple[Arra
 
 def _fill(network: UnfusedNetwork, photos: Array, labels: Array) -> None:
     network.photos[...], network.labels[...] = normalised(photos), labels
-
-
-def _descend(network: UnfusedNetwork, rate: float) -> None:
-    """``weight -= rate gradient`` for every parameter."""
-    for name, gradient in network.gradients.items():
-        network.parameters[name] -= np.float32(rate) * gradient
 
 
 def _accuracy(network: UnfusedNetwork, photos: Array, labels: Array, report: Report) -> float:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import statistics
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +19,7 @@ import numpy as np
 from core.cpu.kernel_entries import PRODUCTS
 from core.graph import LABEL, PHOTO, Node
 from core.laboratory.convolutions import LABORATORY
-from core.laboratory.timing import bare_run
+from core.laboratory.timing import bare_run, time_on_host
 from core.ops.activation import ACTIVATIONS
 from core.ops.builder import make_node
 from core.ops.contract import Array, Mode
@@ -32,15 +30,12 @@ from core.plan import cuda_problem
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MODE: Final = Mode(training=True)
-REPEATS: Final = 7
 LOSS: Final = "softmax_cross_entropy"
 PRODUCT: Final = "matmul"
 """The matrix product: not an op of a network, but the core of convolutions and dense layers."""
 RATE: Final = 0.01
 STEP: Final = 3
 """Learning rate and step number of the optimizer updates."""
-SECONDS: Final = 0.5
-"""Time limit for the repeats of one kernel, for the sake of the naive loops."""
 
 
 def make_case(op: str, shape: tuple[int, ...], batch: int, **attributes: Any) -> KernelCase:
@@ -248,20 +243,14 @@ def _error(got: Array, want: Array) -> float:
 
 def _time(kernel: Kernel, case: KernelCase, arrays: dict[str, Any]) -> float:
     """Return the median milliseconds without copies from and to the host, synchronizing after each run."""
-    run: Callable[[], object] = bare_run(kernel, case, arrays)
-    wait = None
-    if kernel.device == "cuda":
-        from core.gpu.compilation.cuda import cuda
+    if kernel.device != "cuda":
+        return time_on_host(bare_run(kernel, case, arrays))
+    from core.gpu.compilation.cuda import cuda
 
-        there = {k: cuda.to_device(v) if isinstance(v, np.ndarray) else v for k, v in arrays.items()}
-        run = partial(kernel.run, case, there)
-        wait = cuda.synchronize
-    found: list[float] = []
-    begin = time.perf_counter()
-    while len(found) < REPEATS and (not found or time.perf_counter() - begin < SECONDS):
-        start = time.perf_counter()
-        run()
-        if wait is not None:
-            wait()
-        found.append(1000 * (time.perf_counter() - start))
-    return statistics.median(found)
+    there = {k: cuda.to_device(v) if isinstance(v, np.ndarray) else v for k, v in arrays.items()}
+
+    def run() -> None:
+        kernel.run(case, there)
+        cuda.synchronize()
+
+    return time_on_host(run)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
@@ -13,7 +13,7 @@ import numpy as np
 
 from core.errors import DeviceError
 from core.graph import Attributes, Graph
-from core.laboratory.digits import Lesson, Outcome, Report, batches, keep_quiet, lesson_graph, normalised
+from core.laboratory.digits import Lesson, Outcome, Report, keep_quiet, lesson_graph, normalised, time_training
 from core.models.init import initial_weights
 from core.models.sequential import PADDINGS
 from core.ops.contract import Array
@@ -40,19 +40,20 @@ def run_torch(
     """Run the lesson in PyTorch: float32, plain SGD, all cores or the GPU. Check `problem` first."""
     torch: Any = import_module("torch")
     net = _network(torch, lesson).to(device)
-    descent, seconds, loss = torch.optim.SGD(net.parameters(), lesson.learning_rate), [], 0.0
-    for photos, labels in batches(lesson, *train):
-        x, y = _photos(torch, photos, device), torch.from_numpy(labels).long().to(device)
-        begin = time.perf_counter()
-        descent.zero_grad()
-        error = torch.nn.functional.cross_entropy(net(x), y)
-        error.backward()
-        descent.step()
-        loss = error.item()  # waits for the device
-        seconds.append(time.perf_counter() - begin)
-        report("training", len(seconds) * lesson.batch, min(lesson.examples, len(train[0])))
-    accuracy = None if test is None else _accuracy(torch, net, device, *test)
-    return Outcome(NAME, float(np.median(seconds[1:] or seconds)), loss, accuracy)
+    optimizer = torch.optim.SGD(net.parameters(), lesson.learning_rate)
+
+    def step(x: Any, y: Any) -> float:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(net(x), y)
+        loss.backward()
+        optimizer.step()
+        return float(loss.item())  # waits for the device
+
+    def prepare(photos: Array, labels: Array) -> Callable[[], float]:
+        return partial(step, _photos(torch, photos, device), torch.from_numpy(labels).long().to(device))
+
+    seconds, loss = time_training(lesson, train, prepare, report)
+    return Outcome(NAME, seconds, loss, None if test is None else _accuracy(torch, net, device, *test))
 
 
 def _network(torch: Any, lesson: Lesson) -> Any:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -15,22 +14,21 @@ import numpy as np
 from core.cores import usable_cores
 from core.device import KernelTime, Optimizer, PhotoBatch, Plan
 from core.errors import DeviceError, OutOfMemory
-from core.laboratory.convolutions import LABORATORY
 from core.laboratory.plot import Point
-from core.laboratory.timing import HOST, ArrayBackend, Timing, cuda_backend, time_on_device, time_rows
+from core.laboratory.timing import Timing, table_of, time_kernels, time_on_device, time_on_host
 from core.models.architectures import build
 from core.models.init import initial_weights
 from core.ops.builder import with_loss
 from core.ops.photo import identity_augmentation
-from core.ops.registry import KernelCase, Registry
-from core.plan import compile_plan, cuda_problem
+from core.ops.registry import KernelCase
+from core.plan import compile_plan
 
 DEPTHWISE_SHAPES: Final = ((1, 32, 122), (128, 512, 32))
 """(batch, channels, side) of the depthwise study."""
 BLOCK: Final = 256
 """Threads of a block of the bias study."""
 IN_A_GRAPH: Final = 20
-"""Launches of a small kernel in one graph, whose own start takes longer than it."""
+"""Launches of a small kernel in one graph: starting the graph takes longer than the kernel."""
 
 
 @final
@@ -44,24 +42,15 @@ class Throughput:
     refusal: str = ""
 
 
-def table_and_place(device: str) -> tuple[Registry, ArrayBackend]:
-    """The kernels of a device and where their arrays live. Raises DeviceError."""
-    if device == "cpu":
-        return LABORATORY, HOST
-    problem = cuda_problem()
-    if problem is not None:
-        raise DeviceError(problem)
-    from core.gpu.kernel_entries import TABLE
-
-    return TABLE, cuda_backend()
-
-
 def matmul_study(sizes: Sequence[tuple[int, int, int]]) -> Iterator[tuple[str, list[Timing]]]:
     """(name, times of the kernels) of matrix products (M, K) (K, N) on the GPU."""
-    table, place = table_and_place("cuda")
     for m, k, n in sizes:
-        case = KernelCase("matmul", MappingProxyType({}), ((m, k), (k, n)), (m, n), 1)
-        yield f"{m} x {k} x {n}", list(time_rows(case, "forward", table, place, 2 * m * k * n))
+        yield f"{m} x {k} x {n}", list(_time_product(m, k, n))
+
+
+def _time_product(m: int, k: int, n: int) -> Iterator[Timing]:
+    case = KernelCase("matmul", MappingProxyType({}), ((m, k), (k, n)), (m, n), 1)
+    return time_kernels(case, "forward", "cuda", 2 * m * k * n)
 
 
 def peaks() -> Mapping[bool, float]:
@@ -69,7 +58,7 @@ def peaks() -> Mapping[bool, float]:
 
     A multiprocessor finishes 128 float32 multiply-adds a clock, 64 on 7.5 and 8.0. Source: CUDA C Programming Guide.
     """
-    table_and_place("cuda")
+    table_of("cuda")
     from core.gpu.driver.device import open_device
 
     hardware = open_device().hardware
@@ -79,7 +68,6 @@ def peaks() -> Mapping[bool, float]:
 
 def depthwise_study(device: str, batch: int, channels: int, side: int) -> Iterator[tuple[str, list[Timing]]]:
     """Depthwise, pointwise and the standard convolution that both replace, 3x3, equal channels in and out."""
-    table, place = table_and_place(device)
     shape, pixels = (side, side, channels), batch * side * side
     same: dict[str, Any] = {"stride": (1, 1), "bias": True, "init": "he_uniform"}
     wide = {**same, "kernel": (3, 3), "padding": (1, 1, 1, 1)}
@@ -91,12 +79,12 @@ def depthwise_study(device: str, batch: int, channels: int, side: int) -> Iterat
         ("standard 3x3", "conv2d", {**wide, **dense}, 18 * pixels * channels * channels),
     ):
         case = KernelCase(op, MappingProxyType(attributes), (shape,), shape, batch)
-        yield f"{name} {batch}x{channels}x{side}x{side}", list(time_rows(case, "forward", table, place, flops))
+        yield f"{name} {batch}x{channels}x{side}x{side}", list(time_kernels(case, "forward", device, flops))
 
 
 def bias_study(batch: int, channels: int, side: int) -> Iterator[tuple[str, list[Timing]]]:
     """A bias from global and from constant memory, channels last and first, on the GPU."""
-    table_and_place("cuda")
+    table_of("cuda")
     from core.gpu.compilation.cuda import cuda
     from core.gpu.ops.elementwise.constant_bias import from_global, make_from_constant
 
@@ -144,31 +132,27 @@ def points(times: Sequence[KernelTime]) -> list[Point]:
 
 
 def roof(device: str) -> tuple[float, float]:
-    """Measured ceilings of this machine: GFLOP/s of matrix products and GB/s of copies (read and written), all cores.
+    """Measured ceilings of this machine: GFLOP/s of matrix products and GB/s of copies (read and written).
 
-    Every core has a product and a copy of its own, so that a library held to one thread is no low roof.
+    On the CPU every core has its own product and copy, because the library may be limited to one thread.
     """
     if device == "cuda":
-        return _device_roof()
+        size = 1 << 26
+        copy = KernelCase("relu", MappingProxyType({}), ((size,),), (size,), 1)
+        best = min(t.milliseconds for t in time_kernels(copy, "forward", "cuda", size))
+        return max(t.gflops for t in _time_product(4096, 4096, 4096)), 8 * size / best / 1e6
     side, size, cores = 512, 1 << 23, usable_cores()
     rng = np.random.default_rng(0)
     factors = [rng.standard_normal((side, side), np.float32) for _ in range(cores)]
     pairs = [(np.ones(size, np.float32), np.ones(size, np.float32)) for _ in range(cores)]
     with ThreadPoolExecutor(cores) as pool:
-        product = min(_seconds(lambda: list(pool.map(lambda a: a @ a, factors))) for _ in range(50))
-        copy = min(_seconds(lambda: list(pool.map(lambda pair: np.copyto(*pair), pairs))) for _ in range(10))
-    return cores * 2 * side**3 / product / 1e9, cores * 2 * 4 * size / copy / 1e9
+        product = _least_seconds(lambda: list(pool.map(lambda a: a @ a, factors)), 50)
+        moved = _least_seconds(lambda: list(pool.map(lambda pair: np.copyto(*pair), pairs)), 10)
+    return cores * 2 * side**3 / product / 1e9, cores * 2 * 4 * size / moved / 1e9
 
 
-def _device_roof() -> tuple[float, float]:
-    side = 4096
-    case = KernelCase("matmul", MappingProxyType({}), ((side, side), (side, side)), (side, side), 1)
-    table, place = table_and_place("cuda")
-    product = max(t.gflops for t in time_rows(case, "forward", table, place, 2 * side**3))
-    size = 1 << 26
-    copy = KernelCase("relu", MappingProxyType({}), ((size,),), (size,), 1)
-    best = min(t.milliseconds for t in time_rows(copy, "forward", table, place, size))
-    return product, 8 * size / best / 1e6
+def _least_seconds(run: Callable[[], object], repeats: int) -> float:
+    return min(time_on_host(run, 1) for _ in range(repeats)) / 1e3
 
 
 def sweep_study(
@@ -189,15 +173,20 @@ def _photos_per_second(
 ) -> float:
     if training:
         plan, photos = _training_plan(model, device, batch, image_size, precision)
-        seconds = _median_seconds(lambda: plan.train_step(photos, 1e-4))
+        milliseconds = _median_ms(lambda: plan.train_step(photos, 1e-4))
     else:
         graph = build(model, 10, image_size)
         plan = compile_plan(graph, device=device, batch=batch, precision=precision)
         plan.load(initial_weights(graph, 0))
         photos = _photos(batch, image_size)
-        seconds = _median_seconds(lambda: plan.predict(photos))
+        milliseconds = _median_ms(lambda: plan.predict(photos))
     plan.close()
-    return batch / seconds
+    return 1e3 * batch / milliseconds
+
+
+def _median_ms(run: Callable[[], object]) -> float:
+    run()  # compiles, and fills the caches
+    return time_on_host(run, 15, 1.0)
 
 
 def _training_plan(
@@ -215,17 +204,3 @@ def _photos(batch: int, image_size: int) -> PhotoBatch:
     photos = rng.integers(0, 256, (batch, image_size, image_size, 3), np.uint8)
     rows = identity_augmentation(batch, (image_size, image_size), (image_size, image_size))
     return PhotoBatch(photos, rows, rng.integers(0, 10, batch).astype(np.int32))
-
-
-def _median_seconds(run: Any) -> float:
-    run()
-    seconds: list[float] = []
-    while len(seconds) < 2 or (len(seconds) < 15 and sum(seconds) < 1.0):
-        seconds.append(_seconds(run))
-    return float(np.median(seconds))
-
-
-def _seconds(run: Any) -> float:
-    begin = time.perf_counter()
-    run()
-    return time.perf_counter() - begin

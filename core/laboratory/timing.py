@@ -1,4 +1,4 @@
-"""Times one kernel on one case, on the host or on the GPU, after comparing it with the reference."""
+"""Times kernels on random arrays, on the host or on the GPU."""
 
 from __future__ import annotations
 
@@ -13,63 +13,61 @@ import numpy as np
 
 from core.cores import usable_cores
 from core.cpu.single import prepare_single, run_single
+from core.errors import DeviceError
+from core.laboratory.convolutions import LABORATORY
 from core.ops.contract import Array
 from core.ops.op_table import OPS
 from core.ops.registry import Kernel, KernelCase, Registry
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class ArrayBackend:
-    """How to copy an array to a device."""
-
-    put: Callable[[Array], Any]
-
-
-HOST: Final = ArrayBackend(np.ascontiguousarray)
-
-
-def cuda_backend() -> ArrayBackend:
-    """Return the function for device arrays of the first GPU."""
-    from core.gpu.compilation.cuda import cuda
-
-    return ArrayBackend(cuda.to_device)
-
+from core.plan import cuda_problem
 
 REPEATS: Final = 7
-ENOUGH_SECONDS: Final = 0.5
-"""Time limit, seconds, for the repeats of one kernel."""
+SECONDS: Final = 0.5
+"""Time limit for the repeats of one kernel."""
 HALVED: Final = 1e-2
-"""Only kernels in bf16 are allowed so large an error."""
+"""Tolerance of the kernels in bf16; no other is as large."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """One kernel's median milliseconds, or the reason of its refusal."""
+    """One kernel's median milliseconds, or why it cannot run; halved: its factors are rounded to bf16."""
 
     algorithm: str
     milliseconds: float
     gflops: float
     refusal: str = ""
     halved: bool = False
-    """Its factors are rounded to bf16, so it is compared with the peak of bf16."""
 
 
-def time_rows(case: KernelCase, direction: str, table: Registry, place: ArrayBackend, flops: int) -> Iterator[Timing]:
-    """Every kernel of a case, simplest first; `flops` is the work of one run."""
-    arrays = {name: place.put(value) for name, value in random_arrays(case).items()}
+def table_of(device: str) -> Registry:
+    """The kernels of a device. Raises DeviceError."""
+    if device == "cpu":
+        return LABORATORY
+    if (problem := cuda_problem()) is not None:
+        raise DeviceError(problem)
+    from core.gpu.kernel_entries import TABLE
+
+    return TABLE
+
+
+def time_kernels(case: KernelCase, direction: str, device: str, flops: int) -> Iterator[Timing]:
+    """Time every kernel of a case, simplest first; `flops` is the work of one run. Raises DeviceError."""
+    table, arrays = table_of(device), random_arrays(case)
+    if device == "cuda":
+        from core.gpu.compilation.cuda import cuda
+
+        arrays = {name: cuda.to_device(value) for name, value in arrays.items()}
     for kernel in table.of(case.op, direction):
         refusal = kernel.refuses(case)
         if refusal is not None:
             yield Timing(kernel.algorithm, 0.0, 0.0, refusal)
             continue
         kernel.run(case, arrays)  # compiles, and fills the caches
-        ms = _median(bare_run(kernel, case, arrays), place)
+        ms = (time_on_device if device == "cuda" else time_on_host)(bare_run(kernel, case, arrays))
         yield Timing(kernel.algorithm, ms, flops / ms / 1e6, halved=kernel.tolerance.relative >= HALVED)
 
 
-def bare_run(kernel: Kernel, case: KernelCase, arrays: dict[str, Any]) -> Callable[[], object]:
+def bare_run(kernel: Kernel, case: KernelCase, arrays: dict[str, Any]) -> Callable[[], Any]:
     """Return the computation of a kernel alone: the records of a CPU kernel are prepared once, not at every run."""
     if isinstance(kernel.run, partial) and kernel.run.func is run_single:
         return prepare_single(case, arrays, kernel.direction, kernel.writers, usable_cores())
@@ -95,15 +93,14 @@ def random_arrays(case: KernelCase) -> dict[str, Array]:
     return arrays
 
 
-def _median(run: Callable[[], Any], place: ArrayBackend) -> float:
-    """Median milliseconds of one run."""
-    if place is not HOST:
-        return time_on_device(run)
+def time_on_host(run: Callable[[], object], repeats: int = REPEATS, seconds: float = SECONDS) -> float:
+    """Median milliseconds of `run`, over at most `repeats` runs that start within `seconds`."""
     times: list[float] = []
-    while len(times) < REPEATS and sum(times) < ENOUGH_SECONDS * 1e3:
-        begin = time.perf_counter()
+    begin = time.perf_counter()
+    while len(times) < repeats and (not times or time.perf_counter() - begin < seconds):
+        start = time.perf_counter()
         run()
-        times.append((time.perf_counter() - begin) * 1e3)
+        times.append(1e3 * (time.perf_counter() - start))
     return statistics.median(times)
 
 
@@ -123,7 +120,7 @@ def time_on_device(run: Callable[[], Any]) -> float:
         graph = CapturedGraph(driver.CUstream(stream_address()), run)
         graph.replay()
         times: list[float] = []
-        while len(times) < REPEATS and sum(times) < ENOUGH_SECONDS * 1e3:
+        while len(times) < REPEATS and sum(times) < 1e3 * SECONDS:
             first.record(stream)
             graph.replay()
             last.record(stream)

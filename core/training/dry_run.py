@@ -162,17 +162,19 @@ def count_final_tests(
 ) -> int:
     """Bytes that the tests after the last epoch add (`core.diagnosis.completion`).
 
-    graph: for inference; known: photos for the feature statistics; validation: validation photos.
+    graph: for inference; known: photos for the feature statistics; validation: validation photos, whose last batch the
+    validation plan still refers to.
     """
     if validation < LEAST_PHOTOS:
         return 0
     node = feature_node(graph)
     map_bytes = 4 * prod(graph.node(node).shape) if node else 0
     predictor = compile_inference(graph, device, CHUNK, config.threads, outputs=(node,) if node else ())
-    seen = min(validation, MOST_BYTES // photo_bytes)
+    seen, batch = min(validation, MOST_BYTES // photo_bytes), min(validation, VALIDATION_BATCH[device])
     looked_at = min(BACKGROUND_PHOTOS, seen) if config.leaf_tests else 0
-    features = 3 * CHUNK * map_bytes  # one in float32 and one in float64, for the means
+    pooling = 3 * CHUNK * map_bytes  # one in float32 and one in float64
+    pooled = 8 * (known + seen) * (graph.node(node).shape[-1] if node else 0)
     changed = looked_at * (2 * photo_bytes + photo_bytes // 3) + 2 * CHUNK * map_bytes  # two copies, and masks
-    total = predictor.memory.total + (known + seen) * photo_bytes + max(features, changed)
+    model = predictor.memory.total + predictor.memory.parameters  # those of the model file are another copy
     predictor.close()
-    return total
+    return model + (known + seen + batch) * photo_bytes + pooled + max(pooling, changed)

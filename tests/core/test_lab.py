@@ -15,9 +15,8 @@ from core.data.source import open_dataset
 from core.diagnosis.model_file import read_model
 from core.errors import EXIT_INTERRUPTED
 from core.laboratory import kernel_comparison, studies
-from core.laboratory.algorithms import Iteration
+from core.laboratory.algorithms import Iteration, add_up, totals
 from core.laboratory.kernel_comparison import solve
-from core.laboratory.modules import add_up, totals
 from core.laboratory.plot import Point, draw_bars, draw_roofline
 from core.laboratory.timing import Timing
 from core.plan import cuda_problem
@@ -311,6 +310,17 @@ def test_explain_names_every_candidate_with_its_cost_or_reason_and_the_choice(ca
     assert len(re.findall(r"^  -> \S+ +[\d.]+ us", said, re.M)) == 2, "one for each dense layer"
     assert re.search(r"^     \S+ +\D", said, re.M), "a candidate that was refused, with its reason"
     assert re.search(r"^[\d.]+ us in all$", said, re.M)
+
+
+def test_depthwise_on_a_gpu_ends_with_the_bias(capsys, monkeypatch, tmp_path):
+    bias = [Timing("global", 1.0, 2.0), Timing("constant", 4.0, 0.5)]
+    monkeypatch.setattr(studies, "depthwise_study", lambda *_: iter([("depthwise 3x3", [Timing("naive", 2.0, 1.0)])]))
+    monkeypatch.setattr(studies, "bias_study", lambda *_: iter([("bias", bias)]))
+    file = tmp_path / "depthwise.json"
+    assert lab.main(["depthwise", "--device", "cuda", "--json", str(file)]) == 0
+    assert [(name, len(found)) for name, found in json.loads(file.read_text("utf-8")).items()] == [
+        ("depthwise 3x3", 1), ("bias", 2)]
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["constant", "4.0000", "0.5", "0.2x"]
 
 
 def test_depthwise_names_every_kernel_and_its_time(capsys, monkeypatch):

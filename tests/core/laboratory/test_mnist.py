@@ -9,7 +9,7 @@ import pytest
 
 from core.data.digits import CLASSES, SIDE, read_digits
 from core.diagnosis.model_file import ModelFile, read_model, write_model
-from core.laboratory.digit_photo import read_digit
+from core.laboratory.digit_photos import read_digit
 from core.laboratory.mnist import RECIPES, MnistRecipe, certainty, digit_graph, learn, predict, vary
 from core.ops.photo import AFFINE, identity_augmentation, transform
 from tests.core.laboratory.digits_on_paper import draw_digits

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from core.errors import DataError
-from core.laboratory.digit_photo import read_digit
+from core.laboratory.digit_photos import read_digit
 from tests.core.laboratory.digits_on_paper import draw_digits
 
 

@@ -1,20 +1,24 @@
-"""A photographed digit to MNIST's form: grey, ink white on black, the digit 20 pixels tall about its centre of mass.
+"""Digits as image files: MNIST's digits unpacked into folders, and photographed digits converted to MNIST's format.
 
-The paper may be shaded, lined by its edge or turned a little; the digit is what differs most from the paper
-around it. Source of the form: LeCun, Cortes, Burges, "The MNIST database".
+In this format a digit is white on black, 20 pixels tall, and its centre of mass is in the middle. The paper may be
+shaded or slightly rotated; the digit is what differs most from the paper around it. Source: LeCun, Cortes, Burges, "The
+MNIST database".
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import cv2
 import numpy as np
 
-from core.data.digits import SIDE
-from core.errors import DataError
+from core.data.digits import SIDE, read_digits
+from core.errors import DataError, StorageError
 from core.ops.contract import Array
 
+PARTS: Final = {"train": "train", "t10k": "test"}
+"""The files' names and the folders', which are taken as the split."""
 INNER: Final = 20
 """Pixels of the longer side of a digit within the 28 x 28."""
 WORKING: Final = 400
@@ -23,6 +27,30 @@ LEAST: Final = 0.002
 """Smallest share of the photo that a stroke may cover; below is dust."""
 CONTRAST: Final = 25
 """Least difference of ink and paper, of 255."""
+
+
+def unpack(source: Path, out: Path) -> int:
+    """Write every digit as ``out/train/7/00042.png``; the number written. `out` must be new or empty.
+
+    Raises DataError where the files are wrong or `out` holds something, StorageError where it cannot be written.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise DataError(f"{out} is not an empty folder. Choose a new folder with --out.")
+    count = 0
+    for file, folder in PARTS.items():
+        photos, labels = read_digits(source, file)
+        for number, (photo, label) in enumerate(zip(photos, labels, strict=True)):
+            _write(out / folder / str(label) / f"{number:05}.png", cv2.imencode(".png", photo)[1].tobytes())
+        count += len(photos)
+    return count
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    except OSError as error:
+        raise StorageError(f"The digits could not be saved to {path.parent} ({error}).") from error
 
 
 def read_digit(photo: Array) -> Array:
