@@ -197,12 +197,7 @@ def run_command(
     on_failure = print_error if "--json" in argv else None
     if signal.getsignal(signal.SIGINT) is end_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started us (`>&-`)
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for the whole process
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # file names need not be valid text
+    _prepare_streams()
     try:
         done = work(argv)
         sys.stdout.flush()
@@ -226,6 +221,15 @@ def run_command(
         _mute()  # what is still to be written finds no room either
         return _fail(f"The output could not be saved: {error.strerror}. Free disk space or choose another folder.",
                      EXIT_FAILED, None)  # fmt: skip
+
+
+def _prepare_streams() -> None:
+    """Make the standard streams safe to write to: closed ones (``>&-``) are replaced, and any file name is printed."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for the whole process
+        if hasattr(stream := getattr(sys, name), "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _fail(message: str, exit_code: int, on_failure: Callable[[str, int], None] | None) -> int:
