@@ -68,14 +68,9 @@ class PhotoCache:
 
 
 def open_cache(
-    dataset: Dataset,
-    side: int,
-    *,
-    folder: str = "",
-    threads: int = 0,
-    progress: ReportProgress | None = None,
+    dataset: Dataset, side: int, *, folder: str = "", threads: int = 0, progress: ReportProgress | None = None,
     cancelled: IsCancelled | None = None,
-) -> PhotoCache:
+) -> PhotoCache:  # fmt: skip
     """Open the cache of `dataset` and decode missing photos in `threads` (0: all cores).
 
     `folder` contains the caches (default: the user's cache folder). Raises StorageError, DataError if it is among the

@@ -110,14 +110,9 @@ class CacheStore:
                 self._save(file)
 
     def _append_all(
-        self,
-        file: BinaryIO,
-        dataset: Dataset,
-        missing: list[int],
-        threads: int,
-        progress: ReportProgress | None,
+        self, file: BinaryIO, dataset: Dataset, missing: list[int], threads: int, progress: ReportProgress | None,
         cancelled: IsCancelled | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         total, done = len(self.keys), len(self.keys) - len(missing)
         saved, pause = time.monotonic(), SAVE_SECONDS
         for chunk in decode_all(dataset, missing, self.side, self.index.slots, threads):
@@ -172,11 +167,9 @@ class CacheStore:
         needed = photos * self.photo_bytes + SPARE_BYTES
         free = shutil.disk_usage(self.home).free
         if free < needed:
-            raise StorageError(
-                f"The decoded photos need {needed / 1e9:.2f} GB in {self.home}, but only "
-                f"{free / 1e9:.2f} GB are free. Free disk space, or choose a folder on another disk with "
-                "--cache."
-            )
+            raise StorageError(f"The decoded photos need {needed / 1e9:.2f} GB in {self.home}, but only "
+                               f"{free / 1e9:.2f} GB are free. Free disk space, or choose a folder on another disk "
+                               "with --cache.")
 
     def view(self, dataset: Dataset) -> tuple[Array, Array, Array, Array, tuple[Skipped, ...]]:
         """The fields of a `PhotoCache` for this dataset, except its home."""

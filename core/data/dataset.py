@@ -149,10 +149,8 @@ class DatasetBuilder:
         """Add a photo. Raises DataError if there are too many labels or one is not UTF-8."""
         code = self._codes.setdefault(label, len(self._codes))
         if code >= MOST_CLASSES:
-            raise DataError(
-                f"There are more than {MOST_CLASSES} different labels (such as {label!r}), so this is not the class "
-                "column. Choose the class column with --label COLUMN."
-            )
+            raise DataError(f"There are more than {MOST_CLASSES} different labels (such as {label!r}), so this is not "
+                            "the class column. Choose the class column with --label COLUMN.")
         if code == len(self._codes) - 1 and readable(label) != label:
             raise DataError(f"The class name {readable(label)!r} is not valid UTF-8. Rename the folder, or save the "
                             "manifest again as CSV (UTF-8).")
@@ -201,10 +199,8 @@ def _without_repeats(dataset: Dataset) -> Dataset:
     same = keys[order][1:] == keys[order][:-1]
     differ = order[1:][same & (dataset.labels[order][1:] != dataset.labels[order][:-1])]
     if len(differ):
-        raise DataError(
-            f"{len(differ)} photos have two different labels in the manifest, such as {dataset.paths[differ[0]]}. Keep "
-            "one row for each photo."
-        )
+        raise DataError(f"{len(differ)} photos have two different labels in the manifest, such as "
+                        f"{dataset.paths[differ[0]]}. Keep one row for each photo.")
     return dataset.take(np.sort(first))
 
 

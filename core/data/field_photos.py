@@ -48,23 +48,14 @@ def check_field(dataset: Dataset, classes: Sequence[str], multi: bool = False) -
     """Raise DataError if the field photos have a class that the network does not have."""
     unknown = [name for name in dataset.classes if not set(name_labels(name, multi)) <= set(classes)]
     if unknown:
-        raise DataError(
-            f"The field photos have the class {', '.join(unknown)}, which is not a class of this training. Use these "
-            f"class names: {', '.join(classes)}."
-        )
+        raise DataError(f"The field photos have the class {', '.join(unknown)}, which is not a class of this training. "
+                        f"Use these class names: {', '.join(classes)}.")
 
 
 def open_field(
-    dataset: Dataset,
-    classes: Sequence[str],
-    side: int,
-    *,
-    multi: bool = False,
-    folder: str = "",
-    threads: int = 0,
-    progress: ReportProgress | None = None,
-    cancelled: IsCancelled | None = None,
-) -> FieldPhotos:
+    dataset: Dataset, classes: Sequence[str], side: int, *, multi: bool = False, folder: str = "", threads: int = 0,
+    progress: ReportProgress | None = None, cancelled: IsCancelled | None = None,
+) -> FieldPhotos:  # fmt: skip
     """Decode the photos of `scan_field` to squares of `side` pixels, with classes matched by name.
 
     Raises DataError (also for a class that the network does not have), StorageError, Cancelled.

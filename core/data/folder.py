@@ -37,12 +37,9 @@ class _Found:
 
 
 def open_folder(
-    root: Path,
-    *,
-    where: Sequence[str] = (),
-    progress: ReportProgress | None = None,
+    root: Path, *, where: Sequence[str] = (), progress: ReportProgress | None = None,
     cancelled: IsCancelled | None = None,
-) -> Dataset:
+) -> Dataset:  # fmt: skip
     """Photos below `root`, listed in sorted order and not decoded.
 
     The class is the folder's name, or ``crop/condition`` where folders nest. Photos in deeper folders
@@ -60,10 +57,8 @@ def open_folder(
         if progress is not None:
             progress(count, 0)
     if not count:
-        raise DataError(
-            f"There are no photos in {root}. Put the photos of each class into a subfolder (JPEG, PNG, WebP, TIFF, BMP "
-            "or GIF)."
-        )
+        raise DataError(f"There are no photos in {root}. Put the photos of each class into a subfolder (JPEG, PNG, "
+                        "WebP, TIFF, BMP or GIF).")
     table = DatasetBuilder(str(root.absolute()))
     table.skipped = skipped
     _label(table, found, _filters(where))
@@ -88,10 +83,8 @@ def _traverse(root: Path, skipped: list[Skipped]) -> Iterator[_Found]:
             seen.add((state.st_dev, state.st_ino))
             names, folders = _list(folder, parts, skipped)
         except OSError as error:
-            raise DataError(
-                f"The folder {folder} cannot be read: {error.strerror or error}. Change its permissions, or move it "
-                "out of the photo folder."
-            ) from error
+            raise DataError(f"The folder {folder} cannot be read: {error.strerror or error}. Change its permissions, "
+                            "or move it out of the photo folder.") from error
         if names:
             yield _Found(parts, tuple(names))
         stack.extend((*parts, name) for name in reversed(folders))

@@ -39,25 +39,11 @@ class Loader:
     """
 
     def __init__(
-        self,
-        photos: Array,
-        slots: Array,
-        labels: Array,
-        *,
-        batch: int,
-        size: int,
-        training: bool,
-        augment: str = "none",
-        sampling: str = "natural",
-        seed: int = 0,
-        resident: bool = False,
-        replacement: BackgroundReplacement | None = None,
-        mixing: Mixing | None = None,
-        targets: Array | None = None,
-        rank: int = 0,
-        ranks: int = 1,
-        part: int = 0,
-    ) -> None:
+        self, photos: Array, slots: Array, labels: Array, *, batch: int, size: int, training: bool,
+        augment: str = "none", sampling: str = "natural", seed: int = 0, resident: bool = False,
+        replacement: BackgroundReplacement | None = None, mixing: Mixing | None = None, targets: Array | None = None,
+        rank: int = 0, ranks: int = 1, part: int = 0,
+    ) -> None:  # fmt: skip
         self.photos, self.slots, self.labels = photos, np.asarray(slots), np.asarray(labels, np.int32)
         if len(self.slots) and not 0 <= self.slots.min() <= self.slots.max() < len(photos):
             raise ValueError("a slot is outside the photos: parameters without a photo must be removed")

@@ -53,14 +53,9 @@ class _Columns:
 
 
 def open_manifest(
-    path: Path,
-    *,
-    label: str = "",
-    where: Sequence[str] = (),
-    columns: Sequence[str] = (),
-    progress: ReportProgress | None = None,
-    cancelled: IsCancelled | None = None,
-) -> Dataset:
+    path: Path, *, label: str = "", where: Sequence[str] = (), columns: Sequence[str] = (),
+    progress: ReportProgress | None = None, cancelled: IsCancelled | None = None,
+) -> Dataset:  # fmt: skip
     """Read the photos of a CSV file with a header line; paths are relative to the file's folder.
 
     The class is ``crop/condition``, or the column `label`. Columns ``split`` and ``group`` are honoured.
@@ -111,14 +106,9 @@ def _encoding(path: Path) -> tuple[str, str]:
 
 
 def _read(
-    file: IO[str],
-    path: Path,
-    label: str,
-    where: Sequence[str],
-    columns: Sequence[str],
-    progress: ReportProgress | None,
-    cancelled: IsCancelled | None,
-) -> Dataset:
+    file: IO[str], path: Path, label: str, where: Sequence[str], columns: Sequence[str],
+    progress: ReportProgress | None, cancelled: IsCancelled | None,
+) -> Dataset:  # fmt: skip
     rows = _rows(file, path)
     heading = next(rows, [])
     if SETTING in (name.strip() for name in heading) and SETTING not in columns:
@@ -134,10 +124,8 @@ def _read(
         if not row:
             continue
         if len(row) != len(heading):
-            raise DataError(
-                f"Line {line} of {path} has {len(row)} fields, but the header has {len(heading)}. Put quotes around "
-                "fields that contain the separator."
-            )
+            raise DataError(f"Line {line} of {path} has {len(row)} fields, but the header has {len(heading)}. Put "
+                            "quotes around fields that contain the separator.")
         if any(row[column].strip() != value for column, value in at.where):
             continue
         _append(table, row, at, line, path)

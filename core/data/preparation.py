@@ -162,10 +162,8 @@ def _require_photos(dataset: Dataset, cache: PhotoCache, sets: LabelSets | None)
     if not len(cache.kept):
         raise DataError(f"None of the {len(dataset)} photos can be used: {reasons(cache.skipped)}.")
     if empty := _find_missing(dataset, sets, cache.kept):
-        raise DataError(
-            f"No photo of {', '.join(empty)} can be used: {reasons(cache.skipped)}. Replace the photos, or remove the "
-            "class."
-        )
+        raise DataError(f"No photo of {', '.join(empty)} can be used: {reasons(cache.skipped)}. Replace the photos, or "
+                        "remove the class.")
 
 
 def _split(
@@ -182,10 +180,8 @@ def _split(
         )
     for split, name in ((TRAIN, "training"), (VALIDATION, "validation")):
         if not np.any(splits == split):
-            raise DataError(
-                f"None of the {len(used)} photos ({len(np.unique(groups[used]))} groups) is left for {name}. Add "
-                "photos, or change the validation and test shares."
-            )
+            raise DataError(f"None of the {len(used)} photos ({len(np.unique(groups[used]))} groups) is left for "
+                            f"{name}. Add photos, or change the validation and test shares.")
     if missing := _find_missing(dataset, sets, splits == TRAIN):
         raise DataError(f"The training split has no photo of {', '.join(missing)}. Change the split, or add photos.")
     return splits
@@ -196,10 +192,8 @@ def _warnings(
 ) -> tuple[str, ...]:
     messages = [text for text in (describe_skipped(cache.skipped), conflicts) if text]
     if leak.leaked:
-        messages.append(
-            f"Data leakage: {leak.leaked} of {leak.held_out} validation and test photos have a photo of the same group "
-            "in training. The accuracy measured on them is too high."
-        )
+        messages.append(f"Data leakage: {leak.leaked} of {leak.held_out} validation and test photos have a photo of "
+                        "the same group in training. The accuracy measured on them is too high.")
     for split, name in ((VALIDATION, "validation"), (TEST, "test")):
         missing = _find_missing(dataset, sets, splits == split)
         if missing and np.any(splits == split):

@@ -24,20 +24,15 @@ def open_dataset(
     """The photos that `config` names, with at least two classes. Raises DataError or Cancelled."""
     dataset = open_photos(config.data, config.label, config.where, progress, cancelled)
     if len(dataset.classes) < 2:
-        raise DataError(
-            f"All {len(dataset)} photos have the class {dataset.classes[0]!r}. Training needs two classes or more: add "
-            "photos of another class, such as healthy leaves."
-        )
+        raise DataError(f"All {len(dataset)} photos have the class {dataset.classes[0]!r}. Training needs two classes "
+                        "or more: add photos of another class, such as healthy leaves.")
     return dataset
 
 
 def open_photos(
-    data: str,
-    label: str = "",
-    where: Sequence[str] = (),
-    progress: ReportProgress | None = None,
+    data: str, label: str = "", where: Sequence[str] = (), progress: ReportProgress | None = None,
     cancelled: IsCancelled | None = None,
-) -> Dataset:
+) -> Dataset:  # fmt: skip
     """The photos of a folder or manifest, of one class or more. Raises DataError or Cancelled."""
     if not data:
         raise DataError("No photos were given. Give a folder of photos or a CSV manifest with --data.")

@@ -169,14 +169,10 @@ def read_split(path: Path, dataset: Dataset, cache: PhotoCache) -> Array:
             unknown.append(dataset.paths[row])
             continue
         if written.label(at) != dataset.label(row):
-            raise DataError(
-                f"{dataset.paths[row]} has the class {dataset.label(row)}, but {written.label(at)} in the split "
-                f"{path}. Make a new split, or correct the class."
-            )
+            raise DataError(f"{dataset.paths[row]} has the class {dataset.label(row)}, but {written.label(at)} in the "
+                            f"split {path}. Make a new split, or correct the class.")
         splits[row] = written.splits[at]
     if unknown:
-        raise DataError(
-            f"{len(unknown)} photos are not in the split {path}, such as {unknown[0]}. Make a new split (without "
-            "--split), or remove the new photos."
-        )
+        raise DataError(f"{len(unknown)} photos are not in the split {path}, such as {unknown[0]}. Make a new split "
+                        "(without --split), or remove the new photos.")
     return splits

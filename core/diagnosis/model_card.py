@@ -133,11 +133,9 @@ def _trust(model: ModelFile) -> Chapter:
         points.append(describe_label_thresholds(thresholds, model.classes))
     elif thresholds is not None:
         point = at_coverage(thresholds.curve, COVERAGE)
-        points.append(
-            f"By default {percent(point.coverage, 0)} of the validation photos are diagnosed, "
-            f"{percent(point.accuracy)} of these diagnoses are correct, and "
-            f"{percent(point.wrongly_refused)} of the correct predictions are rejected."
-        )
+        points.append(f"By default {percent(point.coverage, 0)} of the validation photos are diagnosed, "
+                      f"{percent(point.accuracy)} of these diagnoses are correct, and {percent(point.wrongly_refused)} "
+                      "of the correct predictions are rejected.")
     return Chapter("Confidence and calibration", points=tuple(points))
 
 
