@@ -16,10 +16,10 @@ import numpy as np
 from core import command_line
 from core.config import RunConfig
 from core.data.cache import open_cache
-from core.data.dataset import UNSPLIT, DatasetBuilder, IsCancelled, reasons
+from core.data.dataset import UNSPLIT, DatasetBuilder, IsCancelled, ReportStage, ignore, never, reasons
 from core.data.manifest import open_manifest, write_manifest
 from core.data.photo_reader import prepare
-from core.data.preparation import GroupedPhotos, ReportStage, group_photos
+from core.data.preparation import GroupedPhotos, group_photos
 from core.data.source import find_photos, open_dataset
 from core.diagnosis.head_fitting import Samples
 from core.diagnosis.label_review import FEWEST, Review, choose_photos, review_labels
@@ -73,7 +73,7 @@ def review(argv: Sequence[str]) -> int:
 
 
 def read_photos(
-    config: RunConfig, model: Path, report: ReportStage | None = None, cancelled: IsCancelled | None = None
+    config: RunConfig, model: Path, report: ReportStage = ignore, cancelled: IsCancelled = never
 ) -> ReviewedPhotos:
     """Decode and group the photos of `config.data`, and compute their features. Raises DataError or Cancelled."""
     path = find_model(model)
@@ -111,8 +111,8 @@ def show_chosen(photos: ReviewedPhotos, config: RunConfig, arguments: argparse.N
 
 
 def choose_unlabelled(
-    photos: ReviewedPhotos, config: RunConfig, folder: str, count: int, report: ReportStage | None = None,
-    cancelled: IsCancelled | None = None,
+    photos: ReviewedPhotos, config: RunConfig, folder: str, count: int, report: ReportStage = ignore,
+    cancelled: IsCancelled = never,
 ) -> list[str]:  # fmt: skip
     """Photos of a folder that are worth labelling next, the most informative first. Raises InputError, Cancelled."""
     paths = [os.path.abspath(path) for path in find_photos([folder])]
@@ -121,9 +121,8 @@ def choose_unlabelled(
     for path in paths:
         builder.append(os.path.relpath(path, root).replace(os.sep, "/"), "unlabelled", UNSPLIT)
     pool = builder.finish()
-    decoded = partial(report, "cache") if report else None
-    cache = open_cache(pool, photos.side, folder=config.cache, threads=config.threads, progress=decoded,
-                       cancelled=cancelled)  # fmt: skip
+    cache = open_cache(pool, photos.side, folder=config.cache, threads=config.threads,
+                       progress=partial(report, "cache"), cancelled=cancelled)  # fmt: skip
     rows = cache.kept
     if not len(rows):
         raise InputError(f"None of the {len(pool)} photos can be used: {reasons(cache.skipped)}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import mmap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, final
@@ -40,6 +40,21 @@ def read_arrays(path: Path) -> dict[str, Array] | None:
         return None
     with np.load(io.BytesIO(body), allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
+
+
+def complete_rows(path: Path, content: Array, compute: Callable[[Array], Array]) -> Array:
+    """A value of each photo, by the SHA-256 of its file, uint8 ``(N, 32)``, as stored in a file.
+
+    `compute` gets the indices of photos that the file lacks; their values are added to it. Raises StorageError.
+    """
+    stored = read_arrays(path) or {"content": content[:0], "values": ()}
+    known = {key.tobytes(): value for key, value in zip(stored["content"], stored["values"], strict=True)}
+    missing = np.array([row for row, key in enumerate(content) if key.tobytes() not in known], np.int64)
+    if len(missing):
+        known |= {content[row].tobytes(): value for row, value in zip(missing, compute(missing), strict=True)}
+        keys = np.frombuffer(b"".join(known), np.uint8).reshape(len(known), -1)
+        write_arrays(path, {"content": keys, "values": np.stack(list(known.values()))})
+    return np.stack([known[key.tobytes()] for key in content])
 
 
 @final

@@ -18,7 +18,7 @@ import numpy as np
 from core.cores import usable_cores
 from core.data.cache_limit import keep_limit
 from core.data.cache_store import CacheStore, stop_if
-from core.data.dataset import Dataset, IsCancelled, ReportProgress, Skipped
+from core.data.dataset import Dataset, IsCancelled, ReportProgress, Skipped, ignore, never
 from core.data.file_lock import locked
 from core.errors import DataError
 from core.ops.contract import Array
@@ -68,8 +68,8 @@ class PhotoCache:
 
 
 def open_cache(
-    dataset: Dataset, side: int, *, folder: str = "", threads: int = 0, progress: ReportProgress | None = None,
-    cancelled: IsCancelled | None = None,
+    dataset: Dataset, side: int, *, folder: str = "", threads: int = 0, progress: ReportProgress = ignore,
+    cancelled: IsCancelled = never,
 ) -> PhotoCache:  # fmt: skip
     """Open the cache of `dataset` and decode missing photos in `threads` (0: all cores).
 

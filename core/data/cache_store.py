@@ -53,9 +53,9 @@ def decode_all(
                 future.cancel()
 
 
-def stop_if(cancelled: IsCancelled | None) -> None:
+def stop_if(cancelled: IsCancelled) -> None:
     """Raise Cancelled if the user wants to stop."""
-    if cancelled is not None and cancelled():
+    if cancelled():
         raise Cancelled("Decoding the photos was stopped; what is done is kept.")
 
 
@@ -90,15 +90,14 @@ class CacheStore:
                     continue
 
     def fill(
-        self, dataset: Dataset, threads: int, progress: ReportProgress | None, cancelled: IsCancelled | None
+        self, dataset: Dataset, threads: int, progress: ReportProgress, cancelled: IsCancelled
     ) -> None:
         """Decode and append the missing photos."""
         self.keys = [self._file_key(dataset, row, cancelled) for row in range(len(dataset))]
         missing = [row for row, key in enumerate(self.keys) if key is not None and key not in self.index.files]
         total = len(self.keys)
         done = total - len(missing)
-        if progress is not None:
-            progress(done, total)
+        progress(done, total)
         if not missing:
             return
         self._require_space(len(missing))
@@ -110,8 +109,8 @@ class CacheStore:
                 self._save(file)
 
     def _append_all(
-        self, file: BinaryIO, dataset: Dataset, missing: list[int], threads: int, progress: ReportProgress | None,
-        cancelled: IsCancelled | None,
+        self, file: BinaryIO, dataset: Dataset, missing: list[int], threads: int, progress: ReportProgress,
+        cancelled: IsCancelled,
     ) -> None:  # fmt: skip
         total, done = len(self.keys), len(self.keys) - len(missing)
         saved, pause = time.monotonic(), SAVE_SECONDS
@@ -119,8 +118,7 @@ class CacheStore:
             for row, item in chunk:
                 self._append(file, row, item)
             done += len(chunk)
-            if progress is not None:
-                progress(done, total)
+            progress(done, total)
             stop_if(cancelled)
             if time.monotonic() - saved > pause:
                 begun = time.monotonic()
@@ -151,7 +149,7 @@ class CacheStore:
         os.fsync(file.fileno())
         write_index(self.path, self.index, self.side)
 
-    def _file_key(self, dataset: Dataset, row: int, cancelled: IsCancelled | None) -> bytes | None:
+    def _file_key(self, dataset: Dataset, row: int, cancelled: IsCancelled) -> bytes | None:
         if row % 4096 == 0:
             stop_if(cancelled)
         try:

@@ -38,7 +38,18 @@ MOST_CLASSES: Final = 10_000
 """More distinct labels than this mean a wrong column."""
 ReportProgress: TypeAlias = Callable[[int, int], None]
 """Called with (done, total) from time to time; total is 0 if unknown."""
+ReportStage: TypeAlias = Callable[[str, int, int], None]
+"""Called with (stage, done, total): a stage such as "scan", "cache", "copies" or "features"; total is 0 if unknown."""
 IsCancelled: TypeAlias = Callable[[], bool]
+
+
+def ignore(*progress: object) -> None:
+    """Report no progress."""
+
+
+def never() -> bool:
+    """No cancellation."""
+    return False
 
 
 @final

@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 
 from core.data.cache import PhotoCache, open_cache
-from core.data.dataset import Dataset, IsCancelled, ReportProgress, describe_skipped, reasons
+from core.data.dataset import Dataset, IsCancelled, ReportProgress, describe_skipped, ignore, never, reasons
 from core.data.label_sets import LabelSets, name_labels, read_label_sets
 from core.data.source import open_photos
 from core.errors import DataError
@@ -54,7 +54,7 @@ def check_field(dataset: Dataset, classes: Sequence[str], multi: bool = False) -
 
 def open_field(
     dataset: Dataset, classes: Sequence[str], side: int, *, multi: bool = False, folder: str = "", threads: int = 0,
-    progress: ReportProgress | None = None, cancelled: IsCancelled | None = None,
+    progress: ReportProgress = ignore, cancelled: IsCancelled = never,
 ) -> FieldPhotos:  # fmt: skip
     """Decode the photos of `scan_field` to squares of `side` pixels, with classes matched by name.
 

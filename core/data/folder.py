@@ -18,6 +18,8 @@ from core.data.dataset import (
     IsCancelled,
     ReportProgress,
     Skipped,
+    ignore,
+    never,
 )
 from core.data.photo_format import EXTENSIONS, UNREADABLE
 from core.data.string_array import readable
@@ -37,8 +39,8 @@ class _Found:
 
 
 def open_folder(
-    root: Path, *, where: Sequence[str] = (), progress: ReportProgress | None = None,
-    cancelled: IsCancelled | None = None,
+    root: Path, *, where: Sequence[str] = (), progress: ReportProgress = ignore,
+    cancelled: IsCancelled = never,
 ) -> Dataset:  # fmt: skip
     """Photos below `root`, listed in sorted order and not decoded.
 
@@ -50,12 +52,11 @@ def open_folder(
     found: list[_Found] = []
     count = 0
     for item in _traverse(root, skipped):
-        if cancelled is not None and cancelled():
+        if cancelled():
             raise Cancelled("Listing the photos was stopped.")
         found.append(item)
         count += len(item.names)
-        if progress is not None:
-            progress(count, 0)
+        progress(count, 0)
     if not count:
         raise DataError(f"There are no photos in {root}. Put the photos of each class into a subfolder (JPEG, PNG, "
                         "WebP, TIFF, BMP or GIF).")
@@ -64,8 +65,7 @@ def open_folder(
     _label(table, found, _filters(where))
     if not len(table):
         raise DataError(_unlabelled(root, where))
-    if progress is not None:
-        progress(len(table), len(table))
+    progress(len(table), len(table))
     return table.finish()
 
 

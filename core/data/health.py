@@ -10,7 +10,7 @@ import numpy as np
 
 from core.data.array_file import PageReleaser
 from core.data.cache import PhotoCache
-from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress
+from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress, ignore, never
 from core.data.near_duplicates import Pair, find_near_duplicates
 from core.data.photo import square
 from core.ops.contract import Array
@@ -76,7 +76,7 @@ class Health:
 
 
 def examine(
-    dataset: Dataset, cache: PhotoCache, progress: ReportProgress | None = None, cancelled: IsCancelled | None = None
+    dataset: Dataset, cache: PhotoCache, progress: ReportProgress = ignore, cancelled: IsCancelled = never
 ) -> Health:
     """Check all photos of a decoded dataset. Raises Cancelled."""
     kept = cache.kept
@@ -86,10 +86,9 @@ def examine(
     for at, row in enumerate(kept.tolist()):
         pages.read(3 * cache.side**2)
         if at % 512 == 0:
-            if cancelled is not None and cancelled():
+            if cancelled():
                 raise Cancelled("The photo check was stopped.")
-            if progress is not None:
-                progress(at, len(kept))
+            progress(at, len(kept))
         width, height, _ = cache.facts[row].tolist()
         found += find_faults(dataset.paths[row], cache.photos[cache.slots[row]], width, height)
     counts = dataset.counts(kept)

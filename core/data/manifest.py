@@ -21,6 +21,8 @@ from core.data.dataset import (
     DatasetBuilder,
     IsCancelled,
     ReportProgress,
+    ignore,
+    never,
 )
 from core.data.string_array import ERRORS
 from core.errors import DataError
@@ -54,7 +56,7 @@ class _Columns:
 
 def open_manifest(
     path: Path, *, label: str = "", where: Sequence[str] = (), columns: Sequence[str] = (),
-    progress: ReportProgress | None = None, cancelled: IsCancelled | None = None,
+    progress: ReportProgress = ignore, cancelled: IsCancelled = never,
 ) -> Dataset:  # fmt: skip
     """Read the photos of a CSV file with a header line; paths are relative to the file's folder.
 
@@ -107,7 +109,7 @@ def _encoding(path: Path) -> tuple[str, str]:
 
 def _read(
     file: IO[str], path: Path, label: str, where: Sequence[str], columns: Sequence[str],
-    progress: ReportProgress | None, cancelled: IsCancelled | None,
+    progress: ReportProgress, cancelled: IsCancelled,
 ) -> Dataset:  # fmt: skip
     rows = _rows(file, path)
     heading = next(rows, [])
@@ -117,10 +119,9 @@ def _read(
     table = DatasetBuilder(str(path.parent.absolute()), columns, grouped=at.group >= 0)
     for line, row in enumerate(rows, 2):
         if line % REPORT_EVERY == 0:
-            if cancelled is not None and cancelled():
+            if cancelled():
                 raise Cancelled("Reading the manifest was stopped.")
-            if progress is not None:
-                progress(len(table), 0)
+            progress(len(table), 0)
         if not row:
             continue
         if len(row) != len(heading):
@@ -131,8 +132,7 @@ def _read(
         _append(table, row, at, line, path)
     if not len(table):
         raise DataError(_nothing(file, path, where, at))
-    if progress is not None:
-        progress(len(table), len(table))
+    progress(len(table), len(table))
     return replace(table.finish(), listed=True)
 
 

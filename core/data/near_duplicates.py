@@ -17,7 +17,7 @@ import numpy as np
 
 from core.data.array_file import PageReleaser, read_arrays, write_arrays
 from core.data.cache import PhotoCache
-from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress
+from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress, ignore, never
 from core.data.string_array import readable
 from core.ops.contract import Array
 
@@ -73,7 +73,7 @@ class Pair:
 
 
 def hash_photos(
-    photos: Array, slots: Array, progress: ReportProgress | None = None, cancelled: IsCancelled | None = None
+    photos: Array, slots: Array, progress: ReportProgress = ignore, cancelled: IsCancelled = never
 ) -> PhotoHashes:
     """Compute the hashes and thumbnails of the photos in these slots of a cache. Raises Cancelled."""
     thumbs = np.empty((len(slots), THUMB, THUMB), np.uint8)
@@ -87,10 +87,9 @@ def hash_photos(
             thumbs[at] = cv2.resize(grey, (THUMB, THUMB), interpolation=cv2.INTER_AREA)
         for view in range(_VIEWS):
             hashes[part, view] = difference_hash(_view(thumbs[part], view))
-        if cancelled is not None and cancelled():
+        if cancelled():
             raise Cancelled("The search for near-duplicates was stopped.")
-        if progress is not None:
-            progress(part.stop, len(slots))
+        progress(part.stop, len(slots))
     return PhotoHashes(hashes, thumbs)
 
 
@@ -220,7 +219,7 @@ def _correlate(a: Array, b: Array) -> Array:
 
 
 def find_near_duplicates(
-    cache: PhotoCache, progress: ReportProgress | None = None, cancelled: IsCancelled | None = None
+    cache: PhotoCache, progress: ReportProgress = ignore, cancelled: IsCancelled = never
 ) -> list[Pair]:
     """Pairs of near-duplicates, from the stored result if no photo has changed. Raises Cancelled, StorageError."""
     kept = cache.kept

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias, final
+from typing import final
 
 import numpy as np
 
@@ -18,8 +19,10 @@ from core.data.dataset import (
     VALIDATION,
     Dataset,
     IsCancelled,
-    ReportProgress,
+    ReportStage,
     describe_skipped,
+    ignore,
+    never,
     reasons,
 )
 from core.data.label_sets import LabelSets, read_label_sets
@@ -36,9 +39,6 @@ from core.data.source import open_dataset
 from core.data.split import Leak, complete_splits, measure_leak, random_split_leak, read_split
 from core.errors import ConfigError, DataError, Problem
 from core.ops.contract import Array
-
-ReportStage: TypeAlias = Callable[[str, int, int], None]
-"""Called with (stage, done, total): stage "scan", "cache" or "copies"; total 0 if unknown."""
 
 
 @final
@@ -99,18 +99,18 @@ class GroupedPhotos:
 
 
 def group_photos(
-    config: RunConfig, report: ReportStage | None = None, cancelled: IsCancelled | None = None,
+    config: RunConfig, report: ReportStage = ignore, cancelled: IsCancelled = never,
     check: Callable[[Sequence[str], bool], None] | None = None,
 ) -> GroupedPhotos:  # fmt: skip
     """Scan, decode and group the photos of `config`, as `prepare_photos` does."""
-    dataset = open_dataset(config, _stage(report, "scan"), cancelled)
+    dataset = open_dataset(config, partial(report, "scan"), cancelled)
     sets = read_label_sets(dataset.classes, config.labels)
     if sets is not None and config.class_weights != "none":
         raise ConfigError([Problem("class_weights", "cannot be used for photos with several labels.")])
     if check is not None:
         check(dataset.classes if sets is None else sets.labels, sets is not None)
     cache = open_cache(
-        dataset, cache_side(config), folder=config.cache, threads=config.threads, progress=_stage(report, "cache"),
+        dataset, cache_side(config), folder=config.cache, threads=config.threads, progress=partial(report, "cache"),
         cancelled=cancelled,
     )
     _require_photos(dataset, cache, sets)
@@ -118,13 +118,13 @@ def group_photos(
     if groups is None:
         by_source = join_groups(group_by_name(dataset), group_by_burst(cache.facts[:, 2], dataset.labels))
         by_source = join_groups(by_source, group_by_leaf_map(dataset))
-        copies = find_near_duplicates(cache, _stage(report, "copies"), cancelled)
+        copies = find_near_duplicates(cache, partial(report, "copies"), cancelled)
         groups = join_pairs(len(dataset), copies, by_source)
     return GroupedPhotos(dataset, cache, groups, copies, sets)
 
 
 def prepare_photos(
-    config: RunConfig, report: ReportStage | None = None, cancelled: IsCancelled | None = None,
+    config: RunConfig, report: ReportStage = ignore, cancelled: IsCancelled = never,
     check: Callable[[Sequence[str], bool], None] | None = None,
 ) -> PhotoSet:  # fmt: skip
     """Scan, decode, group and split the photos of `config`. Raises DataError, StorageError or Cancelled.
@@ -141,12 +141,6 @@ def prepare_photos(
     warnings = _warnings(dataset, cache, splits, leak, conflicts, photos.sets)
     return PhotoSet(dataset, cache, splits, groups, leak, random_leak, cache.fingerprint(dataset), warnings,
                     photos.sets)  # fmt: skip
-
-
-def _stage(report: ReportStage | None, stage: str) -> ReportProgress | None:
-    if report is None:
-        return None
-    return lambda done, total: report(stage, done, total)
 
 
 def _find_missing(dataset: Dataset, sets: LabelSets | None, rows: Array) -> list[str]:

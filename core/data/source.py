@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from core.config import RunConfig
-from core.data.dataset import Dataset, IsCancelled, ReportProgress
+from core.data.dataset import Dataset, IsCancelled, ReportProgress, ignore, never
 from core.data.folder import open_folder
 from core.data.manifest import open_manifest, read_paths
 from core.data.photo_format import NAMED
@@ -19,7 +19,7 @@ MANIFEST: Final = ".csv"
 
 
 def open_dataset(
-    config: RunConfig, progress: ReportProgress | None = None, cancelled: IsCancelled | None = None
+    config: RunConfig, progress: ReportProgress = ignore, cancelled: IsCancelled = never
 ) -> Dataset:
     """The photos that `config` names, with at least two classes. Raises DataError or Cancelled."""
     dataset = open_photos(config.data, config.label, config.where, progress, cancelled)
@@ -30,8 +30,8 @@ def open_dataset(
 
 
 def open_photos(
-    data: str, label: str = "", where: Sequence[str] = (), progress: ReportProgress | None = None,
-    cancelled: IsCancelled | None = None,
+    data: str, label: str = "", where: Sequence[str] = (), progress: ReportProgress = ignore,
+    cancelled: IsCancelled = never,
 ) -> Dataset:  # fmt: skip
     """The photos of a folder or manifest, of one class or more. Raises DataError or Cancelled."""
     if not data:

@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 
 from core.cores import usable_cores
-from core.data.dataset import ReportProgress
+from core.data.dataset import ReportProgress, ignore
 from core.data.leaf_drawing import CONDITIONS, LeafPhoto, draw_leaf
 from core.errors import DataError
 from core.ops.contract import Array
@@ -41,7 +41,7 @@ Generator version {version}, seed {seed}.
 
 
 def write_demo(
-    folder: Path, photos_per_class: int = 240, side: int = 160, seed: int = 0, progress: ReportProgress | None = None
+    folder: Path, photos_per_class: int = 240, side: int = 160, seed: int = 0, progress: ReportProgress = ignore
 ) -> Path:
     """Write the synthetic leaves into `folder`, created if necessary, and return the path of the manifest.
 
@@ -63,7 +63,7 @@ def write_demo(
         rows: list[tuple[str, ...]] = [("path", "label", "group", "split", "leaf_pixels", "lesion_pixels")]
         for done, row in enumerate(_write_photos(folder, photos_per_class, side, seed), 1):
             rows.append(row)
-            if progress is not None and done % 16 == 0:
+            if done % 16 == 0:
                 progress(done, photos_per_class * len(CONDITIONS))
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(rows)

@@ -7,8 +7,6 @@ the same backgrounds.
 
 from __future__ import annotations
 
-import io
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -17,15 +15,15 @@ import cv2
 import numpy as np
 
 from core.cores import usable_cores
-from core.data.dataset import TRAIN, Cancelled, IsCancelled
+from core.data.array_file import complete_rows
+from core.data.dataset import TRAIN, Cancelled, IsCancelled, ReportStage
 from core.data.mixing import BackgroundReplacement
-from core.data.preparation import PhotoSet, ReportStage
+from core.data.preparation import PhotoSet
 from core.diagnosis.leaf_process import choose_processes, packing
 from core.diagnosis.thresholds import NO_LEAF_NAMES
 from core.errors import DataError
 from core.ops.contract import Array
 from core.ops.photo import Backgrounds
-from core.storage import write_file
 
 MOST_BACKGROUNDS: Final = 512
 """Most backgrounds, evenly from all classes: 77 MB at 224 pixels."""
@@ -35,7 +33,7 @@ PAINTED: Final = 0.75
 """Largest leaf area that is inpainted."""
 SEAM: Final = 0.7
 """Standard deviation of the Gaussian blur of a mask's edge, in mask pixels of two photo pixels."""
-VERSION: Final = 2
+VERSION: Final = 3
 """Version of the masks, to be raised when `segment_leaf` changes."""
 REPORT_EVERY: Final = 64
 
@@ -73,28 +71,25 @@ def count_bytes(training: int, photos: int, side: int) -> tuple[int, int]:
     return kept, training * side * ((side + 7) // 8)
 
 
-def _leaves(photos: PhotoSet, rows: Array, report: ReportStage, cancelled: IsCancelled) -> list[Array]:
-    """Leaf masks of these rows, each as bits ``(side, side / 8)``; masks that are not in the file are computed."""
-    side = photos.cache.side
-    path = Path(photos.cache.home) / f"{side}-leaves-{VERSION}.npz"
-    known = _read(path)
-    names = [photos.cache.content[row].tobytes() for row in rows]
-    missing = [at for at, name in enumerate(names) if name not in known]
+def _leaves(photos: PhotoSet, rows: Array, report: ReportStage, cancelled: IsCancelled) -> Array:
+    """Leaf masks of these rows as bits ``(N, side, side / 8)``; masks that are not in the file are computed."""
+    cache, cores = photos.cache, usable_cores()
 
-    def find(at: int) -> Array:
-        if cancelled():
-            raise Cancelled("Stopped before the training began. Nothing was lost.")
-        return pack(np.asarray(photos.cache.photos[photos.cache.slots[rows[at]]]))
+    def find_all(missing: Array) -> Array:
+        def find(at: int) -> Array:
+            if cancelled():
+                raise Cancelled("Stopped before the training began. Nothing was lost.")
+            return pack(np.asarray(cache.photos[cache.slots[rows[at]]]))
 
-    cores = usable_cores()
-    with packing(choose_processes(len(missing), cores)) as pack, ThreadPoolExecutor(cores, "leaves") as pool:
-        for done, (at, mask) in enumerate(zip(missing, pool.map(find, missing), strict=True), 1):
-            known[names[at]] = mask
-            if done % REPORT_EVERY == 0 or done == len(missing):
-                report("leaves", done, len(missing))
-    if missing:
-        _write(path, known)
-    return [known[name] for name in names]
+        masks = []
+        with packing(choose_processes(len(missing), cores)) as pack, ThreadPoolExecutor(cores, "leaves") as pool:
+            for mask in pool.map(find, missing):
+                masks.append(mask)
+                if len(masks) % REPORT_EVERY == 0 or len(masks) == len(missing):
+                    report("leaves", len(masks), len(missing))
+        return np.stack(masks)
+
+    return complete_rows(Path(cache.home) / f"{cache.side}-leaves-{VERSION}.npz", cache.content[rows], find_all)
 
 
 def _unpack(leaf: Array) -> Array:
@@ -102,7 +97,7 @@ def _unpack(leaf: Array) -> Array:
     return np.unpackbits(leaf, axis=-1, count=len(leaf))
 
 
-def _make_backgrounds(photos: PhotoSet, rows: Array, fit: Array, found: list[Array], bare: Array) -> Array:
+def _make_backgrounds(photos: PhotoSet, rows: Array, fit: Array, found: Array, bare: Array) -> Array:
     """Inpaint the leaves of photos evenly from all classes: uint8 ``(backgrounds, side, side, 3)``.
 
     fit: indices into `rows` of suitable photos; found: leaf masks of all rows; bare: bool ``(len(rows),)``, photos
@@ -135,19 +130,3 @@ def _soft(leaf: Array) -> Array:
     side = leaf.shape[0] // 2
     small = cv2.resize(leaf.astype(np.float32), (side, side), interpolation=cv2.INTER_AREA)
     return np.asarray(cv2.GaussianBlur(small, (0, 0), SEAM) * 255 + 0.5).astype(np.uint8)
-
-
-def _write(path: Path, known: dict[bytes, Array]) -> None:
-    buffer = io.BytesIO()
-    content = np.frombuffer(b"".join(known), np.uint8).reshape(len(known), -1)
-    np.savez_compressed(buffer, content=content, leaves=np.stack(list(known.values())))
-    write_file(path, buffer.getvalue())
-
-
-def _read(path: Path) -> dict[bytes, Array]:
-    """Packed masks by content; empty if the file is missing or damaged."""
-    try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-            return {row.tobytes(): mask for row, mask in zip(file["content"], file["leaves"], strict=True)}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
-        return {}

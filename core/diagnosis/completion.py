@@ -5,14 +5,14 @@ Runs once after training, on training and validation photos only; the results ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Final, TypeAlias, final
+from typing import Final, final
 
 import numpy as np
 
 from core.communicator import Communicator, SingleProcess
 from core.data.baseline import Baseline, border_features, evaluate_border
+from core.data.dataset import ReportStage, ignore
 from core.data.label_sets import LabelSets
 from core.diagnosis import background_dependence
 from core.diagnosis.background_dependence import BackgroundDependence, measure_backgrounds
@@ -40,9 +40,6 @@ BACKGROUND_PHOTOS: Final = 300
 """Most validation photos in the background tests."""
 CHUNK: Final = 64
 SINGLE: Final = SingleProcess()
-
-ReportStage: TypeAlias = Callable[[str, int, int], None]
-"""Called with (stage, done, total)."""
 
 
 @final
@@ -74,7 +71,7 @@ class NetworkOutputs:
 
 def complete_model(
     model: ModelFile, train: LabelledPhotos, validation: LabelledPhotos, *, device: str = "cpu", threads: int = 0,
-    seed: int = 0, report: ReportStage | None = None, baseline: Baseline | None = None, leaf_tests: bool = True,
+    seed: int = 0, report: ReportStage = ignore, baseline: Baseline | None = None, leaf_tests: bool = True,
     communicator: Communicator = SINGLE,
 ) -> ModelFile:  # fmt: skip
     """Return the model with temperatures, sections and feature statistics; its weights are unchanged.
@@ -117,7 +114,7 @@ def sample_per_class(labels: Array, most: int, seed: int) -> Array:
 
 
 def compute_outputs(
-    predictor: Predictor, photos: Array, node: str | None, report: ReportStage | None = None, stage: str = "",
+    predictor: Predictor, photos: Array, node: str | None, report: ReportStage = ignore, stage: str = "",
     communicator: Communicator = SINGLE,
 ) -> NetworkOutputs:  # fmt: skip
     """Compute logits and pooled features in chunks: the feature maps of all photos would take gigabytes."""
@@ -126,8 +123,7 @@ def compute_outputs(
     for first in range(0, len(own), CHUNK):
         outputs = predictor.predict(np.asarray(own[first : first + CHUNK]))
         parts.append({"logits": outputs["logits"], **({"features": pool(outputs[node])} if node is not None else {})})
-        if report is not None:
-            report(stage, min(first + CHUNK, len(own)), len(own))
+        report(stage, min(first + CHUNK, len(own)), len(own))
     joined = {name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())}
     whole = communicator.join_rows(joined)
     return NetworkOutputs(whole["logits"], whole.get("features"))
@@ -163,7 +159,7 @@ def with_thresholds(
 
 def measure_dependence(
     model: ModelFile, predictor: Predictor, validation: LabelledPhotos, baseline: Baseline, node: str | None, seed: int,
-    report: ReportStage | None = None, communicator: Communicator = SINGLE,
+    report: ReportStage = ignore, communicator: Communicator = SINGLE,
 ) -> BackgroundDependence | None:  # fmt: skip
     """Run the background tests: border baseline, changed backgrounds, class activation outside the leaf.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, final
 
 import numpy as np
 
+from core.data.dataset import ReportProgress, ignore
 from core.diagnosis.completion import LabelledPhotos, sample_per_class
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.onnx_model import prepare, run_onnx
@@ -24,8 +25,6 @@ CALIBRATION: Final = 256
 CHUNK: Final = 16
 MOST_VALUES: Final = 1 << 27
 """Values of all tensors of a chunk that are held at once while ranges are measured (512 MB)."""
-
-ReportProgress: TypeAlias = Callable[[int, int], None]
 
 
 @final
@@ -46,7 +45,7 @@ def for_inference(model: ModelFile) -> ModelFile:
 
 
 def quantise_model(
-    model: ModelFile, train: LabelledPhotos, *, seed: int = 0, threads: int = 0, report: ReportProgress | None = None
+    model: ModelFile, train: LabelledPhotos, *, seed: int = 0, threads: int = 0, report: ReportProgress = ignore
 ) -> Quantised:
     """The model in eight bits, with ranges measured on training photos."""
     model = for_inference(model)
@@ -57,7 +56,7 @@ def quantise_model(
 
 
 def measure_ranges(
-    model: ModelFile, photos: Array, threads: int = 0, report: ReportProgress | None = None
+    model: ModelFile, photos: Array, threads: int = 0, report: ReportProgress = ignore
 ) -> dict[str, Range]:
     """Least and largest value of every stored tensor over all views of all photos.
 
@@ -76,8 +75,7 @@ def measure_ranges(
             for name in names:
                 low[name] = min(low[name], float(outputs[name].min()))
                 high[name] = max(high[name], float(outputs[name].max()))
-            if report is not None:
-                report(min(first + chunk, len(photos)), len(photos))
+            report(min(first + chunk, len(photos)), len(photos))
     finally:
         predictor.close()
     return {name: (low[name], high[name]) for name in names}
@@ -85,7 +83,7 @@ def measure_ranges(
 
 def measure_quantisation_loss(
     quantised: Quantised, model: ModelFile, validation: LabelledPhotos, *, threads: int = 0,
-    report: ReportProgress | None = None,
+    report: ReportProgress = ignore,
 ) -> QuantisationLoss:  # fmt: skip
     """Both forms on all views of the validation photos. Eight bits are simulated by the references, so that the figure
     does not depend on the runtime or processor of this machine."""
@@ -101,8 +99,7 @@ def measure_quantisation_loss(
             coarse = average_views(simulate(quantised, shown), model.views).argmax(axis=1)
             right += (exact == validation.labels[part]).sum(), (coarse == validation.labels[part]).sum()
             changed += int((exact != coarse).sum())
-            if report is not None:
-                report(min(first + CHUNK, total), total)
+            report(min(first + CHUNK, total), total)
     finally:
         predictor.close()
     return QuantisationLoss(total, float(right[0] / total), float(right[1] / total), changed)

@@ -7,13 +7,14 @@ Journal of Artificial Intelligence Research 70, 2021).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
 import cv2
 import numpy as np
 
+from core.data.dataset import ReportProgress, ignore
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head, make_folds
 from core.diagnosis.metrics import softmax
 from core.errors import DataError
@@ -65,7 +66,7 @@ class Review:
     few: tuple[int, ...]
 
 
-def review_labels(photos: Samples, classes: int, advance: Callable[[int, int], None] | None = None) -> Review:
+def review_labels(photos: Samples, classes: int, advance: ReportProgress = ignore) -> Review:
     """Rank the photos with a suspicious label; `advance(fold, folds)` is called before each fold and may raise.
 
     Raises DataError if every class has too few groups.
@@ -105,14 +106,13 @@ def fit_classes(photos: Samples, classes: int) -> LinearHead:
 
 
 def predict_out_of_fold(
-    photos: Samples, classes: int, advance: Callable[[int, int], None] | None = None
+    photos: Samples, classes: int, advance: ReportProgress = ignore
 ) -> Array:
     """Probabilities ``(N, classes)`` of heads that were fitted to the photos of other folds; groups stay together."""
     folds = make_folds(photos.labels, photos.groups, FOLDS)
     out = np.empty((len(folds), classes))
     for fold in range(FOLDS):
-        if advance is not None:
-            advance(fold, FOLDS)
+        advance(fold, FOLDS)
         head = fit_classes(photos.take(np.flatnonzero(folds != fold)), classes)
         out[folds == fold] = softmax(head.logits(photos.features[folds == fold]))
     return out

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from core.data.array_file import read_arrays, write_arrays
+from core.data.array_file import complete_rows
 from core.data.cache import PhotoCache
-from core.data.dataset import Cancelled, IsCancelled
+from core.data.dataset import Cancelled, IsCancelled, ReportStage, ignore, never
 from core.diagnosis.completion import compute_outputs
 from core.diagnosis.features import feature_node
 from core.diagnosis.model_file import read_model
@@ -26,37 +25,26 @@ CHUNK: Final = 64
 
 def read_features(
     model: Path, cache: PhotoCache, rows: Array, device: str = "auto", threads: int = 0,
-    report: Callable[[str, int, int], None] | None = None, cancelled: IsCancelled | None = None,
+    report: ReportStage = ignore, cancelled: IsCancelled = never,
 ) -> Array:  # fmt: skip
     """Features float32 ``(len(rows), F)`` of usable photos; stored ones are reused. Raises Cancelled, InputError."""
+
+    def compute(missing: Array) -> Array:
+        found = read_model(model)
+        node = feature_node(found.graph)
+        if node is None:
+            raise InputError("This model has no feature map, so labels cannot be reviewed with it. Use the model "
+                             "leaves.")
+        parts = []
+        chosen = choose_device(device)
+        with closing(Predictor(found, device=chosen, batch=16, threads=threads, outputs=(node,))) as predictor:
+            for first in range(0, len(missing), CHUNK):
+                if cancelled():
+                    raise Cancelled("The review was stopped.")
+                photos = cache.gather(rows[missing[first : first + CHUNK]])
+                parts.append(np.asarray(compute_outputs(predictor, photos, node).features, np.float32))
+                report("review", min(first + CHUNK, len(missing)), len(missing))
+        return np.concatenate(parts)
+
     file = Path(cache.home) / f"{cache.side}-{read_identity(model).short_hash}.features"
-    content, stored = cache.content[rows], read_arrays(file) or {"content": np.empty((0, 32), np.uint8)}
-    at = {key.tobytes(): i for i, key in enumerate(stored["content"])}
-    missing = np.array([row for row, key in zip(rows, content, strict=True) if key.tobytes() not in at], np.int64)
-    if len(missing):
-        new = _compute_features(model, cache, missing, device, threads, report, cancelled)
-        old = stored.get("features", new[:0])
-        stored = {"content": np.r_[stored["content"], cache.content[missing]], "features": np.r_[old, new]}
-        write_arrays(file, stored)
-        at = {key.tobytes(): i for i, key in enumerate(stored["content"])}
-    return stored["features"][[at[key.tobytes()] for key in content]]
-
-
-def _compute_features(
-    path: Path, cache: PhotoCache, rows: Array, device: str, threads: int,
-    report: Callable[[str, int, int], None] | None, cancelled: IsCancelled | None,
-) -> Array:  # fmt: skip
-    model = read_model(path)
-    node = feature_node(model.graph)
-    if node is None:
-        raise InputError("This model has no feature map, so labels cannot be reviewed with it. Use the model leaves.")
-    parts = []
-    chosen = choose_device(device)
-    with closing(Predictor(model, device=chosen, batch=16, threads=threads, outputs=(node,))) as predictor:
-        for first in range(0, len(rows), CHUNK):
-            if cancelled is not None and cancelled():
-                raise Cancelled("The review was stopped.")
-            parts.append(compute_outputs(predictor, cache.gather(rows[first : first + CHUNK]), node).features)
-            if report is not None:
-                report("review", min(first + CHUNK, len(rows)), len(rows))
-    return np.asarray(np.concatenate([part for part in parts if part is not None]), np.float32)
+    return complete_rows(file, cache.content[rows], compute)

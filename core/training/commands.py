@@ -7,8 +7,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Final, Generic, TypeAlias, TypeVar, final
 
-from core.data.dataset import Cancelled, IsCancelled
-from core.data.preparation import ReportStage
+from core.data.dataset import Cancelled, IsCancelled, ReportStage
 from core.training.events import Progress
 
 T = TypeVar("T")

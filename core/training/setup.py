@@ -12,12 +12,12 @@ from typing import Any, Final, final
 from core.communicator import Communicator
 from core.config import RunConfig
 from core.data.cache import PhotoCache
-from core.data.dataset import TEST, TRAIN, VALIDATION, Cancelled, Dataset, IsCancelled
+from core.data.dataset import TEST, TRAIN, VALIDATION, Cancelled, Dataset, IsCancelled, ReportStage
 from core.data.field_photos import FieldPhotos, check_field, count_common, open_field, scan_field
 from core.data.label_sets import target_table
 from core.data.loader import Loader
 from core.data.mixing import BackgroundReplacement, Mixing
-from core.data.preparation import PhotoSet, ReportStage, prepare_photos
+from core.data.preparation import PhotoSet, prepare_photos
 from core.data.split import describe_random_leak
 from core.device import Plan
 from core.diagnosis.backgrounds import prepare_replacement
