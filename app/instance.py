@@ -22,7 +22,7 @@ from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
 from app import paths
 from core.errors import InputError
-from core.private_folder import make_private_folder
+from core.user_cache import make_private_folder
 
 if sys.platform != "win32":
     import socket

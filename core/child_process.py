@@ -1,13 +1,19 @@
-"""How this program starts other Python processes of its own, whatever folder it runs in."""
+"""Starts other Python processes of the program, independent of the current folder."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
+from typing import IO, Final
 
-_PLACE = str(Path(__file__).resolve().parents[1])
+from core.errors import LeafClinicError
+
+PACKAGES: Final = str(Path(__file__).resolve().parents[1])
 """Folder that this package was imported from."""
+MALLOC: Final = {"MALLOC_TRIM_THRESHOLD_": str(32 << 20), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
+"""glibc keeps freed images of up to this size for the next one, instead of mapping fresh pages (mallopt(3))."""
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
@@ -19,6 +25,42 @@ def module_command(module: str, *arguments: str) -> list[str]:
 
 
 def child_environment(**more: str) -> dict[str, str]:
-    """This process's environment and `more`, with the folder of our packages first on Python's search path."""
-    paths = os.pathsep.join(path for path in (_PLACE, os.environ.get("PYTHONPATH", "")) if path)
+    """The environment of this process and `more`, with our packages first on Python's search path."""
+    paths = os.pathsep.join(path for path in (PACKAGES, os.environ.get("PYTHONPATH", "")) if path)
     return {**os.environ, **more, "PYTHONPATH": paths}
+
+
+def command(name: str, module: str) -> list[str]:
+    """The command line of a process; in a frozen program the program itself is the interpreter.
+
+    name: the process's entry in `app.processes.entry`, for a frozen program; module: the same as a module.
+    """
+    return [sys.executable, "--process", name] if getattr(sys, "frozen", False) else module_command(module)
+
+
+def start_child(name: str, module: str, errors: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
+    """Start a process (`command`) that reads requests on standard input and replies on standard output.
+
+    It must end when its input ends. errors: its error output. Raises LeafClinicError.
+    """
+    try:
+        return subprocess.Popen(
+            command(name, module), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+            env=child_environment(OPENBLAS_NUM_THREADS="1", **MALLOC),
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+        )  # fmt: skip
+    except OSError as error:
+        raise LeafClinicError(f"No helper process could be started ({error}). Close other programs and try again."
+                              ) from error
+
+
+def close_child(process: subprocess.Popen[bytes]) -> None:
+    """End the process immediately; it has nothing to save."""
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        try:
+            pipe.close()
+        except OSError:
+            continue  # a request that the process never read

@@ -20,7 +20,7 @@ from typing import Any, Final, final
 from core.command_line import run_command
 from core.cores import usable_cores
 from core.errors import InputError
-from core.user_cache import REMEDY, kept, user_kernel_folder
+from core.user_cache import REMEDY, find_writable, user_kernel_folder
 
 NEWEST_NUMPY: Final = (2, 5)
 """numba-cuda uses functions that NumPy 2.5 removed."""
@@ -123,7 +123,7 @@ def _processor() -> Check:
 
 def _kernels() -> Check:
     try:
-        folder = kept(user_kernel_folder)
+        folder = find_writable(user_kernel_folder)
     except InputError as error:  # another user could change them
         return Check("kernels", False, str(error).replace("\n", " "))
     if folder is None:

@@ -15,7 +15,7 @@ import numba
 
 from core.errors import DeviceError
 from core.storage import NO_ROOM
-from core.user_cache import kept, make_kernel_folder, passing, user_kernel_folder
+from core.user_cache import find_writable, make_kernel_folder, make_temporary_folder, user_kernel_folder
 
 VARIABLE: Final = "LEAFCLINIC_CPU"
 
@@ -115,7 +115,7 @@ def kernel_home() -> Path | None:
     run their code.
     """
     chosen = os.environ.get("NUMBA_CACHE_DIR")
-    return kept(lambda: make_kernel_folder(Path(chosen) / "leafclinic") if chosen else user_kernel_folder())
+    return find_writable(lambda: make_kernel_folder(Path(chosen) / "leafclinic") if chosen else user_kernel_folder())
 
 
 @functools.cache
@@ -131,8 +131,8 @@ def cache_folder() -> Path:
         digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())
     name = f"{current_isa().name}-{digest.hexdigest()[:16]}"
     home = kernel_home()
-    folder = kept(lambda: make_kernel_folder(home / name)) if home else None
-    return folder or passing() / name
+    folder = find_writable(lambda: make_kernel_folder(home / name)) if home else None
+    return folder or make_temporary_folder() / name
 
 
 def cached(decorate: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[[Any], Any]:

@@ -23,13 +23,13 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from core.child_process import close_child, start_child
 from core.cores import usable_cores
 from core.data.photo import DAMAGED, SQUARE, TOO_MUCH_MEMORY, PhotoError
 from core.data.photo_limits import MOST_SECONDS, TOO_LARGE, TOO_LONG
 from core.data.photo_process import MODULE, NAME, NUMBER
 from core.errors import LeafClinicError
 from core.ops.contract import Array
-from core.pipe_process import close_child, start_child
 
 TOO_SLOW: Final = (f"Decoding the photo takes longer than {MOST_SECONDS:.0f} s of computing time. Save it as JPEG, or "
                    "make it smaller.")  # fmt: skip

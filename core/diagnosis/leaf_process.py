@@ -18,10 +18,10 @@ from typing import BinaryIO, Final, final
 import cv2
 import numpy as np
 
+from core.child_process import close_child, start_child
 from core.diagnosis.segmentation import segment_leaf
 from core.errors import LeafClinicError
 from core.ops.contract import Array
-from core.pipe_process import close_child, start_child
 
 NAME: Final = "leaves"
 """Of this process, where the program is a folder without Python (`app.processes.entry`)."""

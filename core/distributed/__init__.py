@@ -1,2 +1,2 @@
-"""Training by several processes: which rank a process is (`rank_environment`), how ranks exchange gradients (`mpi`,
-`nccl`), and how those of one machine are started (`launch`)."""
+"""Training by several processes: which rank a process is (`rank_environment`), how gradients are exchanged (`mpi`,
+`nccl`), and how the ranks of one machine are started (`launch`)."""

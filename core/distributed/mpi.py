@@ -11,8 +11,7 @@ import numpy as np
 
 from core import communicator
 from core.communicator import Communicator
-from core.distributed.presence import Heartbeat
-from core.distributed.rank_environment import RankEnvironment
+from core.distributed.rank_environment import Heartbeat, RankEnvironment
 from core.errors import DeviceError
 
 try:

@@ -12,8 +12,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from core.communicator import ANSWER_SECONDS, Communicator
-from core.distributed.presence import Heartbeat, PresenceFiles
-from core.distributed.rank_environment import RankEnvironment
+from core.distributed.rank_environment import Heartbeat, PresenceFiles, RankEnvironment
 from core.errors import DeviceError
 from core.gpu.driver.device import is_idle, open_device
 from core.gpu.driver.memory import Block

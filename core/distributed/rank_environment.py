@@ -1,11 +1,16 @@
-"""Which rank this process is, from the environment that MPI, Slurm, torchrun or `--gpus` set."""
+"""Ranks: which one this process is, from the environment that MPI, Slurm, torchrun or `--gpus` set; how they connect;
+and how they show each other that they still run."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, final
 
 from core.communicator import Communicator, SingleProcess
@@ -25,6 +30,7 @@ NAMES: Final = (
 """Environment variables of rank, size, and rank on the machine."""
 SLURM_PORTS: Final = (20000, 40000)
 """First port for Slurm jobs, and how many; the job's number selects one."""
+HEARTBEAT_SECONDS: Final = 1.0
 
 
 @final
@@ -120,3 +126,46 @@ def connect(environment: RankEnvironment, device: str) -> Communicator:
     from core.distributed.nccl import NcclCommunicator
 
     return NcclCommunicator(environment, ranks if environment.mpi else None)
+
+
+@final
+class Heartbeat:
+    """Calls `signal` every second from a thread until `stop` or the end of the process."""
+
+    def __init__(self, signal: Callable[[], None]) -> None:
+        self._signal, self._ended = signal, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        atexit.register(self.stop)
+
+    def _run(self) -> None:
+        while not self._ended.wait(HEARTBEAT_SECONDS):
+            self._signal()
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        atexit.unregister(self.stop)
+
+
+@final
+class PresenceFiles:
+    """Files of the ranks of one machine in a shared folder; each rank renews the time of its own."""
+
+    def __init__(self, folder: Path, rank: int, size: int) -> None:
+        self._files = {number: folder / f"alive-{number}" for number in range(size)}
+        self.renew = self._files.pop(rank).touch
+        self._seen = {number: (0, time.monotonic()) for number in self._files}
+        """The time of each file, and when this process saw it change."""
+
+    def absent(self, seconds: float) -> tuple[int, ...]:
+        """The other ranks that have not renewed their files for so long, as seen by calls of this function.
+
+        A time is only compared with the earlier one of the same file: clocks may be changed.
+        """
+        now = time.monotonic()
+        for rank, path in self._files.items():
+            renewed = path.stat().st_mtime_ns if path.exists() else 0
+            if renewed != self._seen[rank][0]:
+                self._seen[rank] = (renewed, now)
+        return tuple(rank for rank, (_, seen) in self._seen.items() if now - seen > seconds)

@@ -18,10 +18,9 @@ from typing import Any, Final, final
 from core.errors import InputError
 from core.gpu.compilation.compiler import source_hash
 from core.gpu.hardware import Identity
-from core.private_folder import make_private_folder
 from core.schema import SchemaError, anything, count, listing, maybe, named, number, parse_json, record, text
 from core.storage import write_file
-from core.user_cache import user_cache_folder
+from core.user_cache import make_private_folder, user_cache_folder
 
 SHIPPED: Final = Path(__file__).parent / "tuned"
 

@@ -16,11 +16,11 @@ import traceback
 from collections.abc import Callable
 from typing import Final, TextIO
 
+from core.child_process import command
 from core.config import from_dict
 from core.distributed.launch import end_rank, read_request, run_rank, run_ranks
 from core.distributed.rank_environment import RankEnvironment, choose_gpu
 from core.errors import EXIT_FAILED, EXIT_WRONG_INPUT, LeafClinicError
-from core.pipe_process import command
 from core.training.commands import Commands
 from core.training.events import Event, RunFailed, StepDone, to_line
 from core.training.setup import check_gpus

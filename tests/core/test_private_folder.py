@@ -10,7 +10,7 @@ import pytest
 
 from core.errors import InputError
 from core.gpu.compilation.compiler import Recipe, _path, compile_recipes
-from core.private_folder import make_private_folder
+from core.user_cache import make_private_folder
 from tests.helpers.models import write_small_model
 from tests.helpers.tiny_photos import write_photos
 
@@ -48,7 +48,7 @@ def test_a_group_may_not_write_unless_it_is_the_users_own(tmp_path, monkeypatch)
     folder = make_private_folder(tmp_path / "kernels")
     folder.chmod(0o770)
     for private in (False, True):
-        monkeypatch.setattr("core.private_folder._is_private_group", lambda gid, answer=private: answer)
+        monkeypatch.setattr("core.user_cache._is_private_group", lambda gid, answer=private: answer)
         if private:
             assert make_private_folder(folder) == folder
         else:

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
-from core import pipe_process
+from core import child_process
 from core.data import photo_reader
 from core.data.cache import open_cache
 from core.data.folder import open_folder
@@ -161,7 +161,7 @@ def test_a_process_that_is_killed_is_replaced(tmp_path):
 
 
 def test_a_process_that_cannot_start_is_no_fault_of_the_photo(tmp_path, monkeypatch):
-    monkeypatch.setattr(pipe_process, "command", lambda *names: [sys.executable, "-c", "raise SystemExit(3)"])
+    monkeypatch.setattr(child_process, "command", lambda *names: [sys.executable, "-c", "raise SystemExit(3)"])
     readers = PhotoReaders(1)
     with pytest.raises(LeafClinicError, match="could not start"), readers.borrow() as reader:
         reader.read([str(tmp_path / "a.png")], 8)
@@ -182,7 +182,7 @@ def test_processes_that_are_released_end(tmp_path):
 def test_a_process_that_is_not_asked_ends_and_is_replaced(tmp_path, monkeypatch):
     (tmp_path / "a.png").write_bytes(encode(corners(), ".png"))
     script = "from core.data import photo_process as p; p.IDLE_SECONDS = 0.1; p.main()"
-    monkeypatch.setattr(pipe_process, "command", lambda *names: [sys.executable, "-c", script])
+    monkeypatch.setattr(child_process, "command", lambda *names: [sys.executable, "-c", script])
     with PhotoReaders(1).borrow() as reader:
         for _ in range(2):
             assert reader.read([str(tmp_path / "a.png")], 8)[0].pixels is not None

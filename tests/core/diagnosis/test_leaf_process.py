@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from core import pipe_process
+from core import child_process
 from core.config import RunConfig
 from core.data import photo_process
 from core.data.dataset import TRAIN, Cancelled
@@ -105,7 +105,7 @@ def test_a_process_ends_with_its_input():
 
 
 def test_where_no_process_can_start_it_says_so(monkeypatch):
-    monkeypatch.setattr(pipe_process, "command", lambda *names: [os.path.join(os.sep, "no", "such", "program")])
+    monkeypatch.setattr(child_process, "command", lambda *names: [os.path.join(os.sep, "no", "such", "program")])
     with pytest.raises(LeafClinicError, match="could be started"), leaf_process.packing(2):
         pass
 
@@ -124,7 +124,7 @@ def test_a_bundled_program_starts_itself(monkeypatch):
 
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     for module in (leaf_process, photo_process):
-        assert pipe_process.command(module.NAME, module.MODULE) == [sys.executable, "--process", module.NAME]
+        assert child_process.command(module.NAME, module.MODULE) == [sys.executable, "--process", module.NAME]
         assert ENTRIES[module.NAME] == module.MODULE
 
 

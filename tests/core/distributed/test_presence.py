@@ -6,8 +6,8 @@ import os
 import threading
 import time
 
-from core.distributed import presence
-from core.distributed.presence import Heartbeat, PresenceFiles
+from core.distributed import rank_environment
+from core.distributed.rank_environment import Heartbeat, PresenceFiles
 
 
 def test_a_file_that_is_not_renewed_names_its_rank(tmp_path, monkeypatch):
@@ -28,7 +28,7 @@ def test_a_rank_that_never_began_is_absent_after_the_limit(tmp_path):
 
 
 def test_a_heartbeat_signals_until_it_is_stopped(monkeypatch):
-    monkeypatch.setattr(presence, "SECONDS", 0.001)
+    monkeypatch.setattr(rank_environment, "HEARTBEAT_SECONDS", 0.001)
     twice = threading.Semaphore(0)
     heartbeat = Heartbeat(twice.release)
     assert twice.acquire(timeout=10)
