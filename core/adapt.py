@@ -28,11 +28,11 @@ from core.text import printable
 
 BATCH = 16
 OLD_SECTIONS = (TEST, "calibration", "reading_leaf")
-"""Measured with the head before; they no longer hold."""
+"""Sections measured with the old head."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else, also where no change helps."""
+    """Exit code: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else, also if no change helps."""
     return run_command(adapt, argv)
 
 
@@ -74,7 +74,7 @@ def read_samples(model: ModelFile, photos: PhotoSet, config: RunConfig) -> tuple
 
 
 def describe_place(model: ModelFile, photos: PhotoSet, name: str) -> ModelFile:
-    """The adapted model with its name, its new photos, and without the figures of the model before."""
+    """The adapted model with name and new photos, without the figures of the original."""
     data = model.sections.get(DATA, {})
     source = f"The classifier was adapted to {len(photos.cache.kept)} photos of one place on {today()}."
     sections = {key: value for key, value in model.sections.items() if key not in OLD_SECTIONS}

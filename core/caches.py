@@ -1,9 +1,4 @@
-"""What the program keeps to be faster the next time: how large it is, how large it may be, and how to remove it.
-
-    leafclinic cache [--limit GB] [--clear] [--folder FOLDER] [--json]
-
-Nothing is lost by it: photos are decoded again when they are needed.
-"""
+"""``leafclinic cache``: shows, limits and clears the caches of decoded photos and compiled kernels."""
 
 from __future__ import annotations
 
@@ -41,7 +36,7 @@ def manage(argv: Sequence[str]) -> int:
 
 
 def clear_caches(base: Path) -> list[str]:
-    """Remove all decoded photos in `base`, and compiled kernels older than a day; names of caches that are in use."""
+    """Remove all decoded photos in `base` and old compiled kernels; returns the names of caches in use."""
     remove_old_kernels()
     return [use.home.name for use in list_caches(base) if not empty_cache(use.home)]
 

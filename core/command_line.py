@@ -1,4 +1,4 @@
-"""What the command lines share: options made from the rows of RunConfig, errors as sentences, exit codes."""
+"""Shared by the command lines: options for the fields of RunConfig, errors as sentences, exit codes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from core import end_at_once
-from core.config import RunConfig, from_dict, settings, to_dict
+from core.config import KINDS, RunConfig, from_dict, settings, to_dict
 from core.errors import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -34,27 +34,27 @@ from core.text import printable
 from core.training.presets import PRESETS
 
 WITHOUT_TRAINING: Final = {"device": "device to compute on"}
-"""Help where a command takes only some fields, and trains nothing."""
+"""Help texts of commands that take only some fields and do not train."""
 
 CHANGEABLE: Final = frozenset({
     "data", "cache", "device", "threads", "minutes", "checkpoint_seconds", "time_every", "verify", "stream_photos",
     "field", "leaf_tests", "teacher", "name", "gpus",
 })
-"""What a resumed run may do otherwise than the run began; anything else would be another run."""
+"""Fields that may change when a run is resumed."""
 
 METAVARS: Final = {"where": "COLUMN=VALUE", "teacher": "MODEL"}
-"""What stands for one value of a list in the help."""
+"""Placeholders of one value of a list in the help."""
 
 AUTOMATIC: Final = {"batch_size": 0, "threads": 0}
-"""Numbers that may be given as "auto"."""
+"""Values of "auto" for numbers."""
 
 TRUTHS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 def add_settings(parser: argparse.ArgumentParser, only: Sequence[str] = ()) -> None:
-    """One option for every field of RunConfig, grouped as its rows say (only the fields `only` where given).
+    """Add an option for every field of RunConfig, or of `only`, in the groups of its rows.
 
-    Values stay text here: `read_settings` converts them, so that all mistakes are reported at once.
+    Values stay text: `read_settings` converts them, so that all mistakes are reported at once.
     """
     made: dict[str, Any] = {}
     for name, (entry, row) in settings().items():
@@ -79,7 +79,7 @@ def add_settings(parser: argparse.ArgumentParser, only: Sequence[str] = ()) -> N
 
 
 def read_settings(arguments: argparse.Namespace, found: list[Problem]) -> dict[str, Any]:
-    """The settings that were given as options, as values of their kinds; mistakes are added to `found`."""
+    """The settings given as options, converted to their types; mistakes are added to `found`."""
     chosen = {}
     for name, (entry, _) in settings().items():
         text = getattr(arguments, name, None)
@@ -88,13 +88,12 @@ def read_settings(arguments: argparse.Namespace, found: list[Problem]) -> dict[s
         try:
             chosen[name] = AUTOMATIC[name] if text == "auto" and name in AUTOMATIC else _convert(text, entry.default)
         except (ValueError, KeyError):
-            kinds = {bool: "true or false", int: "a whole number", float: "a number"}
-            found.append(Problem(name, f"{text!r} is not {kinds[type(entry.default)]}."))
+            found.append(Problem(name, f"{text!r} is not {KINDS[type(entry.default)]}."))
     return chosen
 
 
 def read_coverage(text: str, found: list[Problem]) -> float:
-    """The share of photos to answer, above 0 and up to 1, from an option's text; a mistake is added to `found`."""
+    """The share of photos to diagnose, above 0 and up to 1, from an option; a mistake is added to `found`."""
     try:
         value = float(text)
     except ValueError:
@@ -121,7 +120,7 @@ def check_folder(name: str, file: str, found: list[Problem], photos: Iterable[st
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Settings from a TOML file, flat or in tables named like the groups. Raises InputError."""
+    """Settings from a TOML file, flat or in tables. Raises InputError."""
     try:
         raw = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -134,7 +133,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def merge_settings(options: Mapping[str, Any], file: Mapping[str, Any], found: list[Problem]) -> RunConfig:
-    """Preset, then file, then options, the later winning. Raises ConfigError listing everything wrong."""
+    """Combine preset, file and options; later ones override. Raises ConfigError with all problems."""
     preset = str(options.get("preset", file.get("preset", "")))
     recipe: Mapping[str, Any] = {}
     if preset in PRESETS:
@@ -152,7 +151,7 @@ def merge_settings(options: Mapping[str, Any], file: Mapping[str, Any], found: l
 
 
 def change_settings(config: RunConfig, changes: Mapping[str, Any], found: list[Problem]) -> RunConfig:
-    """The configuration of a resumed run. Raises ConfigError where a change would make it another run."""
+    """The configuration of a resumed run. Raises ConfigError for fields that cannot change."""
     same = to_dict(config)
     for name in changes:
         if name not in CHANGEABLE and changes[name] != same[name]:
@@ -163,7 +162,7 @@ def change_settings(config: RunConfig, changes: Mapping[str, Any], found: list[P
 
 
 def read_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[Problem]]:
-    """The arguments, and the options among them that do not exist. Raises InputError for what cannot be parsed."""
+    """Parse the arguments; returns them with unknown options as problems. Raises InputError."""
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
@@ -218,7 +217,7 @@ def run_command(
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
-        _mute()  # what is still to be written finds no room either
+        _mute()  # buffered output cannot be written either
         return _fail(f"The output could not be saved: {error.strerror}. Free disk space or choose another folder.",
                      EXIT_FAILED, None)  # fmt: skip
 
@@ -243,7 +242,7 @@ def _fail(message: str, exit_code: int, on_failure: Callable[[str, int], None] |
 
 
 def _mute() -> None:
-    """The reader of the output has gone: nothing more is written, also not when the interpreter ends."""
+    """Discard further output, also that of the interpreter's end: its reader is gone, or the disk is full."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -258,8 +257,7 @@ def _convert(text: Any, default: Any) -> Any:
 def _metavar(choices: Sequence[str], default: Any) -> str:
     if choices:
         return "{" + ",".join(choices) + "}"
-    names: dict[type, str] = {bool: "yes|no", int: "N", float: "X"}
-    return names.get(type(default), "TEXT")
+    return {bool: "yes|no", int: "N", float: "X"}.get(type(default), "TEXT")
 
 
 def _default_text(default: Any) -> str:

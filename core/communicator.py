@@ -18,15 +18,14 @@ from core.errors import RankLost
 from core.ops.contract import Array
 
 ANSWER_SECONDS: Final = 15.0
-"""How long a rank may be late for a collective call, beyond the time that this rank has worked since the last one."""
+"""How long a rank may be late for a collective call, plus the time that this rank has worked since the last one."""
 
 
 class Communicator(ABC):
-    """The ranks of a run, seen from one of them. `machine_rank`: the number of this rank on its machine.
+    """The ranks of a run, from the view of one. machine_rank: number of this rank on its machine.
 
-    With `limited`, a collective call raises RankLost where the others do not answer in time; without, only where the
-    process of one does not run: it waits while one rank decodes photos for all. `lost`: RankLost was raised, and work
-    queued on a GPU may never end.
+    limited: a collective call raises RankLost if others do not answer in time; otherwise only if a process has ended,
+    as while one rank decodes photos for all. lost: RankLost was raised; work queued on a GPU may never end.
     """
 
     rank = 0
@@ -35,7 +34,7 @@ class Communicator(ABC):
     limited = False
     lost = False
     polling_seconds = 1e-3
-    """How long a wait asks all the time; one that lasts longer may end 1 % late."""
+    """Seconds that a wait polls without sleeping; a longer wait may end 1 % late."""
 
     def __init__(self) -> None:
         self._answered = time.monotonic()
@@ -44,41 +43,40 @@ class Communicator(ABC):
     def average_gradients(self, blocks: Sequence[tuple[int, int]], stream: Any = None) -> None:
         """Replace each block of float32, (address, count), by its mean over the ranks; all ranks get the same bits.
 
-        The blocks are in the memory of the device that computes. On a GPU the work is queued on `stream`, which may be
-        captured.
+        Blocks are in the memory of the device. On a GPU the work is queued on `stream`, which may be captured.
         """
 
     @abstractmethod
     def broadcast(self, content: bytes) -> bytes:
-        """The content that rank 0 gives."""
+        """Return the content of rank 0."""
 
     @abstractmethod
     def gather(self, content: bytes) -> list[bytes]:
-        """What each rank gives, on every rank."""
+        """Return the contents of all ranks."""
 
     def gather_values(self, value: Any) -> list[Any]:
-        """What each rank gives, of the types that JSON has, on every rank."""
+        """Return the values of all ranks, of types that JSON has."""
         return [json.loads(text) for text in self.gather(json.dumps(value).encode())]
 
     def broadcast_arrays(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """The arrays that rank 0 gives."""
+        """Return the arrays of rank 0."""
         content = {name: np.asarray(array, order="C") for name, array in arrays.items()} if self.rank == 0 else {}
         found: dict[str, Array] = load(self.broadcast(save(content)))
         return found
 
     def own_rows(self, count: int) -> slice:
-        """The rows of so many that this rank computes."""
+        """The rows, of `count`, that this rank computes."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def join_rows(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Arrays of all rows, of which each rank gives its own; a rank without rows gives none."""
+        """Concatenate the rows of all ranks; a rank without rows gives no arrays."""
         if self.size == 1:
             return dict(arrays)
         found = [share for part in self.gather(save(dict(arrays))) if (share := load(part))]
         return {name: np.concatenate([share[name] for share in found]) for name in (found[0] if found else ())}
 
     def barrier(self) -> None:
-        """Return when every rank has called this."""
+        """Wait until every rank has called this."""
         self.gather(b"")
 
     def wait(self, is_done: Callable[[], bool]) -> None:
@@ -100,24 +98,24 @@ class Communicator(ABC):
         raise RankLost(ranks, seconds)
 
     def absent_ranks(self) -> tuple[int, ...]:
-        """The ranks whose process has not run for ANSWER_SECONDS; empty if that cannot be found out."""
+        """The ranks whose process has not run for ANSWER_SECONDS; empty if unknown."""
         return ()
 
     def silent_ranks(self) -> tuple[int, ...]:
-        """The ranks that do not answer; empty if that cannot be found out."""
+        """The ranks that do not answer; empty if unknown."""
         return ()
 
     def close(self) -> None:
-        """Release what the ranks share; all ranks call it at the end of a run."""
+        """Release shared resources; all ranks call it at the end of a run."""
         self.barrier()
 
 
 @final
 class SingleProcess(Communicator):
-    """The one rank of a run on one device."""
+    """The only rank of a run on one device."""
 
     def average_gradients(self, blocks: Sequence[tuple[int, int]], stream: Any = None) -> None:
-        """Do nothing: the mean of one."""
+        """Do nothing."""
 
     def broadcast(self, content: bytes) -> bytes:
         return content

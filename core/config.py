@@ -1,7 +1,4 @@
-"""All settings of a run, one row per field.
-
-The command line, the form in the window, the file in the run folder and the list of problems come from these rows.
-"""
+"""All settings of a run, one row per field: source of options, form, run file and validation."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ MODELS: Final = (
     "alexnet", "mobilenetv2", "mobilenetv2_wide", "mobilenetv3_small", "mobilenetv3_large", "cnn", "mlp",
 )
 
-
 AUGMENTATIONS: Final = {
     "none": "photos are used as they are",
     "light": "mirrored, turned by quarters, slightly cropped, rotated and recoloured",
@@ -32,10 +28,7 @@ AUGMENTATIONS: Final = {
 @final
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a form needs to know about one field.
-
-    `low`, `high`: inclusive bounds; `zero`: what 0 means; `meanings`: of choices that need one.
-    """
+    """Description of a field. low, high: inclusive bounds; zero: meaning of 0; meanings: of choices."""
 
     group: str
     label: str
@@ -48,6 +41,12 @@ class Setting:
     zero: str = ""
 
 
+KINDS: Final[Mapping[type, str]] = {
+    bool: "true or false", int: "a whole number", float: "a number", str: "a text", tuple: "a list of texts",
+}
+"""Names of the types of values, for messages."""
+
+
 def _row(default: Any, group: str, label: str, help: str, **more: Any) -> Any:
     return make_field(default=default, metadata={"setting": Setting(group, label, help, **more)})
 
@@ -55,7 +54,7 @@ def _row(default: Any, group: str, label: str, help: str, **more: Any) -> Any:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """Settings of one training run. Units stand in the help texts."""
+    """Settings of one training run; the help texts name the units."""
 
     data: str = _row("", "data", "Photos", "folder of photos, or CSV manifest", expert=False)
     where: tuple[str, ...] = _row((), "data", "Only rows", "use only manifest rows with column=value")
@@ -187,7 +186,7 @@ def settings() -> dict[str, tuple[Field[Any], Setting]]:
 
 
 def problems(config: RunConfig) -> list[Problem]:
-    """Everything wrong with the values themselves, all at once; an empty list is a sound configuration."""
+    """All problems of the values; empty for a valid configuration."""
     found = []
     for name, (_, row) in settings().items():
         value = getattr(config, name)
@@ -218,7 +217,7 @@ def to_dict(config: RunConfig) -> dict[str, Any]:
 
 
 def from_dict(values: Mapping[str, Any]) -> RunConfig:
-    """A configuration from plain values, such as a TOML file's. Raises ConfigError listing all problems."""
+    """A configuration from plain values, such as a TOML file's. Raises ConfigError with all problems."""
     found = []
     known = settings()
     chosen: dict[str, Any] = {}
@@ -232,7 +231,7 @@ def from_dict(values: Mapping[str, Any]) -> RunConfig:
         elif isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         elif type(value) is not type(default):
-            found.append(Problem(name, f"{value!r} is not {_kind(default)}."))
+            found.append(Problem(name, f"{value!r} is not {KINDS[type(default)]}."))
             continue
         chosen[name] = value
     config = RunConfig(**chosen)
@@ -240,8 +239,3 @@ def from_dict(values: Mapping[str, Any]) -> RunConfig:
     if found:
         raise ConfigError(found)
     return config
-
-
-def _kind(default: Any) -> str:
-    names: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-    return names.get(type(default), "a list of texts")

@@ -16,7 +16,7 @@ from core.optim.optimizer import Optimizer
 from core.program import ParameterLayout, Program
 
 STREAM_BUFFERS: Final = 2
-"""Batches of photos that a plan has room for where they are streamed: one is computed, the other travels."""
+"""Batches of streamed photos in a plan: one is computed while the other is copied."""
 
 __all__ = ["STREAM_BUFFERS", "KernelTime", "Memory", "Optimizer", "PhotoBatch", "Plan", "StepResult"]
 
@@ -24,14 +24,13 @@ __all__ = ["STREAM_BUFFERS", "KernelTime", "Memory", "Optimizer", "PhotoBatch", 
 @final
 @dataclass(frozen=True, slots=True)
 class PhotoBatch:
-    """Photos as they come from the cache, and what is done to each on the device.
+    """Photos from the cache, with the augmentation of each.
 
-    photos: uint8 ``(N, H, W, 3)`` RGB, any N up to the plan's batch; augmentation: float32 ``(N, AUGMENTATION_SIZE)``
-    (`core.ops.photo`); labels: int32 ``(N,)``, -1 where unknown. With `index`, photos may be None:
-    the rows of the set that was put on the device by `Plan.keep_photos`. targets: float32 ``(N, classes)``, what a
-    loss that is taught (`core.ops.builder.with_loss`) wants of each photo, sums of 1; None for any other. first: place
-    of the first photo in the batch of its step. Where this is one rank's share of that batch: parts, into which every
-    rank's share is split; step_labels, the labels of the whole batch.
+    photos: uint8 ``(N, H, W, 3)`` RGB, N up to the plan's batch; None if `index` has their rows in the set of
+    `Plan.keep_photos`; augmentation: float32 ``(N, AUGMENTATION_SIZE)`` (`core.ops.photo`); labels: int32 ``(N,)``, -1
+    if unknown; targets: float32 ``(N, classes)``, for a loss with targets (`core.ops.builder.with_loss`); first: index
+    of the first photo in the batch of its step. For one rank's share of that batch: parts, number of parts of every
+    share; step_labels, labels of the whole batch.
     """
 
     photos: Array | None
@@ -44,14 +43,14 @@ class PhotoBatch:
     step_labels: Array | None = None
 
     def photos_of_ranks(self, part: int, size: int, ranks: int) -> Array:
-        """Photos in this part of every rank's share; ones where all are empty, and each computes one for nothing."""
+        """Photos in this part of every rank's share; ones if all are empty, since each rank then computes one photo."""
         assert self.step_labels is not None
         firsts = (np.arange(ranks) * self.parts + part) * size
         photos: Array = np.clip(len(self.step_labels) - firsts, 0, size)
         return photos if photos.any() else np.ones_like(photos)
 
     def target_problem(self, classes: int) -> str:
-        """Why a loss that wants targets of so many classes, or none (0), cannot take this batch, or nothing."""
+        """Why a loss with targets of so many classes (0: without targets) cannot take this batch; "" if it can."""
         got, wanted = None if self.targets is None else self.targets.shape, (len(self.augmentation), classes)
         if got == (wanted if classes else None):
             return ""
@@ -72,14 +71,14 @@ class StepResult:
 
     @property
     def is_finite(self) -> bool:
-        """Whether loss and gradient are numbers: only then may the weights move."""
+        """Whether loss and gradient are finite; only then are weights updated."""
         return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """Time of one kernel of one step. `floor_ms` is what its bytes and FLOPs need at this device's peak."""
+    """Time of one kernel of one step. floor_ms: time for its bytes and FLOPs at the device's peak."""
 
     layer: str
     direction: str
@@ -90,7 +89,7 @@ class KernelTime:
     floor_ms: float
 
     def __add__(self, other: KernelTime) -> KernelTime:
-        """The sums of both, under the name of the first."""
+        """The sums of both, with the names of the first."""
         return replace(
             self, milliseconds=self.milliseconds + other.milliseconds, flops=self.flops + other.flops,
             bytes=self.bytes + other.bytes, floor_ms=self.floor_ms + other.floor_ms,
@@ -100,7 +99,7 @@ class KernelTime:
 @final
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes a plan takes, known before it runs."""
+    """Bytes of a plan, known before it runs."""
 
     parameters: int
     gradients: int
@@ -125,9 +124,9 @@ class Plan(ABC):
     memory: Memory
     batch: int
     ranks: int = 1
-    """Plans that compute each step together, each a part of its batch (`core.communicator`)."""
+    """Ranks that share each step (`core.communicator`)."""
     sync_batch_norm: bool = False
-    """Whether batch norm uses the statistics of all ranks, for a batch with `step_labels`."""
+    """Whether batch norm uses the statistics of all ranks for batches with `step_labels`."""
 
     @abstractmethod
     def load(self, weights: Mapping[str, Array]) -> None:
@@ -143,7 +142,7 @@ class Plan(ABC):
 
     @abstractmethod
     def load_state(self, state: Mapping[str, Array]) -> None:
-        """Put back what `state` gave; the next step has the same bits as if nothing had happened."""
+        """Restore the result of `state`; the next step has the same bits as without interruption."""
 
     @abstractmethod
     def predict(self, batch: PhotoBatch) -> dict[str, Array]:
@@ -158,9 +157,9 @@ class Plan(ABC):
 
     @abstractmethod
     def announce(self, batch: PhotoBatch | None) -> None:
-        """Say which batch is computed after the next one: its photos may travel while that one is computed.
+        """Name the batch after the next one (None: there is none), whose photos may be copied in the meantime.
 
-        They must stay as they are until then. None: there is no such batch.
+        They must not change until then.
         """
 
     @abstractmethod
@@ -173,7 +172,7 @@ class Plan(ABC):
 
     @abstractmethod
     def average(self, result: StepResult) -> StepResult:
-        """Replace the gradient at hand by its mean over the ranks; the same for loss and hits of this rank's step."""
+        """Replace the gradient by its mean over the ranks; returns loss and hits of all ranks."""
 
     @abstractmethod
     def train_step(self, batch: PhotoBatch, learning_rate: float, share: float = 1.0) -> StepResult:

@@ -1,5 +1,5 @@
-"""``leafclinic diagnose MODEL PHOTO...``: the likeliest classes of each photo, as text, JSON lines or CSV; of very many
-photos as a folder of files (``--out``)."""
+"""``leafclinic diagnose MODEL PHOTO...``: diagnoses of photos as text, JSON lines or CSV; of very many photos as a
+folder of files (``--out``)."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ from core.training.terminal import describe_seconds
 
 BATCH = 16
 PART = 1000
-"""Photos that are diagnosed and saved together, with --out."""
+"""Photos per file with --out."""
 ALONE = ("json", "csv", "examine", "leaves", "report", "group")
-"""Options that do not go with --out."""
+"""Options that cannot be combined with --out."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -96,13 +96,13 @@ def diagnose(argv: Sequence[str]) -> int:
 
 
 def describe_onnx(path: Path) -> str:
-    """What an ONNX file lacks, as a line; "" for another model."""
+    """A line on what an ONNX file lacks; "" for other models."""
     what = "is an ONNX file: it has no rejection, so every photo gets its most likely class."
     return f"{path.name} {what}\n" if path.suffix.lower() == ".onnx" else ""
 
 
 def check_options(arguments: argparse.Namespace, found: list[Problem]) -> tuple[int, int]:
-    """The shard; options that cannot be combined are added to `found`. Raises InputError where there are no photos."""
+    """Return the shard; invalid combinations are added to `found`. Raises InputError without photos."""
     if not (arguments.photos or arguments.merge):
         raise InputError("No photos were given. Name photo files, folders of photos or CSV manifests.")
     given = vars(arguments)
@@ -138,7 +138,7 @@ def merge(folder: Path) -> int:
 
 
 def diagnose_many(arguments: argparse.Namespace, config: RunConfig, coverage: float, shard: tuple[int, int]) -> int:
-    """Diagnose photos into a folder of parts, alone or with workers; what is done already is kept."""
+    """Diagnose photos into a folder of parts, in this process or by workers; existing parts are kept."""
     from core.diagnosis.many_photos import Job, compute_by_workers, compute_part
     from core.diagnosis.result_parts import Part, cut_parts, find_missing, open_results
 
@@ -164,10 +164,7 @@ def diagnose_many(arguments: argparse.Namespace, config: RunConfig, coverage: fl
 
 
 class Rate:
-    """Photos a second and the time left of a diagnosis of very many photos, on the error stream.
-
-    count: counts all photos that are to be diagnosed, in the meantime.
-    """
+    """Shows photos per second and remaining time on the error stream; count: counts all photos, in a thread."""
 
     def __init__(self, count: Callable[[], int]) -> None:
         self._begun = time.monotonic()
@@ -188,7 +185,7 @@ class Rate:
         return f"{self._photos:,} photos{unreadable}, {rate:,.0f} photos/s{later}"
 
     def _set_total(self, count: Callable[[], int]) -> None:
-        with suppress(LeafClinicError):  # the diagnosis itself says what is wrong
+        with suppress(LeafClinicError):  # the diagnosis itself reports it
             self._total = count()
 
 
@@ -196,7 +193,7 @@ def keep_entries(
     found: Iterable[tuple[Diagnosis, Examination | None]], make: Callable[[Diagnosis, Examination | None], Entry],
     entries: list[Entry] | None,
 ) -> Iterator[Diagnosis]:
-    """The diagnoses as they come; their entries of the report are kept where one is wanted."""
+    """Yield the diagnoses; their report entries are added to `entries`, if given."""
     for diagnosis, examination in found:
         if entries is not None:
             entries.append(make(diagnosis, examination))

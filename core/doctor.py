@@ -1,9 +1,4 @@
-"""What this machine can run, one sentence per part, and what to install where something is missing.
-
-    leafclinic doctor [--json]
-
-ends with 0 where training works at all (CPU), whatever the GPU is, else with 1.
-"""
+"""``leafclinic doctor``: what this machine can run, one sentence per part, and what to install."""
 
 from __future__ import annotations
 
@@ -26,7 +21,7 @@ NEWEST_NUMPY: Final = (2, 5)
 """numba-cuda uses functions that NumPy 2.5 removed."""
 
 LAYERS: Final = (("OpenMP", "omppool"), ("TBB", "tbbpool"), ("workqueue", "workqueue"))
-"""Numba's threading layers and the modules that hold them."""
+"""Numba's threading layers and their modules."""
 
 LIBRARIES: Final = (
     ("numba-cuda", "translates CUDA kernels"),
@@ -37,7 +32,7 @@ LIBRARIES: Final = (
     ("nvidia-cuda-cccl", "contains the CUDA headers"),
     ("nvidia-cublas", "is used only by name, for comparison"),
 )
-"""Wheels that the extra .[cuda] brings, and what each is for."""
+"""Packages of the extra .[cuda], and their purpose."""
 
 DEVICE_PROPERTIES: Final = {
     "GPU processors": (
@@ -58,7 +53,7 @@ DEVICE_PROPERTIES: Final = {
          {"PCI_DOMAIN_ID": 1, "PCI_BUS_ID": 1, "PCI_DEVICE_ID": 1}),
     ),
 }  # fmt: skip
-"""Sentences of a finding, with the driver's device attributes in them and what each is divided by."""
+"""Sentences with the driver's device attributes, and the divisor of each."""
 
 EXTRA: Final = "pip install '.[cuda]'"
 
@@ -69,7 +64,7 @@ KERNEL_BYTES: Final = 4 << 20
 @final
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One part of the machine; `remedy` says what to install or do where it is not well."""
+    """The state of one part of the machine; remedy: what to do if it is not well."""
 
     part: str
     well: bool
@@ -78,7 +73,7 @@ class Check:
 
 
 def examine() -> Iterator[Check]:
-    """All findings, the CPU's first."""
+    """All findings, those of the CPU first."""
     yield from _software()
     yield _processor()
     yield _threads()
@@ -193,7 +188,7 @@ def _open_gpu() -> Iterator[Check]:
 
 
 def _device_properties(driver: Any) -> Iterator[Check]:
-    """What NVIDIA's deviceQuery lists of the first GPU."""
+    """Properties of the first GPU, as NVIDIA's deviceQuery lists them."""
     handle = driver.cuDeviceGet(0)[1]
 
     def of(name: str) -> int:
@@ -230,7 +225,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def print_findings(as_json: bool) -> int:
-    """Print the findings; 0 where training can run, else 1."""
+    """Print the findings; returns 0 if training can run on any device, else 1."""
     findings = list(examine())
     well = {finding.part: finding.well for finding in findings}
     needed = well["Python"] and well["NumPy"] and well["numba"]

@@ -1,7 +1,4 @@
-"""Errors as sentences for the person who sees them: what happened, and what to do.
-
-Raised where the cause is known, caught only by the command lines and the training thread.
-"""
+"""Errors as sentences for the user: what happened, and what to do. Only the command lines and threads catch them."""
 
 from __future__ import annotations
 
@@ -15,24 +12,23 @@ EXIT_WRONG_INPUT = 2
 EXIT_STOPPED = 3
 """Exit code of a stopped training, whose run can be resumed with ``--resume``."""
 EXIT_LOST = 4
-"""Exit code of a rank of a training that other ranks did not answer."""
+"""Exit code of a training rank to which other ranks did not answer."""
 EXIT_INTERRUPTED = 130
 """Exit code after Ctrl-C with nothing to resume; as in shells, 128 plus the signal's number."""
 EXIT_CODES = "Exit codes: 0 done, 1 other errors, 2 wrong input, 130 stopped by Ctrl-C"
-"""For the help of every command but the training's, which knows a fifth."""
-
+"""For the help of every command but training, which has further codes."""
 
 RESUME = "Continue the training with --resume from its last checkpoint."
 
 
 class LeafClinicError(Exception):
-    """A failure the program understands; its text is shown as it is."""
+    """An expected failure, whose text is shown to the user."""
 
     exit_code = EXIT_FAILED
 
 
 class InputError(LeafClinicError):
-    """What the user gave cannot be used; nothing was written."""
+    """The input cannot be used; nothing was written."""
 
     exit_code = EXIT_WRONG_INPUT
 
@@ -44,13 +40,13 @@ class DataError(InputError):
 
 @final
 class ModelFileError(InputError):
-    """A model, checkpoint or ONNX file is cut, altered or of another version."""
+    """A model, checkpoint or ONNX file is truncated, altered or of another version."""
 
 
 @final
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with one field of the configuration."""
+    """A problem of one field of the configuration."""
 
     field: str
     message: str
@@ -60,7 +56,7 @@ OPTION_NAMES: Final = {
     "start": "from", "start_colours": "input_normalization", "use_size": "eval_size", "teacher_share": "teacher_weight",
     "average": "ema_decay", "time_every": "profile_every",
 }  # fmt: skip
-"""Fields whose option on the command line has another name."""
+"""Command-line options whose name differs from the field's."""
 
 
 def option_name(field: str) -> str:
@@ -70,7 +66,7 @@ def option_name(field: str) -> str:
 
 @final
 class ConfigError(InputError):
-    """Impossible options, all of them at once."""
+    """All invalid options."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -79,27 +75,27 @@ class ConfigError(InputError):
 
 @final
 class DeviceError(InputError):
-    """The device asked for cannot be opened, with the reason and the remedy."""
+    """The requested device cannot be opened."""
 
 
 @final
 class OutOfMemory(LeafClinicError):
-    """The device has less memory than the plan needs; says what would fit."""
+    """The device has less memory than the plan needs."""
 
 
 @final
 class KernelUnavailable(InputError):
-    """A kernel asked for by name refuses the case, with its reason."""
+    """A kernel requested by name cannot compute the case."""
 
 
 @final
 class TrainingDiverged(LeafClinicError):
-    """The loss or a gradient is not finite; says the step and the layer."""
+    """The loss or a gradient is not finite."""
 
 
 @final
 class StorageError(LeafClinicError):
-    """A file of the run could not be written (full disk, rights); the run stays resumable."""
+    """A file could not be written (full disk, permissions)."""
 
 
 class RankFailed(LeafClinicError):
@@ -112,7 +108,7 @@ class RankFailed(LeafClinicError):
 
 @final
 class RankLost(LeafClinicError):
-    """Ranks of a run on several devices have ended or do not answer; the run stays resumable."""
+    """Ranks of a run have ended or do not answer; the run stays resumable."""
 
     exit_code = EXIT_LOST
 

@@ -1,4 +1,4 @@
-"""``leafclinic evaluate MODEL --data ...``: how right a model is on photos whose classes are known."""
+"""``leafclinic evaluate MODEL --data ...``: the accuracy of a model on labelled photos."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def evaluate(argv: Sequence[str]) -> int:
 
 
 def write_mistakes(path: Path, mistakes: Sequence[Mistake]) -> None:
-    """A CSV file with a line for each photo that was named wrong, the surest first. Raises StorageError."""
+    """Write the misclassified photos as CSV, most confident first. Raises StorageError."""
     rows = [(m.path, m.label, m.predicted, f"{m.probability:.4f}") for m in mistakes]
     write_file(path, csv_text([("path", "label", "prediction", "probability"), *rows]))
 
 
 def describe_json(evaluation: Evaluation) -> dict[str, object]:
-    """The object that other programs may rely on."""
+    """The evaluation as a JSON object, a stable interface."""
     figures = evaluation.figures
     found: dict[str, object] = {
         "photos": figures.photos,

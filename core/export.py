@@ -32,7 +32,7 @@ from core.text import printable
 from core.training.run_folder import CONFIG, SPLIT, read_config
 
 COMPARED = 32
-"""Validation photos on which onnxruntime's eight-bit answers are held against the simulation's."""
+"""Validation photos on which onnxruntime's 8-bit predictions are compared with the simulation."""
 NOT_CHECKED = "Not checked: onnxruntime is not installed here. Install it with: pip install onnxruntime"
 
 
@@ -68,7 +68,7 @@ def export(argv: Sequence[str]) -> int:
 
 
 def make_int8(model: ModelFile, config: RunConfig) -> bytes:
-    """The file in eight bits; its loss of accuracy is printed and stands in its metadata."""
+    """The 8-bit file; its loss of accuracy is printed and stored in its metadata."""
     photos = prepare_photos(replace(config, image_size=model.source_side))
     for warning in photos.warnings:
         sys.stderr.write(printable(warning) + "\n")
@@ -108,7 +108,8 @@ def describe_loss(loss: QuantisationLoss) -> str:
 
 
 def make_reporter(stage: str) -> Callable[[int, int], None]:
-    """Progress on the error stream, so that the output stays clean."""
+    """Progress on the error stream."""
+
     def report(done: int, total: int) -> None:
         if sys.stderr.isatty():
             sys.stderr.write(f"\r{stage} {done}/{total}" + ("\n" if done == total else ""))

@@ -1,15 +1,6 @@
-"""The laboratory on the command line: classic networks and kernels, side by side, as tables, JSON and pictures.
+"""``leafclinic lab``: compares kernels and networks on this machine, as tables, JSON and pictures.
 
-    leafclinic lab conv [--data MNIST] [--device cuda]  ways to convolve: seconds per iteration, accuracy
-    leafclinic lab matmul                               the ladder of the matrix product on the GPU
-    leafclinic lab depthwise                            depthwise separable against standard convolution
-    leafclinic lab kernels [--ops batch_norm adam]      every kernel of an op, verified against float64 and timed
-    leafclinic lab roofline --model squeezenet1_1       where the time of a training step goes
-    leafclinic lab algorithms                           a training iteration by every algorithm, CPU, GPU and PyTorch
-    leafclinic lab sweep                                photos per second over batch and photo sizes
-    leafclinic lab explain --model squeezenet1_1        which kernel each step runs on a GPU, and why
-    leafclinic lab tune --model squeezenet1_1           measure which kernels are fastest on this GPU
-    leafclinic lab mnist train | predict | unpack       digits by presets, photographed ones, and as photo folders
+`core.laboratory.options` describes the commands.
 """
 
 from __future__ import annotations
@@ -57,7 +48,7 @@ PROGRESS_WIDTH: Final = 79
 BAR: Final = 30
 """Characters of a progress bar."""
 SHOWN: Final = 25
-"""Kernels of a step that are printed, the slowest; the picture has all."""
+"""Number of printed kernels of a step, the slowest; the picture has all."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -114,7 +105,7 @@ def run_conv(arguments: argparse.Namespace) -> None:
 
 
 def make_reporter(title: str, arguments: argparse.Namespace) -> Report:
-    """A line on the error stream that is written over; nothing where no terminal is, or figures go to a file."""
+    """Progress on the error stream; nothing if it is no terminal, or if results go to a file."""
     if arguments.json or not sys.stderr.isatty():
         return keep_quiet
 
@@ -145,7 +136,7 @@ def run_depthwise(arguments: argparse.Namespace) -> None:
     _print_studies(arguments, chain(found, bias))
 
 
-def run_ladder(arguments: argparse.Namespace) -> None:
+def run_kernels(arguments: argparse.Namespace) -> None:
     device, results, wrong = _device(arguments.device), [], []
     for op in arguments.ops:
         directions = dict.fromkeys(kernel.direction for kernel in list_kernels((op,)) if kernel.device == device)
@@ -225,7 +216,7 @@ def run_algorithms(arguments: argparse.Namespace) -> None:
         for module, (forward, backward) in found.modules.items():
             print(f"  {module:20} forward {forward:10.3f} ms, backward {backward:10.3f} ms")
         results.append({"model": arguments.model, "batch": batch, "image_size": size, **asdict(found)})
-        _write_figures(arguments, results)  # a level may take minutes: what is measured is kept
+        _write_figures(arguments, results)  # an algorithm may take minutes
     bars = [(f"{r['device']} {r['algorithm']} {r['precision']}", r["milliseconds"]) for r in results if not r["reason"]]
     _save(arguments, results, lambda: draw_bars("forward and backward pass", "milliseconds", bars))
 
@@ -294,7 +285,7 @@ def _print_accuracy(steps: int, loss: float, accuracy: float) -> None:
 
 
 def _digits(folder: Path | None) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-    """Training and test digits of MNIST, or generated ones where no folder is named."""
+    """Training and test digits of MNIST, or generated ones without a folder."""
     if folder is not None:
         return read_digits(folder, "train"), read_digits(folder, "t10k")
     print("Without --data, the digits are generated.")
@@ -368,7 +359,7 @@ COMMANDS: Final = {
     "conv": run_conv,
     "matmul": run_matmul,
     "depthwise": run_depthwise,
-    "kernels": run_ladder,
+    "kernels": run_kernels,
     "algorithms": run_algorithms,
     "roofline": run_roofline,
     "sweep": run_sweep,

@@ -1,4 +1,4 @@
-"""Shares as people read them: one way in the window, in reports and in model cards."""
+"""Formats shares as percentages, the same in the window, reports and model cards."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ import re
 from typing import Final
 
 SPACE: Final = "\u00a0"
-"""No-break: a figure does not part from its sign at a line's end (ISO 80000-1, 7.2)."""
+"""No-break space between number and sign (ISO 80000-1, 7.2)."""
 SURE: Final = 0.9995
-"""Would be rounded to a hundred per cent."""
+"""From here a share would be rounded to 100 %."""
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """A share 0..1 as "98.3 %"; a dash where there is none."""
+    """A share 0..1 as "98.3 %"; a dash for NaN."""
     return f"{100 * share:.{digits}f}{SPACE}%" if math.isfinite(share) else "–"
 
 
 def plain_percent(share: float, digits: int = 1) -> str:
-    """The same in a sentence for a terminal, with a plain space; `keep_percents` sees to it elsewhere."""
+    """The same with a plain space, for sentences of the terminal (`keep_percents`)."""
     return percent(share, digits).replace(SPACE, " ")
 
 
 def stated(probability: float) -> str:
-    """A probability of a class, 0..1: never "100 %" or "0 %", which no network knows."""
+    """A class probability, 0..1, never as "100 %" or "0 %"."""
     if probability >= SURE:
         return f">{SPACE}{percent(SURE - 0.0005)}"
     return f"<{SPACE}{percent(0.001)}" if probability < 1 - SURE else percent(probability)
 
 
 def percents(low: float, high: float, digits: int = 1) -> str:
-    """Two shares, as the bounds of an interval: "97.7–98.7 %"."""
+    """The bounds of an interval: "97.7–98.7 %"."""
     return f"{100 * low:.{digits}f}–{100 * high:.{digits}f}{SPACE}%"
 
 
 def keep_percents(text: str) -> str:
-    """Sentences for a terminal have plain spaces before their signs; where lines are broken they get no-break ones."""
+    """Replace the plain spaces before percent signs by no-break spaces, for text that is wrapped."""
     return re.sub(r" %(?<=\d %)", f"{SPACE}%", text)  # the literal first: base64 pictures are passed over

@@ -1,9 +1,8 @@
-"""A graph lowered for running: fused steps over buffers, the same for every device.
+"""A graph lowered to fused steps over buffers, the same for every device.
 
-The passes: batch norm folds into the convolution before it (inference), an activation joins the
-step that feeds it, a concat disappears because its inputs write channel slices of its buffer,
-dropout vanishes at inference, flatten is only a new shape. A device's plan then chooses one kernel
-a step and lays the buffers out.
+Batch norm is folded into the convolution before it (inference), an activation is fused into the step before it, the
+inputs of a concat write channel slices of its buffer, dropout is removed at inference, flatten only changes the shape.
+The plan of a device then chooses the kernels and lays out the buffers.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ ALIGNMENT: Final = 16
 @final
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a step reads or writes: channels ``[channel, channel + shape[-1])`` of a buffer."""
+    """Input or output of a step: channels ``[channel, channel + shape[-1])`` of a buffer."""
 
     buffer: str
     shape: Shape
@@ -41,9 +40,9 @@ class Value:
 @final
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kernel launch's worth of work: a node, with the activation that was fused into it.
+    """A node with the activation that is fused into it.
 
-    `node` owns the parameters (full names ``f"{node}.{role}"``); `inputs` has no entry for labels.
+    node: name, which prefixes the parameters (``f"{node}.{role}"``); inputs: without labels.
     """
 
     node: str
@@ -59,10 +58,7 @@ class Step:
 @final
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Steps in order, and the buffers (name to shape per photo) that they use.
-
-    `values` says where every materialised node's output lies; `output` is the logits' value.
-    """
+    """Steps in order. buffers: name to shape per photo; values: outputs of the materialized nodes; output: logits."""
 
     graph: Graph
     training: bool
@@ -77,18 +73,18 @@ class Program:
 
     @property
     def taught(self) -> int:
-        """Numbers of a photo's target, one a class, that the loss wants besides the label; 0 where it wants none."""
+        """Length of a photo's target, the number of classes; 0 if the loss uses labels only."""
         return self.output.shape[-1] if self.training and self.steps[-1].attributes.get("taught") else 0
 
 
 def lower(
     graph: Graph, training: bool, outputs: Iterable[str] = (), fused: Collection[str] = FUSED_ACTIVATIONS
 ) -> Program:
-    """Lower a graph. `outputs` names further nodes whose values must stay readable; `fused` the activations that the
-    device's kernels apply to their results, so that they join the step before them.
+    """Lower a graph. outputs: further nodes whose values must stay readable; fused: activations that the device's
+    kernels apply to their results.
 
-    For training the graph ends with its loss (`core.ops.builder.with_loss`); for inference fold
-    batch norm first (`fold_batch_norm`).
+    For training the graph ends with its loss (`core.ops.builder.with_loss`); for inference fold batch norm first
+    (`fold_batch_norm`).
     """
     kept = {graph.output, *outputs}
     places = _concat_places(graph)
@@ -119,7 +115,7 @@ def lower(
 
 
 def _value_of(graph: Graph, places: Mapping[str, tuple[str, int]], buffers: dict[str, Shape], node: Node) -> Value:
-    """Where the node's output goes: a slice of a concat's buffer, or a new buffer of its own."""
+    """The output of a node: a slice of a concat's buffer, or a new buffer."""
     if node.name in places:
         owner, channel = places[node.name]
         parent = _value_of(graph, places, buffers, graph.node(owner))
@@ -129,8 +125,7 @@ def _value_of(graph: Graph, places: Mapping[str, tuple[str, int]], buffers: dict
 
 
 def _joins_producer(graph: Graph, node: Node, kept: set[str], training: bool) -> bool:
-    """An activation joins the step just before it when nobody else, its own gradient included, reads that step's
-    result."""
+    """Whether an activation is fused into the step before it: nothing else, its gradient included, reads the result."""
     if node.op not in FUSED_ACTIVATIONS or (training and ACTIVATIONS[node.op].needs_input):
         return False
     producer = graph.node(node.inputs[0])
@@ -166,7 +161,7 @@ def _is_elided(concat: Node, places: Mapping[str, tuple[str, int]]) -> bool:
 
 
 def wanted_buffers(program: Program, trains: Callable[[Step, str], bool]) -> frozenset[str]:
-    """Buffers whose gradient some trained parameter needs; `trains` tells whether a step's parameter role learns."""
+    """Buffers whose gradient a trained parameter needs; trains: whether a step's parameter role is trained."""
     wanted: set[str] = set()
     for step in program.steps:
         learns = any(trains(step, p.role) for p in step.parameters)
@@ -176,7 +171,7 @@ def wanted_buffers(program: Program, trains: Callable[[Step, str], bool]) -> fro
 
 
 def fold_batch_norm(graph: Graph) -> Graph:
-    """The graph for inference, each batch norm after a convolution folded into a biased convolution."""
+    """The graph for inference, with each batch norm after a convolution folded into it."""
     nodes: list[Node] = []
     renamed: dict[str, str] = {}
     for node in graph.nodes:
@@ -222,10 +217,10 @@ def _is_foldable(graph: Graph, node: Node, before: Node) -> bool:
 @final
 @dataclass(frozen=True, slots=True)
 class ParameterLayout:
-    """Where each parameter lies in the flat float32 buffer: trained ones first, then statistics.
+    """Positions of the parameters in the flat float32 buffer, trained ones first, then statistics.
 
-    `offsets` maps full names to (first float, shape); `trained` and `size` count floats, padding
-    included; `decayed` lists the float ranges that weight decay applies to.
+    offsets: full name to (first float, shape); trained, size: numbers of floats with padding; decayed: ranges of floats
+    with weight decay.
     """
 
     offsets: Mapping[str, tuple[int, Shape]]
@@ -235,7 +230,7 @@ class ParameterLayout:
 
 
 def flatten_parameters(weights: Mapping[str, Array], layout: ParameterLayout) -> Array:
-    """All parameters in one new flat float32 buffer, zero between them. Raises ModelFileError where they do not fit."""
+    """All parameters in one flat float32 buffer, padded with zeros. Raises ModelFileError if they do not match."""
     check_weights(weights, layout)
     flat = np.zeros(layout.size, np.float32)
     for name, (first, shape) in layout.offsets.items():
@@ -244,7 +239,7 @@ def flatten_parameters(weights: Mapping[str, Array], layout: ParameterLayout) ->
 
 
 def name_parameters(flat: Array, layout: ParameterLayout) -> dict[str, Array]:
-    """Copies of the parameters in a flat buffer by full name; those that lie beyond its end are left out."""
+    """Copies of the parameters in a flat buffer by full name, without those beyond its end."""
     return {
         name: flat[first : first + volume(shape)].reshape(shape).copy()
         for name, (first, shape) in layout.offsets.items()
@@ -273,7 +268,7 @@ def lay_out_parameters(graph: Graph) -> ParameterLayout:
 
 
 def check_weights(weights: Mapping[str, Array], layout: ParameterLayout) -> None:
-    """Raises ModelFileError naming every missing, extra or misshapen array."""
+    """Raise ModelFileError that names every missing, extra or misshapen array."""
     wanted = {name: shape for name, (_, shape) in layout.offsets.items()}
     missing, extra = sorted(set(wanted) - set(weights)), sorted(set(weights) - set(wanted))
     wrong = [

@@ -36,7 +36,7 @@ SHOWN = 100
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ReviewedPhotos:
-    """rows: those of the dataset that the review counts; samples: their features, labels and groups."""
+    """Photos to review. rows: their rows in the dataset; samples: their features, labels and groups."""
 
     photos: GroupedPhotos
     rows: np.ndarray
@@ -86,7 +86,7 @@ def read_photos(
 
 
 def show_suspects(photos: ReviewedPhotos, result: Review, arguments: argparse.Namespace) -> None:
-    """Print the suspects on the standard output, and how many there are on the error stream."""
+    """Print the suspects, and a summary on the error stream."""
     dataset = photos.photos.dataset
     classes = dataset.classes
     few = f" Classes with fewer than {FEWEST} groups are not reviewed: {', '.join(classes[c] for c in result.few)}."
@@ -158,7 +158,7 @@ def correct(config: RunConfig, corrections: Path, out: Path) -> int:
 
 
 def report_stage(stage: str, done: int, total: int) -> None:
-    """Progress on a terminal."""
+    """Print progress in a terminal."""
     if stage == "review" and sys.stderr.isatty():
         sys.stderr.write(f"\r{done:,} of {total:,} photos" + ("\n" if done == total else ""))
 

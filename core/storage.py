@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and appended lines that survive a crash."""
+"""Atomic writing of files."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from typing import BinaryIO, Final
 from core.errors import StorageError
 
 TEMPORARY: Final = ".writing"
-"""Suffix of a file that is not finished; a crash may leave one, nobody reads it."""
+"""Suffix of an unfinished file; a crash may leave one, which is never read."""
 NO_ROOM: Final = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
-"""A full disk, or more than a person may use of it."""
+"""Errors of a full disk or an exceeded quota."""
 PREFIX: Final = 40
-"""Characters of the name that the unfinished file begins with: a name may be as long as the system allows."""
+"""Characters of the name that an unfinished file starts with, as names may have the greatest length already."""
 
 
 def write_file(path: Path, content: bytes | str) -> None:
     """Replace `path` by `content`: temporary file, fsync, rename, fsync of the folder.
 
-    At any moment a reader finds the old file or the new one, also after a crash, and whoever else writes it in the
-    same instant. Text is UTF-8; file names in it that are none keep their bytes. Raises StorageError.
+    The file is replaced atomically, also in a crash or with other writers. Text is UTF-8; surrogate escapes of file
+    names become their bytes. Raises StorageError.
     """
     with writing(path) as file:
         file.write(content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content)
@@ -33,7 +33,7 @@ def write_file(path: Path, content: bytes | str) -> None:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
-    """A file that replaces `path` at the end of the block, as `write_file` does. Raises StorageError."""
+    """Open a file that replaces `path` at the end of the block, as `write_file` does. Raises StorageError."""
     temporary = temporary_path(path)
     try:
         with open_new(temporary) as file:
@@ -43,7 +43,7 @@ def writing(path: Path) -> Iterator[BinaryIO]:
         temporary.replace(path)
         sync_folder(path.parent)
     except BaseException as error:
-        with contextlib.suppress(OSError):  # where nothing can be written, nothing can be removed either
+        with contextlib.suppress(OSError):  # the original error is reported
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise storage_error(path, error) from error
@@ -59,19 +59,19 @@ def inside_photos(path: str, photos: Iterable[str]) -> str:
 
 
 def temporary_path(path: Path) -> Path:
-    """Where a file is written until it is whole: beside it, under a name that nobody can foresee."""
+    """Path of the unfinished file: in the same folder, with an unpredictable name."""
     return path.with_name(f"{path.name[:PREFIX]}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY}")
 
 
 def open_new(path: Path) -> BinaryIO:
-    """A file to write that is not there yet, as the umask allows. A link that someone put there is not followed: in a
-    folder that others may write, too, it would lead to another file of this user. Raises FileExistsError."""
+    """Create a file for writing, as the umask allows. Symbolic links are not followed: in a folder that others can
+    write to, they may lead to another file of this user. Raises FileExistsError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     return os.fdopen(os.open(path, flags, 0o666), "wb")
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames within the folder last. Windows needs and allows no such call."""
+    """Flush renames in the folder to the disk; not needed on Windows."""
     if os.name == "nt":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -82,7 +82,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def storage_error(path: Path, error: OSError) -> StorageError:
-    """The sentence for a write that failed."""
+    """The error for a failed write."""
     reason = error.strerror or str(error)
     if error.errno in NO_ROOM:
         return StorageError(f"{path} could not be saved: {reason}. Free disk space or choose another folder.")
@@ -90,7 +90,6 @@ def storage_error(path: Path, error: OSError) -> StorageError:
 
 
 def unused(path: Path) -> Path:
-    """The path, or the same with -2, -3 ... where something is there: names made of the time are not unique, because
-    hands are quick and clocks are set back."""
+    """The path, or with -2, -3 ... appended if it exists: two runs may start in the same second."""
     names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(2))
     return path if not path.exists() else next(name for name in names if not name.exists())

@@ -10,17 +10,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 FORMULA: Final = re.compile("^(?=[=+\\-@\t\r\n＝＋－＠])|(?<=[;\t\r\n])(?=[=+\\-@＝＋－＠])")
-"""Where a spreadsheet finds a formula; an apostrophe there makes it text (OWASP, CSV injection). Where the decimal sign
-is a comma, spreadsheets split cells at semicolons."""
+"""Positions where a spreadsheet recognizes a formula; an apostrophe there makes it text (OWASP, CSV injection). With
+decimal commas, spreadsheets split cells at semicolons."""
 CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 """Control characters, line separators, and marks that reverse the direction of the text around them."""
 
 
 def printable(text: str, keep: str = "") -> str:
-    """The text without control characters: they would move a terminal's cursor or hide other text.
-
-    keep: control characters to leave in, such as the ends of lines of a message.
-    """
+    """Escape control characters, which would move a terminal's cursor or hide text; keep: those to leave, such as
+    line ends."""
     return CONTROL.sub(lambda found: found[0] if found[0] in keep else f"\\x{ord(found[0]):02x}", text)
 
 
@@ -30,12 +28,12 @@ def json_line(value: Any) -> str:
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
-    """Rows as CSV for spreadsheets: no text in it is run as a formula."""
+    """Rows as CSV in which spreadsheets evaluate no formula."""
     return "".join(map(_line, rows))
 
 
 def _line(row: Iterable[object]) -> str:
-    """Python's writer puts a cell with a carriage return in quotes only if that is part of its own line end."""
+    """A row; Python's writer quotes a cell with a carriage return only if its own line end contains one."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\r\n").writerow([as_cell(value) for value in row])
     return text.getvalue()[:-2] + "\n"

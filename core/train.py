@@ -1,4 +1,4 @@
-"""``leafclinic train``: photos in, a model file out. Parses, calls, prints; nothing else."""
+"""``leafclinic train``: the command line of a training."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def print_failed_event(message: str, exit_code: int) -> None:
 
 
 def train(argv: Sequence[str]) -> int:
-    """Train as the arguments say, as one of several ranks where a launcher says so. Raises LeafClinicError."""
+    """Train by the arguments, as one of several ranks if a launcher started them. Raises LeafClinicError."""
     return run_rank(lambda environment: train_rank(argv, environment))
 
 
 def train_rank(argv: Sequence[str], environment: RankEnvironment) -> int:
-    """Train as one of the ranks; only the first one prints."""
+    """Train as one rank; only rank 0 prints."""
     arguments, found = command_line.read_arguments(make_parser(), argv)
     config = configure(arguments, found)
     reader: Reader = JsonReader(sys.stdout) if arguments.json else TerminalReader(sys.stdout, sys.stdout.isatty())
@@ -80,7 +80,7 @@ def train_rank(argv: Sequence[str], environment: RankEnvironment) -> int:
 
 
 def follow(trainer: Trainer, readers: Sequence[Reader]) -> int:
-    """Show a run's events to its end; the first Ctrl-C stops it cleanly, the second at once."""
+    """Show the events of a run; the first Ctrl-C stops it after a checkpoint, the second immediately."""
     commands = Commands()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stopper(commands, trainer))
@@ -93,7 +93,7 @@ def follow(trainer: Trainer, readers: Sequence[Reader]) -> int:
 
 
 def configure(arguments: argparse.Namespace, found: list[Problem]) -> RunConfig:
-    """The run's settings from all sources. Raises ConfigError with everything that is wrong."""
+    """The settings from all sources. Raises ConfigError with all problems."""
     options = command_line.read_settings(arguments, found)
     if arguments.resume:
         found += [Problem(name, "cannot be combined with --resume: a resumed run keeps its settings.")
@@ -112,7 +112,7 @@ def configure(arguments: argparse.Namespace, found: list[Problem]) -> RunConfig:
 
 
 def make_demo(config: RunConfig, reader: Reader) -> Path:
-    """The built-in demo photos, drawn into the cache folder if they are not there yet."""
+    """Generate the demo photos in the cache folder if they do not exist yet."""
     home = Path(config.cache).expanduser() if config.cache else user_cache_folder()
     return write_demo(home.absolute() / DEMO, progress=lambda done, total: reader.show(Progress("demo", done, total)))
 

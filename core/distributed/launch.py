@@ -1,4 +1,4 @@
-"""Starts the ranks of one machine, one process a GPU, and ends all of them when one fails."""
+"""Starts the ranks of one machine, one process per GPU, and ends all of them when one fails."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from core.errors import (
 )
 
 GRACE_SECONDS: Final = 2.0
-"""How long the other ranks may take to end by themselves."""
+"""Time for the other ranks to end by themselves."""
 OTHERS_SECONDS: Final = 1.0
-"""How long other ranks leave it to rank 0 to say what is wrong for all."""
+"""Time that other ranks give rank 0 to report an error that concerns all."""
 POLL_SECONDS: Final = 0.05
 REQUEST: Final = "request"
 GOOD: Final = (EXIT_DONE, EXIT_STOPPED)
@@ -44,18 +44,14 @@ PARENT_DIED: Final = 1
 @final
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """A started rank, and what it writes to its error stream; rank 0 writes to that of the launcher."""
+    """A started rank. errors: the file of its error stream; None for rank 0, which uses that of the launcher."""
 
     number: int
     process: subprocess.Popen[bytes]
     errors: Path | None
 
-    def is_lost(self) -> bool:
-        """Whether it ended because another one did not answer."""
-        return self.process.returncode == EXIT_LOST
-
     def describe(self) -> str:
-        """Why it ended, as a sentence that names it."""
+        """Why it ended, as a sentence."""
         code = self.process.returncode
         if code is None:
             return f"Rank {self.number} did not answer."
@@ -69,15 +65,15 @@ class Rank:
 
 
 def run_ranks(command: Sequence[str], count: int, request: str = "", output: IO[str] | None = None) -> int:
-    """Run a command once a GPU and give its exit code. Raises LeafClinicError that names the rank which failed.
+    """Run a command once per GPU; returns its exit code. Raises LeafClinicError that names the rank that failed.
 
-    request: what every rank can read with `read_request`; output: of rank 0, by default that of this process.
+    request: text that every rank can read with `read_request`; output: of rank 0, by default that of this process.
     """
     with tempfile.TemporaryDirectory(prefix="leafclinic-") as rendezvous:
         (Path(rendezvous) / REQUEST).write_text(request, "utf-8")
         ranks = [_start(command, number, count, Path(rendezvous), output) for number in range(count)]
         before = signal.signal(signal.SIGTERM, _stopper(ranks))
-        ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells the ranks itself
+        ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the ranks too
         try:
             return _follow(ranks)
         finally:
@@ -89,7 +85,7 @@ def run_ranks(command: Sequence[str], count: int, request: str = "", output: IO[
 
 
 def read_request(environment: RankEnvironment) -> str:
-    """What the launcher of this rank left for it."""
+    """The request of the launcher of this rank."""
     return (Path(environment.rendezvous) / REQUEST).read_text("utf-8")
 
 
@@ -119,7 +115,7 @@ def _stopper(ranks: Sequence[Rank]) -> Callable[[int, FrameType | None], None]:
 
 
 def _follow(ranks: Sequence[Rank]) -> int:
-    """Wait for all ranks, or end them when one fails."""
+    """Wait for all ranks; returns the exit code, or raises LeafClinicError when one fails."""
     while all(rank.process.poll() in (None, *GOOD) for rank in ranks):
         if all(rank.process.returncode is not None for rank in ranks):
             return ranks[0].process.returncode
@@ -128,7 +124,7 @@ def _follow(ranks: Sequence[Rank]) -> int:
     while time.monotonic() < until and any(rank.process.poll() is None for rank in ranks):
         time.sleep(POLL_SECONDS)
     first = ranks[0]
-    if (first.process.returncode or 0) > 0 and not first.is_lost():
+    if (first.process.returncode or 0) > 0 and first.process.returncode != EXIT_LOST:
         return first.process.returncode  # it has printed the reason
     failed = [rank for rank in ranks if rank.process.returncode not in (None, EXIT_LOST, *GOOD)]
     silent = [rank for rank in ranks if rank.process.returncode is None]
@@ -136,26 +132,26 @@ def _follow(ranks: Sequence[Rank]) -> int:
 
 
 def run_rank(work: Callable[[RankEnvironment], int]) -> int:
-    """Run a training's work as the rank that this process is. One rank says why a run of several ends."""
+    """Run a training as the rank of this process; only one of several ranks reports why the run ends."""
     environment = find_rank()
     try:
         return work(environment)
     except RankLost as error:
         first = min(set(range(environment.size)) - set(error.ranks))
         if environment.mpi and environment.rank > first:
-            time.sleep(GRACE_SECONDS)  # in which that rank says it, and MPI ends this one
+            time.sleep(GRACE_SECONDS)  # that rank reports it, and MPI ends this one
         elif not environment.rendezvous:
             raise
-        os._exit(EXIT_LOST)  # the launcher says which rank it was
+        os._exit(EXIT_LOST)  # the launcher names the rank
     except LeafClinicError as error:
         if environment.size == 1 or (environment.rank == 0 and not isinstance(error, StorageError)):
-            raise  # it says what is wrong for all; a full disk is one machine's
+            raise  # an error of all ranks, reported once; a full disk concerns one machine
         time.sleep(OTHERS_SECONDS if environment.rank else 0)
         raise RankFailed(environment.rank, error) from error
 
 
 def end_rank(work: Callable[[], int]) -> int:
-    """Run a command's work, and end the other ranks of this run, where it has some, if it failed."""
+    """Run a command; if it fails, end the other ranks of its run too."""
     try:
         code = work()
     except Exception:  # noqa: BLE001 - the others would wait for this rank

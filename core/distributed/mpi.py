@@ -16,19 +16,19 @@ from core.errors import DeviceError
 
 try:
     from mpi4py import MPI
-except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py is there, and no MPI library
+except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py without an MPI library
     raise DeviceError(f"MPI started this program, but mpi4py cannot be used ({error}). Install it with: "
                       "pip install 'leafclinic[mpi]'") from error  # fmt: skip
 
 PRESENT: Final = 77
-"""Tag of the messages of ranks that wait for others: they say that they still run."""
+"""Tag of messages by which waiting ranks show that they run (`silent_ranks`)."""
 ALIVE: Final = 78
-"""Tag of the messages by which every rank tells the others that its process runs."""
+"""Tag of the heartbeat messages (`absent_ranks`)."""
 PRESENT_SECONDS: Final = 2.0
 
 
 def world() -> RankEnvironment:
-    """This process among those that MPI started."""
+    """The rank of this process among those that MPI started."""
     everyone = MPI.COMM_WORLD
     machine = everyone.Split_type(MPI.COMM_TYPE_SHARED)
     found = RankEnvironment(everyone.Get_rank(), everyone.Get_size(), machine.Get_rank(), mpi=True)
@@ -38,7 +38,7 @@ def world() -> RankEnvironment:
 
 @final
 class MpiCommunicator(Communicator):
-    """Collective calls are started and polled, so that a rank that is missing does not block the others."""
+    """Collective calls are non-blocking and polled, so that a missing rank does not block the others."""
 
     def __init__(self, environment: RankEnvironment) -> None:
         super().__init__()

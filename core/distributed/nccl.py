@@ -1,5 +1,5 @@
-"""Ranks on NVIDIA GPUs, connected by NCCL: one process a GPU, gradients summed inside the captured step (extra
-`multi-gpu`). NCCL alone opens connections; `SOCKETS` and the user's NCCL_* variables say where."""
+"""Ranks on NVIDIA GPUs, connected by NCCL: one process per GPU, gradients averaged inside the captured step (extra
+`multi-gpu`). Only NCCL opens connections, as `SOCKETS` and the user's NCCL_* variables configure it."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ except ImportError as error:
 
 BYTES, FLOATS, MEAN = int(nccl.DataType.Uint8), int(nccl.DataType.Float32), int(nccl.RedOp.Avg)
 SOCKETS: Final = "NCCL_COMM_ID"
-"""Where ranks of several machines meet; read by NCCL itself."""
+"""Address where ranks of several machines meet; read by NCCL itself."""
 ID_FILE: Final = "nccl-id"
 ID_SECONDS: Final = 120.0
 PIECE: Final = 1 << 22
-"""Bytes of host data that are broadcast at a time."""
+"""Bytes of host data per broadcast."""
 
 
 @final
 class NcclCommunicator(Communicator):
-    """Host data travel through a small block on the GPU; gradients are averaged where they are."""
+    """Host data go through a small block on the GPU; gradients are averaged in place."""
 
-    polling_seconds = 0.05  # a step on the GPU; the driver's own wait polls as well
+    polling_seconds = 0.05  # about a step on the GPU
 
     def __init__(self, environment: RankEnvironment, mpi: Communicator | None) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class NcclCommunicator(Communicator):
         self._block = Block(PIECE)
 
     def _identifier(self, environment: RankEnvironment) -> bytes:
-        """NCCL's identifier of the group, made by rank 0; or, with an address, by each rank from that."""
+        """NCCL's identifier of the group, created by rank 0, or by each rank from the address."""
         if environment.address:
             os.environ.setdefault(SOCKETS, environment.address)
             return bytes(nccl.get_unique_id())
@@ -88,7 +88,7 @@ class NcclCommunicator(Communicator):
         return [whole[room * rank :][: int(length)] for rank, length in enumerate(lengths)]
 
     def _collect(self, content: bytes, room: int) -> bytes:
-        """What all ranks give, each in so many bytes."""
+        """The contents of all ranks, each padded to `room` bytes."""
         block = Block(room * self.size)
         mine = block.address + room * self.rank
         block.put(np.frombuffer(content, np.uint8), room * self.rank)
@@ -120,7 +120,7 @@ class NcclCommunicator(Communicator):
 
 
 def _exchange(path: Path, made: bytes) -> bytes:
-    """Leave the identifier in a file, or wait for it."""
+    """Write the identifier to a file, or wait for it."""
     if made:
         part = path.with_suffix(".part")
         part.write_bytes(made)
@@ -129,6 +129,6 @@ def _exchange(path: Path, made: bytes) -> bytes:
     until = time.monotonic() + ID_SECONDS
     while not path.exists():
         if time.monotonic() > until:
-            raise DeviceError(f"Rank 0 left nothing in {path.parent} for {ID_SECONDS:.0f} seconds.")
+            raise DeviceError(f"Rank 0 wrote no identifier to {path.parent} within {ID_SECONDS:.0f} seconds.")
         time.sleep(0.02)
     return path.read_bytes()

@@ -18,11 +18,11 @@ from core.cores import count_gpu_files
 from core.errors import DeviceError
 
 RENDEZVOUS: Final = "LEAFCLINIC_RENDEZVOUS"
-"""A private folder of the launcher of one machine, in which rank 0 leaves NCCL's identifier."""
+"""Private folder of the launcher of one machine, where rank 0 writes NCCL's identifier."""
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 
 MPI_SIZES: Final = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-"""Set by the launchers of Open MPI; and of MPICH, Intel MPI and Slurm with --mpi=pmi2."""
+"""Set by Open MPI; and by MPICH, Intel MPI and Slurm with --mpi=pmi2."""
 NAMES: Final = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),  # torchrun, and core.distributed.launch
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),  # srun
@@ -36,8 +36,8 @@ HEARTBEAT_SECONDS: Final = 1.0
 @final
 @dataclass(frozen=True, slots=True)
 class RankEnvironment:
-    """A rank. address: where ranks of several machines meet, as "host:port"; rendezvous: the folder where those of one
-    machine do; mpi: MPI knows the ranks."""
+    """A rank. address: "host:port" where ranks of several machines meet; rendezvous: the folder for those of one
+    machine; mpi: MPI started the ranks."""
 
     rank: int = 0
     size: int = 1
@@ -48,10 +48,10 @@ class RankEnvironment:
 
 
 def find_rank(environment: Mapping[str, str] = os.environ) -> RankEnvironment:
-    """The rank of this process. Raises DeviceError where variables contradict each other."""
+    """The rank of this process. Raises DeviceError if variables contradict each other."""
     rendezvous = environment.get(RENDEZVOUS, "")
     open_mpi, pmi = (int(environment.get(name, "1")) > 1 for name in MPI_SIZES)
-    for rank, size, machine_rank in () if open_mpi else NAMES:  # under mpirun, Slurm's count what starts the ranks
+    for rank, size, machine_rank in () if open_mpi else NAMES:  # under mpirun, Slurm's count the launchers
         if rank in environment and environment.get(size, "").isdecimal():
             own, all_ranks, here = (int(environment.get(name, "0")) for name in (rank, size, machine_rank))
             if not 0 <= own < all_ranks:
@@ -59,14 +59,14 @@ def find_rank(environment: Mapping[str, str] = os.environ) -> RankEnvironment:
             if all_ranks > 1:
                 return RankEnvironment(own, all_ranks, here, "" if rendezvous else _address(environment), rendezvous)
     if open_mpi or pmi:
-        from core.distributed.mpi import world  # MPI starts at its import: only where it was launched
+        from core.distributed.mpi import world  # its import starts MPI
 
         return world()
     return RankEnvironment()
 
 
 def _address(environment: Mapping[str, str]) -> str:
-    """Where NCCL meets: beside torchrun's own port, or on the first node of a Slurm step."""
+    """Address for NCCL: the port after torchrun's own, or a port on the first node of a Slurm step."""
     if "MASTER_ADDR" in environment and "MASTER_PORT" in environment:
         return f"{environment['MASTER_ADDR']}:{int(environment['MASTER_PORT']) + 1}"
     nodes = environment.get("SLURM_STEP_NODELIST", "")
@@ -77,7 +77,7 @@ def _address(environment: Mapping[str, str]) -> str:
 
 
 def first_node(nodes: str) -> str:
-    """The first name of a Slurm list such as "gpu[007-012,020],cpu1"."""
+    """The first name in a Slurm list such as "gpu[007-012,020],cpu1"."""
     return re.sub(r"^([^\[,]*)(?:\[(\d+)[^\]]*\])?.*$", r"\1\2", nodes)
 
 
@@ -109,7 +109,7 @@ def _visible_gpus() -> list[str] | None:
 
 
 def connect(environment: RankEnvironment, device: str) -> Communicator:
-    """The ranks of this run on "cpu" or "cuda", all of which call this. Raises DeviceError."""
+    """Connect the ranks of this run on "cpu" or "cuda"; all ranks call this. Raises DeviceError."""
     if environment.size == 1:
         return SingleProcess()
     if environment.mpi:

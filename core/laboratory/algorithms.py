@@ -24,7 +24,7 @@ from core.plan import compile_plan
 ModuleTimes: TypeAlias = dict[str, tuple[float, float]]
 """Module name to milliseconds of its forward and of its backward kernels."""
 FAST: Final = 20.0
-"""Milliseconds: below, kernels of a GPU are timed inside the captured step, as their launches take longer than they."""
+"""Milliseconds of an iteration below which GPU kernels are timed inside the captured step: launches take longer."""
 WAYS: Final = (
     ("cpu", "naive", "float32"), ("cpu", "im2col", "float32"), ("cpu", "auto", "float32"),
     ("cuda", "naive", "float32"), ("cuda", "shared", "float32"), ("cuda", "im2col", "float32"),
@@ -58,10 +58,7 @@ def algorithm_study(
     model: str, batch: int, image_size: int, devices: tuple[str, ...], by_module: bool = False,
     ways: Iterable[tuple[str, str, str]] = WAYS,
 ) -> Iterator[Iteration]:  # fmt: skip
-    """Forward and backward of a network on `batch` random photos that are on the device, from the same weights.
-
-    by_module: also time the kernels of every plan.
-    """
+    """Time forward and backward pass on `batch` random photos on the device; by_module: also per module."""
     graph = build(model, 38, image_size, dropout=0.0)
     rng = np.random.default_rng(0)
     photos = rng.integers(0, 256, (batch, image_size, image_size, 3), np.uint8)
@@ -86,7 +83,7 @@ def algorithm_study(
 
 
 def transform_photos(graph: Graph, photos: Any, rows: Any) -> Any:
-    """As the network sees them, channels first."""
+    """The input of the network, channels first."""
     (height, width, _), attributes = graph.photo_shape, graph.nodes[0].attributes
     mean, std = (cast("tuple[float, ...]", attributes[name]) for name in ("mean", "std"))
     seen = transform(photos, rows, (height, width), mean, std)
@@ -97,7 +94,7 @@ def _time_plan(
     graph: Graph, device: str, algorithm: str, precision: str, photos: Any, given: PhotoBatch,
     modules: ModuleTimes | None,
 ) -> tuple[float, float]:  # fmt: skip
-    """Milliseconds and loss; the times of modules are added to `modules`."""
+    """Milliseconds and loss; times of modules are added to `modules`."""
     plan = compile_plan(
         with_loss(graph, 0.0, ()), device=device, batch=len(photos), training=True, precision=precision,
         algorithm=algorithm, optimizer=Optimizer("sgd"),
@@ -114,9 +111,9 @@ def _time_plan(
 
 
 def _time(run: Callable[[], float]) -> tuple[float, float]:
-    """Median milliseconds of `run`, which waits for the device, and what it returns.
+    """Median milliseconds of `run`, which waits for the device, and its result.
 
-    The first run counts only where it took so long that it is the only one.
+    The first run is not counted, unless it takes so long that it is the only one.
     """
     begin = time.perf_counter()
     loss = run()

@@ -32,7 +32,7 @@ TILE: Final = 16
 
 def refuse_groups(case: KernelCase) -> str | None:
     if int(str(case.attributes.get("groups", 1))) > 1:
-        return "It convolves all channels at once; it has no groups."
+        return "It does not support groups."
     if case.activation:
         return f"The {case.activation} after it is a step of its own here."
     return None
@@ -40,13 +40,13 @@ def refuse_groups(case: KernelCase) -> str | None:
 
 def refuse_strides(case: KernelCase) -> str | None:
     if read_window(case.attributes).stride != (1, 1):
-        return "It computes every pixel; it is made for stride 1."
+        return "It supports only stride 1."
     return refuse_groups(case)
 
 
 def refuse_all_but_3x3(case: KernelCase) -> str | None:
     if read_window(case.attributes).kernel != (3, 3):
-        return "Winograd's F(2,3) and F(4,3) are made for 3x3 filters."
+        return "Winograd's F(2,3) and F(4,3) are for 3x3 filters."
     return refuse_strides(case)
 
 
@@ -56,14 +56,14 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def _shares(count: int) -> list[slice]:
-    """The batch in as many parts as there are cores."""
+    """The batch in one part per core."""
     cores = min(usable_cores(), count)
     edges = np.linspace(0, count, cores + 1).astype(int)
     return [slice(int(a), int(b)) for a, b in zip(edges, edges[1:], strict=False)]
 
 
 def parallel(run: Run, sums: tuple[str, ...] = ()) -> Run:
-    """`run` on shares of the batch, one thread each; the arrays in `sums` are added up in order."""
+    """Run on shares of the batch, one thread each; the arrays in `sums` are added in order."""
 
     def spread(case: KernelCase, arrays: dict[str, Any]) -> None:
         shares = _shares(len(arrays["x" if "x" in arrays else "dy"]))
@@ -80,7 +80,7 @@ def parallel(run: Run, sums: tuple[str, ...] = ()) -> Run:
 
 
 def _tap(x: Array, window: Window, i: int, j: int, rows: int, columns: int) -> Array:
-    """The padded pixels that tap (i, j) sees, ``(N, rows, columns, C)``."""
+    """The padded pixels at tap (i, j), ``(N, rows, columns, C)``."""
     (sy, sx) = window.stride
     return x[:, i : i + sy * rows : sy, j : j + sx * columns : sx][:, :rows, :columns]
 
@@ -230,8 +230,7 @@ def _rows() -> tuple[Kernel, ...]:
 
 
 WAYS: Final = _rows()
-"""The rows of this module."""
-
+"""The kernels of this module."""
 _OWN: Final = {kernel.key for kernel in WAYS}
 LABORATORY: Final = Registry((*(kernel for kernel in CPU.kernels if kernel.key not in _OWN), *WAYS))
-"""The CPU's kernels and these, which stand for a plan's own im2col."""
+"""The CPU's kernels and those of this module, which replace the im2col of plans."""

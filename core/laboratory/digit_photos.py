@@ -18,21 +18,21 @@ from core.errors import DataError, StorageError
 from core.ops.contract import Array
 
 PARTS: Final = {"train": "train", "t10k": "test"}
-"""The files' names and the folders', which are taken as the split."""
+"""Names of the files and of their folders, which define the split."""
 INNER: Final = 20
 """Pixels of the longer side of a digit within the 28 x 28."""
 WORKING: Final = 400
-"""Longer side at which ink and paper are told apart, pixels."""
+"""Longer side of the photo in which ink is separated from paper, pixels."""
 LEAST: Final = 0.002
-"""Smallest share of the photo that a stroke may cover; below is dust."""
+"""Smallest area of a stroke, as a share of the photo; smaller parts are dust."""
 CONTRAST: Final = 25
-"""Least difference of ink and paper, of 255."""
+"""Least difference between ink and paper, of 255."""
 
 
 def unpack(source: Path, out: Path) -> int:
-    """Write every digit as ``out/train/7/00042.png``; the number written. `out` must be new or empty.
+    """Write every digit as ``out/train/7/00042.png``; returns their number.
 
-    Raises DataError where the files are wrong or `out` holds something, StorageError where it cannot be written.
+    Raises DataError if the files are invalid or `out` is not empty, StorageError if it cannot be written.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError(f"{out} is not an empty folder. Choose a new folder with --out.")
@@ -54,7 +54,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def read_digit(photo: Array) -> Array:
-    """uint8 ``(28, 28, 1)`` from a photo uint8 ``(H, W)`` or ``(H, W, 3)``. Raises DataError where none is found."""
+    """The digit, uint8 ``(28, 28, 1)``, in a photo uint8 ``(H, W)`` or ``(H, W, 3)``. Raises DataError without one."""
     grey = photo if photo.ndim == 2 else cv2.cvtColor(photo, cv2.COLOR_RGB2GRAY)
     scale = WORKING / max(grey.shape)
     grey = cv2.resize(grey, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
@@ -69,7 +69,7 @@ def read_digit(photo: Array) -> Array:
 
 
 def _ink(grey: Array) -> Array:
-    """How much darker (or, on dark paper, lighter) each pixel is than the paper about it, 0 to 255."""
+    """Difference of each pixel from the paper around it, 0 to 255; of lighter pixels on dark paper."""
     middle = grey[WORKING // 10 : -WORKING // 10 or None, WORKING // 10 : -WORKING // 10 or None]
     if np.median(grey) < middle.mean() - CONTRAST / 5 and np.median(grey) < 110:
         grey = 255 - grey  # chalk on a board
@@ -78,7 +78,7 @@ def _ink(grey: Array) -> Array:
 
 
 def _strokes(ink: Array) -> Array:
-    """The digit's pixels: ink over Otsu's threshold, without dust and without what only touches the border."""
+    """Mask of the digit: ink above Otsu's threshold, without dust and parts at the border."""
     level, _ = cv2.threshold(ink, 0, 255, cv2.THRESH_OTSU)
     mask = (ink > max(level, CONTRAST)).astype(np.uint8)
     mask = cv2.morphologyEx(mask, cv2.MORPH_CLOSE, np.ones((5, 5), np.uint8))
@@ -96,7 +96,7 @@ def _strokes(ink: Array) -> Array:
 
 
 def _centred(cut: Array) -> Array:
-    """The cut-out digit, scaled into 20 x 20 and laid with its centre of mass on the middle of 28 x 28."""
+    """The digit scaled to 20 x 20, with its centre of mass in the middle of 28 x 28."""
     stroke = cut.astype(np.float32) / max(float(cut.max()), 1.0)
     scale = INNER / max(stroke.shape)
     size = (max(1, round(stroke.shape[1] * scale)), max(1, round(stroke.shape[0] * scale)))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from core.gpu.tuner import TuningProgress, TuningTarget
 
 ROUNDS: Final = 20
-"""Replays by which the whole step is timed."""
+"""Replays of the whole step to time it."""
 CLASSES: Final = 10
 
 
@@ -53,11 +53,11 @@ STANDARD: Final = (
     Planned("squeezenet1_0", 32, "float32", True), Planned("squeezenet1_1", 1, "mixed", False),
     Planned("mobilenetv2", 32, "mixed", True), Planned("mobilenetv2", 256, "mixed", False),
 )
-"""What is tuned where nothing else is named: the plans of `benchmarks.gpu_train_step` first."""
+"""Default plans to tune, those of `benchmarks.gpu_train_step` first."""
 
 
 def plans(models: Sequence[str], batches: Sequence[int], precisions: Sequence[str], what: str) -> tuple[Planned, ...]:
-    """Those that the options name, or the standard ones; `what` is "training", "inference" or "both"."""
+    """The plans of the options, or the standard ones; what: "training", "inference" or "both"."""
     trains = {"training": (True,), "inference": (False,), "both": (True, False)}[what]
     if models or batches:
         found = product(models or ("squeezenet1_1",), batches or (32,), precisions or ("mixed",), trains)
@@ -68,7 +68,7 @@ def plans(models: Sequence[str], batches: Sequence[int], precisions: Sequence[st
 def tune_plans(
     wanted: Sequence[Planned], minutes: float, out: Path | None, command: str, commit: str
 ) -> Iterator[TuningProgress]:
-    """Measure on the present GPU into the user's table, or into `out`. Raises DeviceError without a GPU."""
+    """Tune on this machine's GPU; writes the user's table, or `out`. Raises DeviceError without a GPU."""
     trouble = cuda_problem()
     if trouble:
         raise DeviceError(trouble)
@@ -101,7 +101,7 @@ def target_of(planned: Planned) -> TuningTarget:
 @final
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Every choice of a plan; where a GPU is there, microseconds inside the captured step, and of the whole."""
+    """The choices of a plan; with a GPU, microseconds inside the captured step and of the whole step."""
 
     choices: tuple[Explained, ...]
     origins: tuple[str, ...] = ()
@@ -111,12 +111,12 @@ class Explanation:
 
     @property
     def parts(self) -> float:
-        """Microseconds of all that is measured, choices and others."""
+        """Microseconds of all measured parts."""
         return sum((self.measured or {}).values()) + sum((self.others or {}).values())
 
 
 def explain_plan(planned: Planned, capability: tuple[int, int] | None = None, algorithm: str = "auto") -> Explanation:
-    """The plan on the present GPU, which is measured, or on one of a compute capability; without either on 9.0.
+    """Explain the plan for a compute capability; by default for this machine's GPU, which is measured, else for 9.0.
 
     Raises DeviceError or KernelUnavailable.
     """

@@ -1,7 +1,4 @@
-"""Compares all kernels of an op on layers of real networks: checks each against float64, times it, finds its source.
-
-Unlike the odd shapes of the tests, these layers are large enough for meaningful times.
-"""
+"""Compares all kernels of an op on layers of real networks: checks each against float64, times it, finds its source."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ from core.plan import compile_plan
 @final
 @dataclass(frozen=True, slots=True)
 class MnistRecipe:
-    """How digits are learned. `turn` (degrees), `shift` (pixels), `zoom` bound the random variation of a digit.
+    """Settings of a training. turn (degrees), shift (pixels), zoom: bounds of the random variation of a digit.
 
-    `steps` 0 means whole epochs; `activation` is the perceptron's; `shuffled`: every epoch has an order of its own.
+    steps: 0 for whole epochs; activation: of the perceptron; shuffled: every epoch has its own order.
     """
 
     model: str
@@ -58,13 +58,13 @@ RECIPES: Final[Mapping[str, MnistRecipe]] = MappingProxyType({
     "classic-sigmoid": MnistRecipe("mlp", batch=256, steps=1600, rate=0.02, momentum=0.0, schedule="compounding",
                                    decay=5e-5, weight_decay=0.0, activation="sigmoid"),
 })  # fmt: skip
-"""The classic ones are the settings of the lesson, as they stand; what they reach is reported, not wished for."""
+"""The classic recipes have the settings of the original course."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """The network without its loss, its weights, and what it reached on the test digits."""
+    """The trained network without its loss, and its accuracy on the test digits."""
 
     graph: Graph
     weights: Arrays
@@ -79,7 +79,7 @@ Report: TypeAlias = Callable[[int, float, float], None]
 
 
 def digit_graph(recipe: MnistRecipe) -> Graph:
-    """The network, which sees one grey channel: 784 numbers a digit, as in the lesson."""
+    """The network, with one grey channel: 784 values per digit."""
     options = Options(classes=10, image_size=SIDE, channels=1, dropout=recipe.dropout, activation=recipe.activation)
     return {"cnn": cnn, "mlp": mlp}[recipe.model](options)
 
@@ -141,7 +141,7 @@ def _batches(recipe: MnistRecipe, photos: Array, labels: Array, total: int, seed
 
 
 def vary(recipe: MnistRecipe, count: int, rng: np.random.Generator) -> Array:
-    """Rows of `core.ops.photo` that turn, zoom and shift each digit about its middle."""
+    """Augmentation (`core.ops.photo`) that rotates, scales and shifts each digit about its middle."""
     rows = identity_augmentation(count, (SIDE, SIDE), (SIDE, SIDE))
     if not (recipe.turn or recipe.shift or recipe.zoom):
         return rows
@@ -157,6 +157,6 @@ def vary(recipe: MnistRecipe, count: int, rng: np.random.Generator) -> Array:
 
 
 def certainty(logits: Array) -> tuple[int, float]:
-    """The digit of one row of logits, and its share of the softmax."""
+    """The most likely digit of one row of logits, and its softmax probability."""
     best = int(logits.argmax())
     return best, 1.0 / float(np.exp(logits - logits[best]).sum(dtype=np.float64) or math.inf)

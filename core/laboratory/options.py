@@ -1,4 +1,4 @@
-"""What the laboratory's command line takes: a sub-command for each study."""
+"""The options of ``leafclinic lab``, a subcommand for each study."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EXAMPLES: Final = """examples:
 
 
 def read_whole(text: str) -> int:
-    """A number of things: 1 or more. Raises ArgumentTypeError."""
+    """A whole number of 1 or more. Raises ArgumentTypeError."""
     if not (text.isascii() and text.isdigit() and int(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 up")
     return int(text)

@@ -1,4 +1,4 @@
-"""Pictures without a plotting library: bars and the roofline, drawn with OpenCV and saved as PNG."""
+"""Bar charts and roofline plots, drawn with OpenCV and saved as PNG."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ INK: Final = (40, 40, 40)
 GREY: Final = (200, 200, 200)
 GREEN: Final = (80, 140, 40)
 BLUE: Final = (180, 110, 40)
-"""Colour of a library's bar; ours are green."""
+"""Colour of the bars of libraries; ours are green."""
 VENDOR_LIBRARIES: Final = frozenset({"cublas", "cudnn", "pytorch", "torch"})
 COLOURS: Final = (
     (180, 110, 40), (60, 140, 60), (60, 60, 190), (150, 60, 150), (30, 140, 190), (110, 110, 110), (20, 20, 20),
     (190, 160, 30),
 )  # fmt: skip
-"""Of the points, by group, blue first (OpenCV's order)."""
+"""Colours of the points by group, in BGR."""
 
 
 @final
@@ -48,7 +48,7 @@ def save_png(picture: Array, path: Path) -> None:
 
 
 def draw_bars(title: str, unit: str, bars: Sequence[tuple[str, float]]) -> Array:
-    """Horizontal bars on a logarithmic scale, one decade a step; libraries' in another colour than ours."""
+    """Draw horizontal bars on a logarithmic scale; bars of libraries have another colour."""
     height = 110 + 34 * len(bars)
     picture = np.full((height, WIDTH, 3), 255, np.uint8)
     draw_text(picture, f"{title} ({unit}, logarithmic)", 20, 34, 0.7)
@@ -72,7 +72,7 @@ def draw_bars(title: str, unit: str, bars: Sequence[tuple[str, float]]) -> Array
 
 
 def draw_roofline(title: str, points: Sequence[Point], gflops: float, gigabytes: float) -> Array:
-    """Both axes logarithmic: FLOP per byte and GFLOP/s, under the roof of `gflops` and `gigabytes` a second."""
+    """Draw points in FLOP per byte and GFLOP/s, both logarithmic, under the roof of `gflops` and `gigabytes` per s."""
     picture = np.full((HEIGHT, WIDTH, 3), 255, np.uint8)
     draw_text(picture, title, 20, 34, 0.7)
     x0, x1 = -2.0, 4.0

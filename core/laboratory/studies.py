@@ -1,4 +1,4 @@
-"""The studies of the laboratory, as functions that yield rows: what the command line prints and the window shows."""
+"""The studies of the laboratory, as functions that yield results for command line and window."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from core.plan import compile_plan
 DEPTHWISE_SHAPES: Final = ((1, 32, 122), (128, 512, 32))
 """(batch, channels, side) of the depthwise study."""
 BLOCK: Final = 256
-"""Threads of a block of the bias study."""
+"""Threads per block in the bias study."""
 IN_A_GRAPH: Final = 20
 """Launches of a small kernel in one graph: starting the graph takes longer than the kernel."""
 
@@ -34,7 +34,7 @@ IN_A_GRAPH: Final = 20
 @final
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Photos per second of one batch size and photo size; 0 where it does not fit, with the reason."""
+    """Photos per second at one batch and photo size; refusal: why it is 0."""
 
     batch: int
     image_size: int
@@ -54,9 +54,9 @@ def _time_product(m: int, k: int, n: int) -> Iterator[Timing]:
 
 
 def peaks() -> Mapping[bool, float]:
-    """GFLOP/s of the GPU's units at their highest clock: in float32 (False) and in bf16 (True).
+    """Peak GFLOP/s of the GPU at its highest clock, in float32 (False) and bf16 (True).
 
-    A multiprocessor finishes 128 float32 multiply-adds a clock, 64 on 7.5 and 8.0. Source: CUDA C Programming Guide.
+    A multiprocessor executes 128 float32 multiply-adds per clock, 64 on 7.5 and 8.0. Source: CUDA C Programming Guide.
     """
     table_of("cuda")
     from core.gpu.driver.device import open_device
@@ -67,7 +67,7 @@ def peaks() -> Mapping[bool, float]:
 
 
 def depthwise_study(device: str, batch: int, channels: int, side: int) -> Iterator[tuple[str, list[Timing]]]:
-    """Depthwise, pointwise and the standard convolution that both replace, 3x3, equal channels in and out."""
+    """Depthwise, pointwise, and the standard 3x3 convolution that both replace, with equal channels in and out."""
     shape, pixels = (side, side, channels), batch * side * side
     same: dict[str, Any] = {"stride": (1, 1), "bias": True, "init": "he_uniform"}
     wide = {**same, "kernel": (3, 3), "padding": (1, 1, 1, 1)}
@@ -123,7 +123,7 @@ def roofline_study(
 
 
 def points(times: Sequence[KernelTime]) -> list[Point]:
-    """Kernels that compute something, for the roofline."""
+    """Points of the roofline, for kernels with operations."""
     return [
         Point(t.layer, t.direction or "other", t.flops / t.bytes, t.flops / t.milliseconds / 1e6)
         for t in times
@@ -158,7 +158,7 @@ def _least_seconds(run: Callable[[], object], repeats: int) -> float:
 def sweep_study(
     model: str, device: str, training: bool, batches: Sequence[int], sizes: Sequence[int], precision: str = "float32",
 ) -> Iterator[Throughput]:
-    """Photos per second over batch and photo sizes, the median of a few steps each."""
+    """Photos per second over batch and photo sizes, from the median of a few steps."""
     for image_size in sizes:
         for batch in batches:
             try:

@@ -1,7 +1,6 @@
-"""A whole network run kernel by kernel, without fusion, arena or captured graph: what each algorithm costs.
+"""A network run kernel by kernel on the CPU, without fusion or arena, to compare algorithms.
 
-Every op runs the fastest algorithm, up to the one asked for, that does not refuse the case; `UnfusedNetwork.chosen`
-lists them. On the CPU; on a GPU a plan runs whole networks by `--algorithm` itself.
+Every op runs the highest algorithm up to the requested one that does not refuse the case (`UnfusedNetwork.chosen`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from core.ops.contract import Array, Mode
 from core.ops.registry import ALGORITHM_ORDER, Kernel, KernelCase, Registry
 
 VIEWS: Final = ("flatten",)
-"""Ops that only reshape an array."""
+"""Ops that only reshape."""
 
 
 @final
@@ -120,7 +119,7 @@ class UnfusedNetwork:
             self.backward.append(self._call(node, "backward_weight"))
 
     def _sum(self, node: Node, parts: list[Any]) -> Any:
-        """Add up the gradients that arrive from several consumers."""
+        """Add the gradients from several consumers."""
         total = parts[0]
         for part in parts[1:]:
             case = KernelCase("add", MappingProxyType({}), (node.shape, node.shape), node.shape, self.batch)

@@ -1,7 +1,6 @@
-"""What the ranks of a run agree on: that they began with the same, when to save, pause and stop, and the state.
+"""What the ranks of a run agree on: equal settings and photos, when to save, pause and stop, and the state.
 
-Whatever depends on a clock or on the user is decided by rank 0, or by any rank's stop, and known to all before the same
-step. One rank decides alone, after every step.
+Whatever depends on a clock or on the user is decided together, so that all ranks do the same after the same step.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from core.training.commands import Commands
 from core.training.setup import Setup
 
 SECONDS: Final = 0.25
-"""Between two agreements, which cost more than a short step's share."""
-PLACES: Final = ("cache", "out", "name", "threads", "gpus")
-"""Settings that may differ from rank to rank."""
+"""Interval between two agreements: after every short step they would cost too much."""
+LOCAL: Final = ("cache", "out", "name", "threads", "gpus")
+"""Settings that may differ between ranks."""
 
 
 def check_ranks(setup: Setup) -> None:
     """Raise InputError where a rank has another version, other settings or other photos than rank 0."""
-    settings = {name: value for name, value in to_dict(setup.config).items() if name not in PLACES}
+    settings = {name: value for name, value in to_dict(setup.config).items() if name not in LOCAL}
     own = {"version": __version__, "photos and split": setup.fingerprint, "device": setup.device, **settings}
     found = setup.communicator.gather_values(own)
     for rank, other in enumerate(found):
@@ -41,7 +40,7 @@ def check_ranks(setup: Setup) -> None:
 
 
 def check_weights(communicator: Communicator, plan: Plan) -> None:
-    """Raise LeafClinicError where ranks have different weights: their steps were not the same."""
+    """Raise LeafClinicError where ranks have different weights: their steps were not equal."""
     digest = hashlib.sha256()
     for name, array in plan.weights().items():
         if plan.layout.offsets[name][0] < plan.layout.trained:  # running statistics are each rank's own
@@ -54,7 +53,7 @@ def check_weights(communicator: Communicator, plan: Plan) -> None:
 
 
 def share_state(communicator: Communicator, state: RunState) -> RunState:
-    """The state of rank 0."""
+    """Return the state of rank 0."""
     return RunState(**communicator.gather_values(asdict(state))[0])
 
 
@@ -68,10 +67,8 @@ def share_plan(communicator: Communicator, plan: Plan) -> None:
 
 @final
 class Agreement:
-    """What is due after a step, equally on every rank.
-
-    seconds: of the run, on the clock of rank 0; the fields are those of the last agreement.
-    """
+    """What to do after a step, equal on every rank. `stop`, `save` and `seconds` (of the run, by the clock of rank 0)
+    are those of the last agreement."""
 
     def __init__(self, communicator: Communicator, commands: Commands, checkpoint_seconds: float) -> None:
         self._communicator, self._commands, self._limit = communicator, commands, checkpoint_seconds
@@ -81,11 +78,11 @@ class Agreement:
         self.seconds = 0.0
 
     def saved(self) -> None:
-        """A checkpoint was written."""
+        """Record that a checkpoint was written."""
         self._saved_at = time.monotonic()
 
     def renew(self, seconds: float) -> None:
-        """After a step; `seconds`: of the run, as this rank counts them."""
+        """Agree again where it is due. `seconds`: of the run, by the clock of this rank."""
         self.stop = self.save = False
         self._left -= 1
         if self._left:
@@ -105,7 +102,7 @@ class Agreement:
         self._begun = time.monotonic()
 
     def _pause(self) -> None:
-        """Wait, all ranks for the first, which can wait for long."""
+        """Wait until rank 0 resumes or any rank stops; it may take long, so missing ranks are not reported."""
         limited, self._communicator.limited = self._communicator.limited, False
         if self._communicator.rank == 0:
             self._commands.wait_while_paused()

@@ -22,31 +22,31 @@ TOP: Final = 46
 BOTTOM: Final = 36
 
 STYLES: Final = (("#0072b2", ""), ("#d55e00", "6 3"), ("#009e73", "2 3"), ("#555555", "8 3 2 3"))
-"""Colours of Okabe and Ito (told apart by the colour-blind), each with a dash of its own."""
+"""Colours of Okabe and Ito, which are distinct for the colour-blind, each with its own dash pattern."""
 
 SHOWN: Final = 0.74
-"""Size on a sheet, where two charts stand side by side; a browser gives them half the page."""
+"""Scale on a printed page with two charts side by side; a browser gives them half the page."""
 MOST_POINTS: Final = 600
-"""More points than pixels say nothing more."""
+"""Most points of a curve, about one per pixel."""
 LETTER: Final = 7.5
-"""Pixels of a wide letter at the size of the axes' numbers."""
+"""Width of a wide character in the axis labels, in pixels."""
 FONT: Final = 'font-family="system-ui,Helvetica,Arial,sans-serif"'
 BAR: Final = 26
 NAMES: Final = 230
 BARS: Final = 320
 CELL_MOST: Final = 34
 MATRIX_MOST: Final = 900
-"""Pixels: a cell of the confusion matrix at most, and the whole of it."""
+"""Largest sizes of a cell of the confusion matrix and of the whole matrix, in pixels."""
 NAMES_MOST: Final = 150
-"""Classes from which the matrix is not drawn: its cells would be smaller than 5 pixels."""
+"""Most classes of a matrix: with more, cells would be smaller than 5 pixels."""
 SPAN: Final = 110
-"""Pixels of an interval's axis from 0 to 1."""
+"""Length of the axis of an interval from 0 to 1, in pixels."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class ChartSeries:
-    """One curve: a name and points (x, y). `dots`: how much each point weighs, 0..1; then it is marked, not joined."""
+    """A curve: name and points (x, y). dots: weights of the points, 0..1, which are then drawn as dots, not joined."""
 
     name: str
     points: tuple[tuple[float, float], ...]
@@ -60,9 +60,9 @@ def draw_lines(
     title: str, series: Sequence[ChartSeries], x_label: str, y_label: str = "", *, x: Bounds | None = None,
     y: Bounds | None = None, percent: bool = False,
 ) -> str:  # fmt: skip
-    """The chart as an ``<svg>`` element; the figures also stand in it as text for readers that do not see.
+    """The chart as an ``<svg>`` element, with the last values as text for screen readers.
 
-    x, y: what the axes show, else what the points need; percent: both axes are shares.
+    x, y: bounds of the axes, by default those of the points; percent: both axes are shares.
     """
     thinned = [s if s.dots else ChartSeries(s.name, _thin(s.points)) for s in series if s.points]
     points = [p for s in thinned for p in s.points if math.isfinite(p[1])]
@@ -95,7 +95,7 @@ def draw_lines(
 
 
 def open_svg(width: float, height: float, label: str, scale: float = 1.0) -> str:
-    """The element's beginning, with its text for readers that do not see; shown `scale` times as large."""
+    """The start of the element, with a text for screen readers; scale: of the displayed size."""
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{scale * width:g}" '
             f'height="{scale * height:g}" role="img" aria-label="{escape(label)}">')  # fmt: skip
 
@@ -125,7 +125,7 @@ def _curve(s: ChartSeries, places: Sequence[tuple[float, float]], style: tuple[s
 
 
 def _thin(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
-    """Means over equal stretches, so that a noisy curve keeps its course."""
+    """Means over equal intervals, at most `MOST_POINTS`."""
     stretch = -(-len(points) // MOST_POINTS)
     groups = [points[i : i + stretch] for i in range(0, len(points), stretch)]
     return tuple((sum(x for x, _ in g) / len(g), sum(y for _, y in g) / len(g)) for g in groups)

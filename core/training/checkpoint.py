@@ -29,9 +29,9 @@ PREVIOUS: Final = "previous.safetensors"
 WEIGHTS: Final = "weights/"
 OPTIMIZER: Final = "optimizer/"
 KINDS: Final = {"str": text, "int": whole, "float": maybe(number, math.inf)}
-"""Readers by the type of a dataclass' field; JSON has no infinity."""
+"""Readers by the type of a dataclass field; JSON has no infinity."""
 CLEARLY: Final = 0.999
-"""A loss that falls by less than 0.1 % is not an improvement, else patience would never end."""
+"""Ratio of losses that counts as an improvement; with 1, patience would never end."""
 
 
 @final
@@ -39,9 +39,8 @@ CLEARLY: Final = 0.999
 class RunState:
     """Counts since the start, sums of the current epoch, and the best epoch so far.
 
-    There is no generator state: shuffling, augmentation and dropout are functions of seed,
-    epoch, step and photo. An epoch whose steps are all done but which is not validated yet has
-    `step_in_epoch` at its end.
+    There is no generator state: shuffling, augmentation and dropout are functions of seed, epoch, step and photo. In an
+    epoch that is not validated yet, `step_in_epoch` may be at its end.
     """
 
     step: int = 0
@@ -59,15 +58,11 @@ class RunState:
 
     def after_step(self, result: StepResult, seconds: float) -> RunState:
         return replace(
-            self,
-            step=self.step + 1,
-            step_in_epoch=self.step_in_epoch + 1,
-            loss_sum=self.loss_sum + result.loss * result.photos,
-            correct=self.correct + result.correct,
-            photos=self.photos + result.photos,
-            epoch_seconds=self.epoch_seconds + seconds,
+            self, step=self.step + 1, step_in_epoch=self.step_in_epoch + 1,
+            loss_sum=self.loss_sum + result.loss * result.photos, correct=self.correct + result.correct,
+            photos=self.photos + result.photos, epoch_seconds=self.epoch_seconds + seconds,
             seconds=self.seconds + seconds,
-        )
+        )  # fmt: skip
 
     def is_better(self, figures: Metrics) -> bool:
         """Whether the score is higher, or equal with a clearly lower loss."""
@@ -120,10 +115,10 @@ HEADER: Final = record(
 @final
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Everything that a resumed run needs besides its photos.
+    """What a resumed run needs besides its photos.
 
-    fingerprint: identity of the dataset and its split; logs: bytes of each log file at this checkpoint, to which it is
-    truncated on resume; teachers: SHA-256 of the teachers' files; conditions: of the steps so far.
+    fingerprint: identity of the dataset and its split; logs: bytes of each log file, to which it is truncated when the
+    run is resumed; teachers: SHA-256 of the teachers' files; conditions: of the steps so far.
     """
 
     config: Mapping[str, Any]
@@ -138,17 +133,14 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write ``last`` and keep the previous one. On StorageError the last good one stays."""
+    """Write the last checkpoint and keep the previous one. Raises StorageError; the last valid one is kept."""
     path = folder / LAST
     header = {
-        "config": dict(checkpoint.config),
-        "classes": list(checkpoint.classes),
-        "fingerprint": checkpoint.fingerprint,
-        "conditions": asdict(checkpoint.conditions),
+        "config": dict(checkpoint.config), "classes": list(checkpoint.classes), "fingerprint": checkpoint.fingerprint,
+        "conditions": asdict(checkpoint.conditions), "logs": dict(checkpoint.logs),
         "state": {k: None if v == math.inf else v for k, v in asdict(checkpoint.state).items()},
-        "logs": dict(checkpoint.logs),
         **({"teachers": list(checkpoint.teachers)} if checkpoint.teachers else {}),
-    }
+    }  # fmt: skip
     tensors = {WEIGHTS + name: array for name, array in checkpoint.weights.items()}
     tensors |= {OPTIMIZER + name: np.asarray(array) for name, array in checkpoint.optimizer.items()}
     if path.exists():

@@ -1,4 +1,4 @@
-"""The conditions that the bits of a run depend on besides settings and photos; recorded and compared on resume."""
+"""Conditions that the bits of a run depend on besides settings and photos; recorded and compared on resume."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from core.cores import usable_cores
 from core.plan import cuda_problem
 
 ONE_DEVICE: Final = {"threads": 0, "ranks": 1}
-"""Conditions that are not mentioned: of one GPU."""
+"""Conditions of one GPU, which are not mentioned."""
 NAMES: Final = {"version": "LeafClinic", "compiler": "Numba"}
-"""Names of conditions in sentences, where they differ from the field."""
+"""Names of conditions in sentences, where they differ from the field's."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The reproducibility contract: equal settings, photos and conditions give equal bits.
+    """Equal settings, photos and conditions give equal bits.
 
     version: of LeafClinic; compiler: version of Numba; device: "cpu" or "cuda"; processor: instruction set of the CPU
-    kernels, or the GPU and its tuning table, which choose kernels; threads: that share a batch on the CPU, 0 on a GPU,
-    where they change nothing; ranks: processes that share a batch.
+    kernels, or the GPU and its tuning table; threads: that share a batch on the CPU, 0 on a GPU; ranks: processes that
+    share a batch.
     """
 
     version: str

@@ -30,7 +30,7 @@ class Progress:
 @final
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The run has started: folder, classes in order, numbers of photos and steps. Resumed runs have step > 0."""
+    """The run has started. `step` is above 0 for a resumed run."""
 
     folder: str
     model: str
@@ -167,17 +167,9 @@ class RunFailed:
 
 
 Event: TypeAlias = (
-    Progress
-    | RunStarted
-    | StepDone
-    | KernelTimes
-    | EpochDone
-    | CheckpointSaved
-    | Warned
-    | RunEvaluated
-    | RunFinished
+    Progress | RunStarted | StepDone | KernelTimes | EpochDone | CheckpointSaved | Warned | RunEvaluated | RunFinished
     | RunFailed
-)
+)  # fmt: skip
 
 WRITTEN_NAMES: Final = {"RunEvaluated": "RunJudged", "split": "judged_on"}
 """Names of events and fields in logs and in ``--json`` that differ from the code's: other programs read them."""
@@ -227,7 +219,7 @@ def _read(value: Any, hint: Any) -> Any:
 @final
 @dataclass(slots=True)
 class History:
-    """The events of a run so far. A resumed run has no repeated steps: its log was truncated at the checkpoint."""
+    """The events of a run so far. A resumed run repeats no steps: its log is truncated at the checkpoint."""
 
     started: RunStarted | None = None
     steps: list[StepDone] = field(default_factory=list)

@@ -47,21 +47,15 @@ class FinishedRun:
 def save_best(setup: Setup, folder: RunFolder, weights: Mapping[str, Array], figures: Metrics, epoch: int) -> None:
     """Write the model file of the best epoch so far."""
     model = ModelFile(
-        graph=setup.graph_in_use,
-        weights=weights,
-        classes=setup.classes,
-        source_side=setup.photos.cache.side,
-        data_hash=setup.fingerprint,
-        name=setup.config.name,
-        date=today(),
-        learned=setup.learned,
+        graph=setup.graph_in_use, weights=weights, classes=setup.classes, source_side=setup.photos.cache.side,
+        data_hash=setup.fingerprint, name=setup.config.name, date=today(), learned=setup.learned,
         multilabel=setup.photos.sets is not None,
         sections={SECTION: untested_thresholds(len(setup.classes)).to_section()} if setup.photos.sets else {},
         figures={
             "epoch": float(epoch + 1), "validation_photos": float(figures.photos),
             "validation_accuracy": figures.accuracy, "validation_loss": figures.loss,
         },
-    )
+    )  # fmt: skip
     write_model(folder.path / BEST, model)
 
 
@@ -87,7 +81,7 @@ def finish_run(
 
 
 def assist_finish(setup: Setup) -> Generator[Progress, None, None]:
-    """What the other ranks do meanwhile: their share of the tests."""
+    """Compute the share of the tests of a rank other than 0."""
     yield from complete_trained_model(setup, *share_best(setup))
     setup.validator.assist(setup.evaluated)
 
@@ -106,7 +100,7 @@ def measure_border(setup: Setup) -> Generator[Progress, None, Baseline | None]:
 def share_best(
     setup: Setup, model: ModelFile | None = None, baseline: Baseline | None = None
 ) -> tuple[ModelFile, Baseline | None]:
-    """The best model and the baseline, which rank 0 gives, on every rank."""
+    """Return the best model and the baseline of rank 0 on every rank."""
     communicator = setup.communicator
     weights = communicator.broadcast_arrays({} if model is None else model.weights)
     given = {"sections": model and dict(model.sections), "baseline": baseline and asdict(baseline)}

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML page that needs nothing else, in words first, then curves and tables."""
+"""The report of a run: one HTML page without other files, with figures, curves, tables and how to reproduce them."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from core.training.run_folder import SPLIT
 
 MOST_CONFUSIONS: Final = 5
 WIDTHS: Final = ("15%", "10%", "11%", "15%", "13%", "13%", "13%", "10%")
-"""Of the columns of the table of classes; Qt's rich text needs them."""
+"""Column widths of the table of classes, which Qt's rich text needs."""
 ELSEWHERE: Final = frozenset({"out", "cache", "split", "device", "threads", "preset", "minutes"})
 """Settings that the command sets separately or that do not affect the result; a time limit is not reproducible."""
 LOW_RECALL: Final = 0.8
-"""Share of a class that is found, below which its dot is red."""
+"""Recall of a class below which its bar is red."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """What the page tells of a finished run: its settings and history, what it is worth, and its model."""
+    """A finished run: settings, history, evaluation and model."""
 
     config: RunConfig
     history: History
@@ -50,7 +50,7 @@ class ReportData:
 
 
 def render_report(data: ReportData) -> str:
-    """The whole page."""
+    """The HTML page."""
     evaluation = data.evaluation
     figures, device = evaluation.figures, data.conditions.device
     title = f"LeafClinic: {data.config.model} on {len(figures.classes)} classes"
@@ -72,7 +72,7 @@ def render_report(data: ReportData) -> str:
 
 
 def _summary(evaluation: RunEvaluation) -> list[str]:
-    """The figures to be seen first, lab beside field, and what they mean."""
+    """The main figures, lab beside field, and what they mean."""
     figures = evaluation.figures
     parts = evaluation.parts if len(evaluation.parts) > 1 else (Subset(f"{evaluation.split} photos", figures.photos,
                                                                    figures.right),)  # fmt: skip

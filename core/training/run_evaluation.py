@@ -83,10 +83,7 @@ class RunEvaluation:
             parts=tuple((p.name, p.photos, p.right) for p in (self._whole(self.split), *self.parts)),
             border=None if baseline is None else baseline.border,
             commonest=None if baseline is None else baseline.majority,
-            plain=None if reading is None else reading.plain,
-            blurred=None if reading is None else reading.blurred,
-            swapped=None if reading is None else reading.swapped,
-            off_leaf=None if reading is None else reading.off_leaf,
+            **{name: getattr(reading, name, None) for name in ("plain", "blurred", "swapped", "off_leaf")},
             words=self.words(),
         )
 

@@ -1,4 +1,4 @@
-"""A run is a folder: what was asked, what happened, the checkpoints, the model and the report."""
+"""The folder of a run: settings, events, checkpoints, model and report."""
 
 from __future__ import annotations
 
@@ -30,21 +30,20 @@ SKIPPED: Final = "left_out.csv"
 CONFUSION: Final = "confusion.csv"
 REPORT: Final = "report.html"
 FILES: Final = (CONFIG, EVENTS, METRICS, SPLIT, SKIPPED, CONFUSION, REPORT, LAST, PREVIOUS, BEST)
-"""Every file a run writes; overwriting a run removes these and nothing else."""
-
+"""All files that a run writes; overwriting a run removes only these."""
 COLUMNS: Final = (
     "epoch", "step", "train_loss", "train_accuracy", "validation_loss", "validation_accuracy",
     "best", "seconds", "photos_per_second", "memory_bytes",
 )
 LOCK: Final = ".lock"
-"""Held by the process that trains; the operating system takes it back when that process dies."""
+"""Locked by the process that trains; the operating system releases it when the process ends."""
 
 
 @final
 class RunFolder:
     """The folder of one run, open for writing by one process. Writing raises StorageError; the run stays resumable.
 
-    Raises InputError where another process trains in it.
+    Raises InputError if another process trains in it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,7 +65,7 @@ class RunFolder:
             self._append(METRICS, csv_text([[getattr(event, name) for name in COLUMNS]]))
 
     def sync(self) -> dict[str, int]:
-        """Bytes of each log, all of them on the disk."""
+        """Flush the logs to the disk; returns the bytes of each."""
         sizes = {}
         for name in (EVENTS, METRICS):
             try:
@@ -79,7 +78,7 @@ class RunFolder:
         return sizes
 
     def cut(self, sizes: Mapping[str, int]) -> None:
-        """Truncate the logs to their sizes at a checkpoint (to nothing if `sizes` is empty)."""
+        """Truncate the logs to their sizes at a checkpoint, to 0 where `sizes` has none."""
         self.close()
         for name in (EVENTS, METRICS):
             path = self.path / name
@@ -87,7 +86,7 @@ class RunFolder:
                 os.truncate(path, sizes.get(name, 0))
 
     def write(self, name: str, content: str) -> Path:
-        """Write one of `FILES` whole."""
+        """Write one of `FILES`."""
         write_file(self.path / name, content)
         return self.path / name
 
@@ -109,7 +108,7 @@ class RunFolder:
         self._held.close()
 
     def discard(self) -> None:
-        """Leave nothing of a run that has not begun: its next start is a first one too."""
+        """Remove all files of a run that has not begun."""
         self.close()
         with suppress(OSError):
             for name in (*FILES, LOCK):
@@ -134,12 +133,12 @@ class RunFolder:
 
 
 def default_folder(config: RunConfig) -> str:
-    """Where a run goes that was given no folder."""
+    """The folder of a run without --out."""
     return str(unused(Path(f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{config.model}")))
 
 
 def create_run(path: Path, config: RunConfig, overwrite: bool = False) -> RunFolder:
-    """A new run's folder with its config.json. Raises InputError where another run would be touched."""
+    """Create the folder of a new run with its config.json. Raises InputError if it contains another run."""
     check_new_run(path, config, overwrite)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -157,7 +156,7 @@ def create_run(path: Path, config: RunConfig, overwrite: bool = False) -> RunFol
 
 
 def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> None:
-    """Raise InputError where a new run must not be written to `path`."""
+    """Raise InputError if a new run must not be written to `path`."""
     data = Path(config.data).resolve()
     if data.is_dir() and (path.resolve() == data or data in path.resolve().parents):
         raise InputError(f"The run folder {path} would be inside the photo folder. Choose another folder with --out.")
@@ -168,7 +167,7 @@ def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> Non
         raise InputError(f"There is no permission to write in {there}. Choose another folder with --out.")
     if path.is_dir() and not overwrite:
         there_already = {e.name for e in path.iterdir() if e.name != LOCK and not e.name.endswith(TEMPORARY)}
-        if CONFIG in there_already and len(there_already) > 1:  # alone, it is of a start that was cut off
+        if CONFIG in there_already and len(there_already) > 1:  # alone, it is left from an interrupted start
             raise InputError(
                 f"{path} already contains a run. Resume it with --resume {path}, replace it with --overwrite, or "
                 "choose another folder with --out."
@@ -180,14 +179,14 @@ def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> Non
 
 
 def check_earlier_run(path: Path) -> None:
-    """Raise InputError where a run cannot be resumed in `path`, before photos are read and kernels compiled."""
+    """Raise InputError if a run cannot be resumed in `path`, before photos are read and kernels compiled."""
     if not os.access(path, os.W_OK | os.X_OK):
         raise InputError(f"There is no permission to write in {path}. Change its permissions, or copy the run.")
     RunFolder(path).release()  # another process may be training in it
 
 
 def open_run(path: Path) -> RunFolder:
-    """An earlier run's folder, for resuming; what a crash left half written is removed."""
+    """Open the folder of an earlier run to resume it; files that a crash left incomplete are removed."""
     folder = RunFolder(path)
     for leftover in path.glob("*" + TEMPORARY):
         leftover.unlink(missing_ok=True)
@@ -195,7 +194,7 @@ def open_run(path: Path) -> RunFolder:
 
 
 def read_config(path: Path) -> RunConfig:
-    """The configuration of the run in a folder. Raises DataError with a sentence."""
+    """The configuration of the run in a folder. Raises DataError."""
     file = path / CONFIG
     if not file.is_file():
         raise DataError(f"There is no run to resume in {path}: it has no {CONFIG}. Start a new run with --out {path}.")

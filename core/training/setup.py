@@ -48,10 +48,9 @@ ALONE: Final = RankEnvironment()
 class Setup:
     """A run that is ready for its first step.
 
-    `graph` ends with the logits; the plan's own has the loss too. `graph_in_use` is the same network for the
-    photos of validation and use, which may be larger than those of training. `learned` is what the weights will have
-    learned from, `origin_words`: sentences about evaluated photos among them. `only_training`: what the tests of the
-    final model do not need, in the order in which it was opened.
+    graph: up to the logits, without the loss; graph_in_use: the same with the photo size of validation and diagnosis;
+    only_training: what the tests of the final model do not need, in the order in which it was opened; learned: the
+    training photos of the weights; origin_words: sentences about evaluated photos among them.
     """
 
     config: RunConfig
@@ -84,12 +83,12 @@ class Setup:
 
     @property
     def evaluated(self) -> dict[str, Loader | None]:
-        """The loaders of what ranks evaluate together, by stage (`Validator.assist`)."""
+        """The loaders of photos that ranks evaluate together, by stage (`Validator.assist`)."""
         chosen, tested = self.validation, self.test
         return {VALIDATE: chosen, "validation": chosen, "test": tested, "field": self.field}
 
     def close_training(self) -> None:
-        """Give back the memory that only training needs."""
+        """Release the memory that only training needs."""
         while self.only_training:
             self.only_training.pop().close()
 
@@ -142,7 +141,7 @@ def set_up(
 
 
 def _read_models(config: RunConfig) -> tuple[RunConfig, Origin | None, tuple[Teacher, ...]]:
-    """The files of the start and of the teachers, and the settings that follow from them."""
+    """Read the pretrained model and the teachers, and change the settings that depend on them."""
     origin = read_origin(config)
     config = configure_from_origin(config, origin)
     teachers = read_teachers(config)
@@ -182,7 +181,7 @@ def open_gpu() -> None:
 def _open_field(
     config: RunConfig, photos: PhotoSet, scanned: Dataset, commands: Commands
 ) -> Generator[Progress, None, FieldPhotos]:
-    """Open the user's own field photos, with a warning about those that are also in the dataset."""
+    """Open the user's field photos, with a warning about those that are also in the dataset."""
 
     def work(report: ReportStage, cancelled: IsCancelled) -> FieldPhotos:
         return open_field(
@@ -197,11 +196,10 @@ def _open_field(
     return field
 
 
-
 def _prepare_replacement(
     config: RunConfig, photos: PhotoSet, plan: Plan, commands: Commands
 ) -> Generator[Progress, None, BackgroundReplacement | None]:
-    """The background replacement that the settings ask for, its backgrounds on the plan's device; else None."""
+    """The background replacement of the settings, with the backgrounds on the plan's device; None without."""
     share = config.augment_background
     if not share:
         return None
@@ -237,7 +235,7 @@ def choose_device(wanted: str) -> tuple[str, tuple[str, ...]]:
 
 
 def check_gpus(config: RunConfig) -> None:
-    """Raise DeviceError where this machine has fewer GPUs than the settings ask for."""
+    """Raise DeviceError if this machine has fewer GPUs than `config.gpus`."""
     found = count_gpus()
     if config.device == "cpu" or not found:
         why = cuda_problem() or "They asked for the CPU."
@@ -258,7 +256,7 @@ def choose_precision(wanted: str, device: str) -> tuple[str, tuple[str, ...]]:
 
 
 def fingerprint(photos: PhotoSet) -> str:
-    """Identity of the photos and of their split."""
+    """Identity of the photos and their split."""
     splits = photos.splits[photos.cache.kept]
     return hashlib.sha256(photos.fingerprint.encode() + splits.tobytes()).hexdigest()
 
@@ -284,7 +282,7 @@ def _training_loader(
 def _loaders_of_evaluation(
     config: RunConfig, photos: PhotoSet, field: FieldPhotos | None, device: str, communicator: Communicator
 ) -> dict[str, Any]:
-    """The loaders of the photos that are not trained on, by their field of `Setup`; None where there are no photos."""
+    """The loaders for evaluation, by their field of `Setup`; None where there are no photos."""
 
     def load(cache: PhotoCache, slots: Array, labels: Array) -> Loader | None:
         return None if not len(slots) else Loader(
@@ -328,7 +326,7 @@ def describe_prevented_leakage(photos: PhotoSet) -> tuple[str, ...]:
 
 @contextmanager
 def one_on_each_machine_first(communicator: Communicator) -> Iterator[None]:
-    """Let one rank of every machine work first, so that the others find what it has written to the cache."""
+    """Let one rank of each machine work first, so that the others find its results in the cache."""
     if communicator.machine_rank:
         communicator.barrier()
     yield
@@ -337,7 +335,7 @@ def one_on_each_machine_first(communicator: Communicator) -> Iterator[None]:
 
 
 def changed_photos(before: Iterable[tuple[str, str]], now: Iterable[tuple[str, str]]) -> str:
-    """A sentence about changes of the photos, from (path, content) before and now."""
+    """Describe changes of the photos, from (path, content) before and now."""
     old, new = dict(before), dict(now)
     gone, added = len(old.keys() - new.keys()), len(new.keys() - old.keys())
     altered = sum(old[path] != new[path] for path in old.keys() & new.keys())

@@ -16,7 +16,7 @@ NO_BETTER: Final = 0.98
 BETTER: Final = 0.9
 """Ratio to the loss of guessing below which a run that seemed to stall is learning."""
 LEVELLING: Final = {"natural": 0.0, "none": 0.0, "sqrt": 0.5, "balanced": 1.0}
-"""How much sampling and class weights equalize class frequencies, 0..1."""
+"""How much each sampling and class weighting equalizes class frequencies, 0..1."""
 
 
 def guessing_loss(
@@ -40,8 +40,8 @@ def guessing_loss(
 
 @final
 class StallWatch:
-    """Checks the loss of every step; warns once if nothing is learned after step `after` (the end of the warm-up), and
-    takes the warning back if the loss falls later. `stalled`: whether the warning holds."""
+    """Warns once if nothing is learned after step `after` (the end of the warm-up), and revokes the warning if the loss
+    decreases later. `stalled`: whether the warning holds."""
 
     def __init__(self, guessing: float, after: int) -> None:
         self._guessing, self._after = guessing, after
@@ -49,7 +49,7 @@ class StallWatch:
         self._warned = self.stalled = False
 
     def look(self, step: int, loss: float) -> str:
-        """A warning with what to do, a sentence that it no longer holds, or "". `step`: counted from 1."""
+        """A warning, a sentence that it no longer holds, or "". `step`: counted from 1."""
         self._losses.append(loss)
         if step < self._after or len(self._losses) < WINDOW:
             return ""

@@ -1,4 +1,4 @@
-"""Opens the folder of a run and restores its state: at the first step or at the last checkpoint."""
+"""Opens the folder of a run and restores its state, at the first step or the last checkpoint."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ class Started:
 
 
 def start_run(setup: Setup, path: Path, resume: bool, overwrite: bool) -> Started:
-    """Create the folder of a run, or load the last checkpoint of an earlier run into the plan. The first of several
-    ranks does this for all.
+    """Create the folder of a run, or load the last checkpoint of an earlier run into the plan; rank 0 does it for all.
 
-    Raises DataError where the photos changed, ModelFileError where no checkpoint is whole.
+    Raises DataError if the photos have changed, ModelFileError if no checkpoint is valid.
     """
     ranks = setup.communicator
     check_ranks(setup)

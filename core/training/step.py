@@ -1,4 +1,4 @@
-"""One optimizer step, in parts where the batch is accumulated, and what to say when it breaks."""
+"""One optimizer step, in parts where gradients are accumulated, and the error where it diverges."""
 
 from __future__ import annotations
 
@@ -18,13 +18,10 @@ from core.plan import compile_plan
 
 
 def take_step(plan: Plan, batch: PhotoBatch, learning_rate: float, following: PhotoBatch | None = None) -> StepResult:
-    """Gradient over the batch (in parts of the plan's batch), then the update, unless something is not finite.
+    """Compute the gradient of a batch, in parts of the plan's batch, then update the weights if it is finite.
 
-    The weights are only changed by a finite gradient: `is_finite` of the result says whether they were. A batch
-    that is one part is a step of the plan's own.
-    Parts give the loss and the gradient of the whole batch, also where class weights make some parts heavier.
-    With several ranks, the batch is this rank's share of the step's, and the result that of all.
-    `following` is the next step's batch, whose photos may travel meanwhile.
+    Parts give loss and gradient of the whole batch, also with class weights. With several ranks, `batch` is the share
+    of this rank, and the result is that of all. `following`: the next step's batch, which may be prefetched.
     """
     parts = split_batch(batch, plan.batch)
     if len(parts) < batch.parts:  # the others are empty, and their share is 0
@@ -51,13 +48,13 @@ def take_step(plan: Plan, batch: PhotoBatch, learning_rate: float, following: Ph
 
 
 def shares_of_parts(plan: Plan, labels: Array, parts: int) -> list[float]:
-    """The share of every part of a step with these labels; each rank has so many parts, the last perhaps empty."""
+    """The share of every part of a step with these labels; each rank has `parts` parts, the last may be empty."""
     firsts = range(0, plan.ranks * parts * plan.batch, plan.batch)
     return share_out(class_weights_of(plan), [labels[first : first + plan.batch] for first in firsts])
 
 
 def share_out(weights: Sequence[float], labels: Sequence[Array]) -> list[float]:
-    """What the mean of each part counts, over an equal share: the weights of its labels. -1 is no label."""
+    """Weight of the mean of each part, relative to equal shares, from the class weights of its labels (-1: none)."""
     table = np.asarray(weights, np.float64)
     known = [part[part >= 0] for part in labels]
     sums = [float(table[part].sum()) if len(table) else float(len(part)) for part in known]
@@ -66,7 +63,7 @@ def share_out(weights: Sequence[float], labels: Sequence[Array]) -> list[float]:
 
 
 def class_weights_of(plan: Plan) -> tuple[float, ...]:
-    """The loss's weight of each class; empty where all count the same."""
+    """The loss weight of each class; empty where all are equal."""
     attributes = plan.program.steps[-1].attributes
     return read_numbers(attributes, "class_weights") if "class_weights" in attributes else ()
 
@@ -100,7 +97,7 @@ def cut_batch(batch: PhotoBatch, first: int, end: int) -> PhotoBatch:
 
 
 def with_photos(batch: PhotoBatch, photos: Array) -> PhotoBatch:
-    """The batch with its photos, where it has their numbers among `photos`; those mixed in are numbered again."""
+    """The batch with its photos in place of their indices; references to mixed photos are renumbered."""
     if batch.photos is not None or batch.index is None:
         return batch
     rows, index = batch.augmentation.copy(), np.asarray(batch.index)
@@ -110,7 +107,7 @@ def with_photos(batch: PhotoBatch, photos: Array) -> PhotoBatch:
 
 
 def diverged(step: int, loss: float, layer: str, checkpoint: str) -> TrainingDiverged:
-    """The error that says where it broke and what is left."""
+    """The error with step, layer and last checkpoint."""
     what = f"The loss is {loss}" if not math.isfinite(loss) else "The gradient is not finite"
     kept = f"The last checkpoint {checkpoint} is kept. " if checkpoint else ""
     return TrainingDiverged(
@@ -122,8 +119,8 @@ def diverged(step: int, loss: float, layer: str, checkpoint: str) -> TrainingDiv
 def find_broken_layer(plan: Plan, graph: Graph, batch: PhotoBatch, device: str, photos: Array) -> str:
     """The first layer whose output on this batch is not finite, else the one whose gradient is not.
 
-    The forward pass is computed again with a plan that returns the output of every layer; `photos` are those
-    that the batch's index counts.
+    The forward pass is computed again by a plan that returns the output of every layer; photos: those that the batch's
+    index refers to.
     """
     batch = replace(batch, targets=None)  # an inference plan has no loss
     names = [node.name for node in graph.nodes[1:]]

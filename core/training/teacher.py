@@ -1,9 +1,9 @@
 """Knowledge distillation: teachers predict each batch, and the student is trained on their probabilities.
 
-The teachers get the same augmented photos as the student (Beyer et al., "Knowledge distillation: a good
-teacher is patient and consistent", 2022). A photo's target is ``(1 - share) * label + share * mean of the teachers'
-probabilities``; the label is smoothed, or mixed, as without teachers, a probability is the softmax (or sigmoid) of the
-logits over the temperature of the teacher's file.
+The teachers get the same augmented photos as the student (Beyer et al., "Knowledge distillation: a good teacher is
+patient and consistent", 2022). A target is ``(1 - share) * label + share * mean of the teachers' probabilities``;
+labels are smoothed or mixed as without teachers, probabilities are the softmax or sigmoid of logits over the
+temperature.
 """
 
 from __future__ import annotations
@@ -77,15 +77,12 @@ def describe_teachers(
             "targets; the labels have the rest."]  # fmt: skip
     knowing = [t for t in teachers if any(part.learned for part in measure_overlap(t.model.learned, evaluated) or ())]
     notes += [text for teacher in knowing for text in describe_overlap(teacher.name, teacher.model.learned, evaluated)]
-    others = [t for t in teachers if t not in knowing and t.model.data_hash != fingerprint and not _names_all(t)]
+    others = [t for t in teachers if t not in knowing and t.model.data_hash != fingerprint
+              and not (t.model.learned and t.model.learned.whole)]  # fmt: skip
     if others:
         notes.append(f"{_listed(others)} was trained on other photos or another split. If it was trained on validation "
                     "or test photos of this run, the measured accuracy is too high.")  # fmt: skip
     return tuple(notes)
-
-
-def _names_all(teacher: Teacher) -> bool:
-    return teacher.model.learned is not None and teacher.model.learned.whole
 
 
 def _listed(teachers: Sequence[Teacher]) -> str:
@@ -130,7 +127,7 @@ class Teachers:
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """SHA-256 of the files."""
+        """SHA-256 of the model files."""
         return tuple(teacher.digest for teacher in self._read)
 
     @property

@@ -1,4 +1,4 @@
-"""A run as it is read in a terminal: one bar that moves, plain lines where nobody watches, or JSON lines."""
+"""Shows the events of a run in a terminal: a progress bar, plain lines where the output is no terminal, or JSON."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ STAGES: Final = {
     "calibration": "Calibrating confidence",
     "background": "Testing dependence on the background",
 }
-BEFORE: Final = ("demo", "scan", "cache", "copies", "leaves", "compile", "tune")
-"""Stages whose end is worth a line also where nobody watches."""
+LOGGED_STAGES: Final = ("demo", "scan", "cache", "copies", "leaves", "compile", "tune")
+"""Stages whose end is always printed."""
 SMOOTHING: Final = 0.95
 """Loss and accuracy in the bar are running means over about 20 steps."""
 REDRAW_SECONDS: Final = 0.1
 PLAIN_SECONDS: Final = 10.0
-"""A bar ten times a second; where it is no terminal, a line every ten seconds."""
+"""Intervals of the progress bar, and of lines where the output is no terminal."""
 
 
 @final
 class JsonReader:
-    """Every event as one line of JSON."""
+    """Prints every event as one line of JSON."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -51,7 +51,7 @@ class JsonReader:
 
 @final
 class TerminalReader:
-    """Sentences and a bar for a person."""
+    """Prints sentences and a progress bar."""
 
     def __init__(self, stream: TextIO, moving: bool) -> None:
         self._stream = stream
@@ -68,7 +68,7 @@ class TerminalReader:
         match event:
             case events.Progress():
                 ended = event.total > 0 and event.done >= event.total
-                self._passing(describe_progress(event), ended and event.stage in BEFORE)
+                self._passing(describe_progress(event), ended and event.stage in LOGGED_STAGES)
             case events.RunStarted():
                 self._started, self._begin = event, time.monotonic()
                 self._line(describe_start(event))
@@ -112,7 +112,7 @@ class TerminalReader:
         )
 
     def _passing(self, text: str, final: bool) -> None:
-        """Text that the next one replaces in a terminal, and that is shown seldom elsewhere."""
+        """Print text that the next one replaces in a terminal; elsewhere it is printed at longer intervals."""
         now = time.monotonic()
         if not final and now - self._last < (REDRAW_SECONDS if self._moving else PLAIN_SECONDS):
             return
@@ -159,7 +159,7 @@ def describe_epoch(event: events.EpochDone, epochs: int) -> str:
 
 
 def describe_end(event: events.RunFinished, evaluation: Sequence[str] = ()) -> str:
-    """The end in words; `evaluation`: the sentences of the evaluation, shown before the accuracy."""
+    """Describe the end of a run; evaluation: its sentences, in place of the test accuracy."""
     ends = {"completed": "Done", "early": "Stopped early: no further improvement", "stopped": "Stopped and saved"}
     if event.reason == "stopped" and not event.step:
         return "Stopped before the first step. Nothing was changed."  # of a resumed run, its folder is as it was

@@ -1,8 +1,7 @@
-"""A run as a Chrome trace, for chrome://tracing and ui.perfetto.dev.
+"""Writes a run as a Chrome trace, for chrome://tracing and ui.perfetto.dev.
 
-Format: "Trace Event Format" (Google, 2016), JSON object form. Complete events ("X") with begin and length in
-microseconds; events of one thread lie within each other or beside each other. Threads here: the run (epochs,
-validation, checkpoints), its steps, and the steps whose kernels were timed (step > pass > layer > kernel).
+Format: "Trace Event Format" (Google, 2016), JSON object form, complete events ("X") in microseconds. Threads: the run
+(epochs, validation, checkpoints), its steps, and the steps whose kernels were timed (step > pass > layer > kernel).
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ THREADS: Final = {RUN: "run", STEPS: "steps", KERNELS: "kernels of timed steps"}
 
 @final
 class TraceWriter:
-    """Writes events as they come, so that memory stays flat; the file has its name once it is whole.
-
-    Raises StorageError where it cannot be written.
-    """
+    """Writes events as they come; the file is renamed to `path` when it is complete. Raises StorageError."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._written = path, temporary_path(path)
@@ -49,7 +45,7 @@ class TraceWriter:
             self._add(_named("thread_name", thread, name))
 
     def show(self, event: Event) -> None:
-        """Take up an event of the run the moment it happens."""
+        """Write an event of the run, at the moment it happens."""
         now = 1e6 * (time.perf_counter() - self._origin)
         match event:
             case RunStarted():
@@ -90,19 +86,19 @@ class TraceWriter:
         try:
             self._file.write(text)
         except OSError as error:
-            raise self._given_up(error) from error
+            raise self._abort(error) from error
 
-    def _given_up(self, error: OSError) -> StorageError:
-        """What is written so far is no whole file, and on a full disk its room is wanted."""
+    def _abort(self, error: OSError) -> StorageError:
+        """Remove the incomplete file, which also frees a full disk."""
         with suppress(OSError):
             self._file.close()
         self._written.unlink(missing_ok=True)
         return storage_error(self._path, error)
 
     def close(self) -> None:
-        """Finish the file, also of a run that stopped or broke."""
+        """Complete the file, also of a run that was stopped or failed."""
         if self._file.closed:
-            return  # it was given up
+            return  # an error has aborted it
         self._write("\n]}\n")
         try:
             self._file.flush()
@@ -110,11 +106,11 @@ class TraceWriter:
             self._file.close()
             self._written.replace(self._path)
         except OSError as error:
-            raise self._given_up(error) from error
+            raise self._abort(error) from error
 
 
 def kernel_events(event: KernelTimes, end: float) -> Iterator[dict[str, Any]]:
-    """A timed step that ended at `end` (microseconds): its kernels one after the other, in layers, in passes."""
+    """Events of a timed step that ended at `end` (microseconds): passes, layers and their kernels in order."""
     begin = end - 1e3 * sum(t.milliseconds for t in event.times)
     yield _complete(KERNELS, "step", f"step {event.step}, kernel by kernel", begin, end - begin)
     for direction, times in _runs(event.times, lambda t: t.direction.partition("_")[0]):

@@ -1,4 +1,4 @@
-"""The training loop: it yields what happens as events, and can be stopped, paused and resumed exactly.
+"""The training loop: it yields events, and can be stopped, paused and resumed exactly.
 
     set up -> for every epoch: steps, validation, checkpoint -> test of the best weights, report
 
@@ -58,10 +58,9 @@ from core.training.validation import evaluation_weights
 class Trainer:
     """One run, new or resumed.
 
-    config: sound settings (`core.config.problems` is empty). resume: continue the
-    run in that folder. overwrite: replace an earlier run there. profiled: time the kernels
-    of one of the first steps already, however short the run is. environment: the rank of this process; rank 0
-    alone writes.
+    config: valid settings (`core.config.problems` is empty); resume: continue the run in its folder; overwrite: replace
+    an earlier run there; profiled: time the kernels of the second step, however short the run is; environment: the rank
+    of this process; only rank 0 writes.
     """
 
     def __init__(
@@ -101,9 +100,9 @@ class Trainer:
         return code
 
     def run(self, commands: Commands | None = None) -> Iterator[Event]:
-        """Events until the run has ended. Raises LeafClinicError, after it was written to the log.
+        """Yield events until the run has ended. Raises LeafClinicError after logging it.
 
-        Stopped by `commands`, it saves and ends with RunFinished; before the first step there is nothing to save.
+        When stopped by `commands`, it saves and ends with RunFinished; before the first step there is nothing to save.
         """
         commands = commands or Commands()
         config = self.config
@@ -262,7 +261,7 @@ class _Run:
         return KernelTimes(self.state.step, times, seconds)
 
     def _schedule_step(self) -> int:
-        """The step as the schedule counts it: under a time limit the share of time used, if that is further on."""
+        """The step for the learning rate schedule; under a time limit at least the used share of the time."""
         config, total = self._config, self._config.epochs * self._per_epoch
         if not config.minutes:
             return self.state.step
@@ -324,21 +323,16 @@ class _Run:
     ) -> RunFinished:
         state: RunState = self.state
         return RunFinished(
-            reason=reason,
-            step=state.step,
-            best_epoch=state.best_epoch,
-            best_accuracy=max(state.best_accuracy, 0.0),
+            reason, state.step, state.best_epoch, best_accuracy=max(state.best_accuracy, 0.0),
             test_accuracy=evaluation.figures.accuracy if evaluation and evaluation.split == "test" else None,
-            model_path=model,
-            report_path=report,
-            seconds=state.seconds,
+            model_path=model, report_path=report, seconds=state.seconds,
             border_accuracy=evaluation.baseline.border if evaluation and evaluation.baseline else None,
             field_accuracy=evaluation.field.accuracy if evaluation and evaluation.field else None,
-        )
+        )  # fmt: skip
 
 
 def watch_for_stall(setup: Setup) -> StallWatch:
-    """A watch on the loss of this run, from the end of its warm-up on."""
+    """The watch on the loss of this run, from the end of the warm-up."""
     config, train = setup.config, setup.train
     guessing = guessing_loss(train.labels, len(setup.classes), config.sampling, config.class_weights,
                              config.label_smoothing, train.targets)  # fmt: skip

@@ -1,4 +1,4 @@
-"""The training plan of a run: its batch, the loss and the weights of classes, and on a GPU tuned kernels."""
+"""The training plan of a run: batch size, loss and class weights, and on a GPU tuned kernels."""
 
 from __future__ import annotations
 
@@ -30,14 +30,10 @@ AUTO_STEPS: Final = 20
 
 
 def compile_for_training(
-    config: RunConfig,
-    graph: Graph,
-    device: str,
-    photos: PhotoSet,
-    weights: Mapping[str, Array],
+    config: RunConfig, graph: Graph, device: str, photos: PhotoSet, weights: Mapping[str, Array],
     communicator: Communicator,
-) -> Generator[Progress, None, tuple[Plan, int, tuple[str, ...]]]:
-    """(training plan, batch, a note where no kernel was measured); on a GPU tuned first if the settings say so."""
+) -> Generator[Progress, None, tuple[Plan, int, tuple[str, ...]]]:  # fmt: skip
+    """Return (training plan, batch, note if no kernel was measured); with `config.tune`, tune the kernels first."""
     of_classes = class_weights(config, photos)
     if device == "cuda":
         yield Progress("compile", 0, 0)
@@ -83,8 +79,7 @@ def compile_fitting(
 
 
 def auto_batch(device: str, photos: int, ranks: int = 1) -> int:
-    """A power of two from 4 to `AUTO_BATCH`, such that an epoch has at least `AUTO_STEPS` steps if possible; times the
-    ranks at most."""
+    """A power of two, 4 to `AUTO_BATCH` per rank, such that an epoch has at least `AUTO_STEPS` steps if possible."""
     batch = AUTO_BATCH[device] * ranks
     while batch > 4 and photos < AUTO_STEPS * batch:
         batch //= 2
@@ -97,20 +92,11 @@ def compile_training(
 ) -> Plan:  # fmt: skip
     """The training plan of a run, for one of the `accumulate` micro-batches of a rank's share of a step."""
     return compile_plan(
-        _with_loss(config, graph, weights_of_classes),
-        device=device,
-        batch=part_size(config, batch, communicator.size),
-        training=True,
-        precision=config.precision,
-        algorithm=config.algorithm,
-        optimizer=optimizer_of(config),
-        frozen=frozen_parameters(config, graph),
-        seed=config.seed,
-        threads=config.threads,
-        verify=config.verify,
-        communicator=communicator,
-        sync_batch_norm=config.sync_batch_norm and communicator.size > 1,
-    )
+        _with_loss(config, graph, weights_of_classes), device=device, batch=part_size(config, batch, communicator.size),
+        training=True, precision=config.precision, algorithm=config.algorithm, optimizer=optimizer_of(config),
+        frozen=frozen_parameters(config, graph), seed=config.seed, threads=config.threads, verify=config.verify,
+        communicator=communicator, sync_batch_norm=config.sync_batch_norm and communicator.size > 1,
+    )  # fmt: skip
 
 
 def _with_loss(config: RunConfig, graph: Graph, weights_of_classes: tuple[float, ...]) -> Graph:
@@ -119,7 +105,7 @@ def _with_loss(config: RunConfig, graph: Graph, weights_of_classes: tuple[float,
 
 
 def part_size(config: RunConfig, batch: int, ranks: int) -> int:
-    """Photos of a micro-batch: every rank computes `accumulate` of them in a step."""
+    """Photos of a micro-batch; every rank computes `accumulate` micro-batches in a step."""
     return -(-batch // (config.accumulate * ranks))
 
 

@@ -1,7 +1,7 @@
 """Transfer learning: starts from the network of a model file or an ONNX file, with a head for the new classes.
 
-Batch norms are folded into their convolutions; those that cannot be folded are frozen. So no step mixes photos, and few
-photos do not spoil the statistics of many.
+Batch norms are folded into their convolutions, or frozen if they cannot be, so that few photos do not replace the
+statistics of many.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def first_network(config: RunConfig, origin: Origin | None, classes: Sequence[st
 
 
 def _without_last_relu(graph: Graph) -> Graph:
-    """The graph without SqueezeNet's ReLU behind its classifier: a sigmoid needs logits below 0."""
+    """The graph without SqueezeNet's ReLU after its classifier: a sigmoid needs negative logits."""
     after = graph.nodes[graph.nodes.index(head_node(graph)) + 1 :]
     return graph.without([node.name for node in after if node.op == "relu"])
 
@@ -163,7 +163,7 @@ def frozen_parameters(config: RunConfig, graph: Graph) -> tuple[str, ...]:
 
 
 def head_parameters(graph: Graph) -> set[str]:
-    """Full names of the head's parameters."""
+    """Full names of the parameters of the head."""
     head = head_node(graph)
     return {f"{head.name}.{p.role}" for p in head.parameters}
 

@@ -31,7 +31,7 @@ STATISTICS_BATCHES: Final = 30
 class Validator:
     """Evaluates weights with one inference plan of the network, with batch norm folded.
 
-    Of several ranks, each computes some batches: the first asks (`evaluate`, `predict`), the others `assist`.
+    With several ranks, each computes some batches: rank 0 calls `evaluate` or `predict`, the others `assist`.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Validator:
 
 
 def collect_batches(communicator: Communicator, logits: Sequence[Array], total: int) -> Array:
-    """The logits ``(N, classes)`` of all photos, in order, of which rank r has computed batches r, r + size, ..."""
+    """Logits ``(N, classes)`` of all photos in order, where rank r has computed the batches r, r + size, ..."""
     if communicator.size == 1:
         return np.concatenate(logits)
     shares = communicator.gather(save({str(number): array for number, array in enumerate(logits)}))

@@ -27,7 +27,7 @@ from core.training.setup import check_gpus
 from core.training.trainer import Trainer
 
 STEPS_SECONDS: Final = 0.2
-"""Between two tellings of steps: each wakes the window, which takes a core from the training."""
+"""Interval at which steps are sent: each time the window wakes up and takes a core from the training."""
 
 
 def main() -> int:
@@ -36,9 +36,9 @@ def main() -> int:
 
 
 def train() -> int:
-    """Run one training, or one rank of it, and write what happens."""
+    """Run one training, or one rank of it, and write its events."""
     events = _own_stdout()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the window's affair
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the window handles Ctrl-C
 
     def send(event: Event) -> None:
         events.write(to_line(event) + "\n")
@@ -58,8 +58,7 @@ def train() -> int:
 
 
 def serve(lines: TextIO, send: Callable[[Event], None], environment: RankEnvironment, events: TextIO) -> int:
-    """Read the first line, train, obey the others; with several GPUs, the first of the ranks obeys. Raises
-    LeafClinicError."""
+    """Read the first line, train, and obey the other lines (rank 0). Raises LeafClinicError."""
     first = read_request(environment) if environment.rendezvous else lines.readline()
     if not first.strip():
         return EXIT_WRONG_INPUT
@@ -92,7 +91,7 @@ def _obey(lines: TextIO, commands: Commands) -> None:
 
 
 def _own_stdout() -> TextIO:
-    """Stdout for events alone: whatever a library prints goes to stderr."""
+    """Reserve stdout for events; what libraries print goes to stderr."""
     events = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace")
     os.dup2(2, 1)
     return events
