@@ -1,20 +1,117 @@
-"""Candidates that need compute capability 9.0: TMA and `wgmma`, in bf16."""
+"""Candidates that need compute capability 9.0 (TMA and `wgmma`, in bf16), and their tiles, the most promising first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from types import ModuleType
 from typing import Any, Final
 
+from core.gpu.cost_model import rank_tiles
 from core.gpu.ops.conv import products
 from core.gpu.ops.matmul.tensor_core import refuse as refuse_product
+from core.gpu.parts.tile import Tile
 from core.gpu.select import BACKWARD, BF16, FORWARD, INPUT, WEIGHT, Candidate, Case
-from core.gpu.sm90 import configurations as of
-from core.gpu.sm90 import halo, image, matmul_tma, pointwise
+from core.gpu.sm90 import halo, halo_resident, image, matmul_tma, pointwise, pointwise_forward, pointwise_gradients
+from core.gpu.sm90.halo_tma import HaloShape
+from core.gpu.sm90.row_weight_gradient import RowShape
 
-ONE, FIRE, POOLED = ("conv2d",), ("conv2d", "conv2d"), ("conv2d", "max_pool")
+SHARED, REGISTERS, PARTITIONS = 228 << 10, 65536, 4
+"""Bytes and registers of a multiprocessor, and its partitions; each block takes 1 KiB in addition to its own."""
+OTHER_REGISTERS: Final = 26
+"""Registers that a thread needs in addition to its sums."""
+MAX_STAGES: Final = 24
+
+RESIDENT: Final = ((128, 64, 8, 2), (192, 64, 12, 1), (256, 64, 16, 1), (256, 128, 16, 1), (384, 64, 12, 1))
+"""Pixels, filters, warps, blocks of 3x3 convolutions with filters in shared memory."""
+FIRE: Final = ((2, 2), (3, 1), (4, 1))
+"""Warpgroups, and 64 pixels of each, of the input gradient of a fire."""
+K_BLOCKS: Final = (128, 192, 256, 320, 384)
+"""Most pixels of a k block of a 3x3 weight gradient."""
+LARGE_BATCH: Final = 128
+"""Fewest images for the 3x3 weight gradient by rows: each block fills a multiprocessor, and at batch 32 they delayed
+the input gradients on the other stream."""
 
 
-def _row(
+def _stages(tile: Tile, module: ModuleType) -> Tile | None:
+    """The tile with as many stages as shared memory has room for; None where not even two fit."""
+    available = SHARED // tile.blocks - 1024
+    fits = [n for n in range(2, MAX_STAGES + 1) if module.shared_bytes(replace(tile, stages=n)) <= available]
+    return replace(tile, stages=fits[-1]) if fits else None
+
+
+def _fitting(tiles: Iterable[tuple[Tile, int]], module: ModuleType) -> Iterator[Tile]:
+    """The tiles of (tile, sums of a thread) whose blocks fit on a multiprocessor together."""
+    for tile, sums in tiles:
+        found, warps = _stages(tile, module), module.threads_of(tile) // 32 * tile.blocks
+        available = REGISTERS // PARTITIONS // (32 * -(-warps // PARTITIONS)) // 8 * 8
+        if found is not None and sums + OTHER_REGISTERS <= min(available, 255):
+            yield found
+
+
+def pointwise_forward_tiles(case: Case) -> tuple[Tile, ...]:
+    """For a 1x1 convolution; the depth of the tiles is all channels."""
+    frame, (x, out) = case.frame, products.sides_of(case)
+    widths = sorted({c for c in (out.padded, 128, 64) if out.padded % c == 0 and c <= 256})
+    found = ((Tile(64 * groups, columns, 2 * x.padded, 2, 4 * groups, 1, blocks), columns // 2)
+             for groups, blocks, columns in product((2, 3, 4), (1, 2, 3), widths))  # fmt: skip
+    rows = frame.batch * out.height * out.width
+    return rank_tiles(_fitting(found, pointwise_forward), rows, out.padded, frame.processors)
+
+
+def pointwise_gradients_tiles(case: Case) -> tuple[Tile, ...]:
+    """For both gradients of a 1x1 convolution: warpgroups of 64 channels each, by all filters."""
+    x, dy = case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output, True)
+    found = ((Tile(64, 64 * groups, 2 * dy.padded, 2, 4 * groups, 1, blocks), 32 + dy.padded // 2)
+             for groups, blocks in product((1, 2, 3, 4), (4, 3, 2, 1)) if 64 * groups < x.padded + 64)  # fmt: skip
+    return tuple(sorted(_fitting(found, pointwise_gradients), key=lambda tile: (-tile.columns, -tile.blocks)))
+
+
+def resident_tiles(case: Case) -> tuple[Tile, ...]:
+    """For the 3x3 convolution with filters in shared memory; the depth is all channels."""
+    frame, (x, out) = case.frame, products.sides_of(case)
+    if x.channels != x.padded or x.channels % 16 or x.channels > 64 or out.channels % 64:
+        return ()
+    found = [Tile(rows, columns, 2 * x.channels, 2, warps, 1, blocks) for rows, columns, warps, blocks in RESIDENT
+             if out.channels % columns == 0]  # fmt: skip
+    fitting = [tile for tile in found if halo_resident.shared_bytes(tile, x.width) * tile.blocks <= frame.shared]
+    limit = frame.batch * (x.height + 1) * (x.width + 1)
+    return rank_tiles(fitting, limit, out.channels, frame.processors)
+
+
+def fire_shapes(case: Case) -> tuple[HaloShape, ...]:
+    """For the input gradient of a fire: blocks of rows, all of its columns."""
+    dy, dx, _ = halo.fire_sides(case)
+    if dx.padded not in (16, 32, 48, 64):
+        return ()
+    found = []
+    for channels, (groups, tiles), stages in product((64, 32), FIRE, (4, 3)):
+        if dy.padded % channels == 0:
+            shape = HaloShape(dx.padded, channels, dy.padded // channels, 1, 1, groups, tiles, stages)
+            shape = shape.fitted(dy.height, dy.width)
+            if shape.suits(dy.height, dy.width) and shape.shared <= case.frame.shared:
+                found.append(shape)
+    return tuple(sorted(found, key=lambda s: -(-dy.height // s.rows) * s.pixels))
+
+
+def row_shapes(case: Case) -> tuple[RowShape, ...]:
+    """For the weight gradient of a 3x3 convolution: rows of a k block, and as many stages as fit."""
+    frame = case.frame
+    x, dy = frame.image(case.step.inputs[0]), frame.image(case.step.output, True)
+    channels = next((channels for channels in (64, 32, 16) if x.padded % channels == 0), 0)
+    if not channels or dy.padded % 64 or frame.batch < LARGE_BATCH:
+        return ()
+    found = []
+    for pixels in K_BLOCKS:
+        rows = max(1, pixels // (dy.width + 1))
+        shape = RowShape(x.padded, channels, dy.width + 1, rows, 1, 6).fitted(dy.height, dy.width)
+        if shape.suits(dy.height, dy.width) and shape.shared <= frame.shared:
+            found.append(shape)
+    return tuple(dict.fromkeys(found))
+
+
+def _candidate(
     name: str, pattern: tuple[str, ...], direction: str, efficiency: float, refuses: Callable[[Case], str],
     write: Callable[[Case], None], idea: str, configurations: Callable[[Case], Sequence[Any]] = lambda case: (None,),
 ) -> Candidate:  # fmt: skip
@@ -24,20 +121,20 @@ def _row(
 
 
 CANDIDATES: Final = (
-    _row("tma", ("matmul",), FORWARD, 0.6, refuse_product, matmul_tma.write,
-         "one thread copies by TMA, warpgroups only multiply"),
-    _row("resident_wgmma", ONE, FORWARD, 0.4, products.refuse_three, halo.write_resident,
-         "3x3 by wgmma, filters stay in shared memory", of.resident_tiles),
-    _row("pointwise_tma", ONE, FORWARD, 0.4, pointwise.refuse_forward, pointwise.write_forward,
-         "1x1 by wgmma over TMA tiles", of.pointwise_forward_tiles),
-    _row("image_pool", POOLED, FORWARD, 0.6, image.refuse_forward, image.write_forward,
-         "convolution of the image and the max pool after it, by wgmma"),
-    _row("fire_tma", FIRE, INPUT, 0.6, halo.refuse_fire, halo.write_fire,
-         "both halves of a fire by wgmma over TMA tiles", of.fire_shapes),
-    _row("rows_tma", ONE, WEIGHT, 0.4, halo.refuse_rows, halo.write_rows, "3x3 by wgmma over TMA tiles of rows",
-         of.row_shapes),
-    _row("pointwise_tma", ONE, BACKWARD, 0.6, pointwise.refuse_gradients, pointwise.write_gradients,
-         "both gradients of a 1x1 convolution in one pass over TMA tiles", of.pointwise_gradients_tiles),
-    _row("image_pool", POOLED, BACKWARD, 0.6, image.refuse_backward, image.write_backward,
-         "weight gradients of the image's convolution from what is behind its max pool, by wgmma"),
+    _candidate("tma", ("matmul",), FORWARD, 0.6, refuse_product, matmul_tma.write,
+               "one thread copies by TMA, warpgroups only multiply"),
+    _candidate("resident_wgmma", ("conv2d",), FORWARD, 0.4, products.refuse_three, halo.write_resident,
+               "3x3 by wgmma, filters stay in shared memory", resident_tiles),
+    _candidate("pointwise_tma", ("conv2d",), FORWARD, 0.4, pointwise.refuse_forward, pointwise.write_forward,
+               "1x1 by wgmma over TMA tiles", pointwise_forward_tiles),
+    _candidate("image_pool", ("conv2d", "max_pool"), FORWARD, 0.6, image.refuse_forward, image.write_forward,
+               "convolution of the image and the max pool after it, by wgmma"),
+    _candidate("fire_tma", ("conv2d", "conv2d"), INPUT, 0.6, halo.refuse_fire, halo.write_fire,
+               "both halves of a fire by wgmma over TMA tiles", fire_shapes),
+    _candidate("rows_tma", ("conv2d",), WEIGHT, 0.4, halo.refuse_rows, halo.write_rows,
+               "3x3 by wgmma over TMA tiles of rows", row_shapes),
+    _candidate("pointwise_tma", ("conv2d",), BACKWARD, 0.6, pointwise.refuse_gradients, pointwise.write_gradients,
+               "both gradients of a 1x1 convolution in one pass over TMA tiles", pointwise_gradients_tiles),
+    _candidate("image_pool", ("conv2d", "max_pool"), BACKWARD, 0.6, image.refuse_backward, image.write_backward,
+               "weight gradient of the image's convolution from the gradient after its max pool, by wgmma"),
 )  # fmt: skip

@@ -4,44 +4,34 @@
 other channels of the same pixels.
 
 A block computes `rows` rows of one image by all filters; pixels are numbered along rows of `pitch`, at least one more
-than the image is wide. TMA tiles of rows are so by themselves, zero beyond the edges. `wgmma` swizzles by the address
-that it reads, so a tap begins as many lines further as it is pixels away.
+than the image is wide. TMA tiles of rows have this layout, zero beyond the edges. `wgmma` swizzles by the address that
+it reads, so a tap begins as many tile rows further as it is pixels away.
 
               columns (all)
-            +----------------+   a step: three taps of a block of `line` channels, or the tenth tap (the fire's 1x1
-    rows of | 64 x tiles of  |   half). One thread sends for a step when all warps have used its stage before.
-    pixels  | warpgroup 0    |
-            +----------------+
+            +----------------+   a stage: three taps of a block of `channels`, or the tenth tap (the fire's 1x1 half)
+    rows of | 64 x tiles of  |
+    pixels  | warpgroup 0    |   the producer is thread 0 of warpgroup 0: it starts the copies of a later step
+            +----------------+   when all warps have released the stage
             | warpgroup 1    |
             +----------------+
 
 Shared memory: two buffers of a block of channels, each the rows and one above and below, then the rows of the tenth
-tap's channels, a pixel a swizzled line | stages of three taps' filters, as packed | barriers. Results take their place.
+tap's channels, a swizzled row per pixel | stages of three taps' filters | barriers. Results replace the pixels.
 Bytes: dy once (and a row above and below each block), filters from L2 for each block, mask and dx once.
+Floor: (2 dy + mask + dx) / bandwidth. Source: NVIDIA CUTLASS, PipelineTmaAsync; PTX ISA 8.x, 9.7.15; ADR 21.
 """
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, replace
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import shared_address, shared_store4
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
+from core.gpu.launch import INTEGER, MASKING, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.epilogue import make_staging, make_writing
 from core.gpu.parts.vectors import divide
-from core.gpu.sm90 import tma
-from core.gpu.sm90.pipeline import make_advance, make_barriers
-from core.gpu.sm90.swizzle import LONGEST, PADDING, PERIOD, SHARED, aligned, swizzled_high_word
-from core.gpu.sm90.wgmma import (
-    TILE,
-    fence_async_proxy,
-    high_word,
-    low_word,
-    make_products,
-    make_wait,
-    uniform,
-)
+from core.gpu.sm90 import tma, wgmma
+from core.gpu.sm90.wgmma import PERIOD, TILE, high_word, low_word
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -49,32 +39,29 @@ STEPS: Final = 4
 """Stages of a block of channels: three rows of taps, and the tenth tap."""
 
 SIGNATURE: Final = KernelSignature((
-    Argument("map_x", tma.TENSOR_MAP, "gradient of the 3x3 half, a block's rows and one above and below"),
-    Argument("map_second", tma.TENSOR_MAP, "gradient of the 1x1 half, a block's rows"),
-    Argument("weight", POINTER, "filters of `pack_parts`, backward"),
-    Argument("out", POINTER, "gradient of the input"),
-    Argument("mask", POINTER, "the input's activations, 0: none"),
-    Argument("turns", INTEGER, "blocks of an image"),
-    Argument("height", INTEGER, "rows of an image"),
-    Argument("width", INTEGER, "pixels of a row"),
-    *divisions(turns="blocks of an image", pitch="pixels from one row to the next"),
-    *pitches(ldo="output"),
-    Argument("ldm", INTEGER, "the same of the mask"),
-    Argument("masking", INTEGER, "activation of the mask: 0 none, 1 ReLU, 2 ReLU6"),
-    Argument("accumulate", INTEGER, "whether to add to the output"),
+    *arguments(
+        tma.TENSOR_MAP, map_x="gradient of the 3x3 half, a block's rows and one above and below",
+        map_second="gradient of the 1x1 half, a block's rows",
+    ),
+    *arguments(
+        POINTER, weight="filters of `pack_vectors`, backward", out="gradient of the input",
+        mask="the input's activations, or 0",
+    ),
+    *arguments(INTEGER, blocks="blocks of an image", height="rows of an image", width="pixels of a row"),
+    *divisions(blocks="blocks of an image", pitch="pixels from one row to the next"),
+    *pitches(ldo="output", ldm="`mask`"),
+    *MASKING,
 ))  # fmt: skip
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class HaloShape:
+class HaloShape(NamedTuple):
     """A block's work: `rows` of an image, `pitch` pixels from one to the next, by all `columns` of the filters.
 
-    `blocks` of `line` channels (32 or 64); `groups` of four warps with `tiles` x 64 pixels each; stages.
+    `blocks` of `channels` (32 or 64); `groups` of four warps with `tiles` x 64 pixels each; stages.
     """
 
     columns: int
-    line: int
+    channels: int
     blocks: int
     pitch: int
     rows: int
@@ -82,22 +69,17 @@ class HaloShape:
     tiles: int
     stages: int
 
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """The fields, for a recipe."""
-        return astuple(self)
-
     def fitted(self, height: int, width: int) -> HaloShape:
-        """The same for maps of a size: blocks of nearly as many rows each; none where a row has too many pixels."""
+        """The shape for feature maps of a size, blocks of nearly equal rows; 0 rows where a row has too many pixels."""
         pitch = width + 1
         tiles = -(-height // max(1, self.pixels // pitch))
-        return replace(self, pitch=pitch, rows=min(-(-height // tiles), self.pixels // pitch))
+        return self._replace(pitch=pitch, rows=min(-(-height // tiles), self.pixels // pitch))
 
     def suits(self, height: int, width: int) -> bool:
         """Whether a block's pixels fit, and little is computed that is padding."""
-        if not self.rows or max(self.pitch, self.rows + 2) > LONGEST or self.shared > SHARED:
+        if not self.rows or max(self.pitch, self.rows + 2) > wgmma.MAX_TILE or self.shared > wgmma.SHARED:
             return False
-        return -(-height // self.rows) * self.pixels <= PADDING * height * width
+        return -(-height // self.rows) * self.pixels <= wgmma.MAX_PADDING * height * width
 
     @property
     def threads(self) -> int:
@@ -110,14 +92,14 @@ class HaloShape:
 
     @property
     def halo(self) -> int:
-        """Bytes from a block of channels' pixels to the tenth tap's; a line of zeros at least follows the TMA tile."""
-        lines = max((self.rows + 2) * self.pitch + 1, self.pixels + 2 * self.pitch + 2)
-        return -(-lines * 2 * self.line // PERIOD) * PERIOD
+        """Bytes from a block of channels' pixels to the tenth tap's; at least one row of zeros follows the TMA tile."""
+        tile_rows = max((self.rows + 2) * self.pitch + 1, self.pixels + 2 * self.pitch + 2)
+        return -(-tile_rows * 2 * self.channels // PERIOD) * PERIOD
 
     @property
     def span(self) -> int:
         """Bytes of a block of channels' pixels."""
-        return self.halo + -(-self.pixels * 2 * self.line // PERIOD) * PERIOD
+        return self.halo + -(-self.pixels * 2 * self.channels // PERIOD) * PERIOD
 
     @property
     def buffers(self) -> int:
@@ -127,118 +109,118 @@ class HaloShape:
     @property
     def stage(self) -> int:
         """Bytes of three taps' filters."""
-        return 3 * self.columns * 2 * self.line
+        return 3 * self.columns * 2 * self.channels
 
     @property
     def shared(self) -> int:
-        """Bytes of dynamic shared memory; results take the place of pixels."""
+        """Bytes of dynamic shared memory; the results replace the pixels."""
         work = self.buffers * self.span + self.stages * self.stage
         return PERIOD + max(work, self.pixels * (self.columns * 2 + 16)) + 16 * self.stages
 
 
 @device_function
-def _pixel_of(i, about):
+def _pixel_of(i, geometry):
     """Pixel ``(n height + y) width + x`` of a block's i-th number, or -1.
 
-    `about`: the first row of all, rows left in the image, width, pitch and fast division by it.
+    `geometry`: the first row of all, rows left in the image, width, pitch and fast division by it.
     """
-    row = i32(divide(u32(i), about[4], about[5]))
-    x = i32(i - row * about[3])
-    return i32((about[0] + row) * about[2] + x) if row < about[1] and x < about[2] else i32(-1)
+    row = i32(divide(u32(i), geometry[4], geometry[5]))
+    x = i32(i - row * geometry[3])
+    return i32((geometry[0] + row) * geometry[2] + x) if row < geometry[1] and x < geometry[2] else i32(-1)
 
 
-def make_sender(shape: HaloShape) -> Any:
-    """Device function of one thread: the copies of a step, filters and with a block of channels' first its pixels."""
-    R, LINE, TAP = shape.rows, shape.line, shape.columns * 2 * shape.line
-    PIXELS, HALO, SPAN, FILTERS = shape.pitch * LINE * 2, shape.halo, shape.span, shape.buffers * shape.span
+def make_producer(shape: HaloShape) -> Any:
+    """Device function of one thread: start the copies of a step, with the first of a channel block its pixels."""
+    R, CHANNELS, TAP = shape.rows, shape.channels, shape.columns * 2 * shape.channels
+    PIXELS, HALO, SPAN, FILTERS = shape.pitch * CHANNELS * 2, shape.halo, shape.span, shape.buffers * shape.span
 
     @device_function
-    def send(ring, full, slot, map_x, map_second, weight, step, n, y):
+    def produce(base, full, stage, map_x, map_second, weight, step, n, y):
         cb = i32(step // STEPS)
-        s, ready = i32(step - cb * STEPS), u32(full + slot * u32(8))
+        s, barrier = i32(step - cb * STEPS), u32(full + stage * u32(8))
         size = u32(TAP if s == 3 else 3 * TAP)
-        tma.expect_bytes(ready, u32(size + u32((2 * R + 2) * PIXELS)) if s == 0 else size)
+        tma.expect_bytes(barrier, u32(size + u32((2 * R + 2) * PIXELS)) if s == 0 else size)
         if s == 0:
-            to = u32(ring + u32(cb & 1) * u32(SPAN))
-            tma.copy_activation_tile(to, map_x, i32(cb * LINE), i32(-1), i32(y - 1), n, ready)
-            tma.copy_activation_tile(u32(to + u32(HALO)), map_second, i32(cb * LINE), i32(0), y, n, ready)
+            to = u32(base + u32(cb & 1) * u32(SPAN))
+            tma.copy_activation_tile(to, map_x, i32(cb * CHANNELS), i32(-1), i32(y - 1), n, barrier)
+            tma.copy_activation_tile(u32(to + u32(HALO)), map_second, i32(cb * CHANNELS), i32(0), y, n, barrier)
         source = u64(weight + u64(i64(cb * 10 + s * 3) * i64(TAP)))
-        tma.copy_bytes(u32(ring + u32(FILTERS) + slot * u32(3 * TAP)), source, size, ready)
+        tma.copy_bytes(u32(base + u32(FILTERS) + stage * u32(3 * TAP)), source, size, barrier)
 
-    return send
+    return produce
 
 
-def make_halo_tma(
-    columns: int, line: int, blocks: int, pitch: int, rows: int, groups: int, tiles: int, stages: int
-) -> Any:
+def make_halo_tma(*shape_numbers: int) -> Any:
     """The kernel as a Python function; the arguments are those of `HaloShape`."""
-    shape = HaloShape(columns, line, blocks, pitch, rows, groups, tiles, stages)
-    BN, L, MT, ST, TH, SPAN, HALO = columns, 2 * line, tiles, stages, shape.threads, shape.span, shape.halo
-    NACC, TOTAL, FILTERS, STAGE = MT * BN // 2, blocks * STEPS, shape.buffers * SPAN, shape.stage
-    BARRIERS, CH, HIGH, EDGE = shape.shared - PERIOD - 16 * ST, line // 8, swizzled_high_word(L), (rows + 2) * pitch * L
-    PERIODS, BUFFERS, BM, PITCH, R = L // 16, shape.buffers, shape.pixels, pitch, rows
-    assert 2 <= ST <= min(STEPS + 1, TOTAL)
-    assert rows * pitch <= BM
-    taps = [(tap, k) for tap in range(3) for k in range(CH // 2)]  # of a stage; B's parts are BN x 16 bytes
-    products = make_products(
-        BN, [[((m * TILE + tap) * PERIODS + 2 * k, 0, (tap * CH + 2 * k) * BN) for tap, k in taps] for m in range(MT)],
-        first_only=CH // 2,
+    shape = HaloShape(*shape_numbers)
+    BN, ROW, MT, ST, TH = shape.columns, 2 * shape.channels, shape.tiles, shape.stages, shape.threads
+    SPAN, HALO, STAGE, BUFFERS, BM, PITCH, R = (
+        shape.span, shape.halo, shape.stage, shape.buffers, shape.pixels, shape.pitch, shape.rows
     )  # fmt: skip
-    keep_one, finish, send = make_wait(NACC, 1), make_wait(NACC, 0), make_sender(shape)
-    advance, open_barriers = make_advance(ST), make_barriers(ST, TH // 32)
+    NACC, TOTAL, FILTERS, VECTORS = MT * BN // 2, shape.blocks * STEPS, BUFFERS * SPAN, shape.channels // 8
+    BARRIERS, HIGH, EDGE = shape.shared - PERIOD - 16 * ST, wgmma.swizzled_high_word(ROW), (R + 2) * PITCH * ROW
+    CHUNKS = ROW // 16
+    assert 2 <= ST <= min(STEPS + 1, TOTAL)
+    assert R * PITCH <= BM
+    taps = [(tap, k) for tap in range(3) for k in range(VECTORS // 2)]  # of a stage
+    offsets = [[((m * TILE + tap) * CHUNKS + 2 * k, 0, (tap * VECTORS + 2 * k) * BN) for tap, k in taps]
+               for m in range(MT)]  # fmt: skip
+    products = wgmma.make_products(BN, offsets, first_only=VECTORS // 2)
+    keep_one, finish, produce = wgmma.make_wait(NACC, 1), wgmma.make_wait(NACC, 0), make_producer(shape)
+    advance, initialise_barriers = tma.make_advance(ST), tma.make_barriers(ST, TH // 32)
     stage_out = make_staging(2, (MT, BN // 8), BN * 2 + 16, TILE)
     write_out = make_writing(2, BM, BN, TH, _pixel_of)
 
     def convolution(
-        map_x, map_second, weight, out, mask, turns, height, width, by_turns_mul, by_turns_shift, by_pitch_mul,
+        map_x, map_second, weight, out, mask, blocks, height, width, by_blocks_mul, by_blocks_shift, by_pitch_mul,
         by_pitch_shift, ldo, ldm, masking, accumulate,
     ):
-        ring = aligned(shared_address(cuda.shared.array(0, types.uint8)))
-        full = u32(ring + u32(BARRIERS))
+        base = wgmma.aligned(shared_address(cuda.shared.array(0, types.uint8)))
+        full = u32(base + u32(BARRIERS))
         empty = u32(full + u32(8 * ST))
         tid = i32(cuda.threadIdx.x)
-        lane, warp = i32(tid & 31), uniform(i32(tid >> 5))
-        n = i32(divide(u32(cuda.blockIdx.x), by_turns_mul, by_turns_shift))
-        y = i32((i32(cuda.blockIdx.x) - n * turns) * R)
+        lane, warp = i32(tid & 31), wgmma.uniform(i32(tid >> 5))
+        n = i32(divide(u32(cuda.blockIdx.x), by_blocks_mul, by_blocks_shift))
+        y = i32((i32(cuda.blockIdx.x) - n * blocks) * R)
         if tid == 0:
-            open_barriers(full, empty)
-        if tid < BUFFERS * PERIODS:  # the right edge of the last row
-            at = u32(ring + u32(tid // PERIODS * SPAN + EDGE + tid % PERIODS * 16))
+            initialise_barriers(full, empty)
+        if tid < BUFFERS * CHUNKS:  # zeros right of the last row, where TMA does not write
+            at = u32(base + u32(tid // CHUNKS * SPAN + EDGE + tid % CHUNKS * 16))
             shared_store4(at, u32(0), u32(0), u32(0), u32(0))
-        fence_async_proxy()
+        wgmma.fence_async_proxy()
         cuda.syncthreads()  # the barriers are initialised
         if tid == 0:
             tma.prefetch_map(map_x)
             tma.prefetch_map(map_second)
             for step in range(ST - 1):
-                send(ring, full, u32(step), map_x, map_second, weight, i32(step), n, y)
+                produce(base, full, u32(step), map_x, map_second, weight, i32(step), n, y)
         wm = i32((warp >> 2) * MT * TILE)
         acc = cuda.local.array(NACC, dtype=types.float32)
         for i in range(NACC):
             acc[i] = f32(0.0)
-        slot, parity, before = u32(0), u32(0), u32(ST - 1)
+        stage, parity, before = u32(0), u32(0), u32(ST - 1)
         for step in range(TOTAL):
-            tma.wait_for(u32(full + slot * u32(8)), parity)
+            tma.wait_for(u32(full + stage * u32(8)), parity)
             cb = i32(step // STEPS)
             s = i32(step - cb * STEPS)
-            begin = i32(HALO) if s == 3 else i32(s * PITCH * L)
-            a = low_word(u32(ring + u32(cb & 1) * u32(SPAN) + u32(begin + wm * L)), u32(16))
-            b = low_word(u32(ring + u32(FILTERS) + slot * u32(STAGE)), u32(BN * 16))
-            products(acc, a, u32(HIGH), u32(0), b, high_word(u32(128)), u32(uniform(i32(0 if s == 3 else 1))))
+            begin = i32(HALO) if s == 3 else i32(s * PITCH * ROW)
+            a = low_word(u32(base + u32(cb & 1) * u32(SPAN) + u32(begin + wm * ROW)), u32(16))
+            b = low_word(u32(base + u32(FILTERS) + stage * u32(STAGE)), u32(BN * 16))
+            products(acc, a, u32(HIGH), u32(0), b, high_word(u32(128)), u32(wgmma.uniform(i32(0 if s == 3 else 1))))
             keep_one(acc)
-            if lane == 0:  # the products of the step before read no more
+            if lane == 0:  # the products of the step before are complete: its stage is free
                 free, later = u32(empty + before * u32(8)), i32(step + ST - 1)
                 tma.arrive(free)
                 if warp == 0 and later < TOTAL:
                     tma.wait_for(free, parity)
-                    send(ring, full, before, map_x, map_second, weight, later, n, y)
-            before = slot
-            slot, parity = advance(slot, parity)
+                    produce(base, full, before, map_x, map_second, weight, later, n, y)
+            before = stage
+            stage, parity = advance(stage, parity)
         finish(acc)
-        cuda.syncthreads()
-        stage_out(acc, ring, i32(wm + (warp & 3) * 16), i32(0), lane, u64(0), i32(0), i32(BN), i32(0))
-        cuda.syncthreads()
-        about = (i32(n * height + y), i32(min(R, height - y)), width, i32(PITCH), by_pitch_mul, by_pitch_shift)
-        write_out(ring, tid, i32(0), i32(BN), out, ldo, mask, ldm, masking, accumulate, about)
+        cuda.syncthreads()  # all products are complete: the results replace the pixels
+        stage_out(acc, base, i32(wm + (warp & 3) * 16), i32(0), lane, u64(0), i32(0), i32(BN), i32(0))
+        cuda.syncthreads()  # the results are in shared memory
+        geometry = (i32(n * height + y), i32(min(R, height - y)), width, i32(PITCH), by_pitch_mul, by_pitch_shift)
+        write_out(base, tid, i32(0), i32(BN), out, ldo, mask, ldm, masking, accumulate, geometry)
 
     return convolution

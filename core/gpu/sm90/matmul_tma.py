@@ -24,9 +24,7 @@ from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, blocks_
 from core.gpu.ops.matmul.tensor_core import GROUP, product_of
 from core.gpu.select import Case
 from core.gpu.sm90 import tma
-from core.gpu.sm90.pipeline import make_barriers
-from core.gpu.sm90.swizzle import aligned, swizzled_high_word
-from core.gpu.sm90.wgmma import low_word, make_products, make_wait
+from core.gpu.sm90.wgmma import aligned, low_word, make_products, make_wait, swizzled_high_word
 
 i32, u32, u64, f32 = types.int32, types.uint32, types.uint64, types.float32
 
@@ -211,7 +209,8 @@ def make_product(groups: int, columns: int, stages: int) -> Any:
     """``C = A B`` by a tile of these numbers."""
     tile = MatmulTile(groups, columns, stages)
     stage, warps = tile.stage, tile.warps
-    send_tiles, multiply_tiles, open_barriers = make_sender(tile), make_multiplier(tile), make_barriers(stages, warps)
+    send_tiles, multiply_tiles = make_sender(tile), make_multiplier(tile)
+    open_barriers = tma.make_barriers(stages, warps)
 
     def product(map_a, map_b, c, m, n, k, down, across):
         ring = aligned(shared_address(cuda.shared.array(0, types.uint8)))

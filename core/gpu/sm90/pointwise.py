@@ -9,33 +9,29 @@ from core.gpu.ops.conv import backward_weight, packing, products
 from core.gpu.parts.tile import Tile
 from core.gpu.select import Case
 from core.gpu.sm90 import pointwise_forward, pointwise_gradients
-from core.gpu.sm90.filters import pack_parts
+from core.gpu.sm90.filters import pack_vectors
 from core.gpu.sm90.pointwise_gradients import CHANNELS
-from core.gpu.sm90.swizzle import PIXELS, line_bytes
+from core.gpu.sm90.tma import is_matrix
+from core.gpu.sm90.wgmma import TILE, row_bytes
 from core.ops.window import POINT, read_window
 
 
-def is_matrix(x: Tensor) -> bool:
-    """Whether all pixels are at one distance, as TMA needs it."""
-    return x.element == 2 and x.row_pitch == x.width * x.pitch and x.image_pitch == x.height * x.row_pitch
-
-
 def _map(x: Tensor, pixels: int, channels: int) -> TensorMap:
-    """TMA tiles that hold so many channels, or 64 of them each."""
-    return TensorMap(x.address, pixels, x.padded, x.pitch, PIXELS, line_bytes(channels) // 2)
+    """Tensor map of tiles that hold so many channels, or 64 of them each."""
+    return TensorMap(x.address, pixels, x.padded, x.pitch, TILE, row_bytes(channels) // 2)
 
 
 def forward_launch(
     layer: str, batch: int, x: Tensor, out: Tensor, weight: int, bias: int, activation: str, tile: Tile, processors: int
 ) -> Launch:
-    """``out = activation(x W + bias)``; the tile's depth are all channels."""
+    """``out = activation(x W + bias)``; the depth of the tile is all channels."""
     pixels, across = batch * out.height * out.width, out.padded // tile.columns
-    tiles = blocks_of(pixels, PIXELS)
+    tiles = blocks_of(pixels, TILE)
     values = {
         "map_x": _map(x, pixels, x.padded), "map_out": _map(out, pixels, tile.columns), "weight": weight, "bias": bias,
         "tiles": tiles, "columns": out.padded,
     }  # fmt: skip
-    made = ("sm90.pointwise_forward", "make_point_convolution", (tile.numbers, RELU[activation]))
+    made = ("sm90.pointwise_forward", "make_pointwise_convolution", (tile.numbers, RELU[activation]))
     down = min(blocks_of(tiles, tile.warp_rows // 4), max(1, tile.blocks * processors // across))
     return make_launch(
         layer, "forward", "tensor_core", made, pointwise_forward.SIGNATURE, values, (down, across, 1),
@@ -48,16 +44,16 @@ def gradients_launch(
     layer: str, batch: int, x: Tensor, dy: Tensor, dx: Tensor, weight: int, partial: int, masking: str, size: int,
     tile: Tile, processors: int,
 ) -> Launch:  # fmt: skip
-    """dx, and partial weight gradients of `size` floats, one for each block across; x is the mask of `masking`, too."""
+    """dx, and partial weight gradients of `size` floats, one for each block; x is also the mask of `masking`."""
     pixels, across = batch * x.height * x.width, blocks_of(x.padded, tile.columns)
-    tiles = blocks_of(pixels, PIXELS)
+    tiles = blocks_of(pixels, TILE)
     splits = min(tiles, max(1, tile.blocks * processors // across))
     values = {
         "map_x": _map(x, pixels, CHANNELS), "map_dy": _map(dy, pixels, dy.padded), "partial": partial,
         "map_dx": _map(dx, pixels, CHANNELS), "weight": weight, "tiles": tiles, "columns": across * tile.columns,
         "channels": x.padded, "size": size,
     }  # fmt: skip
-    made = ("sm90.pointwise_gradients", "make_point_gradients", (tile.numbers, RELU[masking]))
+    made = ("sm90.pointwise_gradients", "make_pointwise_gradients", (tile.numbers, RELU[masking]))
     return make_launch(
         layer, "backward_input", "tensor_core", made, pointwise_gradients.SIGNATURE, values, (splits, across, 1),
         (pointwise_gradients.threads_of(tile), 1, 1), pointwise_gradients.shared_bytes(tile),
@@ -69,7 +65,7 @@ def gradients_launch(
 def _refuse(case: Case, x: Tensor, y: Tensor) -> str:
     if read_window(case.step.attributes) != POINT:
         return "It computes 1x1 convolutions of stride 1."
-    return "" if is_matrix(x) and is_matrix(y) else "Its pixels are not a matrix."
+    return "" if is_matrix(x) and is_matrix(y) else "Its pixels are not equally far apart."
 
 
 def _gradient_sides(case: Case) -> tuple[Tensor, Tensor]:
@@ -82,8 +78,8 @@ def refuse_forward(case: Case) -> str:
 
 def write_forward(case: Case) -> None:
     frame, step, (x, out), tile = case.frame, case.step, products.sides_of(case), case.configuration
-    size = 16 * pointwise_forward.parts_of(tile)
-    weight = frame.packed(f"tma:{step.node}.weight", lambda: pack_parts([frame.filters(step)], size))
+    size = 16 * pointwise_forward.vectors_of(tile)
+    weight = frame.packed(f"tma:{step.node}.weight", lambda: pack_vectors([frame.filters(step)], size))
     launch = forward_launch(
         step.node, frame.batch, x, out, weight, bias_of(frame, step), step.activation, tile, frame.processors
     )
@@ -94,20 +90,20 @@ def refuse_gradients(case: Case) -> str:
     frame, step, (x, dy) = case.frame, case.step, _gradient_sides(case)
     value = step.inputs[0]
     if not frame.wants(value) or not frame.trains(step, "weight") or frame.only_reader(value) is not step:
-        return "It computes both gradients of a convolution that alone reads its input."
+        return "It computes both gradients of a convolution that is the only reader of its input."
     if reason := _refuse(case, x, dy):
         return reason
     return f"It takes up to {CHANNELS} filters." if dy.padded > CHANNELS else ""
 
 
 def write_gradients(case: Case) -> None:
-    """One launch for the input's gradient, masked by the input's own activation, and the partial weight gradients."""
+    """One launch for the input's gradient, masked by the activation of the input, and the partial weight gradients."""
     frame, step, tile, value = case.frame, case.step, case.configuration, case.step.inputs[0]
     mask, activation, _ = case.backward.target(value)
     (x, dy), dx = _gradient_sides(case), frame.image(value, True)
-    parts, columns = pointwise_gradients.parts_of(tile), blocks_of(x.padded, tile.columns) * tile.columns
+    vectors, columns = pointwise_gradients.vectors_of(tile), blocks_of(x.padded, tile.columns) * tile.columns
     weight = frame.packed(
-        f"tma backward:{step.node}", lambda: pack_parts([frame.filters(step)], 16 * parts, True, columns)
+        f"tma backward:{step.node}", lambda: pack_vectors([frame.filters(step)], 16 * vectors, True, columns)
     )
     size = packing.partial_size(dy.padded, packing.taps_of(x, POINT, False))
 

@@ -1,124 +1,117 @@
 """Weight gradient of a 3x3 convolution of stride 1 by TMA and `wgmma`, rows of pixels read as they are.
 
 ``dweight[f, ky, kx, c] = sum over pixels of dy[y, x, f] x[y + ky - 1, x + kx - 1, c]``. Pixels are numbered along rows
-of `pitch`, at least one more than an image is wide, so a tap is a constant distance. TMA tiles
-of rows are so by themselves and are zero beyond the edges.
+of `pitch`, at least one more than an image is wide, so a tap is a constant distance. TMA tiles of rows have this
+layout, zero beyond the edges.
 
                      kx = 0           kx = 1           kx = 2
                 3 ky x channels  3 ky x channels  3 ky x channels   ones
                +----------------+----------------+----------------+ +---+
-    64 filters |  warpgroup 0   |  warpgroup 1   |  warpgroup 2   | | 8 |   sums over `rows` rows of pixels a turn;
+    64 filters |  warpgroup 0   |  warpgroup 1   |  warpgroup 2   | | 8 |   a k block is `rows` rows of pixels;
                +----------------+----------------+----------------+ +---+   both factors are read transposed
 
-Sums stay in registers until the block's share of all turns is done; `partial_sums` adds the blocks'
-in order. The bias gradient is one more product, with ones. The columns of three ky are `pitch` lines apart.
+Sums stay in registers until the block's share of all k blocks is done; `partial_sums` adds the blocks' in order. The
+bias gradient is one more product, with ones. The columns of three ky are `pitch` tile rows apart.
 
-Shared memory: stages, each dy (swizzled lines of 64 filters) | x with a row above and below (swizzled lines of 16, 32
-or 64 channels) | ones; then barriers. One thread sends for a turn when all warps have used its stage before.
-Bytes: dy once, x once and two rows a turn for each 64 filters, and the partial sums.
+Shared memory: stages, each dy (swizzled rows of 64 filters) | x with a row above and below (swizzled rows of 16, 32 or
+64 channels) | ones; then barriers. One thread starts the copies of a k block when all warps have released its stage.
+Bytes: dy once, x once and two rows per k block for each 64 filters, and the partial sums.
+Floor: 18 x pixels x channels x filters operations at the tensor cores' peak, or dy and x / bandwidth.
+Source: NVIDIA CUTLASS, split-K and PipelineTmaAsync; PTX ISA 8.x, 9.7.15; ADR 23.
 """
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, replace
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import float_to_bits, shared_address, shared_store4, store2, store_float
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions
+from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions
 from core.gpu.parts.tile import ONES
 from core.gpu.parts.vectors import divide, in_turn
-from core.gpu.sm90.pipeline import make_advance, make_barriers
-from core.gpu.sm90.swizzle import LONGEST, PADDING, PERIOD, SHARED, aligned, swizzled_high_word
-from core.gpu.sm90.tma import TENSOR_MAP, arrive, copy_activation_tile, expect_bytes, prefetch_map, wait_for
-from core.gpu.sm90.wgmma import TILE, Place, fence_async_proxy, low_word, make_products, make_wait, uniform
+from core.gpu.sm90 import tma, wgmma
+from core.gpu.sm90.wgmma import PERIOD, SHARED, TILE, Offsets, low_word, swizzled_high_word
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 WARPS: Final = 12
-"""A warpgroup for each kx. A warp more that only sends would leave each thread 128 registers instead of 168."""
+"""A warpgroup for each kx. A producer warp in addition would leave each thread 128 registers instead of 168."""
 THREADS: Final = 32 * WARPS
 
-FILTER_LINE: Final = 128
+FILTER_ROW: Final = 128
 """Bytes of 64 filters of a pixel's gradient."""
 
 SIGNATURE: Final = KernelSignature((
-    Argument("map_x", TENSOR_MAP, "input, a turn's rows and one above and below"),
-    Argument("map_dy", TENSOR_MAP, "gradient of the output, a turn's rows"),
-    Argument("partial", POINTER, "partial weight and bias gradients, one of each block"),
-    Argument("total", INTEGER, "turns in all"),
-    Argument("each", INTEGER, "turns of a block"),
-    Argument("turns", INTEGER, "turns of an image"),
-    *divisions(turns="turns of an image"),
-    Argument("filters", INTEGER, "filters in all"),
-    Argument("size", INTEGER, "floats of a partial result"),
+    *arguments(
+        tma.TENSOR_MAP, map_x="input, the rows of a k block and one above and below",
+        map_dy="gradient of the output, the rows of a k block",
+    ),
+    *arguments(POINTER, partial="partial weight and bias gradients, one of each block"),
+    *arguments(
+        INTEGER, total="k blocks in all", per_block="k blocks of a block", image_blocks="k blocks of an image"
+    ),
+    *divisions(image_blocks="`image_blocks`"),
+    *arguments(INTEGER, filters="filters in all", size="floats of a partial result"),
 ))  # fmt: skip
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class RowShape:
-    """A block's work: `rows` of an image a turn, `pitch` pixels from one to the next, `tiles` x 64 filters, stages.
+class RowShape(NamedTuple):
+    """A block's work: k blocks of `rows` image rows, `pitch` pixels from one to the next, `tiles` x 64 filters, stages.
 
-    TMA tiles of x have `line` of its `channels`: 16, 32 or 64.
+    TMA tiles of x have `tile_channels` of its `channels`: 16, 32 or 64.
     """
 
     channels: int
-    line: int
+    tile_channels: int
     pitch: int
     rows: int
     tiles: int
     stages: int
 
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """The fields, for a recipe."""
-        return astuple(self)
-
     def fitted(self, height: int, width: int) -> RowShape:
-        """The same for maps of a size: about as many pixels a turn, turns of nearly as many rows each.
+        """The shape for feature maps of a size: about as many pixels per k block, k blocks of nearly equal rows.
 
         As many stages as fit, at most as many as here; perhaps none.
         """
         pitch = self.pitch if 0 < self.pitch - width <= 2 else width + 1
-        turns = -(-height // max(1, self.rows * self.pitch // pitch))
-        shape = replace(self, pitch=pitch, rows=-(-height // turns))
-        return replace(shape, stages=min(self.stages, (SHARED - PERIOD) // (shape.stage + 16)))
+        k_blocks = -(-height // max(1, self.rows * self.pitch // pitch))
+        shape = self._replace(pitch=pitch, rows=-(-height // k_blocks))
+        return shape._replace(stages=min(self.stages, (SHARED - PERIOD) // (shape.stage + 16)))
 
     def suits(self, height: int, width: int) -> bool:
-        """Whether TMA tiles and stages have a possible size, and little is computed that is padding."""
-        computed = -(-height // self.rows) * self.pixels
-        return self.stages >= 2 and max(self.pitch, self.rows + 2) <= LONGEST and computed <= PADDING * height * width
+        """Whether TMA tiles and stages have a possible size, and little padding is computed."""
+        fits = self.stages >= 2 and max(self.pitch, self.rows + 2) <= wgmma.MAX_TILE
+        return fits and -(-height // self.rows) * self.pixels <= wgmma.MAX_PADDING * height * width
 
     @property
-    def parts(self) -> int:
+    def x_tiles(self) -> int:
         """TMA tiles of x side by side."""
-        return -(-self.channels // self.line)
+        return -(-self.channels // self.tile_channels)
 
     @property
     def pixels(self) -> int:
-        """Pixels that a turn sums over, up to whole instructions."""
+        """Pixels of a k block, up to whole instructions."""
         return -(-self.rows * self.pitch // 16) * 16
 
     @property
-    def source(self) -> int:
+    def x_offset(self) -> int:
         """Where x begins in a stage, in bytes; the gradient is before it."""
-        return self.tiles * self.pixels * FILTER_LINE
+        return self.tiles * self.pixels * FILTER_ROW
 
     @property
-    def part(self) -> int:
-        """Bytes from one TMA tile of x to the next: all that a tap of a padded turn reads."""
-        return -(-(self.pixels + 2 * self.pitch + 2) * 2 * self.line // PERIOD) * PERIOD
+    def x_tile_bytes(self) -> int:
+        """Bytes from one TMA tile of x to the next: all that a tap of a padded k block reads."""
+        return -(-(self.pixels + 2 * self.pitch + 2) * 2 * self.tile_channels // PERIOD) * PERIOD
 
     @property
     def ones(self) -> int:
-        """Where the ones begin, a factor 16 deep, for the biases."""
-        return self.source + self.parts * self.part
+        """Where the ones for the bias gradient begin, a factor 16 deep."""
+        return self.x_offset + self.x_tiles * self.x_tile_bytes
 
     @property
     def stage(self) -> int:
         """Bytes of a stage."""
-        return self.ones + max(PERIOD, 32 * self.line)
+        return self.ones + max(PERIOD, 32 * self.tile_channels)
 
     @property
     def shared(self) -> int:
@@ -127,68 +120,72 @@ class RowShape:
 
     @property
     def copied(self) -> int:
-        """Bytes that TMA copies in a turn."""
-        gradient = self.tiles * self.rows * FILTER_LINE
-        return self.pitch * (gradient + self.parts * (self.rows + 2) * 2 * self.line)
+        """Bytes that TMA copies for a k block."""
+        gradient = self.tiles * self.rows * FILTER_ROW
+        return self.pitch * (gradient + self.x_tiles * (self.rows + 2) * 2 * self.tile_channels)
 
     @property
     def gaps(self) -> list[tuple[int, int]]:
         """Where what TMA does not fill begins and ends in a stage: zeros, but for the ones, which come last."""
         filled = self.rows * self.pitch
-        found = [((m * self.pixels + filled) * FILTER_LINE, (m + 1) * self.pixels * FILTER_LINE)
-                 for m in range(self.tiles)]  # fmt: skip
-        for p in range(self.parts):
-            begin = self.source + p * self.part
-            found.append((begin + (filled + 2 * self.pitch) * 2 * self.line, begin + self.part))
-        return [*found, (self.ones, self.stage)]
+        gaps = [((m * self.pixels + filled) * FILTER_ROW, (m + 1) * self.pixels * FILTER_ROW)
+                for m in range(self.tiles)]  # fmt: skip
+        for p in range(self.x_tiles):
+            begin = self.x_offset + p * self.x_tile_bytes
+            gaps.append((begin + (filled + 2 * self.pitch) * 2 * self.tile_channels, begin + self.x_tile_bytes))
+        return [*gaps, (self.ones, self.stage)]
 
-    def products(self) -> tuple[list[list[Place]], list[list[Place]]]:
-        """A turn's products of every 64 filters and TMA tile of x, and those with ones."""
-        steps, ones = range(self.pixels // 16), (self.ones - self.source) // 16
-        firsts = [[(m * self.pixels // 16 + k) * FILTER_LINE for k in steps] for m in range(self.tiles)]
-        wide = [[(first, 0, p * self.part // 16 + k * 2 * self.line) for k, first in enumerate(tile)]
-                for tile in firsts for p in range(self.parts)]  # fmt: skip
+    def products(self) -> tuple[list[list[Offsets]], list[list[Offsets]]]:
+        """The products of a k block: of every 64 filters and TMA tile of x, and those with ones."""
+        steps, ones = range(self.pixels // 16), (self.ones - self.x_offset) // 16
+        firsts = [[(m * self.pixels // 16 + k) * FILTER_ROW for k in steps] for m in range(self.tiles)]
+        wide = [[(first, 0, p * self.x_tile_bytes // 16 + k * 2 * self.tile_channels) for k, first in enumerate(tile)]
+                for tile in firsts for p in range(self.x_tiles)]  # fmt: skip
         return wide, [[(first, 0, ones) for first in tile] for tile in firsts]
 
 
-def make_sender(shape: RowShape) -> Any:
-    """Device function of one thread: the copies of a turn into a stage."""
-    STAGE, R, MT, P = shape.stage, shape.rows, shape.tiles, shape.parts
-    DY, X, PART, LINE, BYTES = shape.pixels * FILTER_LINE, shape.source, shape.part, shape.line, shape.copied
+def make_producer(shape: RowShape) -> Any:
+    """Device function of one thread: start the copies of a k block into a stage."""
+    STAGE, R, MT, P, C = shape.stage, shape.rows, shape.tiles, shape.x_tiles, shape.tile_channels
+    DY, X, X_TILE, BYTES = shape.pixels * FILTER_ROW, shape.x_offset, shape.x_tile_bytes, shape.copied
 
     @device_function
-    def send(ring, full, slot, map_x, map_dy, bf, turn, turns, t_mul, t_shift):
-        n = i32(divide(u32(turn), t_mul, t_shift))
-        y, to, ready = i32((turn - n * turns) * R), u32(ring + slot * u32(STAGE)), u32(full + slot * u32(8))
-        expect_bytes(ready, u32(BYTES))
+    def produce(base, full, stage, map_x, map_dy, bf, k_block, image_blocks, by_mul, by_shift):
+        n = i32(divide(u32(k_block), by_mul, by_shift))
+        y, to = i32((k_block - n * image_blocks) * R), u32(base + stage * u32(STAGE))
+        barrier = u32(full + stage * u32(8))
+        tma.expect_bytes(barrier, u32(BYTES))
         for m in range(MT):
-            copy_activation_tile(u32(to + u32(m * DY)), map_dy, i32(bf + m * TILE), i32(0), y, n, ready)
+            tma.copy_activation_tile(u32(to + u32(m * DY)), map_dy, i32(bf + m * TILE), i32(0), y, n, barrier)
         for p in range(P):
-            copy_activation_tile(u32(to + u32(X + p * PART)), map_x, i32(p * LINE), i32(-1), i32(y - 1), n, ready)
+            at = u32(to + u32(X + p * X_TILE))
+            tma.copy_activation_tile(at, map_x, i32(p * C), i32(-1), i32(y - 1), n, barrier)
 
-    return send
+    return produce
 
 
 def make_store(shape: RowShape) -> Any:
-    """Device function: a warpgroup's sums into the block's partial result, and its biases' of the first one."""
-    MT, P, C, EIGHTS, LINE = shape.tiles, shape.parts, shape.channels, shape.line // 8, shape.line
+    """Device function: a warpgroup's sums to the block's partial result; the first one's have the bias gradient."""
+    MT, P, C, EIGHTS, WIDTH = (
+        shape.tiles, shape.x_tiles, shape.channels, shape.tile_channels // 8, shape.tile_channels
+    )  # fmt: skip
     BLOCKS = 3 * EIGHTS * P
 
     @device_function
-    def store(acc, mine, bf, group, warp, lane, filters):
+    def store(acc, partial, bf, group, warp, lane, filters):
         g, t, depth = i32(lane >> 2), i32(lane & 3), i32(9 * C)
         for m in range(MT):
             for half in range(2):
                 f = i32(bf + m * TILE + (warp & 3) * 16 + g + half * 8)
-                row = u64(mine + u64((i64(f) * depth + group * C + t * 2) * 4))
+                row = u64(partial + u64((i64(f) * depth + group * C + t * 2) * 4))
                 for i in range(BLOCKS):
-                    ky, c = i // EIGHTS % 3, i // EIGHTS // 3 * LINE + i % EIGHTS * 8
+                    ky, c = i // EIGHTS % 3, i // EIGHTS // 3 * WIDTH + i % EIGHTS * 8
                     o = (m * BLOCKS + i) * 4 + half * 2
                     if c < C:
                         at = u64(row + u64((ky * 3 * C + c) * 4))
                         store2(at, float_to_bits(acc[o]), float_to_bits(acc[o + 1]))
                 if group == 0 and t == 0:
-                    at = u64(mine + u64((i64(filters) * depth + f) * 4))
+                    at = u64(partial + u64((i64(filters) * depth + f) * 4))
                     store_float(at, acc[MT * BLOCKS * 4 + m * 4 + half * 2])
 
     return store
@@ -198,75 +195,78 @@ def make_clear(shape: RowShape) -> Any:
     """Device function: zeros and ones into every stage where TMA does not write."""
     ST, STAGE = shape.stages, shape.stage
 
-    def of_gap(first: int, count: int, value: int) -> Any:
+    def clear_gap(first: int, count: int, value: int) -> Any:
         @device_function
-        def clear(ring, tid):
+        def clear(base, tid):
             for i in range(tid, ST * count, THREADS):
-                slot = i32(i // count)
-                at = u32(ring + u32(slot * STAGE + (first + i - slot * count) * 16))
+                stage = i32(i // count)
+                at = u32(base + u32(stage * STAGE + (first + i - stage * count) * 16))
                 shared_store4(at, u32(value), u32(value), u32(value), u32(value))
 
         return clear
 
     gaps = [(begin // 16, (end - begin) // 16) for begin, end in shape.gaps]
-    return in_turn([*[of_gap(*gap, 0) for gap in gaps[:-1] if gap[1]], of_gap(*gaps[-1], ONES["bf16"])])
+    return in_turn([*[clear_gap(*gap, 0) for gap in gaps[:-1] if gap[1]], clear_gap(*gaps[-1], ONES["bf16"])])
 
 
-def make_row_weight_gradient(channels: int, line: int, pitch: int, rows: int, tiles: int, stages: int) -> Any:
+def make_row_weight_gradient(*shape_numbers: int) -> Any:
     """The kernel as a Python function; the arguments are those of `RowShape`."""
-    shape = RowShape(channels, line, pitch, rows, tiles, stages)
-    ST, STAGE, SOURCE, LINE, FILTERS = stages, shape.stage, shape.source, 2 * line, TILE * tiles
-    NACC, APART = tiles * (shape.parts * 3 * line // 2 + 4), pitch * 2 * line
-    HIGH_A, HIGH_B = swizzled_high_word(FILTER_LINE), swizzled_high_word(2 * line)
+    shape = RowShape(*shape_numbers)
+    ST, STAGE, X, ROW, FILTERS = shape.stages, shape.stage, shape.x_offset, 2 * shape.tile_channels, TILE * shape.tiles
+    NACC, APART = shape.tiles * (shape.x_tiles * 3 * shape.tile_channels // 2 + 4), shape.pitch * ROW
+    HIGH_A, HIGH_B = swizzled_high_word(FILTER_ROW), swizzled_high_word(ROW)
     wide, narrow = shape.products()
-    products = make_products(3 * line, wide, (True, True), narrow=narrow)
-    keep_one, finish = make_wait(NACC, 1), make_wait(NACC, 0)
-    send, store, clear = make_sender(shape), make_store(shape), make_clear(shape)
-    advance, open_barriers = make_advance(ST), make_barriers(ST, WARPS)
+    products = wgmma.make_products(3 * shape.tile_channels, wide, (True, True), narrow=narrow)
+    keep_one, finish = wgmma.make_wait(NACC, 1), wgmma.make_wait(NACC, 0)
+    produce, store, clear = make_producer(shape), make_store(shape), make_clear(shape)
+    advance, initialise_barriers = tma.make_advance(ST), tma.make_barriers(ST, WARPS)
 
-    def weight_gradient(map_x, map_dy, partial, total, each, turns, by_turns_mul, by_turns_shift, filters, size):
-        ring = aligned(shared_address(cuda.shared.array(0, types.uint8)))
-        full = u32(ring + u32(ST * STAGE))
+    def weight_gradient(
+        map_x, map_dy, partial, total, per_block, image_blocks, by_image_blocks_mul, by_image_blocks_shift, filters,
+        size,
+    ):
+        base = wgmma.aligned(shared_address(cuda.shared.array(0, types.uint8)))
+        full = u32(base + u32(ST * STAGE))
         empty = u32(full + u32(8 * ST))
         tid, bf = i32(cuda.threadIdx.x), i32(i32(cuda.blockIdx.y) * FILTERS)
-        lane, warp = i32(tid & 31), uniform(i32(tid >> 5))
-        turn = i32(i32(cuda.blockIdx.x) * each)
-        end = i32(min(turn + each, total))
+        lane, warp = i32(tid & 31), wgmma.uniform(i32(tid >> 5))
+        k_block = i32(i32(cuda.blockIdx.x) * per_block)
+        end = i32(min(k_block + per_block, total))
         if tid == 0:
-            open_barriers(full, empty)
-        clear(ring, tid)
-        fence_async_proxy()
-        cuda.syncthreads()  # the barriers are initialised, and what TMA does not fill is there
+            initialise_barriers(full, empty)
+        clear(base, tid)
+        wgmma.fence_async_proxy()
+        cuda.syncthreads()  # the barriers are initialised, and zeros and ones are where TMA does not write
         if tid == 0:
-            prefetch_map(map_x)
-            prefetch_map(map_dy)
+            tma.prefetch_map(map_x)
+            tma.prefetch_map(map_dy)
             for ahead in range(ST - 1):
-                if turn + ahead < end:
-                    send(ring, full, u32(ahead), map_x, map_dy, bf, i32(turn + ahead), turns, by_turns_mul,
-                         by_turns_shift)
+                if k_block + ahead < end:
+                    produce(base, full, u32(ahead), map_x, map_dy, bf, i32(k_block + ahead), image_blocks,
+                            by_image_blocks_mul, by_image_blocks_shift)
         group = i32(warp >> 2)
-        every = u32(1) if group == 0 else u32(0)
+        first_group = u32(1) if group == 0 else u32(0)  # the only one that multiplies with the ones
         acc = cuda.local.array(NACC, dtype=types.float32)
         for i in range(NACC):
             acc[i] = f32(0.0)
-        slot, parity, before = u32(0), u32(0), u32(ST - 1)
-        while turn < end:
-            wait_for(u32(full + slot * u32(8)), parity)
-            a = u32(ring + slot * u32(STAGE))
-            b = low_word(u32(a + u32(SOURCE) + u32(group * LINE)), u32(APART))
-            products(acc, low_word(a, u32(16)), u32(HIGH_A), u32(0), b, u32(HIGH_B), every)
+        stage, parity, before = u32(0), u32(0), u32(ST - 1)
+        while k_block < end:
+            tma.wait_for(u32(full + stage * u32(8)), parity)
+            a = u32(base + stage * u32(STAGE))
+            b = low_word(u32(a + u32(X) + u32(group * ROW)), u32(APART))  # kx: one pixel further for each warpgroup
+            products(acc, low_word(a, u32(16)), u32(HIGH_A), u32(0), b, u32(HIGH_B), first_group)
             keep_one(acc)
-            if lane == 0:  # the products of the turn before read no more
-                free, later = u32(empty + before * u32(8)), i32(turn + ST - 1)
-                arrive(free)
+            if lane == 0:  # the products of the k block before are complete: its stage is free
+                free, later = u32(empty + before * u32(8)), i32(k_block + ST - 1)
+                tma.arrive(free)
                 if warp == 0 and later < end:
-                    wait_for(free, parity)
-                    send(ring, full, before, map_x, map_dy, bf, later, turns, by_turns_mul, by_turns_shift)
-            before = slot
-            slot, parity = advance(slot, parity)
-            turn = i32(turn + 1)
+                    tma.wait_for(free, parity)
+                    produce(base, full, before, map_x, map_dy, bf, later, image_blocks, by_image_blocks_mul,
+                            by_image_blocks_shift)
+            before = stage
+            stage, parity = advance(stage, parity)
+            k_block = i32(k_block + 1)
         finish(acc)
-        mine = u64(partial + u64(i64(i32(cuda.blockIdx.x)) * i64(size) * 4))
-        store(acc, mine, bf, group, warp, lane, filters)
+        store(acc, u64(partial + u64(i64(i32(cuda.blockIdx.x)) * i64(size) * 4)), bf, group, warp, lane, filters)
 
     return weight_gradient

@@ -1,24 +1,33 @@
-"""The Tensor Memory Accelerator (TMA) as functions for kernels: it copies whole tiles and reports to a barrier.
+"""The Tensor Memory Accelerator (TMA) for kernels, and the pipeline of shared-memory stages that it fills.
 
 A tensor map describes a matrix or an activation tensor (`core.gpu.driver.tensor_map`). One thread names a tile of it
-and a place in shared memory; TMA computes addresses, fills with zeros beyond the edges and applies the XOR swizzle. A
-barrier is 8 bytes in shared memory and has phases: one ends when all arrivals and all expected bytes have come.
+and an address in shared memory; TMA computes addresses, fills with zeros beyond the edges and applies the XOR swizzle.
+
+An mbarrier is 8 bytes in shared memory and has phases: one ends when all arrivals and all expected bytes have come.
+Each stage of a pipeline has two, `full` and `empty`. Both sides wait for the phase of the parity that they hold, which
+changes after each round of all stages: the consumers begin with 0, the producer with 1, since a new barrier counts as
+having ended a phase of parity 1. CUTLASS calls this a PipelineTmaAsync.
+
 Source: PTX ISA 8.3, sections 9.7.9.27 (cp.async.bulk.tensor) and 9.7.13.15 (mbarrier).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from core.gpu.compilation.cuda import device_function, types
 from core.gpu.compilation.hopper import MAP
 from core.gpu.compilation.ptx import instruction
 from core.gpu.driver.tensor_map import TensorMap
+from core.gpu.launch import Tensor
+
+u32 = types.uint32
 
 TENSOR_MAP: Final = MAP
 """Type of a kernel's argument that is a tensor map."""
 
 TILE_COLUMNS: Final = 64
-"""bf16 columns of a tile: a swizzled line of 128 bytes."""
+"""bf16 columns of a tile: a swizzled row of 128 bytes."""
 
 
 def matrix_map(address: int, rows: int, columns: int, tile_rows: int) -> TensorMap:
@@ -26,38 +35,31 @@ def matrix_map(address: int, rows: int, columns: int, tile_rows: int) -> TensorM
     return TensorMap(address, rows, columns, columns, tile_rows, TILE_COLUMNS)
 
 
-copy_tile = instruction(
-    "copy_tile",
-    "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1, {$2, $3}], [$4];",
-    "", "uliiu", memory=True,
-)  # fmt: skip
-"""``(place, tensor_map, column, row, barrier)``: start the copy of a tile to shared memory.
+def is_matrix(x: Tensor) -> bool:
+    """Whether all pixels are equally far apart, as TMA needs it."""
+    return x.element == 2 and x.row_pitch == x.width * x.pitch and x.image_pitch == x.height * x.row_pitch
 
-The barrier counts its bytes as they come.
-"""
+
+_COPY: Final = "cp.async.bulk{}.shared::cluster.global.mbarrier::complete_tx::bytes "
+
+copy_tile = instruction(
+    "copy_tile", _COPY.format(".tensor.2d") + "[$0], [$1, {$2, $3}], [$4];", "", "uliiu", memory=True
+)
+"""``(to, tensor_map, column, row, barrier)``: start the copy of a tile; the barrier counts its bytes as they come."""
 
 copy_activation_tile = instruction(
-    "copy_activation_tile",
-    "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1, {$2, $3, $4, $5}], "
-    "[$6];",
-    "", "uliiiiu", memory=True,
+    "copy_activation_tile", _COPY.format(".tensor.4d") + "[$0], [$1, {$2, $3, $4, $5}], [$6];", "", "uliiiiu",
+    memory=True,
 )  # fmt: skip
-"""``(place, tensor_map, channel, column, row, image, barrier)``: `copy_tile` of rows of one image.
+"""``(to, tensor_map, channel, column, row, image, barrier)``: `copy_tile` of rows of an image, also from beyond it."""
 
-They may begin beyond its edges.
-"""
-
-copy_bytes = instruction(
-    "copy_bytes", "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];",
-    "", "uluu", memory=True,
-)  # fmt: skip
-"""``(place, source, size, barrier)``: `copy_tile` of contiguous bytes, a multiple of 16."""
+copy_bytes = instruction("copy_bytes", _COPY.format("") + "[$0], [$1], $2, [$3];", "", "uluu", memory=True)
+"""``(to, source, size, barrier)``: `copy_tile` of contiguous bytes, a multiple of 16."""
 
 store_tile = instruction(
-    "store_tile", "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [$0, {$1, $2}], [$3];",
-    "", "liiu", memory=True,
-)  # fmt: skip
-"""``(tensor_map, column, row, place)``: start the copy of a tile; what is beyond the matrix is not stored."""
+    "store_tile", "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [$0, {$1, $2}], [$3];", "", "liiu", memory=True
+)
+"""``(tensor_map, column, row, source)``: start the copy of a tile; what is beyond the matrix is not stored."""
 
 commit_stores = instruction("commit_stores", "cp.async.bulk.commit_group;", "", "", memory=True)
 """The tiles that this thread has begun to store since the last call become a group."""
@@ -68,25 +70,24 @@ WAIT_READ: Final = {
 """``WAIT_READ[n]()``: wait until at most n of this thread's groups still read shared memory."""
 
 wait_stored = instruction("wait", "cp.async.bulk.wait_group 0;", "", "", memory=True)
-"""Wait until all that this thread stored is in place."""
+"""Wait until all stores of this thread are complete."""
 
 prefetch_map = instruction("prefetch_map", "prefetch.tensormap [$0];", "", "l", volatile=True)
 """Load a tensor map into the cache before the first copy."""
 
 make_barrier = instruction("make_barrier", "mbarrier.init.shared::cta.b64 [$0], $1;", "", "uu", memory=True)
-"""A barrier whose phases end after so many arrivals."""
+"""``(barrier, arrivals)``: initialise an mbarrier whose phases end after so many arrivals."""
 
 show_barriers = instruction("show_barriers", "fence.mbarrier_init.release.cluster;", "", "", memory=True)
-"""Make the barriers that this thread has made visible to TMA."""
+"""Make the barriers that this thread has initialised visible to TMA."""
 
 expect_bytes = instruction(
-    "expect_bytes", "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;",
-    "", "uu", memory=True,
-)  # fmt: skip
-"""Arrive, and let the phase last until so many bytes have come."""
+    "expect_bytes", "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "", "uu", memory=True
+)
+"""``(barrier, bytes)``: arrive, and let the phase last until so many bytes have come."""
 
 arrive = instruction("arrive", "mbarrier.arrive.shared::cta.b64 _, [$0];", "", "u", memory=True)
-"""Arrive once."""
+"""``(barrier)``: arrive once."""
 
 wait_for = instruction(
     "wait_for",
@@ -94,7 +95,33 @@ wait_for = instruction(
     "@p bra DONE;\nbra AGAIN;\nDONE:\n}",
     "", "uu", memory=True,
 )  # fmt: skip
-"""Wait until the phase of this parity is over; parity 1 of a new barrier counts as over."""
+"""``(barrier, parity)``: wait until the phase of this parity is over."""
 
 divide = instruction("divide", "div.u32 $0, $1, $2;", "u", "uu")
-"""Unsigned 32-bit division: Numba's own is 64 bits wide and asks for zero."""
+"""Unsigned 32-bit division: Numba's own is 64 bits wide and checks for zero."""
+
+
+def make_barriers(stages: int, consumers: int) -> Any:
+    """Device function of one thread: initialise the barriers of all stages, each emptied by so many arrivals."""
+
+    @device_function
+    def initialise(full, empty):
+        for stage in range(stages):
+            make_barrier(u32(full + u32(8 * stage)), u32(1))
+            make_barrier(u32(empty + u32(8 * stage)), u32(consumers))
+        show_barriers()
+
+    return initialise
+
+
+def make_advance(stages: int) -> Any:
+    """Device function: the stage after this one, and the parity to wait for there."""
+
+    @device_function
+    def advance(stage, parity):
+        stage = u32(stage + u32(1))
+        if stage == u32(stages):
+            stage, parity = u32(0), u32(parity ^ u32(1))
+        return stage, parity
+
+    return advance

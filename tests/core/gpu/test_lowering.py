@@ -17,7 +17,7 @@ from core.gpu.lowering import write_backward, write_forward, write_launches
 from core.gpu.ops.conv import packing
 from core.gpu.ops.loss.launches import head_launch
 from core.gpu.parts.vectors import fast_divisor
-from core.gpu.sm90.filters import pack_parts
+from core.gpu.sm90.filters import pack_vectors
 from core.gpu.verify import activated
 from core.models.architectures import MODELS, build
 from core.ops.builder import Builder, with_loss
@@ -111,7 +111,7 @@ def test_filters_in_parts_give_the_convolution(backward):
     values = np.concatenate([weight.reshape(-1), ones.reshape(-1)])
     places = [np.arange(w.size, dtype=np.int32).reshape(w.shape) for w in (weight, ones)]
     places[1] += weight.size
-    packed = packed_filters(pack_parts(places if backward else places[:1], size, backward), values)
+    packed = packed_filters(pack_vectors(places if backward else places[:1], size, backward), values)
     x = draw.normal(size=(side, side, filters if backward else channels))
     second = draw.normal(size=(side, side, filters))
     wide = np.pad(x, ((1, 1), (1, 1), (0, 0)))

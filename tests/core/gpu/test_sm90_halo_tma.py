@@ -5,7 +5,7 @@ import pytest
 
 from core.gpu.launch import Target, Tensor
 from core.gpu.sm90 import halo, halo_tma
-from core.gpu.sm90.filters import pack_parts
+from core.gpu.sm90.filters import pack_vectors
 from core.gpu.sm90.halo_tma import HaloShape
 from tests.helpers.emulated_gpu import Memory
 from tests.helpers.emulated_tma import TmaMachine
@@ -34,13 +34,13 @@ def gradient(dy, three, one):
 
 def problem(batch, height, width, channels, work):
     """(bits of dy, of the packed filters and of the input, wanted gradient behind the input's ReLU)."""
-    filters, draw = work.line * work.blocks, np.random.default_rng(height)
+    filters, draw = work.channels * work.blocks, np.random.default_rng(height)
     dy, dy_bits = cut_to_bf16(draw.normal(size=(batch, height, width, 2 * filters)))
     three, three_bits = cut_to_bf16(draw.normal(size=(filters, 3, 3, channels)))
     one, one_bits = cut_to_bf16(draw.normal(size=(filters, 1, 1, channels)))
     x, x_bits = cut_to_bf16(draw.normal(size=(batch, height, width, channels)))
     places = [np.arange(three.size).reshape(three.shape), three.size + np.arange(one.size).reshape(one.shape)]
-    packed = pack_parts(places, 2 * work.line, True)
+    packed = pack_vectors(places, 2 * work.channels, True)
     flat = np.concatenate([three_bits.reshape(-1), one_bits.reshape(-1)])
     return dy_bits, flat[packed], x_bits, gradient(dy, three, one) * (x > 0)
 
@@ -48,7 +48,7 @@ def problem(batch, height, width, channels, work):
 def launch_of(dy, dx, weight, mask, shape):
     """The launch on arrays at these addresses; dx is a slice of pixels with BESIDE channels more."""
     batch, height, width, channels, work = shape
-    filters = work.line * work.blocks
+    filters = work.channels * work.blocks
     given = Tensor(dy + 2 * filters, height, width, filters, 2 * filters, 2)
     out = Tensor(dx, height, width, channels, channels + BESIDE, 2)
     seen = Tensor(mask, height, width, channels, channels, 2)

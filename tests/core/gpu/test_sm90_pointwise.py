@@ -15,7 +15,7 @@ from core.gpu.launch import Tensor, blocks_of
 from core.gpu.parts.tile import Tile
 from core.gpu.select import BACKWARD, FORWARD, Case
 from core.gpu.sm90 import pointwise, pointwise_forward, pointwise_gradients
-from core.gpu.sm90.filters import pack_parts
+from core.gpu.sm90.filters import pack_vectors
 from core.models.architectures import build
 from core.ops.builder import with_loss
 from core.program import lower
@@ -80,7 +80,7 @@ def test_the_forward_product(pixels, channels, filters, tile, machine):
     draw = np.random.default_rng(pixels)
     (x, x_bits), (w, w_bits) = bf16(draw, pixels, channels), bf16(draw, filters, 1, 1, channels)
     bias = draw.normal(size=filters).astype(np.float32)
-    places = pack_parts([np.arange(w.size).reshape(w.shape)], 16 * pointwise_forward.parts_of(tile))
+    places = pack_vectors([np.arange(w.size).reshape(w.shape)], 16 * pointwise_forward.vectors_of(tile))
     given, _, _ = sliced(put, x_bits)
     out, at, shape = sliced(put, np.full((pixels, filters), 0xFFFF, np.uint16))
     made.run(pointwise.forward_launch("", 1, given, out, packed(put, places, w_bits), put(bias), "relu", tile, 2))
@@ -97,8 +97,8 @@ def test_both_gradients(pixels, channels, filters, tile, masking, machine):
     (x, x_bits), (dy, dy_bits) = bf16(draw, pixels, channels, relu=True), bf16(draw, pixels, filters)
     w, w_bits = bf16(draw, filters, 1, 1, channels)
     columns, size = blocks_of(channels, tile.columns) * tile.columns, filters * channels + filters
-    parts = pointwise_gradients.parts_of(tile)
-    places = pack_parts([np.arange(w.size).reshape(w.shape)], 16 * parts, True, columns)
+    vectors = pointwise_gradients.vectors_of(tile)
+    places = pack_vectors([np.arange(w.size).reshape(w.shape)], 16 * vectors, True, columns)
     (given, _, _), (right, _, _) = sliced(put, x_bits), sliced(put, dy_bits)
     dx, at, shape = sliced(put, np.full((pixels, channels), 0xFFFF, np.uint16))
     weight = packed(put, places, w_bits)
@@ -126,8 +126,8 @@ def test_shared_memory_is_what_the_launches_ask_for():
 
 
 KERNELS = {
-    FORWARD: ("make_point_convolution", pointwise_forward, (1,), lambda tile: tile.columns // 2),
-    BACKWARD: ("make_point_gradients", pointwise_gradients, (1,), lambda tile: 32 + tile.depth // 4),
+    FORWARD: ("make_pointwise_convolution", pointwise_forward, (1,), lambda tile: tile.columns // 2),
+    BACKWARD: ("make_pointwise_gradients", pointwise_gradients, (1,), lambda tile: 32 + tile.depth // 4),
 }
 """By direction of the candidate: factory, module, arguments beside the tile, sums that a thread holds."""
 

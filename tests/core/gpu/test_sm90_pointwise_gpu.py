@@ -6,7 +6,7 @@ import pytest
 from core.gpu.launch import Tensor, blocks_of
 from core.gpu.parts.tile import Tile
 from core.gpu.sm90 import pointwise, pointwise_forward, pointwise_gradients
-from core.gpu.sm90.filters import pack_parts
+from core.gpu.sm90.filters import pack_vectors
 from tests.helpers.gpu_network import open_hopper, relative
 from tests.helpers.rounded import of_bits, to_bits
 
@@ -97,7 +97,7 @@ def test_the_forward_product_fills_its_slice_and_nothing_else(pixels, channels, 
     draw = np.random.default_rng(pixels)
     x, weight = rounded(draw, pixels, channels), rounded(draw, filters, 1, 1, channels)
     bias = draw.normal(size=filters).astype(np.float32)
-    places = pack_parts([np.arange(weight.size).reshape(weight.shape)], 16 * pointwise_forward.parts_of(tile))
+    places = pack_vectors([np.arange(weight.size).reshape(weight.shape)], 16 * pointwise_forward.vectors_of(tile))
     source = wide(pixels, channels)
     source[:pixels, BESIDE : BESIDE + channels] = to_bits(x)
     held, given, packed, biases = (put(a) for a in (wide(pixels, filters), source, pack(places, weight), bias))
@@ -125,8 +125,8 @@ def test_both_gradients_agree_with_the_reference(pixels, channels, filters, mask
     draw = np.random.default_rng(pixels)
     x, dy = 4 * rounded(draw, pixels, channels, relu=True), rounded(draw, pixels, filters)
     x, weight = np.minimum(x, 6), rounded(draw, filters, 1, 1, channels)
-    parts, columns = pointwise_gradients.parts_of(tile), blocks_of(channels, tile.columns) * tile.columns
-    places = pack_parts([np.arange(weight.size).reshape(weight.shape)], 16 * parts, True, columns)
+    vectors, columns = pointwise_gradients.vectors_of(tile), blocks_of(channels, tile.columns) * tile.columns
+    places = pack_vectors([np.arange(weight.size).reshape(weight.shape)], 16 * vectors, True, columns)
     size = filters * channels + filters
     given, right, packed = put(to_bits(x)), put(to_bits(dy)), put(pack(places, weight))
     held, partial = put(wide(pixels, channels)), put(np.zeros(size * 132 * tile.blocks + 8, np.float32))

@@ -7,7 +7,7 @@ from core.gpu.hardware import typical
 from core.gpu.launch import Tensor
 from core.gpu.sm90 import halo, row_weight_gradient
 from core.gpu.sm90.row_weight_gradient import RowShape
-from core.gpu.sm90.swizzle import SHARED
+from core.gpu.sm90.wgmma import SHARED
 from tests.core.gpu.test_lowering import frame_of
 from tests.helpers.compare import relative_error
 from tests.helpers.emulated_gpu import Memory
