@@ -21,8 +21,7 @@ from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of
 from core.data.photo_reader import read_photo
 from core.diagnosis.calibration import state_probabilities
-from core.diagnosis.class_map import class_map, share_outside_leaf
-from core.diagnosis.features import familiarity, feature_node, pool, read_statistics
+from core.diagnosis.features import class_map, familiarity, feature_node, pool, read_statistics, share_outside_leaf
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.segmentation import segment_leaf

@@ -34,7 +34,7 @@ from core.data.label_sets import LabelSets, read_label_sets
 from core.data.source import open_photos
 from core.diagnosis.calibration import label_thresholds
 from core.diagnosis.metrics import Metrics, compute_metrics
-from core.diagnosis.model_file import ModelFile, in_half, read_model, write_model
+from core.diagnosis.model_file import ModelFile, in_bits, read_model, write_model
 from core.diagnosis.prediction import Predictor
 from core.training.events import EpochDone, read_history
 
@@ -85,7 +85,7 @@ def train(out: Path, start: str, candidates: Sequence[str], device: str) -> None
              for name in candidates}  # fmt: skip
     chosen = max(means, key=lambda name: means[name])
     for seed in SEEDS:
-        write_model(out / f"{seed}.safetensors", in_half(read_model(runs[f"{chosen}-{seed}"])))
+        write_model(out / f"{seed}.safetensors", in_bits(read_model(runs[f"{chosen}-{seed}"]), 16))
     choice = {"start": start, "chosen": chosen, "validation": figures, "average_precision": means}
     (out / CHOICE).write_text(json.dumps(choice, indent=1), encoding="utf-8")
     print(json.dumps(choice, indent=1))

@@ -43,7 +43,7 @@ from benchmarks.detector_training import (
 from benchmarks.join_photos import share_of
 from core.data.photo_reader import read_photo
 from core.diagnosis.leaf_detector import CHANNELS, MAPS, letterbox
-from core.diagnosis.model_file import ModelFile, in_eight_bits, read_model, write_model
+from core.diagnosis.model_file import ModelFile, in_bits, read_model, write_model
 from core.diagnosis.model_identity import find_model, today
 from core.ops.contract import Array
 
@@ -314,7 +314,7 @@ def main() -> None:
         if trained:
             model = ModelFile(graph, trained, CHANNELS, options.side, name="LeafClinic leaf detector", date=today(),
                               licence="MIT for the weights as a work of this project; photos: see card")  # fmt: skip
-            write_model(options.out, in_eight_bits(model))
+            write_model(options.out, in_bits(model, 8))
 
 
 if __name__ == "__main__":

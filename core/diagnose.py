@@ -130,7 +130,7 @@ def read_shard(text: str, found: list[Problem]) -> tuple[int, int]:
 
 
 def merge(folder: Path) -> int:
-    from core.diagnosis.result_parts import MERGED, merge_parts  # needs pyarrow, which is optional
+    from core.diagnosis.many_photos import MERGED, merge_parts  # needs pyarrow, which is optional
 
     photos = merge_parts(folder)
     sys.stderr.write(f"{photos:,} photos: {folder / MERGED}.csv and {MERGED}.parquet\n")
@@ -139,8 +139,15 @@ def merge(folder: Path) -> int:
 
 def diagnose_many(arguments: argparse.Namespace, config: RunConfig, coverage: float, shard: tuple[int, int]) -> int:
     """Diagnose photos into a folder of parts, in this process or by workers; existing parts are kept."""
-    from core.diagnosis.many_photos import Job, compute_by_workers, compute_part
-    from core.diagnosis.result_parts import Part, cut_parts, find_missing, open_results
+    from core.diagnosis.many_photos import (
+        Job,
+        Part,
+        compute_by_workers,
+        compute_part,
+        cut_parts,
+        find_missing,
+        open_results,
+    )  # fmt: skip
 
     folder, workers = Path(arguments.out).absolute(), arguments.workers
     model = find_model(Path(arguments.model_file)).absolute()
@@ -158,7 +165,7 @@ def diagnose_many(arguments: argparse.Namespace, config: RunConfig, coverage: fl
         done = (compute_part(job, part) for part in missing())
     shown = Rate(lambda: sum(len(part.paths) for part in missing()))
     for part in done:
-        shown.add(part.photos, part.unreadable)
+        shown.add(*part)
     sys.stderr.write(f"{shown.describe()}\nResults: {folder}\n")
     return EXIT_DONE
 

@@ -47,7 +47,7 @@ def complete_rows(path: Path, content: Array, compute: Callable[[Array], Array])
 
     `compute` gets the indices of photos that the file lacks; their values are added to it. Raises StorageError.
     """
-    stored = read_arrays(path) or {"content": content[:0], "values": ()}
+    stored = read_arrays(path) or {"content": content[:0], "values": content[:0]}
     known = {key.tobytes(): value for key, value in zip(stored["content"], stored["values"], strict=True)}
     missing = np.array([row for row, key in enumerate(content) if key.tobytes() not in known], np.int64)
     if len(missing):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import Final, TypeAlias
 
 from core.data.dataset import (
     SPLIT_NAMES,
@@ -29,13 +28,8 @@ NOT_PHOTOS: Final = ("__macosx",)
 """Folders created by archivers; they are skipped, as are hidden folders."""
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The photos directly in one folder: names of folders below the root, and sorted file names."""
-
-    folder: tuple[str, ...]
-    names: tuple[str, ...]
+_Found: TypeAlias = tuple[tuple[str, ...], list[str]]
+"""The photos directly in one folder: names of folders below the root, and sorted file names."""
 
 
 def open_folder(
@@ -55,7 +49,7 @@ def open_folder(
         if cancelled():
             raise Cancelled("Listing the photos was stopped.")
         found.append(item)
-        count += len(item.names)
+        count += len(item[1])
         progress(count, 0)
     if not count:
         raise DataError(f"There are no photos in {root}. Put the photos of each class into a subfolder (JPEG, PNG, "
@@ -64,7 +58,11 @@ def open_folder(
     table.skipped = skipped
     _label(table, found, _filters(where))
     if not len(table):
-        raise DataError(_unlabelled(root, where))
+        raise DataError(
+            f"No photo below {root} has {' and '.join(where)}." if where else
+            f"The photos in {root} are not in class folders. Put the photos of each class into a subfolder with the "
+            "name of the class."
+        )  # fmt: skip
     progress(len(table), len(table))
     return table.finish()
 
@@ -86,7 +84,7 @@ def _traverse(root: Path, skipped: list[Skipped]) -> Iterator[_Found]:
             raise DataError(f"The folder {folder} cannot be read: {error.strerror or error}. Change its permissions, "
                             "or move it out of the photo folder.") from error
         if names:
-            yield _Found(parts, tuple(names))
+            yield parts, names
         stack.extend((*parts, name) for name in reversed(folders))
 
 
@@ -118,29 +116,27 @@ def _list(folder: str, parts: tuple[str, ...], skipped: list[Skipped]) -> tuple[
 
 def _label(table: DatasetBuilder, found: Sequence[_Found], filters: Sequence[tuple[str, str]]) -> None:
     """Add the photos of each folder with their class and split."""
-    start = _shared(found)
-    split_level = _has_splits([f.folder[start:] for f in found])
+    folders = [folder for folder, _ in found]
+    start = _shared(folders)
+    split_level = _has_splits([folder[start:] for folder in folders])
     first = start + split_level
-    nested = all(len(f.folder) != first + 1 for f in found)
-    for item in found:
-        levels = item.folder[first : first + 1 + nested]
+    nested = all(len(folder) != first + 1 for folder in folders)
+    for folder, names in found:
+        levels = folder[first : first + 1 + nested]
+        paths = ["/".join((*folder, name)) for name in names]
         if not levels:
             reason = "The photo is not in a class folder, so it has no class."
-            table.skipped += [Skipped(readable("/".join((*item.folder, name))), reason) for name in item.names]
+            table.skipped += [Skipped(readable(path), reason) for path in paths]
             continue
-        split = SPLIT_NAMES[item.folder[start].lower()] if split_level else UNSPLIT
-        label = "/".join(levels)
-        facts = {"crop": levels[0] if nested else "", "condition": levels[-1], "label": label}
-        facts["split"] = item.folder[start].lower() if split_level else ""
-        if any(facts.get(name) != value for name, value in filters):
-            continue
-        for name in item.names:
-            table.append("/".join((*item.folder, name)), label, split)
+        split, label = folder[start].lower() if split_level else "", "/".join(levels)
+        facts = {"crop": levels[0] if nested else "", "condition": levels[-1], "label": label, "split": split}
+        if all(facts.get(name) == value for name, value in filters):
+            for path in paths:
+                table.append(path, label, SPLIT_NAMES[split] if split else UNSPLIT)
 
 
-def _shared(found: Sequence[_Found]) -> int:
+def _shared(folders: Sequence[tuple[str, ...]]) -> int:
     """Number of outer folder levels that all photos share, leaving at least crop/condition."""
-    folders = [f.folder for f in found]
     start = 0
     while all(len(f) > start + 1 for f in folders) and len({f[start] for f in folders}) == 1:
         rest = [f[start + 1 :] for f in folders]
@@ -164,12 +160,3 @@ def _filters(where: Sequence[str]) -> list[tuple[str, str]]:
         if name not in ("crop", "condition", "label", "split"):
             raise DataError(f"--where: photos in folders have crop, condition, label and split, but no {name!r}.")
     return pairs
-
-
-def _unlabelled(root: Path, where: Sequence[str]) -> str:
-    if where:
-        return f"No photo below {root} has {' and '.join(where)}."
-    return (
-        f"The photos in {root} are not in class folders. Put the photos of each class into a subfolder with the name "
-        "of the class."
-    )

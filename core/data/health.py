@@ -70,10 +70,6 @@ class Health:
     counts: dict[str, int]
     findings: tuple[Finding, ...]
 
-    def of(self, kind: str) -> tuple[Finding, ...]:
-        """The findings of one kind."""
-        return tuple(f for f in self.findings if f.kind == kind)
-
 
 def examine(
     dataset: Dataset, cache: PhotoCache, progress: ReportProgress = ignore, cancelled: IsCancelled = never

@@ -47,13 +47,13 @@ def draw_leaf(condition: str, seed: int, leaf: int, view: int = 0, side: int = 1
     surface = _surface(plant, camera, side)
     rgb = _blade(plant, surface, side)
     severity = float(np.exp(plant.uniform(np.log(LEAST_SEVERITY), np.log(MOST_SEVERITY))))
-    lesions = DRAW[condition](plant, rgb, surface, severity)
+    rgb, cover = DRAW[condition](plant, rgb, surface, severity)
     shown = np.asarray(cv2.GaussianBlur(surface.inside, (0, 0), 0.7), np.float32)
     background = _background(camera, side)
     background *= 1 - 0.45 * _shadow(camera, surface.inside)[..., None]
-    scene = background * (1 - shown[..., None]) + lesions.rgb * shown[..., None]
+    scene = background * (1 - shown[..., None]) + rgb * shown[..., None]
     leaf_area = surface.inside > 0.5
-    return LeafPhoto(_expose(camera, scene, side), leaf_area, (lesions.cover > 0.5) & leaf_area, condition)
+    return LeafPhoto(_expose(camera, scene, side), leaf_area, (cover > 0.5) & leaf_area, condition)
 
 
 def _surface(plant: np.random.Generator, camera: np.random.Generator, side: int) -> Surface:

@@ -6,7 +6,7 @@ Positions are in leaf coordinates: u from 0 at the stalk to 1 at the tip, v acro
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 import cv2
 import numpy as np
@@ -30,6 +30,8 @@ class Surface:
     cells: Array
 
 
+Drawn: TypeAlias = tuple[Array, Array]
+"""The photo with lesions, and the lesion cover of each pixel (0..1, without halos)."""
 CELLS: Final = 80
 """Cells along the leaf: coarse enough that each cell of a leaf of 80 pixels has a pixel."""
 
@@ -42,15 +44,6 @@ def lay_cells(u: Array, v: Array, inside: Array) -> Array:
     column = ((v.ravel()[pixels] + 0.5) * CELLS).astype(np.intp)
     cells[np.clip(row, 0, CELLS - 1), np.clip(column, 0, CELLS - 1)] = pixels
     return cells
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Lesions:
-    """The photo with lesions, and the lesion cover of each pixel (0..1, without halos)."""
-
-    rgb: Array
-    cover: Array
 
 
 def smooth_noise(random: np.random.Generator, side: int, cells: float, octaves: int = 1) -> Array:
@@ -73,12 +66,12 @@ def colour_between(
     return np.asarray(np.array(dark) * (1 - share) + np.array(light) * share, np.float32)
 
 
-def draw_healthy(random: np.random.Generator, rgb: Array, leaf: Surface, severity: float) -> Lesions:
+def draw_healthy(random: np.random.Generator, rgb: Array, leaf: Surface, severity: float) -> Drawn:
     """No lesions."""
-    return Lesions(rgb, np.zeros(rgb.shape[:2], np.float32))
+    return rgb, np.zeros(rgb.shape[:2], np.float32)
 
 
-def draw_rust(random: np.random.Generator, rgb: Array, leaf: Surface, severity: float) -> Lesions:
+def draw_rust(random: np.random.Generator, rgb: Array, leaf: Surface, severity: float) -> Drawn:
     """Many small round pustules, orange to brown, dark in the middle, each in a thin yellow halo."""
     area = float(leaf.inside.mean())
     cover = np.zeros(rgb.shape[:2], np.float32)
@@ -100,10 +93,10 @@ def draw_rust(random: np.random.Generator, rgb: Array, leaf: Surface, severity: 
     rgb = _blend(rgb, (0.64, 0.62, 0.22), random.uniform(0.15, 0.5) * halo)
     rgb = _blend(rgb, tint, 0.92 * cover)
     rgb = _blend(rgb, tint * 0.5, random.uniform(0.2, 0.8) * core)
-    return Lesions(rgb, cover * leaf.inside)
+    return rgb, cover * leaf.inside
 
 
-def draw_blight(random: np.random.Generator, rgb: Array, leaf: Surface, severity: float) -> Lesions:
+def draw_blight(random: np.random.Generator, rgb: Array, leaf: Surface, severity: float) -> Drawn:
     """A few large dead patches with a ragged edge, faint rings and a yellow border, often from the margin."""
     side = len(rgb)
     area = float(leaf.inside.mean())
@@ -125,10 +118,10 @@ def draw_blight(random: np.random.Generator, rgb: Array, leaf: Surface, severity
     dead = colour_between(random, (0.28, 0.18, 0.09), (0.50, 0.36, 0.21))
     patch = dead * (0.82 + random.uniform(0.05, 0.30) * rings + 0.10 * smooth_noise(random, side, 40, 2))[..., None]
     rgb = _blend(rgb, (0.66, 0.64, 0.22), random.uniform(0.3, 0.7) * border)
-    return Lesions(_blend(rgb, patch, 0.93 * cover), cover * leaf.inside)
+    return _blend(rgb, patch, 0.93 * cover), cover * leaf.inside
 
 
-def draw_mildew(random: np.random.Generator, rgb: Array, leaf: Surface, severity: float) -> Lesions:
+def draw_mildew(random: np.random.Generator, rgb: Array, leaf: Surface, severity: float) -> Drawn:
     """White to grey powder in soft colonies through which the veins are visible."""
     side = len(rgb)
     area = float(leaf.inside.mean())
@@ -145,7 +138,7 @@ def draw_mildew(random: np.random.Generator, rgb: Array, leaf: Surface, severity
     cover = _smoothstep((field - level) / (0.35 * max(float(field.max()), 1e-3)) + 0.5)
     powder = 0.86 + 0.07 * smooth_noise(random, side, side / 3, 1) + 0.05 * smooth_noise(random, side, side / 8, 1)
     tint = colour_between(random, (0.80, 0.82, 0.78), (0.95, 0.95, 0.93))
-    return Lesions(_blend(rgb, powder[..., None] * tint, 0.80 * cover), cover * leaf.inside)
+    return _blend(rgb, powder[..., None] * tint, 0.80 * cover), cover * leaf.inside
 
 
 DRAW: Final = {"healthy": draw_healthy, "rust": draw_rust, "blight": draw_blight, "mildew": draw_mildew}

@@ -155,6 +155,11 @@ PARTS: Final = {SQUARE: square, WHOLE: shrink, MARGINS: add_margins}
 at most that; the whole photo, its centred square of that side."""
 
 
+def encode_jpeg(rgb: Array, quality: int) -> bytes:
+    """An RGB photo uint8 ``(H, W, 3)`` as the bytes of a JPEG file."""
+    return bytes(cv2.imencode(".jpg", np.ascontiguousarray(rgb[..., ::-1]), (cv2.IMWRITE_JPEG_QUALITY, quality))[1])
+
+
 def long_path(path: str) -> str:
     """The path in the form that Windows needs beyond 260 characters; unchanged elsewhere."""
     if os.name != "nt" or len(path) < 240 or path.startswith("\\\\?\\"):

@@ -26,8 +26,7 @@ import numpy as np
 from core.child_process import close_child, start_child
 from core.cores import usable_cores
 from core.data.photo import DAMAGED, SQUARE, TOO_MUCH_MEMORY, PhotoError
-from core.data.photo_limits import MOST_SECONDS, TOO_LARGE, TOO_LONG
-from core.data.photo_process import MODULE, NAME, NUMBER
+from core.data.photo_process import MODULE, MOST_SECONDS, NAME, NUMBER, TOO_LARGE, TOO_LONG
 from core.errors import LeafClinicError
 from core.ops.contract import Array
 

@@ -13,14 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-import cv2
-import numpy as np
-
 from core.cores import usable_cores
 from core.data.dataset import ReportProgress, ignore
-from core.data.leaf_drawing import CONDITIONS, LeafPhoto, draw_leaf
+from core.data.leaf_drawing import CONDITIONS, draw_leaf
+from core.data.photo import encode_jpeg
 from core.errors import DataError
-from core.ops.contract import Array
 from core.storage import storage_error, write_file
 
 VERSION: Final = 2
@@ -109,14 +106,3 @@ def _split_of(leaf: int, leaves: int) -> str:
     if leaf < round(_SHARES[0] * leaves):
         return "train"
     return "val" if leaf < round((_SHARES[0] + _SHARES[1]) * leaves) else "test"
-
-
-def encode_jpeg(rgb: Array, quality: int) -> bytes:
-    """An RGB photo uint8 ``(H, W, 3)`` as a JPEG file's bytes."""
-    done, data = cv2.imencode(".jpg", np.ascontiguousarray(rgb[..., ::-1]), (cv2.IMWRITE_JPEG_QUALITY, quality))
-    if not done:
-        raise ValueError(f"no JPEG can be made of an array of shape {rgb.shape}")
-    return bytes(data.tobytes())
-
-
-__all__ = ["CONDITIONS", "LeafPhoto", "draw_leaf", "encode_jpeg", "write_demo"]

@@ -17,7 +17,7 @@ from core.diagnosis.calibration import crop_of, divide_logits, fit_class_tempera
 from core.diagnosis.features import PER_DIMENSION, PrincipalSubspace, head_node, read_statistics
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head, make_folds
 from core.diagnosis.metrics import cross_entropy, wilson_interval
-from core.diagnosis.model_file import ModelFile, in_eight_bits, in_half
+from core.diagnosis.model_file import ModelFile, in_bits
 from core.diagnosis.replay import read_replay
 from core.errors import DataError, InputError
 from core.ops.contract import Array
@@ -135,7 +135,7 @@ def _with_head(model: ModelFile, head: LinearHead) -> ModelFile:
     name = head_node(model.graph).name
     fitted = {"weight": head.weight.astype(np.float32), "bias": head.bias.astype(np.float32)}
     changed = replace(model, weights={**model.weights, **{f"{name}.{role}": array for role, array in fitted.items()}})
-    return in_eight_bits(changed) if model.steps else in_half(changed) if model.half else changed
+    return in_bits(changed, 8) if model.steps else in_bits(changed, 16) if model.half else changed
 
 
 def _with_temperatures(model: ModelFile, held_out: Array, labels: Array) -> ModelFile:

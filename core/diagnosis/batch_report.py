@@ -16,8 +16,7 @@ from typing import Final, TypeAlias, final
 import cv2
 import numpy as np
 
-from core.data.photo import square
-from core.data.synthetic import encode_jpeg
+from core.data.photo import encode_jpeg, square
 from core.diagnosis import page
 from core.diagnosis.model_identity import ModelIdentity
 from core.ops.contract import Array

@@ -147,9 +147,11 @@ def measure_reliability(probabilities: Array, labels: Array, bins: int = BINS) -
     stated = probabilities.max(axis=1)
     right = probabilities.argmax(axis=1) == labels
     edges = np.linspace(0.0, 1.0, bins + 1)
-    width_bins = _bins(stated, right, edges)
-    count_bins = _equal_count(stated, right, bins)
-    return Reliability(_error(width_bins), _error(count_bins), width_bins)
+    which = np.clip(np.searchsorted(edges, stated, side="left") - 1, 0, bins - 1)
+    by_width = tuple(_bin(stated, right, which == i, edges[i], edges[i + 1]) for i in np.unique(which))
+    parts = [part for part in np.array_split(np.argsort(stated, kind="stable"), bins) if len(part)]
+    by_count = tuple(_bin(stated, right, part, stated[part].min(), stated[part].max()) for part in parts)
+    return Reliability(_error(by_width), _error(by_count), by_width)
 
 
 def describe_error(error: float) -> str:
@@ -158,23 +160,8 @@ def describe_error(error: float) -> str:
             "other kinds of photos.")  # fmt: skip
 
 
-def _bins(stated: Array, right: Array, edges: Array) -> tuple[Bin, ...]:
-    which = np.clip(np.searchsorted(edges, stated, side="left") - 1, 0, len(edges) - 2)
-    out = []
-    for i in range(len(edges) - 1):
-        inside = which == i
-        if inside.any():
-            row = (int(inside.sum()), float(stated[inside].mean()), float(right[inside].mean()))
-            out.append(Bin(float(edges[i]), float(edges[i + 1]), *row))
-    return tuple(out)
-
-
-def _equal_count(stated: Array, right: Array, bins: int) -> tuple[Bin, ...]:
-    parts = [p for p in np.array_split(np.argsort(stated, kind="stable"), bins) if len(p)]
-    return tuple(
-        Bin(float(stated[p].min()), float(stated[p].max()), len(p), float(stated[p].mean()), float(right[p].mean()))
-        for p in parts
-    )
+def _bin(stated: Array, right: Array, rows: Array, low: float, high: float) -> Bin:
+    return Bin(float(low), float(high), len(stated[rows]), float(stated[rows].mean()), float(right[rows].mean()))
 
 
 def _error(bins: tuple[Bin, ...]) -> float:

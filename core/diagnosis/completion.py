@@ -23,8 +23,15 @@ from core.diagnosis.calibration import (
     predict_labels,
     state_probabilities,
 )
-from core.diagnosis.class_map import class_map, share_outside_leaf
-from core.diagnosis.features import familiarity, feature_node, fit_subspace, head_node, pool
+from core.diagnosis.features import (
+    class_map,
+    familiarity,
+    feature_node,
+    fit_subspace,
+    head_node,
+    pool,
+    share_outside_leaf,
+)
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.replay import fit_replay

@@ -17,8 +17,7 @@ from core.data.health import photo_faults
 from core.data.photo import MARGINS, SQUARE, PhotoError, square
 from core.data.photo_reader import read_photo
 from core.diagnosis.calibration import state_probabilities
-from core.diagnosis.class_map import class_map, enlarge
-from core.diagnosis.features import familiarity, feature_node, pool, read_statistics
+from core.diagnosis.features import class_map, enlarge, familiarity, feature_node, pool, read_statistics
 from core.diagnosis.leaf_detector import LeafDetector, choose_leaves, cut_square, place_in_square
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import (

@@ -1,20 +1,39 @@
-"""Diagnoses very many photos part by part: in this process, or by Dask's workers (extra `cluster`)."""
+"""Diagnoses very many photos part by part, in this process or by Dask's workers (extra `cluster`).
+
+Results are a folder of parts, each a Parquet and a CSV file with the same rows. A part is some photos in a row of the
+listing. Both of its files are written whole or not at all, the Parquet file last: where that is there, the part is
+done. A part that is computed twice, such as after a worker was lost, replaces itself.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
+import re
+import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, final
 
+from core.data.string_array import readable
+from core.diagnosis.diagnosis_output import COLUMNS, cells, make_row
 from core.diagnosis.model_identity import ModelIdentity, read_identity
-from core.diagnosis.prediction import Predictor, choose_device, read_network
-from core.diagnosis.result_parts import Part, write_part
+from core.diagnosis.prediction import Diagnosis, Predictor, choose_device, read_network
 from core.distributed.rank_environment import share_gpus
 from core.errors import InputError, LeafClinicError
+from core.storage import storage_error, write_file, writing
+from core.text import csv_text
+
+try:
+    import pyarrow
+    from pyarrow import parquet
+except ImportError as error:
+    raise InputError(f"Results in parts need pyarrow ({error}). Install it with: "
+                     "pip install 'leafclinic[cluster]'") from error  # fmt: skip
 
 BATCH: Final = {"cpu": 16, "cuda": 256}
 LOCAL: Final = "127.0.0.1"
@@ -22,7 +41,122 @@ AHEAD: Final = 2
 """Parts queued for each thread of a worker, so that none waits."""
 PREDICTING: Final = threading.Lock()
 """Threads of one worker share its model, and the device is busy with one part."""
+SETTINGS: Final = "settings.json"
+LISTING: Final = "listing.json"
+"""How many parts and photos there are; written when the whole listing was read."""
+MERGED: Final = "results"
+NAME: Final = re.compile(r"(part-(\d+)-[0-9a-f]{16})\.parquet")
+NAMED: Final = 10
+"""Missing parts that an error names."""
+SCHEMA: Final = pyarrow.schema([
+    (name, pyarrow.float64() if digits else pyarrow.string()) for name, digits in COLUMNS.items()
+])  # fmt: skip
 
+
+@final
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Photos that are diagnosed together, and their place in the listing."""
+
+    number: int
+    paths: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        digest = hashlib.sha256("\0".join(self.paths).encode("utf-8", "surrogateescape")).hexdigest()
+        return f"part-{self.number:06d}-{digest[:16]}"
+
+
+def cut_parts(paths: Iterator[str], size: int) -> Iterator[Part]:
+    """All photos, in parts of `size`."""
+    chunks = iter(lambda: tuple(itertools.islice(paths, size)), ())
+    return itertools.starmap(Part, enumerate(chunks))
+
+
+def open_results(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Make the folder of results, or continue one of the same settings. Raises InputError and StorageError."""
+    path = folder / SETTINGS
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = json.loads(path.read_text("utf-8")) if path.exists() else settings
+    except OSError as error:
+        raise storage_error(folder, error) from error
+    except ValueError as error:
+        raise InputError(f"{path} is damaged. Choose another folder with --out.") from error
+    for name, value in settings.items():
+        if kept.get(name) != value:
+            raise InputError(f"The results in {folder} were made with another {name}: {kept.get(name)} instead of "
+                             f"{value}. Choose another folder with --out.")  # fmt: skip
+    write_file(path, json.dumps(dict(settings), indent=1))
+
+
+def find_missing(folder: Path, parts: Iterable[Part], index: int = 0, count: int = 1) -> Iterator[Part]:
+    """The parts of shard `index` of `count` that are not done. Raises InputError where the photos changed."""
+    done = _done(folder)
+    changed = InputError(f"The photos have changed since the results in {folder} were begun. Choose another folder "
+                         "with --out.")  # fmt: skip
+    total = photos = 0
+    for part in parts:
+        if done.get(part.number, part.name) != part.name:
+            raise changed
+        total, photos = total + 1, photos + len(part.paths)
+        if part.number % count == index and part.number not in done:
+            yield part
+    if any(number >= total for number in done):
+        raise changed
+    write_file(folder / LISTING, json.dumps({"parts": total, "photos": photos}))
+
+
+def _done(folder: Path) -> dict[int, str]:
+    """The names of the parts that are done, by number."""
+    found = (NAME.fullmatch(path.name) for path in folder.iterdir())
+    return {int(match[2]): match[1] for match in found if match}
+
+
+def write_part(folder: Path, part: Part, diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
+    """Write both files of a part; returns how many photos could not be read. Raises StorageError."""
+    rows = [make_row(diagnosis, model) for diagnosis in diagnoses]
+    write_file(folder / f"{part.name}.csv", csv_text([COLUMNS, *map(cells, rows)]))
+    valid = [row | {"path": readable(row["path"]), "error": readable(row["error"])} for row in rows]
+    with writing(folder / f"{part.name}.parquet") as file:
+        parquet.write_table(pyarrow.Table.from_pylist(valid, SCHEMA), file)
+    return sum(bool(row["error"]) for row in rows)
+
+
+def merge_parts(folder: Path) -> int:
+    """Join all parts to `results.csv` and `results.parquet`, one part in memory at a time.
+
+    Returns the number of photos. Raises InputError where a part is missing, and StorageError.
+    """
+    try:
+        wanted = json.loads((folder / LISTING).read_text("utf-8"))
+        done = _done(folder)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder} has no complete results of leafclinic diagnose --out. Start that command again; it "
+                         "computes what is missing.") from error  # fmt: skip
+    missing = [str(number) for number in range(wanted["parts"]) if number not in done]
+    if missing:
+        named = ", ".join(missing[:NAMED]) + (", ..." if len(missing) > NAMED else "")
+        raise InputError(f"{len(missing)} of {wanted['parts']} parts are missing in {folder}: {named}. Start "
+                         "leafclinic diagnose --out again, with every shard; it computes what is missing.")  # fmt: skip
+    names = [done[number] for number in range(wanted["parts"])]
+    heading = csv_text([COLUMNS]).encode()
+    with writing(folder / f"{MERGED}.csv") as file:
+        file.write(heading)
+        for name in names:
+            with (folder / f"{name}.csv").open("rb") as part:
+                part.seek(len(heading))
+                shutil.copyfileobj(part, file)
+    photos = 0
+    with writing(folder / f"{MERGED}.parquet") as file, parquet.ParquetWriter(file, SCHEMA) as writer:
+        for name in names:
+            table = parquet.read_table(folder / f"{name}.parquet", schema=SCHEMA)
+            photos += table.num_rows
+            writer.write_table(table)
+    if photos != wanted["photos"]:
+        raise InputError(f"The parts in {folder} have {photos} photos instead of {wanted['photos']}. Choose another "
+                         "folder with --out.")  # fmt: skip
+    return photos
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -36,22 +170,15 @@ class Job:
     coverage: float
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class PartDone:
-    photos: int
-    unreadable: int
-
-
-def compute_part(job: Job, part: Part) -> PartDone:
-    """Diagnose the photos of a part and write its files."""
+def compute_part(job: Job, part: Part) -> tuple[int, int]:
+    """Diagnose the photos of a part and write its files; returns how many there are, and how many cannot be read."""
     with PREDICTING:
         predictor, identity = _load(job.model, job.device, job.threads)
         diagnoses = predictor.diagnose(part.paths, coverage=job.coverage)
-        return PartDone(len(part.paths), write_part(Path(job.folder), part, diagnoses, identity))
+        return len(part.paths), write_part(Path(job.folder), part, diagnoses, identity)
 
 
-def compute_by_local_worker(job: Job, part: Part) -> PartDone:
+def compute_by_local_worker(job: Job, part: Part) -> tuple[int, int]:
     """The same by one of the workers of this machine, which share its GPUs."""
     from distributed import get_worker
 
@@ -66,7 +193,7 @@ def _load(model: str, device: str, threads: int) -> tuple[Predictor, ModelIdenti
     return predictor, read_identity(Path(model))
 
 
-def compute_by_workers(job: Job, parts: Iterator[Part], workers: int, scheduler: str = "") -> Iterator[PartDone]:
+def compute_by_workers(job: Job, parts: Iterator[Part], workers: int, scheduler: str = "") -> Iterator[tuple[int, int]]:
     """The same by so many processes of this machine, or by the workers of Dask's scheduler at an address; yields parts
     as they are done. A part whose worker is lost is computed again. Raises LeafClinicError."""
     try:

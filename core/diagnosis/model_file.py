@@ -63,8 +63,8 @@ class ModelFile:
     class_temperatures, one for each class (`core.diagnosis.calibration`); familiarity and a student's lessons keep to
     the one. figures: what it reached, by name ("test_accuracy").
     sections: further JSON objects by name ("rejection", "thresholds"); extra: further arrays by name.
-    half: filters and dense weights lie in the file in half precision; they are numbers of float16 then (`in_half`).
-    steps: of filters and dense weights that lie there in eight bits, by full name (`in_eight_bits`).
+    half: filters and dense weights lie in the file in half precision; they are numbers of float16 then (`in_bits`).
+    steps: of filters and dense weights that lie there in eight bits, by full name.
     learned: the photos that the weights were made by, None where the file does not say.
     views: with 2 an answer is the mean over photo and mirror image, and all that the file
     tells of itself is of such answers.
@@ -113,32 +113,20 @@ class ModelFile:
         return sum(array.nbytes for array in (*to_tensors(self.stored).values(), *_other_arrays(self).values()))
 
 
-def in_half(model: ModelFile) -> ModelFile:
-    """The model with its filters and dense weights rounded to half precision, in which its file will hold them.
-
-    Raises ModelFileError where a weight is too large for it.
-    """
-    stored = round_to_half(model.weights)
-    return replace(model, weights=stored.weights, half=stored.half, steps={})
-
-
-def in_eight_bits(model: ModelFile) -> ModelFile:
-    """The model with its filters and dense weights rounded to eight bits, in which its file will hold them.
-
-    Batch norm is folded first: a step for each output channel takes its scale along, so that nothing more is lost, and
-    the file saves its parameters.
-    """
-    stored = round_to_eight_bits(fold_weights(model.graph, model.weights))
-    return replace(
-        model, graph=fold_batch_norm(model.graph), weights=stored.weights, half=stored.half, steps=stored.steps
-    )
-
-
 def in_bits(model: ModelFile, bits: int) -> ModelFile:
-    """The model as its file holds it in 8, 16 or 32 bits a weight."""
-    if bits == 8:
-        return in_eight_bits(model)
-    return in_half(model) if bits == 16 else replace(model, half=False, steps={})
+    """The model with its filters and dense weights rounded to the 8, 16 or 32 bits in which its file will hold them.
+
+    For 8 bits batch norm is folded first: the step of each output channel takes its scale along, so that nothing more
+    is lost, and the file saves its parameters. Raises ModelFileError where a weight is too large for half precision.
+    """
+    if bits == 32:
+        return replace(model, half=False, steps={})
+    if bits == 16:
+        stored = round_to_half(model.weights)
+    else:
+        stored = round_to_eight_bits(fold_weights(model.graph, model.weights))
+        model = replace(model, graph=fold_batch_norm(model.graph))
+    return replace(model, weights=stored.weights, half=stored.half, steps=stored.steps)
 
 
 def write_model(path: Path, model: ModelFile) -> None:

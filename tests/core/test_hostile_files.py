@@ -12,7 +12,7 @@ from app.__main__ import main
 from core import tensor_file
 from core.config import RunConfig, problems
 from core.diagnosis.features import PrincipalSubspace
-from core.diagnosis.model_file import in_eight_bits, read_model, write_model
+from core.diagnosis.model_file import in_bits, read_model, write_model
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.thresholds import SECTION
 from core.errors import ConfigError, LeafClinicError, ModelFileError
@@ -55,7 +55,7 @@ def model_seed(request, tmp_path_factory):
     path, sections = tmp_path_factory.mktemp("seed") / "m.safetensors", {SECTION: rejection, "test": {"parts": []}}
     model = small_model(side=32, network="squeezenet1_1", sections=sections, extra=statistics.to_arrays(),
                         figures={"test_accuracy": 0.5}, class_temperatures=(1, 2, 3))  # fmt: skip
-    write_model(path, in_eight_bits(model) if request.param == 8 else model)
+    write_model(path, in_bits(model, 8) if request.param == 8 else model)
     return read_tensor_file(path, "model", 1)
 
 

@@ -45,7 +45,7 @@ def sick(tmp_path_factory):
 
 
 def paths(health, kind):
-    return {path for finding in health.of(kind) for path in finding.paths}
+    return {path for finding in health.findings if finding.kind == kind for path in finding.paths}
 
 
 def test_every_kind_is_found_where_it_is(sick):
@@ -56,7 +56,7 @@ def test_every_kind_is_found_where_it_is(sick):
     assert (paths(health, "dark"), paths(health, "glare")) == ({"rust/dark.png"}, {"rust/glare.png"})
     assert {"mildew/good-3.png", "mildew/copy-turned.png"} <= paths(health, "copies")
     assert {"rust/copy-of-mildew.png", "mildew/good-3.png"} <= paths(health, "two_labels")
-    assert all("mildew and rust" in f.message for f in health.of("two_labels"))
+    assert all("mildew and rust" in f.message for f in health.findings if f.kind == "two_labels")
     good = {p for p in sick[0].paths if "good" in p} - {"mildew/good-3.png"}
     assert not good & {path for finding in health.findings for path in finding.paths}
 
@@ -84,7 +84,7 @@ def test_lopsided_classes_are_named(tmp_path):
             (tmp_path / "p" / condition / f"{i}.png").write_bytes(encode(rgb, ".png"))
     dataset = open_folder(tmp_path / "p")
     health = examine(dataset, open_cache(dataset, 32, folder=str(tmp_path / "store")))
-    (finding,) = health.of("lopsided")
+    (finding,) = (f for f in health.findings if f.kind == "lopsided")
     assert finding.paths == ("healthy", "rust")
     assert "30 photos of rust and 2 of healthy" in finding.message
 

@@ -36,12 +36,6 @@ def test_digits_come_back_plain_and_packed(digits):
     assert (read.dtype, classes.dtype, read.shape) == (np.uint8, np.int32, (7, 28, 28, 1))
 
 
-def test_numbers_are_turned_to_this_machines_byte_order(tmp_path):
-    path = tmp_path / "numbers"
-    path.write_bytes(idx(np.array([[1, -2], [300, 70000]], ">i4"), 0x0C))
-    assert read_idx(path).tolist() == [[1, -2], [300, 70000]]
-
-
 def test_labels_that_are_no_digits_are_refused(digits):
     folder, _, labels = digits
     (folder / "t10k-labels-idx1-ubyte").write_bytes(idx(labels + 9))

@@ -17,7 +17,7 @@ from core.data.cache import open_cache
 from core.data.folder import open_folder
 from core.data.photo import MARGINS, WHOLE, decode
 from core.data.photo import square as take_square
-from core.data.photo_limits import MOST_BYTES, MOST_SECONDS, TOO_LARGE, TOO_LONG
+from core.data.photo_process import MOST_BYTES, MOST_SECONDS, TOO_LARGE, TOO_LONG
 from core.data.photo_reader import PhotoReaders, read_file, read_photo
 from core.errors import LeafClinicError
 from tests.helpers.hostile_photos import BOMBS, ODD_TIFFS
@@ -209,10 +209,10 @@ def test_where_the_kernel_has_no_limits_a_thread_keeps_them(work, seconds, code)
 import sys, time
 import numpy as np
 sys.platform = "darwin"
-from core.data import photo_limits
-photo_limits.MOST_SECONDS, photo_limits.MOST_BYTES = {seconds}, 250_000_000
-photo_limits.memory_in_use = lambda: 4096 * int(open("/proc/self/statm").read().split()[1])
-with photo_limits.Limits():
+from core.data import photo_process
+photo_process.MOST_SECONDS, photo_process.MOST_BYTES = {seconds}, 250_000_000
+photo_process.memory_in_use = lambda: 4096 * int(open("/proc/self/statm").read().split()[1])
+with photo_process.Limits():
     {work}
 """
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == code
@@ -222,7 +222,7 @@ def test_the_process_imports_little():
     script = "import sys, core.data.photo_process; print(*(m for m in sys.modules if m.startswith(('core.', 'numba'))))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) <= {
-        "core.data", *(f"core.data.{name}" for name in ("photo", "photo_format", "photo_limits", "photo_process"))}
+        "core.data", *(f"core.data.{name}" for name in ("photo", "photo_format", "photo_process"))}
 
 
 @pytest.mark.parametrize("bits", [8, 16])

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from core.diagnosis.class_map import class_map, enlarge, share_outside_leaf
-from core.diagnosis.features import feature_node, head_node, pool
+from core.diagnosis.features import class_map, enlarge, feature_node, head_node, pool, share_outside_leaf
 from core.models import build, initial_weights
 from core.ops.network import forward
 

@@ -17,9 +17,9 @@ from pyarrow import parquet
 from core import diagnose
 from core.data.source import find_photos
 from core.diagnosis import prediction
+from core.diagnosis.many_photos import cut_parts, find_missing, open_results
 from core.diagnosis.model_file import read_model
 from core.diagnosis.prediction import Predictor
-from core.diagnosis.result_parts import cut_parts, find_missing, open_results
 from core.errors import EXIT_DONE, EXIT_WRONG_INPUT
 from core.onnx import write_onnx
 from tests.helpers.commands import ROOT, environment

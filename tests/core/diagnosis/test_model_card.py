@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from core.diagnosis.model_card import DATA, TEST, render_card, render_card_html
-from core.diagnosis.model_file import in_half
+from core.diagnosis.model_file import in_bits
 from tests.helpers.models import small_model
 
 
@@ -25,7 +25,7 @@ def test_the_size_is_that_of_the_file(model):
     large = replace(model, extra={"means": np.zeros((500, 1000), np.float32)})
     whole, half = (1e-6 * (2_000_000 + bytes_of * model.parameters) for bytes_of in (4, 2))
     assert f" {whole:.1f} MB. Input" in render_card(large, "Beans")
-    assert f" {half:.1f} MB (half-precision weights). Input" in render_card(in_half(large), "Beans")
+    assert f" {half:.1f} MB (half-precision weights). Input" in render_card(in_bits(large, 16), "Beans")
 
 
 def test_every_section_of_the_file_is_told(model):

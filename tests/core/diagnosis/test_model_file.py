@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from core.diagnosis import model_file
-from core.diagnosis.model_file import in_half, read_model, write_model
+from core.diagnosis.model_file import in_bits, read_model, write_model
 from core.errors import ModelFileError
 from core.graph import to_json
 from core.models import build, initial_weights
@@ -47,7 +47,7 @@ def test_weights_beyond_half_precision_are_refused(model):
     name = next(name for name, array in model.weights.items() if array.ndim > 1)
     large = {**model.weights, name: np.full_like(model.weights[name], 1e6)}
     with pytest.raises(ModelFileError, match=f"{name} holds a weight beyond 65504"):
-        in_half(replace(model, weights=large))
+        in_bits(replace(model, weights=large), 16)
 
 
 def test_views_come_back_and_a_file_that_names_none_has_one(model, tmp_path):

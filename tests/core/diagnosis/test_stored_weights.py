@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from core.diagnosis.model_file import EXTRA, ModelFile, in_bits, in_eight_bits, in_half, read_model, write_model
+from core.diagnosis.model_file import EXTRA, ModelFile, in_bits, read_model, write_model
 from core.diagnosis.stored_weights import FEWEST, STEPS, round_to_eight_bits, to_tensors
 from core.errors import ModelFileError
 from core.models import build
@@ -22,7 +22,7 @@ def model(name="mobilenetv2", size=32):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_weight_is_within_half_a_step_and_nothing_else_changes(name):
-    whole = in_eight_bits(model(name))
+    whole = in_bits(model(name), 8)
     assert not any(node.op == "batch_norm" for node in whole.graph.nodes)
     stored = round_to_eight_bits(random_weights(whole.graph))
     for key, array in random_weights(whole.graph).items():
@@ -76,7 +76,7 @@ def test_a_file_in_eight_bits_takes_half_of_one_in_half_precision(tmp_path):
 def test_it_answers_nearly_as_before(name):
     one = model(name)
     photos = noise(name, (4, 32, 32, 3)).astype(np.float32)
-    whole = in_eight_bits(one)
+    whole = in_bits(one, 8)
     want, got = (forward(m.graph, m.weights, photos)[m.graph.output] for m in (one, whole))
     assert 0 < relative(got, want) < 0.2  # weights at random: 53 layers spread what one rounds
 
@@ -116,7 +116,7 @@ def test_weights_of_many_sizes_keep_their_digits():
 ])  # fmt: skip
 def test_crafted_steps_are_refused_with_a_sentence(tmp_path, change, sentence):
     path = tmp_path / "x.safetensors"
-    write_model(path, in_eight_bits(model("cnn", 16)))
+    write_model(path, in_bits(model("cnn", 16), 8))
     file = read_tensor_file(path, "model", 1)
     tensors = dict(file.tensors)
     change(tensors, next(name for name, array in tensors.items() if array.dtype == np.int8))
@@ -130,4 +130,4 @@ def test_half_precision_and_eight_bits_take_turns():
     for bits in (8, 16, 32, 8):
         one = in_bits(one, bits)
         assert (bool(one.steps), one.half) == (bits == 8, bits != 32)
-    assert in_half(one).steps == {}
+    assert in_bits(one, 16).steps == {}
