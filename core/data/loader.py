@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -86,7 +87,8 @@ class Loader:
         finally:
             stop.set()
             while thread.is_alive():
-                _drain(ready)
+                with contextlib.suppress(queue.Empty):
+                    ready.get_nowait()  # the thread may wait for room
                 thread.join(0.01)
 
     def _work(
@@ -183,11 +185,3 @@ def _quotas(labels: Array, power: float) -> tuple[Array, Array]:
     left = len(labels) - int(quotas.sum())
     quotas[np.argsort(quotas - exact, kind="stable")[:left]] += 1
     return classes, quotas
-
-
-def _drain(ready: queue.Queue[PhotoBatch | BaseException | None]) -> None:
-    try:
-        while True:
-            ready.get_nowait()
-    except queue.Empty:
-        return

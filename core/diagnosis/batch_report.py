@@ -1,7 +1,4 @@
-"""The report of a batch of diagnoses, for window and command line: one HTML page that needs nothing else.
-
-A table of what was found comes first, then every photo with its picture.
-"""
+"""The report of a batch of diagnoses: a self-contained HTML page with a summary table and every photo."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from core.ops.contract import Array
 from core.percent import percent, stated
 
 SIDES: Final = ((200, 336), (10**9, 192))
-"""Most photos of a report, and the side of their pictures in the file, pixels: 800 photos stay under 10 MB."""
+"""(largest number of photos, side of their pictures in the file in pixels): a report of 800 photos is under 10 MB."""
 SHOWN: Final = {336: 168, 192: 120}
 """Side of such a picture on the page, pixels."""
 QUALITY: Final = 78
@@ -32,10 +29,10 @@ LESION: Final = (220, 40, 30)
 WIDTHS: Final = ("25%", "45%", "30%")
 SUMMARY_WIDTHS: Final = ("42%", "10%", "10%", "19%", "19%")
 LEAST: Final = 0.005
-"""Probability below which a further class says nothing."""
+"""Smallest probability of a further class that is listed."""
 
 Say: TypeAlias = Callable[[str], str]
-"""English text to the reader's language."""
+"""Translates English text."""
 Box: TypeAlias = tuple[float, float, float, float]
 WHOLE: Final[Box] = (0.0, 0.0, 1.0, 1.0)
 
@@ -43,11 +40,10 @@ WHOLE: Final[Box] = (0.0, 0.0, 1.0, 1.0)
 @final
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One photo in the reader's words.
+    """One photo of the report, in the reader's language.
 
-    answer: the diagnosis, or why there is none; kind: "sick", "well", or "muted" where there is no answer; sentences:
-    further sentences; guesses: likeliest classes with their probabilities; diseased: percent of the leaf's area
-    where it means something; picture: a JPEG file.
+    answer: the diagnosis, or why there is none; kind: "sick", "well", or "muted" without a diagnosis; guesses: the most
+    probable classes with their probabilities; diseased: percent of the leaf's area, of diseased leaves; picture: JPEG.
     """
 
     name: str
@@ -61,14 +57,14 @@ class Entry:
 
 
 def picture_side(photos: int) -> int:
-    """Side of the pictures of a report of so many photos, pixels."""
+    """Side of the pictures in a report of this many photos, in pixels."""
     return next(side for most, side in SIDES if photos <= most)
 
 
 def draw_picture(
     photo: Array, leaf: Array, lesions: Array | None, side: int, box: Box = WHOLE, boxes: Iterable[Box] = ()
 ) -> bytes:
-    """A photo as JPEG with outlines of its leaf and, where they are given, of its lesions; or with boxes of its leaves.
+    """A photo as JPEG, with outlines of its leaf and of its lesions if given, and boxes of its leaves.
 
     photo: uint8 RGB ``(height, width, 3)``; leaf and lesions: masks bool of the part `box` (y0, x0, y1, x1, shares).
     """
@@ -84,7 +80,7 @@ def draw_picture(
 
 
 def _placed(mask: Array, box: Box, side: int) -> Array:
-    """A mask of a part of the photo in its place in the whole, uint8 ``(side, side)``."""
+    """The mask of a part of the photo, placed in the whole photo, uint8 ``(side, side)``."""
     y0, x0, y1, x1 = (round(side * share) for share in box)
     whole = np.zeros((side, side), np.uint8)
     size = (max(x1 - x0, 1), max(y1 - y0, 1))
@@ -116,7 +112,7 @@ def render_batch(entries: Sequence[Entry], remarks: Iterable[str] = (), appendix
 
 
 def _summary(entries: Sequence[Entry], say: Say) -> str:
-    """One row per diagnosis, the most frequent first; what has no diagnosis comes last."""
+    """One row per diagnosis, the most frequent first, photos without a diagnosis last."""
     found: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
         found.setdefault((entry.answer, entry.kind), []).append(entry)
@@ -138,7 +134,7 @@ def _describe(model: ModelIdentity, photos: int, say: Say) -> str:
 
 
 def _row(entry: Entry, shown: int, several: bool) -> list[str]:
-    """Its cells; shown: side of its picture, pixels; the model is named where there are several."""
+    """The cells of an entry; shown: side of its picture in pixels; several: whether to name the model."""
     name = f'<small class="muted">{escape(entry.name)}</small>'
     photo = f"{page.picture(entry.picture, shown, entry.name)}<br>{name}" if entry.picture else name
     paragraphs = [f'<p><b class="{entry.kind}">{escape(entry.answer)}</b></p>']

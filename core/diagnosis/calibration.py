@@ -26,18 +26,17 @@ COLDEST: Final = 0.05
 HOTTEST: Final = 20.0
 GOLDEN: Final = (5**0.5 - 1) / 2
 RIDGE: Final = 3.0
-"""Weight of ``(ln f)^2`` beside the summed cross entropy, in nats: so much photos must pay for a factor. 1 to 30 are
-alike on validation photos (docs/diagnosis.md)."""
+"""Weight of ``(ln f)^2`` beside the summed cross entropy, in nats. 1 to 30 are alike on validation photos."""
 FEWEST: Final = 10
-"""Photos answered with a crop's classes below which the common temperature stays."""
+"""Smallest number of photos predicted as classes of a crop for a temperature of its own."""
 FARTHEST: Final = 1.5
 """Largest ``|ln f|``: the common temperature times 0.22 to 4.5."""
 NOTABLE: Final = 1.1
-"""From this factor, or from one over it, a crop is named in words."""
+"""A crop is named in the model card if its factor is at least this, or at most its inverse."""
 
 
 def crop_of(name: str) -> str:
-    """The crop of a class as its name writes it, empty where it names a condition only."""
+    """The crop in a class name (``crop/condition`` or ``Crop___Condition``), "" if it names a condition only."""
     crop, *condition = PARTS.split(name, maxsplit=1)
     return crop.strip() if condition else ""
 
@@ -45,7 +44,7 @@ def crop_of(name: str) -> str:
 @final
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Photos whose stated probability lies in [low, high]: how many, mean stated, share right."""
+    """Photos with a probability in [low, high]: their number, mean probability, and share of correct predictions."""
 
     low: float
     high: float
@@ -57,7 +56,7 @@ class Bin:
 @final
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """Stated against true: expected calibration error with bins of equal width, and of equal count."""
+    """Expected calibration error with bins of equal width, and of equal count; bins: of equal width."""
 
     error: float
     error_equal_count: float
@@ -65,11 +64,10 @@ class Reliability:
 
 
 def fit_temperature(logits: Array, labels: Array) -> float:
-    """The temperature with the least mean cross entropy of ``logits / T`` (golden section over log T).
+    """The temperature with the lowest mean cross entropy of ``logits / T``, by golden section over log T.
 
-    labels: int ``(N,)``, or bool ``(N, classes)`` where photos have several; then of the binary cross entropy.
-
-    The loss has one minimum in 1/T (it is convex there), so the section finds it to 1e-5. 1.0 without photos.
+    labels: int ``(N,)``, or bool ``(N, classes)`` for binary cross entropy. The loss is convex in 1/T, so it has one
+    minimum. 1.0 without photos.
     """
     if not len(labels):
         return 1.0
@@ -83,7 +81,7 @@ def fit_temperature(logits: Array, labels: Array) -> float:
 
 
 def find_least(loss: Callable[[float], float], low: float, high: float) -> float:
-    """Where in [low, high] a function with one minimum is least, to 1e-5, by golden section."""
+    """The minimum in [low, high] of a function with one minimum, to 1e-5, by golden section."""
     left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
     at_left, at_right = loss(left), loss(right)
     while high - low > 1e-5:
@@ -99,10 +97,9 @@ def find_least(loss: Callable[[float], float], low: float, high: float) -> float
 
 
 def divide_logits(logits: Array, temperature: float, by_class: Sequence[float] = ()) -> Array:
-    """Logits ``(N, classes)`` in float64 over the temperature of the class with the largest, over one where `by_class`
-    is empty.
+    """Logits ``(N, classes)`` over the temperature, or over that in `by_class` of the class with the largest logit.
 
-    All logits of a photo are divided by the same number, so that the answer stays.
+    All logits of a photo are divided by the same number, so its prediction stays the same.
     """
     z = logits.astype(np.float64)
     if not by_class:
@@ -111,15 +108,13 @@ def divide_logits(logits: Array, temperature: float, by_class: Sequence[float] =
 
 
 def calibrate_logits(model: ModelFile, logits: Array) -> Array:
-    """Logits ``(N, classes)`` of the model, whose softmax is what it states."""
+    """Logits ``(N, classes)`` divided by the model's temperatures."""
     return divide_logits(logits, model.temperature, model.class_temperatures)
 
 
 def state_probabilities(model: ModelFile, logits: Array) -> Array:
-    """What a model states of photos, by its logits ``(N, classes)``: float64 ``(N, classes)``.
+    """Calibrated probabilities float64 ``(N, classes)`` from logits. All shown probabilities come from here."""
 
-    Whoever states a probability or compares one with a threshold takes it from here.
-    """
     return (sigmoid if model.multilabel else softmax)(calibrate_logits(model, logits))
 
 
@@ -131,15 +126,15 @@ def predict_labels(model: ModelFile, logits: Array, sets: LabelSets | None) -> A
 
 
 def label_thresholds(model: ModelFile) -> Array:
-    """The threshold of each label of a model for several labels; none of another."""
+    """The threshold of each label of a model for several labels; empty for other models."""
     thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
     return np.array(thresholds.labels if thresholds else ())
 
 
 def measure_reliability(probabilities: Array, labels: Array, bins: int = BINS) -> Reliability:
-    """How far the stated probability of the top answer is from the share of right answers.
+    """Compare the probability of the predictions with the share that is correct.
 
-    probabilities ``(N, classes)``, labels ``(N,)``; or bool ``(N, classes)``: each label is an answer, yes or no.
+    probabilities ``(N, classes)``, labels ``(N,)``, or bool ``(N, classes)``: then each label is a prediction.
     """
     if labels.ndim == 2:
         stated = probabilities.ravel()
@@ -170,9 +165,9 @@ def _error(bins: tuple[Bin, ...]) -> float:
 
 
 def fit_temperatures(logits: Array, labels: Array, classes: Sequence[str]) -> tuple[float, tuple[float, ...]]:
-    """The common temperature of a model's classes, by name, and that of each class, empty where the common one is all.
+    """The common temperature, and one for each class, empty if the common one is used for all.
 
-    logits ``(N, classes)``, labels ``(N,)`` of photos that it did not learn from.
+    logits ``(N, classes)``, labels ``(N,)`` of photos that the model was not trained on.
     """
     common = fit_temperature(logits, labels)
     return common, fit_class_temperatures(logits, labels, [crop_of(name) for name in classes], common)
@@ -181,11 +176,11 @@ def fit_temperatures(logits: Array, labels: Array, classes: Sequence[str]) -> tu
 def fit_class_temperatures(
     logits: Array, labels: Array, groups: Sequence[str], temperature: float, ridge: float = RIDGE
 ) -> tuple[float, ...]:
-    """A temperature for each class: `temperature` times the factor of its group.
+    """A temperature for each class: `temperature` times the factor of its group; empty if no group has its own.
 
-    logits ``(N, classes)``, labels ``(N,)``; groups: a name for each class, its crop, empty for none. A group's factor
-    has the least sum of cross entropies over the photos answered with its classes, plus ``ridge * (ln f)^2``. Empty,
-    which is the common temperature for all, where there are no two groups to tell apart or none has photos enough.
+    logits ``(N, classes)``, labels ``(N,)``; groups: the crop of each class, "" for none. The factor f of a group
+    minimizes the sum of cross entropies over the photos predicted as its classes, plus ``ridge * (ln f)^2``. It needs
+    two groups or more, and FEWEST photos.
     """
     names = sorted({name for name in groups if name})
     answered = np.asarray(groups, np.str_)[logits.argmax(axis=1)] if len(logits) else np.empty(0, np.str_)
@@ -205,10 +200,8 @@ def _fit_factor(logits: Array, labels: Array, ridge: float) -> float:
 
 
 def describe_temperatures(model: ModelFile) -> str:
-    """Of which crops a model is less sure than by one temperature, and of which surer, and why, in words.
+    """Sentences about the crops whose temperature lowers or raises the confidence; "" with one temperature."""
 
-    Empty where it has one temperature only.
-    """
     if not model.class_temperatures:
         return ""
     crops = {crop_of(name): t for name, t in zip(model.classes, model.class_temperatures, strict=True)}

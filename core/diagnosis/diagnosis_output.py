@@ -26,7 +26,7 @@ WITH_LEAVES: Final[Mapping[str, str]] = {**COLUMNS, "leaf": "d", **dict.fromkeys
 
 
 def show_json(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
-    """One object per photo and line; the number of photos that could be read."""
+    """Print one JSON object per line and photo; returns the number of readable photos."""
     read = 0
     answer: dict[str, object]
     for d in diagnoses:
@@ -45,7 +45,7 @@ def show_json(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
 
 
 def describe_top(top: Iterable[ClassProbability]) -> list[dict[str, object]]:
-    """The most probable classes as JSON has them; with thresholds where photos may have several labels."""
+    """The most probable classes for JSON, with thresholds if photos may have several labels."""
     return [{"label": g.label, "probability": g.probability}
             | ({} if g.threshold is None else {"threshold": g.threshold}) for g in top]  # fmt: skip
 
@@ -59,7 +59,7 @@ def _describe_leaf(leaf: LeafDiagnosis) -> dict[str, object]:
 
 
 def show_csv(diagnoses: Iterable[Diagnosis], model: ModelIdentity, columns: Mapping[str, str] = COLUMNS) -> int:
-    """One row per photo, and below it one for each of its leaves where there are several."""
+    """Print one CSV row per photo, then one for each of several leaves; returns the number of readable photos."""
     _print_row(columns)
     read = 0
     for d in diagnoses:
@@ -74,7 +74,7 @@ def show_csv(diagnoses: Iterable[Diagnosis], model: ModelIdentity, columns: Mapp
 
 
 def make_row(d: Diagnosis, model: ModelIdentity) -> dict[str, Any]:
-    """The values of COLUMNS; None where a diagnosis has none."""
+    """The values of COLUMNS, None if missing."""
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     for number, guess in enumerate(d.top[:TOP], 1):
         row |= {f"label{number}": guess.label, f"probability{number}": guess.probability}
@@ -84,29 +84,32 @@ def make_row(d: Diagnosis, model: ModelIdentity) -> dict[str, Any]:
 
 
 def cells(row: Mapping[str, Any], columns: Mapping[str, str] = COLUMNS) -> list[str]:
-    """A row's values as a CSV table has them."""
+    """The values of a row as text."""
     return ["" if row.get(name) is None else format(row[name], digits) for name, digits in columns.items()]
 
 
 def _print_row(row: Iterable[str]) -> None:
-    """A row of the table; on a terminal names show their control characters, in a file they keep them."""
+    """Print a row; on a terminal control characters of names are shown as text."""
     sys.stdout.write(csv_text([map(printable, row) if sys.stdout.isatty() else row]))
 
 
 def show_text(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
     read = 0
     for d in diagnoses:
-        guesses = ", ".join(f"{g.label} {stated(g.probability).replace(SPACE, ' ')}" for g in d.top)
-        several = any(g.threshold is not None for g in d.top)
-        verdict = f"{d.verdict}. {d.reason}".strip() + " " if d.reason or several else ""
-        if d.leaves:
-            verdict, guesses = "", describe_leaves([leaf.verdict.word for leaf in d.leaves])
+        text = describe_leaves([leaf.verdict.word for leaf in d.leaves]) or _describe(d.verdict, d.reason, d.top)
         area = "" if d.diseased is None else f"; {d.diseased:.1f} % of the leaf diseased (grade {d.grade} of 11)"
         notes = "".join(f" {note}" for note in d.notes)
         stop = "." if notes and not d.error else ""
-        _print_line(printable(f"{d.path}: {d.error or verdict + guesses + area}{stop}{notes}"))
+        _print_line(printable(f"{d.path}: {d.error or text + area}{stop}{notes}"))
         read += not d.error
     return read
+
+
+def _describe(verdict: str, reason: str, top: Sequence[ClassProbability]) -> str:
+    """The most probable classes; after the verdict if it has a reason, or photos may have several labels."""
+    guesses = ", ".join(f"{g.label} {stated(g.probability).replace(SPACE, ' ')}" for g in top)
+    several = any(g.threshold is not None for g in top)
+    return f"{verdict}. {reason}".strip() + f" {guesses}" if reason or several else guesses
 
 
 def _print_line(text: str) -> None:
@@ -146,8 +149,5 @@ def _json(plant: Plant, model: ModelIdentity) -> str:
 
 
 def _sentence(plant: Plant) -> str:
-    guesses = ", ".join(f"{g.label} {stated(g.probability).replace(SPACE, ' ')}" for g in plant.top)
-    several = any(g.threshold is not None for g in plant.top)
-    text = f"{plant.verdict.word}. {plant.verdict.reason}".strip()
-    verdict = f"{text} " if plant.verdict.reason or several else ""
-    return printable(f"{plant.name} ({plant.used} of {plant.photos} photos): {verdict}{guesses}".rstrip())
+    text = _describe(plant.verdict.word, plant.verdict.reason, plant.top)
+    return printable(f"{plant.name} ({plant.used} of {plant.photos} photos): {text}".rstrip())

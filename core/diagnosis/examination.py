@@ -1,7 +1,4 @@
-"""Everything about one photo: which disease, how sure, where, how much of the leaf, or why there is no answer.
-
-Photos that show several leaves get a diagnosis for each leaf (`core.diagnosis.leaf_detector`).
-"""
+"""Examines one photo: diagnosis, probabilities, class maps and diseased area; of several leaves, each of them."""
 
 from __future__ import annotations
 
@@ -36,29 +33,27 @@ from core.diagnosis.verdict import NO_LEAF, Verdict, count_findings, decide_verd
 from core.ops.contract import Array
 
 CROP_BELOW: Final = 0.55
-"""The photo is cut to the leaf where the leaf's square has at most this part of the photo's side: training photos
-show leaves larger than that."""
+"""Largest square around a leaf, as a share of the photo's side, to which the photo is cropped: leaves in training
+photos are larger."""
 WHOLE: Final = (0.0, 0.0, 1.0, 1.0)
 """The box of the whole centred square."""
 LARGE: Final = 2048
-"""Photos of twice this shorter side or more are scaled to it while they are decoded."""
+"""Shorter side, in pixels, to which larger photos are scaled while they are decoded."""
 SEVERAL: Final = 640
-"""The same where each of several leaves is diagnosed, and in the window, where decoding must be fast."""
+"""The same for photos of several leaves, and in the window, where decoding must be fast."""
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Examination:
-    """What was found on one photo.
+    """The examination of one photo.
 
-    top: likeliest classes with calibrated probabilities, and probabilities ``(classes,)`` of all; photo: the square
-    that was looked at, uint8 RGB ``(side, side, 3)``; box: y0, x0, y1, x1 of it in the whole centred square, as
-    shares; heats: where each class of `top` is seen, 0..1 ``(side, side)``, none where the network has no feature map;
-    severity: masks and percentage; regions: how many leaves there seem to be in the photo; faults: what is wrong with
-    the photo itself, as sentences; leaves: diagnoses of its leaves where these were asked for and there are several,
-    the worst first. Verdict, probabilities and familiarity are then the first leaf's; masks and maps are of all leaves,
-    and lesion_leaf, uint8 ``(side, side)``, has the number of the leaf that each lesion is on, from 1, whatever its
-    verdict.
+    top: the most probable classes; probabilities: calibrated, of all classes; photo: the examined square, uint8 RGB
+    ``(side, side, 3)``; box: y0, x0, y1, x1 of it as shares of the whole centred square; heats: class maps of `top`,
+    0..1 ``(side, side)``, none without a feature map; regions: estimated number of leaves; faults: of the photo itself,
+    as sentences; leaves: diagnoses of several leaves, the worst first. With `leaves`, verdict, probabilities and
+    familiarity are the first leaf's, masks and maps are of all leaves, and lesion_leaf, uint8 ``(side, side)``, has for
+    each lesion the number of its leaf, from 1, whatever its verdict.
     """
 
     verdict: Verdict
@@ -77,12 +72,12 @@ class Examination:
 
     @property
     def diseased(self) -> float | None:
-        """Diseased percent of the leaf's area, where a disease is named and there is a leaf."""
+        """Diseased percent of the leaf's area, if the verdict is a disease and there is a leaf."""
         return self.severity.percent if self.verdict.is_disease and self.severity.leaf.any() else None
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences about what makes the answer doubtful."""
+        """Sentences with reasons for doubt."""
         notes = list(self.faults)
         if self.regions > 1 and not self.leaves:
             notes.append(f"This photo seems to show {self.regions} leaves; the diagnosis is about the outlined one.")
@@ -91,7 +86,7 @@ class Examination:
 
 @final
 class Examiner:
-    """A model loaded for examinations, one photo at a time. Close it to give the memory back."""
+    """A model loaded for examinations, one photo at a time. Close it to free the memory."""
 
     def __init__(self, model: ModelFile, *, device: str = "cpu", threads: int = 0) -> None:
         self.model = model
@@ -109,22 +104,22 @@ class Examiner:
     ) -> Examination:
         """Examine a uint8 RGB photo of any size.
 
-        `crop`: cut to a small leaf first; `leaves`: diagnose each leaf where there are several; `coverage`: the slider,
-        0..1.
+        crop: crop to a small leaf first; leaves: diagnose each of several leaves; coverage: share of validation photos
+        with a diagnosis, 0..1, which sets the confidence threshold.
         """
         begin = time.perf_counter()
         found = (self._examine_leaves(rgb, coverage) if leaves else None) or self._examine_photo(rgb, crop, coverage)
         return replace(found, faults=photo_faults(rgb), milliseconds=1000 * (time.perf_counter() - begin))
 
     def diagnose(self, paths: Iterable[str], *, crop: bool = True, coverage: float = COVERAGE) -> Iterator[Diagnosis]:
-        """One examination per photo file, in words and numbers; a photo that cannot be read says why."""
+        """Yield one diagnosis per photo file; `error` is set for a photo that cannot be read."""
         for path in paths:
             yield self.examine_file(path, crop=crop, coverage=coverage)[0]
 
     def examine_file(
         self, path: str, *, crop: bool = True, leaves: bool = False, coverage: float = COVERAGE
     ) -> tuple[Diagnosis, Examination | None]:
-        """The same for one file, with all that was found; None where it cannot be read."""
+        """The diagnosis of one file, and its examination, None if it cannot be read."""
         begin = time.perf_counter()
         try:
             side, part = (SEVERAL, MARGINS) if leaves else (LARGE, SQUARE)
@@ -149,9 +144,9 @@ class Examiner:
         return self._examine_square(photo, severity, box, regions, self.predictor.predict(photo[None]), coverage)
 
     def _examine_leaves(self, rgb: Array, coverage: float) -> Examination | None:
-        """The worst finding, with masks and maps of all leaves; None where fewer than two are found.
+        """The worst finding, with masks and maps of all leaves; None if fewer than two are found.
 
-        Each leaf is seen in one view: on composed photos the mirror image took twice the time and improved nothing.
+        Each leaf is predicted in one view: on composed photos the mirror image improved nothing.
         """
         self._detector = self._detector or self._open_detector()
         found, side = choose_leaves(self._detector.find(rgb)), self.model.source_side
@@ -170,7 +165,7 @@ class Examiner:
     def _examine_square(
         self, photo: Array, severity: Severity, box: Box, regions: int, outputs: dict[str, Array], coverage: float
     ) -> Examination:
-        """What the network's outputs say of one square photo."""
+        """The examination of one square photo by the network's outputs."""
         logits, features = outputs["logits"], outputs[self.map_node] if self.map_node else None
         probabilities = state_probabilities(self.model, logits)[0]
         top = list_top(probabilities, self.thresholds, self.model.classes)
@@ -182,7 +177,7 @@ class Examiner:
                            familiar, regions=regions)  # fmt: skip
 
     def _frame(self, rgb: Array, crop: bool) -> tuple[Array, Severity, Box, int]:
-        """The square to look at, its masks, where it is in the whole square, and how many leaves that shows."""
+        """The square to examine, its masks, its box in the whole square, and the number of leaves there."""
         side = self.model.source_side
         photo = square(rgb, side)
         severity, regions = segment_leaves(photo)

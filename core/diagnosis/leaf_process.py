@@ -1,7 +1,7 @@
-"""A process that finds leaf masks: photos come in on its standard input, packed masks go out.
+"""The process that finds leaf masks: reads photos from standard input, writes packed masks to standard output.
 
-On many cores processes are faster than threads: a mask takes many short calls, between which threads wait for Python's
-lock. It ends when its input ends, so that none outlives the program that started it.
+On many cores processes are faster than threads: a mask takes many short calls, between which threads wait for the
+interpreter lock. The process ends when its input ends, so that it does not outlive the program.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ MODULE: Final = "core.diagnosis.leaf_process"
 _SIZE: Final = struct.Struct("<II")
 """Height and width, before the photo's bytes."""
 MOST: Final = 16
-"""Processes side by side; each takes some 60 MB."""
+"""Largest number of processes; each takes about 60 MB."""
 FEWEST_CORES: Final = 4
-"""With fewer, threads are as fast."""
+"""Smallest number of cores; with fewer, threads are as fast."""
 PER_PROCESS: Final = 200
-"""Photos for each process: with fewer, its start takes longer than it saves."""
+"""Smallest number of photos per process: with fewer, starting it takes longer than it saves."""
 
 
 def pack_leaf(photo: Array) -> Array:
-    """The leaf's mask, eight pixels of a row in a byte: uint8 ``(height, ceil(width / 8))``."""
+    """The mask of the leaf, eight pixels of a row per byte: uint8 ``(height, ceil(width / 8))``."""
     return np.packbits(segment_leaf(photo), axis=-1)
 
 
 @final
 class LeafProcess:
-    """The end that asks. One question at a time; close it to end the process."""
+    """One process, for one caller at a time; `close` ends it."""
 
     def __init__(self) -> None:
         self._process = start_child(NAME, MODULE)
@@ -53,7 +53,7 @@ class LeafProcess:
         return self._process.pid
 
     def pack(self, photo: Array) -> Array:
-        """`pack_leaf` of a photo, found there. Raises LeafClinicError where the process has ended."""
+        """`pack_leaf` in the process. Raises LeafClinicError if it has ended."""
         height, width = photo.shape[:2]
         wanted = (height, (width + 7) // 8)
         question, answer = self._process.stdin, self._process.stdout
@@ -76,14 +76,14 @@ class LeafProcess:
 
 
 def choose_processes(photos: int, cores: int) -> int:
-    """In how many processes the leaves of so many photos are found; 0: in threads of this one."""
+    """The number of processes for this many photos; 0: threads of this process."""
     many = min(cores, MOST, photos // PER_PROCESS)
     return many if cores >= FEWEST_CORES and many > 1 else 0
 
 
 @contextmanager
 def packing(processes: int) -> Iterator[Callable[[Array], Array]]:
-    """`pack_leaf` for threads to call, answered by so many processes (0: by this one). They end with the block."""
+    """`pack_leaf` for threads to call, executed by `processes` processes (0: this one), which end with the block."""
     if not processes:
         yield pack_leaf
         return
@@ -103,18 +103,18 @@ def packing(processes: int) -> Iterator[Callable[[Array], Array]]:
 
 
 def main() -> int:
-    """Be the process: answer until the input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the affair of who started it
+    """Run the process until its input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     cv2.setNumThreads(1)  # there are as many processes as cores
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a library prints goes to the error output
+    os.dup2(2, 1)  # output of libraries
     with os.fdopen(0, "rb", closefd=False) as questions:
         while (photo := _read(questions)) is not None:
             try:
                 answers.write(pack_leaf(photo).tobytes())
                 answers.flush()
             except BrokenPipeError:
-                break  # nobody wants to know any more
+                break  # the parent is gone
     return 0
 
 

@@ -43,7 +43,7 @@ PREDICTING: Final = threading.Lock()
 """Threads of one worker share its model, and the device is busy with one part."""
 SETTINGS: Final = "settings.json"
 LISTING: Final = "listing.json"
-"""How many parts and photos there are; written when the whole listing was read."""
+"""Numbers of parts and photos; written when the listing is complete."""
 MERGED: Final = "results"
 NAME: Final = re.compile(r"(part-(\d+)-[0-9a-f]{16})\.parquet")
 NAMED: Final = 10
@@ -56,7 +56,7 @@ SCHEMA: Final = pyarrow.schema([
 @final
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Photos that are diagnosed together, and their place in the listing."""
+    """Photos that are diagnosed together; number: in the listing."""
 
     number: int
     paths: tuple[str, ...]
@@ -74,7 +74,7 @@ def cut_parts(paths: Iterator[str], size: int) -> Iterator[Part]:
 
 
 def open_results(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Make the folder of results, or continue one of the same settings. Raises InputError and StorageError."""
+    """Create a folder of results, or continue one with the same settings. Raises InputError and StorageError."""
     path = folder / SETTINGS
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ def open_results(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def find_missing(folder: Path, parts: Iterable[Part], index: int = 0, count: int = 1) -> Iterator[Part]:
-    """The parts of shard `index` of `count` that are not done. Raises InputError where the photos changed."""
+    """The parts of shard `index` of `count` that are not done. Raises InputError if the photos have changed."""
     done = _done(folder)
     changed = InputError(f"The photos have changed since the results in {folder} were begun. Choose another folder "
                          "with --out.")  # fmt: skip
@@ -114,7 +114,7 @@ def _done(folder: Path) -> dict[int, str]:
 
 
 def write_part(folder: Path, part: Part, diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
-    """Write both files of a part; returns how many photos could not be read. Raises StorageError."""
+    """Write both files of a part; returns the number of unreadable photos. Raises StorageError."""
     rows = [make_row(diagnosis, model) for diagnosis in diagnoses]
     write_file(folder / f"{part.name}.csv", csv_text([COLUMNS, *map(cells, rows)]))
     valid = [row | {"path": readable(row["path"]), "error": readable(row["error"])} for row in rows]
@@ -126,7 +126,7 @@ def write_part(folder: Path, part: Part, diagnoses: Iterable[Diagnosis], model: 
 def merge_parts(folder: Path) -> int:
     """Join all parts to `results.csv` and `results.parquet`, one part in memory at a time.
 
-    Returns the number of photos. Raises InputError where a part is missing, and StorageError.
+    Returns the number of photos. Raises InputError if a part is missing, and StorageError.
     """
     try:
         wanted = json.loads((folder / LISTING).read_text("utf-8"))
@@ -161,7 +161,7 @@ def merge_parts(folder: Path) -> int:
 @final
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is the same for all parts. model, folder: paths that every worker can open."""
+    """Settings of all parts. model, folder: paths that every worker can open."""
 
     model: str
     folder: str
@@ -179,7 +179,7 @@ def compute_part(job: Job, part: Part) -> tuple[int, int]:
 
 
 def compute_by_local_worker(job: Job, part: Part) -> tuple[int, int]:
-    """The same by one of the workers of this machine, which share its GPUs."""
+    """`compute_part` in one of the workers of this machine, which share its GPUs."""
     from distributed import get_worker
 
     share_gpus(int(get_worker().name))
@@ -194,8 +194,10 @@ def _load(model: str, device: str, threads: int) -> tuple[Predictor, ModelIdenti
 
 
 def compute_by_workers(job: Job, parts: Iterator[Part], workers: int, scheduler: str = "") -> Iterator[tuple[int, int]]:
-    """The same by so many processes of this machine, or by the workers of Dask's scheduler at an address; yields parts
-    as they are done. A part whose worker is lost is computed again. Raises LeafClinicError."""
+    """Compute parts in `workers` processes of this machine, or by the workers of the Dask scheduler at an address.
+
+    Yields the results of parts as they are done. A part whose worker is lost is computed again. Raises LeafClinicError.
+    """
     try:
         from distributed import Client, KilledWorker, as_completed
     except ImportError as error:

@@ -1,14 +1,11 @@
-"""The model card: what a model was taught, how good it is and where it fails, written from its own file.
-
-Source of the form: Mitchell et al., "Model cards for model reporting", 2019.
-"""
+"""Model cards (Mitchell et al., "Model cards for model reporting", 2019), written from the model file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Final, final
+from typing import Any, Final, TypeAlias, final
 
 from core.diagnosis import background_dependence, page
 from core.diagnosis.background_dependence import BackgroundDependence
@@ -20,27 +17,21 @@ from core.diagnosis.training_photos import MARK_BYTES
 from core.percent import keep_percents, percent, percents
 
 TEST: Final = "test"
-"""Section with the figures on photos never seen: rows of name, photos, right, and an interval, by class and by part."""
+"""Section with figures on test photos: rows of name, photos, accuracy and interval, by class and by part."""
+Row: TypeAlias = tuple[str, ...]
 DATA: Final = "data"
 """Section with sources, licences, split and known weaknesses, as sentences."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class CardTable:
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class Chapter:
-    """A part of the card: its title, a sentence that leads in, tables with a sentence after each, and points."""
+    """A part of the card: title, first sentence, points, and tables as (head, rows, sentence after the table)."""
 
     title: str
     lead: str = ""
     points: tuple[str, ...] = ()
-    tables: tuple[tuple[CardTable, str], ...] = ()
+    tables: tuple[tuple[Row, Sequence[Row], str], ...] = ()
 
 
 def render_card(model: ModelFile, name: str) -> str:
@@ -49,8 +40,8 @@ def render_card(model: ModelFile, name: str) -> str:
     for chapter in chapters(model):
         blocks = [f"## {chapter.title}"]
         blocks += [chapter.lead] if chapter.lead else []
-        for table, after in chapter.tables:
-            lines = [table.head, ("---",) + ("--:",) * (len(table.head) - 1), *table.rows]
+        for head, rows, after in chapter.tables:
+            lines = [head, ("---",) + ("--:",) * (len(head) - 1), *rows]
             blocks.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
             blocks += [after] if after else []
         blocks += ["\n".join(f"- {text}" for text in chapter.points)] if chapter.points else []
@@ -63,9 +54,9 @@ def render_card_html(model: ModelFile) -> str:
     parts = [page.paragraphs([describe_model(model)])]
     for chapter in chapters(model):
         parts.append(f"<h3>{escape(chapter.title)}</h3>" + page.paragraphs([chapter.lead] if chapter.lead else []))
-        for table, after in chapter.tables:
-            rows = [[escape(cell) for cell in row] for row in table.rows]
-            parts.append(page.table([escape(h) for h in table.head], rows, range(1, len(table.head))))
+        for head, rows, after in chapter.tables:
+            cells = [[escape(cell) for cell in row] for row in (head, *rows)]
+            parts.append(page.table(cells[0], cells[1:], range(1, len(head))))
             parts.append(page.paragraphs([after] if after else []))
         parts.append(page.bullets(chapter.points))
     return "".join(parts)
@@ -82,7 +73,7 @@ def describe_model(model: ModelFile) -> str:
 
 
 def chapters(model: ModelFile) -> tuple[Chapter, ...]:
-    """What the file tells, as far as it does."""
+    """The chapters for which the file has contents."""
     found = (_data(model), _test(model), _trust(model), _background(model), _weaknesses(model))
     return tuple(chapter for chapter in found if chapter.lead or chapter.points or chapter.tables)
 
@@ -107,13 +98,15 @@ def _test(model: ModelFile) -> Chapter:
     title = "Accuracy"
     if not section:
         return Chapter(title)
-    parts = CardTable(("part", "photos", "right", "95 % interval"), tuple(_row(r) for r in section.get("parts", ())))
-    rows = ((*_row(r), percent(r["precision"]), f"{r['f1']:.3f}") for r in section.get("classes", ()))
+    parts = [_row(r) for r in section.get("parts", ())]
+    classes = [(*_row(r), percent(r["precision"]), f"{r['f1']:.3f}") for r in section.get("classes", ())]
     macro = f"Macro F1: {float(section.get('macro_f1', 0)):.3f}."
     if "average_precision" in section:
         macro += f" Mean average precision: {float(section['average_precision']):.3f}."
-    classes = CardTable(("class", "photos", "recall", "95 % interval", "precision", "F1"), tuple(rows))
-    return Chapter(title, str(section.get("note", "")), tables=((parts, macro), (classes, "")))
+    return Chapter(title, str(section.get("note", "")), tables=(
+        (("part", "photos", "right", "95 % interval"), parts, macro),
+        (("class", "photos", "recall", "95 % interval", "precision", "F1"), classes, ""),
+    ))  # fmt: skip
 
 
 def _row(row: Mapping[str, Any]) -> tuple[str, ...]:

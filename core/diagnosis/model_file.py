@@ -1,6 +1,6 @@
-"""One file that is all diagnosis needs: weights, network, class names, preprocessing and how good it was.
+"""Model files: weights, network, class names, preprocessing and evaluation figures in one file.
 
-Everything in the header is checked against the weights that came with it; a header alone is not trusted.
+The header is checked against the weights; it is not trusted.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from core.tensor_file import TensorFile, read_tensor_file, write_tensor_file
 
 MAX_SIDE: Final = 4096
 MAX_VALUES: Final = 1 << 27
-"""Largest photo side and largest activation of one photo (512 MB): a crafted graph must not take the memory."""
+"""Largest photo side and largest activation of one photo (512 MB): a crafted graph must not exhaust the memory."""
 
 EXTRA: Final = "extra/"
-"""Prefix of arrays that are not weights, such as statistics for the rejection of unknown photos."""
+"""Prefix of arrays that are not weights, such as feature statistics."""
 LEARNED: Final = "learned_photos"
-"""Name of the array of marks, and of its description in the header."""
+"""Name of the array of training photos, and of its entry in the header."""
 LABELS: Final = "labels"
 """Name in the header of "multi"; a file without it predicts one class."""
 VIEWS: Final = (1, 2)
@@ -55,22 +55,16 @@ HEADER: Final = record(
 @final
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A trained network and what must be known to use it.
+    """A trained network with everything needed to use it.
 
-    weights: float32 by full parameter name, batch norm not folded. classes: names in the order of the logits.
-    source_side: side of the square (`core.data.photo`) that is scaled to the network's photo, pixels.
-    temperature: logits are divided by it before the softmax, or by that of the class with the largest where there are
-    class_temperatures, one for each class (`core.diagnosis.calibration`); familiarity and a student's lessons keep to
-    the one. figures: what it reached, by name ("test_accuracy").
-    sections: further JSON objects by name ("rejection", "thresholds"); extra: further arrays by name.
-    half: filters and dense weights lie in the file in half precision; they are numbers of float16 then (`in_bits`).
-    steps: of filters and dense weights that lie there in eight bits, by full name.
-    learned: the photos that the weights were made by, None where the file does not say.
-    views: with 2 an answer is the mean over photo and mirror image, and all that the file
-    tells of itself is of such answers.
-    multilabel: a photo may have several classes, each of which has a sigmoid and a threshold.
-    name, date: what the model is called and the day its weights were made (`core.diagnosis.model_identity`), "" where
-    the file does not say.
+    weights: float32 by full parameter name, batch norm not folded; classes: names in the order of the logits;
+    source_side: side in pixels of the square (`core.data.photo`) that is scaled to the network's input; temperature:
+    divisor of the logits, unless there are class_temperatures, one for each class (`core.diagnosis.calibration`);
+    figures: evaluation results by name; sections: JSON objects by name ("rejection"); extra: further arrays by name;
+    half: filters and dense weights are stored in half precision, rounded to it by `in_bits`; steps: of weights that are
+    stored in 8 bits, by full name; learned: the training photos, None if unknown; views: 2 if predictions and figures
+    are means over photo and mirror image; multilabel: a photo may have several classes, each with a sigmoid and a
+    threshold; name, date: see `core.diagnosis.model_identity`, "" if unknown.
     """
 
     graph: Graph
@@ -94,7 +88,7 @@ class ModelFile:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width of the network's photo, pixels."""
+        """Height and width of the network's input in pixels."""
         height, width, _ = self.graph.photo_shape
         return height, width
 
@@ -104,12 +98,12 @@ class ModelFile:
 
     @property
     def stored(self) -> Stored:
-        """The weights as they lie in the file."""
+        """The weights in their stored form."""
         return Stored(self.weights, self.half, self.steps)
 
     @property
     def stored_bytes(self) -> int:
-        """Of all arrays as they lie in the file."""
+        """Bytes of all arrays in the file."""
         return sum(array.nbytes for array in (*to_tensors(self.stored).values(), *_other_arrays(self).values()))
 
 
@@ -158,7 +152,7 @@ def write_model(path: Path, model: ModelFile) -> None:
 
 
 def _other_arrays(model: ModelFile) -> dict[str, Array]:
-    """All that are not weights."""
+    """The arrays that are not weights."""
     return {**model.extra, **({} if model.learned is None else {LEARNED: model.learned.marks})}
 
 
@@ -175,7 +169,7 @@ def read_model(path: Path) -> ModelFile:
 
 
 def with_photo_side(graph: Graph, side: int) -> Graph:
-    """The graph for photos of this side. Raises ModelFileError where a layer's weights depend on the size.
+    """The graph for photos of another side. Raises ModelFileError if a layer's weights depend on the size.
 
     Training crops zoom in, so leaves look larger in training than in use; a larger photo in use takes that back.
     Source: Touvron et al., "Fixing the train-test resolution discrepancy", 2019.
@@ -194,7 +188,7 @@ def with_photo_side(graph: Graph, side: int) -> Graph:
 
 
 def check_classes(model: ModelFile, names: Iterable[str]) -> None:
-    """Raises DataError where photos have classes that the model does not know."""
+    """Raise DataError if photos have classes that the model does not have."""
     unknown = [name for name in names if name not in model.classes]
     if unknown:
         several = "class" if len(unknown) == 1 else "classes"
@@ -239,7 +233,7 @@ def _checked(file: TensorFile) -> ModelFile:
 
 
 def _check_knowledge(graph: Graph, sections: Mapping[str, Any], extra: Mapping[str, Array]) -> Thresholds | None:
-    """Thresholds and what they are compared with must be whole, or every diagnosis would fail or mean nothing."""
+    """Check thresholds, feature statistics and replay; returns the thresholds. Raises ModelFileError."""
     statistics, classes, node = read_statistics(extra), graph.classes, feature_node(graph)
     if statistics is None and any(name.startswith(FEATURES) for name in extra):
         raise ModelFileError("The file's feature statistics are incomplete or inconsistent.")

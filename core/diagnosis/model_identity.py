@@ -1,7 +1,7 @@
-"""Which model gave an answer: its name, the hash of its contents and the day it was made.
+"""Identity of a model: its name, the hash of its contents and the date of its weights.
 
-The hash is the checksum of the model file (`core.tensor_file`): it changes with every weight, class and threshold, and
-stays when the model is renamed.
+The hash is the checksum of the model file (`core.tensor_file`): it changes with every weight, class and threshold, but
+not with the name.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ SHOWN: Final = 12
 @final
 @dataclass(frozen=True, slots=True)
 class ModelIdentity:
-    """name: as the file says, else that of the file or its run; hash: SHA-256 as 64 hexadecimal digits; date: the day
-    the weights were made, as 2026-11-22, "" where the file does not say."""
+    """name: from the file, else that of the file or its run; hash: SHA-256 as 64 hexadecimal digits; date: of the
+    weights, as 2026-11-22, "" if unknown."""
 
     name: str = ""
     hash: str = ""
@@ -61,12 +61,12 @@ def find_model(path: Path) -> Path:
 
 
 def model_name(path: Path) -> str:
-    """Of the file, or of the run whose best model it is."""
+    """Name of the file, or of the run whose best model it is."""
     return path.parent.name if path.name == BEST else path.name
 
 
 def read_identity(path: Path) -> ModelIdentity:
-    """Of a model file, an ONNX file, or the best model of a run folder. Raises ModelFileError."""
+    """Identity of a model file, an ONNX file, or the best model of a run folder. Raises ModelFileError."""
     path = find_model(path)
     if path.suffix.lower() == ".onnx":
         try:
@@ -79,7 +79,7 @@ def read_identity(path: Path) -> ModelIdentity:
 
 
 def unnamed(path: Path) -> str:
-    """What a model is called whose file does not say: as its run, or as the file."""
+    """Name of a model whose file has none: that of its run, or of the file."""
     return path.absolute().parent.name if path.name == BEST else path.stem
 
 
@@ -91,14 +91,14 @@ def rename_model(path: Path, name: str) -> None:
 
 
 def default_name(data: str) -> str:
-    """The name of a model that was given none: its photos' folder and the day."""
+    """Default name of a trained model: the folder of its photos and the date."""
     path = Path(data)
     folder = path.parent.name if path.is_file() else path.name
     return _printable(f"{folder[: LONGEST_NAME - 11]} {today()}").strip()
 
 
 def _printable(text: str) -> str:
-    """What may stand on one line of a terminal or a table; a file from elsewhere may hold anything."""
+    """The printable characters of a name, for one line of a terminal or a table; any file may come from elsewhere."""
     return "".join(c for c in text[:LONGEST_NAME] if c.isprintable())
 
 

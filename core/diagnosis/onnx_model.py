@@ -1,4 +1,4 @@
-"""A model as an ONNX file for other programs, held against onnxruntime."""
+"""Models as ONNX files, checked with onnxruntime."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from core.ops.photo import transform
 from core.program import fold_batch_norm, fold_weights
 
 TOLERANCE: Final = 1e-4
-"""Largest difference of outputs to onnxruntime's, of the largest output where that is above 1."""
+"""Largest difference from onnxruntime's outputs, relative to the largest output if that is above 1."""
 CHECKED: Final = 8
-"""Photos of noise that the check looks at."""
+"""Noise photos in the check."""
 THRESHOLDS: Final = "thresholds"
 SQUARE: Final = "square"
 LICENCE: Final = "licence"
@@ -46,7 +46,7 @@ class OnnxCheck:
 
 
 def read_onnx_model(path: Path) -> ModelFile:
-    """The network of an ONNX file as a model without rejection: its classes, or numbers where the file names none.
+    """The network of an ONNX file as a model without rejection; classes without names get numbers.
 
     Raises ModelFileError.
     """
@@ -64,11 +64,8 @@ def read_onnx_model(path: Path) -> ModelFile:
 
 
 def metadata_of(model: ModelFile) -> dict[str, str]:
-    """What a file carries besides preprocessing, class names and temperature.
-
-    Its graph answers one view; of how many views the mean is to be taken, stands here, and the temperatures by class
-    where the model has such (docs/training.md).
-    """
+    """Metadata besides preprocessing, class names and temperature: the graph predicts one view, so the number of views
+    to average is stored here, and the temperatures by class if there are any (docs/training.md)."""
     more = {SQUARE: str(model.source_side), VIEWS: str(model.views)}
     if thresholds.SECTION in model.sections:
         more[THRESHOLDS] = json.dumps(model.sections[thresholds.SECTION], ensure_ascii=False)
@@ -82,7 +79,7 @@ def metadata_of(model: ModelFile) -> dict[str, str]:
 
 
 def to_onnx(model: ModelFile) -> bytes:
-    """The model in float32, batch norm folded; for several labels the temperature is part of the classifier."""
+    """The model in float32 with batch norm folded; for several labels the classifier includes the temperature."""
     graph, weights = fold_batch_norm(model.graph), fold_weights(model.graph, model.weights)
     if model.multilabel:
         head = head_node(graph)
@@ -93,16 +90,15 @@ def to_onnx(model: ModelFile) -> bytes:
 
 
 def run_onnx(data: bytes, inputs: Array) -> tuple[str, Array] | None:
-    """onnxruntime's version and output of normalised photos ``(N, H, W, C)``, None where it is not installed."""
+    """Version and output of onnxruntime for normalised photos ``(N, H, W, C)``; None if it is not installed."""
     version = runtime.version()
     return None if version is None else (version, runtime.compute_output(data, inputs))
 
 
 def check_onnx(data: bytes, model: ModelFile) -> OnnxCheck | None:
-    """Hold a float32 file against our own logits of one view of photos of noise; None where onnxruntime is not
-    installed.
+    """Compare the logits of a float32 file with our own, for one view of noise; None without onnxruntime.
 
-    Raises LeafClinicError where they differ by more than `TOLERANCE`.
+    Raises LeafClinicError if they differ by more than `TOLERANCE`.
     """
     squares = _noise(CHECKED, model.size[0])
     answer = run_onnx(data, prepare(model.graph, squares))
@@ -122,14 +118,14 @@ def check_onnx(data: bytes, model: ModelFile) -> OnnxCheck | None:
 
 
 def _noise(count: int, side: int) -> Array:
-    """Squares of noise, from dark to bright: every one excites other features."""
+    """Squares of noise, from dark to bright, so that they activate different features."""
     rng = np.random.default_rng(0)
     bright = np.linspace(40, 255, count).reshape(-1, 1, 1, 1)
     return (rng.random((count, side, side, 3)) * bright).astype(np.uint8)
 
 
 def prepare(graph: Graph, squares: Array) -> Array:
-    """Normalised photos ``(N, size, size, C)`` of squares uint8, as they enter the network."""
+    """The network's input ``(N, size, size, C)``: squares uint8, resized and normalised."""
     size, photo = graph.photo_shape[:2], graph.nodes[0].attributes
     rows = evaluation_rows(len(squares), squares.shape[1], size[0])
     return transform(squares, rows, (size[0], size[1]), _floats(photo["mean"]), _floats(photo["std"]))

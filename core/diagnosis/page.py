@@ -1,7 +1,7 @@
-"""Reports as one HTML page that needs nothing else: style, frame, tables and tiles.
+"""Parts of self-contained HTML reports: style, tables and tiles.
 
-Kept to what Qt's rich text understands as well (tables, colours, margins, inline SVG that is drawn first), so that the
-same page becomes a PDF; what only a browser can do stands in a style sheet of its own.
+Pages use what Qt's rich text supports too (tables, colours, margins, inline SVG that is rendered first), so that the
+same page becomes a PDF. `BROWSER_STYLE` is for browsers only.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ svg .ink{{fill:#dfe9e2}} svg .muted{{fill:#9fb0a6}} svg .grid{{stroke:#2f3d35}} 
 
 
 def render_page(title: str, parts: Iterable[str]) -> str:
-    """The whole page; `parts` is HTML that is already escaped. Control characters of names are shown, not obeyed."""
+    """The whole page; `parts` is escaped HTML. Control characters are shown as text."""
     page = (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{STYLE}</style>'
@@ -81,7 +81,7 @@ def command(text: str) -> str:
 
 
 def note(text: str) -> str:
-    """A sentence that must not be overlooked."""
+    """A highlighted sentence."""
     return f'<table width="100%"><tr><td class="note">{escape(text)}</td></tr></table>'
 
 
@@ -90,7 +90,7 @@ def bullets(sentences: Sequence[str]) -> str:
 
 
 def tiles(found: Iterable[tuple[str, str, str]]) -> str:
-    """Figures to be seen first: (figure, what it is, small print)."""
+    """Highlighted figures: (figure, caption, small print)."""
     cells = "".join(
         f'<td class="tile"><span class="tile-big">{escape(big)}</span><br>{escape(name)}<br>'
         f'<small class="muted">{escape(small)}</small></td>'
@@ -102,7 +102,7 @@ def tiles(found: Iterable[tuple[str, str, str]]) -> str:
 def table(
     head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = (), widths: Sequence[str] = ()
 ) -> str:
-    """Cells are HTML that is already escaped; columns in `numbers` stand to the right; `widths` such as "30%"."""
+    """A table of escaped HTML cells; columns in `numbers` are right-aligned; `widths` such as "30%"."""
 
     def line(cells: Sequence[str], tag: str) -> str:
         out = []

@@ -1,4 +1,4 @@
-"""What a report says of an examined photo, in English; the window words its entries itself."""
+"""Report entries of examined photos, in English, for the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from core.percent import percent
 
 
 def make_entry(found: Diagnosis, examined: Examination | None, model: ModelIdentity, side: int) -> Entry:
-    """The entry of an examined photo, or of one that could not be read; `side` of its picture in pixels."""
+    """The entry of an examined or unreadable photo; side: of its picture, in pixels."""
     name = Path(found.path).name
     if examined is None:
         return Entry(name, "unreadable", sentences=(found.error,), model=model)
@@ -41,7 +41,7 @@ def _amount(found: Diagnosis, kind: str) -> Iterator[str]:
 
 
 def remarks(model: ModelFile) -> Iterator[str]:
-    """How good the model was on photos never seen, lab beside field."""
+    """The accuracy of the model on test photos, from the lab and the field."""
     parts = model.sections.get(TEST, {}).get("parts", ())
     figures = [f"{row['name']} {percent(row['right'])} ({page.interval(tuple(row['interval']))})" for row in parts
             if row["name"] == "all" or "photos" in row["name"]]  # fmt: skip
@@ -50,5 +50,5 @@ def remarks(model: ModelFile) -> Iterator[str]:
 
 
 def label_text(label: str) -> str:
-    """The name of a class or label set in plain words: ``apple/scab+black_rot`` is "apple: scab + black rot"."""
+    """A class or label set as text: ``apple/scab+black_rot`` is "apple: scab + black rot"."""
     return label.replace("/", ": ").replace("_", " ").replace("+", " + ")

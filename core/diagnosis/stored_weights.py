@@ -1,9 +1,8 @@
-"""How weights lie in a model file: in float32, or filters and dense weights in half precision or in eight bits.
+"""Weights as stored in a model file: float32, or filters and dense weights in half precision or 8 bits.
 
-In eight bits a filter is whole numbers -127..127 times its step, a float32 of its own (symmetric, per output channel);
-filters of few weights stay in half precision. Biases and batch norms, which are few and of any size, stay in float32.
-What is read is float32 again, the very numbers that were written. Source: Krishnamoorthi, "Quantizing deep
-convolutional networks", 2018, section 2.
+8-bit filters are integers -127..127 times a float32 step (symmetric, one per output channel); small filters stay in
+half precision, biases and batch norms in float32. Weights are read as float32, exactly as rounded before writing.
+Source: Krishnamoorthi, "Quantizing deep convolutional networks", 2018, section 2.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ STEPS: Final = "steps/"
 """Prefix of the steps' names in a file: ``steps/features.0.0.weight``, float32 ``(filters,)``."""
 LARGEST: Final = 127
 FEWEST: Final = 16
-"""Weights of a filter from which on it lies in eight bits. The nine of a depthwise filter are 13 bytes with their step,
-18 in half precision, and cost most: MobileNetV2's probabilities diverge (KL) by 0.000066 with them in eight bits, by
-0.000015 with them in half precision (326 validation photos)."""
+"""Smallest filter stored in 8 bits. The nine weights of a depthwise filter take 13 bytes with their step, 18 in half
+precision, and lose most: MobileNetV2's probabilities diverge (KL) by 0.000066 with them in 8 bits, by 0.000015 with
+them in half precision (326 validation photos)."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Weights, float32 by full name, and how they lie in the file.
+    """Weights, float32 by full name, and their stored form.
 
-    half: filters and dense weights without steps are numbers of float16. steps: of those in eight bits, by full name.
+    half: filters and dense weights without steps are float16 values; steps: of 8-bit weights, by full name.
     """
 
     weights: Arrays
@@ -40,7 +39,7 @@ class Stored:
 
 
 def round_to_half(weights: Arrays) -> Stored:
-    """Filters and dense weights as half precision holds them. Raises ModelFileError where one is too large for it."""
+    """Round filters and dense weights to half precision. Raises ModelFileError if one is too large."""
     with np.errstate(over="ignore"):
         rounded = {name: _widen(_narrow(array)) for name, array in weights.items()}
     for name, array in rounded.items():
@@ -51,10 +50,10 @@ def round_to_half(weights: Arrays) -> Stored:
 
 
 def round_to_eight_bits(weights: Arrays) -> Stored:
-    """Filters and dense weights as whole multiples of a step for each output channel: its largest weight over 127.
+    """Round filters and dense weights to multiples of a step per output channel: its largest weight over 127.
 
-    Steps of least squares gain nothing: KL 0.000057 instead of 0.000066, those of nine weights included. Raises
-    ModelFileError where a weight that stays in half precision is too large for it.
+    Least-squares steps gain nothing: KL 0.000057 instead of 0.000066, with depthwise filters in 8 bits. Raises
+    ModelFileError if a weight is too large for half precision.
     """
     wide = {name: array for name, array in weights.items() if array.ndim > 1 and array[0].size >= FEWEST}
     steps = {name: _choose_steps(array) for name, array in wide.items()}
@@ -75,7 +74,7 @@ def to_tensors(stored: Stored) -> dict[str, Array]:
 
 
 def from_tensors(tensors: Arrays) -> Stored:
-    """The weights of a file's arrays. Raises ModelFileError where whole numbers have no sensible steps."""
+    """The weights in a file's arrays. Raises ModelFileError if 8-bit weights have no valid steps."""
     arrays = {name: array for name, array in tensors.items() if not name.startswith(STEPS)}
     steps = {name.removeprefix(STEPS): array for name, array in tensors.items() if name.startswith(STEPS)}
     weights, half = {}, False
