@@ -1,8 +1,8 @@
 """Ten tomato conditions from scratch: ``python -m benchmarks.tomato [--device cuda] [--minutes M] [--seeds 0 1 2]``.
 
 Trains the preset `tomato-cpu`, or `tomato-gpu` (MobileNetV2), on the tomato photos of LEAFCLINIC_DATA with the pack's
-own split, one seed after the other, and reads the test split once per seed. Beside the accuracy stands what the
-photo's border alone gives away (`core.data.baseline`, measured on the run's own split; the pack states 63.7 %).
+own split, one seed after the other, and reads the test split once per seed. Beside the accuracy is the border baseline
+(`core.diagnosis.background_dependence`), measured on the run's own split; the pack states 63.7 %.
 """
 
 from __future__ import annotations

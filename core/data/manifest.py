@@ -232,14 +232,11 @@ def _nothing(file: IO[str], path: Path, where: Sequence[str], at: _Columns) -> s
             values = held[heading[column].strip()]
             if row and len(values) <= VALUES_NAMED:
                 values.add(row[column].strip())
-    named = "; ".join(f"{name} is one of {_list(values)}" for name, values in held.items())
-    return f"No row of {path} has {' and '.join(where)}. There, {named}."
-
-
-def _list(values: set[str]) -> str:
-    ordered = sorted(values)
-    more = ", ..." if len(ordered) > VALUES_NAMED else ""
-    return ", ".join(ordered[:VALUES_NAMED]) + more
+    named = []
+    for name, values in held.items():
+        more = ", ..." if len(values) > VALUES_NAMED else ""
+        named.append(f"{name} is one of {', '.join(sorted(values)[:VALUES_NAMED])}{more}")
+    return f"No row of {path} has {' and '.join(where)}. There, {'; '.join(named)}."
 
 
 def write_manifest(path: Path, dataset: Dataset, classes: Sequence[str], labels: Array, rows: Array) -> None:

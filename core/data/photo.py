@@ -101,7 +101,7 @@ def decode_checked(data: Array, header: Header, side: int, part: str = SQUARE) -
         photo = cv2.imdecode(data, flags)  # first frame, colours from grey and CMYK, EXIF rotation applied
         if photo is None or photo.size == 0:
             raise PhotoError(DAMAGED)
-        scale = PARTS[part] if side else _keep
+        scale = PARTS[part] if side else lambda whole, _: whole
         if flags == cv2.IMREAD_UNCHANGED:
             return _to_rgb(photo, lambda part: scale(part, side))
         return np.asarray(scale(photo, side), np.uint8)
@@ -180,10 +180,6 @@ def check(data: Array) -> Header:
     if header.cut:
         raise PhotoError("The file is cut off; copy it again from the camera.")
     return header
-
-
-def _keep(photo: Array, side: int) -> Array:
-    return photo
 
 
 def _to_rgb(photo: Array, scale: Callable[[Array], Array]) -> Array:

@@ -78,10 +78,7 @@ class PhotoSet:
 def cache_side(config: RunConfig) -> int:
     """Side of the cached photos: the larger of the network's sides in training and in use.
 
-    Measured on synthetic photos of 896 pixels shown at 112 ("standard" augmentation; sharpness against a render of
-    the large photo): a cache of factor 1 shows 0.70 of it in training and all in evaluation; 1.25, 0.80 and 0.84;
-    1.5, 0.88 and 0.92, at 1.6 and 2.25 times the disk and memory. Photos that are no larger than the network's
-    (many public sets are 224 or 256) gain nothing from a larger cache and lose sharpness in evaluation.
+    A larger cache would make training photos sharper, but take more disk and memory, and make evaluation less sharp.
     """
     return max(config.image_size, config.use_size)
 

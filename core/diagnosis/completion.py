@@ -11,11 +11,16 @@ from typing import Final, final
 import numpy as np
 
 from core.communicator import Communicator, SingleProcess
-from core.data.baseline import Baseline, border_features, evaluate_border
 from core.data.dataset import ReportStage, ignore
 from core.data.label_sets import LabelSets
 from core.diagnosis import background_dependence
-from core.diagnosis.background_dependence import BackgroundDependence, measure_backgrounds
+from core.diagnosis.background_dependence import (
+    BackgroundDependence,
+    Baseline,
+    border_features,
+    evaluate_border,
+    measure_backgrounds,
+)
 from core.diagnosis.calibration import (
     fit_temperature,
     fit_temperatures,

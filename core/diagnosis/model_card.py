@@ -74,7 +74,10 @@ def describe_model(model: ModelFile) -> str:
 
 def chapters(model: ModelFile) -> tuple[Chapter, ...]:
     """The chapters for which the file has contents."""
-    found = (_data(model), _test(model), _trust(model), _background(model), _weaknesses(model))
+    reading = BackgroundDependence.from_section(model.sections.get(background_dependence.SECTION))
+    background = Chapter("Dependence on the background", points=reading.sentences() if reading else ())
+    known = model.sections.get(DATA, {}).get("weaknesses", ())
+    found = (_data(model), _test(model), _trust(model), background, Chapter("Known weaknesses", points=tuple(known)))
     return tuple(chapter for chapter in found if chapter.lead or chapter.points or chapter.tables)
 
 
@@ -130,13 +133,3 @@ def _trust(model: ModelFile) -> Chapter:
                       f"{percent(point.accuracy)} of these diagnoses are correct, and {percent(point.wrongly_refused)} "
                       "of the correct predictions are rejected.")
     return Chapter("Confidence and calibration", points=tuple(points))
-
-
-def _background(model: ModelFile) -> Chapter:
-    reading = BackgroundDependence.from_section(model.sections.get(background_dependence.SECTION))
-    return Chapter("Dependence on the background", points=reading.sentences() if reading else ())
-
-
-def _weaknesses(model: ModelFile) -> Chapter:
-    known = model.sections.get(DATA, {}).get("weaknesses", ())
-    return Chapter("Known weaknesses", points=tuple(str(text) for text in known))

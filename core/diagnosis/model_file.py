@@ -130,8 +130,8 @@ def write_model(path: Path, model: ModelFile) -> None:
         "graph": json.loads(to_json(model.graph)),
         "classes": list(model.classes),
         "preprocessing": {
-            "square": model.source_side, "size": list(model.size), "mean": list(_floats(photo.attributes["mean"])),
-            "std": list(_floats(photo.attributes["std"])), "layout": "NHWC", "colour": "RGB", "range": "0..1",
+            "square": model.source_side, "size": list(model.size), "mean": list(floats(photo.attributes["mean"])),
+            "std": list(floats(photo.attributes["std"])), "layout": "NHWC", "colour": "RGB", "range": "0..1",
         },
         "views": model.views,
         "temperature": model.temperature,
@@ -272,7 +272,7 @@ def _check_sizes(graph: Graph) -> None:
     if len(graph.photo_shape) != 3 or graph.photo_shape[2] not in (1, 3) or max(graph.photo_shape) > MAX_SIDE:
         raise ModelFileError(f"The network states an invalid photo shape: {graph.photo_shape}.")
     photo = graph.nodes[0].attributes
-    mean, std, channels = _floats(photo["mean"]), _floats(photo["std"]), graph.photo_shape[2]
+    mean, std, channels = floats(photo["mean"]), floats(photo["std"]), graph.photo_shape[2]
     finite = all(math.isfinite(v) for v in (*mean, *std))
     if len(mean) != channels or len(std) != channels or not finite or min(std) <= 0:
         raise ModelFileError("The file's input normalization is not valid.")
@@ -298,5 +298,5 @@ def _check_weights(graph: Graph, weights: Mapping[str, Array]) -> None:
         raise ModelFileError("The weights do not fit the network: " + "; ".join(found[:5]) + ".")
 
 
-def _floats(value: Any) -> tuple[float, ...]:
+def floats(value: Any) -> tuple[float, ...]:
     return tuple(float(v) for v in value)

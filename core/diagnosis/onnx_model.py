@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Final, final
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from core.data.augment import evaluation_rows
 from core.diagnosis import thresholds
 from core.diagnosis.calibration import label_thresholds
 from core.diagnosis.features import head_node
-from core.diagnosis.model_file import ModelFile
+from core.diagnosis.model_file import ModelFile, floats
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.thresholds import untested_thresholds
 from core.errors import LeafClinicError, ModelFileError
@@ -128,8 +128,4 @@ def prepare(graph: Graph, squares: Array) -> Array:
     """The network's input ``(N, size, size, C)``: squares uint8, resized and normalised."""
     size, photo = graph.photo_shape[:2], graph.nodes[0].attributes
     rows = evaluation_rows(len(squares), squares.shape[1], size[0])
-    return transform(squares, rows, (size[0], size[1]), _floats(photo["mean"]), _floats(photo["std"]))
-
-
-def _floats(value: Any) -> tuple[float, ...]:
-    return tuple(float(v) for v in value)
+    return transform(squares, rows, (size[0], size[1]), floats(photo["mean"]), floats(photo["std"]))

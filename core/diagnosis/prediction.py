@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias, final
 
@@ -178,8 +178,14 @@ class Predictor:
         predictions = iter(list(self.predict_calibrated(np.stack(photos))) if photos else ())
         share = 1000 * (time.perf_counter() - begin) / max(len(photos), 1)
         for item, photo in read:
-            yield (item if photo is None
-                   else self._make_diagnosis(item.path, next(predictions), item.milliseconds + share, coverage))
+            if photo is None:
+                yield item
+                continue
+            prediction = next(predictions)
+            verdict = self.decide(prediction, coverage)
+            top = list_top(prediction.probabilities, self._thresholds, self.model.classes)
+            yield replace(item, verdict=verdict.word, top=top, milliseconds=item.milliseconds + share,
+                          reason=verdict.reason, prediction=prediction)  # fmt: skip
 
     def predict_calibrated(self, photos: Array) -> Iterator[Prediction]:
         """Yield calibrated probabilities and familiarity of each of the photos uint8 ``(N, side, side, 3)``."""
@@ -197,11 +203,6 @@ class Predictor:
         """The verdict on a prediction; `coverage` selects the confidence threshold."""
         probabilities, familiar = prediction.probabilities, prediction.familiar
         return decide_verdict(probabilities, familiar, self._thresholds, self.model.classes, coverage)
-
-    def _make_diagnosis(self, path: str, prediction: Prediction, milliseconds: float, coverage: float) -> Diagnosis:
-        top = list_top(prediction.probabilities, self._thresholds, self.model.classes)
-        verdict = self.decide(prediction, coverage)
-        return Diagnosis(path, verdict.word, top, milliseconds, reason=verdict.reason, prediction=prediction)
 
 
 def make_views(photos: Array, views: int) -> Array:

@@ -29,15 +29,12 @@ def make_entry(found: Diagnosis, examined: Examination | None, model: ModelIdent
                            boxes=boxes)  # fmt: skip
     guesses = tuple((label_text(guess.label), guess.probability) for guess in found.top)
     findings = describe_leaves([leaf.verdict.word for leaf in found.leaves])
-    sentences = (label_text(findings), found.reason, *found.notes, *_amount(found, kind))
-    return Entry(name, label_text(found.verdict), kind, sentences, guesses,
-                 found.diseased if kind == "sick" else None, picture, model)  # fmt: skip
-
-
-def _amount(found: Diagnosis, kind: str) -> Iterator[str]:
+    sentences = [label_text(findings), found.reason, *found.notes]
     if kind == "sick" and found.diseased is not None:
         share = percent(found.diseased / 100)
-        yield f"About {share} of the leaf area is diseased. Grade {found.grade} of 11 ({SCALE})."
+        sentences.append(f"About {share} of the leaf area is diseased. Grade {found.grade} of 11 ({SCALE}).")
+    return Entry(name, label_text(found.verdict), kind, tuple(sentences), guesses,
+                 found.diseased if kind == "sick" else None, picture, model)  # fmt: skip
 
 
 def remarks(model: ModelFile) -> Iterator[str]:

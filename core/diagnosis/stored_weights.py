@@ -56,7 +56,8 @@ def round_to_eight_bits(weights: Arrays) -> Stored:
     ModelFileError if a weight is too large for half precision.
     """
     wide = {name: array for name, array in weights.items() if array.ndim > 1 and array[0].size >= FEWEST}
-    steps = {name: _choose_steps(array) for name, array in wide.items()}
+    largest = {name: np.abs(array).max(axis=tuple(range(1, array.ndim))) for name, array in wide.items()}
+    steps = {name: np.where(top > 0, top / LARGEST, 1.0).astype(np.float32) for name, top in largest.items()}
     rest = round_to_half({name: array for name, array in weights.items() if name not in wide})
     rounded = {name: _multiply(_count_steps(array, steps[name]), steps[name]) for name, array in wide.items()}
     return Stored({name: {**rest.weights, **rounded}[name] for name in weights}, rest.half, steps)
@@ -101,11 +102,6 @@ def _checked_steps(name: str, array: Array, steps: Arrays) -> Array:
     if not (np.isfinite(found).all() and (found > 0).all()):
         raise ModelFileError(f"The 8-bit scales of {name} are not all positive numbers.")
     return found
-
-
-def _choose_steps(array: Array) -> Array:
-    top = np.abs(array).max(axis=tuple(range(1, array.ndim)))
-    return np.where(top > 0, top / LARGEST, 1.0).astype(np.float32)
 
 
 def _count_steps(array: Array, steps: Array) -> Array:

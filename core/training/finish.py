@@ -9,10 +9,10 @@ from typing import Final, final
 
 import numpy as np
 
-from core.data.baseline import Baseline, measure_baseline
 from core.data.dataset import TEST, TRAIN, VALIDATION, IsCancelled, ReportStage
 from core.data.preparation import PhotoSet
 from core.diagnosis import model_card
+from core.diagnosis.background_dependence import Baseline, measure_baseline
 from core.diagnosis.completion import PER_CLASS, LabelledPhotos, complete_model, sample_per_class
 from core.diagnosis.metrics import Metrics
 from core.diagnosis.model_file import ModelFile, read_model, write_model

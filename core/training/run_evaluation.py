@@ -6,12 +6,11 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Final, final
 
-from core.data.baseline import Baseline
 from core.data.dataset import TEST, VALIDATION
 from core.data.loader import Loader
 from core.data.manifest import SETTING
 from core.diagnosis import background_dependence, model_card
-from core.diagnosis.background_dependence import BackgroundDependence, describe_border
+from core.diagnosis.background_dependence import BackgroundDependence, Baseline, describe_border
 from core.diagnosis.calibration import calibrate_logits, describe_error, label_thresholds, predict_labels
 from core.diagnosis.completion import CALIBRATION
 from core.diagnosis.metrics import (

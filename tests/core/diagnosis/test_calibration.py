@@ -1,8 +1,28 @@
+"""Calibration: temperatures, of all classes and by crop, and reliability."""
+
+import json
+
 import numpy as np
+import onnx
 import pytest
 
-from core.diagnosis.calibration import fit_temperature, measure_reliability
+from core.diagnosis.calibration import (
+    FEWEST,
+    calibrate_logits,
+    crop_of,
+    describe_temperatures,
+    divide_logits,
+    fit_class_temperatures,
+    fit_temperature,
+    measure_reliability,
+    state_probabilities,
+)
 from core.diagnosis.metrics import cross_entropy, softmax
+from core.diagnosis.model_card import render_card
+from core.diagnosis.model_file import read_model, write_model
+from core.diagnosis.onnx_model import to_onnx
+from core.errors import ModelFileError
+from tests.helpers.models import small_model
 
 
 def drawn(temperature, photos=20000, classes=6, seed=0):
@@ -57,3 +77,122 @@ def test_every_photo_is_in_one_bin_and_the_error_is_a_share(seed):
     assert sum(b.photos for b in got.bins) == photos
     assert 0 <= got.error <= 1
     assert 0 <= got.error_equal_count <= 1
+
+
+CLASSES = ("chilli/healthy", "chilli/whitefly", "tomato/healthy", "tomato/mosaic")
+CROPS = tuple(map(crop_of, CLASSES))
+
+
+@pytest.mark.parametrize(("name", "crop"), [
+    ("tomato/late_blight", "tomato"), ("Tomato___Late_blight", "Tomato"), ("Corn_(maize)___rust_", "Corn_(maize)"),
+    ("black gram/leaf/spot", "black gram"), ("healthy", ""), ("late_blight", ""), ("/healthy", ""), ("", ""),
+])  # fmt: skip
+def test_the_crop_is_the_first_part_of_a_name(name, crop):
+    assert crop_of(name) == crop
+
+
+def draw_crops(photos, factor, seed=0):
+    """Logits of two crops that are never confused; labels are drawn from their softmax, chilli's over the factor."""
+    rng = np.random.default_rng(seed)
+    chilli = np.arange(sum(photos)) < photos[0]
+    logits = np.full((len(chilli), 4), -40.0)
+    logits[chilli, :2], logits[~chilli, 2:] = (rng.normal(0, 3, (count, 2)) for count in photos)
+    p = softmax(logits / np.where(chilli, factor, 1.0)[:, None])
+    return logits, (p.cumsum(axis=1) > rng.random((len(p), 1))).argmax(axis=1)
+
+
+def test_the_crop_with_noisy_labels_gets_the_higher_temperature():
+    logits, labels = draw_crops((2000, 2000), 3.0)
+    common = fit_temperature(logits, labels)
+    found = fit_class_temperatures(logits, labels, CROPS, common)
+    assert found[0] == found[1] == pytest.approx(3.0, rel=0.15)
+    assert found[2] == found[3] == pytest.approx(1.0, rel=0.15)
+    assert found[2] < common < found[0]
+    by_one = cross_entropy(divide_logits(logits, common), labels).mean()
+    assert cross_entropy(divide_logits(logits, common, found), labels).mean() < by_one - 0.01
+
+
+def test_few_photos_move_little_and_five_nothing():
+    for photos in (FEWEST, 2 * FEWEST):
+        for seed in range(40):  # without the ridge 0.22 to 3.9
+            assert 0.6 < fit_class_temperatures(*draw_crops((photos, 5), 1.0, seed), CROPS, 1.0)[0] < 1.65
+    logits, labels = draw_crops((5, 100), 1.0)
+    labels[:5] = 1 - logits[:5, :2].argmax(axis=1)  # all five of them wrong
+    assert fit_class_temperatures(logits, labels, CROPS, 1.0)[:2] == (1.0, 1.0)
+
+
+def test_the_ridge_holds_factors_back():
+    logits, labels = draw_crops((60, 60), 3.0)
+    free, held, fast = (fit_class_temperatures(logits, labels, CROPS, 1.0, ridge)[0] for ridge in (0.0, 3.0, 1e6))
+    assert free > held > 1.2
+    assert fast == pytest.approx(1.0, abs=1e-3)
+
+
+def test_without_two_crops_and_photos_the_common_temperature_stays():
+    logits, labels = draw_crops((100, 100), 3.0)
+    for names in (("", "", "", ""), ("rose", "rose", "rose", "rose"), ("", "", "rose", "rose")):
+        assert fit_class_temperatures(logits, labels, names, 0.8) == ()
+    assert fit_class_temperatures(logits[:0], labels[:0], CROPS, 1.0) == ()
+    assert fit_class_temperatures(logits[:5], labels[:5], CROPS, 1.0) == ()
+    names = ("chilli", "chilli", "tomato", "")  # a class without a crop keeps the common one
+    assert fit_class_temperatures(logits, labels, names, 0.8)[3] == 0.8
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_the_answer_never_changes(seed):
+    rng = np.random.default_rng(seed)
+    temperatures = np.exp(rng.uniform(*np.log((0.01, 90)), 4)).tolist()
+    logits = rng.normal(0, 6, (50, 4)).astype(np.float32)
+    found = divide_logits(logits, 0.7, tuple(temperatures))
+    assert np.array_equal(softmax(found).argmax(axis=1), logits.argmax(axis=1))
+    top = logits.argmax(axis=1)
+    np.testing.assert_allclose(found, logits / np.array(temperatures)[top, None], rtol=1e-6)
+
+
+def model(**changes):
+    fields = {"temperature": 0.5, "class_temperatures": (4.0, 4.0, 0.25, 0.25), **changes}
+    return small_model(CLASSES, 32, seed=3, **fields)
+
+
+def test_a_model_with_one_temperature_states_what_it_stated():
+    logits = np.random.default_rng(0).normal(0, 5, (40, 4)).astype(np.float32)
+    one = model(class_temperatures=())
+    assert np.array_equal(state_probabilities(one, logits), softmax(logits, 0.5))
+    assert np.array_equal(calibrate_logits(one, logits), logits.astype(np.float64) / 0.5)
+
+
+def test_temperatures_of_classes_come_back_and_a_file_without_them_has_one(tmp_path):
+    path = tmp_path / "m.safetensors"
+    for temperatures in ((4.0, 4.0, 0.1, 0.1), ()):
+        write_model(path, model(class_temperatures=temperatures))
+        assert (read_model(path).class_temperatures, read_model(path).temperature) == (temperatures, 0.5)
+
+
+@pytest.mark.parametrize(("temperatures", "sentence"), [
+    ((1.0, 1.0, 1.0), "temperatures of 3 classes and 4 classes"), ((1.0, 0.0, 1.0, 1.0), "not all positive"),
+    ((1.0, -2.0, 1.0, 1.0), "not all positive"), ((1.0, float("inf"), 1.0, 1.0), "is no number"),
+    ((1.0, float("nan"), 1.0, 1.0), "is no number"), (("warm",) * 4, "an invalid header"),
+])  # fmt: skip
+def test_temperatures_without_sense_are_refused(tmp_path, temperatures, sentence):
+    write_model(tmp_path / "m.safetensors", model(class_temperatures=temperatures))
+    with pytest.raises(ModelFileError, match=sentence):
+        read_model(tmp_path / "m.safetensors")
+
+
+def test_an_onnx_file_carries_them():
+    def told(one):
+        return {entry.key: entry.value for entry in onnx.load_model_from_string(to_onnx(one)).metadata_props}
+
+    found = told(model())
+    assert json.loads(found["class_temperatures"]) == [4.0, 4.0, 0.25, 0.25]
+    assert found["temperature"] == "0.5"
+    assert "class_temperatures" not in told(model(class_temperatures=()))
+
+
+def test_words_name_the_crops_that_are_less_sure_and_the_surer():
+    said = describe_temperatures(model())
+    assert "lowers the confidence of predictions about chilli (4.000)" in said
+    assert "raises the confidence of predictions about tomato (0.250)" in said
+    assert said in render_card(model(sections={"calibration": {"error": 0.01}}), "x")
+    assert "lowers" not in describe_temperatures(model(class_temperatures=(0.5, 0.5, 0.5, 0.5)))
+    assert describe_temperatures(model(class_temperatures=())) == ""

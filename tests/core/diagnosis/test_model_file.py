@@ -1,4 +1,4 @@
-"""The model file: all that diagnosis needs comes back, and a crafted one is refused with a sentence."""
+"""Model files: what is written is read, what does not fit is refused; photos of another size."""
 
 import json
 from dataclasses import replace
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from core.diagnosis import model_file
-from core.diagnosis.model_file import in_bits, read_model, write_model
+from core.diagnosis.model_file import in_bits, read_model, with_photo_side, write_model
 from core.errors import ModelFileError
 from core.graph import to_json
 from core.models import build, initial_weights
@@ -111,3 +111,13 @@ def test_a_network_that_would_take_the_memory_is_refused(model, tmp_path):
     write_crafted(path, replace(model, graph=wide, weights=initial_weights(wide, 0)))
     with pytest.raises(ModelFileError, match="too many"):
         read_model(path)
+
+
+@pytest.mark.parametrize("name", ["squeezenet1_1", "squeezenet1_0_bn", "mobilenetv2"])
+def test_the_resized_graph_is_the_one_built_for_that_size(name):
+    assert with_photo_side(build(name, 5, 224), 256) == build(name, 5, 256)
+
+
+def test_a_size_too_small_for_the_filters_is_refused_with_a_sentence():
+    with pytest.raises(ModelFileError, match="too small"):
+        with_photo_side(build("squeezenet1_1", 3, 64), 2)

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from core.config import RunConfig
-from core.data.baseline import Baseline
 from core.device import KernelTime
-from core.diagnosis.background_dependence import BackgroundDependence
+from core.diagnosis.background_dependence import BackgroundDependence, Baseline
 from core.diagnosis.metrics import Metrics, Subset, compute_metrics
 from core.percent import keep_percents
 from core.training.charts import MOST_POINTS, ChartSeries, draw_bars, draw_confusion, draw_interval, draw_lines
