@@ -8,9 +8,8 @@ from typing import final
 
 from core.gpu.launch import Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import packing, weight_gradient
-from core.gpu.ops.conv.arguments import window_values
 from core.gpu.ops.conv.configurations import MINIMUM
-from core.gpu.ops.conv.geometry import reads_image, window_of
+from core.gpu.ops.conv.geometry import reads_image, window_of, window_values
 from core.gpu.ops.conv.partial_sums import add_sum
 from core.gpu.parts.tile import Tile
 from core.gpu.select import Case
@@ -21,9 +20,9 @@ from core.ops.window import Window
 @final
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the gradient of a layer's weights reads its input; `places`: where the sums are in a partial result.
+    """How the weight gradient of a layer reads its input.
 
-    `places` takes the filters up to 16 bytes, and whether there is a bias.
+    `places`: index of each sum in a partial result, from the filters up to 16 bytes and whether there is a bias.
     """
 
     x: Tensor
@@ -43,48 +42,46 @@ def read_input(case: Case) -> Reading:
 
 
 def split_pixels(case: Case, read: Callable[[Case], Reading] = read_input) -> None:
-    """Every block sums its own range of pixels."""
+    """Each block sums its own range of pixels into a partial result."""
     frame, reading, dy = case.frame, read(case), case.frame.image(case.step.output, True)
-    pixels, (tile, turns) = frame.batch * dy.height * dy.width, case.configuration
-    split = split_of(tile, turns, pixels, dy.padded, reading.taps.total, frame.processors)
-    splits = blocks_of(pixels, split)
-    add_partials(case, reading, dy, splits, lambda at: partial_launch(case, reading, dy, at, tile, split))
-
-
-def split_of(tile: Tile, turns: int, pixels: int, filters: int, depth: int, processors: int) -> int:
-    """Pixels of a part, so that each multiprocessor has about so many blocks; whole stages of `MINIMUM` or more."""
-    across = blocks_of(filters, tile.rows) * blocks_of(depth, tile.columns)
-    splits = max(1, min(turns * processors // across, pixels // MINIMUM))
-    return blocks_of(blocks_of(pixels, splits), tile.depth) * tile.depth
-
-
-def partial_launch(case: Case, reading: Reading, dy: Tensor, partial: int, tile: Tile, split: int) -> Launch:
-    """The launch of the partial results, each of `split` pixels."""
-    frame, x, window, taps = case.frame, reading.x, reading.window, reading.taps
+    x, window, taps, (tile, blocks) = reading.x, reading.window, reading.taps, case.configuration
     pixels, size = frame.batch * dy.height * dy.width, packing.partial_size(dy.padded, taps)
+    split = split_of(tile, blocks, pixels, dy.padded, taps.total, frame.processors)
     splits = blocks_of(pixels, split)
-    values = {
-        "x": x.address, "dy": dy.address, "partial": partial, "pixels": pixels, "split": split, "filters": dy.padded,
-        "packed": dy.padded, "depth": taps.total, **window_values(x, dy, window.stride, window.padding),
-        "channels": taps.channels, "kernel_width": taps.kernel[1], "used": taps.total, "ldy": dy.pitch, "size": size,
-    }  # fmt: skip
-    constants = (frame.arithmetic, tile.numbers, window.padding != (0, 0, 0, 0))
-    return make_launch(
-        case.step.node, "backward_weight", "tensor_core",
-        ("ops.conv.weight_gradient", "make_weight_gradient", constants), weight_gradient.SIGNATURE, values,
-        (blocks_of(dy.padded, tile.rows), blocks_of(taps.total, tile.columns), splits), (tile.threads, 1, 1),
-        weight_gradient.shared_bytes(tile, x.element),
-        x.element * (pixels * dy.padded + frame.batch * x.height * x.width * x.padded) + 4 * splits * size,
-        tile.blocks, flops=2 * pixels * dy.padded * taps.total,
-    )  # fmt: skip
+
+    def make(partial: int) -> Launch:
+        values = {
+            "x": x.address, "dy": dy.address, "partial": partial, "pixels": pixels, "split": split,
+            "filters": dy.padded, "packed": dy.padded, "depth": taps.total, "used": taps.total, "ldy": dy.pitch,
+            **window_values(x, dy, window.stride, window.padding), "channels": taps.channels,
+            "kernel_width": taps.kernel[1], "size": size,
+        }  # fmt: skip
+        constants = (frame.arithmetic, tile.numbers, window.padding != (0, 0, 0, 0))
+        return make_launch(
+            case.step.node, "backward_weight", "tensor_core",
+            ("ops.conv.weight_gradient", "make_weight_gradient", constants), weight_gradient.SIGNATURE, values,
+            (blocks_of(dy.padded, tile.rows), blocks_of(taps.total, tile.columns), splits), (tile.threads, 1, 1),
+            weight_gradient.shared_bytes(tile, x.element),
+            x.element * (pixels * dy.padded + frame.batch * x.height * x.width * x.padded) + 4 * splits * size,
+            tile.blocks, flops=2 * pixels * dy.padded * taps.total,
+        )  # fmt: skip
+
+    add_partials(case, reading, dy, splits, make)
+
+
+def split_of(tile: Tile, blocks: int, pixels: int, filters: int, depth: int, processors: int) -> int:
+    """Pixels per part for about `blocks` blocks per multiprocessor; whole stages, and `MINIMUM` pixels or more."""
+    across = blocks_of(filters, tile.rows) * blocks_of(depth, tile.columns)
+    splits = max(1, min(blocks * processors // across, pixels // MINIMUM))
+    return blocks_of(blocks_of(pixels, splits), tile.depth) * tile.depth
 
 
 def add_partials(
     case: Case, reading: Reading, dy: Tensor, splits: int, make: Callable[[int], Launch], stream: int = 1
 ) -> None:
-    """Add the launch that writes so many partial results, and that of their sum, into the first step's gradients.
+    """Add the launch of `splits` partial results, and that of their sum into the first step's gradients.
 
-    `make` gives the launch for the partial results' address; `stream` 0 where the next step waits for it.
+    `make` returns the launch for the address of the partial results; `stream` 0 where the next step waits for it.
     """
     frame, step = case.frame, case.step
     if not frame.trains(step, "weight"):

@@ -5,14 +5,16 @@ Efficiencies are an order of preference where nothing was measured: one launch o
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
-from core.gpu.ops.conv import backward_weight, fft, im2col, naive, products, shared, winograd
+from core.gpu.ops.conv import backward_weight, fft, im2col, naive, products, shared, transformed, winograd
 from core.gpu.ops.conv.configurations import product_tiles, weight_tiles
 from core.gpu.select import FORWARD, INPUT, WEIGHT, Candidate
 from core.gpu.teaching.candidates import teach
 from core.gpu.teaching.column_sums import BIAS
 from core.gpu.teaching.launchers import by_names, in_order
+from core.ops.winograd import F2, F4
 
 ONE = ("conv2d",)
 
@@ -35,16 +37,15 @@ TEACHING: Final = (
           "16 x 16 tiles of pixels by channels, partial sums added in order", shared.refuse),
     teach("im2col", "conv2d", WEIGHT, im2col.launch_im2col_backward_weight,
           "dy transposed times the unfolded windows", im2col.refuse),
-    *(teach(name, "conv2d", direction, launch, idea, refuse) for name, launches, idea, refuse in (
-        ("winograd", (winograd.launch_f2_forward, winograd.launch_f2_backward_input),
-         "F(2,3): 16 products for 4 outputs instead of 36", winograd.refuse),
-        ("winograd_f4", (winograd.launch_f4_forward, winograd.launch_f4_backward_input),
-         "F(4,3): 36 products for 16 outputs instead of 144", winograd.refuse),
-        ("fft", (fft.launch_forward, fft.launch_backward_input),
-         "one complex product per frequency of the whole image", fft.refuse),
-        ("fft_tiled", (fft.launch_tiled_forward, fft.launch_tiled_backward_input),
+    *(teach(name, "conv2d", direction, partial(launch, convolve), idea, refuse) for name, convolve, idea, refuse in (
+        ("winograd", partial(winograd.convolve, F2), "F(2,3): 16 products for 4 outputs instead of 36",
+         winograd.refuse),
+        ("winograd_f4", partial(winograd.convolve, F4), "F(4,3): 36 products for 16 outputs instead of 144",
+         winograd.refuse),
+        ("fft", partial(fft.convolve, False), "one complex product per frequency of the whole image", fft.refuse),
+        ("fft_tiled", partial(fft.convolve, True),
          "one complex product per frequency of overlapping tiles of 16 x 16 pixels", fft.refuse_tiled),
-    ) for direction, launch in zip((FORWARD, INPUT), launches, strict=True)),
+    ) for direction, launch in ((FORWARD, transformed.forward), (INPUT, transformed.backward_input))),
 )  # fmt: skip
 
 PRODUCTS: Final = (

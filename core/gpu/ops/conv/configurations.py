@@ -1,7 +1,7 @@
 """Tiles of the convolutions' products, the most promising first (`core.gpu.cost_model`).
 
-Numbers are those of `Tile`: rows, columns, bytes of a stage's row (for weight gradients pixels of a stage), stages,
-warps along rows and columns, blocks a multiprocessor.
+The numbers of a tile are the fields of `Tile`: rows, columns, bytes of a row of a stage (for weight gradients pixels of
+a stage), stages, warps along rows and columns, blocks per multiprocessor.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PRODUCT: Final = {
         (128, 32, 64, 3, 4, 1, 3), (128, 64, 64, 3, 2, 2, 2), (128, 96, 64, 3, 2, 2, 2),
     ),
 }  # fmt: skip
-"""Of the implicit product, forward and input gradient."""
+"""Tiles of the implicit product, forward and input gradient."""
 
 WEIGHT: Final = {
     "bf16": (
@@ -53,25 +53,25 @@ WEIGHT: Final = {
         (64, 128, 16, 3, 2, 4, 2), (64, 128, 32, 3, 2, 4, 2), (96, 128, 32, 3, 2, 4, 1),
     ),
 }  # fmt: skip
-"""Of the weight gradient."""
+"""Tiles of the weight gradient."""
 
-TURNS: Final = (2, 1, 3, 4, 8)
-"""Blocks of a weight gradient for each multiprocessor, into which its pixels are split."""
+BLOCKS: Final = (2, 1, 3, 4, 8)
+"""Blocks of a weight gradient per multiprocessor, into which its pixels are split."""
 TRIED: Final = 3
-"""Tiles that come before another number of blocks for the first one."""
+"""Tiles to try before another number of blocks for the first tile."""
 MINIMUM: Final = 64
-"""Pixels that such a block sums at least: below, writing partial results costs more."""
+"""Fewest pixels per block of a weight gradient: with fewer, writing partial results costs more."""
 
 FMA_FRAGMENTS: Final = 8
-"""Fragments of 16 x 8 sums that a warp without tensor cores may hold beside the factors: above, they spill."""
+"""Most fragments of 16 x 8 sums per warp without tensor cores: more would spill."""
 FMA_THREADS: Final = 256
-"""Threads of a block that leave each one 255 registers."""
+"""Most threads per block with 255 registers each."""
 
 
 def _without_tensor_cores(tile: Tile) -> Tile:
-    """The same with two stages, one block and more warps.
+    """The tile with two stages, one block and more warps.
 
-    So its rings fit into Turing's 64 KiB, where nothing is copied ahead anyway, and its sums into the registers.
+    The ring then fits into Turing's 64 KiB, which has no asynchronous copies, and the sums into the registers.
     """
     tile = replace(tile, stages=2, blocks=1)
     while tile.fragments[0] * tile.fragments[1] > FMA_FRAGMENTS:
@@ -85,7 +85,7 @@ def _without_tensor_cores(tile: Tile) -> Tile:
 def _tiles(
     table: Mapping[str, tuple[tuple[int, ...], ...]], frame: Frame, shared_bytes: Callable[[Tile], int]
 ) -> list[Tile]:
-    """Those for the frame's arithmetic that fit into shared memory."""
+    """The tiles for the frame's arithmetic that fit into shared memory."""
     found = [Tile(*numbers) for numbers in table["bf16" if frame.arithmetic == "bf16" else "float32"]]
     if frame.arithmetic == "fma":
         found = [tile for tile in map(_without_tensor_cores, found) if tile.threads <= FMA_THREADS]
@@ -93,7 +93,7 @@ def _tiles(
 
 
 def _sides(case: Case) -> tuple[Tensor, Tensor]:
-    """What the product reads and writes."""
+    """Tensors that the product reads and writes."""
     frame, step, backward = case.frame, case.step, case.direction != FORWARD
     value = step.inputs[0]
     x = frame.flat(value, backward)[0] if step.op == "dense" else frame.image(value, backward)
@@ -102,14 +102,14 @@ def _sides(case: Case) -> tuple[Tensor, Tensor]:
 
 
 def product_tiles(case: Case) -> tuple[Tile, ...]:
-    """For the implicit product."""
+    """Configurations of the implicit product."""
     frame, (_, out) = case.frame, _sides(case)
     found = _tiles(PRODUCT, frame, lambda tile: implicit_gemm.shared_bytes(tile, frame.element))
     return rank_tiles(found, frame.batch * out.height * out.width, out.padded, frame.processors)
 
 
 def weight_tiles(case: Case) -> tuple[tuple[Tile, int], ...]:
-    """For the weight gradient: a tile, and blocks a multiprocessor in all (`backward_weight.split_of`)."""
+    """Configurations of the weight gradient: a tile, and blocks per multiprocessor (`backward_weight.split_of`)."""
     frame, step, value = case.frame, case.step, case.step.inputs[0]
     dy, dense = frame.image(step.output, True), step.op == "dense"
     window = POINT if dense else window_of(frame, step)
@@ -119,5 +119,5 @@ def weight_tiles(case: Case) -> tuple[tuple[Tile, int], ...]:
     fewest = min(blocks_of(dy.padded, tile.rows) * tile.rows for tile in tiles)
     fitting = [t for t in tiles if blocks_of(dy.padded, t.rows) * t.rows <= max(2 * dy.padded, 16, fewest)]
     ranked = enumerate(rank_tiles(fitting, dy.padded, depth, 1, 2))
-    found = [(rank + TRIED * at, tile, turns) for rank, tile in ranked for at, turns in enumerate(TURNS)]
-    return tuple((tile, turns) for _, tile, turns in sorted(found, key=lambda way: way[0]))
+    found = [(rank + TRIED * at, tile, blocks) for rank, tile in ranked for at, blocks in enumerate(BLOCKS)]
+    return tuple((tile, blocks) for _, tile, blocks in sorted(found, key=lambda one: one[0]))

@@ -8,7 +8,6 @@ Source: Mathieu, Henaff and LeCun, "Fast training of convolutional networks thro
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -183,19 +182,3 @@ def refuse(case: KernelCase) -> str:
     if padded_side(side) > LARGEST:
         return f"A line of an image has at most {LARGEST} pixels with its border."
     return transformed.refuse(case)
-
-
-def launch_forward(case: KernelCase, arrays: StepArrays) -> None:
-    transformed.forward(partial(convolve, False), case, arrays)
-
-
-def launch_backward_input(case: KernelCase, arrays: StepArrays) -> None:
-    transformed.backward_input(partial(convolve, False), case, arrays)
-
-
-def launch_tiled_forward(case: KernelCase, arrays: StepArrays) -> None:
-    transformed.forward(partial(convolve, True), case, arrays)
-
-
-def launch_tiled_backward_input(case: KernelCase, arrays: StepArrays) -> None:
-    transformed.backward_input(partial(convolve, True), case, arrays)

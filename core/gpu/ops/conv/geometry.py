@@ -1,4 +1,4 @@
-"""What a convolution's step is: its window, a fire's pair of halves."""
+"""The window of a convolution, also as arguments of kernels; the two halves of a fire module."""
 
 from __future__ import annotations
 
@@ -6,12 +6,38 @@ from dataclasses import replace
 from typing import Final
 
 from core.gpu.frame import Frame
+from core.gpu.launch import INTEGER, Argument, Group, Tensor, divisions, pitches
 from core.graph import PHOTO
 from core.ops.window import POINT, Window, read_window
 from core.program import Step
 
 THREE: Final = Window((3, 3), (1, 1), (1, 1, 1, 1))
 """The 3x3 window that keeps height and width: its nine taps are constant offsets in a numbering of the pixels."""
+
+WINDOWS: Final = Group("windows", (
+    *divisions(area="`area`", across="`across`"),
+    Argument("area", INTEGER, "windows per image: pixels of out, or of dy"),
+    Argument("across", INTEGER, "windows per row"),
+    Argument("height", INTEGER, "rows of x; with \"spread\" windows the stride in the upper 16 bits"),
+    Argument("width", INTEGER, "columns of x, likewise"),
+    *pitches(pitch="x"),
+    Argument("row_pitch", INTEGER, "elements from a row of x to the next"),
+    Argument("image_pitch", INTEGER, "elements from an image of x to the next"),
+    Argument("stride_y", INTEGER, "rows of x from a window to the next"),
+    Argument("stride_x", INTEGER, "columns of x from a window to the next"),
+    Argument("top", INTEGER, "padding above"),
+    Argument("left", INTEGER, "padding on the left"),
+))  # fmt: skip
+"""Windows of x, one per pixel of out."""
+
+
+def window_values(x: Tensor, out: Tensor, stride: tuple[int, int], padding: tuple[int, ...]) -> dict[str, int]:
+    """Values of `WINDOWS`."""
+    return {
+        "by_area": out.height * out.width, "by_across": out.width, "area": out.height * out.width, "across": out.width,
+        "height": x.height, "width": x.width, "pitch": x.pitch, "row_pitch": x.row_pitch, "image_pitch": x.image_pitch,
+        "stride_y": stride[0], "stride_x": stride[1], "top": padding[0], "left": padding[1],
+    }  # fmt: skip
 
 
 def reads_image(step: Step) -> bool:

@@ -1,7 +1,7 @@
-"""Convolution as a matrix product: windows unfolded into rows, then the tiled product of `product.py`.
+"""Convolution as a matrix product: windows unfolded into rows, then the tiled product of `ops/dense/product.py`.
 
-``columns[pixel, (ky, kx, c)]`` times the filters ``(O, kh kw C)`` transposed. Costs memory: every pixel
-is written kh kw / (stride stride) times (9 for a 3x3), which is what `tensor_core` then saves.
+``columns[pixel, (ky, kx, c)]`` times the filters ``(O, kh kw C)`` transposed. Costs memory: every pixel is written
+kh kw / (stride stride) times (9 for a 3x3), which `tensor_core` avoids.
 Source: Chellapilla, Puri and Simard, "High performance convolutional neural networks", 2006.
 """
 
@@ -13,7 +13,7 @@ from core.gpu.compilation.arrays import Batch, Int, Matrix, Pair, float32
 from core.gpu.compilation.cuda import cuda
 from core.gpu.ops.dense.product import add_bias, launch_product, product_nn, product_nt, product_tn
 from core.gpu.teaching.column_sums import launch_sum_columns
-from core.gpu.teaching.kernel import as_matrix, at, kernel, over
+from core.gpu.teaching.kernel import as_matrix, at, indices, kernel, over
 from core.gpu.teaching.launchers import geometry, groups
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
@@ -35,15 +35,11 @@ def unfold(x: Batch, columns: Matrix, rows: Int, across: Int, width: Int, stride
 
 @kernel
 def fold(columns: Matrix, dx: Batch, rows: Int, across: Int, height: Int, width: Int, stride: Pair, pad: Pair) -> None:
-    """The transpose of `unfold`: one thread per input element gathers from every window that saw it."""
+    """The transpose of `unfold`: one thread per input element gathers from every window that contains it."""
     i = cuda.grid(1)
     if i >= dx.size:
         return
-    depth = dx.shape[3]
-    c = i % depth
-    z = i // depth % dx.shape[2]
-    y = i // (depth * dx.shape[2]) % dx.shape[1]
-    n = i // (depth * dx.shape[2] * dx.shape[1])
+    n, y, z, c = indices(i, dx.shape)
     total = float32(0)
     for ky in range(height):
         row, rest = (y + pad[0] - ky) // stride[0], (y + pad[0] - ky) % stride[0]
@@ -51,7 +47,7 @@ def fold(columns: Matrix, dx: Batch, rows: Int, across: Int, height: Int, width:
             for kx in range(width):
                 column, rest = (z + pad[1] - kx) // stride[1], (z + pad[1] - kx) % stride[1]
                 if rest == 0 and 0 <= column < across:
-                    total += columns[(n * rows + row) * across + column, (ky * width + kx) * depth + c]
+                    total += columns[(n * rows + row) * across + column, (ky * width + kx) * dx.shape[3] + c]
     dx[n, y, z, c] = total
 
 
@@ -72,18 +68,14 @@ def _filters_as_matrix(weight: Any) -> Any:
     return weight.reshape(weight.shape[0], weight.size // weight.shape[0])
 
 
-def _columns(case: KernelCase, arrays: StepArrays, pixels: int, inner: int) -> Any:
-    return arrays.scratch("columns", (pixels, inner))
-
-
 def _unfolded(case: KernelCase, arrays: StepArrays) -> Any:
-    """The columns of x for this case, ``(N rows across, kh kw C)``."""
+    """The windows of x as rows, ``(N rows across, kh kw C)``."""
     x = arrays["x"]
     if _is_pointwise(case):
         return as_matrix(x)
     rows, across, _ = case.output
     height, width = read_window(case.attributes).kernel
-    columns = _columns(case, arrays, x.shape[0] * rows * across, height * width * x.shape[3])
+    columns = arrays.scratch("columns", (x.shape[0] * rows * across, height * width * x.shape[3]))
     unfold[at((columns.shape[0],), (128,))](x, columns, rows, across, width, *geometry(case))
     return columns
 
@@ -101,7 +93,7 @@ def launch_im2col_backward_input(case: KernelCase, arrays: StepArrays) -> None:
         launch_product(product_nn, dy, weight, as_matrix(dx))
         return
     rows, across, _ = case.output
-    columns = _columns(case, arrays, dy.shape[0], weight.shape[1])
+    columns = arrays.scratch("columns", (dy.shape[0], weight.shape[1]))
     launch_product(product_nn, dy, weight, columns)
     height, width = read_window(case.attributes).kernel
     fold[over(dx.size)](columns, dx, rows, across, height, width, *geometry(case))

@@ -13,9 +13,9 @@ activation of x's producer and, where asked, added to what is there.
  (N H W)+----+----+----+                       [BM rows of pixels | BN rows of filters] x (KB + 16) bytes
 ```
 
-Rows are 16 bytes longer than their data, so that ldmatrix meets no bank conflict. Taps beyond the border are copied as
-zeros. The sums pass through shared memory (reused) and leave as 16 bytes a thread. Bytes: x, filters and out once each
-where L2 holds a block's windows; the floor is ``2 N H W filters taps channels`` FLOP.
+Rows are 16 bytes longer than their data, so that ldmatrix has no bank conflicts. Taps outside the image are copied as
+zeros. The sums pass through shared memory (reused) and are stored as 16 bytes per thread. Bytes: x, filters and out
+once each where L2 holds a block's windows; the floor is ``2 N H W filters taps channels`` FLOP.
 
 The arithmetics share the code, because a stage's rows are bytes: bf16 (pairs, k16), tf32 (k8), float32 as three tf32
 products of high and low parts (CUTLASS's "3xTF32"; relative error about 1e-6), and fma without tensor cores.
@@ -27,8 +27,8 @@ from typing import Any, Final
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.launch import INTEGER, Argument, KernelSignature
-from core.gpu.ops.conv.arguments import ENDING, OPERANDS, WINDOWS
+from core.gpu.launch import INTEGER, MASK, MASKING, POINTER, Argument, KernelSignature, pitches
+from core.gpu.ops.conv.geometry import WINDOWS
 from core.gpu.parts.epilogue import make_staging, make_writing, pixel_of_row
 from core.gpu.parts.tile import ELEMENT, Tile, make_multiplier
 from core.gpu.parts.vectors import divide
@@ -43,53 +43,59 @@ def shared_bytes(tile: Tile, element: int) -> int:
 
 
 SIGNATURE: Final = KernelSignature((
-    *OPERANDS,
+    Argument("x", POINTER, "activations (N, height, width, channels), or the gradient dy"),
+    Argument("weight", POINTER, "packed filters"),
+    Argument("bias", POINTER, "float32 (columns,); 0 for none"),
+    Argument("out", POINTER, "activations, or the gradient dx"),
+    MASK,
     Argument("rows", INTEGER, "pixels of out"),
     Argument("columns", INTEGER, "filters, up to 16 bytes"),
     Argument("depth", INTEGER, "packed row length"),
     Argument("total", INTEGER, "depth of the sum"),
-    *WINDOWS,
+    WINDOWS,
     Argument("channels", INTEGER, "channels of a tap"),
     Argument("kernel_width", INTEGER, "columns of the window"),
-    *ENDING,
+    *pitches(ldo="out", ldm="mask"),
+    Argument("activation", INTEGER, "of out (`core.gpu.launch.RELU`)"),
+    *MASKING,
 ))  # fmt: skip
 
 
 def make_window_finder(tile: Tile, element: int, spread: bool) -> Any:
-    """Device function: where the windows of this thread's pixels begin, as row, column and address.
-
-    `about`: fast division by pixels of a photo and by the width, both numbers; `window`: stride and padding.
-    """
+    """Device function: where the windows of this thread's pixels begin, as row, column and address."""
     AR, RS = tile.rows * (tile.depth // 16) // tile.threads, tile.threads // (tile.depth // 16)
 
     @device_function
-    def find_windows(x, first, rows, about, window, pitch, row, photo, py, px, pa):
+    def find_windows(x, first, rows, w, py, px, pa):
         for j in range(AR):
             m = u32(first + j * RS)
-            n = divide(m, about[0], about[1])
-            oy = divide(u32(m - n * u32(about[4])), about[2], about[3])
-            ox = u32(m - n * u32(about[4]) - oy * u32(about[5]))
-            py[j] = ptx.hold32(i32(i32(oy) * window[0] - window[2] if i32(m) < rows else i32(-(1 << 20))))
-            px[j] = ptx.hold32(i32(i32(ox) * window[1] - window[3]))
-            start = i64(0) if spread else i64(i32(py[j]) * row) + i64(px[j] * pitch)
-            pa[j] = ptx.hold64(u64(x + u64((i64(n) * i64(photo) + start) * element)))
+            n = divide(m, w.by_area_mul, w.by_area_shift)
+            oy = divide(u32(m - n * u32(w.area)), w.by_across_mul, w.by_across_shift)
+            ox = u32(m - n * u32(w.area) - oy * u32(w.across))
+            # Rows beyond the last pixel get a y far outside the image. `hold` keeps the values in registers: the
+            # compiler would compute them again in every stage.
+            py[j] = ptx.hold32(i32(i32(oy) * w.stride_y - w.top if i32(m) < rows else i32(-(1 << 20))))
+            px[j] = ptx.hold32(i32(i32(ox) * w.stride_x - w.left))
+            start = i64(0) if spread else i64(i32(py[j]) * w.row_pitch) + i64(px[j] * w.pitch)
+            pa[j] = ptx.hold64(u64(x + u64((i64(n) * i64(w.image_pitch) + start) * element)))
 
     return find_windows
 
 
 def make_pixel_sender(tile: Tile, element: int, window: str) -> Any:
-    """Device function that starts the copies of one tap of this thread's pixels, zeros beyond the photo's border."""
+    """Device function that starts the copies of one tap of this thread's pixels, zeros outside the image."""
     AR, RS, ROW = tile.rows * (tile.depth // 16) // tile.threads, tile.threads // (tile.depth // 16), tile.depth + 16
     POINT, SPREAD = window == "point", window == "spread"
 
     @device_function
-    def send_pixels(slot, x, py, px, pa, ky, kx, channel, deep, height, width, row, pitch):
+    def send_pixels(slot, x, py, px, pa, ky, kx, channel, deep, w):
+        height, width, row, pitch = w.height, w.width, w.row_pitch, w.pitch
         offset = i32(ky * row + kx * pitch + channel)
         for j in range(AR):
             if POINT:
                 ok = py[j] >= 0 and deep
                 source = u64(pa[j] + u64(i64(offset) * element))
-            elif SPREAD:
+            elif SPREAD:  # dy with the forward stride between its pixels: only every stride-th position exists
                 y, xx = i32(py[j] + ky), i32(px[j] + kx)
                 ok = y >= 0 and xx >= 0 and deep
                 iy, ix = i32(y // i32(height >> 16)), i32(xx // i32(width >> 16))
@@ -125,7 +131,7 @@ def make_filter_sender(tile: Tile, element: int) -> Any:
 
 @device_function
 def find_tap(ky, kx, c, channels, kernel_width):
-    """Row and column of the tap, and channel of it, that are `c` channels behind the tap's first."""
+    """Row and column of the tap, and its channel, `c` channels after the first channel of tap (ky, kx)."""
     while c >= channels:
         c, kx = i32(c - channels), i32(kx + 1)
         if kx == kernel_width:
@@ -135,7 +141,7 @@ def find_tap(ky, kx, c, channels, kernel_width):
 
 def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str) -> Any:
     """The kernel as a Python function. `window`: "point" (1x1, no border), "window", or "spread" (a strided
-    convolution's input gradient, which reads every stride-th place)."""
+    convolution's input gradient, which reads every stride-th position)."""
     tile = Tile(*numbers)
     BM, BN, KB, ST, WM, WN = tile.rows, tile.columns, tile.depth, tile.stages, tile.warp_rows, tile.warp_columns
     E, TH, ROW, CH = ELEMENT[arithmetic], tile.threads, KB + 16, KB // 16
@@ -151,9 +157,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str) -> 
     wait, wait_all = ptx.WAIT_COPIES[ST - 2], ptx.WAIT_COPIES[0]
 
     def convolution(
-        x, weight, bias, out, mask, rows, columns, depth, total,
-        by_area_mul, by_area_shift, by_across_mul, by_across_shift, area, across,
-        height, width, pitch, row_pitch, image_pitch, stride_y, stride_x, top, left, channels, kernel_width,
+        x, weight, bias, out, mask, rows, columns, depth, total, windows, channels, kernel_width,
         ldo, ldm, activation, masking, accumulate,
     ):
         shared = cuda.shared.array(0, dtype=types.uint8)
@@ -166,24 +170,22 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str) -> 
         py = cuda.local.array(AR, dtype=types.int32)
         px = cuda.local.array(AR, dtype=types.int32)
         pa = cuda.local.array(AR, dtype=types.uint64)
-        about = (by_area_mul, by_area_shift, by_across_mul, by_across_shift, area, across)
-        window = (stride_y, stride_x, top, left)
-        find_windows(x, i32(bm + r0), rows, about, window, pitch, row_pitch, image_pitch, py, px, pa)
+        find_windows(x, i32(bm + r0), rows, windows, py, px, pa)
         wa = u64(weight + u64((i64(bn + r0) * i64(depth) + i64(q * VEC)) * E))
         acc = cuda.local.array(NACC, dtype=types.float32)
         bf = cuda.local.array(NB, dtype=types.uint32)
         for i in range(NACC):
             acc[i] = f32(0.0)
         filled, used = u32(0), u32(0)
-        for k in range(1 - ST, steps):
+        for k in range(1 - ST, steps):  # the first ST - 1 iterations only fill the ring
             if k >= 0:
                 wait()
-                cuda.syncthreads()  # the stage has arrived; nobody reads the one that is filled next
+                cuda.syncthreads()  # the stage has arrived; no thread reads the one filled next
             ahead = i32(k + ST - 1)
             if ahead < steps:
                 ky, kx, c = find_tap(ky, kx, c, channels, kernel_width)
                 slot = u32(base + filled + u32(r0 * ROW + q * 16))
-                send_pixels(slot, x, py, px, pa, ky, kx, c, at < total, height, width, row_pitch, pitch)
+                send_pixels(slot, x, py, px, pa, ky, kx, c, at < total, windows)
                 send_filters(u32(slot + u32(BM * ROW)), weight, wa, r0, bn, columns, depth)
                 wa = u64(wa + u64(KB))
                 filled = u32(filled + u32(STG)) if filled != u32(LAST) else u32(0)

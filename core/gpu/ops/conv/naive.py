@@ -1,34 +1,31 @@
-"""Convolution, from one thread per output up. NHWC photos, OHWI filters, any kernel and stride.
+"""Convolution, naive: one thread per element of the result. NHWC images, OHWI filters, any kernel, stride and groups.
 
-- naive:       this file. One thread per element of the result, all reads from global memory
+The levels after it, each with three kernels (forward, gradients of input and filters):
+
 - shared:      `shared.py`. A block keeps its part of the input (with its border) and of the filters
                in shared memory and uses each of them many times
 - im2col:      `im2col.py`. Windows unfolded into a matrix, then the tiled product of `ops/dense/product.py`
-- tensor_core: `implicit_gemm.py`. The same product without the unfolded matrix, on the matrix units
+- tensor_core: `implicit_gemm.py`. The same product without the unfolded matrix, on the tensor cores
 
-Each level has three kernels: forward, the gradient of the input, the gradient of the filters. The naive ones compute
-convolutions in groups, too, and depthwise ones, which have as many groups as channels.
+A depthwise convolution has as many groups as channels.
 """
 
 from __future__ import annotations
 
 from core.gpu.compilation.arrays import Batch, Filters, Int, Pair, Vector, float32
 from core.gpu.compilation.cuda import cuda
-from core.gpu.teaching.kernel import kernel
+from core.gpu.teaching.kernel import indices, kernel
 
 
 @kernel
 def naive_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, stride: Pair, pad: Pair, groups: Int) -> None:
-    """One thread per output. Neighbouring threads have neighbouring filters: x is broadcast, weight is not."""
+    """One thread per output. Neighbouring threads have neighbouring filters: x is broadcast."""
     i = cuda.grid(1)
     if i >= out.size:
         return
-    filters, depth = weight.shape[0], weight.shape[3]
-    o = i % filters
-    column = i // filters % out.shape[2]
-    row = i // (filters * out.shape[2]) % out.shape[1]
-    n = i // (filters * out.shape[2] * out.shape[1])
-    channel = o // (filters // groups) * depth
+    n, row, column, o = indices(i, out.shape)
+    depth = weight.shape[3]
+    channel = o // (weight.shape[0] // groups) * depth
     total = bias[o]
     for ky in range(weight.shape[1]):
         y = row * stride[0] - pad[0] + ky
@@ -43,16 +40,13 @@ def naive_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, stride: P
 
 @kernel
 def naive_backward_input(dy: Batch, weight: Filters, dx: Batch, stride: Pair, pad: Pair, groups: Int) -> None:
-    """One thread per input element gathers from every output whose window saw it (no atomics)."""
+    """One thread per input element gathers from every output whose window contains it (no atomics)."""
     i = cuda.grid(1)
     if i >= dx.size:
         return
-    channels, each = dx.shape[3], weight.shape[0] // groups
-    c = i % channels
-    z = i // channels % dx.shape[2]
-    y = i // (channels * dx.shape[2]) % dx.shape[1]
-    n = i // (channels * dx.shape[2] * dx.shape[1])
-    first = c // weight.shape[3] * each
+    n, y, z, c = indices(i, dx.shape)
+    filters = weight.shape[0] // groups  # of a group
+    first = c // weight.shape[3] * filters
     total = float32(0)
     for ky in range(weight.shape[1]):
         row, rest = (y + pad[0] - ky) // stride[0], (y + pad[0] - ky) % stride[0]
@@ -60,7 +54,7 @@ def naive_backward_input(dy: Batch, weight: Filters, dx: Batch, stride: Pair, pa
             for kx in range(weight.shape[2]):
                 column, rest = (z + pad[1] - kx) // stride[1], (z + pad[1] - kx) % stride[1]
                 if rest == 0 and 0 <= column < dy.shape[2]:
-                    for o in range(first, first + each):
+                    for o in range(first, first + filters):
                         total += dy[n, row, column, o] * weight[o, ky, kx, c % weight.shape[3]]
     dx[n, y, z, c] = total
 
@@ -71,12 +65,8 @@ def naive_backward_weight(x: Batch, dy: Batch, dweight: Filters, stride: Pair, p
     i = cuda.grid(1)
     if i >= dweight.size:
         return
-    filters, height, width, depth = dweight.shape
-    c = i % depth
-    kx = i // depth % width
-    ky = i // (depth * width) % height
-    o = i // (depth * width * height)
-    channel = o // (filters // groups) * depth + c
+    o, ky, kx, c = indices(i, dweight.shape)
+    channel = o // (dweight.shape[0] // groups) * dweight.shape[3] + c
     total = float32(0)
     for n in range(dy.shape[0]):
         for row in range(dy.shape[1]):

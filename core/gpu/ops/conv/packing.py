@@ -1,4 +1,4 @@
-"""How a convolution's filters lie packed for the kernels, as places of each element in the flat weights."""
+"""The layout of a convolution's packed filters, as the index of each element in the flat weights."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ DEPTH_BYTES: Final = 128
 @final
 @dataclass(frozen=True, slots=True)
 class Taps:
-    """How the sum over a window is laid out: `kernel` taps of `channels` elements each, in a grid of pixels.
+    """The layout of the sum over a window: `kernel` taps of `channels` elements each.
 
-    A photo's convolution unfolds a row of the window into the channels (`unfold` pixels of `pixel` elements), so
-    that three colours do not waste a 16-byte load each.
+    The convolution of the input image unfolds a row of the window into the channels (`unfold` pixels of `pixel`
+    elements), so that three colours do not waste a 16-byte load each.
     """
 
     kernel: tuple[int, int]
@@ -35,9 +35,9 @@ class Taps:
         return self.kernel[0] * self.kernel[1] * self.channels
 
 
-def taps_of(x: Tensor, window: Window, is_photo: bool) -> Taps:
+def taps_of(x: Tensor, window: Window, is_image: bool) -> Taps:
     """The layout for reading `x`."""
-    if is_photo:
+    if is_image:
         width = -(-window.kernel[1] * x.pitch // (2 * x.vector)) * 2 * x.vector
         return Taps((window.kernel[0], 1), width, window.kernel[1], x.pitch)
     return Taps(window.kernel, x.padded)
@@ -72,25 +72,16 @@ def pack_forward(weight: Array, taps: Taps, element: int) -> Array:
 
 def pack_backward(weight: Array, element: int) -> Array:
     """Rotated filters ``(channels, depth)`` for the input gradient."""
-    vector = 16 // element
-    filters, kh, kw, channels = weight.shape
-    wide = np.full((-(-channels // vector) * vector, kh, kw, -(-filters // vector) * vector), -1, np.int32)
-    wide[:channels, :, :, :filters] = weight[:, ::-1, ::-1].transpose(3, 1, 2, 0)
-    rows = wide.reshape(len(wide), -1)
-    packed = np.full((len(rows), padded_depth(rows.shape[1], element)), -1, np.int32)
-    packed[:, : rows.shape[1]] = rows
-    return packed
+    rotated, vector = weight[:, ::-1, ::-1].transpose(3, 1, 2, 0), 16 // element
+    return pack_forward(rotated, Taps(weight.shape[1:3], -(-len(weight) // vector) * vector), element)
 
 
 def gradient_places(shape: Sequence[int], taps: Taps, packed_rows: int, bias: bool, groups: int = 1) -> Array:
-    """Where in a partial result each weight (OHWI order), then each bias, lies."""
+    """Index in a partial result of each weight (OHWI order), then of each bias."""
     filters, kh, kw, depth = shape
     f, i, j, c = np.meshgrid(*(np.arange(s) for s in shape), indexing="ij")
     c = c + f // (filters // groups) * depth
-    if taps.unfold:
-        column = i * taps.channels + j * taps.pixel + c
-    else:
-        column = (i * kw + j) * taps.channels + c
+    column = i * taps.channels + j * taps.pixel + c if taps.unfold else (i * kw + j) * taps.channels + c
     places = (f * taps.total + column).reshape(-1)
     if bias:
         places = np.concatenate([places, packed_rows * taps.total + np.arange(filters)])

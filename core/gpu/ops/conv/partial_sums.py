@@ -2,8 +2,8 @@
 
     grid: parameters / 32      block: 32 parameters x 8 rows of threads; row r adds the splits r, r + 8, r + 16 ...
 
-Shared memory: the sums of 8 rows, (8, 32) float32; the first row adds them. A table says where in a partial result each
-parameter is, so one kernel serves every layout. Bytes: the partial results once, the gradient once.
+Shared memory: the sums of 8 rows, (8, 32) float32; the first row adds them. One kernel serves every layout: a table has
+the index of each parameter in a partial result. Bytes: the partial results once, the gradient once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ i32, u64, i64, f32 = types.int32, types.uint64, types.int64, types.float32
 
 SIGNATURE: Final = KernelSignature((
     Argument("partial", POINTER, "partial results (splits, size)"),
-    Argument("table", POINTER, "int32 (count,): the place of each weight, then of each bias, in a partial result"),
+    Argument("table", POINTER, "int32 (count,): the index of each weight, then of each bias, in a partial result"),
     Argument("weights", POINTER, "the weights' gradient"),
     Argument("biases", POINTER, "the biases' gradient"),
     Argument("splits", INTEGER, "partial results"),
@@ -45,7 +45,7 @@ def reduction(partial, table, weights, biases, splits, size, first, count, accum
         for z in range(ty, splits, 8):
             total = f32(total + load_float(u64(at + u64(i64(z) * i64(size) * 4))))
     sums[ty, tx] = total
-    cuda.syncthreads()  # the sums of all rows are there
+    cuda.syncthreads()  # the sums of all rows are stored
     if ty == 0 and i < count:
         for other in range(1, 8):
             total = f32(total + sums[other, tx])
@@ -55,12 +55,10 @@ def reduction(partial, table, weights, biases, splits, size, first, count, accum
         store_float(target, total)
 
 
-def add_sum(
-    backward: Backward, step: Step, splits: int, size: int, places: Callable[[bool], Array]
-) -> None:
+def add_sum(backward: Backward, step: Step, splits: int, size: int, places: Callable[[bool], Array]) -> None:
     """Add the launch of the sum of a step's partial results, of `size` floats each, into its gradients.
 
-    `places`: where each weight is in a partial result, then each bias where one is learnt.
+    `places`: index of each weight in a partial result, then of each bias where it is trained.
     """
     frame, name, shape = backward.frame, f"{step.node}.weight", backward.frame.layout.offsets[f"{step.node}.weight"][1]
     bias = has_bias(step) and frame.trains(step, "bias")

@@ -8,8 +8,7 @@ from typing import final
 from core.gpu.frame import Frame, bias_of
 from core.gpu.launch import PLAIN, RELU, Launch, Target, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import implicit_gemm, packing
-from core.gpu.ops.conv.arguments import window_values
-from core.gpu.ops.conv.geometry import THREE, is_fire, reads_image, window_of
+from core.gpu.ops.conv.geometry import THREE, is_fire, reads_image, window_of, window_values
 from core.gpu.ops.conv.packing import Taps, padded_depth
 from core.gpu.parts.tile import Tile
 from core.gpu.select import Case
@@ -20,12 +19,6 @@ from core.program import Step
 def sides_of(case: Case) -> tuple[Tensor, Tensor]:
     """Input and output of a case's first step."""
     return case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output)
-
-
-def taps_of(case: Case) -> Taps:
-    """How the sum over a window is laid out."""
-    step = case.step
-    return packing.taps_of(case.frame.image(step.inputs[0]), window_of(case.frame, step), reads_image(step))
 
 
 def pack_rows(frame: Frame, step: Step, taps: Taps) -> int:
@@ -44,14 +37,14 @@ def add_forward(case: Case, launch: Launch) -> None:
 
 def write_forward(case: Case) -> None:
     frame, step, (x, out) = case.frame, case.step, sides_of(case)
-    taps = taps_of(case)
-    ending = Ending(bias_of(frame, step), step.activation)
-    weight, window = pack_rows(frame, step, taps), window_of(frame, step)
+    ending, window = Ending(bias_of(frame, step), step.activation), window_of(frame, step)
+    taps = packing.taps_of(x, window, reads_image(step))
+    weight = pack_rows(frame, step, taps)
     add_forward(case, forward(frame, step.node, x, out, window, taps, weight, ending, case.configuration))
 
 
 def refuse_three(case: Case) -> str:
-    """The reason of kernels for 3x3 convolutions."""
+    """Why kernels for 3x3 convolutions refuse."""
     if reads_image(case.step) or read_window(case.step.attributes) != THREE:
         return "It computes 3x3 convolutions of stride 1 with a border of 1."
     return ""
@@ -75,7 +68,7 @@ def write_input(case: Case) -> None:
 @final
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What happens to sums: bias and activation, or mask and sum of a gradient."""
+    """The epilogue of a product: bias and activation, or mask and sum of a gradient."""
 
     bias: int = 0
     activation: str = ""
@@ -83,7 +76,7 @@ class Ending:
 
     @property
     def values(self) -> dict[str, int]:
-        """As kernels' arguments."""
+        """As arguments of kernels."""
         return {"bias": self.bias, "activation": RELU[self.activation], **self.target.values}
 
 
@@ -108,7 +101,7 @@ def forward(
 def backward_input(
     frame: Frame, layer: str, dy: Tensor, dx: Tensor, window: Window, weight: int, ending: Ending, tile: Tile
 ) -> Launch:
-    """dx from dy with rotated filters. A strided convolution's gradient reads every stride-th place ("spread")."""
+    """dx from dy with rotated filters. A strided convolution's gradient reads every stride-th position ("spread")."""
     (kh, kw), (sy, sx), (top, left, _, _) = window.kernel, window.stride, window.padding
     rows, total = frame.batch * dx.height * dx.width, kh * kw * dy.padded
     kind = "spread" if (sy, sx) != (1, 1) else "point" if (kh, kw) == (1, 1) else "window"

@@ -13,7 +13,17 @@ from typing import Any, Final
 from core.gpu.compilation.arrays import Batch, Filters, Int, Matrix, Pair, Vector, float32, index
 from core.gpu.compilation.cuda import cuda
 from core.gpu.teaching.column_sums import launch_sum_columns, sum_slices
-from core.gpu.teaching.kernel import SHARED_BYTES, as_matrix, at, blocks, flat, kernel, over
+from core.gpu.teaching.kernel import (
+    SHARED_BYTES,
+    DeviceArray,
+    TeachingKernel,
+    as_matrix,
+    at,
+    blocks,
+    flat,
+    kernel,
+    over,
+)
 from core.gpu.teaching.launchers import geometry, groups
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
@@ -26,11 +36,11 @@ PATCH: Final = 8
 SIDE: Final = 16
 """The filters' gradient: tiles of 16 filters x 16 channels, 16 pixels at a time."""
 SLICE_PIXELS: Final = 4096
-"""Pixels a block of the filters' gradient sums; 16 photos of 54 x 54 make 12 slices."""
+"""Pixels that a block of the filters' gradient sums; 16 images of 54 x 54 make 12 slices."""
 
 
 def make_shared(forward: bool) -> Any:
-    """Kernel for the output from x, or the gradient of the input from dy, whose taps are turned around.
+    """Kernel for the output from x, or the gradient of the input from dy, with rotated taps.
 
     Grid: (patches of `out`, groups of 32 of its channels, images); `chunk` channels of x at a time.
     """
@@ -149,19 +159,20 @@ def refuse(case: KernelCase) -> str:
 
 
 def launch_shared_forward(case: KernelCase, arrays: StepArrays) -> None:
-    x, weight, out = arrays["x"], arrays["weight"], arrays["out"]
-    bias = arrays["bias"] if "bias" in arrays else arrays.zeros(weight.shape[0])
-    chunk, size = _chunk(case, True)
-    grid = (blocks(out.shape[1], PATCH) * blocks(out.shape[2], PATCH), blocks(out.shape[3], LANES), out.shape[0])
-    shared_forward[at(grid, (LANES, PATCH), size)](x, weight, bias, out, *geometry(case), chunk)
+    bias = arrays["bias"] if "bias" in arrays else arrays.zeros(arrays["weight"].shape[0])
+    _launch(case, arrays, shared_forward, arrays["x"], bias, arrays["out"])
 
 
 def launch_shared_backward_input(case: KernelCase, arrays: StepArrays) -> None:
-    dy, weight, dx = arrays["dy"], arrays["weight"], arrays["dx"]
-    chunk, size = _chunk(case, False)
-    grid = (blocks(dx.shape[1], PATCH) * blocks(dx.shape[2], PATCH), blocks(dx.shape[3], LANES), dx.shape[0])
-    none = arrays.zeros(1)
-    shared_backward_input[at(grid, (LANES, PATCH), size)](dy, weight, none, dx, *geometry(case), chunk)
+    _launch(case, arrays, shared_backward_input, arrays["dy"], arrays.zeros(1), arrays["dx"])
+
+
+def _launch(
+    case: KernelCase, arrays: StepArrays, kernel: TeachingKernel, x: DeviceArray, bias: DeviceArray, out: DeviceArray
+) -> None:
+    chunk, size = _chunk(case, kernel is shared_forward)
+    grid = (blocks(out.shape[1], PATCH) * blocks(out.shape[2], PATCH), blocks(out.shape[3], LANES), out.shape[0])
+    kernel[at(grid, (LANES, PATCH), size)](x, arrays["weight"], bias, out, *geometry(case), chunk)
 
 
 def launch_shared_backward_weight(case: KernelCase, arrays: StepArrays) -> None:

@@ -1,7 +1,8 @@
-"""What convolutions in another basis share: a product for each place of the transformed tiles, and the input gradient.
+"""Convolutions in another basis: one product per element of the transformed tiles, and the input gradient.
 
-`winograd.py` and `fft.py` transform tiles of pixels and the filters, sum over channels by one matrix product a place,
-and transform the results back. Their input gradient is the same convolution of dy with turned filters.
+`winograd.py` and `fft.py` transform tiles of pixels and the filters, sum over channels by one matrix product per
+element of a tile, and transform the results back. Their input gradient is the same convolution of dy with rotated
+filters.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from core.gpu.compilation.arrays import Filters
 from core.gpu.compilation.cuda import cuda
 from core.gpu.ops.conv import im2col
 from core.gpu.ops.dense.product import SIDE, TILE
-from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, at, blocks, kernel, over
+from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, at, blocks, indices, kernel, over
 from core.gpu.teaching.launchers import geometry
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
@@ -24,13 +25,12 @@ Convolve: TypeAlias = Callable[[StepArrays, DeviceArray, DeviceArray, DeviceArra
 
 
 @kernel
-def turn_filters(weight: Filters, turned: Filters) -> None:
+def rotate_filters(weight: Filters, rotated: Filters) -> None:
     """``(O, KH, KW, C)`` to ``(C, KH, KW, O)``, taps in reverse order: the filters of the input gradient."""
     i = cuda.grid(1)
-    if i < turned.size:
-        _, height, width, depth = turned.shape
-        o, kx, ky, c = i % depth, i // depth % width, i // (depth * width) % height, i // (depth * width * height)
-        turned[c, ky, kx, o] = weight[o, height - 1 - ky, width - 1 - kx, c]
+    if i < rotated.size:
+        c, ky, kx, o = indices(i, rotated.shape)
+        rotated[c, ky, kx, o] = weight[o, rotated.shape[1] - 1 - ky, rotated.shape[2] - 1 - kx, c]
 
 
 def multiply_places(product: TeachingKernel, a: DeviceArray, b: DeviceArray, c: DeviceArray) -> None:
@@ -48,10 +48,10 @@ def forward(convolve: Convolve, case: KernelCase, arrays: StepArrays) -> None:
 def backward_input(convolve: Convolve, case: KernelCase, arrays: StepArrays) -> None:
     dy, weight, dx = arrays["dy"], arrays["weight"], arrays["dx"]
     filters, height, width, depth = weight.shape
-    turned = arrays.scratch("turned filters", (depth, height, width, filters))
-    turn_filters[over(turned.size)](weight, turned)
+    rotated = arrays.scratch("rotated filters", (depth, height, width, filters))
+    rotate_filters[over(rotated.size)](weight, rotated)
     (top, left), zeros = geometry(case)[1], arrays.zeros(depth)
-    convolve(arrays, dy, turned, zeros, dx, (height - 1 - top, width - 1 - left))
+    convolve(arrays, dy, rotated, zeros, dx, (height - 1 - top, width - 1 - left))
 
 
 def refuse(case: KernelCase) -> str:

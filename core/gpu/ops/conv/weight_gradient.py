@@ -23,7 +23,7 @@ from typing import Any, Final
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, pitches
-from core.gpu.ops.conv.arguments import WINDOWS
+from core.gpu.ops.conv.geometry import WINDOWS
 from core.gpu.parts.tile import ELEMENT, ONES, Tile, multiply_add
 from core.gpu.parts.vectors import divide
 
@@ -45,7 +45,7 @@ SIGNATURE: Final = KernelSignature((
     Argument("filters", INTEGER, "filters, up to 16 bytes"),
     Argument("packed", INTEGER, "rows of a partial result: filters, up to 16 bytes"),
     Argument("depth", INTEGER, "columns of a partial result: taps x channels"),
-    *WINDOWS,
+    WINDOWS,
     Argument("channels", INTEGER, "channels of a tap"),
     Argument("kernel_width", INTEGER, "columns of the window"),
     Argument("used", INTEGER, "columns in use: taps x channels"),
@@ -109,29 +109,26 @@ def make_gradient_sender(tile: Tile, element: int) -> Any:
 
 
 def make_window_sender(tile: Tile, element: int, border: bool) -> Any:
-    """Device function that starts the copies of a stage's unfolded windows of x, by taps (ky, kx) and offsets ko.
-
-    `about`: fast division by pixels of a photo and by the width, both numbers; `window`: stride and padding.
-    """
+    """Device function that starts the copies of a stage's unfolded windows of x, by taps (ky, kx) and offsets ko."""
     PAD, VEC, TH, BP = 16 if element == 2 else 32, 16 // element, tile.threads, tile.depth
     ROW, CH = tile.columns * element + PAD, tile.columns // VEC
     LOADS, ROUNDS = BP * CH, (BP * CH + TH - 1) // TH
 
     @device_function
-    def send_windows(slot, x, at, end, about, window, height, width, pitches, ky, kx, ko, tid):
+    def send_windows(slot, x, at, end, w, ky, kx, ko, tid):
         for j in range(ROUNDS):
             r, part = i32((tid + j * TH) // CH), i32((tid + j * TH) % CH)
             m = u32(at + r)
-            n = divide(m, about[0], about[1])
-            rest = u32(m - n * u32(about[4]))
-            oy = divide(rest, about[2], about[3])
-            y = i32(i32(oy) * window[0] - window[2])
-            xx = i32(i32(rest - oy * u32(about[5])) * window[1] - window[3])
+            n = divide(m, w.by_area_mul, w.by_area_shift)
+            rest = u32(m - n * u32(w.area))
+            oy = divide(rest, w.by_across_mul, w.by_across_shift)
+            y = i32(i32(oy) * w.stride_y - w.top)
+            xx = i32(i32(rest - oy * u32(w.across)) * w.stride_x - w.left)
             ok = i32(m) < end and ky[j] < (1 << 20)
             if border:
-                ok = ok and u32(y + ky[j]) < u32(height) and u32(xx + kx[j]) < u32(width)
-            inside = i64(i32(y * pitches[1] + xx * pitches[0] + ko[j]))
-            source = u64(x + u64((i64(n) * i64(pitches[2]) + inside) * element))
+                ok = ok and u32(y + ky[j]) < u32(w.height) and u32(xx + kx[j]) < u32(w.width)
+            inside = i64(i32(y * w.row_pitch + xx * w.pitch + ko[j]))
+            source = u64(x + u64((i64(n) * i64(w.image_pitch) + inside) * element))
             if LOADS % TH == 0 or tid + j * TH < LOADS:
                 to = u32(slot + u32(r * ROW + part * 16))
                 ptx.copy_async16_cached(to, source if ok else x, u32(16) if ok else u32(0))
@@ -181,7 +178,7 @@ def make_partial_writer(tile: Tile) -> Any:
 
 
 def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool) -> Any:
-    """The kernel as a Python function; `border` is false where no tap ever leaves the photo."""
+    """The kernel as a Python function; `border` is false where no tap is outside the image."""
     tile = Tile(*numbers)
     BF, BN, BP, ST, WM, WN = tile.rows, tile.columns, tile.depth, tile.stages, tile.warp_rows, tile.warp_columns
     E = ELEMENT[arithmetic]
@@ -197,9 +194,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
     find_taps, write_partial, wait = make_tap_finder(tile, E), make_partial_writer(tile), ptx.WAIT_COPIES[ST - 2]
 
     def weight_gradient(
-        x, dy, partial, pixels, split, filters, packed, depth, by_area_mul, by_area_shift, by_across_mul,
-        by_across_shift, area, across, height, width, pitch, row_pitch, image_pitch, stride_y, stride_x, top, left,
-        channels, kernel_width, used, ldy, size,
+        x, dy, partial, pixels, split, filters, packed, depth, windows, channels, kernel_width, used, ldy, size
     ):
         shared = cuda.shared.array(0, dtype=types.uint8)
         base = ptx.shared_address(shared)
@@ -213,7 +208,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
         ky = cuda.local.array(BR, dtype=types.int32)
         kx = cuda.local.array(BR, dtype=types.int32)
         ko = cuda.local.array(BR, dtype=types.int32)
-        find_taps(bn, channels, kernel_width, used, row_pitch, pitch, tid, ky, kx, ko)
+        find_taps(bn, channels, kernel_width, used, windows.row_pitch, windows.pitch, tid, ky, kx, ko)
         acc = cuda.local.array(NACC, dtype=types.float32)
         for i in range(NACC):
             acc[i] = f32(0.0)
@@ -223,20 +218,17 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
         for i in range(NS):
             sums[i] = f32(0.0)
         biased = bn == 0 and wn == 0  # one column of blocks and warps computes the bias gradient
-        about = (by_area_mul, by_area_shift, by_across_mul, by_across_shift, area, across)
-        window = (stride_y, stride_x, top, left)
         filled, used = u32(0), u32(0)
-        for k in range(1 - ST, steps):  # the first ST - 1 turns only fill the ring
+        for k in range(1 - ST, steps):  # the first ST - 1 iterations only fill the ring
             if k >= 0:
                 wait()
-                cuda.syncthreads()  # the stage has arrived; nobody reads the one that is filled next
+                cuda.syncthreads()  # the stage has arrived; no thread reads the one filled next
             ahead = i32(k + ST - 1)
             if ahead < steps:
                 slot, at = u32(base + filled), i32(start + ahead * BP)
                 filled = u32(filled + u32(STG)) if filled != u32(LAST) else u32(0)
                 send_gradient(slot, dy, at, end, bf, filters, ldy, tid)
-                pitches = (pitch, row_pitch, image_pitch)
-                send_windows(u32(slot + u32(STB)), x, at, end, about, window, height, width, pitches, ky, kx, ko, tid)
+                send_windows(u32(slot + u32(STB)), x, at, end, windows, ky, kx, ko, tid)
             ptx.commit_copies()
             if k >= 0:
                 stage = u32(base + used)
@@ -245,7 +237,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
                     b = cuda.local.array(NB, dtype=types.uint32)
                     load_b(u32(stage + u32(STB)), kk * KK, wn, lane, b)
                     for tm in range(TM):
-                        a = load_a(stage, kk * KK, wm + tm * 16, lane)  # both factors lie across the pixels
+                        a = load_a(stage, kk * KK, wm + tm * 16, lane)  # both operands have pixels as rows: transposed
                         mma(a, b, acc, tm * TN * 4, TN)
                         if biased:
                             mma(a, ones, sums, tm * 4, 1)

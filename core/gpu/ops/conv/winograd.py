@@ -1,14 +1,13 @@
 """Winograd's minimal filtering: F(2,3) multiplies 16 times for 4 outputs of a 3x3 filter instead of 36 times, F(4,3)
 36 times for 16 outputs instead of 144.
 
-Overlapping tiles of pixels and the filters are transformed by small matrices from both sides, multiplied place by
-place, and the products transformed back. The transforms are additions and memory traffic, which the saved
-multiplications must pay for: with many channels they do. Matrices and source: `core.ops.winograd`.
+Overlapping tiles of pixels and the filters are transformed by small matrices from both sides, multiplied element by
+element, and the products transformed back. The transforms cost additions and memory traffic; with many channels the
+saved multiplications are worth more. Matrices and source: `core.ops.winograd`.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Final
 
 from core.gpu.compilation.arrays import Batch, Cube, Filters, Int, Matrix, Pair, Vector, float32
@@ -19,11 +18,10 @@ from core.gpu.teaching.kernel import DeviceArray, Where, at, blocks, kernel
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 from core.ops.window import read_window
-from core.ops.winograd import F2, F4
 
 THREADS: Final = 64
-PLACES: Final = 36
-"""Of the largest tile, 6 x 6. Shared memory holds two tiles of each thread."""
+ELEMENTS: Final = 36
+"""Elements of the largest tile, 6 x 6. Shared memory holds two tiles per thread."""
 
 
 @device_function
@@ -46,9 +44,9 @@ def both_sides(matrix: Any, square: Any, half: Any, lane: Any) -> None:
 
 @kernel
 def transform_pixels(x: Batch, v: Matrix, matrix: Matrix, down: Int, across: Int, pad: Pair) -> None:
-    """A thread per tile and channel: ``v[tile, (place, c)]``."""
-    square = cuda.shared.array((PLACES, THREADS), float32)
-    half = cuda.shared.array((PLACES, THREADS), float32)
+    """One thread per tile and channel: ``v[tile, (element, c)]``."""
+    square = cuda.shared.array((ELEMENTS, THREADS), float32)
+    half = cuda.shared.array((ELEMENTS, THREADS), float32)
     i, lane = cuda.grid(1), cuda.threadIdx.x
     side, depth = matrix.shape[0], x.shape[3]
     c, tile = i % depth, i // depth
@@ -56,50 +54,50 @@ def transform_pixels(x: Batch, v: Matrix, matrix: Matrix, down: Int, across: Int
         return
     y0 = tile // across % down * (side - 2) - pad[0]
     z0 = tile % across * (side - 2) - pad[1]
-    for place in range(side * side):
-        y, z = y0 + place // side, z0 + place % side
+    for k in range(side * side):
+        y, z = y0 + k // side, z0 + k % side
         inside = 0 <= y < x.shape[1] and 0 <= z < x.shape[2]
-        square[place, lane] = x[tile // (down * across), y, z, c] if inside else float32(0)
+        square[k, lane] = x[tile // (down * across), y, z, c] if inside else float32(0)
     both_sides(matrix, square, half, lane)
-    for place in range(side * side):
-        v[tile, place * depth + c] = square[place, lane]
+    for k in range(side * side):
+        v[tile, k * depth + c] = square[k, lane]
 
 
 @kernel
 def transform_filters(weight: Filters, u: Matrix, matrix: Matrix) -> None:
-    """A thread per channel and filter: ``u[(place, c), o]``."""
-    square = cuda.shared.array((PLACES, THREADS), float32)
-    half = cuda.shared.array((PLACES, THREADS), float32)
+    """One thread per channel and filter: ``u[(element, c), o]``."""
+    square = cuda.shared.array((ELEMENTS, THREADS), float32)
+    half = cuda.shared.array((ELEMENTS, THREADS), float32)
     i, lane = cuda.grid(1), cuda.threadIdx.x
-    places, filters, depth = matrix.shape[0] * matrix.shape[0], weight.shape[0], weight.shape[3]
+    elements, filters, depth = matrix.shape[0] * matrix.shape[0], weight.shape[0], weight.shape[3]
     o, c = i % filters, i // filters
     if c >= depth:
         return
     for tap in range(9):
         square[tap, lane] = weight[o, tap // 3, tap % 3, c]
     both_sides(matrix, square, half, lane)
-    for place in range(places):
-        u[place * depth + c, o] = square[place, lane]
+    for k in range(elements):
+        u[k * depth + c, o] = square[k, lane]
 
 
 @kernel
 def transform_results(m: Cube, bias: Vector, out: Batch, matrix: Matrix, down: Int, across: Int) -> None:
-    """A thread per tile and filter: from ``m[place, tile, o]`` to the tile's outputs."""
-    square = cuda.shared.array((PLACES, THREADS), float32)
-    half = cuda.shared.array((PLACES, THREADS), float32)
+    """One thread per tile and filter: from ``m[element, tile, o]`` to the tile's outputs."""
+    square = cuda.shared.array((ELEMENTS, THREADS), float32)
+    half = cuda.shared.array((ELEMENTS, THREADS), float32)
     i, lane = cuda.grid(1), cuda.threadIdx.x
     side, filters = matrix.shape[0], m.shape[2]
     o, tile = i % filters, i // filters
     if tile >= m.shape[1]:
         return
-    for place in range(m.shape[0]):
-        square[place, lane] = m[place, tile, o]
+    for k in range(m.shape[0]):
+        square[k, lane] = m[k, tile, o]
     both_sides(matrix, square, half, lane)
     y0, z0 = tile // across % down * side, tile % across * side
-    for place in range(side * side):
-        y, z = y0 + place // side, z0 + place % side
+    for k in range(side * side):
+        y, z = y0 + k // side, z0 + k % side
         if y < out.shape[1] and z < out.shape[2]:
-            out[tile // (down * across), y, z, o] = square[place, lane] + bias[o]
+            out[tile // (down * across), y, z, o] = square[k, lane] + bias[o]
 
 
 def threads(count: int) -> Where:
@@ -114,10 +112,10 @@ def convolve(
     constants = [arrays.notes.constant(f"winograd {m.shape}", m) for m in matrices]
     (tile, side), (images, height, width, filters) = matrices[2].shape, out.shape
     down, across, depth = blocks(height, tile), blocks(width, tile), x.shape[3]
-    tiles, places = images * down * across, side * side
-    v = arrays.scratch("pixels", (tiles, places * depth))
-    u = arrays.scratch("filters", (places * depth, filters))
-    m = arrays.scratch("products", (places, tiles, filters))
+    tiles, elements = images * down * across, side * side
+    v = arrays.scratch("pixels", (tiles, elements * depth))
+    u = arrays.scratch("filters", (elements * depth, filters))
+    m = arrays.scratch("products", (elements, tiles, filters))
     transform_pixels[threads(tiles * depth)](x, v, constants[0], down, across, pad)
     transform_filters[threads(depth * filters)](weight, u, constants[1])
     transformed.multiply_places(product_nn, v, u, m)
@@ -128,19 +126,3 @@ def refuse(case: KernelCase) -> str:
     if read_window(case.attributes).kernel != (3, 3):
         return "Winograd's F(2,3) and F(4,3) are for 3x3 filters."
     return transformed.refuse(case)
-
-
-def launch_f2_forward(case: KernelCase, arrays: StepArrays) -> None:
-    transformed.forward(partial(convolve, F2), case, arrays)
-
-
-def launch_f2_backward_input(case: KernelCase, arrays: StepArrays) -> None:
-    transformed.backward_input(partial(convolve, F2), case, arrays)
-
-
-def launch_f4_forward(case: KernelCase, arrays: StepArrays) -> None:
-    transformed.forward(partial(convolve, F4), case, arrays)
-
-
-def launch_f4_backward_input(case: KernelCase, arrays: StepArrays) -> None:
-    transformed.backward_input(partial(convolve, F4), case, arrays)

@@ -26,7 +26,7 @@ CANDIDATES: Final = (
               efficiency=0.3, refuses=launches.refuse_direct),
     Candidate("strips", ONE, FORWARD, launches.forward_strips,
               "3x3: a thread moves down two columns, sums of three rows in registers", refuses=launches.refuse_strips),
-    Candidate("strips_norms", ONE, FORWARD, launches.forward_norms,
+    Candidate("strips_norms", ONE, FORWARD, launches.forward_strips,
               "the same, previous batch norm applied, sums of the next one computed",
               refuses=launches.refuse_norms, exclusive=True),
     Candidate("direct", ONE, INPUT, launches.input_direct,

@@ -1,11 +1,11 @@
-"""Depthwise convolution of any window: a 16-byte vector of channels of one pixel a thread.
+"""Depthwise convolution of any window: one thread per 16-byte vector of channels of a pixel.
 
-Forward and input gradient: a thread reads its window of the other side, one tap after another (in a window of the
-gradient only the taps whose output position exists). The weight gradient sums in parts, in a fixed order:
+Forward and input gradient: a thread reads its window of the other side, tap by tap (in a window of the gradient only
+the taps whose output position exists). The weight gradient is summed in parts, in a fixed order:
 
     grid: (vectors / wide, rows of the window, splits of the pixels)
     block: 256 threads = rows of `wide` vectors; each row takes every (256 / wide)-th pixel of the split
-    registers: sums of one row of taps, and of the bias; shared memory: one float32 vector a thread, added by row
+    registers: sums of one row of taps, and of the bias; shared memory: one float32 vector per thread, added by row
 
 Bytes: forward reads x taps times, all but once from the L1 and L2 caches; floor: x and out once.
 """
@@ -16,16 +16,14 @@ from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, types
 from core.gpu.compilation.ptx import load4, load_float, store_float
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
+from core.gpu.launch import INTEGER, MASKING, PIXELS, POINTER, SIDES, Argument, KernelSignature, pitches
 from core.gpu.parts.vectors import PACK, UNPACK, activate, divide, find_pixel, make_deliver, make_take
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
-_SIDES: Final = (
-    Argument("height", INTEGER, "rows of what is read"),
-    Argument("width", INTEGER, "columns of what is read"),
-    Argument("ho", INTEGER, "rows of out or dy"),
-    Argument("wo", INTEGER, "columns of out or dy"),
+_PADDING: Final = (
+    Argument("top", INTEGER, "padding above"),
+    Argument("left", INTEGER, "padding on the left"),
 )  # fmt: skip
 
 SIGNATURE: Final = KernelSignature((
@@ -34,31 +32,22 @@ SIGNATURE: Final = KernelSignature((
     Argument("bias", POINTER, "float32 (C), or 0"),
     Argument("mask", POINTER, "output of the producer's activation, or 0"),
     Argument("out", POINTER, "activations (N, ho, wo, C); for the gradient dx"),
-    Argument("total", INTEGER, "vectors (of 16 bytes) of out in all, one a thread"),
-    Argument("vectors", INTEGER, "vectors of a pixel"),
-    *divisions(vectors="`vectors`", area="ho wo", columns="wo"),
-    *_SIDES,
-    *pitches(ldx="x", ldo="out", ldm="mask"),
-    Argument("top", INTEGER, "padding above"),
-    Argument("left", INTEGER, "padding on the left"),
+    PIXELS, SIDES,
+    *pitches(ldm="mask"),
+    *_PADDING,
     Argument("activation", INTEGER, "of out (`core.gpu.launch.RELU`)"),
-    Argument("masking", INTEGER, "activation whose output the mask is"),
-    Argument("accumulate", INTEGER, "1 adds to out"),
+    *MASKING,
 ))  # fmt: skip
 
 WEIGHT_SIGNATURE: Final = KernelSignature((
     Argument("x", POINTER, "activations (N, height, width, C)"),
     Argument("dy", POINTER, "gradient of out (N, ho, wo, C)"),
     Argument("partial", POINTER, "float32 (splits, taps + 1, C); the last row is the bias gradient"),
-    Argument("pixels", INTEGER, "pixels of dy in all"),
-    Argument("split", INTEGER, "pixels a split"),
-    Argument("vectors", INTEGER, "vectors of a pixel"),
-    Argument("wide", INTEGER, "vectors of a pixel a block"),
-    *divisions(area="ho wo", columns="wo"),
-    *_SIDES,
-    *pitches(ldx="x", ldy="dy"),
-    Argument("top", INTEGER, "padding above"),
-    Argument("left", INTEGER, "padding on the left"),
+    PIXELS,
+    Argument("split", INTEGER, "pixels per split"),
+    Argument("wide", INTEGER, "vectors of a pixel per block"),
+    SIDES,
+    *_PADDING,
 ))  # fmt: skip
 
 THREADS: Final = 256
@@ -70,18 +59,12 @@ def make_depthwise(element: int, gradient: bool, shape: tuple[int, int, int, int
     take, deliver = make_take(element), make_deliver(element)
     KH, KW, SY, SX = shape
 
-    def depthwise(
-        x, weight, bias, mask, out, total, vectors, by_vectors_mul, by_vectors_shift, by_area_mul, by_area_shift,
-        by_columns_mul, by_columns_shift, height, width, ho, wo, ldx, ldo, ldm, top, left, activation, masking,
-        accumulate,
-    ):
+    def depthwise(x, weight, bias, mask, out, pixels, sides, ldm, top, left, activation, masking, accumulate):
         at = i32(cuda.grid(1))
-        if at >= total:
+        if at >= pixels.total:
             return
-        pixel, part, n, oy, ox = find_pixel(
-            at, vectors, by_vectors_mul, by_vectors_shift, by_area_mul, by_area_shift, by_columns_mul, by_columns_shift,
-            ho * wo, wo,
-        )  # fmt: skip
+        pixel, part, n, oy, ox = find_pixel(at, pixels)
+        height, width = sides.height, sides.width
         sums = cuda.local.array(VEC, dtype=types.float32)
         value = cuda.local.array(VEC, dtype=types.float32)
         filt = cuda.local.array(VEC, dtype=types.float32)
@@ -89,21 +72,21 @@ def make_depthwise(element: int, gradient: bool, shape: tuple[int, int, int, int
             sums[i] = load_float(u64(bias + u64(i64(part * VEC + i) * 4))) if bias != u64(0) else f32(0.0)
         for ky in range(KH):
             for kx in range(KW):
-                if gradient:
+                if gradient:  # the pixel of dy whose tap (ky, kx) is on this pixel, if the stride has one
                     up, along = i32(oy + top - ky), i32(ox + left - kx)
                     y, xx = i32(up // SY), i32(along // SX)
                     ok = up >= 0 and along >= 0 and y * SY == up and xx * SX == along and y < height and xx < width
                 else:
                     y, xx = i32(oy * SY - top + ky), i32(ox * SX - left + kx)
                     ok = y >= 0 and y < height and xx >= 0 and xx < width
-                take(x, ok, n, y, xx, height, width, ldx, part, value)
-                tap = i64(i64(ky * KW + kx) * vectors + part)
+                take(x, ok, n, y, xx, height, width, sides.ldx, part, value)
+                tap = i64(i64(ky * KW + kx) * pixels.vectors + part)
                 unpack(load4(u64(weight + u64(tap * 16))), filt)
                 for i in range(VEC):
                     sums[i] = f32(sums[i] + (f32(value[i] * filt[i]) if ok else f32(0.0)))
         for i in range(VEC):
             sums[i] = activate(sums[i], activation)
-        deliver(pack(sums), mask, out, i64(pixel), part, ldm, ldo, masking, accumulate)
+        deliver(pack(sums), mask, out, i64(pixel), part, ldm, sides.ldo, masking, accumulate)
 
     return depthwise
 
@@ -114,18 +97,16 @@ def make_depthwise_weight(element: int, shape: tuple[int, int, int, int]) -> Any
     KH, KW, SY, SX = shape
     SUMS, STORED = (KW + 1) * VEC, THREADS * VEC
 
-    def depthwise_weight(
-        x, dy, partial, pixels, split, vectors, wide, by_area_mul, by_area_shift, by_columns_mul, by_columns_shift,
-        height, width, ho, wo, ldx, ldy, top, left,
-    ):
+    def depthwise_weight(x, dy, partial, pixels, split, wide, sides, top, left):
         shared = cuda.shared.array(STORED, dtype=types.float32)
         t, ky = i32(cuda.threadIdx.x), i32(cuda.blockIdx.y)
         rows = i32(256 // wide)
         ty = i32(t // wide)
         tx = i32(t - ty * wide)
-        part = i32(i32(cuda.blockIdx.x) * wide + tx)
-        start = i32(i32(cuda.blockIdx.z) * split)
-        end = i32(min(i32(start + split), pixels))
+        part, vectors = i32(i32(cuda.blockIdx.x) * wide + tx), pixels.vectors
+        start, height, width = i32(i32(cuda.blockIdx.z) * split), sides.height, sides.width
+        count = i32(divide(pixels.total, pixels.by_vectors_mul, pixels.by_vectors_shift))
+        end = i32(min(i32(start + split), count))
         sums = cuda.local.array(SUMS, dtype=types.float32)
         value = cuda.local.array(VEC, dtype=types.float32)
         other = cuda.local.array(VEC, dtype=types.float32)
@@ -133,26 +114,26 @@ def make_depthwise_weight(element: int, shape: tuple[int, int, int, int]) -> Any
             sums[i] = f32(0.0)
         if part < vectors and ty < rows:
             for m in range(i32(start + ty), end, rows):
-                n = divide(m, by_area_mul, by_area_shift)
-                rest = u32(u32(m) - n * u32(ho * wo))
-                oy = i32(divide(rest, by_columns_mul, by_columns_shift))
-                y, x0 = i32(oy * SY - top + ky), i32(i32(rest - u32(oy * wo)) * SX - left)
-                unpack(load4(u64(dy + u64((i64(m) * ldy + part * VEC) * element))), value)
+                n = divide(m, pixels.by_area_mul, pixels.by_area_shift)
+                rest = u32(u32(m) - n * u32(pixels.area))
+                oy = i32(divide(rest, pixels.by_columns_mul, pixels.by_columns_shift))
+                y, x0 = i32(oy * SY - top + ky), i32(i32(rest - u32(oy * pixels.columns)) * SX - left)
+                unpack(load4(u64(dy + u64((i64(m) * sides.ldo + part * VEC) * element))), value)
                 for i in range(VEC):
                     sums[KW * VEC + i] = f32(sums[KW * VEC + i] + value[i])
                 for kx in range(KW):
                     xx = i32(x0 + kx)
                     ok = y >= 0 and y < height and xx >= 0 and xx < width
-                    take(x, ok, n, y, xx, height, width, ldx, part, other)
+                    take(x, ok, n, y, xx, height, width, sides.ldx, part, other)
                     for i in range(VEC):
                         sums[kx * VEC + i] = f32(sums[kx * VEC + i] + (f32(value[i] * other[i]) if ok else f32(0.0)))
         for kx in range(KW + 1):
-            cuda.syncthreads()
+            cuda.syncthreads()  # the sums of the previous tap are added
             for i in range(VEC):
                 shared[i32(t * VEC + i)] = sums[kx * VEC + i]
-            cuda.syncthreads()
+            cuda.syncthreads()  # the sums of all threads are stored
             tap = i32(ky * KW + kx) if kx < KW else i32(KH * KW)
-            if kx < KW or ky == 0:
+            if kx < KW or ky == 0:  # one row of blocks stores the bias gradient
                 for c in range(t, wide * VEC, 256):
                     channel = i32(i32(cuda.blockIdx.x) * wide * VEC + c)
                     if channel < vectors * VEC:

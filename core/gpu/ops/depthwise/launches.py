@@ -14,24 +14,26 @@ from core.gpu.launch import (
     RESIDENT,
     SUM_BLOCKS,
     THREADS,
-    Launch,
+    KernelSignature,
     Target,
     Tensor,
     blocks_of,
     make_launch,
+    pixel_values,
+    side_values,
     vectors_of,
     vectors_per_row,
 )
 from core.gpu.ops.conv.partial_sums import add_sum
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
 from core.gpu.ops.norm.launches import place_sums, saved_of
-from core.gpu.ops.norm.pairs import Between, between_norms, suits_strips
+from core.gpu.ops.norm.pairs import between_norms, suits_strips
 from core.gpu.select import Case
 from core.ops.window import read_window
 from core.program import Step
 
 HALO: Final = 2
-"""Rows that a strip reads beside its own, which is how much longer its work is."""
+"""Rows that a strip reads beside its own."""
 
 
 def refuse_norms(case: Case) -> str:
@@ -50,7 +52,7 @@ def refuse_strips(case: Case) -> str:
 
 
 def pack(frame: Frame, step: Step, channels: int) -> np.ndarray:
-    """Filters as ``(taps, channels up to 16 bytes)`` of places in the flat weights."""
+    """Filters as ``(taps, channels up to 16 bytes)`` of indices of the flat weights."""
     indices = frame.indices(f"{step.node}.weight")
     packed = np.full((indices[0].size, channels), -1, np.int32)
     packed[:, : len(indices)] = indices.reshape(len(indices), -1).T
@@ -61,96 +63,92 @@ def _packed(frame: Frame, step: Step, channels: int) -> int:
     return frame.packed(f"{step.node}.weight", lambda: pack(frame, step, channels))
 
 
-def _split_rows(images: int, rows: int, pairs: int, at_once: int) -> tuple[int, int]:
-    """(strips an image, rows a strip): the shortest time where `at_once` strips are computed at a time."""
+def _best_rows(images: int, rows: int, pairs: int, at_once: int) -> int:
+    """Rows per strip for the shortest time, where `at_once` strips are computed at the same time."""
 
-    def time_of(tall: int) -> int:
-        return blocks_of(images * pairs * blocks_of(rows, tall), at_once) * (tall + HALO)
+    def time_of(count: int) -> int:
+        return blocks_of(images * pairs * blocks_of(rows, count), at_once) * (count + HALO)
 
-    tall = min(range(min(4, rows), rows + 1), key=lambda t: (time_of(t), -t))
-    return blocks_of(rows, tall), tall
+    return min(range(min(4, rows), rows + 1), key=lambda count: (time_of(count), -count))
 
 
-def _shape(
-    frame: Frame, groups: int, rows: int, columns: int, threads: int, at_once: int
-) -> tuple[tuple[int, int, int], int, dict[str, int]]:
-    """Grid, threads, and the arguments that describe the strips; `at_once` blocks fit a multiprocessor."""
-    pairs, wide = blocks_of(columns, 2), vectors_per_row(groups, threads)
-    block, parts = threads // wide * wide, groups // wide
-    blocks = max(1, threads * at_once // (blocks_of(block, 32) * 32) * frame.processors // parts)
-    strips_, tall = _split_rows(frame.batch, rows, pairs, blocks * (block // wide))
-    items = frame.batch * strips_ * pairs
-    values = {
-        "groups": groups, "wide": wide, "items": items, "pairs": pairs, "strips": strips_, "tall": tall,
-        "by_pairs": pairs, "by_strips": strips_,
+def _add_strips(
+    case: Case, direction: str, made: tuple[str, str, tuple[Any, ...]], signature: KernelSignature,
+    x: Tensor, out: Tensor, rows: int, columns: int, channels: int, at_once: int, passes: int, values: dict[str, Any],
+) -> int:  # fmt: skip
+    """Add a launch over strips of `rows` x `columns`; returns its blocks along the strips, each with partial sums.
+
+    A thread computes `channels` channels; `at_once` blocks fit on a multiprocessor. `values` that depend on the blocks
+    are functions of their number.
+    """
+    frame, groups, pairs = case.frame, x.padded // channels, blocks_of(columns, 2)
+    wide = vectors_per_row(groups, strips.THREADS)
+    threads, parts = strips.THREADS // wide * wide, groups // wide
+    blocks = max(1, strips.THREADS * at_once // (blocks_of(threads, 32) * 32) * frame.processors // parts)
+    best = _best_rows(frame.batch, rows, pairs, blocks * (threads // wide))
+    per_image = blocks_of(rows, best)
+    items = frame.batch * per_image * pairs
+    blocks = min(blocks, blocks_of(items, threads // wide))
+    given = {name: value(blocks) if callable(value) else value for name, value in values.items()}
+    given |= {
+        "weight": _packed(frame, case.step, x.padded), "control": frame.addresses.control, "x": x.address,
+        "ldx": x.pitch, "groups": groups, "wide": wide, "items": items, "pairs": pairs, "per_image": per_image,
+        "rows": best, "by_pairs": pairs, "by_per_image": per_image,
+        "height": x.height, "width": x.width, "ho": out.height, "wo": out.width,
     }  # fmt: skip
-    return (min(blocks, blocks_of(items, block // wide)), parts, 1), block, values
+    pixels = frame.batch * (x.height * x.width + out.height * out.width)
+    launch = make_launch(
+        case.step.node, direction, "fused", made, signature, given, (blocks, parts, 1), (threads, 1, 1),
+        resident=at_once, moved=passes * frame.element * x.padded * pixels,
+    )  # fmt: skip
+    # One kernel for every count of channels: it is compiled for the most threads.
+    frame.add(replace(launch, recipe=replace(launch.recipe, threads=strips.THREADS)))
+    return blocks
 
 
 def forward_strips(case: Case) -> None:
-    _forward(case, None)
-
-
-def forward_norms(case: Case) -> None:
-    _forward(case, between_norms(case.frame, case.step))
-
-
-def _forward(case: Case, between: Between | None) -> None:
-    """The output; with `between` also the sums of the batch norm behind."""
-    frame, step = case.frame, case.step
-    window, source = read_window(step.attributes), between.before.inputs[0] if between else step.inputs[0]
-    x, out = frame.image(source), frame.image(step.output)
-    at_once = strips.blocks(frame.element, window.stride[0], between is not None)
-    grid, threads, values = _shape(
-        frame, x.padded // strips.CHANNELS, out.height, out.width, strips.THREADS, at_once
-    )  # fmt: skip
-    saved = partial = 0
-    if between:
-        saved = saved_of(frame, between.before)
-        partial = place_sums(frame, f"sums:{between.after.node}", grid[0], x)
-    values |= {
-        "x": x.address, "weight": _packed(frame, step, x.padded), "bias": bias_of(frame, step), "out": out.address,
-        "saved": saved, "partial": partial, "control": frame.addresses.control, "height": x.height, "width": x.width,
-        "ho": out.height, "wo": out.width, "ldx": x.pitch, "ldo": out.pitch, "activation": RELU[step.activation],
+    """The output; between batch norms also the sums of the one after."""
+    frame, step, between = case.frame, case.step, between_norms(case.frame, case.step)
+    stride = read_window(step.attributes).stride[0]
+    x, out, norm = frame.image(between[0].inputs[0] if between else step.inputs[0]), frame.image(step.output), -1
+    values: dict[str, Any] = {
+        "bias": bias_of(frame, step), "out": out.address, "ldo": out.pitch, "activation": RELU[step.activation],
+        "saved": 0, "partial": 0,
     }  # fmt: skip
-    norm = RELU[between.before.activation] if between else -1
-    made = ("ops.depthwise.strips", "make_depthwise_strips", (frame.element, window.stride[0], norm))
-    launch = make_launch(
-        step.node, "forward", "fused", made, strips.SIGNATURE, values, grid, (threads, 1, 1), resident=at_once,
-        moved=frame.batch * frame.element * x.padded * (x.height * x.width + out.height * out.width),
-    )  # fmt: skip
-    frame.add(replace(launch, recipe=replace(launch.recipe, threads=strips.THREADS)))
+    if between:
+        before, after = between
+        norm, values["saved"] = RELU[before.activation], saved_of(frame, before)
+        values["partial"] = lambda blocks: place_sums(frame, f"sums:{after.node}", blocks, x)
+    made = ("ops.depthwise.strips", "make_depthwise_strips", (frame.element, stride, norm))
+    at_once = strips.blocks(frame.element, stride, between is not None)
+    _add_strips(
+        case, "forward", made, strips.SIGNATURE, x, out, out.height, out.width, strips.CHANNELS, at_once, 1, values
+    )
 
 
 def backward_norms(case: Case) -> None:
-    """Both gradients, through the batch norm behind; the sums of the one before."""
+    """Both gradients, through the batch norm after the convolution; the sums of the one before."""
     frame, step, between = case.frame, case.step, between_norms(case.frame, case.step)
     assert between is not None
-    stride, at_once = read_window(step.attributes).stride[0], strip_gradient.BLOCKS[frame.element]
-    x, y = frame.image(between.before.inputs[0]), frame.image(step.output)
-    g, dx = frame.image(between.after.output, True), frame.image(between.before.output, True)
-    grid, threads, values = _shape(
-        frame, x.padded // strip_gradient.CHANNELS, blocks_of(x.height, stride), x.width, strip_gradient.THREADS,
-        at_once,
-    )  # fmt: skip
+    before, after = between
+    stride = read_window(step.attributes).stride[0]
+    x, y = frame.image(before.inputs[0]), frame.image(step.output)
+    g, dx = frame.image(after.output, True), frame.image(before.output, True)
     size = 9 * x.padded
-    partial = frame.use(f"partial:{step.node}", 4 * size * grid[0])
-    values |= {
-        "x": x.address, "y": y.address, "g": g.address, "weight": _packed(frame, step, x.padded), "dx": dx.address,
-        "before": saved_of(frame, between.before), "after": saved_of(frame, between.after), "partial": partial,
-        "sums": place_sums(frame, f"dsums:{between.before.node}", grid[0], x), "control": frame.addresses.control,
-        "height": x.height, "width": x.width, "ho": y.height, "wo": y.width,
-        "ldx": x.pitch, "ldy": y.pitch, "ldg": g.pitch, "ldd": dx.pitch,
+    values = {
+        "partial": lambda blocks: frame.use(f"partial:{step.node}", 4 * size * blocks),
+        "y": y.address, "g": g.address, "dx": dx.address, "ldy": y.pitch, "ldg": g.pitch, "ldd": dx.pitch,
+        "before": saved_of(frame, before), "after": saved_of(frame, after),
+        "sums": lambda blocks: place_sums(frame, f"dsums:{before.node}", blocks, x),
     }  # fmt: skip
     case.backward.claim(step.inputs[0])
-    constants = (frame.element, stride, RELU[between.before.activation])
-    launch = make_launch(
-        step.node, "backward_input", "fused", ("ops.depthwise.strip_gradient", "make_depthwise_gradient", constants),
-        strip_gradient.SIGNATURE, values, grid, (threads, 1, 1), resident=at_once,
-        moved=2 * frame.batch * frame.element * x.padded * (x.height * x.width + y.height * y.width),
+    constants = (frame.element, stride, RELU[before.activation])
+    made = ("ops.depthwise.strip_gradient", "make_depthwise_gradient", constants)
+    blocks = _add_strips(
+        case, "backward_input", made, strip_gradient.SIGNATURE, x, y, blocks_of(x.height, stride), x.width,
+        strip_gradient.CHANNELS, strip_gradient.BLOCKS[frame.element], 2, values,
     )  # fmt: skip
-    frame.add(replace(launch, recipe=replace(launch.recipe, threads=strip_gradient.THREADS)))
-    _add_sum(case, grid[0], size)
+    _add_sum(case, blocks, size)
 
 
 def _add_sum(case: Case, splits: int, size: int) -> None:
@@ -166,38 +164,33 @@ def _add_sum(case: Case, splits: int, size: int) -> None:
 
 def forward_direct(case: Case) -> None:
     frame, step = case.frame, case.step
-    x, out = frame.image(step.inputs[0]), frame.image(step.output)
-    values = {"bias": bias_of(frame, step), "activation": RELU[step.activation]}
-    frame.add(_direct(frame, step, False, x, out, values, PLAIN))
+    bias, activation = bias_of(frame, step), RELU[step.activation]
+    _direct(case, "forward", frame.image(step.inputs[0]), frame.image(step.output), bias, activation, PLAIN)
 
 
 def input_direct(case: Case) -> None:
     frame, step, value = case.frame, case.step, case.step.inputs[0]
-    target = case.backward.target(value)
     dy, dx = frame.image(step.output, True), frame.image(value, True)
-    frame.add(_direct(frame, step, True, dy, dx, {}, target))
+    _direct(case, "backward_input", dy, dx, 0, 0, case.backward.target(value))
 
 
 def _direct(
-    frame: Frame, step: Step, gradient: bool, read: Tensor, written: Tensor, more: dict[str, Any], target: Target
-) -> Launch:
-    """Forward, or the input's gradient; `more`: values of arguments that only one of them has."""
-    window, vectors = read_window(step.attributes), vectors_of(written)
-    total = frame.batch * written.height * written.width * vectors
+    case: Case, direction: str, x: Tensor, out: Tensor, bias: int, activation: int, target: Target
+) -> None:
+    """Forward, or the input's gradient from x = dy."""
+    frame, step, window, vectors = case.frame, case.step, read_window(case.step.attributes), vectors_of(out)
     values = {
-        "x": read.address, "weight": _packed(frame, step, written.padded), "bias": 0,
-        "out": written.address, "total": total, "vectors": vectors, **target.values, "by_vectors": vectors,
-        "by_area": written.height * written.width, "by_columns": written.width,
-        "height": read.height, "width": read.width, "ho": written.height, "wo": written.width,
-        "ldx": read.pitch, "ldo": written.pitch,
-        "top": window.padding[0], "left": window.padding[1], "activation": 0, **more,
+        "x": x.address, "weight": _packed(frame, step, out.padded), "bias": bias, "out": out.address, **target.values,
+        **pixel_values(frame.batch, out.height, out.width, vectors), **side_values(x, out),
+        "top": window.padding[0], "left": window.padding[1], "activation": activation,
     }  # fmt: skip
-    constants = (frame.element, gradient, (*window.kernel, *window.stride))
-    moved = 16 * (total * target.passes + frame.batch * read.height * read.width * vectors)
-    return make_launch(
-        step.node, "backward_input" if gradient else "forward", "fused",
-        ("ops.depthwise.direct", "make_depthwise", constants), direct.SIGNATURE, values,
-        (blocks_of(total, THREADS), 1, 1), moved=moved,
+    constants = (frame.element, direction != "forward", (*window.kernel, *window.stride))
+    moved = 16 * (values["total"] * target.passes + frame.batch * x.height * x.width * vectors)
+    frame.add(
+        make_launch(
+            step.node, direction, "fused", ("ops.depthwise.direct", "make_depthwise", constants), direct.SIGNATURE,
+            values, (blocks_of(values["total"], THREADS), 1, 1), moved=moved,
+        )
     )  # fmt: skip
 
 
@@ -214,9 +207,8 @@ def weights_direct(case: Case) -> None:
     splits = blocks_of(pixels, split)
     values = {
         "x": x.address, "dy": dy.address, "partial": frame.use(f"partial:{step.node}", 4 * size * splits),
-        "pixels": pixels, "split": split, "vectors": vectors, "wide": wide, "by_area": dy.height * dy.width,
-        "by_columns": dy.width, "height": x.height, "width": x.width, "ho": dy.height, "wo": dy.width,
-        "ldx": x.pitch, "ldy": dy.pitch, "top": window.padding[0], "left": window.padding[1],
+        "split": split, "wide": wide, "top": window.padding[0], "left": window.padding[1],
+        **pixel_values(frame.batch, dy.height, dy.width, vectors), **side_values(x, dy),
     }  # fmt: skip
     made = ("ops.depthwise.direct", "make_depthwise_weight", (frame.element, (*window.kernel, *window.stride)))
     frame.add(

@@ -1,8 +1,9 @@
-"""Both executions of the depthwise strips' gradient: down the rows of an image with stride 1, and with stride 2.
+"""The loops over rows of the depthwise strips' gradient: for stride 1 and for stride 2.
 
-Registers of a thread (two columns, two channels): a ring of three rows of the input and of sums (stride 1), or two rows
-of the input and four pixels of the upstream gradient (stride 2). The next row is loaded before this one's products.
-Arguments: x, y, g, dx point at the thread's channels of an image; px, py, pg, pd are bytes from a pixel to the next.
+A thread has two columns of two channels; `WORDS` 4-byte words hold the two channels of a pixel (1 in bf16, 2 in
+float32). Its registers hold a ring of three rows of the input and of sums (stride 1), or two rows of the input and four
+pixels of the upstream gradient (stride 2). The next row is loaded before the products of this one.
+Arguments of both: `images` are x, y, g and dx at the thread's channels of an image, `pitches` their bytes per pixel.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import prefetch
-from core.gpu.ops.depthwise.strip_pixels import apply_tap, columns_of, make_finish, make_row_loads, make_upstream
-from core.gpu.parts.channels import make_apply_norm, make_load, make_unpack
+from core.gpu.ops.depthwise.strips import find_columns, make_row_loads
+from core.gpu.parts.channels import make_apply_norm, make_load, make_store, make_unpack
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -20,23 +21,71 @@ AHEAD: Final = 2
 """Rows of y, and twice as many of x, that the strided execution prefetches before those it loads."""
 
 
+def make_upstream(element: int) -> Any:
+    """Device function: the upstream gradient of one pixel, ``a g + b y + c`` (batch norm's), zero outside."""
+    WORDS, unpack = element // 2, make_unpack(element, 2)
+
+    @device_function
+    def upstream(raw_g, raw_y, p, inside, factors, out):
+        other = cuda.local.array(2, dtype=types.float32)
+        unpack(raw_g, p * WORDS, out, 0)
+        unpack(raw_y, p * WORDS, other, 0)
+        for i in range(2):
+            v = f32(f32(out[i] * factors[i]) + f32(f32(other[i] * factors[2 + i]) + factors[4 + i]))
+            out[i] = v if (inside >> p) & 1 != 0 else f32(0.0)
+
+    return upstream
+
+
+def make_finish(element: int, norm: int) -> Any:
+    """Device function: masks a pixel's gradient, stores it, and adds it to the sums for the batch norm before.
+
+    `pixels` are the activated inputs (a sixth of them for ReLU6).
+    """
+    unpack, store = make_unpack(element, 2), make_store(element, 2)
+
+    @device_function
+    def finish(sums, at, pixels, e, raw, w, target, totals):
+        x = cuda.local.array(2, dtype=types.float32)
+        unpack(raw, w, x, 0)
+        for i in range(2):
+            g = sums[at + i]
+            if norm > 0:
+                g = g if pixels[e + i] > f32(0.0) and (norm == 1 or pixels[e + i] < f32(1.0)) else f32(0.0)
+            sums[at + i] = g
+            totals[i] = f32(totals[i] + g)
+            totals[2 + i] = f32(totals[2 + i] + f32(g * x[i]))
+        store(target, sums, at)
+
+    return finish
+
+
+@device_function
+def apply_tap(d, taps, k, sums, o, pixels, weight_sums):
+    """Add one pixel's gradient times tap `k` to the input's gradient, and times the input to the tap's gradient."""
+    for i in range(2):
+        sums[o + i] = f32(sums[o + i] + f32(d[i] * taps[k * 2 + i]))
+        weight_sums[k * 2 + i] = f32(weight_sums[k * 2 + i] + f32(d[i] * pixels[o + i]))
+
+
 def make_dense(element: int, norm: int) -> Any:
     """Device function for stride 1: rows of x from row0 to last."""
     W, load, unpack, apply_norm = element // 2, make_load(element // 2), make_unpack(element, 2), make_apply_norm(norm)
-    upstream, finish, load_row = make_upstream(element), make_finish(element, norm), make_row_loads(element)
+    upstream, finish, load_row = make_upstream(element), make_finish(element, norm), make_row_loads(W)
     RAWX, RAWY, RING = 2 * W, 4 * W, 6 * W
 
     @device_function
-    def run_dense(
-        x, y, g, dx, column, row0, last, height, width, ho, wo, px, py, pg, pd, taps, scale, shift, factors,
-        weight_sums, totals,
-    ):
+    def run_dense(images, pitches, column, row0, last, strips, constants, weight_sums, totals):
+        x, y, g, dx = images
+        px, py, pg, pd = pitches
+        taps, scale, shift, factors = constants
+        height, width, ho, wo = strips.height, strips.width, strips.ho, strips.wo
         at_x = cuda.local.array(2, dtype=types.int32)
         at_y = cuda.local.array(4, dtype=types.int32)
         at_g = cuda.local.array(4, dtype=types.int32)
-        inside_x = columns_of(column, 2, width, px, at_x)
-        inside = columns_of(column - 1, 4, wo, py, at_y)
-        columns_of(column - 1, 4, wo, pg, at_g)
+        inside_x = find_columns(column, 2, width, px, at_x)
+        inside = find_columns(column - 1, 4, wo, py, at_y)
+        find_columns(column - 1, 4, wo, pg, at_g)
         raw_g = cuda.local.array(RAWY, dtype=types.uint32)
         raw_y = cuda.local.array(RAWY, dtype=types.uint32)
         coming = cuda.local.array(RAWX, dtype=types.uint32)
@@ -54,7 +103,7 @@ def make_dense(element: int, norm: int) -> Any:
         load_row(y, start * line_y, at_y, 4, raw_y, 0)
         load_row(x, i64(row0) * line_x, at_x, 2, coming, 0)
         target = u64(dx + u64(i64(row0) * i64(width * pd) + i64(column * pd)))
-        for r in range(i32(row0 - 1), i32(last + 1)):
+        for r in range(i32(row0 - 1), i32(last + 1)):  # row r of y contributes to rows r - 1, r and r + 1 of dx
             for i in range(8):
                 sums[i], pixels[i] = sums[i + 4], pixels[i + 4]
             for i in range(2 * RAWX):
@@ -91,7 +140,7 @@ def make_dense(element: int, norm: int) -> Any:
 
 @device_function
 def add_above(p, d, taps, sums, pixels, weight_sums):
-    """Taps by which pixel p of the upper row of y meets the 2 x 2 pixels of x: rows 1 and 2 of the filter."""
+    """Taps that connect pixel p of the upper row of y with the 2 x 2 pixels of x: rows 1 and 2 of the filter."""
     for k in range(2):  # rows of x
         if p == 0:
             apply_tap(d, taps, k * 3 + 4, sums, k * 4, pixels, weight_sums)
@@ -102,7 +151,7 @@ def add_above(p, d, taps, sums, pixels, weight_sums):
 
 @device_function
 def add_below(p, d, taps, sums, pixels, weight_sums):
-    """The same for the row of y below: it meets the lower row of x alone, with row 0 of the filter."""
+    """The same for the row of y below, which row 0 of the filter connects with the lower row of x."""
     if p == 0:
         apply_tap(d, taps, 1, sums, 4, pixels, weight_sums)
         apply_tap(d, taps, 2, sums, 6, pixels, weight_sums)
@@ -113,20 +162,21 @@ def add_below(p, d, taps, sums, pixels, weight_sums):
 def make_strided(element: int, norm: int) -> Any:
     """Device function for stride 2: rows of y from row0 to last, two of x each; a tap serves one pixel of 2 x 2."""
     W, load, unpack, apply_norm = element // 2, make_load(element // 2), make_unpack(element, 2), make_apply_norm(norm)
-    upstream, finish, load_row = make_upstream(element), make_finish(element, norm), make_row_loads(element)
+    upstream, finish, load_row = make_upstream(element), make_finish(element, norm), make_row_loads(W)
     RAWX, RAWY = 4 * W, 2 * W
 
     @device_function
-    def run_strided(
-        x, y, g, dx, column, row0, last, height, width, ho, wo, px, py, pg, pd, taps, scale, shift, factors,
-        weight_sums, totals,
-    ):
+    def run_strided(images, pitches, column, row0, last, strips, constants, weight_sums, totals):
+        x, y, g, dx = images
+        px, py, pg, pd = pitches
+        taps, scale, shift, factors = constants
+        height, width, ho, wo = strips.height, strips.width, strips.ho, strips.wo
         at_x = cuda.local.array(2, dtype=types.int32)
         at_y = cuda.local.array(2, dtype=types.int32)
         at_g = cuda.local.array(2, dtype=types.int32)
-        inside_x = columns_of(column, 2, width, px, at_x)
-        inside = columns_of(column // 2, 2, wo, py, at_y)
-        columns_of(column // 2, 2, wo, pg, at_g)
+        inside_x = find_columns(column, 2, width, px, at_x)
+        inside = find_columns(column // 2, 2, wo, py, at_y)
+        find_columns(column // 2, 2, wo, pg, at_g)
         raw_g = cuda.local.array(RAWY, dtype=types.uint32)
         raw_y = cuda.local.array(RAWY, dtype=types.uint32)
         raw_x = cuda.local.array(RAWX, dtype=types.uint32)
@@ -148,7 +198,7 @@ def make_strided(element: int, norm: int) -> Any:
         load_row(x, i64(row0 * 2) * line_x, at_x, 2, coming, 0)
         load_row(x, i64(min(i32(row0 * 2 + 1), i32(height - 1))) * line_x, at_x, 2, coming, 2)
         target = u64(dx + u64(i64(row0 * 2) * line_d + i64(column * pd)))
-        for r in range(row0, last):
+        for r in range(row0, last):  # rows r and r + 1 of y contribute to rows 2 r and 2 r + 1 of dx
             two_rows = 2 * r + 1 < height
             for i in range(RAWX):
                 raw_x[i] = coming[i]

@@ -3,16 +3,16 @@
 A thread moves down two columns of two channels. For a pixel of the input it has the same nine upstream gradients in its
 registers for the input's gradient (times the taps) and for the weight gradient (times the pixel).
 
-    columns of g, y   c-1 [ c  c+1 ] c+2        upstream gradient: a g + b y + c, the batch norm behind's
-    row r                                       input: activation(x scale + shift), the batch norm before's
-    row r+1                              |      neither is ever stored; the sums that the batch norm before
-    ...                                  v      needs are made of the masked gradient as it is stored
+    columns of g, y   c-1 [ c  c+1 ] c+2        upstream gradient: a g + b y + c, of the batch norm after
+    row r                                       input: activation(x scale + shift), of the batch norm before
+    row r+1                              |      neither is ever stored; the sums of the batch norm before are
+    ...                                  v      computed from the masked gradient when it is stored
 
-    grid: (blocks, groups / wide); block: rows of `wide` groups of two channels; an item is a strip of two columns
-    shared memory: (threads, 2) float32, where the block's rows add their sums in order
+    grid and work items as in `strips.py`, in groups of two channels
+    shared memory: (threads, 2) float32, where the rows of threads add their sums in order
 
-Bytes: x, y and g once (4 / 2 columns from the L1 cache), dx once: the floor. Partial weight gradients of each block are
-added by a second launch. Stride 1 and 2 are the two executions of `strip_executions.py`.
+Bytes: x, y and g once (4 / 2 columns from the L1 cache), dx once: the floor. Partial weight gradients of the blocks are
+added by a second launch. `strip_executions.py` has the loops over rows for stride 1 and stride 2.
 """
 
 from __future__ import annotations
@@ -24,31 +24,30 @@ from core.gpu.compilation.ptx import load_float
 from core.gpu.control import read_photos
 from core.gpu.launch import POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.depthwise.strip_executions import make_dense, make_strided
-from core.gpu.ops.depthwise.strips import STRIPS
+from core.gpu.ops.depthwise.strips import STRIPS, find_strip
 from core.gpu.parts.channels import make_fold, make_load, make_unpack
-from core.gpu.parts.vectors import divide
 
 i32, i64, u64, f32 = types.int32, types.int64, types.uint64, types.float32
 
 SIGNATURE: Final = KernelSignature((
     Argument("x", POINTER, "input before its batch norm (N, height, width, C)"),
     Argument("y", POINTER, "output before its batch norm (N, ho, wo, C)"),
-    Argument("g", POINTER, "gradient of the output of the batch norm behind"),
+    Argument("g", POINTER, "gradient of the output of the batch norm after"),
     Argument("weight", POINTER, "packed filters (9, C)"),
     Argument("dx", POINTER, "gradient of the output of the batch norm before, masked by its activation"),
     Argument("before", POINTER, "float32 (7, C) of the batch norm before: rows 2 and 3 are scale and shift"),
-    Argument("after", POINTER, "of the batch norm behind: rows 4 to 6 are a, b and c"),
+    Argument("after", POINTER, "of the batch norm after: rows 4 to 6 are a, b and c"),
     Argument("partial", POINTER, "float32 (blocks, 9, C): partial weight gradients"),
     Argument("sums", POINTER, "float32 (blocks, 2, C): partial sums of dx and of dx x"),
-    Argument("control", POINTER, "control block: how many images count"),
-    *STRIPS,
+    Argument("control", POINTER, "control block: the number of real images"),
+    STRIPS,
     *pitches(ldy="y", ldg="g", ldd="dx"),
 ))  # fmt: skip
 
 CHANNELS: Final = 2
 THREADS: Final = 128
 BLOCKS: Final = {2: 3, 4: 2}
-"""Blocks a multiprocessor by bytes of an element."""
+"""Blocks per multiprocessor by bytes of an element."""
 
 
 def make_constant_loads(element: int, six: float) -> Any:
@@ -74,21 +73,20 @@ def make_constant_loads(element: int, six: float) -> Any:
 
 
 def make_depthwise_gradient(element: int, stride: int, norm: int) -> Any:
-    """The kernel. `norm`: the input's activation behind its batch norm (0, 1, 2)."""
+    """The kernel. `norm`: the input's activation after its batch norm (0, 1, 2)."""
     SIX, S, STORED = 6.0 if norm == 2 else 1.0, stride, THREADS * 2
-    execute = make_dense(element, norm) if stride == 1 else make_strided(element, norm)
+    execute = (make_dense if stride == 1 else make_strided)(element, norm)
     load_constants, fold = make_constant_loads(element, SIX), make_fold(2)
 
     def depthwise_gradient(
-        x, y, g, weight, dx, before, after, partial, sums, control, groups, wide, items, pairs, strips, tall,
-        by_pairs_mul, by_pairs_shift, by_strips_mul, by_strips_shift, height, width, ho, wo, ldx, ldy, ldg, ldd,
+        x, y, g, weight, dx, before, after, partial, sums, control, strips, ldy, ldg, ldd
     ):
         shared = cuda.shared.array(STORED, dtype=types.float32)
-        t = i32(cuda.threadIdx.x)
+        t, wide = i32(cuda.threadIdx.x), strips.wide
         ty = i32(t // wide)
         across = i32(i32(cuda.blockDim.x) // wide)
         c = i32((i32(cuda.blockIdx.y) * wide + t - ty * wide) * 2)
-        channels = i32(groups * 2)
+        channels = i32(strips.groups * 2)
         taps = cuda.local.array(18, dtype=types.float32)
         weight_sums = cuda.local.array(18, dtype=types.float32)
         scale = cuda.local.array(2, dtype=types.float32)
@@ -96,22 +94,20 @@ def make_depthwise_gradient(element: int, stride: int, norm: int) -> Any:
         factors = cuda.local.array(6, dtype=types.float32)
         totals = cuda.local.array(4, dtype=types.float32)
         load_constants(weight, before, after, c, channels, taps, scale, shift, factors, weight_sums, totals)
-        images, rows = read_photos(control), i32(height if S == 1 else (height + 1) // 2)
-        # An item is a strip of `tall` rows of a pair of columns; items are shared out to the rows of all blocks.
-        for item in range(i32(i32(cuda.blockIdx.x) * across + ty), items, i32(i32(cuda.gridDim.x) * across)):
-            strip = i32(divide(item, by_pairs_mul, by_pairs_shift))
-            n = i32(divide(strip, by_strips_mul, by_strips_shift))
-            column, row0 = i32((item - strip * pairs) * 2), i32((strip - n * strips) * tall)
-            last = i32(min(i32(row0 + tall), rows))
+        images, height, width, ho, wo = read_photos(control), strips.height, strips.width, strips.ho, strips.wo
+        rows = i32(height if S == 1 else (height + 1) // 2)
+        px, py, pg, pd = i32(strips.ldx * element), i32(ldy * element), i32(ldg * element), i32(ldd * element)
+        for item in range(i32(i32(cuda.blockIdx.x) * across + ty), strips.items, i32(i32(cuda.gridDim.x) * across)):
+            n, column, row0, last = find_strip(item, strips, rows)
             if n < images:
-                execute(
-                    u64(x + u64(i64(i32(n * height)) * i64(width * ldx * element) + i64(c * element))),
-                    u64(y + u64(i64(i32(n * ho)) * i64(wo * ldy * element) + i64(c * element))),
-                    u64(g + u64(i64(i32(n * ho)) * i64(wo * ldg * element) + i64(c * element))),
-                    u64(dx + u64(i64(i32(n * height)) * i64(width * ldd * element) + i64(c * element))),
-                    column, row0, last, height, width, ho, wo, i32(ldx * element), i32(ldy * element),
-                    i32(ldg * element), i32(ldd * element), taps, scale, shift, factors, weight_sums, totals,
+                sides = (
+                    u64(x + u64(i64(i32(n * height)) * i64(width * px) + i64(c * element))),
+                    u64(y + u64(i64(i32(n * ho)) * i64(wo * py) + i64(c * element))),
+                    u64(g + u64(i64(i32(n * ho)) * i64(wo * pg) + i64(c * element))),
+                    u64(dx + u64(i64(i32(n * height)) * i64(width * pd) + i64(c * element))),
                 )
+                execute(sides, (px, py, pg, pd), column, row0, last, strips, (taps, scale, shift, factors),
+                        weight_sums, totals)
         place = i64(i64(i32(cuda.blockIdx.y)) * wide * 2)  # the block's first channel
         for k in range(9):
             for i in range(2):  # the inputs were a sixth of their value for ReLU6

@@ -1,47 +1,47 @@
 """3x3 depthwise convolution: a thread moves down two columns of four channels, sums of three rows in registers.
 
-    columns    c-1   c   c+1  c+2          every pixel is loaded once a strip and multiplied onto the rows of sums
-    row y       x  [ x    x ]  x           that see it: y - 1, y and y + 1 (stride 1); the next row's loads
-    row y+1     x  [ x    x ]  x    |      are issued before this one's products
+    columns    c-1   c   c+1  c+2          every pixel is loaded once per strip and multiplied into the rows of sums
+    row y       x  [ x    x ]  x           whose windows contain it: y - 1, y and y + 1 (stride 1); the loads of the
+    row y+1     x  [ x    x ]  x    |      next row are issued before the products of this one
     ...                             v
 
-    grid: (blocks, groups / wide); block: rows of `wide` groups of four channels; an item is a strip of two columns
-    shared memory, with norms only: (threads, 4) float32 for the block's sums
+    grid: (blocks, groups / groups of a block); block: rows of threads, one thread per group of four channels
+    work item of a row of threads: a strip, some rows of a pair of columns
+    shared memory, with batch norms only: (threads, 4) float32 for the block's sums
 
-In training the input is the output of the convolution before: its batch norm and activation are applied on the way, so
-that the normalised activations are never stored, and the sums that the next batch norm needs are made.
-Bytes: x (tall + 2) / tall times and 4 / 2 columns from the L1 cache, out once; floor: x and out once.
+In training x is the output of the convolution before: its batch norm and activation are applied to the loaded values,
+so that the normalized activations are never stored, and the sums of the next batch norm are computed.
+Bytes: x (rows + 2) / rows times and 4 / 2 columns from the L1 cache, out once; floor: x and out once.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.compilation.cuda import cuda, types
+from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import load_float
 from core.gpu.control import read_photos
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, divisions, pitches
-from core.gpu.ops.depthwise.strip_rows import columns_read, make_dense, make_strided
-from core.gpu.parts.channels import make_fold, make_load, make_unpack
-from core.gpu.parts.vectors import divide
+from core.gpu.launch import INTEGER, POINTER, Argument, Group, KernelSignature, divisions, pitches
+from core.gpu.parts.channels import make_apply_norm, make_fold, make_load, make_store, make_unpack
+from core.gpu.parts.vectors import activate, divide
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
-STRIPS: Final = (
-    Argument("groups", INTEGER, "groups of CHANNELS channels a pixel"),
-    Argument("wide", INTEGER, "groups a block"),
+STRIPS: Final = Group("strips", (
+    Argument("groups", INTEGER, "groups of channels per pixel"),
+    Argument("wide", INTEGER, "groups per block"),
     Argument("items", INTEGER, "work items: images x strips x pairs of columns"),
     Argument("pairs", INTEGER, "pairs of columns"),
-    Argument("strips", INTEGER, "strips of rows an image"),
-    Argument("tall", INTEGER, "rows a strip"),
-    *divisions(pairs="`pairs`", strips="`strips`"),
+    Argument("per_image", INTEGER, "strips of rows per image"),
+    Argument("rows", INTEGER, "rows per strip"),
+    *divisions(pairs="`pairs`", per_image="`per_image`"),
     Argument("height", INTEGER, "rows of x"),
     Argument("width", INTEGER, "columns of x"),
     Argument("ho", INTEGER, "rows of out"),
     Argument("wo", INTEGER, "columns of out"),
     *pitches(ldx="x"),
-)  # fmt: skip
-"""Arguments that describe the strips; shared with the gradient."""
+))  # fmt: skip
+"""The strips of the forward kernel and of the gradient."""
 
 SIGNATURE: Final = KernelSignature((
     Argument("x", POINTER, "activations (N, height, width, C); with norms the output of the convolution before"),
@@ -50,8 +50,8 @@ SIGNATURE: Final = KernelSignature((
     Argument("out", POINTER, "activations (N, ho, wo, C)"),
     Argument("saved", POINTER, "float32 (7, C) of the batch norm before: rows 2 and 3 are scale and shift"),
     Argument("partial", POINTER, "float32 (blocks, 2, C): sums of out and of its squares"),
-    Argument("control", POINTER, "control block: how many images count"),
-    *STRIPS,
+    Argument("control", POINTER, "control block: the number of real images"),
+    STRIPS,
     *pitches(ldo="out"),
     Argument("activation", INTEGER, "of out (`core.gpu.launch.RELU`)"),
 ))  # fmt: skip
@@ -61,8 +61,159 @@ THREADS: Final = 128
 
 
 def blocks(element: int, stride: int, normal: bool) -> int:
-    """Blocks a multiprocessor: as many as the registers allow. `normal`: with the batch norms around."""
+    """Blocks per multiprocessor, limited by the registers. `normal`: between two batch norms."""
     return 2 if element == 4 else 3 if stride == 2 and not normal else 4
+
+
+@device_function
+def find_strip(item, strips, rows):
+    """(image, first column, first row, last row + 1) of a work item; `rows` is the height of an image in rows."""
+    strip = i32(divide(item, strips.by_pairs_mul, strips.by_pairs_shift))
+    n = i32(divide(strip, strips.by_per_image_mul, strips.by_per_image_shift))
+    row0 = i32((strip - n * strips.per_image) * strips.rows)
+    return n, i32((item - strip * strips.pairs) * 2), row0, i32(min(i32(row0 + strips.rows), rows))
+
+
+@device_function
+def find_columns(first, count, width, pitch, offsets):
+    """Byte offsets of neighbouring columns, clamped to the image; returns a bit for each column inside the image."""
+    inside = i32(0)
+    for p in range(count):
+        z = i32(first + p)
+        inside = i32(inside | (i32(1 << p) if z >= 0 and z < width else i32(0)))
+        offsets[p] = i32(min(max(z, i32(0)), i32(width - 1)) * pitch)
+    return inside
+
+
+def make_row_loads(words: int) -> Any:
+    """Device function: neighbouring pixels of a row, of `words` 4-byte words each, into registers."""
+    load = make_load(words)
+
+    @device_function
+    def load_row(image, line, offsets, count, raw, at):
+        for p in range(count):
+            load(u64(image + u64(line + i64(offsets[p]))), raw, (at + p) * words)
+
+    return load_row
+
+
+def columns_read(stride: int) -> int:
+    """Columns of the input in the windows of two columns of the output."""
+    return 4 if stride == 1 else 5
+
+
+def make_row_products(element: int, stride: int, norm: int, rows: int) -> Any:
+    """Device function: adds a row's pixels times their taps to one to three rows of sums."""
+    WORDS, PX, S = element, columns_read(stride), stride
+    load, unpack, apply_norm = make_load(WORDS), make_unpack(element, 4), make_apply_norm(norm)
+
+    @device_function
+    def add_row(raw, inside, scale, shift, following, offsets, taps, one, ky, two, ky2, three, ky3):
+        v = cuda.local.array(4, dtype=types.float32)
+        for p in range(PX):
+            unpack(raw, p * WORDS, v, 0)
+            load(u64(following + u64(offsets[p])), raw, p * WORDS)  # of the next row: these registers are free now
+            for i in range(4):
+                v[i] = apply_norm(v[i], scale[i], shift[i])
+                v[i] = v[i] if (inside >> p) & 1 != 0 else f32(0.0)
+            for q in range(2):
+                kx = p - q * S
+                if kx >= 0 and kx < 3:
+                    for i in range(4):
+                        o, k = q * 4 + i, kx * 4 + i
+                        one[o] = f32(one[o] + f32(v[i] * taps[ky * 12 + k]))
+                        if rows > 1:
+                            two[o] = f32(two[o] + f32(v[i] * taps[ky2 * 12 + k]))
+                        if rows > 2:
+                            three[o] = f32(three[o] + f32(v[i] * taps[ky3 * 12 + k]))
+
+    return add_row
+
+
+def make_finish(element: int, norm: int) -> Any:
+    """Device function: stores two columns of a row; with the norms adds them to the sums, else adds the bias first."""
+    NORMAL, store = norm >= 0, make_store(element, 4)
+
+    @device_function
+    def finish(sums, target, next_column, real, bias, activation, totals):
+        if NORMAL:
+            if real:
+                for q in range(2):
+                    for i in range(4):
+                        v = sums[q * 4 + i] if q == 0 or next_column != 0 else f32(0.0)
+                        totals[i] = f32(totals[i] + v)
+                        totals[4 + i] = f32(totals[4 + i] + f32(v * v))
+        else:
+            for i in range(8):
+                b = load_float(u64(bias + u64((i & 3) * 4))) if bias != u64(0) else f32(0.0)
+                sums[i] = activate(f32(sums[i] + b), activation)
+        store(target, sums, 0)
+        if next_column != 0:
+            store(u64(target + u64(i64(next_column))), sums, 4)
+
+    return finish
+
+
+def make_dense(element: int, norm: int) -> Any:
+    """Device function for stride 1: rows row0 to last of the output; the row above is already in `raw`."""
+    add_three, finish = make_row_products(element, 1, norm, 3), make_finish(element, norm)
+
+    @device_function
+    def run_dense(image, target, lines, row0, last, height, inside, ending, offsets, constants, raw, totals):
+        line, target_line = lines
+        next_column, real, bias, activation = ending
+        taps, scale, shift = constants
+        first = cuda.local.array(8, dtype=types.float32)
+        second = cuda.local.array(8, dtype=types.float32)
+        third = cuda.local.array(8, dtype=types.float32)
+        for i in range(8):
+            second[i], third[i] = f32(0.0), f32(0.0)
+        for y in range(i32(row0 - 1), i32(last + 1)):
+            for i in range(8):  # renamed registers: `first` is the row whose windows end at y
+                first[i], second[i], third[i] = second[i], third[i], f32(0.0)
+            following = u64(image + u64(i64(min(i32(y + 1), i32(height - 1))) * line))
+            add_three(raw, inside if y >= 0 and y < height else i32(0), scale, shift, following, offsets, taps,
+                      first, 2, second, 1, third, 0)
+            if y > row0:
+                finish(first, target, next_column, real, bias, activation, totals)
+                target = u64(target + u64(target_line))
+
+    return run_dense
+
+
+def make_strided(element: int, norm: int) -> Any:
+    """Device function for stride 2: the same, two rows of the input for each row of the output."""
+    add_one, add_two = make_row_products(element, 2, norm, 1), make_row_products(element, 2, norm, 2)
+    finish = make_finish(element, norm)
+
+    @device_function
+    def run_strided(image, target, lines, row0, last, height, inside, ending, offsets, constants, raw, totals):
+        line, target_line = lines
+        next_column, real, bias, activation = ending
+        taps, scale, shift = constants
+        sums = cuda.local.array(8, dtype=types.float32)
+        below = cuda.local.array(8, dtype=types.float32)
+        for i in range(8):
+            sums[i] = f32(0.0)
+        y = i32(row0 * 2 - 1)
+        following = u64(image + u64(i64(y + 1) * line))
+        add_one(raw, inside if y >= 0 else i32(0), scale, shift, following, offsets, taps, sums, 0, sums, 0, sums, 0)
+        for _ in range(row0, last):
+            following = u64(image + u64(i64(min(i32(y + 2), i32(height - 1))) * line))
+            add_one(raw, inside, scale, shift, following, offsets, taps, sums, 1, sums, 0, sums, 0)
+            following = u64(image + u64(i64(min(i32(y + 3), i32(height - 1))) * line))
+            for i in range(8):
+                below[i] = f32(0.0)
+            # The third row of these windows is the first row of the windows below.
+            add_two(raw, inside if y + 2 < height else i32(0), scale, shift, following, offsets, taps, sums, 2,
+                    below, 0, below, 0)
+            finish(sums, target, next_column, real, bias, activation, totals)
+            for i in range(8):
+                sums[i] = below[i]
+            target = u64(target + u64(target_line))
+            y = i32(y + 2)
+
+    return run_strided
 
 
 def make_depthwise_strips(element: int, stride: int, norm: int) -> Any:
@@ -72,17 +223,15 @@ def make_depthwise_strips(element: int, stride: int, norm: int) -> Any:
     NORMAL, SIX = norm >= 0, 6.0 if norm == 2 else 1.0
     RAW, STORED = WORDS * PX, THREADS * CHANNELS
     load, unpack, fold = make_load(WORDS), make_unpack(element, CHANNELS), make_fold(CHANNELS)
-    execute = make_dense(element, norm) if stride == 1 else make_strided(element, norm)
+    load_row, execute = make_row_loads(WORDS), (make_dense if stride == 1 else make_strided)(element, norm)
 
-    def depthwise_forward(
-        x, weight, bias, out, saved, partial, control, groups, wide, items, pairs, strips, tall,
-        by_pairs_mul, by_pairs_shift, by_strips_mul, by_strips_shift, height, width, ho, wo, ldx, ldo, activation,
-    ):
+    def depthwise_forward(x, weight, bias, out, saved, partial, control, strips, ldo, activation):
         shared = cuda.shared.array(STORED, dtype=types.float32)
         t, threads = i32(cuda.threadIdx.x), i32(cuda.blockDim.x)
+        wide = strips.wide
         ty, across = i32(t // wide), i32(threads // wide)
         c = i32((i32(cuda.blockIdx.y) * wide + t - ty * wide) * 4)
-        channels = i32(groups * 4)
+        channels = i32(strips.groups * 4)
         taps = cuda.local.array(36, dtype=types.float32)
         words = cuda.local.array(4, dtype=types.uint32)
         scale = cuda.local.array(4, dtype=types.float32)
@@ -93,41 +242,28 @@ def make_depthwise_strips(element: int, stride: int, norm: int) -> Any:
             unpack(words, 0, taps, k * 4)
         for i in range(4):
             totals[i], totals[4 + i] = f32(0.0), f32(0.0)
-            if NORMAL:
+            if NORMAL:  # ReLU6 is computed over six (`make_apply_norm`), so the taps are six times as large
                 scale[i] = f32(load_float(u64(saved + u64((i64(channels) * 2 + c + i) * 4))) * f32(1.0 / SIX))
                 shift[i] = f32(load_float(u64(saved + u64((i64(channels) * 3 + c + i) * 4))) * f32(1.0 / SIX))
                 for k in range(9):
                     taps[k * 4 + i] = f32(taps[k * 4 + i] * f32(SIX))
         mine = u64(bias + u64(i64(c) * 4)) if bias != u64(0) else u64(0)
         raw = cuda.local.array(RAW, dtype=types.uint32)
-        places = cuda.local.array(PX, dtype=types.int32)
-        first = cuda.local.array(8, dtype=types.float32)
-        second = cuda.local.array(8, dtype=types.float32)
-        third = cuda.local.array(8, dtype=types.float32)
-        line, target_line = i64(i64(width) * ldx * element), i64(i64(wo) * ldo * element)
+        offsets = cuda.local.array(PX, dtype=types.int32)
+        line, target_line = i64(i64(strips.width) * strips.ldx * element), i64(i64(strips.wo) * ldo * element)
         images = read_photos(control) if NORMAL else i32(0)
-        for item in range(i32(i32(cuda.blockIdx.x) * across + ty), items, i32(i32(cuda.gridDim.x) * across)):
-            strip = i32(divide(item, by_pairs_mul, by_pairs_shift))
-            n = i32(divide(strip, by_strips_mul, by_strips_shift))
-            column, row0 = i32((item - strip * pairs) * 2), i32((strip - n * strips) * tall)
-            last = i32(min(i32(row0 + tall), ho))
-            inside = i32(0)
-            for p in range(PX):
-                z = i32(column * S - 1 + p)
-                inside = i32(inside | (i32(1 << p) if z >= 0 and z < width else i32(0)))
-                places[p] = i32(min(max(z, i32(0)), i32(width - 1)) * ldx * element)
-            image = u64(x + u64(i64(i32(n * height)) * line + i64(c * element)))
-            target = u64(out + u64(i64(i32(n * ho + row0)) * target_line + i64(i32((column * ldo + c) * element))))
-            beside = i32(ldo * element) if column + 1 < wo else i32(0)
-            y = i32(row0 * S - 1)
-            row = u64(image + u64(i64(max(y, i32(0))) * line))
-            for p in range(PX):
-                load(u64(row + u64(places[p])), raw, p * WORDS)
-            for i in range(8):
-                second[i], third[i] = f32(0.0), f32(0.0)
+        for item in range(i32(i32(cuda.blockIdx.x) * across + ty), strips.items, i32(i32(cuda.gridDim.x) * across)):
+            n, column, row0, last = find_strip(item, strips, strips.ho)
+            inside = find_columns(i32(column * S - 1), PX, strips.width, i32(strips.ldx * element), offsets)
+            image = u64(x + u64(i64(i32(n * strips.height)) * line + i64(c * element)))
+            target = u64(
+                out + u64(i64(i32(n * strips.ho + row0)) * target_line + i64(i32((column * ldo + c) * element)))
+            )
+            next_column = i32(ldo * element) if column + 1 < strips.wo else i32(0)
+            load_row(image, i64(max(i32(row0 * S - 1), i32(0))) * line, offsets, PX, raw, 0)
             execute(
-                image, target, line, target_line, row0, last, height, inside, beside, n < images, mine, activation,
-                places, taps, scale, shift, raw, first, second, third, totals,
+                image, target, (line, target_line), row0, last, strips.height, inside,
+                (next_column, n < images, mine, activation), offsets, (taps, scale, shift), raw, totals,
             )  # fmt: skip
         if NORMAL:
             at = i64(i64(i32(cuda.blockIdx.x)) * 2 * channels + i64(i32(cuda.blockIdx.y)) * wide * 4)

@@ -1,13 +1,13 @@
 """Batch norm: sums over pixels in two stages of fixed order, then one pass over the activations.
 
-    sums    blocks of 256 threads; a thread keeps the sums of one vector (16 bytes of channels) over every `rows`-th
-            pixel of the block's share; the rows meet in shared memory           -> partial (blocks, 2, channels)
+    sums    blocks of 256 threads; a thread sums one vector (16 bytes of channels) over every `rows`-th pixel of the
+            block's share; the rows are added in shared memory                   -> partial (blocks, 2, channels)
     finish  8 channels x 64 threads add the partial sums in float64              -> saved (7, channels)
             synchronized: `rank_sums` adds them, NCCL averages over ranks, `finish` reads that mean
-    apply   forward y = x scale + shift, backward dx = a dy + b x + c, 8 pixels a thread
+    apply   forward y = x scale + shift, backward dx = a dy + b x + c, 8 pixels per thread
 
-Bytes: forward x twice and y once, backward dy and x twice and dx once; where a convolution makes the sums while it
-writes x or dy, once less. Images beyond the batch's real ones count nowhere. Source: S. Ioffe and C. Szegedy, "Batch
+Bytes: forward x twice and y once, backward dy and x twice and dx once; once less where a convolution computes the sums
+while it writes x or dy. Images that only fill the batch count nowhere. Source: S. Ioffe and C. Szegedy, "Batch
 normalization", 2015.
 """
 
@@ -16,10 +16,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import bits_to_float, load1, load4, load4_ordered, load_float, store_float
+from core.gpu.compilation.ptx import bits_to_float, load1, load4_ordered, load_float, store_float
 from core.gpu.control import make_reader, read_photos
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, pitches
-from core.gpu.parts.vectors import PACK, UNPACK, activate, make_deliver
+from core.gpu.launch import INTEGER, MASK, MASKING, POINTER, Argument, Group, KernelSignature, pitches
+from core.gpu.parts.channels import make_load, make_unpack
+from core.gpu.parts.vectors import PACK, activate, make_deliver
 
 i32, u32, i64, u64, f32, f64 = (
     types.int32, types.uint32, types.int64, types.uint64, types.float32, types.float64,
@@ -27,9 +28,9 @@ i32, u32, i64, u64, f32, f64 = (
 
 THREADS: Final = 256
 SAVED: Final = 7
-"""float32 numbers that a batch norm keeps of a channel (`make_finish`)."""
-WAYS: Final = 4
-"""Loads of pixels that a lane has under way."""
+"""float32 numbers that a batch norm saves per channel (`make_finish`)."""
+AHEAD: Final = 4
+"""Pixels that a thread loads before it adds the first, to hide the latency."""
 
 read_rank_photos: Final = make_reader("rank_photos")
 read_counted: Final = make_reader("counted")
@@ -38,80 +39,72 @@ _X: Final = Argument("x", POINTER, "input of the batch norm (pixels, C)")
 _DY: Final = Argument("dy", POINTER, "gradient of its output (pixels, C); 0 forward")
 _SAVED: Final = Argument("saved", POINTER, "float32 (SAVED, padded C), see `make_finish`")
 _CONTROL: Final = Argument("control", POINTER, "control block of the step (`core.gpu.control`)")
-_SHARE: Final = (
-    Argument("hw", INTEGER, "pixels of an image"),
+_SHARE: Final = Group("share", (
+    Argument("hw", INTEGER, "pixels per image"),
     Argument("pixels", INTEGER, "pixels in all"),
-    Argument("split", INTEGER, "pixels of a block"),
-    Argument("lanes", INTEGER, "vectors (of 16 bytes) a pixel"),
-    Argument("wide", INTEGER, "those of a block"),
+    Argument("split", INTEGER, "pixels per block"),
+    Argument("vectors", INTEGER, "vectors (16 bytes) per pixel"),
+    Argument("wide", INTEGER, "vectors per pixel of a block"),
     *pitches(ldx="x", ldy="dy"),
-)  # fmt: skip
+))  # fmt: skip
 
 SUMS: Final = KernelSignature((
-    _X, _DY, Argument("partial", POINTER, "float32 (blocks, 2, padded C)"), _CONTROL, *_SHARE,
+    _X, _DY, Argument("partial", POINTER, "float32 (blocks, 2, padded C)"), _CONTROL, _SHARE,
 ))  # fmt: skip
 
 
 def make_sums(element: int, gradient: bool) -> Any:
-    """Partial sums ``(blocks, 2, channels)``: of x and x^2, or of dy and dy x.
+    """Partial sums ``(blocks, 2, channels)``: of x and x^2, or of dy and dy x."""
+    VEC = 16 // element
+    load, unpack = make_load(4), make_unpack(element, VEC)
+    STORED, RAW = THREADS * VEC, AHEAD * 4
 
-    The block's threads are as many rows of pixels as its lanes leave room for.
-    """
-    unpack, VEC = UNPACK[element], 16 // element
-    STORED, FOUR = THREADS * VEC, WAYS * 4
-
-    def sums(x, dy, partial, control, hw, pixels, split, lanes, wide, ldx, ldy):
+    def sums(x, dy, partial, control, share):
         shared = cuda.shared.array(STORED, dtype=types.float32)
-        t = i32(cuda.threadIdx.x)
+        t, vectors, wide = i32(cuda.threadIdx.x), share.vectors, share.wide
         rows = i32(256 // wide)
         ty = i32(t // wide)
         tx = i32(t - ty * wide)
         part = i32(i32(cuda.blockIdx.y) * wide + tx)
-        start = i32(i32(cuda.blockIdx.x) * split)
-        end = i32(min(i32(start + split), i32(read_photos(control) * hw)))
-        active = part < lanes and ty < rows
+        start = i32(i32(cuda.blockIdx.x) * share.split)
+        end = i32(min(i32(start + share.split), i32(read_photos(control) * share.hw)))
+        active = part < vectors and ty < rows
         first = cuda.local.array(VEC, dtype=types.float32)
         second = cuda.local.array(VEC, dtype=types.float32)
         value = cuda.local.array(VEC, dtype=types.float32)
         other = cuda.local.array(VEC, dtype=types.float32)
-        raw = cuda.local.array(FOUR, dtype=types.uint32)
-        raw2 = cuda.local.array(FOUR, dtype=types.uint32)
+        raw = cuda.local.array(RAW, dtype=types.uint32)
+        raw2 = cuda.local.array(RAW, dtype=types.uint32)
         for i in range(VEC):
             first[i], second[i] = f32(0.0), f32(0.0)
         if active:
-            for row in range(i32(start + ty), end, rows * WAYS):
-                for w in range(WAYS):
+            for row in range(i32(start + ty), end, rows * AHEAD):
+                for w in range(AHEAD):
                     here = i32(row + w * rows)
-                    v = load4(u64(x + u64((i64(here) * ldx + part * VEC) * element)) if here < end else x)
-                    for i in range(4):
-                        raw[w * 4 + i] = v[i]
+                    load(u64(x + u64((i64(here) * share.ldx + part * VEC) * element)) if here < end else x, raw, w * 4)
                     if gradient:
-                        v = load4(u64(dy + u64((i64(here) * ldy + part * VEC) * element)) if here < end else dy)
-                        for i in range(4):
-                            raw2[w * 4 + i] = v[i]
-                for w in range(WAYS):
+                        at = u64(dy + u64((i64(here) * share.ldy + part * VEC) * element))
+                        load(at if here < end else dy, raw2, w * 4)
+                for w in range(AHEAD):
                     if row + w * rows < end:
-                        unpack((raw[w * 4], raw[w * 4 + 1], raw[w * 4 + 2], raw[w * 4 + 3]), value)
+                        unpack(raw, w * 4, value, 0)
                         if gradient:
-                            unpack((raw2[w * 4], raw2[w * 4 + 1], raw2[w * 4 + 2], raw2[w * 4 + 3]), other)
+                            unpack(raw2, w * 4, other, 0)
                         for i in range(VEC):
-                            if gradient:
-                                first[i] = f32(first[i] + other[i])
-                                second[i] = f32(second[i] + other[i] * value[i])
-                            else:
-                                first[i] = f32(first[i] + value[i])
-                                second[i] = f32(second[i] + value[i] * value[i])
+                            v = other[i] if gradient else value[i]
+                            first[i] = f32(first[i] + v)
+                            second[i] = f32(second[i] + v * value[i])
         for kind in range(2):
-            cuda.syncthreads()
+            cuda.syncthreads()  # the sums of the first kind are added
             for i in range(VEC):
                 shared[i32(t * VEC + i)] = first[i] if kind == 0 else second[i]
-            cuda.syncthreads()
+            cuda.syncthreads()  # the sums of all threads are stored
             for c in range(t, wide * VEC, 256):
-                if i32(cuda.blockIdx.y) * wide * VEC + c < lanes * VEC:
+                if i32(cuda.blockIdx.y) * wide * VEC + c < vectors * VEC:
                     total = f32(0.0)
                     for row in range(rows):
                         total = f32(total + shared[i32(row * wide * VEC + c)])
-                    at = i64(i64(i32(cuda.blockIdx.x)) * 2 + kind) * i64(lanes * VEC)
+                    at = i64(i64(i32(cuda.blockIdx.x)) * 2 + kind) * i64(vectors * VEC)
                     at = i64(at + i64(i32(cuda.blockIdx.y)) * (wide * VEC) + c)
                     store_float(u64(partial + u64(at * 4)), total)
 
@@ -138,7 +131,7 @@ FINISH: Final = KernelSignature((
 ))  # fmt: skip
 
 FINISH_BLOCK: Final = (8, 64)
-"""Channels x rows of partial sums: more rows than 32 x 8, because thousands of partial sums are added."""
+"""Channels x rows of threads; many rows, because thousands of partial sums are added."""
 
 
 @device_function
@@ -174,7 +167,7 @@ RANK_SUMS: Final = KernelSignature((
 
 
 def rank_sums(partial, sums, control, blocks, row):
-    """Sums of this rank's photos; zero where it has none and computes one that does not count."""
+    """Sums of this rank's images; zero where it has none and computes one that does not count."""
     shared = cuda.shared.array((2, 64, 8), dtype=types.float64)
     tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
     c = i32(i32(cuda.blockIdx.x) * 8 + tx)
@@ -186,7 +179,7 @@ def rank_sums(partial, sums, control, blocks, row):
 
 
 def make_finish(gradient: bool, ranks: int) -> Any:
-    """Adds the partial sums in float64 and writes per channel what the pass over the pixels needs.
+    """Adds the partial sums in float64 and writes the factors of each channel for `apply`.
 
     Rows of `saved`: mean, inverse, scale and shift (forward: ``y = x scale + shift``), and a, b, c (backward:
     ``dx = a dy + b x + c``, which is ``w inverse (dy - mean(dy) - normalised x mean(dy normalised x))``). The sums of
@@ -271,39 +264,35 @@ def fix(weight, bias, mean, variance, saved, channels, row, epsilon):
 
 APPLY: Final = KernelSignature((
     _X, _DY,
-    Argument("mask", POINTER, "output of the activation whose gradient is applied; 0 for none"),
+    MASK,
     Argument("out", POINTER, "output, or gradient of x (pixels, C)"),
-    _SAVED, _CONTROL, *_SHARE,
+    _SAVED, _CONTROL, _SHARE,
     *pitches(ldm="`mask`", ldo="out"),
     Argument("activation", INTEGER, "applied to the output (`core.gpu.launch.RELU`)"),
-    Argument("masking", INTEGER, "activation that `mask` is the output of"),
-    Argument("accumulate", INTEGER, "1 adds to out"),
+    *MASKING,
 ))  # fmt: skip
 
 APPLIED: Final = 8
-"""Pixels a thread of the pass writes: what it knows of its channels serves all of them."""
+"""Pixels per thread of `apply`, which loads the factors of its channels once."""
 
 
 def make_apply(element: int, gradient: bool, centred: bool) -> Any:
-    """Forward ``activation(x scale + shift)``; backward ``a dy + b x + c``, ``scale dy`` if frozen.
-
-    The block's threads are as many rows of pixels as its lanes leave room for.
-    """
-    unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
-    AHEAD = 2 if gradient else 4
-    RAW = AHEAD * 4
+    """Forward ``activation(x scale + shift)``; backward ``a dy + b x + c``, ``scale dy`` if frozen."""
+    pack, deliver, VEC = PACK[element], make_deliver(element), 16 // element
+    load, unpack, LOADS = make_load(4), make_unpack(element, VEC), 2 if gradient else 4
+    RAW = LOADS * 4
     READS_X = centred or not gradient
-    FIRST = 4 if gradient and centred else 2
+    FIRST = 4 if gradient and centred else 2  # row of `saved`
 
     @device_function
-    def take(raw, w, other, w2, first, second, third, activation):
+    def compute(raw, raw2, at, first, second, third, activation):
         """16 bytes of the result."""
         x = cuda.local.array(VEC, dtype=types.float32)
         y = cuda.local.array(VEC, dtype=types.float32)
         if READS_X:
-            unpack((raw[w], raw[w + 1], raw[w + 2], raw[w + 3]), x)
+            unpack(raw, at, x, 0)
         if gradient:
-            unpack((other[w2], other[w2 + 1], other[w2 + 2], other[w2 + 3]), y)
+            unpack(raw2, at, y, 0)
         for i in range(VEC):
             if gradient and centred:
                 x[i] = f32(f32(y[i] * first[i]) + f32(f32(x[i] * second[i]) + third[i]))
@@ -313,43 +302,38 @@ def make_apply(element: int, gradient: bool, centred: bool) -> Any:
                 x[i] = activate(f32(f32(x[i] * first[i]) + second[i]), activation)
         return pack(x)
 
-    def apply(
-        x, dy, mask, out, saved, control, hw, pixels, split, lanes, wide, ldx, ldy, ldm, ldo,
-        activation, masking, accumulate,
-    ):
-        t = i32(cuda.threadIdx.x)
+    def apply(x, dy, mask, out, saved, control, share, ldm, ldo, activation, masking, accumulate):
+        t, vectors, wide = i32(cuda.threadIdx.x), share.vectors, share.wide
         rows = i32(256 // wide)
         ty = i32(t // wide)
         part = i32(i32(cuda.blockIdx.y) * wide + t - ty * wide)
-        if part >= lanes or ty >= rows:
+        if part >= vectors or ty >= rows:
             return
-        start = i32(i32(cuda.blockIdx.x) * split)
-        end, real = i32(min(i32(start + split), pixels)), i32(read_photos(control) * hw)
+        start = i32(i32(cuda.blockIdx.x) * share.split)
+        end, real = i32(min(i32(start + share.split), share.pixels)), i32(read_photos(control) * share.hw)
         first = cuda.local.array(VEC, dtype=types.float32)
         second = cuda.local.array(VEC, dtype=types.float32)
         third = cuda.local.array(VEC, dtype=types.float32)
         for i in range(VEC):
-            at = u64(saved + u64((i64(lanes) * (FIRST * VEC) + part * VEC + i) * 4))
+            at = u64(saved + u64((i64(vectors) * (FIRST * VEC) + part * VEC + i) * 4))
             first[i] = load_float(at)
-            second[i] = load_float(u64(at + u64(i64(lanes) * (VEC * 4)))) if READS_X else f32(0.0)
-            third[i] = load_float(u64(at + u64(i64(lanes) * (VEC * 8)))) if FIRST == 4 else f32(0.0)
+            second[i] = load_float(u64(at + u64(i64(vectors) * (VEC * 4)))) if READS_X else f32(0.0)
+            third[i] = load_float(u64(at + u64(i64(vectors) * (VEC * 8)))) if FIRST == 4 else f32(0.0)
         raw = cuda.local.array(RAW, dtype=types.uint32)
         raw2 = cuda.local.array(RAW, dtype=types.uint32)
-        for row in range(i32(start + ty), end, rows * AHEAD):
-            for w in range(AHEAD):
+        for row in range(i32(start + ty), end, rows * LOADS):
+            for w in range(LOADS):
                 here = i64(min(i32(row + w * rows), i32(end - 1)))
                 if READS_X:
-                    v = load4(u64(x + u64((here * ldx + part * VEC) * element)))
-                    for i in range(4):
-                        raw[w * 4 + i] = v[i]
+                    load(u64(x + u64((here * share.ldx + part * VEC) * element)), raw, w * 4)
                 if gradient:
-                    v = load4_ordered(u64(dy + u64((here * ldy + part * VEC) * element)))
+                    v = load4_ordered(u64(dy + u64((here * share.ldy + part * VEC) * element)))
                     for i in range(4):
                         raw2[w * 4 + i] = v[i]
-            for w in range(AHEAD):
+            for w in range(LOADS):
                 here = i32(row + w * rows)
                 if here < end:
-                    v = take(raw, w * 4, raw2, w * 4, first, second, third, activation)
+                    v = compute(raw, raw2, w * 4, first, second, third, activation)
                     if gradient and here >= real:
                         v = u32(0), u32(0), u32(0), u32(0)
                     deliver(v, mask, out, i64(here), part, ldm, ldo, masking, accumulate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from core.gpu.ops.norm import launches, naive, pointwise_launches
@@ -9,15 +10,15 @@ from core.gpu.select import BACKWARD, BF16, FORWARD, INPUT, WEIGHT, Candidate
 from core.gpu.teaching.candidates import teach
 
 CANDIDATES: Final = (
-    teach("naive", "batch_norm", FORWARD, naive.launch_forward(False), "one thread per channel loops over all pixels"),
-    teach("shared", "batch_norm", FORWARD, naive.launch_forward(True),
-          "partial sums of the pixels are added in shared memory"),
-    teach("naive", "batch_norm", INPUT, naive.launch_backward_input(False),
-          "one thread per channel for the sums, one per element for dx"),
-    teach("shared", "batch_norm", INPUT, naive.launch_backward_input(True),
-          "partial sums, one thread per element for dx"),
-    teach("naive", "batch_norm", WEIGHT, naive.launch_backward_weight(False), "one thread per channel"),
-    teach("shared", "batch_norm", WEIGHT, naive.launch_backward_weight(True), "partial sums"),
+    *(teach(name, "batch_norm", direction, partial(launch, name == "shared"), idea)
+      for direction, launch, name, idea in (
+        (FORWARD, naive.launch_forward, "naive", "one thread per channel loops over all pixels"),
+        (FORWARD, naive.launch_forward, "shared", "partial sums of the pixels are added in shared memory"),
+        (INPUT, naive.launch_backward_input, "naive", "one thread per channel for the sums, one per element for dx"),
+        (INPUT, naive.launch_backward_input, "shared", "partial sums, one thread per element for dx"),
+        (WEIGHT, naive.launch_backward_weight, "naive", "one thread per channel"),
+        (WEIGHT, naive.launch_backward_weight, "shared", "partial sums"),
+    )),
     Candidate("sums", ("batch_norm",), FORWARD, launches.forward,
               "partial sums, added in order; then one pass, activation in the epilogue"),
     Candidate("sums", ("batch_norm",), BACKWARD, launches.backward,

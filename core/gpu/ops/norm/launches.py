@@ -110,16 +110,16 @@ def _finish(
 
 def _sums(frame: Frame, step: Step, direction: str, name: str, x: Tensor, dy: Tensor | None) -> int:
     """Add the launch of partial sums over pixels; gives how many there are."""
-    pixels, lanes = frame.batch * x.height * x.width, vectors_of(x)
-    wide = vectors_per_row(lanes, batch_norm.THREADS)
-    split = max(64, blocks_of(pixels, max(1, SUM_BLOCKS * frame.processors * wide // lanes)))
+    pixels, vectors = frame.batch * x.height * x.width, vectors_of(x)
+    wide = vectors_per_row(vectors, batch_norm.THREADS)
+    split = max(64, blocks_of(pixels, max(1, SUM_BLOCKS * frame.processors * wide // vectors)))
     blocks = blocks_of(pixels, split)
     values = {**_share(frame, x, dy, split, wide), "partial": frame.use(name, 8 * blocks * x.padded)}
     made = (MODULE, "make_sums", (frame.element, dy is not None))
     frame.add(
         make_launch(
-            step.node, direction, "sums", made, batch_norm.SUMS, values, (blocks, lanes // wide, 1),
-            moved=pixels * lanes * 16 * (2 if dy else 1),
+            step.node, direction, "sums", made, batch_norm.SUMS, values, (blocks, vectors // wide, 1),
+            moved=pixels * vectors * 16 * (2 if dy else 1),
         )
     )  # fmt: skip
     return blocks
@@ -130,8 +130,8 @@ def _apply(
     target: Target = PLAIN,
 ) -> Launch:  # fmt: skip
     """The pass over the activations, forward or backward."""
-    pixels, lanes = frame.batch * x.height * x.width, vectors_of(x)
-    wide = vectors_per_row(lanes, batch_norm.THREADS)
+    pixels, vectors = frame.batch * x.height * x.width, vectors_of(x)
+    wide = vectors_per_row(vectors, batch_norm.THREADS)
     split = batch_norm.THREADS // wide * batch_norm.APPLIED
     values = {
         **_share(frame, x, dy, split, wide), **target.values, "out": out.address, "saved": saved, "ldo": out.pitch,
@@ -139,8 +139,8 @@ def _apply(
     }  # fmt: skip
     made = (MODULE, "make_apply", (frame.element, dy is not None, centred))
     return make_launch(
-        step.node, direction, "fused", made, batch_norm.APPLY, values, (blocks_of(pixels, split), lanes // wide, 1),
-        moved=pixels * lanes * 16 * (1 + bool(dy) + target.passes),
+        step.node, direction, "fused", made, batch_norm.APPLY, values, (blocks_of(pixels, split), vectors // wide, 1),
+        moved=pixels * vectors * 16 * (1 + bool(dy) + target.passes),
     )  # fmt: skip
 
 
@@ -148,6 +148,6 @@ def _share(frame: Frame, x: Tensor, dy: Tensor | None, split: int, wide: int) ->
     """What sums and the pass over the activations have in common: both sides, and a block's share of them."""
     return {
         "x": x.address, "dy": dy.address if dy else 0, "control": frame.addresses.control, "hw": x.height * x.width,
-        "pixels": frame.batch * x.height * x.width, "split": split, "lanes": vectors_of(x), "wide": wide,
+        "pixels": frame.batch * x.height * x.width, "split": split, "vectors": vectors_of(x), "wide": wide,
         "ldx": x.pitch, "ldy": dy.pitch if dy else 0,
     }  # fmt: skip

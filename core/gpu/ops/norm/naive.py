@@ -1,8 +1,8 @@
-"""Batch normalisation over the last axis: statistics of each channel, then every element on its own.
+"""Batch normalization over the last axis: statistics per channel, then one thread per element.
 
 - naive:  one thread per channel loops over all pixels, twice for the statistics
-- shared: 32 channels x 8 lines of threads a block and many blocks a channel; partial sums meet in shared
-          memory and are added in their order. Mean first, then squares of the distances to it: as exact as naive
+- shared: blocks of 32 channels x 8 rows of threads, many blocks per channel; partial sums are added in shared memory
+          in a fixed order. The mean first, then squared distances to it: as exact as naive
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import math
 from core.gpu.compilation.arrays import Float, Int, Integers, Matrix, Vector, float32, float64
 from core.gpu.compilation.cuda import cuda
 from core.gpu.teaching.column_sums import COLUMNS, ROWS, SLICE_ROWS, add_lines, launch_sum_columns, sum_slices
-from core.gpu.teaching.kernel import DeviceArray, as_matrix, at, blocks, kernel, over
-from core.gpu.teaching.launchers import Launcher
+from core.gpu.teaching.kernel import DeviceArray, Where, as_matrix, at, blocks, kernel, over
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 
@@ -153,9 +152,14 @@ def _number(case: KernelCase, name: str) -> float:
 
 
 def _pixels(arrays: StepArrays) -> tuple[DeviceArray, int]:
-    """The batch's real images, and the pixels of one; those of images that are not real count nowhere."""
+    """The batch's real images, and the pixels per image; images that only fill the batch count nowhere."""
     x = arrays["x"]
     return arrays["photos"], x.size // (x.shape[0] * x.shape[-1])
+
+
+def _slices(parts: DeviceArray) -> Where:
+    """The blocks that sum slices of pixels."""
+    return at((blocks(parts.shape[1], COLUMNS), parts.shape[0]), (COLUMNS, ROWS))
 
 
 def _statistics(case: KernelCase, arrays: StepArrays, shared: bool) -> tuple[DeviceArray, DeviceArray]:
@@ -170,65 +174,48 @@ def _statistics(case: KernelCase, arrays: StepArrays, shared: bool) -> tuple[Dev
     else:
         parts = arrays.scratch("sums", (blocks(x.shape[0], SLICE_ROWS), channels))
         for out, squares in ((mean, 0), (inverse, 1)):
-            grid = (blocks(channels, COLUMNS), parts.shape[0])
-            shared_sums[at(grid, (COLUMNS, ROWS))](x, mean, parts, *_pixels(arrays), squares)
+            shared_sums[_slices(parts)](x, mean, parts, *_pixels(arrays), squares)
             finish_sums[over(channels)](parts, out, *_pixels(arrays), squares, epsilon)
     return mean, inverse
 
 
-def launch_forward(shared: bool) -> Launcher:
-    """Launcher of x -> out, and of new running statistics."""
-
-    def launch(case: KernelCase, arrays: StepArrays) -> None:
-        x, out = as_matrix(arrays["x"]), as_matrix(arrays["out"])
-        mean, inverse = _statistics(case, arrays, shared)
-        if _uses_batch(case, arrays):
-            numbers = _number(case, "momentum"), _number(case, "epsilon")
-            running = arrays["running_mean"], arrays["running_var"]
-            move_running[over(mean.size)](mean, inverse, *running, *_pixels(arrays), *numbers)
-        normalise[over(x.size)](x, mean, inverse, arrays["weight"], arrays["bias"], out)
-
-    return launch
+def launch_forward(shared: bool, case: KernelCase, arrays: StepArrays) -> None:
+    """x -> out, and new running statistics."""
+    x, out = as_matrix(arrays["x"]), as_matrix(arrays["out"])
+    mean, inverse = _statistics(case, arrays, shared)
+    if _uses_batch(case, arrays):
+        numbers = _number(case, "momentum"), _number(case, "epsilon")
+        running = arrays["running_mean"], arrays["running_var"]
+        move_running[over(mean.size)](mean, inverse, *running, *_pixels(arrays), *numbers)
+    normalise[over(x.size)](x, mean, inverse, arrays["weight"], arrays["bias"], out)
 
 
 def _gradients(
     case: KernelCase, arrays: StepArrays, shared: bool, dweight: DeviceArray, dbias: DeviceArray
 ) -> tuple[DeviceArray, DeviceArray]:
-    """Note the launches of both sums over pixels; gives mean and one over the deviation."""
+    """Note the launches of both sums over pixels; returns the mean and one over the deviation."""
     x, dy = as_matrix(arrays["x"]), as_matrix(arrays["dy"])
-    channels = x.shape[1]
     mean, inverse = _statistics(case, arrays, shared)
-    if not shared:
-        naive_gradients[over(channels)](x, dy, mean, inverse, dweight, dbias)
-        return mean, inverse
-    launch_sum_columns(dy, dbias)
-    parts = arrays.scratch("gradients", (blocks(x.shape[0], SLICE_ROWS), channels))
-    grid, block = (blocks(channels, COLUMNS), parts.shape[0]), (COLUMNS, ROWS)
-    shared_gradient[at(grid, block)](x, dy, mean, inverse, parts, SLICE_ROWS)
-    sum_slices[over(channels)](parts, dweight)
+    if shared:
+        launch_sum_columns(dy, dbias)
+        parts = arrays.scratch("gradients", (blocks(x.shape[0], SLICE_ROWS), x.shape[1]))
+        shared_gradient[_slices(parts)](x, dy, mean, inverse, parts, SLICE_ROWS)
+        sum_slices[over(dweight.size)](parts, dweight)
+    else:
+        naive_gradients[over(x.shape[1])](x, dy, mean, inverse, dweight, dbias)
     return mean, inverse
 
 
-def launch_backward_weight(shared: bool) -> Launcher:
-    """Launcher of (x, dy) -> dweight, dbias; the statistics are computed again from x."""
-
-    def launch(case: KernelCase, arrays: StepArrays) -> None:
-        bias = arrays["dbias"] if "dbias" in arrays else arrays.scratch("dbias", arrays["bias"].shape)
-        _gradients(case, arrays, shared, arrays["dweight"], bias)
-
-    return launch
+def launch_backward_weight(shared: bool, case: KernelCase, arrays: StepArrays) -> None:
+    """(x, dy) -> dweight, dbias; the statistics are computed again from x."""
+    bias = arrays["dbias"] if "dbias" in arrays else arrays.scratch("dbias", arrays["bias"].shape)
+    _gradients(case, arrays, shared, arrays["dweight"], bias)
 
 
-def launch_backward_input(shared: bool) -> Launcher:
-    """Launcher of (x, dy, weight) -> dx; needs the sums of the other gradient and makes them itself."""
-
-    def launch(case: KernelCase, arrays: StepArrays) -> None:
-        x, dy, dx = as_matrix(arrays["x"]), as_matrix(arrays["dy"]), as_matrix(arrays["dx"])
-        dweight, dbias = (arrays.scratch(name, (x.shape[1],)) for name in ("sum weight", "sum bias"))
-        mean, inverse = _gradients(case, arrays, shared, dweight, dbias)
-        batch = int(_uses_batch(case, arrays))
-        backward_input[over(x.size)](
-            x, dy, mean, inverse, arrays["weight"], dweight, dbias, dx, *_pixels(arrays), batch
-        )  # fmt: skip
-
-    return launch
+def launch_backward_input(shared: bool, case: KernelCase, arrays: StepArrays) -> None:
+    """(x, dy, weight) -> dx; computes the sums of the other gradient again."""
+    x, dy, dx = as_matrix(arrays["x"]), as_matrix(arrays["dy"]), as_matrix(arrays["dx"])
+    dweight, dbias = (arrays.scratch(name, (x.shape[1],)) for name in ("sum weight", "sum bias"))
+    mean, inverse = _gradients(case, arrays, shared, dweight, dbias)
+    batch = int(_uses_batch(case, arrays))
+    backward_input[over(x.size)](x, dy, mean, inverse, arrays["weight"], dweight, dbias, dx, *_pixels(arrays), batch)

@@ -1,13 +1,10 @@
-"""Which convolutions are computed in one pass with the batch norms beside them.
+"""Which convolutions are computed in one pass with the batch norms around them.
 
 A depthwise 3x3 between two; a 1x1 from few channels to many before one; a 1x1 from many channels to few between two.
-The normalised input of such a convolution, or the gradient of its output, is then never stored.
+The normalized input of such a convolution, or the gradient of its output, is then never stored.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import final
 
 from core.gpu.frame import Frame, only
 from core.gpu.gradients import shared_activation
@@ -18,53 +15,43 @@ from core.ops.window import POINT, read_window
 from core.program import Step, Value
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Between:
-    """A depthwise 3x3, the batch norm that makes its input and the one that reads its output."""
-
-    before: Step
-    convolution: Step
-    after: Step
-
-
 def suits_strips(step: Step) -> bool:
     """Whether the kernels of strips compute this depthwise convolution."""
     window = read_window(step.attributes)
     return window.kernel == (3, 3) and window.stride in ((1, 1), (2, 2)) and window.padding[:2] == (1, 1)
 
 
-def between_norms(frame: Frame, step: Step) -> Between | None:
-    """The neighbours of a depthwise convolution in training, where it can be computed with them."""
+def between_norms(frame: Frame, step: Step) -> tuple[Step, Step] | None:
+    """The batch norms before and after a depthwise convolution in training, where it is computed with them."""
     if step.op != "depthwise_conv2d" or not frame.program.training or frame.algorithm not in FAST:
         return None
     if not suits_strips(step):
         return None
-    before, after = norm_before(frame, step), norm_behind(frame, step)
+    before, after = norm_before(frame, step), norm_after(frame, step)
     plain = not step.activation and all(p.role == "weight" for p in step.parameters)
     if before is None or after is None or not plain or not frame.trains(step, "weight"):
         return None
-    return Between(before, step, after)
+    return before, after
 
 
 def norm_before(frame: Frame, step: Step) -> Step | None:
-    """The learning batch norm that makes a step's input for nobody else."""
-    maker = only(s for s in frame.program.steps if s.output.buffer == step.inputs[0].buffer)
-    if maker is None or frame.only_reader(maker.output) is not step:
+    """The trained batch norm whose output only this step reads."""
+    producer = only(s for s in frame.program.steps if s.output.buffer == step.inputs[0].buffer)
+    if producer is None or frame.only_reader(producer.output) is not step:
         return None
-    return maker if _is_moving(frame, maker) and _is_whole(frame, maker.output) else None
+    return producer if _is_moving(frame, producer) and _is_whole(frame, producer.output) else None
 
 
-def norm_behind(frame: Frame, step: Step) -> Step | None:
-    """The learning batch norm that alone reads a step's output."""
+def norm_after(frame: Frame, step: Step) -> Step | None:
+    """The trained batch norm that is the only reader of a step's output."""
     reader = frame.only_reader(step.output)
     return reader if reader is not None and _is_moving(frame, reader) and _is_whole(frame, step.output) else None
 
 
 def expands(frame: Frame, step: Step) -> bool:
-    """Whether a 1x1 convolution to many channels is computed in one pass with the batch norm behind it."""
+    """Whether a 1x1 convolution to many channels is computed in one pass with the batch norm after it."""
     return (
-        _is_pointwise(frame, step) and norm_behind(frame, step) is not None and step.inputs[0].buffer in frame.wanted
+        _is_pointwise(frame, step) and norm_after(frame, step) is not None and step.inputs[0].buffer in frame.wanted
         and shared_activation(frame, step.inputs[0]) == ""
         and _suits(frame, step.output, step.inputs[0])
     )  # fmt: skip
@@ -73,7 +60,7 @@ def expands(frame: Frame, step: Step) -> bool:
 def projects(frame: Frame, step: Step) -> bool:
     """Whether a 1x1 convolution to few channels is computed in one pass with the batch norms around it."""
     return (
-        _is_pointwise(frame, step) and norm_behind(frame, step) is not None and norm_before(frame, step) is not None
+        _is_pointwise(frame, step) and norm_after(frame, step) is not None and norm_before(frame, step) is not None
         and _suits(frame, step.inputs[0], step.output)
     )  # fmt: skip
 
@@ -86,8 +73,8 @@ def is_read_raw(frame: Frame, norm: Step) -> bool:
 
 def is_undone_behind(frame: Frame, norm: Step) -> bool:
     """Whether the gradient of a batch norm's input is computed by the convolution that made that input."""
-    maker = only(s for s in frame.program.steps if s.output == norm.inputs[0])
-    return maker is not None and (between_norms(frame, maker) is not None or expands(frame, maker))
+    producer = only(s for s in frame.program.steps if s.output == norm.inputs[0])
+    return producer is not None and (between_norms(frame, producer) is not None or expands(frame, producer))
 
 
 def _is_moving(frame: Frame, step: Step) -> bool:

@@ -1,9 +1,9 @@
 """1x1 convolutions from many channels to few, between two batch norms, in one pass over the wide side. bf16.
 
-Forward (`make_projection`): the wide feature map is normalised and activated on its way to shared memory; the partial
-sums of the next batch norm are written too. Backward of an expanding convolution (`make_expansion_gradient`): the
-gradient of its output is the batch norm's ``a g + b x + c``, made on its way to shared memory, and serves there for the
-gradients of the input and of the filters.
+Forward (`make_projection`): the wide feature map is normalized and activated between global and shared memory; the
+partial sums of the next batch norm are written too. Backward of an expanding convolution (`make_expansion_gradient`):
+the gradient of its output is the batch norm's ``a g + b x + c``, computed between global and shared memory and used
+there for the gradients of the input and of the filters.
 
     wide side (pixels x C)          filters (P x C)          out, or the input's gradient (pixels x P)
     +--------------------+                                   +------+
@@ -24,6 +24,7 @@ from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.control import read_photos
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.norm.pointwise_tiles import (
+    Shape,
     ceiling,
     make_coefficients,
     make_copy_rows,
@@ -34,13 +35,14 @@ from core.gpu.ops.norm.pointwise_tiles import (
     make_write_sums,
     shape_to_narrow,
 )
-from core.gpu.parts.vectors import PACK, UNPACK
+from core.gpu.parts.channels import make_unpack
+from core.gpu.parts.vectors import PACK
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 _CONTROL: Final = Argument("control", POINTER, "control block of the step (`core.gpu.control`)")
 _X: Final = Argument("x", POINTER, "(pixels, wide), before its batch norm")
-_SAVED: Final = Argument("saved", POINTER, "what that batch norm keeps (`ops.norm.batch_norm.make_finish`)")
+_SAVED: Final = Argument("saved", POINTER, "factors of that batch norm (`ops.norm.batch_norm.make_finish`)")
 _WEIGHT: Final = Argument("weight", POINTER, "packed filters (narrow, depth)")
 _COUNTS: Final = (
     Argument("pixels", INTEGER, "pixels in all"),
@@ -61,24 +63,23 @@ GRADIENT: Final = KernelSignature((
 ))  # fmt: skip
 
 
-def gradient_shared(wide: int, narrow: int) -> int:
-    """Bytes of shared memory of a block."""
-    shape = shape_to_narrow(wide, narrow)
-    return (narrow + shape.pixels) * shape.wide_row + 2 * shape.pixels * shape.narrow_row
+def gradient_shared(shape: Shape) -> int:
+    """Bytes of shared memory per block of the gradient."""
+    return (shape.narrow + shape.pixels) * shape.wide_row + 2 * shape.pixels * shape.narrow_row
 
 
 def make_norm_gradient(chunks: int, rows: int, row: int) -> Any:
-    """Device function: the batch norm's gradient ``one g + two x + three`` of a thread's pieces, into a tile in shared
-    memory of `row` bytes a pixel; zeros for images that are not there."""
-    unpack, pack = UNPACK[2], PACK[2]
+    """Device function: stores the batch norm's gradient ``one g + two x + three`` of a thread's vectors to a tile in
+    shared memory of `row` bytes per pixel; zeros for images that only fill the batch."""
+    unpack, pack = make_unpack(2, 8), PACK[2]
 
     @device_function
     def combine(raw_x, raw_g, first, real, one, two, three, to):
         a = cuda.local.array(8, dtype=types.float32)
         b = cuda.local.array(8, dtype=types.float32)
         for j in range(chunks):
-            unpack((raw_x[j * 4], raw_x[j * 4 + 1], raw_x[j * 4 + 2], raw_x[j * 4 + 3]), a)
-            unpack((raw_g[j * 4], raw_g[j * 4 + 1], raw_g[j * 4 + 2], raw_g[j * 4 + 3]), b)
+            unpack(raw_x, j * 4, a, 0)
+            unpack(raw_g, j * 4, b, 0)
             for i in range(8):
                 a[i] = f32(f32(b[i] * one[i]) + f32(f32(a[i] * two[i]) + three[i]))
             v = pack(a)
@@ -90,7 +91,7 @@ def make_norm_gradient(chunks: int, rows: int, row: int) -> Any:
 
 
 def make_narrow_write(tiles: int) -> Any:
-    """Device function: a warp's sums of 16 rows to the narrow gradient; `out` points at this lane's first column."""
+    """Device function: stores a warp's sums of 16 rows to the narrow gradient; `out` is at the lane's first column."""
 
     @device_function
     def write(acc, out, row, pixels, ldo, accumulate):
@@ -164,7 +165,7 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
             combine(raw_x, raw_g, i32(first + r0), real, one, two, three, to)
             wait_all()
             cuda.syncthreads()  # both tiles are in shared memory
-            following = i32(first + step)
+            following = i32(first + step)  # its loads are in flight during the products of this tile
             fetch(mine_x, i32(following + r0), pixels, ldx, raw_x)
             fetch(mine_g, i32(following + r0), pixels, ldg, raw_g)
             if following < pixels:
@@ -179,7 +180,7 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
                 u32(base + u32(TILE + lower * CT * 32)), u32(narrow_tile + u32(right * GN * 16)), lane, weight_sums
             )
             write(acc, u64(out + u64(i64(column * 2))), i32(first + high * 16 + (lane >> 2)), pixels, ldo, accumulate)
-            cuda.syncthreads()  # nobody reads the wide tile any more
+            cuda.syncthreads()  # no thread reads the wide tile any more
             used = i32(1 - used)
             first = following
         mine = u64(partial + u64(i64(i32(cuda.blockIdx.x)) * (C * P * 4)))
@@ -191,15 +192,14 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
 FORWARD: Final = KernelSignature((
     _X, _SAVED, _WEIGHT,
     Argument("out", POINTER, "(pixels, narrow)"),
-    Argument("partial", POINTER, "float32 (blocks, 2, narrow): sums of out and its square"),
+    Argument("sums", POINTER, "float32 (blocks, 2, narrow): sums of out and its square"),
     _CONTROL, *_COUNTS, *pitches(ldx="x", ldo="out"),
 ))  # fmt: skip
 
 
-def forward_shared(wide: int, narrow: int) -> int:
-    """Bytes of shared memory of a block."""
-    shape = shape_to_narrow(wide, narrow)
-    return (narrow + shape.pixels) * shape.wide_row + shape.pixels // 16 * narrow * 8
+def forward_shared(shape: Shape) -> int:
+    """Bytes of shared memory per block, forward."""
+    return (shape.narrow + shape.pixels) * shape.wide_row + shape.pixels // 16 * shape.narrow * 8
 
 
 def make_projection(wide: int, narrow: int, norm: int) -> Any:
@@ -228,7 +228,7 @@ def make_projection(wide: int, narrow: int, norm: int) -> Any:
                     totals[n * 4 + 2] = f32(totals[n * 4 + 2] + w)
                     totals[n * 4 + 3] = f32(totals[n * 4 + 3] + f32(w * w))
 
-    def pointwise_forward(x, saved, weight, out, partial, control, pixels, hw, depth, ldx, ldo):
+    def pointwise_forward(x, saved, weight, out, sums, control, pixels, hw, depth, ldx, ldo):
         base = ptx.shared_address(cuda.shared.array(0, dtype=types.uint8))
         tid = i32(cuda.threadIdx.x)
         lane, warp, part, r0 = i32(tid & 31), i32(tid >> 5), i32(tid % PARTS), i32(tid // PARTS)
@@ -261,21 +261,21 @@ def make_projection(wide: int, narrow: int, norm: int) -> Any:
             product(u32(base + u32(TILE + high * 16 * WR)), u32(base + u32(across * NT * 8 * WR)), lane, acc)
             row = i32(first + high * 16 + (lane >> 2))
             write(acc, u64(out + u64(i64(column * 2))), row, pixels, real, ldo, totals)
-            cuda.syncthreads()  # nobody reads the tile any more
+            cuda.syncthreads()  # no thread reads the tile any more
             first = following
-        for i in range(TOTALS):  # the eight lanes that have the same columns
+        for i in range(TOTALS):  # add the eight lanes with the same columns
             for bit in range(2, 5):
                 totals[i] = f32(totals[i] + ptx.shuffle_xor(totals[i], u32(1 << bit)))
         if lane < 4:
             for n in range(NT * 2):
                 at = u32(base + u32(PLACES + (high * P + column + n // 2 * 8 + n % 2) * 8))
                 ptx.shared_store2(at, ptx.float_to_bits(totals[n * 2]), ptx.float_to_bits(totals[n * 2 + 1]))
-        cuda.syncthreads()  # the sums of all warps are there
+        cuda.syncthreads()  # the sums of all warps are stored
         for i in range(tid, 2 * P, TH):
             total = f32(0.0)
             for h in range(HIGH):
                 at = u32(base + u32(PLACES + (h * P + i % P) * 8 + i // P * 4))
                 total = f32(total + ptx.bits_to_float(ptx.shared_load1(at)))
-            ptx.store_float(u64(partial + u64(i64(i32(cuda.blockIdx.x) * 2 * P + i) * 4)), total)
+            ptx.store_float(u64(sums + u64(i64(i32(cuda.blockIdx.x) * 2 * P + i) * 4)), total)
 
     return pointwise_forward

@@ -1,10 +1,12 @@
-"""What the 1x1 convolutions between a wide and a narrow feature map share: a block's shape, and products of tiles.
+"""Blocks and tile products of the 1x1 convolutions between a wide and a narrow feature map. bf16 only.
 
-A block takes one tile of some pixels after another. The wide side (a depthwise convolution's, six times the channels)
-is read and written once, 16 bytes of always the same channels a thread, so that what a batch norm keeps of them stays
-in registers; the narrow side and the filters are in shared memory. bf16 only.
+A block computes one tile of pixels after another. The wide side (the depthwise convolution's, six times the channels)
+is read and written once. A thread has the same eight channels in every tile, so that the batch norm's factors of these
+channels stay in registers. The narrow side and the filters are in shared memory.
 
-    shared memory: filters | wide tile (rows of an odd number of 16 bytes: no bank conflicts) | narrow tile, twice
+    shared memory: filters | wide tile (rows of an odd number of 16 bytes: no bank conflicts) | two narrow tiles
+
+A thread's part of the wide tile is `chunks` vectors of 16 bytes, `rows` pixels apart.
 """
 
 from __future__ import annotations
@@ -14,17 +16,18 @@ from typing import Any, Final, final
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.parts.channels import make_apply_norm
-from core.gpu.parts.vectors import PACK, UNPACK
+from core.gpu.parts.channels import make_apply_norm, make_load, make_unpack
+from core.gpu.parts.tile import multiply_add
+from core.gpu.parts.vectors import PACK
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 WARPS: Final = {32: 4, 96: 6, 144: 9, 192: 6}
-"""Warps of a block by wide channels: so many that a thread always meets the same 8 channels."""
+"""Warps per block by wide channels: their threads are a multiple of the vectors of a pixel."""
 PIXELS: Final = {32: 64, 96: 48, 144: 96, 192: 48}
-"""Pixels of a tile to the wide side, the fastest measured."""
+"""Pixels per tile of a convolution to the wide side, the fastest measured."""
 MAX_FILTERS: Final = 12288
-"""Filter gradients that the registers of a block hold beside the rest."""
+"""Most filter gradients that fit into the registers of a block."""
 
 
 @final
@@ -43,27 +46,23 @@ class Shape:
 
     @property
     def chunks(self) -> int:
-        """16-byte pieces of the wide tile a thread."""
+        """Vectors (16 bytes) of the wide tile per thread."""
         return self.pixels * self.wide // 8 // self.threads
 
     @property
     def depth(self) -> int:
-        """Narrow channels up to a step of the products."""
+        """Narrow channels up to the next multiple of 16, the depth of an mma."""
         return -(-self.narrow // 16) * 16
 
     @property
     def wide_row(self) -> int:
-        """Bytes of a row of the wide tile."""
-        return row_bytes(self.wide)
+        """Bytes per row of the wide tile: an odd number of 16, so that ldmatrix reads eight rows without conflicts."""
+        return (self.wide // 8 | 1) * 16
 
     @property
     def narrow_row(self) -> int:
-        return row_bytes(self.depth)
-
-
-def row_bytes(channels: int) -> int:
-    """Bytes of a row of bf16 in shared memory: an odd number of 16, so that eight rows meet no bank twice."""
-    return (channels * 2 // 16 | 1) * 16
+        """Bytes per row of the narrow tile, likewise."""
+        return (self.depth // 8 | 1) * 16
 
 
 def suits_block(wide: int, narrow: int) -> bool:
@@ -73,24 +72,24 @@ def suits_block(wide: int, narrow: int) -> bool:
 
 
 def _warps_down(wide: int, narrow: int) -> int:
-    """Rows of warps, of 16 pixels each, so that the warps of a row have as many narrow channels each; 0: none."""
+    """Rows of warps, of 16 pixels each, where the warps of a row share the narrow channels evenly; 0: none."""
     warps = WARPS[wide]
     fitting = (n for n in range(3, warps + 1) if warps % n == 0 and narrow // 8 % (warps // n) == 0)
     return next(fitting, 0)
 
 
 def shape_to_wide(wide: int, narrow: int) -> Shape:
-    """The block of a convolution to the wide side."""
+    """Block of a convolution to the wide side."""
     return Shape(wide, narrow, WARPS[wide], PIXELS[wide])
 
 
 def shape_to_narrow(wide: int, narrow: int) -> Shape:
-    """The block of a convolution to the narrow side, where each warp makes 16 pixels."""
+    """Block of a convolution to the narrow side, where each warp computes 16 pixels."""
     return Shape(wide, narrow, WARPS[wide], 16 * _warps_down(wide, narrow))
 
 
 def make_coefficients(factor: float) -> Any:
-    """Device function: eight floats of one row of what a batch norm keeps, times `factor`."""
+    """Device function: eight floats of one row of `saved` (`batch_norm.make_finish`), times `factor`."""
 
     @device_function
     def coefficients(at, out):
@@ -103,34 +102,33 @@ def make_coefficients(factor: float) -> Any:
 
 
 def ceiling(norm: int) -> float:
-    """What the activation behind a batch norm ends at, which `make_apply_norm` leaves as 1; 1 where it has no end."""
+    """Upper bound of the activation after a batch norm, which `make_apply_norm` scales to 1; 1 without a bound."""
     return 6.0 if norm == 2 else 1.0
 
 
 def make_fetch(chunks: int, rows: int) -> Any:
-    """Device function: a thread's `chunks` 16-byte pieces of a wide tile, `rows` pixels apart, into registers; `x`
-    points at its channels."""
+    """Device function: loads a thread's vectors of a wide tile into registers; `x` points at its channels."""
+
+    load = make_load(4)
 
     @device_function
     def fetch(x, first, pixels, ldx, raw):
         for j in range(chunks):
-            v = ptx.load4(u64(x + u64(i64(min(i32(first + j * rows), i32(pixels - 1))) * ldx * 2)))
-            for i in range(4):
-                raw[j * 4 + i] = v[i]
+            load(u64(x + u64(i64(min(i32(first + j * rows), i32(pixels - 1))) * ldx * 2)), raw, j * 4)
 
     return fetch
 
 
 def make_normalise(chunks: int, rows: int, row: int, norm: int) -> Any:
-    """Device function: what `make_fetch` brought, scaled, shifted and activated (`norm` as in `make_apply_norm`), to a
-    tile in shared memory of `row` bytes a pixel; scale and shift are divided by `ceiling(norm)`."""
-    unpack, pack, apply_norm, end = UNPACK[2], PACK[2], make_apply_norm(norm), ceiling(norm)
+    """Device function: scales, shifts and activates fetched vectors (`norm` as in `make_apply_norm`) and stores them to
+    a tile in shared memory of `row` bytes per pixel; scale and shift are divided by `ceiling(norm)`."""
+    unpack, pack, apply_norm, end = make_unpack(2, 8), PACK[2], make_apply_norm(norm), ceiling(norm)
 
     @device_function
     def normalise(raw, scale, shift, to):
         a = cuda.local.array(8, dtype=types.float32)
         for j in range(chunks):
-            unpack((raw[j * 4], raw[j * 4 + 1], raw[j * 4 + 2], raw[j * 4 + 3]), a)
+            unpack(raw, j * 4, a, 0)
             for i in range(8):
                 a[i] = f32(apply_norm(a[i], scale[i], shift[i]) * f32(end))
             v = pack(a)
@@ -140,8 +138,8 @@ def make_normalise(chunks: int, rows: int, row: int, norm: int) -> Any:
 
 
 def make_copy_rows(rows: int, parts: int, used: int, row: int, threads: int) -> Any:
-    """Device function: `rows` of `parts` 16-byte pieces from global to shared memory, zeros behind `used` pieces and
-    from row `limit` on."""
+    """Device function: copies `rows` rows of `parts` vectors (16 bytes) from global to shared memory; zeros after
+    `used` vectors and from row `limit` on."""
     LOADS = rows * parts
 
     @device_function
@@ -156,8 +154,8 @@ def make_copy_rows(rows: int, parts: int, used: int, row: int, threads: int) -> 
 
 
 def make_product(steps: int, tiles: int, row_a: int, row_b: int) -> Any:
-    """Device function: ``acc += a b`` for 16 rows of `a` and `tiles` x 8 rows of `b`, both along the depth of `steps`
-    x 16."""
+    """Device function: ``acc += a b^T`` for 16 rows of a and `tiles` x 8 rows of b, over a depth of `steps` x 16."""
+    mma = multiply_add("bf16")
 
     @device_function
     def product(a, b, lane, acc):
@@ -166,17 +164,14 @@ def make_product(steps: int, tiles: int, row_a: int, row_b: int) -> Any:
         for k in range(steps):
             v = ptx.ldmatrix4(u32(at_a + u32(k * 32)))
             for n in range(tiles):
-                w = ptx.ldmatrix2(u32(at_b + u32(n * 8 * row_b + k * 32)))
-                r = ptx.mma_bf16(
-                    v[0], v[1], v[2], v[3], w[0], w[1], acc[n * 4], acc[n * 4 + 1], acc[n * 4 + 2], acc[n * 4 + 3]
-                )
-                acc[n * 4], acc[n * 4 + 1], acc[n * 4 + 2], acc[n * 4 + 3] = r[0], r[1], r[2], r[3]
+                mma(v, ptx.ldmatrix2(u32(at_b + u32(n * 8 * row_b + k * 32))), acc, n * 4, 1)
 
     return product
 
 
 def make_gradient_product(steps: int, high: int, tiles: int, row_a: int, row_b: int) -> Any:
     """Device function: ``acc += a^T b`` over `steps` x 16 pixels, `high` x 16 columns of a and `tiles` x 8 of b."""
+    mma = multiply_add("bf16")
 
     @device_function
     def product(a, b, lane, acc):
@@ -187,16 +182,14 @@ def make_gradient_product(steps: int, high: int, tiles: int, row_a: int, row_b: 
                 v = ptx.ldmatrix4_transposed(u32(at_a + u32(k * 16 * row_a + m * 32)))
                 for n in range(tiles):
                     w = ptx.ldmatrix2_transposed(u32(at_b + u32(k * 16 * row_b + n * 16)))
-                    o = (m * tiles + n) * 4
-                    r = ptx.mma_bf16(v[0], v[1], v[2], v[3], w[0], w[1], acc[o], acc[o + 1], acc[o + 2], acc[o + 3])
-                    acc[o], acc[o + 1], acc[o + 2], acc[o + 3] = r[0], r[1], r[2], r[3]
+                    mma(v, w, acc, (m * tiles + n) * 4, 1)
 
     return product
 
 
 def make_write_sums(high: int, tiles: int, narrow: int) -> Any:
-    """Device function: sums of `make_gradient_product` to the block's filter gradients ``(wide, narrow)`` at `mine`;
-    the warp is number `lower` down and `right` across."""
+    """Device function: stores the sums of `make_gradient_product` to the block's filter gradients ``(wide, narrow)`` at
+    `mine`; `lower` and `right` are the row and column of the warp."""
 
     @device_function
     def write_sums(weight_sums, mine, lower, right, lane):

@@ -2,16 +2,16 @@
 
 Forward of an expanding convolution: the wide feature map is written once, with the partial sums of the next batch norm.
 Backward of a projecting convolution, whose input is wide: the gradient of the input is masked by its activation and
-written with the partial sums that its batch norm needs; the input is normalised again for the gradient of the filters.
+written with the partial sums for its batch norm; the input is normalized again for the gradient of the filters.
 
     narrow side (pixels x P)     filters (C x P)           out (pixels x C)
     +------+                                               +--------------------+
     | tile |   x                 resident in shared   =    | BM pixels: a tile  |   a warp: all pixels x C / warps
     +------+  two buffers        memory                    +--------------------+
-      products -> shared memory -> 16 bytes a thread to global memory, onto the sums of its eight channels
+      products -> shared memory -> 16 bytes per thread to global memory, added to the sums of its eight channels
 
-Shared memory: filters | products of a tile | backward the normalised input | two narrow tiles (`pointwise_tiles`).
-Bytes: the wide side once written (backward once read too), the narrow side once: the floor.
+Shared memory: filters | products of a tile | backward the normalized input | two narrow tiles (`pointwise_tiles`).
+Bytes: the wide side written once (backward also read once), the narrow side once: the floor.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.control import read_photos
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.norm.pointwise_tiles import (
+    Shape,
     ceiling,
     make_coefficients,
     make_copy_rows,
@@ -34,7 +35,7 @@ from core.gpu.ops.norm.pointwise_tiles import (
     make_write_sums,
     shape_to_wide,
 )
-from core.gpu.parts.channels import make_apply_norm
+from core.gpu.parts.channels import make_apply_norm, make_unpack
 from core.gpu.parts.vectors import PACK, UNPACK
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
@@ -44,7 +45,7 @@ WIDE: Final = KernelSignature((
     Argument("weight", POINTER, "packed filters (wide, depth)"),
     Argument("out", POINTER, "(pixels, wide)"),
     Argument("x", POINTER, "(pixels, wide), before its batch norm; 0 forward"),
-    Argument("saved", POINTER, "what that batch norm keeps (`ops.norm.batch_norm.make_finish`); 0 forward"),
+    Argument("saved", POINTER, "factors of that batch norm (`ops.norm.batch_norm.make_finish`); 0 forward"),
     Argument("partial", POINTER, "float32 (blocks, wide, narrow): filter gradients of each block; 0 forward"),
     Argument("sums", POINTER, "float32 (blocks, 2, wide): sums of out, and of out times itself or x"),
     Argument("control", POINTER, "control block of the step (`core.gpu.control`)"),
@@ -55,15 +56,19 @@ WIDE: Final = KernelSignature((
 ))  # fmt: skip
 
 
-def shared_bytes(wide: int, narrow: int, gradient: bool) -> int:
-    """Bytes of shared memory of a block."""
-    shape = shape_to_wide(wide, narrow)
-    tiles = (2 if gradient else 1) * shape.pixels * shape.wide_row + 2 * shape.pixels * shape.narrow_row
-    return max(wide * shape.narrow_row + tiles, shape.threads * 8 * 4)
+def forward_shared(shape: Shape, wide_tiles: int = 1) -> int:
+    """Bytes of shared memory per block."""
+    tiles = wide_tiles * shape.pixels * shape.wide_row + 2 * shape.pixels * shape.narrow_row
+    return max(shape.wide * shape.narrow_row + tiles, shape.threads * 8 * 4)
+
+
+def gradient_shared(shape: Shape) -> int:
+    """The same for the gradient, with a second wide tile."""
+    return forward_shared(shape, 2)
 
 
 def make_multiply(pixels: int, depth: int, tiles: int, narrow_row: int, wide_row: int) -> Any:
-    """Device function: a warp's products of a tile, `tiles` x 8 channels wide, into shared memory, 16 rows after 16."""
+    """Device function: a warp's products of a tile, `tiles` x 8 channels wide, to shared memory, 16 rows at a time."""
     product, SUMS = make_product(depth // 16, tiles, narrow_row, narrow_row), tiles * 4
 
     @device_function
@@ -83,11 +88,11 @@ def make_multiply(pixels: int, depth: int, tiles: int, narrow_row: int, wide_row
 
 
 def make_write(chunks: int, rows: int, row: int, gradient: bool, norm: int) -> Any:
-    """Device function: a thread's pieces of the products, masked in the gradient, to global memory and onto its sums.
+    """Device function: stores a thread's vectors of the products, masked in the gradient, and adds them to its sums.
 
-    totals: eight sums of what is written, then eight of it times itself, or times x in the gradient.
+    totals: eight sums of the stored values, then eight of their products with themselves, or with x in the gradient.
     """
-    unpack, pack, apply_norm = UNPACK[2], PACK[2], make_apply_norm(norm)
+    unpack, unpack_x, pack, apply_norm = UNPACK[2], make_unpack(2, 8), PACK[2], make_apply_norm(norm)
 
     @device_function
     def write(tile, raw, scale, shift, out, first, pixels, real, ldo, totals):
@@ -99,14 +104,14 @@ def make_write(chunks: int, rows: int, row: int, gradient: bool, norm: int) -> A
                 v = ptx.shared_load4(u32(tile + u32(j * rows * row)))
                 unpack(v, a)
                 if gradient:
-                    unpack((raw[j * 4], raw[j * 4 + 1], raw[j * 4 + 2], raw[j * 4 + 3]), b)
+                    unpack_x(raw, j * 4, b, 0)
                     for i in range(8):
                         if norm > 0:
                             z = apply_norm(b[i], scale[i], shift[i])
                             a[i] = a[i] if z > f32(0.0) and (norm == 1 or z < f32(1.0)) else f32(0.0)
                     v = pack(a)
                 ptx.store4(u64(out + u64(i64(pixel) * ldo * 2)), v[0], v[1], v[2], v[3])
-                if pixel < real:  # images that are not there do not count
+                if pixel < real:  # images that only fill the batch do not count
                     for i in range(8):
                         totals[i] = f32(totals[i] + a[i])
                         totals[8 + i] = f32(totals[8 + i] + f32(a[i] * (b[i] if gradient else a[i])))
@@ -120,10 +125,10 @@ def make_add_up(channels: int, threads: int, rows: int) -> Any:
     @device_function
     def add_up(totals, base, tid, partial):
         for kind in range(2):
-            cuda.syncthreads()  # nobody reads the shared memory any more
+            cuda.syncthreads()  # no thread reads the shared memory any more
             for i in range(8):
                 ptx.shared_store1(u32(base + u32((tid * 8 + i) * 4)), ptx.float_to_bits(totals[kind * 8 + i]))
-            cuda.syncthreads()  # the sums of all threads are there
+            cuda.syncthreads()  # the sums of all threads are stored
             for c in range(tid, channels, threads):
                 total = f32(0.0)
                 for r in range(rows):
@@ -135,8 +140,8 @@ def make_add_up(channels: int, threads: int, rows: int) -> Any:
 
 
 def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
-    """``out = source weight^T``, ``(pixels, narrow) x (wide, narrow)``; sums of what is written and its square
-    (forward), or of what is written and it times x (gradient). `norm`: x's activation, as in `make_apply_norm`."""
+    """``out = source weight^T``, ``(pixels, narrow) x (wide, narrow)``, and sums of out and its square (forward), or of
+    out and out times x (gradient). `norm`: x's activation, as in `make_apply_norm`."""
     shape = shape_to_wide(wide, narrow)
     C, P, BM, TH, CHUNKS = wide, narrow, shape.pixels, shape.threads, shape.chunks
     WR, NR, PARTS, SIX = shape.wide_row, shape.narrow_row, wide // 8, ceiling(norm)
@@ -182,7 +187,7 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
             fetch(mine_x, i32(first + r0), pixels, ldx, raw)
         while first < pixels:
             wait_all()
-            cuda.syncthreads()  # the narrow tile is here; nobody reads the other tiles any more
+            cuda.syncthreads()  # the narrow tile has arrived; no thread reads the other tiles any more
             following = i32(first + step)
             if following < pixels:
                 place = u64(source + u64(i64(following) * lds * 2))
@@ -192,9 +197,9 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
             multiply(narrow_tile, u32(base + u32(warp * NT * 8 * NR)), u32(base + u32(OUT + warp * NT * 16)), lane)
             if gradient:
                 normalise(raw, scale, shift, u32(base + u32(INNER) + chunk))
-            cuda.syncthreads()  # products and normalised input are in shared memory
+            cuda.syncthreads()  # products and normalized input are in shared memory
             write(u32(base + u32(OUT) + chunk), raw, scale, shift, mine_out, i32(first + r0), pixels, real, ldo, totals)
-            if gradient:
+            if gradient:  # the next loads of x are in flight during the products of the filter gradient
                 fetch(mine_x, i32(following + r0), pixels, ldx, raw)
                 inner = u32(base + u32(INNER + lower * CT * 32))
                 gradient_product(inner, u32(narrow_tile + u32(right * GN * 16)), lane, weight_sums)
