@@ -6,7 +6,7 @@ channels stay in registers. The narrow side and the filters are in shared memory
 
     shared memory: filters | wide tile (rows of an odd number of 16 bytes: no bank conflicts) | two narrow tiles
 
-A thread's part of the wide tile is `chunks` vectors of 16 bytes, `rows` pixels apart.
+A thread's part of a wide tile is `chunks` vectors of 16 bytes, `rows` pixels apart.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any, Final, final
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.parts.channels import make_apply_norm, make_load, make_unpack
-from core.gpu.parts.tile import multiply_add
 from core.gpu.parts.vectors import PACK
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
@@ -155,7 +154,6 @@ def make_copy_rows(rows: int, parts: int, used: int, row: int, threads: int) -> 
 
 def make_product(steps: int, tiles: int, row_a: int, row_b: int) -> Any:
     """Device function: ``acc += a b^T`` for 16 rows of a and `tiles` x 8 rows of b, over a depth of `steps` x 16."""
-    mma = multiply_add("bf16")
 
     @device_function
     def product(a, b, lane, acc):
@@ -164,14 +162,15 @@ def make_product(steps: int, tiles: int, row_a: int, row_b: int) -> Any:
         for k in range(steps):
             v = ptx.ldmatrix4(u32(at_a + u32(k * 32)))
             for n in range(tiles):
-                mma(v, ptx.ldmatrix2(u32(at_b + u32(n * 8 * row_b + k * 32))), acc, n * 4, 1)
+                w, o = ptx.ldmatrix2(u32(at_b + u32(n * 8 * row_b + k * 32))), n * 4
+                r = ptx.mma_bf16(v[0], v[1], v[2], v[3], w[0], w[1], acc[o], acc[o + 1], acc[o + 2], acc[o + 3])
+                acc[o], acc[o + 1], acc[o + 2], acc[o + 3] = r[0], r[1], r[2], r[3]
 
     return product
 
 
 def make_gradient_product(steps: int, high: int, tiles: int, row_a: int, row_b: int) -> Any:
     """Device function: ``acc += a^T b`` over `steps` x 16 pixels, `high` x 16 columns of a and `tiles` x 8 of b."""
-    mma = multiply_add("bf16")
 
     @device_function
     def product(a, b, lane, acc):
@@ -182,7 +181,9 @@ def make_gradient_product(steps: int, high: int, tiles: int, row_a: int, row_b: 
                 v = ptx.ldmatrix4_transposed(u32(at_a + u32(k * 16 * row_a + m * 32)))
                 for n in range(tiles):
                     w = ptx.ldmatrix2_transposed(u32(at_b + u32(k * 16 * row_b + n * 16)))
-                    mma(v, w, acc, (m * tiles + n) * 4, 1)
+                    o = (m * tiles + n) * 4
+                    r = ptx.mma_bf16(v[0], v[1], v[2], v[3], w[0], w[1], acc[o], acc[o + 1], acc[o + 2], acc[o + 3])
+                    acc[o], acc[o + 1], acc[o + 2], acc[o + 3] = r[0], r[1], r[2], r[3]
 
     return product
 
