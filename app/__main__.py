@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if missing:
         sys.stderr.write(missing + "\n")
         return EXIT_WRONG_INPUT
-    from app.processes.early import start_early
+    from app.processes.entry import start_early
 
     early = start_early()  # before the imports of the window
     from app.application import run

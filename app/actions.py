@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Final, final
 
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
@@ -14,51 +14,23 @@ Keys = QKeySequence.StandardKey
 
 
 @final
-@dataclass(frozen=True, slots=True)
 class Actions:
-    """The actions; `application.py` connects them."""
+    """The actions by their names in the table below."""
 
-    open_folder: QAction
-    open_manifest: QAction
-    open_demo: QAction
-    quit: QAction
-    undo: QAction
-    redo: QAction
-    find: QAction
-    exclude: QAction
-    include: QAction
-    start: QAction
-    pause: QAction
-    stop: QAction
-    diagnose_photos: QAction
-    diagnose_folder: QAction
-    paste: QAction
-    camera: QAction
-    choose_model: QAction
-    export_model: QAction
-    export_csv: QAction
-    export_html: QAction
-    export_pdf: QAction
-    run_report: QAction
-    run_pdf: QAction
-    go_dataset: QAction
-    go_train: QAction
-    go_diagnose: QAction
-    go_kernels: QAction
-    theme_system: QAction
-    theme_light: QAction
-    theme_dark: QAction
-    language_system: QAction
-    language_en: QAction
-    language_vi: QAction
-    storage: QAction
-    guide: QAction
-    open_log: QAction
-    about: QAction
+    def __init__(self, made: Mapping[str, QAction]) -> None:
+        self._made = made
+
+    def __getattr__(self, name: str) -> QAction:
+        return self._made[name]
+
+    def connect(self, **functions: Callable[[], object]) -> None:
+        """Connect each named action to a function."""
+        for name, function in functions.items():
+            self._made[name].triggered.connect(lambda _=False, function=function: function())
 
 
 def _rows() -> dict[str, tuple[str, object, str]]:
-    """Field name to (text, shortcut, tooltip)."""
+    """Name to (text, shortcut, tooltip)."""
     return {
         "open_folder": (tr("&Open folder…"), Keys.Open, tr("A folder whose subfolders are the classes")),
         "open_manifest": (tr("Open &manifest…"), "Ctrl+Shift+O", tr("A CSV file with a photo and its class per line")),
@@ -139,7 +111,7 @@ def build_actions(window: QMainWindow) -> Actions:
         for name in names:
             made[name].setCheckable(True)
             group.addAction(made[name])
-    return Actions(**made)
+    return Actions(made)
 
 
 def build_menus(window: QMainWindow, actions: Actions) -> None:

@@ -18,14 +18,13 @@ from app.commands import WindowCommands
 from app.crash import CrashReporter
 from app.instance import FirstInstance, hand_over
 from app.main_window import PAGES, MainWindow
-from app.pages import Parts, makers
+from app.pages import makers
 from app.photo_commands import PhotoCommands
 from app.processes.entry import Child, command
 from app.run_commands import RunCommands
 from app.settings import FIRST_PAGE, Settings
-from app.synthetic_tour import SyntheticTour
+from app.synthetic_leaves import SyntheticTour
 from app.theme import Theme
-from app.training.session import TrainingSession
 from app.viewmodels import kernel_benchmark, result
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
@@ -34,7 +33,7 @@ from app.viewmodels.kernel_benchmark import KernelBenchmark
 from app.viewmodels.memory_estimate import MemoryEstimate
 from app.viewmodels.review import ReviewModel
 from app.viewmodels.thumbnails import Thumbnails
-from app.viewmodels.training import TrainingModel
+from app.viewmodels.training import TrainingModel, TrainingSession
 from app.viewmodels.writing import Writing
 from core.errors import StorageError
 
@@ -68,7 +67,7 @@ def run(given: Sequence[str], early: Child | None = None) -> int:
 def start(application: QApplication, given: Sequence[str], early: Child | None = None) -> Application | None:
     """Build the program without running the event loop; None if another window took over.
 
-    `early`: the process that diagnoses, if it runs already (`app.processes.early`).
+    `early`: the process that diagnoses, if it runs already (`app.processes.entry`).
     """
     wanted = [str(Path(p).absolute()) for p in given]
     if hand_over(wanted):
@@ -137,11 +136,7 @@ class Application:
             self.window, self.settings, self.theme, self.document, self.training.session, self.photo_commands,
             self.first, self.crash,
         )  # fmt: skip
-        self.window.set_pages(makers(Parts(
-            self.window, self.settings, self.theme, self.document, self.examination, self.review, self.thumbnails,
-            self.photos, self.training, self.diagnosis, self.benchmark, self.memory, self.exports, self.prints,
-            self.photo_commands, self.run_commands, self.tour,
-        )))  # fmt: skip
+        self.window.set_pages(makers(self))
         window = self.window
         self.commands.language_chosen.connect(lambda name: QTimer.singleShot(0, window, lambda: self.speak(name)))
 
@@ -153,7 +148,7 @@ class Application:
         translation.remove(self.application)
         self.language = translation.install(self.application, language)
         self.diagnosis.rows.set_columns(result.columns())
-        self.diagnosis.shown.set_filter("")
+        self.diagnosis.rows.set_filter("")
         self.benchmark.rows.set_columns(kernel_benchmark.columns())
         self.commands.close()
         old.status.stop()
@@ -180,26 +175,12 @@ class Application:
         self.collector.stop()
         self.window.status.stop()
         self.training.session.shutdown()
-        self.commands.close()
-        self.exports.close()
-        self.prints.close()
-        self.examination.close()
-        self.review.close()
-        self.diagnosis.close()
-        self.benchmark.close()
-        self.memory.close()
-        self.document.close()
-        self.thumbnails.close()
-        self.photos.close()
-        self.first.close()
-        _end_decoders()
+        for part in (self.commands, self.exports, self.prints, self.examination, self.review, self.diagnosis,
+                     self.benchmark, self.memory, self.document, self.thumbnails, self.photos, self.first):
+            part.close()
+        reader = sys.modules.get("core.data.photo_reader")
+        if reader is not None:  # this process has decoded photos
+            reader.READERS.release()
         self.settings.sync()
         self.crash.remove()
         translation.remove(self.application)
-
-
-def _end_decoders() -> None:
-    """End the processes that decode photos, if this process has started any."""
-    reader = sys.modules.get("core.data.photo_reader")
-    if reader is not None:
-        reader.READERS.release()

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, final
 
-from PySide6.QtCore import QByteArray, QMimeData, QSize, Qt, Signal
+from PySide6.QtCore import QMimeData, QSize, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QIcon, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
-    QHBoxLayout,
+    QApplication,
     QLabel,
     QMainWindow,
     QMessageBox,
     QPushButton,
     QStackedWidget,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -22,7 +21,7 @@ from app import resources
 from app.actions import Actions, build_actions, build_menus
 from app.theme import Theme
 from app.translation import tr
-from app.widgets.page_area import PageArea
+from app.widgets.layouts import PageArea, column, holding, row
 from app.widgets.status import StatusLine
 
 PAGES: Final = ("dataset", "train", "diagnose", "kernels")
@@ -65,14 +64,8 @@ class MainWindow(QMainWindow):
         self.status = StatusLine()
         self.setStatusBar(self.status)
         self._buttons: dict[str, QPushButton] = {}
-        centre = QWidget()
-        layout = QHBoxLayout(centre)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
         self._side = self._side_bar(self.actions_)
-        layout.addWidget(self._side)
-        layout.addWidget(PageArea(self.stack), 1)
-        self.setCentralWidget(centre)
+        self.setCentralWidget(holding(row(self._side, (PageArea(self.stack), 1), spacing=0)))
         theme.changed.connect(self._draw_icons)
         self._draw_icons()
 
@@ -108,26 +101,18 @@ class MainWindow(QMainWindow):
         side = QWidget()
         side.setObjectName("sidebar")
         side.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        layout = QVBoxLayout(side)
-        layout.setContentsMargins(8, 16, 8, 14)
-        layout.setSpacing(4)
         sign = QLabel()
         sign.setPixmap(resources.pixmap("leafclinic", "", 56))
         sign.setScaledContents(True)
         sign.setFixedSize(28, 28)
         name = QLabel("LeafClinic")
         name.setObjectName("brand")
-        self._head = head = QHBoxLayout()
-        head.addWidget(sign)
-        head.addWidget(name, 1)
-        layout.addLayout(head)
-        for page in PAGES:
-            layout.addWidget(self._page_button(page, actions))
-        layout.addStretch(1)
+        self._head = row(sign, (name, 1), spacing=-1)
         promise = QLabel(tr("Nothing leaves\nthis computer."))
         promise.setObjectName("privacy")
         promise.setContentsMargins(10, 0, 0, 0)
-        layout.addWidget(promise)
+        buttons = [self._page_button(page, actions) for page in PAGES]
+        side.setLayout(column(self._head, *buttons, None, promise, spacing=4, margins=(8, 16, 8, 14)))
         self._folding = (name, promise)
         return side
 
@@ -162,9 +147,6 @@ class MainWindow(QMainWindow):
         for page, button in self._buttons.items():
             button.setIcon(resources.icon(page, colours.muted, colours.accent))
 
-    def remember(self) -> QByteArray:
-        return self.saveGeometry()
-
     def bring_to_front(self) -> None:
         """Bring the window to the front for a second start."""
         self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
@@ -179,7 +161,7 @@ class MainWindow(QMainWindow):
         box.setInformativeText(sentence + "\n\n" + tr("The program keeps running. See the log for details."))
         copy = box.addButton(tr("Copy details"), QMessageBox.ButtonRole.ActionRole)
         copy.clicked.disconnect()
-        copy.clicked.connect(lambda: _to_clipboard(f"{sentence}\n\n{details}"))
+        copy.clicked.connect(lambda: QApplication.clipboard().setText(f"{sentence}\n\n{details}"))
         box.addButton(QMessageBox.StandardButton.Ok)
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         box.open()
@@ -219,9 +201,3 @@ def first_size(screen: QSize) -> QSize:
 def dropped_paths(data: QMimeData) -> list[str]:
     """Files and folders on this computer; links from a browser are ignored."""
     return [url.toLocalFile() for url in data.urls() if url.isLocalFile()]
-
-
-def _to_clipboard(text: str) -> None:
-    from PySide6.QtWidgets import QApplication
-
-    QApplication.clipboard().setText(text)

@@ -11,7 +11,6 @@ from PySide6.QtWidgets import QApplication, QFileDialog
 
 from app import paths
 from app.main_window import MainWindow
-from app.save_file import ask_target
 from app.settings import Settings
 from app.theme import Theme
 from app.translation import tr
@@ -19,7 +18,7 @@ from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
 from app.viewmodels.model_list import keep_import, list_models
 from app.viewmodels.writing import Writing
-from app.widgets.slot import Slot
+from app.widgets.parts import Slot, ask_target
 from core.data.photo_format import EXTENSIONS
 from core.storage import unused
 
@@ -42,13 +41,11 @@ class PhotoCommands(QObject):
         self._window, self._settings, self._theme, self._diagnosis = window, settings, theme, diagnosis
         self._document, self._exports = document, exports
         actions = window.actions_
-        for action, act in (
-            (actions.diagnose_photos, self._on_diagnose_photos), (actions.diagnose_folder, self._on_diagnose_folder),
-            (actions.paste, self._on_paste), (actions.camera, self._on_camera),
-            (actions.choose_model, self._on_choose_model), (actions.go_diagnose, self.find_model),
-            (actions.export_model, self._on_export_model),
-        ):  # fmt: skip
-            action.triggered.connect(lambda _=False, act=act: act())
+        actions.connect(
+            diagnose_photos=self._on_diagnose_photos, diagnose_folder=self._on_diagnose_folder, paste=self._on_paste,
+            camera=self._on_camera, choose_model=self._on_choose_model, go_diagnose=self.find_model,
+            export_model=self._on_export_model,
+        )  # fmt: skip
         for action in (actions.export_csv, actions.export_html, actions.export_pdf):
             action.setEnabled(False)
         diagnosis.model_ready.connect(Slot(self, lambda path: settings.set("model", path)).call)
@@ -88,7 +85,7 @@ class PhotoCommands(QObject):
 
     def _on_export_model(self) -> None:
         """Export the model in use for other programs."""
-        from app.panels.diagnose.model_export import ModelExportDialog
+        from app.panels.diagnose.models import ModelExportDialog
 
         self.find_model()
         panel, model = self._window.go("diagnose"), self._diagnosis.model_path
@@ -100,7 +97,7 @@ class PhotoCommands(QObject):
         dialog.open()
 
     def _export_model(self, model: str, eight: bool) -> None:
-        from app.panels.diagnose.model_export import photos_for
+        from app.panels.diagnose.models import photos_for
 
         run, photos = photos_for(model, self._document.source)
         stem = Path(run).name if run != model else Path(model).stem

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final, final
 
@@ -59,6 +59,10 @@ class EditedDataset:
         if name not in self.classes:
             self.classes.append(name)
         return self.classes.index(name)
+
+    def copy(self) -> EditedDataset:
+        """The table as it is now, for a thread; the dataset itself never changes."""
+        return replace(self, classes=list(self.classes), labels=self.labels.copy(), excluded=self.excluded.copy())
 
     def label(self, row: int) -> str:
         return self.classes[int(self.labels[row])]

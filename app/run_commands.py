@@ -11,15 +11,13 @@ from PySide6.QtGui import QDesktopServices
 
 from app import paths
 from app.main_window import MainWindow
-from app.save_file import ask_target
 from app.theme import Theme
-from app.training.request import resume_request, start_request
-from app.training.session import State
 from app.translation import tr
 from app.viewmodels.document import Document
 from app.viewmodels.thumbnails import Thumbnails
-from app.viewmodels.training import TrainingModel, new_run_folder
+from app.viewmodels.training import State, TrainingModel, new_run_folder, resume_request, start_request
 from app.viewmodels.writing import Writing
+from app.widgets.parts import ask_target
 from core.diagnosis.model_identity import default_name
 from core.errors import InputError
 
@@ -39,11 +37,10 @@ class RunCommands(QObject):
         self._window, self._theme, self._document = window, theme, document
         self._training, self._pictures, self._prints = training, pictures, prints
         actions, session = window.actions_, training.session
-        for action, act in (
-            (actions.start, self._on_start), (actions.pause, self._on_pause), (actions.stop, session.stop),
-            (actions.run_report, self._on_report), (actions.run_pdf, self._on_pdf),
-        ):  # fmt: skip
-            action.triggered.connect(lambda _=False, act=act: act())
+        actions.connect(
+            start=self._on_start, pause=self._on_pause, stop=session.stop, run_report=self._on_report,
+            run_pdf=self._on_pdf,
+        )  # fmt: skip
         for action in (actions.run_report, actions.run_pdf):
             action.setEnabled(False)
         session.state_changed.connect(self._on_state)

@@ -17,18 +17,22 @@ Job: TypeAlias = Callable[[Report, Callable[[], bool]], Any]
 class Task(QThread):
     """Runs `job(report, cancelled)`; ends with `done(result)`, `failed(error)`, or nothing if cancelled.
 
-    Cancelling does not wait: late results are not emitted. The creator disposes of it and connects methods, not lambdas
-    that hold the creator: those are freed with the task and would free their creator, too.
+    It starts at once, with `slots` connected to the signals of their names: methods, not lambdas that hold the creator,
+    which are freed with the task and would free their creator, too. Cancelling does not wait: late results are not
+    emitted. The creator disposes of it.
     """
 
     progress = Signal(int, int)
     done = Signal(object)
     failed = Signal(object, str)
 
-    def __init__(self, job: Job, parent: QObject) -> None:
+    def __init__(self, job: Job, parent: QObject, **slots: Any) -> None:
         super().__init__(parent)
         self._job = job
         self._cancelled = threading.Event()
+        for name, slot in slots.items():
+            getattr(self, name).connect(slot)
+        self.start()
 
     def cancel(self) -> None:
         self._cancelled.set()

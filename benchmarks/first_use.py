@@ -34,7 +34,7 @@ STARTS = 3
 """Later starts of each; the slowest counts."""
 WINDOW = """
 import sys, time
-from app.processes.early import start_early
+from app.processes.entry import start_early
 early = start_early()
 from PySide6.QtWidgets import QApplication
 from app.application import start

@@ -38,8 +38,8 @@ from app.application import Application, start
 from app.main_window import FIRST_SIZE
 from app.mask import encode_mask
 from app.processes.entry import NICE
-from app.training.request import start_request
 from app.viewmodels.result import PhotoResult
+from app.viewmodels.training import start_request
 from benchmarks.event_loop import Gaps, until, wait
 from benchmarks.record import Row, write_results
 from core.data.photo_format import EXTENSIONS

@@ -5,15 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from app.processes.protocol import Channel, serve
+from app.processes.entry import Channel
 from core.data.synthetic import write_demo
 
 
-def main() -> int:
-    return serve(_work)
-
-
-def _work(channel: Channel, asked: dict[str, Any]) -> None:
+def work(channel: Channel, asked: dict[str, Any]) -> None:
     def report(done: int, total: int) -> None:
         if channel.ended():
             raise SystemExit(0)

@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 
 from app.mask import encode_mask
-from app.processes.protocol import Channel, serve
+from app.processes.entry import Channel
 from core.cores import usable_cores
 from core.data.photo import MARGINS, SQUARE
 from core.data.photo_reader import prepare, read_file
@@ -38,11 +38,7 @@ MOST: Final = 4
 """Photos examined side by side."""
 
 
-def main() -> int:
-    return serve(_work, _load_engine)
-
-
-def _load_engine() -> None:
+def load_ahead() -> None:
     """Import what computes, and start the process that decodes: the window starts this process before it is built."""
     prepare()
     # its first call takes longer: OpenCV makes its tables of CIELAB, and the network is read
@@ -51,7 +47,7 @@ def _load_engine() -> None:
         load_engine()
 
 
-def _work(channel: Channel, asked: dict[str, Any]) -> None:
+def work(channel: Channel, asked: dict[str, Any]) -> None:
     """`asked`: model (a path). Then requests {"id": n, "path": file, "crop": bool, "leaves": bool} until the end."""
     cv2.setNumThreads(1)  # photos run in parallel already
     model = read_model(Path(asked["model"]))

@@ -6,31 +6,30 @@ its input ends, so that none outlives the window.
 
 from __future__ import annotations
 
+import json
 import os
+import queue
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
-from typing import BinaryIO, Final, final
+from typing import Any, BinaryIO, Final, TextIO, final
 
 from core.child_process import child_environment, module_command
+from core.errors import LeafClinicError, StorageError
 
 ENTRIES: Final = {
     "training": "core.training.worker",
-    "scan": "app.processes.scan",
-    "review": "app.processes.review",
-    "diagnose": "app.processes.diagnose",
-    "kernels": "app.processes.kernels",
-    "memory": "app.processes.memory",
-    "demo": "app.processes.demo",
     "photos": "core.data.photo_process",
     "leaves": "core.diagnosis.leaf_process",
-    "writing": "app.processes.writing",
     "compile": "core.cpu.precompilation",
 }
+"""Processes of core, by module, which has a function `main`. All others are modules of this package with `work`."""
 
 QUIET: Final = {"diagnose": {"OPENBLAS_NUM_THREADS": "1"}}
 """Environment of processes that multiply only small matrices: more threads of OpenBLAS would wait actively on cores
@@ -82,7 +81,79 @@ def environment() -> dict[str, str]:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the process named by the first argument with the rest as its arguments."""
-    os.environ.update(QUIET.get(arguments[0], {}))
-    module = import_module(ENTRIES[arguments[0]])
-    sys.argv = list(arguments)
-    return int(module.main() or 0)
+    name, sys.argv = arguments[0], list(arguments)
+    os.environ.update(QUIET.get(name, {}))
+    if name in ENTRIES:
+        return int(import_module(ENTRIES[name]).main() or 0)
+    module = import_module(f"app.processes.{name}")
+    return serve(module.work, getattr(module, "load_ahead", None))
+
+
+@final
+class Channel:
+    """The process's end. `requests` yields dicts in order, and None when the window is gone or cancels."""
+
+    def __init__(self) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the window handles Ctrl-C in the terminal
+        self._out: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace")
+        os.dup2(2, 1)  # whatever a library prints goes to the error output
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self.requests: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def send(self, **answer: Any) -> None:
+        with self._lock:
+            self._out.write(json.dumps(answer, ensure_ascii=True) + "\n")
+            self._out.flush()
+
+    def ended(self) -> bool:
+        """Whether the work is no longer wanted."""
+        return self._ended.is_set()
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            if line.strip() == "stop":
+                break
+            self.requests.put(json.loads(line))
+        self._ended.set()
+        self.requests.put(None)
+
+
+def serve(work: Callable[[Channel, dict[str, Any]], None], ahead: Callable[[], object] | None) -> int:
+    """Take the first request and run the work; errors become a result `failed`. Returns the exit code.
+
+    `ahead` prepares what every request needs, while none has arrived yet.
+    """
+    channel = Channel()
+    try:
+        if ahead is not None:
+            ahead()
+        first = channel.requests.get()
+        if first is None:
+            return 0
+        work(channel, first)
+    except LeafClinicError as error:
+        channel.send(failed=str(error))
+        return error.exit_code
+    return 0
+
+
+def start_early() -> Child | None:
+    """The process, if the window will open on the Diagnose page; otherwise it starts when that page is opened."""
+    try:
+        child = open_child(command("diagnose"))
+        if _first_page() == "diagnose":
+            return child
+        child.close()
+    except (OSError, StorageError):
+        return None  # the window will report it; the process ends with its input
+    return None
+
+
+def _first_page() -> str:
+    """The page that the window will open on. Qt is imported here, while the process starts."""
+    from app import paths
+    from app.settings import FIRST_PAGE, Settings
+
+    return Settings(paths.settings_store()).text("page") or FIRST_PAGE

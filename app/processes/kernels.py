@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.processes.protocol import Channel, serve
+from app.processes.entry import Channel
 from core.errors import LeafClinicError
 from core.laboratory.gpu_plans import Planned, explain_plan, list_gpus
 from core.laboratory.kernel_comparison import CASES, KernelResult, compare_kernels, cost_of, list_kernels, source
@@ -13,11 +13,7 @@ from core.models.architectures import MODELS
 from core.plan import PRECISIONS, cuda_problem
 
 
-def main() -> int:
-    return serve(_work)
-
-
-def _work(channel: Channel, asked: dict[str, Any]) -> None:
+def work(channel: Channel, asked: dict[str, Any]) -> None:
     """First request {"list": true}; then {"op", "direction", "shape"} or {"plan"} as often as wanted."""
     kernels = []
     for row in list_kernels():

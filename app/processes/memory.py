@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from app.processes.protocol import Channel, serve
+from app.processes.entry import Channel
 from core.config import from_dict
 from core.data.preparation import cache_side
 from core.errors import OutOfMemory
@@ -14,11 +14,7 @@ from core.training.setup import choose_device
 from core.training.transfer import configure_from_origin, first_network, read_origin
 
 
-def main() -> int:
-    return serve(_work)
-
-
-def _work(channel: Channel, asked: dict[str, Any]) -> None:
+def work(channel: Channel, asked: dict[str, Any]) -> None:
     """`asked`: config (settings of RunConfig), counts (photos of each class)."""
     config = from_dict(asked["config"])
     origin = read_origin(config)

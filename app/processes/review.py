@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from app.processes.protocol import Channel, serve
+from app.processes.entry import Channel
 from core.config import from_dict
 from core.data.dataset import Cancelled
 from core.diagnosis.label_review import review_labels
@@ -15,11 +15,7 @@ CHOSEN: Final = 50
 """Photos to label next."""
 
 
-def main() -> int:
-    return serve(_work)
-
-
-def _work(channel: Channel, asked: dict[str, Any]) -> None:
+def work(channel: Channel, asked: dict[str, Any]) -> None:
     """`asked`: data, a folder or manifest; model, a file or the name of a shipped model; unlabelled: "", or a folder of
     photos to choose from."""
 

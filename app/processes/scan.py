@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from app.processes.protocol import Channel, serve
+from app.processes.entry import Channel
 from core.config import from_dict
 from core.data.dataset import SPLITS, Cancelled
 from core.data.health import KINDS, examine
@@ -17,11 +17,7 @@ CHUNK: Final = 200
 """Findings per line: a line stays short and the window draws in between."""
 
 
-def main() -> int:
-    return serve(_work)
-
-
-def _work(channel: Channel, asked: dict[str, Any]) -> None:
+def work(channel: Channel, asked: dict[str, Any]) -> None:
     """`asked`: settings of RunConfig (data, image_size, seed, validation, test)."""
     last = [-1]
 

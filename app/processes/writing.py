@@ -4,25 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import numpy as np
 from PySide6.QtGui import QGuiApplication
 
 from app import translation
-from app.processes.protocol import Channel, serve
+from app.cards import disease_name
+from app.document_pdf import write_pdf
+from app.mask import BACKGROUND, DISEASED, Mask
+from app.processes.entry import Channel
+from app.translation import sentence, tr
+from app.viewmodels.result import PhotoResult, doubts, findings, severity_text, verdict_text
+from core.cores import usable_cores
 from core.data.dataset import Cancelled
+from core.data.photo import PhotoError
+from core.data.photo_reader import read_photo
+from core.diagnosis.batch_report import Entry, draw_picture, picture_side, render_batch
+from core.diagnosis.model_identity import ModelIdentity, as_fields
+from core.diagnosis.severity import grade
+from core.storage import write_file
+from core.text import csv_text
 
 if TYPE_CHECKING:
     from app.viewmodels.result import PhotoResult
 
-
-def main() -> int:
-    return serve(_work)
-
-
-def _work(channel: Channel, asked: dict[str, Any]) -> None:
+def work(channel: Channel, asked: dict[str, Any]) -> None:
     """`asked`: kind, target (a path), language, and what the kind needs.
 
     Sends `done` and `total` as progress, and `written` at the end, with notes on the file as `notes`.
@@ -44,8 +56,8 @@ def _progress(channel: Channel) -> Callable[[int, int], None]:
 
 def _results(channel: Channel, asked: dict[str, Any]) -> list[str]:
     """Read results from the lines after the first, as many as `count` says; `remarks`: notes on all of them."""
-    from app.results_file import WRITERS
-    from app.viewmodels.result_line import from_line
+    from app.processes.writing import WRITERS
+    from app.viewmodels.result import from_line
 
     channel.send(ready=True)
     rows: list[PhotoResult] = []
@@ -84,3 +96,100 @@ def _export(channel: Channel, asked: dict[str, Any]) -> list[str]:
 KINDS: Final[dict[str, Callable[[Channel, dict[str, Any]], list[str]]]] = {
     "csv": _results, "html": _results, "pdf": _results, "print": _print, "onnx": _export,
 }  # fmt: skip
+
+
+TOLD: Final = 1000
+"""Rows of the table between two tellings of how far it is."""
+HEAD: Final = ("leaf_diseased_percent", "grade", "corrected_by_hand", "reason", "error")
+PLACE: Final = ("leaf", "y0", "x0", "y1", "x1")
+"""Of one of several leaves of a photo: its number, and its box as shares of the photo's central square."""
+Progress: TypeAlias = Callable[[int, int], None]
+Remarks: TypeAlias = Sequence[str]
+"""Sentences on all photos together, such as which share of them the model diagnoses."""
+
+
+def quiet(done: int, total: int) -> None:
+    """Progress that nobody reads."""
+
+
+def write_csv(path: Path, results: Sequence[PhotoResult], remarks: Remarks = (), progress: Progress = quiet) -> None:
+    """Write one row per photo, and below it one for each of its leaves where it shows several. Raises StorageError.
+
+    Columns: path, diagnosis, the three most probable classes with probabilities, diseased area with its Horsfall-
+    Barratt grade, reason for no diagnosis, error, model, and place of a leaf.
+    """
+    places = [f"{what}{n}" for n in (1, 2, 3) for what in ("class", "probability")]
+    rows: list[list[object]] = [["path", "diagnosis", *places, *HEAD, *as_fields(ModelIdentity()), *PLACE]]
+    done = answered(results)
+    for at, result in enumerate(done):
+        if at % TOLD == 0:
+            progress(at, len(done))
+        rows.append([*_cells(result), *[""] * len(PLACE)])
+        for number, leaf in enumerate(result.leaves, 1):
+            rows.append([*_cells(replace(leaf, model=result.model)), number, *(f"{side:.4f}" for side in leaf.box)])
+    write_file(path, csv_text(rows))
+
+
+def _cells(result: PhotoResult) -> list[object]:
+    top = [value for name, share in result.top for value in (name, f"{share:.6f}")]
+    percent = result.shown_percent
+    amount = ["", ""] if percent is None else [f"{percent:.2f}", grade(percent)]
+    hand = "yes" if result.mask is not None else "" if result.error else "no"
+    return [result.path, result.verdict, *(top + [""] * 6)[:6], *amount, hand, doubts(result), result.error,
+            *as_fields(result.model).values()]  # fmt: skip
+
+
+def answered(results: Iterable[PhotoResult]) -> list[PhotoResult]:
+    """The results that are finished, with a diagnosis or an error."""
+    return [result for result in results if result.done and not result.given_up]
+
+
+def write_html(path: Path, results: Sequence[PhotoResult], remarks: Remarks = (), progress: Progress = quiet) -> None:
+    """Write the page with pictures. Raises StorageError."""
+    write_file(path, render(results, remarks, progress))
+
+
+def write_sheets(path: Path, results: Sequence[PhotoResult], remarks: Remarks = (), progress: Progress = quiet) -> None:
+    """Write the page as PDF. Raises StorageError."""
+    write_pdf(render(results, remarks, progress), path, progress)
+
+
+WRITERS: Final = {"csv": write_csv, "html": write_html, "pdf": write_sheets}
+
+
+def render(results: Sequence[PhotoResult], remarks: Remarks = (), progress: Progress = quiet) -> str:
+    """The page, in the language of the window."""
+    done = answered(results)
+    side, entries = picture_side(len(done)), []
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        pictures = pool.map(lambda result: _picture(result, side), done)
+        for at, (result, picture) in enumerate(zip(done, pictures, strict=True)):
+            progress(at, len(done))
+            entries.append(_entry(result, picture))
+    return render_batch(entries, remarks, say=tr)
+
+
+def _entry(result: PhotoResult, picture: bytes) -> Entry:
+    name = os.path.basename(result.path)
+    if result.error:
+        return Entry(name, tr("Unreadable"), sentences=(sentence(result.error),), model=result.model)
+    kind = "muted" if not result.sure else "well" if result.healthy else "sick"
+    found = "; ".join(findings(result))
+    sentences = (found, doubts(replace(result, leaves=())), severity_text(result))
+    guesses = tuple((disease_name(label), share) for label, share in result.top)
+    answer = verdict_text(replace(result, leaves=()))
+    return Entry(name, answer, kind, sentences, guesses, result.shown_percent, picture, result.model)
+
+
+def _picture(result: PhotoResult, side: int) -> bytes:
+    """The photo's square with the leaf outlined, and the diseased area if it is meaningful."""
+    if result.error:
+        return b""
+    try:
+        photo = read_photo(result.path, side)
+    except PhotoError:  # the file is gone
+        return b""
+    area = result.area() or Mask(np.zeros((1, 1), np.uint8))
+    lesions = None if result.shown_percent is None else area.labels == DISEASED
+    boxes = [leaf.box for leaf in result.leaves]
+    return draw_picture(photo, area.labels > BACKGROUND, lesions, side, area.box, boxes)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, final
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject, QTimer, Signal
 
 from app import paths
 from app.mask import Mask, mask_path, read_mask, write_mask
@@ -21,11 +22,9 @@ from app.translation import tr
 from app.viewmodels.process_model import ProcessModel
 from app.viewmodels.result import PhotoResult, columns, decide, read_result
 from app.viewmodels.rows_model import RowsModel
-from app.viewmodels.sorted_rows import SortedRows
-from app.viewmodels.verdict_update import VerdictUpdate
 from core.data.photo_format import NAMED
 from core.diagnosis.model_identity import ModelIdentity
-from core.diagnosis.thresholds import COVERAGE, Thresholds, at_coverage
+from core.diagnosis.thresholds import COVERAGE, CoveragePoint, Thresholds, at_coverage
 
 IN_FLIGHT: Final = 24
 """Photos sent to the process; the others wait here and can be cancelled."""
@@ -35,7 +34,7 @@ IN_FLIGHT: Final = 24
 class DiagnosisModel(ProcessModel):
     """The photos to diagnose and their results, computed by a process.
 
-    Signals: `model_ready(name)`; `failed(sentence, details)`; `result(PhotoResult)`; `busy(waiting, total)`;
+    Signals: `model_ready(name)`; `result(PhotoResult)`; `busy(waiting, total)`;
     `verdicts_changed()` after the coverage changed; `brought(row, known)` when photos were added: the row of the first
     one, and how many already had results. Before a model is ready: `loading()` when it is requested and when its
     classes are known, `preparing(done, total)` while kernels are compiled.
@@ -45,7 +44,6 @@ class DiagnosisModel(ProcessModel):
     loading = Signal()
     preparing = Signal(int, int)
     verdicts_changed = Signal()
-    failed = Signal(str, str)
     result = Signal(object)
     busy = Signal(int, int)
     brought = Signal(int, int)
@@ -55,7 +53,6 @@ class DiagnosisModel(ProcessModel):
         super().__init__(parent)
         self._early = early
         self.rows = RowsModel(columns(), self)
-        self.shown = SortedRows(self.rows)
         self.verdict_update = VerdictUpdate(self.rows, self._decide, self)
         self.verdict_update.ended.connect(self.verdicts_changed)
         self.model_path = ""
@@ -111,10 +108,7 @@ class DiagnosisModel(ProcessModel):
             self._add(paths)
             return
         PHOTO_FOLDERS.update(paths)
-        task = Task(lambda report, cancelled: photo_files(paths), self)
-        task.done.connect(self._on_listed)
-        self._listing.append(task)
-        task.start()
+        self._listing.append(Task(lambda report, cancelled: photo_files(paths), self, done=self._on_listed))
 
     def _on_listed(self, listed: tuple[list[str], list[str]]) -> None:
         found, refused = listed
@@ -188,7 +182,7 @@ class DiagnosisModel(ProcessModel):
             self._early.close()
         self._end_process()
         self.verdict_update.stop()
-        self.shown.close()
+        self.rows.close()
 
     def _end_process(self) -> None:
         """End the process; its photos return to the queue."""
@@ -254,26 +248,26 @@ class DiagnosisModel(ProcessModel):
         self.busy.emit(*self.progress)
 
     def _read_answers(self, answers: Sequence[dict[str, Any]]) -> None:
-        for answer in answers:
-            if "failed" in answer:
-                self.failed.emit(answer["failed"], "")
-            elif "known" in answer:
-                self.known = answer["known"]
-                self.loading.emit()
-            elif "preparing" in answer:
-                self.preparing.emit(answer["preparing"], answer["of"])
-            elif "ready" in answer:
-                self.ready, identity = answer, answer.get("model", {})
-                self.model_name, self._hash = identity.get("name", ""), identity.get("hash", "")
-                self.thresholds = Thresholds.from_section(answer.get("rejection", {}), len(answer["classes"]))
-                self.model_ready.emit(self.model_path)
-            elif answer["id"] in self._flying:
-                self._flying.discard(answer["id"])
-                found = read_result(self.rows.rows[answer["id"]], {**answer, "model": self.ready.get("model", {})})
-                corrected = found.hash and not found.leaves  # a correction is of one leaf
-                mask = read_mask(mask_path(paths.home() / "masks", found.hash)) if corrected else None
-                self._show(self._decide(replace(found, mask=mask)))
+        super()._read_answers(answers)
         self._feed()
+
+    def _read(self, answer: dict[str, Any]) -> None:
+        if "known" in answer:
+            self.known = answer["known"]
+            self.loading.emit()
+        elif "preparing" in answer:
+            self.preparing.emit(answer["preparing"], answer["of"])
+        elif "ready" in answer:
+            self.ready, identity = answer, answer.get("model", {})
+            self.model_name, self._hash = identity.get("name", ""), identity.get("hash", "")
+            self.thresholds = Thresholds.from_section(answer.get("rejection", {}), len(answer["classes"]))
+            self.model_ready.emit(self.model_path)
+        elif answer["id"] in self._flying:
+            self._flying.discard(answer["id"])
+            found = read_result(self.rows.rows[answer["id"]], {**answer, "model": self.ready.get("model", {})})
+            corrected = found.hash and not found.leaves  # a correction is of one leaf
+            mask = read_mask(mask_path(paths.home() / "masks", found.hash)) if corrected else None
+            self._show(self._decide(replace(found, mask=mask)))
 
     def _on_exit(self, code: int, errors: str) -> None:
         reported = not self.ready and code > 0 and not errors
@@ -303,3 +297,56 @@ def photo_files(paths: Iterable[str]) -> tuple[list[str], list[str]]:
 
 def is_photo_name(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in NAMED and not name.startswith(".")
+
+
+PIECE: Final = 256
+SLICE_S: Final = 0.008
+"""Seconds of work between two returns to the event loop."""
+
+
+@final
+class VerdictUpdate(QObject):
+    """Updates the photos whose highest probability is between the old and the new threshold; others do not change.
+    Photos of several leaves are all updated: each leaf has probabilities of its own.
+
+    Signal: `ended()`.
+    """
+
+    ended = Signal()
+
+    def __init__(self, rows: RowsModel, decide: Callable[[PhotoResult], PhotoResult], parent: QObject) -> None:
+        super().__init__(parent)
+        self._rows, self._decide = rows, decide
+        self._low, self._high = 1.0, 0.0
+        self._at = 0
+        self._timer = QTimer(self, singleShot=True)
+        self._timer.timeout.connect(self._run_slice)
+
+    @property
+    def active(self) -> bool:
+        return self._timer.isActive()
+
+    def start(self, curve: tuple[CoveragePoint, ...], before: float, after: float) -> None:
+        """Start for a change of coverage, 0..1; unfinished work of an earlier start is included."""
+        thresholds = [at_coverage(curve, coverage).threshold for coverage in (before, after)]
+        if not self.active:
+            self._low, self._high = 1.0, 0.0
+        self._low, self._high, self._at = min(self._low, *thresholds), max(self._high, *thresholds), 0
+        self._run_slice()
+
+    def stop(self) -> None:
+        self._timer.stop()
+
+    def _run_slice(self) -> None:
+        rows, end = self._rows.rows, time.perf_counter() + SLICE_S
+        while self._at < len(rows) and time.perf_counter() < end:
+            for at in range(self._at, min(self._at + PIECE, len(rows))):
+                row = rows[at]
+                if row.leaves or (row.probabilities and self._low <= max(row.probabilities) < self._high):
+                    rows[at] = self._decide(row)
+            self._at += PIECE
+        if self._at < len(rows):
+            self._timer.start(0)
+            return
+        self._rows.replace_all(rows)
+        self.ended.emit()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, final
 
@@ -19,7 +18,7 @@ from app.crash import sentence
 from app.paths import PHOTO_FOLDERS
 from app.task import Report, Task
 from app.translation import count, tr
-from app.viewmodels.search import Search
+from app.viewmodels.photos import Search
 from core.data.dataset import Dataset
 from core.errors import StorageError
 from core.ops.contract import Array
@@ -60,36 +59,25 @@ class Document(QObject):
         self._task: Task | None = None
         self._writing: Task | None = None
         self._wanted: list[tuple[Callable[[str], None], Callable[[str, str], None]]] = []
-        self._loading = False
-        self._asked = ""
+        self.loading = False
+        self.asked = ""
+        """The source requested last, opened or not."""
         self._next: tuple[str, Path, QLockFile | None] | None = None  # what is being opened, and its lock
         self._lock: QLockFile | None = None
         self._saving = QTimer(self, singleShot=True, interval=SAVE_MS)
         self._saving.timeout.connect(self.save)
 
-    @property
-    def loading(self) -> bool:
-        return self._loading
-
-    @property
-    def asked(self) -> str:
-        """The source requested last, opened or not."""
-        return self._asked
-
     def open(self, source: str) -> None:
         """Scan a folder or manifest in the background."""
         self.cancel()
         self.opening.emit(source)
-        task = Task(lambda report, cancelled: _scan(source, report, cancelled), self)
-        task.progress.connect(self.progress)
-        task.done.connect(self._on_scanned)
-        task.failed.connect(self._on_failed)
-        self._task, self._loading, self._asked = task, True, source
-        task.start()
+        self.loading, self.asked = True, source
+        self._task = Task(lambda report, cancelled: _scan(source, report, cancelled), self,
+                          progress=self.progress, done=self._on_scanned, failed=self._on_failed)  # fmt: skip
 
     def cancel(self) -> None:
         """Cancel an active scan; what was open stays open."""
-        task, self._task, self._loading = self._task, None, False
+        task, self._task, self.loading = self._task, None, False
         self._next = None
         if task is not None:
             task.dispose()
@@ -120,7 +108,7 @@ class Document(QObject):
             text = count(len(rows), "exclude {n} photo", "exclude {n} photos")
             if not excluded:
                 text = count(len(rows), "include {n} photo", "include {n} photos")
-            self.undo.push(_SetRows(self, text, rows, excluded=excluded))
+            self._set_rows(text, rows, excluded=excluded)
 
     def move(self, rows: Array, name: str) -> None:
         """Set the class of photos; the name is as written or as shown in the window."""
@@ -129,7 +117,7 @@ class Document(QObject):
             label = find_class(name, self.table.classes)
             photos = count(len(rows), "{n} photo", "{n} photos")
             text = tr("move {photos} to {name}", photos=photos, name=disease_name(label))
-            self.undo.push(_SetRows(self, text, rows, label=label))
+            self._set_rows(text, rows, label=label)
 
     def rename(self, old: str, new: str) -> None:
         """Rename a class; an existing name, as written or as shown, merges the two."""
@@ -137,7 +125,44 @@ class Document(QObject):
             return
         new = find_class(new, (name for name in self.table.classes if name != old))
         if disease_name(new) != disease_name(old) or new in self.table.classes and new != old:
-            self.undo.push(_Rename(self, old, new))
+            self._rename(self.table, old, new)
+
+    def _set_rows(self, text: str, rows: Array, label: str | None = None, excluded: bool | None = None) -> None:
+        """Set the class of photos, or exclude them."""
+        table = self.table
+        assert table is not None
+        before = table.labels[rows].copy(), table.excluded[rows].copy()
+
+        def do() -> None:
+            if label is not None:
+                table.labels[rows] = table.code(label)
+            if excluded is not None:
+                table.excluded[rows] = excluded
+            self.touched()
+
+        def undo() -> None:
+            table.labels[rows], table.excluded[rows] = before
+            self.touched()
+
+        self.undo.push(Edit(text, do, undo))
+
+    def _rename(self, table: project.EditedDataset, old: str, new: str) -> None:
+        """Rename a class, or merge it with the class of that name."""
+        labels, names = table.labels.copy(), self._names
+
+        def do() -> None:
+            self._names = {k: (new if v == old else v) for k, v in names.items()}
+            if old in table.dataset.classes:
+                self._names[old] = new
+            table.labels[table.labels == table.classes.index(old)] = table.code(new)
+            self.touched()
+
+        def undo() -> None:
+            table.labels[:], self._names = labels, names
+            self.touched()
+
+        text = tr("rename {old} to {new}", old=disease_name(old), new=disease_name(new))
+        self.undo.push(Edit(text, do, undo))
 
     def with_manifest(self, use: Callable[[str], None], failed: Callable[[str, str], None]) -> None:
         """Call `use` with the source for training: the source itself without edits, else the project's manifest.
@@ -153,12 +178,9 @@ class Document(QObject):
 
     def _write_manifest(self) -> None:
         assert self.table is not None
-        folder, table = self.folder, self.table
-        now = replace(table, classes=list(table.classes), labels=table.labels.copy(), excluded=table.excluded.copy())
-        self._writing = Task(lambda report, cancelled: str(project.write_photos(folder / project.MANIFEST, now)), self)
-        self._writing.done.connect(self._on_written)
-        self._writing.failed.connect(self._on_not_written)
-        self._writing.start()
+        manifest, now = self.folder / project.MANIFEST, self.table.copy()
+        self._writing = Task(lambda report, cancelled: str(project.write_photos(manifest, now)), self,
+                             done=self._on_written, failed=self._on_not_written)  # fmt: skip
 
     def _on_written(self, manifest: str) -> None:
         if self.sender() is self._writing:  # not one that ended just when its photos were closed
@@ -200,14 +222,8 @@ class Document(QObject):
         self._saving.start()
         self.changed.emit()
 
-    def set_names(self, names: dict[str, str]) -> None:
-        self._names = names
-
-    def names(self) -> dict[str, str]:
-        return dict(self._names)
-
     def _on_scanned(self, dataset: Dataset) -> None:
-        source, self._loading = self._asked, False
+        source, self.loading = self.asked, False
         try:
             folder = paths.folder("projects/" + project.project_folder(Path(), source).name)
         except StorageError as error:
@@ -222,17 +238,15 @@ class Document(QObject):
         elif self._saving.isActive():  # the same photos again, with unsaved edits
             self.save()
         self.cancel()
-        self._next = (source, folder, lock)
-        self._task, self._loading = Task(lambda report, cancelled: _edited(dataset, folder), self), True
-        self._task.done.connect(self._on_edited)
-        self._task.failed.connect(self._on_failed)
-        self._task.start()
+        self._next, self.loading = (source, folder, lock), True
+        self._task = Task(lambda report, cancelled: _edited(dataset, folder), self,
+                          done=self._on_edited, failed=self._on_failed)  # fmt: skip
 
     def _on_edited(self, found: tuple[project.EditedDataset, project.Edits, str]) -> None:
         """Take over the scanned photos. The previous dataset is closed only now: edits until now belong to it."""
         if self._next is None or self.sender() is not self._task:
             return
-        self._loading = False
+        self.loading = False
         table, edits, problem = found
         source, folder, lock = self._next
         if lock is not None:
@@ -250,7 +264,7 @@ class Document(QObject):
         self.changed.emit()
 
     def _on_failed(self, error: Exception, details: str) -> None:
-        self._loading = False
+        self.loading = False
         self.failed.emit(sentence(error), details)
 
 
@@ -284,55 +298,16 @@ def _edited(dataset: Dataset, folder: Path) -> tuple[project.EditedDataset, proj
     return project.apply_edits(dataset, edits), edits, ""
 
 
-class _SetRows(QUndoCommand):
-    """Sets the class of photos or excludes them; stores the previous state."""
+@final
+class Edit(QUndoCommand):
+    """An edit as two functions; pushing it on the stack does it."""
 
-    def __init__(
-        self, document: Document, text: str, rows: Array, label: str | None = None, excluded: bool | None = None
-    ) -> None:
+    def __init__(self, text: str, do: Callable[[], None], undo: Callable[[], None]) -> None:
         super().__init__(text)
-        assert document.table is not None
-        self._document, self._rows, self._label, self._excluded = document, rows, label, excluded
-        self._before = (document.table.labels[rows].copy(), document.table.excluded[rows].copy())
+        self._do, self._undo = do, undo
 
     def redo(self) -> None:
-        table = self._document.table
-        assert table is not None
-        if self._label is not None:
-            table.labels[self._rows] = table.code(self._label)
-        if self._excluded is not None:
-            table.excluded[self._rows] = self._excluded
-        self._document.touched()
+        self._do()
 
     def undo(self) -> None:
-        table = self._document.table
-        assert table is not None
-        table.labels[self._rows], table.excluded[self._rows] = self._before
-        self._document.touched()
-
-
-class _Rename(QUndoCommand):
-    """Renames a class, or merges it with the class of that name."""
-
-    def __init__(self, document: Document, old: str, new: str) -> None:
-        super().__init__(tr("rename {old} to {new}", old=disease_name(old), new=disease_name(new)))
-        assert document.table is not None
-        self._document, self._old, self._new = document, old, new
-        self._labels, self._names = document.table.labels.copy(), document.names()
-
-    def redo(self) -> None:
-        table = self._document.table
-        assert table is not None
-        names = {k: (self._new if v == self._old else v) for k, v in self._names.items()}
-        if self._old in table.dataset.classes:
-            names[self._old] = self._new
-        table.labels[table.labels == table.classes.index(self._old)] = table.code(self._new)
-        self._document.set_names(names)
-        self._document.touched()
-
-    def undo(self) -> None:
-        table = self._document.table
-        assert table is not None
-        table.labels[:] = self._labels
-        self._document.set_names(self._names)
-        self._document.touched()
+        self._undo()

@@ -25,12 +25,9 @@ class Found:
 
 @final
 class ExaminationModel(ProcessModel):
-    """Signals: `progress(stage, done, total)`, `changed()` with new findings or a split, `ended()`, `failed(text)`."""
+    """Signal: `changed()` with new findings or a split."""
 
-    progress = Signal(str, int, int)
     changed = Signal()
-    ended = Signal()
-    failed = Signal(str, str)
 
     def __init__(self, document: Document, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -56,24 +53,15 @@ class ExaminationModel(ProcessModel):
         self.changed.emit()
 
     def _read_answers(self, answers: Sequence[dict[str, Any]]) -> None:
-        for answer in answers:
-            if "stage" in answer:
-                self.progress.emit(answer["stage"], answer["done"], answer["total"])
-            elif "split" in answer:
-                self.split = answer["split"]
-            elif "findings" in answer:
-                self.found += [self._read(raw) for raw in answer["findings"]]
-            elif "kinds" in answer:
-                self.kinds = answer["kinds"]
-            elif "failed" in answer:
-                self.failed.emit(answer["failed"], "")
-        self.changed.emit()
+        super()._read_answers(answers)
+        self.changed.emit()  # once for all of them
 
-    def _read(self, raw: dict[str, Any]) -> Found:
-        rows = (self._document.row_of(path) for path in raw["paths"])
-        return Found(raw["kind"], tuple(row for row in rows if row is not None), raw["message"])
+    def _read(self, answer: dict[str, Any]) -> None:
+        self.split, self.kinds = answer.get("split", self.split), answer.get("kinds", self.kinds)
+        for raw in answer.get("findings", ()):
+            rows = (self._document.row_of(path) for path in raw["paths"])
+            self.found.append(Found(raw["kind"], tuple(row for row in rows if row is not None), raw["message"]))
 
     def _on_exit(self, code: int, errors: str) -> None:
         if code < 0 or (code and errors):
             self.failed.emit(tr("The check ended unexpectedly."), errors)
-        self.ended.emit()

@@ -1,9 +1,9 @@
-"""The kernel benchmark, run in a process: the kernels of an op, their times, errors and source."""
+"""The kernels in the window, from a process: times, errors and source of those of an op, and the choices of a plan."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -11,7 +11,8 @@ from PySide6.QtCore import QObject, Signal
 
 from app.translation import sentence, tr
 from app.viewmodels.process_model import ProcessModel
-from app.viewmodels.rows_model import Column, RowsModel
+from app.viewmodels.row_order import Column
+from app.viewmodels.rows_model import RowsModel
 
 
 @final
@@ -39,14 +40,11 @@ class BenchmarkedKernel:
 
 @final
 class KernelBenchmark(ProcessModel):
-    """Signals: `listed()` ops, shapes, devices and networks are known; `changed()`; `ended()`; `explained()`;
-    `failed(text, details)`."""
+    """Signals: `listed()` ops, shapes, devices and networks are known; `changed()`; `explained()`."""
 
     listed = Signal()
     changed = Signal()
-    ended = Signal()
     explained = Signal()
-    failed = Signal(str, str)
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -97,25 +95,25 @@ class KernelBenchmark(ProcessModel):
         self.running = False
 
     def _read_answers(self, answers: Sequence[dict[str, Any]]) -> None:
-        for answer in answers:
-            if "kernels" in answer:
-                self.kernels = [BenchmarkedKernel(**raw) for raw in answer["kernels"]]
-                self.shapes, self.devices = answer["shapes"], answer["devices"]
-                self.networks, self.precisions, self.gpus = (answer[n] for n in ("networks", "precisions", "gpus"))
-                self.listed.emit()
-            elif "explained" in answer:
-                self.explanation = answer
-                self.explained.emit()
-            elif "roofs" in answer:
-                self.roofs, self.intensity = answer["roofs"], answer["intensity"]
-            elif "result" in answer:
-                self._fill(answer["result"])
-            elif "done" in answer:
-                self.running = False
-                self.ended.emit()
-            elif "failed" in answer:
-                self.failed.emit(answer["failed"], "")
+        super()._read_answers(answers)
         self.changed.emit()
+
+    def _read(self, answer: dict[str, Any]) -> None:
+        if "kernels" in answer:
+            self.kernels = [BenchmarkedKernel(**raw) for raw in answer["kernels"]]
+            self.shapes, self.devices = answer["shapes"], answer["devices"]
+            self.networks, self.precisions, self.gpus = (answer[n] for n in ("networks", "precisions", "gpus"))
+            self.listed.emit()
+        elif "explained" in answer:
+            self.explanation = answer
+            self.explained.emit()
+        elif "roofs" in answer:
+            self.roofs, self.intensity = answer["roofs"], answer["intensity"]
+        elif "result" in answer:
+            self._fill(answer["result"])
+        elif "done" in answer:
+            self.running = False
+            self.ended.emit()
 
     def _fill(self, measured: dict[str, Any]) -> None:
         for at, result in enumerate(self.rows.rows):
@@ -125,7 +123,6 @@ class KernelBenchmark(ProcessModel):
     def _on_exit(self, code: int, errors: str) -> None:
         if code:
             self.failed.emit(tr("The benchmark process ended unexpectedly (code {number}).", number=code), errors)
-        self.ended.emit()
 
 
 def columns() -> list[Column]:
@@ -147,3 +144,54 @@ def _verdict(result: BenchmarkedKernel) -> str:
     if result.right:
         return tr("passed (max error {error})", error=f"{result.error:.0e}")
     return tr("failed (max error {error})", error=f"{result.error:.0e}")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CandidateRow:
+    """One candidate of one step, or of neighbouring steps that one launch computes.
+
+    `microseconds` is its cost, with `source`; `inside` is what the chosen one adds to the captured step,
+    0 without a GPU.
+    """
+
+    steps: str
+    direction: str
+    name: str
+    chosen: bool
+    microseconds: float
+    source: str
+    inside: float
+    configuration: str
+    reason: str
+
+
+def rows_of(answer: Sequence[Mapping[str, Any]], chosen_only: bool) -> list[CandidateRow]:
+    rows = [CandidateRow(**raw) for raw in answer]
+    return [row for row in rows if row.chosen or not chosen_only]
+
+
+def summary(answer: Mapping[str, Any]) -> str:
+    """The time of the whole plan: the sum of the chosen costs, and with a GPU that of the captured step."""
+    cost = sum(row["microseconds"] for row in answer["explained"] if row["chosen"])
+    text = tr("The chosen kernels cost {cost} µs in all.", cost=f"{cost:,.0f}")
+    if answer["whole"]:
+        parts, whole = f"{answer['parts']:,.0f}", f"{answer['whole']:,.0f}"
+        text += " " + tr("In the captured step: {parts} µs. The whole step takes {whole} µs.", parts=parts, whole=whole)
+    return text
+
+
+def plan_columns() -> list[Column]:
+    return [
+        Column(tr("Step"), lambda r: r.steps, tip=lambda r: r.steps),
+        Column(tr("Direction"), lambda r: tr(r.direction.replace("_", " "))),
+        Column(tr("Chosen"), lambda r: "✓" if r.chosen else "", lambda r: r.chosen),
+        Column(tr("Kernel"), lambda r: r.name, tip=lambda r: r.configuration or None),
+        Column(tr("Cost (µs)"), lambda r: "" if r.reason else f"{r.microseconds:,.1f}", lambda r: r.microseconds,
+               right=True, help=tr("Measured on this GPU, or estimated from its peak rates")),
+        Column(tr("Source"), lambda r: "" if r.reason else tr(r.source)),
+        Column(tr("In the step (µs)"), lambda r: f"{r.inside:,.1f}" if r.inside else "", lambda r: r.inside, right=True,
+               help=tr("What the kernel adds to the captured step; needs a GPU")),
+        Column(tr("Reason against it"), lambda r: sentence(r.reason) if r.reason else "",
+               tip=lambda r: sentence(r.reason) if r.reason else None),
+    ]

@@ -25,7 +25,7 @@ class MemoryEstimate(ProcessModel):
         super().__init__(parent)
         self._request: dict[str, Any] = {}
         self._rest = QTimer(self, singleShot=True, interval=REST_MS)
-        self._rest.timeout.connect(self._start)
+        self._rest.timeout.connect(lambda: self._start_process("memory", self._request))
 
     def ask(self, config: dict[str, Any], counts: Sequence[int]) -> None:
         """Request an estimate for these settings and photos of each class; an earlier request is cancelled."""
@@ -40,16 +40,13 @@ class MemoryEstimate(ProcessModel):
 
     close = forget
 
-    def _start(self) -> None:
-        self._start_process("memory", self._request)
+    def _read(self, answer: dict[str, Any]) -> None:
+        self.device_known.emit(answer["device"])
+        memory, cache = (f"{answer[size] / 2**20:,.0f}" for size in ("bytes", "cache"))
+        self.estimated.emit(tr(
+            "This run needs {memory} MB of memory ({device}, batch size {batch}) and {cache} MB of disk space.",
+            memory=memory, device=answer["device"], batch=answer["batch"], cache=cache,
+        ))  # fmt: skip
 
-    def _read_answers(self, answers: Sequence[dict[str, Any]]) -> None:
-        for answer in answers:
-            if "failed" in answer:
-                self.estimated.emit(sentence(answer["failed"]))
-            else:
-                self.device_known.emit(answer["device"])
-                text = tr("This run needs {memory} MB of memory ({device}, batch size {batch}) and {cache} MB of disk "
-                          "space.")
-                self.estimated.emit(text.format(memory=f"{answer['bytes'] / 2**20:,.0f}", device=answer["device"],
-                                           batch=answer["batch"], cache=f"{answer['cache'] / 2**20:,.0f}"))  # fmt: skip
+    def _fail(self, message: str) -> None:
+        self.estimated.emit(sentence(message))

@@ -11,7 +11,7 @@ from typing import Final, final
 from app import paths, resources
 from app.settings import Settings
 from app.translation import tr
-from app.viewmodels.rows_model import Column
+from app.viewmodels.row_order import Column
 from core.diagnosis.model_identity import BEST, KIND, SHIPPED_MODELS, VERSION, ModelIdentity, read_identity
 from core.errors import ModelFileError
 from core.percent import percent

@@ -1,14 +1,16 @@
-"""Photos as a Qt list: the rows of the open dataset that pass the filter."""
+"""The photos of the open dataset that pass the filter, and the search in their names."""
 
 from __future__ import annotations
 
 from typing import Any, Final, final
 
 import numpy as np
-from PySide6.QtCore import QAbstractListModel, QModelIndex, Qt
+from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, Qt, Signal
 
 from app.cards import disease_name
 from app.project import EditedDataset
+from app.task import Task
+from core.data.string_array import StringArray
 from core.ops.contract import Array
 
 PATH: Final = Qt.ItemDataRole.UserRole
@@ -52,3 +54,36 @@ class PhotoModel(QAbstractListModel):
         if role == EXCLUDED:
             return bool(self.table.excluded[row])
         return self._marks.get(row) if role == MARK else None
+
+
+@final
+class Search(QObject):
+    """`mask` returns a known result at once; otherwise it searches, and `found` says when to ask again."""
+
+    found = Signal()
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._asked: tuple[StringArray, str] | None = None
+        self._mask: Array | None = None
+        self._task: Task | None = None
+
+    def mask(self, texts: StringArray, wanted: str) -> Array | None:
+        """Bool ``(N,)``: the strings that contain `wanted`, ignoring case; None while the search runs."""
+        if self._asked is None or self._asked[0] is not texts or self._asked[1] != wanted:
+            self.forget()
+            self._asked = (texts, wanted)
+            self._task = Task(lambda report, cancelled: texts.holding(wanted, cancelled), self, done=self._on_done)
+        return self._mask
+
+    def forget(self) -> None:
+        """Cancel the search and release the texts."""
+        task, self._task = self._task, None
+        self._asked = self._mask = None
+        if task is not None:
+            task.dispose()
+
+    def _on_done(self, mask: Array) -> None:
+        if self.sender() is self._task:
+            self._mask = mask
+            self.found.emit()

@@ -5,16 +5,16 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import Any, final
 
 import numpy as np
 
 from app.cards import disease_name
-from app.mask import Box, Mask, decode_mask, select_lesions
+from app.mask import Box, Mask, decode_mask, encode_mask, select_lesions
 from app.translation import language, sentence, tr
-from app.viewmodels.rows_model import Column
+from app.viewmodels.row_order import Column
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.thresholds import Thresholds
 from core.diagnosis.verdict import Verdict, count_findings, decide_verdict, is_healthy
@@ -206,3 +206,21 @@ def _diseased(result: PhotoResult) -> str:
     return "" if share is None else percent(share / 100, 0) + (" ✎" if result.mask is not None else "")
 
 
+def to_line(result: PhotoResult) -> dict[str, Any]:
+    """What a file states of a photo, as JSON, without class maps."""
+    mask = result.mask
+    return {
+        "id": result.id, "path": result.path, "done": result.done, "given_up": result.given_up,
+        "verdict": result.verdict, "top": result.top, "limits": result.limits, "error": result.error,
+        "milliseconds": result.milliseconds, "sure": result.sure, "reason": result.reason, "notes": result.notes,
+        "diseased": result.diseased, "mask": result.measured, "model": asdict(result.model),
+        "corrected": None if mask is None else encode_mask(mask.severity, mask.box),
+        "box": result.box, "share": result.share, "leaves": [to_line(leaf) for leaf in result.leaves],
+    }  # fmt: skip
+
+
+def from_line(line: Mapping[str, Any]) -> PhotoResult:
+    row = read_result(PhotoResult(int(line["id"]), str(line["path"]), given_up=bool(line["given_up"])), line)
+    hand = line["corrected"]
+    mask = None if hand is None else replace(decode_mask(hand), corrected=True)
+    return replace(row, done=bool(line["done"]), mask=mask)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 from PySide6.QtCore import QObject, Signal
-from PySide6.QtGui import QUndoCommand
 
 from app import project
 from app.crash import sentence
-from app.paths import PHOTO_FOLDERS
+from app.paths import PHOTO_FOLDERS, folder
 from app.task import Task
 from app.translation import tr
-from app.viewmodels.document import Document
-from app.viewmodels.kept_labels import KeptLabels
+from app.viewmodels.document import Document, Edit
 from app.viewmodels.process_model import ProcessModel
 from core.errors import StorageError
+from core.storage import write_file
 
 
 @final
@@ -37,14 +37,11 @@ class SuspectPhoto:
 
 @final
 class ReviewModel(ProcessModel):
-    """Signals: `progress(stage, done, total)`; `changed()` when the open suspects may have changed; `chosen(paths)`:
-    photos to label next, the most informative first; `ended()`; `failed(sentence, details)`; `saved(path)`."""
+    """Signals: `changed()` when the open suspects may have changed; `chosen(paths)`: photos to label next, the most
+    informative first; `saved(path)`."""
 
-    progress = Signal(str, int, int)
     changed = Signal()
     chosen = Signal(list)
-    ended = Signal()
-    failed = Signal(str, str)
     saved = Signal(object)
 
     def __init__(self, document: Document, parent: QObject | None = None) -> None:
@@ -103,7 +100,9 @@ class ReviewModel(ProcessModel):
     def keep(self, row: int) -> None:
         """Confirm the label of a photo, also for later reviews."""
         if (table := self._document.table) is not None:
-            self._document.undo.push(_Keep(self, table.dataset.path(row), table.label(row)))
+            photo, label = table.dataset.path(row), table.label(row)
+            keep, forget = (partial(self.remember, photo, text) for text in (label, ""))
+            self._document.undo.push(Edit(tr("keep the label"), keep, forget))
 
     def remember(self, photo: str, label: str) -> None:
         """Store that a photo's label is confirmed, or with "" that it is not."""
@@ -127,12 +126,11 @@ class ReviewModel(ProcessModel):
         table = self._document.table
         if table is None or self._saving is not None:
             return
-        now = replace(table, classes=list(table.classes), labels=table.labels.copy(), excluded=table.excluded.copy())
-        self._saving = Task(lambda report, cancelled: str(project.write_photos(Path(target), now)), self)
-        self._saving.done.connect(self.saved)
-        self._saving.failed.connect(self._on_not_saved)
-        self._saving.finished.connect(self._on_saving_ended)
-        self._saving.start()
+        now = table.copy()
+        self._saving = Task(
+            lambda report, cancelled: str(project.write_photos(Path(target), now)), self,
+            done=self.saved, failed=self._on_not_saved, finished=self._on_saving_ended,
+        )  # fmt: skip
 
     def _on_not_saved(self, error: Exception, details: str) -> None:
         self.failed.emit(sentence(error), details)
@@ -142,24 +140,18 @@ class ReviewModel(ProcessModel):
         if task is not None:
             task.dispose()
 
-    def _read_answers(self, answers: Sequence[dict[str, Any]]) -> None:
-        for answer in answers:
-            if "stage" in answer:
-                self.progress.emit(answer["stage"], answer["done"], answer["total"])
-            elif "failed" in answer:
-                self.failed.emit(answer["failed"], "")
-            elif "chosen" in answer:
-                self.chosen.emit(answer["chosen"])
-            elif "suspects" in answer:
-                rows = [(self._document.row_of(raw.pop("path")), raw) for raw in answer["suspects"]]
-                self._found = [SuspectPhoto(row, **raw) for row, raw in rows if row is not None]
-                self.photos, self.agreement, self.few = answer["photos"], answer["agreement"], answer["few"]
-                self.changed.emit()
+    def _read(self, answer: dict[str, Any]) -> None:
+        if "chosen" in answer:
+            self.chosen.emit(answer["chosen"])
+        elif "suspects" in answer:
+            rows = [(self._document.row_of(raw.pop("path")), raw) for raw in answer["suspects"]]
+            self._found = [SuspectPhoto(row, **raw) for row, raw in rows if row is not None]
+            self.photos, self.agreement, self.few = answer["photos"], answer["agreement"], answer["few"]
+            self.changed.emit()
 
     def _on_exit(self, code: int, errors: str) -> None:
         if code < 0 or (code and errors):
             self.failed.emit(tr("The review ended unexpectedly."), errors)
-        self.ended.emit()
 
 
 def current_names(before: project.EditedDataset, now: project.EditedDataset) -> dict[str, str]:
@@ -171,15 +163,27 @@ def current_names(before: project.EditedDataset, now: project.EditedDataset) -> 
     return {name: now.classes[most[at]] if at in used else name for at, name in enumerate(before.classes)}
 
 
-class _Keep(QUndoCommand):
-    """Confirms a label."""
+@final
+class KeptLabels:
+    """Confirmed labels; a photo whose label is another one now is not confirmed. Raises StorageError on writing."""
 
-    def __init__(self, review: ReviewModel, photo: str, label: str) -> None:
-        super().__init__(tr("keep the label"))
-        self._review, self._photo, self._label = review, photo, label
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path or folder("review") / "kept-labels.json"
+        try:
+            known = json.loads(self._path.read_text("utf-8"))
+        except (OSError, ValueError):  # none yet, or damaged: then suspects are shown again
+            known = {}
+        self._labels: dict[str, str] = known if isinstance(known, dict) else {}
 
-    def redo(self) -> None:
-        self._review.remember(self._photo, self._label)
+    def has(self, photo: str, label: str) -> bool:
+        return self._labels.get(photo) == label
 
-    def undo(self) -> None:
-        self._review.remember(self._photo, "")
+    def keep(self, photo: str, label: str) -> None:
+        self._write(self._labels | {photo: label})
+
+    def forget(self, photo: str) -> None:
+        self._write({path: label for path, label in self._labels.items() if path != photo})
+
+    def _write(self, labels: dict[str, str]) -> None:
+        self._labels = labels
+        write_file(self._path, json.dumps(labels, indent=1))

@@ -1,4 +1,4 @@
-"""Which rows are shown and in which order, as positions. No Qt, so that a thread can compute it."""
+"""The columns of a table, and which rows are shown in which order. No Qt, so that a thread can compute it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,30 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from app.viewmodels.rows_model import Column
 from core.ops.contract import Array
 
 STRETCH: Final = 1024
 """Rows between two looks at whether the order is still wanted."""
 LONGEST: Final = 256
 """Bytes of a text that decide where its row stands: one long sentence must not widen the keys of all rows."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    title, help: of the header; text: of a row; sort: the number to sort by (the text if None); right: right-aligned;
+    tip: tooltip of a row; searched: a search looks into this column.
+    """
+
+    title: str
+    text: Callable[[Any], str]
+    sort: Callable[[Any], float] | None = None
+    right: bool = False
+    tip: Callable[[Any], str | None] | None = None
+    searched: bool = False
+    help: str | None = None
 
 
 @final

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Final, final
 
-from PySide6.QtCore import QObject, QRunnable, QThreadPool, Signal
+from PySide6.QtCore import QObject, QThreadPool, Signal
 from PySide6.QtGui import QImage, QPixmap
 
 from core.ops.contract import Array
@@ -55,7 +54,7 @@ class Thumbnails(QObject):
             start = self._busy < THREADS
             self._busy += start
         if start:
-            self._pool.start(_Decoder(self._next, self._decoded.emit, lambda path: self._read(path, self._side)))
+            self._pool.start(self._decode)
         return None
 
     def close(self) -> None:
@@ -63,12 +62,15 @@ class Thumbnails(QObject):
             self._wishes.clear()
         self._pool.waitForDone()
 
-    def _next(self) -> str | None:
-        with self._lock:
-            if self._wishes:
-                return self._wishes.popitem()[0]
-            self._busy -= 1
-            return None
+    def _decode(self) -> None:
+        """Decode requests until there are none."""
+        while True:
+            with self._lock:
+                if not self._wishes:
+                    self._busy -= 1
+                    return
+                path, _ = self._wishes.popitem()
+            self._decoded.emit(path, self._read(path, self._side))
 
     def _on_decoded(self, path: str, image: QImage) -> None:
         self._kept[path] = QPixmap.fromImage(image)
@@ -77,44 +79,32 @@ class Thumbnails(QObject):
         self.ready.emit(path)
 
 
-@final
-class _Decoder(QRunnable):
-    """Decodes requests until there are none."""
-
-    def __init__(
-        self, take: Callable[[], str | None], give: Callable[[str, QImage], None], read: Callable[[str], QImage]
-    ) -> None:
-        super().__init__()
-        self._take, self._give, self._read = take, give, read
-
-    def run(self) -> None:
-        path = self._take()
-        while path is not None:
-            self._give(path, self._read(path))
-            path = self._take()
-
-
 def decode_square(path: str, side: int) -> QImage:
     """The central square of a photo as the network sees it; a null image if the file is not a photo."""
-    from core.data.photo_reader import read_photo
+    from core.data.photo import SQUARE
 
-    return _image(lambda: read_photo(path, side))
+    return _decode(path, side, SQUARE)
 
 
 def decode_whole(path: str, side: int) -> QImage:
     """A photo no larger than `side`; a null image if the file is not a photo."""
     from core.data.photo import WHOLE
+
+    return _decode(path, side, WHOLE)
+
+
+def _decode(path: str, side: int, part: str) -> QImage:
+    from core.data.photo import PhotoError
     from core.data.photo_reader import read_photo
 
-    return _image(lambda: read_photo(path, side, part=WHOLE))
-
-
-def _image(read: Callable[[], Array]) -> QImage:
-    from core.data.photo import PhotoError
-
     try:
-        rgb = read()
+        return to_image(read_photo(path, side, part=part))
     except PhotoError:
         return QImage()
-    height, width = rgb.shape[:2]
-    return QImage(rgb.tobytes(), width, height, 3 * width, QImage.Format.Format_RGB888).copy()
+
+
+def to_image(pixels: Array) -> QImage:
+    """RGB or RGBA uint8 ``(height, width, 3 or 4)`` as a QImage."""
+    height, width, channels = pixels.shape
+    form = QImage.Format.Format_RGB888 if channels == 3 else QImage.Format.Format_RGBA8888
+    return QImage(pixels.tobytes(), width, height, channels * width, form).copy()

@@ -1,19 +1,203 @@
-"""The run in the window: its session, its history, and what the panels read from them."""
+"""The run in the window: its process, its state and its history."""
 
 from __future__ import annotations
 
+import enum
 import json
+import logging
+import signal
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, final
 
 from PySide6.QtCore import QObject, Signal
 
 from app.project import dataset_name
-from app.training.session import TrainingSession
-from app.viewmodels.run_list import read_run
-from app.viewmodels.run_view import RunView
+from app.translation import tr
+from app.viewmodels.process_model import ProcessThread
+from app.viewmodels.runs import RunView, read_run
+from core.config import RunConfig, from_dict, to_dict
+from core.errors import InputError
+from core.schema import mapping, parse_json
 from core.storage import unused
+from core.training import events
+from core.training.events import CheckpointSaved, RunFailed, RunFinished, RunStarted
+
+log = logging.getLogger(__name__)
+
+BUNDLE_MS: Final = 250
+"""Between two bundles of events: the plots are drawn twice a second, and each bundle wakes the window."""
+PATIENCE_MS: Final = 20_000
+"""How long `shutdown` waits for the last checkpoint; writing one takes well under a second."""
+
+
+class State(enum.Enum):
+    IDLE = "idle"
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPING = "stopping"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a run failed: a sentence, details for the log, and the folder to resume from ("" if there is none)."""
+
+    message: str
+    details: str
+    folder: str
+
+
+@final
+class TrainingSession(QObject):
+    """IDLE -> RUNNING <-> PAUSED -> STOPPING -> IDLE; the end of the process always leads to IDLE.
+
+    Signals: `state_changed(State)`, `events(list)` in order, `failed(Failure)` after the state is IDLE again.
+    """
+
+    state_changed = Signal(object)
+    events = Signal(list)
+    failed = Signal(object)
+
+    def __init__(self, command: Sequence[str], parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.state = State.IDLE
+        self.folder = ""
+        self._command = list(command)
+        self._thread: ProcessThread | None = None
+        self._finished: RunFinished | None = None
+        self._failure: RunFailed | None = None
+        self._resumable = False
+
+    @property
+    def busy(self) -> bool:
+        return self.state is not State.IDLE
+
+    @property
+    def pid(self) -> int:
+        """The process id of the run, 0 if there is none."""
+        return self._thread.pid if self._thread else 0
+
+    def start(self, request: str, folder: str = "") -> None:
+        """Start the training process with its first line; `folder` is the run to resume, if any."""
+        if self.busy:
+            raise RuntimeError(f"cannot start while {self.state.value}")
+        self.folder, self._resumable = folder, bool(folder)
+        self._finished = self._failure = None
+        self._thread = ProcessThread(self._command, read_event, self, BUNDLE_MS)
+        self._thread.send(request)
+        self._thread.bundle.connect(self._on_bundle)
+        self._thread.ended.connect(self._on_ended)
+        self._set(State.RUNNING)
+        self._thread.start()
+
+    def pause(self) -> None:
+        if self.state is State.RUNNING and self._thread:
+            self._thread.send("pause")
+            self._set(State.PAUSED)
+
+    def resume(self) -> None:
+        if self.state is State.PAUSED and self._thread:
+            self._thread.send("resume")
+            self._set(State.RUNNING)
+
+    def stop(self) -> None:
+        """Request a checkpoint and the end; `state_changed(IDLE)` follows when the process has ended."""
+        if self.state in (State.RUNNING, State.PAUSED) and self._thread:
+            self._set(State.STOPPING)
+            self._thread.send("stop")
+
+    def shutdown(self) -> None:
+        """At the program's end: wait for the last checkpoint, then for the thread."""
+        thread = self._thread
+        if thread is None:
+            return
+        self.stop()
+        if not thread.wait(PATIENCE_MS):
+            thread.kill()
+            thread.wait()
+
+    def _on_bundle(self, bundle: list[Any]) -> None:
+        for event in bundle:
+            if isinstance(event, RunStarted):
+                self.folder = event.folder
+            elif isinstance(event, CheckpointSaved):
+                self._resumable = True
+            elif isinstance(event, RunFinished):
+                self._finished = event
+            elif isinstance(event, RunFailed):
+                self._failure = event
+        self.events.emit(bundle)
+
+    def _on_ended(self, code: int, errors: str) -> None:
+        assert self._thread is not None
+        self._thread.wait()
+        self._thread.deleteLater()
+        self._thread = None
+        self._set(State.IDLE)
+        if self._failure is not None:
+            self._fail(self._failure.message, self._failure.details)
+        elif self._finished is None:
+            self._fail(death(code, self._resumable), errors)
+
+    def _fail(self, message: str, details: str) -> None:
+        log.error("training failed: %s\n%s", message, details)
+        folder = self.folder if self._resumable and Path(self.folder).is_dir() else ""
+        self.failed.emit(Failure(message, details, folder))
+
+    def _set(self, state: State) -> None:
+        self.state = state
+        self.state_changed.emit(state)
+
+
+def death(code: int, resumable: bool) -> str:
+    """Why a process ended without reporting it, as a sentence; resumable: a checkpoint has been written."""
+    killed = code in (-signal.SIGKILL if hasattr(signal, "SIGKILL") else None, 137)
+    if killed and resumable:
+        return tr(
+            "The training process was killed, probably because the computer ran out of memory. Everything up to the "
+            "last checkpoint is saved. Close other programs or use a smaller batch size, then resume."
+        )
+    if killed:
+        return tr(
+            "The training process was killed before its first checkpoint, probably because the computer ran out of "
+            "memory. Close other programs or use a smaller batch size, then start again."
+        )
+    if code < 0 and resumable:
+        return tr("The training process crashed (signal {number}). Your run is safe: resume it under "
+                  "“Runs”.", number=-code)
+    if code < 0:
+        return tr("The training process crashed before its first checkpoint (signal {number}). Start again.",
+                  number=-code)
+    return tr("The training process ended without a result (code {number}).", number=code)
+
+
+def read_event(line: str) -> Any:
+    """The event of a line, or None (and a log entry) for other output."""
+    try:
+        return events.from_line(line)
+    except (ValueError, KeyError, TypeError):
+        log.warning("not an event from the training process: %s", line[:200])
+        return None
+
+
+def start_request(config: RunConfig) -> str:
+    """Start a new run in the folder `config.out`."""
+    return json.dumps({"config": to_dict(config), "resume": False, "overwrite": False})
+
+
+def resume_request(folder: Path) -> str:
+    """Resume the run in a folder from its last checkpoint. Raises InputError."""
+    try:
+        values = mapping(parse_json((folder / "config.json").read_bytes()))
+        values.pop("version", None)
+        config = replace(from_dict(values), out=str(folder))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"The run in {folder} cannot be resumed: its settings cannot be read ({reason}).") from error
+    return json.dumps({"config": to_dict(config), "resume": True, "overwrite": False})
 
 
 @final

@@ -10,8 +10,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.translation import language, tr
 from app.viewmodels.process_model import ProcessModel
-from app.viewmodels.result import PhotoResult
-from app.viewmodels.result_line import to_line
+from app.viewmodels.result import PhotoResult, to_line
 
 PIECE: Final = 64
 """Results handed over between two looks at what else the window has to do."""
@@ -22,13 +21,11 @@ FRAME_MS: Final = 150
 class Writing(ProcessModel):
     """Writes one file at a time.
 
-    Signals: `progress(done, total)`, `written(answer)` with the file's path as `written` and notes, `failed(sentence,
-    details)`, `busy(bool)`.
+    Signals: `progress(done, total)`, `written(answer)` with the file's path as `written` and notes, `busy(bool)`.
     """
 
     progress = Signal(int, int)
     written = Signal(dict)
-    failed = Signal(str, str)
     busy = Signal(bool)
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -73,18 +70,18 @@ class Writing(ProcessModel):
         if self._sent < len(self._rows):
             self._feeding.start()
 
-    def _read_answers(self, answers: Sequence[dict[str, Any]]) -> None:
-        for answer in answers:
-            if "ready" in answer:
-                self._feed()
-            elif "done" in answer:
-                self.progress.emit(answer["done"], answer["total"])
-            elif "failed" in answer:
-                self._told = True
-                self.failed.emit(answer["failed"], "")
-            elif "written" in answer:
-                self._told = True
-                self.written.emit(answer)
+    def _read(self, answer: dict[str, Any]) -> None:
+        if "ready" in answer:
+            self._feed()
+        elif "done" in answer:
+            self.progress.emit(answer["done"], answer["total"])
+        elif "written" in answer:
+            self._told = True
+            self.written.emit(answer)
+
+    def _fail(self, message: str) -> None:
+        self._told = True
+        super()._fail(message)
 
     def _on_exit(self, code: int, errors: str) -> None:
         if not self._told:

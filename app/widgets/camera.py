@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from PySide6.QtCore import Qt, QThread, Signal
 from PySide6.QtGui import QCloseEvent, QImage
-from PySide6.QtWidgets import QDialog, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QWidget
 
 from app.translation import tr
-from app.widgets.parts import button, fit, label, row
+from app.viewmodels.thumbnails import to_image
+from app.widgets.layouts import column, row
+from app.widgets.parts import button, fit, label
 from app.widgets.photo_view import PhotoView
 from core.storage import unused
 
@@ -50,11 +52,6 @@ class _Capture(QThread):
             camera.release()
 
 
-def to_image(rgb: Any) -> QImage:
-    height, width = rgb.shape[:2]
-    return QImage(rgb.tobytes(), width, height, 3 * width, QImage.Format.Format_RGB888).copy()
-
-
 @final
 class CameraDialog(QDialog):
     """`taken(path)`: a photo was taken."""
@@ -73,10 +70,8 @@ class CameraDialog(QDialog):
         self.take = button(tr("Take the photo"), self._on_take, "primary")
         self.take.setShortcut("Space")
         self.take.setEnabled(False)
-        layout = QVBoxLayout(self)
-        layout.addWidget(self.view, 1)
-        layout.addWidget(self.state)
-        layout.addLayout(row(None, button(tr("Close"), self.close), self.take))
+        buttons = row(None, button(tr("Close"), self.close), self.take)
+        self.setLayout(column((self.view, 1), self.state, buttons, margins=None))
         self._capture = _Capture(self)
         self._capture.frame.connect(self._on_frame)
         self._capture.missing.connect(self._on_missing)
@@ -95,8 +90,8 @@ class CameraDialog(QDialog):
     def _on_take(self) -> None:
         path = unused(self._place / f"{time.strftime('%Y%m%d-%H%M%S')}-camera.png")
         if not self._last.save(str(path)):
-            self.state.setText(tr("The picture could not be saved in {folder}. Free disk space "
-                                  "there.", folder=path.parent))
+            text = tr("The picture could not be saved in {folder}. Free disk space there.", folder=path.parent)
+            self.state.setText(text)
             return
         self.taken.emit(str(path))
         self.close()

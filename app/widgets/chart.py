@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, final
 
 import pyqtgraph as pg
 from PySide6.QtCore import Qt
 
 from app.theme import Colours
-from app.widgets.naming import named
+from app.widgets.parts import named
 
 SIDES: Final = ("left", "bottom")
 TICK_HEIGHT: Final = 16
@@ -27,12 +28,12 @@ def make_chart(name: str) -> pg.PlotWidget:
     return made
 
 
-def paint_chart(chart: pg.PlotWidget, colours: Colours) -> None:
-    """Set the background, axes and figures to the theme's colours; axes have no ticks, only figures."""
+def paint_chart(chart: pg.PlotWidget, colours: Colours, ticks: bool = False) -> None:
+    """Set the background, axes and figures to the theme's colours; without `ticks` axes have only figures."""
     chart.setBackground(colours.surface)
-    for side in SIDES:
-        axis = chart.getAxis(side)
-        axis.setStyle(tickLength=0)
+    for axis in map(chart.getAxis, SIDES):
+        if not ticks:
+            axis.setStyle(tickLength=0)
         axis.setPen(pg.mkPen(colours.border))
         axis.setTextPen(pg.mkPen(colours.muted))
 
@@ -44,3 +45,32 @@ def power_ticks(powers: Iterable[int], pixels: float) -> list[tuple[int, str]]:
     while step < len(known) and len(known) / step * TICK_HEIGHT > pixels:
         step += 1
     return [(power, f"{10.0**power:,.10g}") for power in known if power % step == 0]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A text and its height in pixels from the bottom."""
+
+    at: float
+    text: str
+
+
+def place_names(wanted: Sequence[tuple[float, str]], room: float, height: float) -> list[Name]:
+    """Names near the desired heights (pixels, within `room`), in ascending order, `height` pixels apart.
+
+    If there are too many, the nearest neighbours share a line.
+    """
+    groups = [(at, [text]) for at, text in sorted(wanted, key=lambda name: name[0])]
+    while len(groups) > max(int(room // height), 1):
+        near = min(range(len(groups) - 1), key=lambda n: groups[n + 1][0] - groups[n][0])
+        (low, names), (high, more) = groups[near : near + 2]
+        groups[near : near + 2] = [((low * len(names) + high * len(more)) / len(names + more), names + more)]
+    places: list[float] = []
+    for at, _ in groups:  # upwards, without overlaps
+        places.append(max(at, places[-1] + height if places else height / 2))
+    ceiling = room - height / 2
+    for number in reversed(range(len(places))):  # and down again from the top edge
+        places[number] = ceiling = min(places[number], ceiling)
+        ceiling -= height
+    return [Name(at, ", ".join(reversed(names))) for at, (_, names) in zip(places, groups, strict=True)]

@@ -12,14 +12,13 @@ import pyqtgraph as pg
 from pyqtgraph.exporters import ImageExporter, SVGExporter
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QCheckBox, QGraphicsItem, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QGraphicsItem, QWidget
 
 from app.theme import Theme, mixed
 from app.translation import tr
-from app.viewmodels.run_view import Curve
-from app.viewmodels.series import Floats
-from app.widgets.chart import make_chart
-from app.widgets.flow import Flow
+from app.viewmodels.runs import Curve, Floats
+from app.widgets.chart import SIDES, make_chart, paint_chart
+from app.widgets.layouts import Flow, column
 from app.widgets.parts import label
 from core.storage import write_file
 from core.text import csv_text
@@ -39,7 +38,7 @@ class CurvePlot(QWidget):
     pyqtgraph's automatic ranging reads every curve twice per redraw.
     """
 
-    def __init__(self, theme: Theme, title: str, unit: str = "") -> None:
+    def __init__(self, theme: Theme, title: str) -> None:
         super().__init__()
         self._theme, self._title = theme, title
         self._lines: dict[str, pg.PlotDataItem] = {}
@@ -48,25 +47,18 @@ class CurvePlot(QWidget):
         self.curves: list[Curve] = []
         self.plot = make_chart(title)
         self.plot.setMinimumHeight(LOWEST)
-        self.plot.setLabel("left", unit)
         self.plot.setLabel("bottom", tr("epoch"))
-        for side in ("left", "bottom"):
-            self.plot.getAxis(side).enableAutoSIPrefix(False)  # a loss of 0.0004 is not 0.4 thousandths
         self.plot.setMouseEnabled(x=True, y=True)
         self.plot.disableAutoRange()
         self._range = (0.0, 0.0, 0.0)
         self._zoomed = False
         self.plot.getViewBox().sigRangeChangedManually.connect(self._on_zoomed)
-        for side in ("left", "bottom"):
-            # An axis is a QPicture whose fonts are resolved on every replay.
-            self.plot.getAxis(side).setCacheMode(QGraphicsItem.CacheMode.DeviceCoordinateCache)
+        for axis in map(self.plot.getAxis, SIDES):
+            axis.enableAutoSIPrefix(False)  # a loss of 0.0004 is not 0.4 thousandths
+            # an axis is a QPicture whose fonts are resolved on every replay
+            axis.setCacheMode(QGraphicsItem.CacheMode.DeviceCoordinateCache)
         self._legend = Flow()
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(4)
-        layout.addWidget(label(title, "heading"))
-        layout.addLayout(self._legend)
-        layout.addWidget(self.plot, 1)
+        self.setLayout(column(label(title, "heading"), self._legend, (self.plot, 1), spacing=4))
         theme.changed.connect(self._paint)
         self._paint()
 
@@ -180,11 +172,8 @@ class CurvePlot(QWidget):
 
     def _paint(self) -> None:
         colours = self._theme.colours
-        self.plot.setBackground(colours.surface)
-        for side in ("left", "bottom"):
-            axis = self.plot.getAxis(side)
-            axis.setPen(pg.mkPen(colours.border))
-            axis.setTextPen(pg.mkPen(colours.muted))
+        paint_chart(self.plot, colours, ticks=True)
+        for axis in map(self.plot.getAxis, SIDES):
             axis.setStyle(tickAlpha=1.0, maxTickLevel=1)
             axis.setTickPen(pg.mkPen(mixed(colours.border, colours.surface, 0.5)))
             axis.setZValue(-1000)  # the grid is behind the curves

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, final
 
-from PySide6.QtCore import QEvent, Qt
+from PySide6.QtCore import QEvent, QSignalBlocker, Qt
 from PySide6.QtGui import QKeyEvent, QKeySequence, QWheelEvent
 from PySide6.QtWidgets import QComboBox, QLineEdit, QSlider, QSpinBox
 
@@ -16,31 +17,38 @@ EDITING: Final = (
 """Shortcuts that a text field keeps for itself where an action of the window has the same one."""
 
 
+class _Wheelless:
+    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: N802 (Qt's name)
+        event.ignore()
+
+
 @final
-class SpinBox(QSpinBox):
+class SpinBox(_Wheelless, QSpinBox):
     """A number field, changed by keys and its arrows only."""
 
-    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: N802 (Qt's name here and below)
-        event.ignore()
-
 
 @final
-class ComboBox(QComboBox):
+class ComboBox(_Wheelless, QComboBox):
     """A choice, changed by keys and its list only."""
 
-    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: N802
-        event.ignore()
+    def fill(self, choices: Iterable[tuple[str, object]], chosen: object = None) -> None:
+        """Replace the choices, texts with their data, without a signal; the first is chosen if `chosen` is none."""
+        with QSignalBlocker(self):
+            self.clear()
+            for text, data in choices:
+                self.addItem(text, data)
+            self.setCurrentIndex(max(self.findData(chosen), 0))
 
 
 @final
-class Slider(QSlider):
+class Slider(_Wheelless, QSlider):
     """A horizontal slider, moved by keys and its handle only."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, low: int = 0, high: int = 100, value: int = 0) -> None:
         super().__init__(Qt.Orientation.Horizontal)
-
-    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: N802
-        event.ignore()
+        self.setAccessibleName(name)
+        self.setRange(low, high)
+        self.setValue(value)
 
 
 @final

@@ -10,14 +10,14 @@ import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.kernel_benchmark import BenchmarkedKernel
-from app.widgets.chart import make_chart, paint_chart, power_ticks
-from app.widgets.names import Name, place_names
-from app.widgets.parts import label, row, switch
+from app.widgets.chart import Name, make_chart, paint_chart, place_names, power_ticks
+from app.widgets.layouts import column, row
+from app.widgets.parts import label, switch
 
 NAME_HEIGHT: Final = 17
 """Pixels from the name of one kernel to the next."""
@@ -45,11 +45,8 @@ class KernelChart(QWidget):
         )  # fmt: skip
         self.switch.idToggled.connect(lambda _, on: self.draw() if on else None)
         self.caption = label("", "caption", wrap=True)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addLayout(row(label("GFLOP/s", "heading"), None, *buttons, spacing=0))
-        layout.addWidget(self.plot, 1)
-        layout.addWidget(self.caption)
+        head = row(label("GFLOP/s", "heading"), None, *buttons, spacing=0)
+        self.setLayout(column(head, (self.plot, 1), self.caption))
         theme.changed.connect(self.draw)
         self.draw()  # pyqtgraph's default background is black
 

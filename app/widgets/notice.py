@@ -1,16 +1,22 @@
-"""A message line across a page, with one suggested next step."""
+"""The messages of a page: a line with one suggested next step, and the progress of what takes seconds."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import final
+from pathlib import Path
+from typing import Any, Final, final
 
-from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLabel, QPushButton
+from PySide6.QtCore import QUrl
+from PySide6.QtGui import QDesktopServices
+from PySide6.QtWidgets import QApplication, QFrame, QLabel, QPushButton, QWidget
 
 from app import resources
 from app.theme import Theme
 from app.translation import sentence, tr
-from app.widgets.parts import button, label
+from app.viewmodels.writing import Writing
+from app.widgets.layouts import row
+from app.widgets.parts import Slot, button, label, progress_bar
 
 
 @final
@@ -29,13 +35,8 @@ class Notice(QFrame):
         self.do.hide()
         self.copy = button(tr("Copy details"), self._on_copy, "flat", tr("Copy the technical details"))
         self.dismiss = button(tr("Close"), self.hide, "flat")
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(12, 8, 8, 8)
-        layout.setSpacing(10)
-        layout.addWidget(self._icon)
-        layout.addWidget(self.text, 1)
-        for widget in (self.do, self.copy, self.dismiss):
-            layout.addWidget(widget)
+        buttons = (self.do, self.copy, self.dismiss)
+        self.setLayout(row(self._icon, (self.text, 1), *buttons, spacing=10, margins=(12, 8, 8, 8)))
         self.hide()
 
     def show_message(self, text: str, verb: str = "", act: Callable[[], object] | None = None) -> None:
@@ -72,3 +73,58 @@ class Notice(QFrame):
 
     def _on_copy(self) -> None:
         QApplication.clipboard().setText(f"{self.text.text()}\n\n{self._details}")
+
+
+READABLE: Final = frozenset({".csv", ".html", ".pdf"})
+
+
+def show_written(notice: Notice, name: str, *more: str) -> None:
+    """Say where the file was saved, notes on it, and offer to open it or its folder."""
+    text = " ".join([tr("Saved to {name}", name=name), *map(sentence, more)])
+    path = Path(name)
+    shown, verb = (path, tr("Open")) if path.suffix.lower() in READABLE else (path.parent, tr("Open folder"))
+    notice.show_message(text, verb, lambda: QDesktopServices.openUrl(QUrl.fromLocalFile(str(shown))))
+
+
+def follow_writing(notice: Notice, writing: Writing) -> None:
+    """Show messages for everything that `writing` writes."""
+
+    def going(done: int = 0, total: int = 0) -> None:
+        name = Path(writing.target).name
+        text = tr("Saving {name}: {done} of {total}", name=name, done=f"{done:,}", total=f"{total:,}")
+        notice.show_message(text if total else tr("Saving {name}…", name=name), tr("Cancel"), writing.cancel)
+
+    def written(answer: dict[str, Any]) -> None:
+        show_written(notice, str(answer["written"]), *answer["notes"])
+
+    writing.busy.connect(Slot(notice, lambda busy: going() if busy else None).call)
+    writing.progress.connect(Slot(notice, going).call)
+    writing.written.connect(Slot(notice, written).call)
+    writing.failed.connect(notice.alarm)
+
+
+@final
+class PreparationBar(QWidget):
+    """Hidden unless something takes seconds to prepare."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begun = 0.0
+        self.text = label("", "muted")
+        self.bar = progress_bar(tr("Progress of the preparation"), 180)
+        self.setLayout(row(self.bar, self.text, None, spacing=10))
+        self.hide()
+
+    def show_progress(self, done: int, total: int) -> None:
+        """Show `done` of `total` kernels of the model; hides the bar when all are done."""
+        if done == 0:
+            self._begun = time.monotonic()
+        self.setVisible(done < total)
+        self.bar.setMaximum(total)
+        self.bar.setValue(done)
+        text = tr("Preparing the model for this computer (first time only): step {step} of {steps}.",
+                  step=min(done + 1, total), steps=total)  # fmt: skip
+        if done:
+            left = (time.monotonic() - self._begun) * (total - done) / done
+            text += " " + tr("About {seconds} s left.", seconds=max(round(left), 1))
+        self.text.setText(text)

@@ -8,6 +8,7 @@ import numpy as np
 from PySide6.QtGui import QImage
 
 from app.mask import BACKGROUND, DISEASED
+from app.viewmodels.thumbnails import to_image
 from core.ops.contract import Array
 
 SICK: Final = (214, 46, 30)
@@ -24,7 +25,7 @@ def coloured(values: Array) -> QImage:
     v = (values.astype(np.float32) / 255)[..., None]
     rgb = np.where(v < 0.5, RAMP[0] + 2 * v * (RAMP[1] - RAMP[0]), RAMP[1] + (2 * v - 1) * (RAMP[2] - RAMP[1]))
     alpha = 255 * np.sqrt(v)
-    return picture(np.concatenate([rgb, alpha], axis=2))
+    return to_image(np.concatenate([rgb, alpha], axis=2).astype(np.uint8))
 
 
 def outlined(labels: Array, lesions: bool) -> QImage:
@@ -35,7 +36,7 @@ def outlined(labels: Array, lesions: bool) -> QImage:
     if lesions:
         drawn[edge(fine != DISEASED, 2)] = (*RIM, 220)
         drawn[edge(fine == DISEASED, 3)] = (*SICK, 255)
-    return picture(drawn)
+    return to_image(drawn)
 
 
 def edge(mask: Array, width: int) -> Array:
@@ -53,11 +54,4 @@ def painted(labels: Array) -> QImage:
     drawn[labels == DISEASED] = (*SICK, 150)
     drawn[labels == BACKGROUND] = (*RIM, 90)
     drawn[edge(labels != DISEASED, 1)] = (*RIM, 220)
-    return picture(drawn)
-
-
-def picture(rgba: Array) -> QImage:
-    """RGBA ``(h, w, 4)`` in 0..255 as a QImage."""
-    pixels = np.ascontiguousarray(rgba.astype(np.uint8))
-    height, width = pixels.shape[:2]
-    return QImage(pixels.tobytes(), width, height, 4 * width, QImage.Format.Format_RGBA8888).copy()
+    return to_image(drawn)

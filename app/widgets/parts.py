@@ -3,18 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import final
+from typing import TypeVar, final
 
-from PySide6.QtCore import QSize, Qt
+from PySide6.QtCore import QObject, QSize, Qt
 from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QButtonGroup,
+    QComboBox,
+    QFileDialog,
+    QFrame,
+    QLabel,
+    QMessageBox,
+    QProgressBar,
+    QPushButton,
+    QSizePolicy,
+    QSpinBox,
+    QTabWidget,
+    QVBoxLayout,
+    QWidget,
+)
 
 from app import resources
+from app.paths import PHOTO_FOLDERS
 from app.theme import Theme
-from app.widgets.slot import Slot
+from app.translation import sentence
+from app.widgets.layouts import Item, Margins, column, holding, row
+from core.storage import inside_photos
 
-GAP = 12
-MARGIN = 20
+W = TypeVar("W", bound=QWidget)
+
+
+def named(widget: W, name: str) -> W:
+    """The widget with its accessible name, also on its list, line edit and tab bar."""
+    widget.setAccessibleName(name)
+    if isinstance(widget, QComboBox):
+        widget.view().setAccessibleName(name)
+    elif isinstance(widget, QSpinBox):
+        widget.lineEdit().setAccessibleName(name)
+    elif isinstance(widget, QTabWidget):
+        widget.tabBar().setAccessibleName(name)
+    return widget
+
+
+@final
+class Slot(QObject):
+    """Connect `call` if the sender lives longer than `owner`: Qt disconnects it when the owner is deleted.
+
+    A plain function has no owner and would still be called.
+    """
+
+    def __init__(self, owner: QObject, function: Callable[..., object]) -> None:
+        super().__init__(owner)
+        self._function = function
+
+    def call(self, *values: object) -> None:
+        self._function(*values)
 
 
 @final
@@ -37,27 +80,12 @@ def label(text: str, role: str = "", wrap: bool = False) -> QLabel:
     return made
 
 
-def card(*, role: str = "card") -> tuple[QFrame, QVBoxLayout]:
-    """A framed surface and its layout."""
+def card(*items: Item, role: str = "card", spacing: int = 8, margins: Margins = (14, 12, 14, 12)) -> QFrame:
+    """A framed surface with items below one another."""
     frame = QFrame()
     frame.setProperty("role", role)
-    layout = QVBoxLayout(frame)
-    layout.setContentsMargins(14, 12, 14, 12)
-    layout.setSpacing(8)
-    return frame, layout
-
-
-def row(*widgets: QWidget | None, spacing: int = 8) -> QHBoxLayout:
-    """Widgets side by side; None is a stretch."""
-    layout = QHBoxLayout()
-    layout.setContentsMargins(0, 0, 0, 0)
-    layout.setSpacing(spacing)
-    for widget in widgets:
-        if widget is None:
-            layout.addStretch(1)
-        else:
-            layout.addWidget(widget)
-    return layout
+    frame.setLayout(column(*items, spacing=spacing, margins=margins))
+    return frame
 
 
 def action_button(action: QAction, theme: Theme, icon: str = "", primary: bool = False) -> QPushButton:
@@ -114,6 +142,16 @@ def switch(*choices: tuple[str, str]) -> tuple[QButtonGroup, list[QWidget]]:
     return group, made
 
 
+def progress_bar(name: str, width: int = 0) -> QProgressBar:
+    """A progress bar without text, as wide as its layout allows or `width` pixels."""
+    bar = QProgressBar()
+    bar.setTextVisible(False)
+    bar.setAccessibleName(name)
+    if width:
+        bar.setFixedWidth(width)
+    return bar
+
+
 def side_width(place: QWidget) -> int:
     """Width of a page's left column: a third of the page, within the limits of its forms and tables."""
     return min(max(place.width() // 3, 312), 344)
@@ -125,22 +163,36 @@ def fit(dialog: QWidget, width: int, height: int) -> None:
     dialog.resize(min(width, room.width() - 40), min(height, room.height() - 60))
 
 
+def confirm(parent: QWidget, question: str, more: str, verb: str) -> bool:
+    """Ask a question in a dialog; `verb` is the button that answers yes."""
+    box = QMessageBox(QMessageBox.Icon.Question, "LeafClinic", question, parent=parent)
+    box.setInformativeText(more)
+    box.setStandardButtons(QMessageBox.StandardButton.Yes | QMessageBox.StandardButton.Cancel)
+    box.button(QMessageBox.StandardButton.Yes).setText(verb)
+    return box.exec() == QMessageBox.StandardButton.Yes
+
+
+def ask_target(parent: QWidget, title: str, start: str, kinds: str) -> tuple[str, str]:
+    """Ask where to save a file: its path and the chosen one of `kinds`, "" if cancelled.
+
+    A place inside a folder of photos that was opened is refused with a message.
+    """
+    chosen, kind = QFileDialog.getSaveFileName(parent, title, start, kinds)
+    if not (refusal := inside_photos(chosen, PHOTO_FOLDERS)):
+        return chosen, kind
+    QMessageBox(QMessageBox.Icon.Warning, title, sentence(refusal), parent=parent).open()
+    return "", ""
+
+
 def header(title: str, subtitle: str, *widgets: QWidget) -> QWidget:
     """A page's header: its purpose on the left, its actions on the right."""
-    head = QWidget()
-    layout = QHBoxLayout(head)
-    layout.setContentsMargins(0, 0, 0, 0)
-    texts = QVBoxLayout()
-    texts.setSpacing(2)
-    texts.addWidget(label(title, "title"))
     under = label(subtitle, "subtitle")
     under.setObjectName("subtitle")
     under.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-    texts.addWidget(under)
-    layout.addLayout(texts, 1)
+    layout = row((column(label(title, "title"), under, spacing=2), 1), *widgets, spacing=-1)
     for widget in widgets:
-        layout.addWidget(widget, 0, Qt.AlignmentFlag.AlignBottom)
-    return head
+        layout.setAlignment(widget, Qt.AlignmentFlag.AlignBottom)
+    return holding(layout)
 
 
 @final
@@ -153,16 +205,12 @@ class Figure(QFrame):
     def __init__(self, name: str, meaning: str = "") -> None:
         super().__init__()
         self.setProperty("role", "card")
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(11, 9, 11, 9)
-        layout.setSpacing(0)
         self._name = name
         self._place = QWidget()
         self.value = label("–", "figure")
         self.value.setParent(self._place)
         self._make_room()
-        layout.addWidget(self._place)
-        layout.addWidget(label(name, "caption"))
+        self.setLayout(column(self._place, label(name, "caption"), spacing=0, margins=(11, 9, 11, 9)))
         self.setToolTip(meaning or name)
         self.setAccessibleDescription(meaning)
 
@@ -201,8 +249,7 @@ class EmptyPlace(QWidget):
         self.show_text(title, text)
         layout.addWidget(self.text, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addSpacing(4)
-        holder = row(None, *widgets, None)
-        layout.addLayout(holder)
+        layout.addLayout(row(None, *widgets, None))
         self.column = layout
         theme.changed.connect(self._draw)
         self._draw()

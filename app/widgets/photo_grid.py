@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Final, final
 
 import numpy as np
 from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPoint, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QPainter, QPainterPath, QPaintEvent, QPen, QRegion, QResizeEvent
-from PySide6.QtWidgets import QAbstractItemView
+from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QWidget
 
+from app.cards import disease_name
 from app.theme import Theme
+from app.translation import tr
 from app.viewmodels.photos import EXCLUDED, MARK, PATH
 from app.viewmodels.thumbnails import Thumbnails
 from core.ops.contract import Array
@@ -187,3 +191,17 @@ class PhotoGrid(QAbstractItemView):
         painter.setPen(QColor(colours.muted))
         name = painter.fontMetrics().elidedText(str(index.data()), Qt.TextElideMode.ElideMiddle, under.width())
         painter.drawText(under, Qt.AlignmentFlag.AlignCenter, name)
+
+
+def ask_class(parent: QWidget, classes: Iterable[str], now: str = "") -> str:
+    """The class chosen or typed, "" if the dialog was cancelled; `now` is preselected.
+
+    Classes with the same display name are listed by their own names.
+    """
+    known = sorted(classes)
+    shown = Counter(map(disease_name, known))
+    names = [disease_name(name) if shown[disease_name(name)] == 1 else name for name in known]
+    text = tr("Class (a new name creates a class):")
+    first = known.index(now) if now in known else 0
+    name, fine = QInputDialog.getItem(parent, tr("Move to class"), text, names, first)
+    return name if fine else ""

@@ -7,11 +7,12 @@ from typing import Final, final
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QFont, QImage, QMouseEvent, QPainter, QPainterPath, QPaintEvent, QPen, QPixmap
-from PySide6.QtWidgets import QDialog, QDialogButtonBox, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QDialogButtonBox, QWidget
 
 from app.mask import Box
 from app.translation import tr
 from app.viewmodels.thumbnails import Thumbnails, decode_whole
+from app.widgets.layouts import column
 from app.widgets.overlays import coloured
 from app.widgets.parts import fit, label
 from core.ops.contract import Array
@@ -233,10 +234,6 @@ class PhotoDialog(QDialog):
         where.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
         buttons.rejected.connect(self.reject)
-        layout = QVBoxLayout(self)
-        layout.addWidget(label(title, "heading"))
-        if picture.isNull():
-            layout.addWidget(label(tr("This photo cannot be read. It may have been moved or deleted."), "warning"))
-        layout.addWidget(view, 1)
-        layout.addWidget(where)
-        layout.addWidget(buttons)
+        unreadable = label(tr("This photo cannot be read. It may have been moved or deleted."), "warning")
+        missing = [unreadable] if picture.isNull() else []
+        self.setLayout(column(label(title, "heading"), *missing, (view, 1), where, buttons, margins=None))

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any, Final, final
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtWidgets import QCheckBox, QFormLayout, QLabel, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QFormLayout, QLabel, QLineEdit, QWidget
 
 from app.translation import sentence, tr
 from app.widgets.fields import ComboBox, SpinBox
-from app.widgets.naming import named
-from app.widgets.parts import label
+from app.widgets.layouts import column, holding
+from app.widgets.parts import label, named
 from core.config import Setting, settings
 from core.cores import count_gpu_files
 from core.errors import Problem
@@ -51,12 +51,7 @@ class Field:
         self.caption.setToolTip(tip_text(row))
         self.problem = label("", "problem", wrap=True)
         self.problem.hide()
-        self.place = QWidget()
-        layout = QVBoxLayout(self.place)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(2)
-        layout.addWidget(self.editor)
-        layout.addWidget(self.problem)
+        self.place = holding(column(self.editor, self.problem, spacing=2))
 
     def value(self) -> Any:
         """The value; a text that is not a number stays a text, which the problems report."""

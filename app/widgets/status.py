@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import platform
+from pathlib import Path
 from typing import Final, final
 
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QLabel, QProgressBar, QStatusBar
 
-from app import system
 from app.translation import tr
+from core.cores import usable_cores
 
 REFRESH_MS: Final = 2000
 
@@ -26,7 +29,7 @@ class StatusLine(QStatusBar):
         self.bar.setFixedWidth(120)
         self.bar.setTextVisible(False)
         self.bar.hide()
-        self.device = QLabel(system.processor())
+        self.device = QLabel(processor())
         self.device.setAccessibleName(tr("Device"))
         self.memory = QLabel()
         self.memory.setAccessibleName(tr("Memory"))
@@ -52,7 +55,41 @@ class StatusLine(QStatusBar):
         self._timer.stop()
 
     def _show_memory(self) -> None:
-        found = system.memory()
+        found = memory()
         if found:
             used, total = (value / 2**30 for value in found)
             self.memory.setText(tr("Memory {used} of {total} GB", used=f"{used:.1f}", total=f"{total:.1f}"))
+
+
+def processor() -> str:
+    """The processor's architecture and how many cores this process may use."""
+    return tr("CPU, {n} cores ({name})", n=usable_cores(), name=platform.machine())
+
+
+def memory() -> tuple[int, int] | None:
+    """(used, total) bytes of this computer's memory, or None if unknown."""
+    if hasattr(ctypes, "windll"):
+        return _windows_memory()
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+        values = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
+        return values["MemTotal"] - values["MemAvailable"], values["MemTotal"]
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+class _Status(ctypes.Structure):
+    """MEMORYSTATUSEX of the Windows API."""
+
+    _fields_ = (
+        ("length", ctypes.c_uint32),
+        ("load", ctypes.c_uint32),
+        *((name, ctypes.c_uint64) for name in ("total", "free", "page", "page_free", "space", "space_free", "more")),
+    )
+
+
+def _windows_memory() -> tuple[int, int] | None:
+    status = _Status(length=ctypes.sizeof(_Status))
+    if not ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):  # type: ignore[attr-defined]  # Windows only
+        return None
+    return status.total - status.free, status.total

@@ -8,18 +8,16 @@ from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QSizePolicy, QTableView
 
 from app.viewmodels.rows_model import ROW, RowsModel
-from app.viewmodels.sorted_rows import SortedRows
 
 WIDEST: Final = 300
 """Pixels of the widest column that follows its contents: a long file name may not push the others away."""
 
 
-def sorted_view(rows: RowsModel | SortedRows, name: str, stretch: int = 0) -> QTableView:
+def sorted_view(rows: RowsModel, name: str, stretch: int = 0) -> QTableView:
     """A table view of the rows, sorted by a click on a header; column `stretch` takes the spare width."""
-    shown = rows if isinstance(rows, SortedRows) else SortedRows(rows)
     view = QTableView()
-    view.setModel(shown)
-    KeptPlace(view, shown)
+    view.setModel(rows)
+    KeptPlace(view, rows)
     view.setAccessibleName(name)
     view.setSortingEnabled(True)
     view.horizontalHeader().setSortIndicatorClearable(True)
@@ -55,7 +53,7 @@ def selected(view: QTableView) -> Any | None:
 class KeptPlace(QObject):
     """Keeps the current row, and its visibility, when other rows are shown; the first row if it is gone."""
 
-    def __init__(self, view: QTableView, rows: SortedRows) -> None:
+    def __init__(self, view: QTableView, rows: RowsModel) -> None:
         super().__init__(view)
         self._view, self._rows = view, rows
         self._place, self._seen, self._height = -1, False, 0

@@ -6,7 +6,7 @@ from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtTest import QTest
 
 from app.panels.diagnose.brush import BrushDialog
-from app.results_file import write_csv, write_html
+from app.processes.writing import write_csv, write_html
 from tests.app.test_diagnose_place import model, panel  # noqa: F401 (fixtures)
 
 pytestmark = pytest.mark.gui

@@ -11,17 +11,16 @@ from PySide6.QtCore import QObject, QPointF, Qt, Signal
 from PySide6.QtGui import QColor, QImage
 
 from app.mask import LEAF, Mask, encode_mask
-from app.process_thread import ProcessThread
 from app.processes.diagnose import _describe
-from app.results_file import write_csv
+from app.processes.writing import write_csv
 from app.viewmodels import process_model
 from app.viewmodels.diagnosis import DiagnosisModel
-from app.viewmodels.result import PhotoResult, decide, doubts, read_result, verdict_text
-from app.viewmodels.result_line import from_line, to_line
+from app.viewmodels.process_model import ProcessThread
+from app.viewmodels.result import PhotoResult, decide, doubts, from_line, read_result, to_line, verdict_text
 from app.viewmodels.rows_model import ROW
+from app.widgets.bars import LINE
 from app.widgets.overlays import SICK
 from app.widgets.photo_view import PhotoDialog, PhotoView
-from app.widgets.probability_bars import LINE
 from core.diagnosis.examination import Examination, _join
 from core.diagnosis.prediction import ClassProbability
 from core.diagnosis.severity import Severity
@@ -316,7 +315,7 @@ def test_cancelling_gives_up_what_waits_at_once_and_calls_it_so(panel, model, tm
     model.set_coverage(1.0)
     assert model.rows.rows[50].given_up
     assert not model.working
-    write_csv(tmp_path / "table.csv", panel.shown_results())
+    write_csv(tmp_path / "table.csv", model.rows.shown_rows())
     rows = (tmp_path / "table.csv").read_text().splitlines()
     assert len(rows) == 4, "photos without an answer are not listed"
 

@@ -4,9 +4,9 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel
 
-from app import commands, resources
-from app.training.session import State
+from app import resources, synthetic_leaves
 from app.viewmodels.result import PhotoResult
+from app.viewmodels.training import State
 from core.training.events import RunFinished
 from tests.helpers.window import drop, write_folder
 
@@ -72,7 +72,7 @@ def test_the_synthetic_leaves_lead_through_a_training_to_a_diagnosis(start, qtbo
 
 
 def test_demo_photos_are_drawn_not_found_and_can_be_given_up(start, qtbot, monkeypatch):
-    monkeypatch.setattr(commands, "DEMO", {"photos_per_class": 400, "side": 160})
+    monkeypatch.setattr(synthetic_leaves, "DEMO", {"photos_per_class": 400, "side": 160})
     program = start()
     panel = program.window.page("dataset")
     program.window.go("diagnose").start.synthetic.click()
@@ -81,7 +81,7 @@ def test_demo_photos_are_drawn_not_found_and_can_be_given_up(start, qtbot, monke
     assert panel.notice.isVisible()
     assert "Step 1 of 3" in panel.notice.text.text()
     qtbot.mouseClick(panel.cancel, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: program.commands._demo is None, timeout=20_000)
+    qtbot.waitUntil(lambda: not program.commands._leaves.has_process, timeout=20_000)
     assert panel.stack.currentIndex() == 0
     assert panel.notice.isHidden()
     assert program.document.table is None

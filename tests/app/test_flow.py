@@ -3,8 +3,8 @@
 import pytest
 from PySide6.QtWidgets import QAbstractButton, QLabel, QPushButton, QSizePolicy, QWidget
 
-from app.viewmodels.run_view import RunView
-from app.widgets.flow import Flow
+from app.viewmodels.runs import RunView
+from app.widgets.layouts import Flow
 from core.training.events import EpochDone, RunEvaluated, RunFinished, RunStarted, StepDone
 
 pytestmark = [pytest.mark.gui, pytest.mark.styled]

@@ -6,7 +6,7 @@ from PySide6.QtGui import QAccessible, QWheelEvent
 from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QComboBox, QSlider
 
 from app.main_window import PAGES
-from app.training.session import State, TrainingSession
+from app.viewmodels.training import State, TrainingSession
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui

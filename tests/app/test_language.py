@@ -4,8 +4,8 @@ import pytest
 from PySide6.QtWidgets import QLabel, QPushButton
 
 from app.main_window import PAGES
-from app.training.session import State
 from app.viewmodels.result import PhotoResult, read_result
+from app.viewmodels.training import State
 from core.training.events import Progress
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
 from tests.helpers.window import write_folder

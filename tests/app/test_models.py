@@ -55,7 +55,7 @@ def write_small(path: Path, name: str, seed: int = 0) -> str:
 
 
 def names(dialog):
-    return {dialog.shown.index(row, 0).data() for row in range(dialog.shown.rowCount())}
+    return {dialog.rows.index(row, 0).data() for row in range(dialog.rows.rowCount())}
 
 
 def test_shipped_own_and_imported_models_are_one_list(settings, own, given):

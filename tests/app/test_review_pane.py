@@ -7,9 +7,9 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog, QMessageBox
 
-from app.panels.dataset.next_photos import NextPhotosDialog
+from app.panels.dataset.review import NextPhotosDialog
 from app.viewmodels import process_model
-from app.viewmodels.kept_labels import KeptLabels
+from app.viewmodels.review import KeptLabels
 from core.data.source import open_photos
 from tests.helpers.window import drop, write_folder
 

@@ -9,8 +9,8 @@ from app import paths
 from app.panels.train.runs import RunsPane
 from app.project import MANIFEST, Edits, dataset_name, write_edits
 from app.theme import Theme
-from app.training.session import State
-from app.viewmodels.run_list import list_runs, rename_run
+from app.viewmodels.runs import list_runs, rename_run
+from app.viewmodels.training import State
 from core.training.events import EpochDone, to_line
 
 pytestmark = pytest.mark.gui

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.training.session import State
-from app.viewmodels.run_view import RunView
+from app.viewmodels.runs import RunView
+from app.viewmodels.training import State
 from core.training.events import EpochDone, Progress, RunEvaluated, RunFinished, RunStarted, StepDone
 
 pytestmark = pytest.mark.gui

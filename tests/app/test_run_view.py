@@ -7,9 +7,7 @@ import pytest
 
 from app.panels.train.curves import CurvesPane
 from app.theme import Theme
-from app.viewmodels.run_list import list_runs, read_run
-from app.viewmodels.run_view import Curve, RunView
-from app.viewmodels.series import Series
+from app.viewmodels.runs import Curve, RunView, Series, list_runs, read_run
 from app.widgets.curve_plot import CurvePlot, rounded_range
 from core.training.events import EpochDone, RunFinished, RunStarted, StepDone, to_line
 

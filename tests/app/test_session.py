@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from app.training.session import BUNDLE_MS, State, TrainingSession
+from app.viewmodels.training import BUNDLE_MS, State, TrainingSession
 from core.training.events import RunFinished, RunStarted, StepDone
 from tests.helpers.window import FAKE_WORKER
 

@@ -6,8 +6,7 @@ import subprocess
 import pytest
 from PySide6.QtGui import QTextDocument
 
-from app.document_pdf import write_pdf
-from app.sheets import cut_sheets
+from app.document_pdf import cut_sheets, write_pdf
 from core.diagnosis import page
 from tests.helpers.programs import find_program
 

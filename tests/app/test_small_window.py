@@ -11,10 +11,9 @@ from app.main_window import PAGES, first_size
 from app.theme import Theme
 from app.viewmodels.kernel_benchmark import BenchmarkedKernel
 from app.viewmodels.result import PhotoResult, read_result
-from app.widgets.chart import TICK_HEIGHT, power_ticks
+from app.widgets.chart import TICK_HEIGHT, place_names, power_ticks
 from app.widgets.kernel_chart import NAME_HEIGHT, KernelChart
-from app.widgets.names import place_names
-from app.widgets.page_area import PageArea
+from app.widgets.layouts import PageArea
 from core.device import KernelTime
 from core.diagnosis.verdict import UNFAMILIAR
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer

@@ -5,9 +5,8 @@ import time
 import pytest
 from PySide6.QtCore import QPersistentModelIndex, Qt
 
-from app.viewmodels.row_order import Wish, arrange
-from app.viewmodels.rows_model import Column, RowsModel
-from app.viewmodels.sorted_rows import MANY, SortedRows
+from app.viewmodels.row_order import Column, Wish, arrange
+from app.viewmodels.rows_model import MANY, RowsModel
 from app.widgets.table_view import sorted_view
 
 pytestmark = pytest.mark.gui
@@ -22,12 +21,11 @@ def model(qapp):
     made = RowsModel(COLUMNS)
     made.show_rows(ROWS)
     yield made
-    for shown in made.findChildren(SortedRows):
-        shown.close()
+    made.close()
 
 
-def names(shown):
-    return [shown.index(row, 0).data() for row in range(shown.rowCount())]
+def names(model):
+    return [model.index(row, 0).data() for row in range(model.rowCount())]
 
 
 @pytest.mark.parametrize(("wish", "expected"), [
@@ -46,23 +44,21 @@ def test_long_texts_are_told_apart_where_they_begin():
 
 
 def test_what_is_selected_moves_with_its_row(model):
-    shown = SortedRows(model)
-    held = QPersistentModelIndex(shown.index(0, 1))
-    shown.sort(1, DOWN)
-    assert names(shown) == ["B2", "b", "a", "Á"]
+    held = QPersistentModelIndex(model.index(0, 1))
+    model.sort(1, DOWN)
+    assert names(model) == ["B2", "b", "a", "Á"]
     assert (held.row(), held.column(), held.data()) == (1, 1, "2.0")
-    shown.sort(-1)
+    model.sort(-1)
     assert held.row() == 0
 
 
 def test_the_heading_says_what_is_sorted_by_and_takes_no_room_for_it_elsewhere(model, qtbot):
-    shown = SortedRows(model)
-    view = sorted_view(shown, "rows")
+    view = sorted_view(model, "rows")
     qtbot.addWidget(view)
     view.sortByColumn(1, DOWN)
-    assert [shown.headerData(at, Qt.Orientation.Horizontal) for at in (0, 1)] == ["name", "number ↓"]
+    assert [model.headerData(at, Qt.Orientation.Horizontal) for at in (0, 1)] == ["name", "number ↓"]
     view.sortByColumn(0, UP)
-    assert [shown.headerData(at, Qt.Orientation.Horizontal) for at in (0, 1)] == ["name ↑", "number"]
+    assert [model.headerData(at, Qt.Orientation.Horizontal) for at in (0, 1)] == ["name ↑", "number"]
     head = view.horizontalHeader()
     text = view.fontMetrics().horizontalAdvance("number")
     assert head.sectionSizeHint(1) < text + 45
@@ -70,53 +66,50 @@ def test_the_heading_says_what_is_sorted_by_and_takes_no_room_for_it_elsewhere(m
 
 
 def test_rows_that_come_and_change_find_their_place(model, qapp):
-    shown = SortedRows(model)
-    shown.sort(1)
+    model.sort(1)
     told = []
-    shown.dataChanged.connect(lambda first, last: told.append((first.row(), last.row())))
+    model.dataChanged.connect(lambda first, last: told.append((first.row(), last.row())))
     model.replace(1, ("Á", 9.0))
     assert told == [(0, 0)]
     model.append([("c", 2.5)])
     qapp.processEvents()
-    assert names(shown) == ["b", "a", "c", "B2", "Á"]
+    assert names(model) == ["b", "a", "c", "B2", "Á"]
     model.show_rows(ROWS[:2])
-    assert names(shown) == ["Á", "b"]
-    shown.sort(-1)
+    assert names(model) == ["Á", "b"]
+    model.sort(-1)
     model.append([("c", 2.5)])
-    assert names(shown) == ["b", "Á", "c"]
+    assert names(model) == ["b", "Á", "c"]
 
 
 def test_the_current_row_stays_while_a_search_narrows_and_widens(model, qapp, qtbot):
-    shown = SortedRows(model)
-    view = sorted_view(shown, "rows")
+    view = sorted_view(model, "rows")
     qtbot.addWidget(view)
     view.selectRow(3)
-    shown.set_filter("b")
+    model.set_filter("b")
     assert view.currentIndex().data() == "B2"
-    shown.set_filter("nothing has this")
+    model.set_filter("nothing has this")
     assert not view.currentIndex().isValid()
-    shown.set_filter("")
+    model.set_filter("")
     assert view.currentIndex().row() == 3
-    shown.set_filter("a")
+    model.set_filter("a")
     assert view.currentIndex().data() == "a", "where the current row has gone, the first takes its place"
 
 
 def test_rows_that_come_while_many_are_arranged_are_not_forgotten(model, qtbot):
     model.show_rows([(str(n), float(-n)) for n in range(10 * MANY)])
-    shown = SortedRows(model)
-    shown.sort(1)
+    model.sort(1)
     model.append([("last", -1e9)])
-    assert shown.rows()[0] == ("last", -1e9), "what is written to a file lacks none"
-    qtbot.waitUntil(lambda: names(shown)[0] == "last")
+    assert model.shown_rows()[0] == ("last", -1e9), "what is written to a file lacks none"
+    qtbot.waitUntil(lambda: names(model)[0] == "last")
     model.show_rows([])
-    assert shown.rowCount() == 0
+    assert model.rowCount() == 0
     model.show_rows([(str(n), float(-n)) for n in range(MANY + 1)])
-    qtbot.waitUntil(lambda: shown.place(0) == MANY)
-    shown.sort(0)
+    qtbot.waitUntil(lambda: model.place(0) == MANY)
+    model.sort(0)
     model.show_rows(ROWS)  # those before are forgotten, also where their order was being looked for
-    qtbot.waitUntil(lambda: names(shown) == ["a", "b", "B2", "Á"])
-    shown.sort(1)
-    shown.close()
+    qtbot.waitUntil(lambda: names(model) == ["a", "b", "B2", "Á"])
+    model.sort(1)
+    model.close()
 
 
 def test_a_click_on_a_heading_is_drawn_before_a_thread_computes(qapp, qtbot, monkeypatch):
@@ -126,10 +119,10 @@ def test_a_click_on_a_heading_is_drawn_before_a_thread_computes(qapp, qtbot, mon
     rows.show_rows([(str(at), float(-at)) for at in range(4 * MANY)])
     view = sorted_view(rows, "rows")
     qtbot.addWidget(view)
-    value, shown = RowsModel.value, view.model()
+    value = RowsModel.value
 
     def counted(*arguments):
-        asked[shown._task is not None and shown._task.isRunning()] += 1
+        asked[rows._task is not None and rows._task.isRunning()] += 1
         return value(*arguments)
 
     monkeypatch.setattr(RowsModel, "value", counted)  # no method of Qt's: PySide would call the freed function later
@@ -138,10 +131,10 @@ def test_a_click_on_a_heading_is_drawn_before_a_thread_computes(qapp, qtbot, mon
     qtbot.wait(100)
     asked.update({True: 0, False: 0})
     view.sortByColumn(1, UP)
-    qtbot.waitUntil(lambda: shown._task is not None)
-    qtbot.waitUntil(lambda: shown._task is None)
-    shown.close()
-    assert shown.index(0, 0).data() == str(4 * MANY - 1)
+    qtbot.waitUntil(lambda: rows._task is not None)
+    qtbot.waitUntil(lambda: rows._task is None)
+    rows.close()
+    assert rows.index(0, 0).data() == str(4 * MANY - 1)
     assert asked[False] > 200
     assert asked[True] < 100, "each text that is asked for beside the thread may wait for its turn"
 
@@ -165,21 +158,21 @@ def test_a_click_on_a_heading_computes_only_what_is_measured_and_drawn(model, qt
 
 def test_new_rows_are_shown_at_once_below_many_sorted_ones(model, qtbot):
     model.show_rows([(f"{n % 7}", float(n)) for n in range(2 * MANY)])
-    shown, reset = SortedRows(model), list[bool]()
-    shown.sort(1, DOWN)
-    qtbot.waitUntil(lambda: not shown.arranging)
-    shown.modelReset.connect(lambda: reset.append(True))
+    reset = list[bool]()
+    model.sort(1, DOWN)
+    qtbot.waitUntil(lambda: not model.arranging)
+    model.modelReset.connect(lambda: reset.append(True))
     model.append([("new", float(MANY))])
-    assert shown.row_of(2 * MANY) == 2 * MANY  # the last of all
-    held = QPersistentModelIndex(shown.index(2 * MANY, 0))
-    qtbot.waitUntil(lambda: not shown.arranging)
+    assert model.row_of(2 * MANY) == 2 * MANY  # the last of all
+    held = QPersistentModelIndex(model.index(2 * MANY, 0))
+    qtbot.waitUntil(lambda: not model.arranging)
     assert (held.row(), held.data()) == (MANY, "new")
-    shown.set_filter("3")
-    qtbot.waitUntil(lambda: not shown.arranging)
-    before = shown.rowCount()
+    model.set_filter("3")
+    qtbot.waitUntil(lambda: not model.arranging)
+    before = model.rowCount()
     model.append([("4", 0.0), ("3", 0.0)])
-    assert shown.rowCount() == before  # whether the filter lets them pass is not known yet
-    qtbot.waitUntil(lambda: shown.rowCount() == before + 1)
+    assert model.rowCount() == before  # whether the filter lets them pass is not known yet
+    qtbot.waitUntil(lambda: model.rowCount() == before + 1)
     assert len(reset) == 2  # by the filter
 
 
@@ -189,14 +182,13 @@ def test_a_search_among_many_sorted_rows_computes_no_keys_again(qapp, qtbot):
     verdict = Column("verdict", lambda r: asked.append(r[1]) or "scab", searched=True)
     model = RowsModel((COLUMNS[0], number, verdict))
     model.show_rows([(f"photo {n}", float(-n)) for n in range(2 * MANY)])
-    shown = SortedRows(model)
-    shown.sort(1)
-    qtbot.waitUntil(lambda: not shown.arranging)
+    model.sort(1)
+    qtbot.waitUntil(lambda: not model.arranging)
     asked.clear()
-    shown.set_filter("photo 3")
-    qtbot.waitUntil(lambda: not shown.arranging)
-    assert names(shown)[:2] == ["photo 3999", "photo 3998"]
-    assert len(asked) == 2 * MANY - shown.rowCount(), "verdicts of the rows without it in their names"
+    model.set_filter("photo 3")
+    qtbot.waitUntil(lambda: not model.arranging)
+    assert names(model)[:2] == ["photo 3999", "photo 3998"]
+    assert len(asked) == 2 * MANY - model.rowCount(), "verdicts of the rows without it in their names"
     model.replace(3, ("photo 3", -1e9))
-    qtbot.waitUntil(lambda: names(shown)[0] == "photo 3")
-    shown.close()
+    qtbot.waitUntil(lambda: names(model)[0] == "photo 3")
+    model.close()

@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QApplication, QPushButton
 from app import application, crash, instance, paths
 from app.__main__ import no_display
 from app.instance import FirstInstance, hand_over
-from app.processes import early
+from app.processes import entry
 from app.processes.entry import open_child
 from app.settings import Settings
 from app.viewmodels.diagnosis import DiagnosisModel
@@ -58,9 +58,9 @@ def test_ctrl_c_in_the_terminal_closes_the_window(tmp_path):
 
 def test_the_process_that_diagnoses_starts_before_qt_is_imported(tmp_path):
     code = (
-        "import sys; from app.processes import early; start = early.open_child; "
-        "early.open_child = lambda command: print(*{'PySide6', 'numpy'} & set(sys.modules)) or start(command); "
-        "child = early.start_early(); print(child.process.poll()); child.close()"
+        "import sys; from app.processes import entry; start = entry.open_child; "
+        "entry.open_child = lambda command: print(*{'PySide6', 'numpy'} & set(sys.modules)) or start(command); "
+        "child = entry.start_early(); print(child.process.poll()); child.close()"
     )
     done = python(code, env={**os.environ, "LEAFCLINIC_HOME": str(tmp_path)})
     assert done.stdout == "\nNone\n", done.stdout + done.stderr
@@ -70,8 +70,8 @@ def test_the_process_that_diagnoses_does_not_stay_for_another_page(tmp_path, mon
     monkeypatch.setenv("LEAFCLINIC_HOME", str(tmp_path))
     Settings(paths.settings_store()).set("page", "train")
     child = open_child([sys.executable, "-c", "input()"])
-    monkeypatch.setattr(early, "open_child", lambda command: child)
-    assert early.start_early() is None
+    monkeypatch.setattr(entry, "open_child", lambda command: child)
+    assert entry.start_early() is None
     assert child.process.returncode is not None
 
 

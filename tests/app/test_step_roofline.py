@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 from PySide6.QtCore import Qt
 
-from app.panels.train.kernels import KernelTimesPane
+from app.panels.train.kernels import KernelTimesPane, peak_text, roof, timed
 from app.theme import Theme
-from app.viewmodels.kernel_times import peak_text, roof, timed
 from core.device import KernelTime
 
 PEAK, BYTES = 2e9, 1e8

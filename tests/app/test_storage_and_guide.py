@@ -8,8 +8,7 @@ import pytest
 from PySide6.QtGui import QTextDocument
 
 from app import resources
-from app.widgets.guide import GuideDialog
-from app.widgets.storage_dialog import StorageDialog
+from app.widgets.dialogs import GuideDialog, StorageDialog
 from core.data.cache import open_cache
 from core.data.cache_limit import list_caches, read_limit
 from core.data.folder import open_folder

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from app.panels.train.outcome import figures, headline
-from app.training.session import State
 from app.viewmodels.model_list import shipped_model
-from app.viewmodels.run_view import RunView
+from app.viewmodels.runs import RunView
+from app.viewmodels.training import State
 from core.config import from_dict
 from core.training.events import RunEvaluated, RunFinished, Warned
 
@@ -29,14 +29,14 @@ def test_training_starts_from_the_pretrained_model_by_default(start):
     assert (values["start"], values["preset"]) == (shipped_model(), "transfer")
     assert not setup.form.fields["image_size"].editor.isEnabled()
     assert "trained on leaves" in setup.start.caption.text()
-    setup.start._group.button(0).click()
+    setup.start._group.button(1).click()
     values = setup.form.values()
     assert (values["start"], values["preset"]) == ("", "tomato-cpu")
     assert setup.form.fields["image_size"].editor.isEnabled()
     setup.show_device("cuda")
-    setup.start._group.button(0).click()
-    assert setup.form.values()["preset"] == "gpu"
     setup.start._group.button(1).click()
+    assert setup.form.values()["preset"] == "gpu"
+    setup.start._group.button(0).click()
     config = from_dict(setup.form.values())
     assert config.start
     assert config.precision == "float32", "nothing of the recipe before may stay"

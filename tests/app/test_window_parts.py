@@ -14,10 +14,10 @@ from PySide6.QtGui import QColor
 from app import desktop_entry, resources
 from app.cards import card_html, find_card
 from app.mask import encode_mask
-from app.results_file import write_csv, write_html
+from app.panels.train.confusion import ConfusionModel
+from app.processes.writing import write_csv, write_html
 from app.settings import RECENT, Settings
 from app.theme import DARK, LIGHT, Theme, stylesheet
-from app.viewmodels.confusion import ConfusionModel
 from app.viewmodels.diagnosis import photo_files
 from app.viewmodels.result import PhotoResult
 from core.diagnosis.model_identity import ModelIdentity

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.theme import mixed
-from app.translation import sentence
-from app.wording import duration, number
+from app.translation import duration, number, sentence
 from core.diagnosis import page
 from core.percent import percent, percents, stated
 from tests.helpers.texts import written_texts

@@ -10,9 +10,8 @@ from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFileDialog
 
 from app.mask import DISEASED, LEAF, Mask
-from app.panels.diagnose.model_export import ModelExportDialog, photos_for
-from app.viewmodels.result import PhotoResult
-from app.viewmodels.result_line import from_line, to_line
+from app.panels.diagnose.models import ModelExportDialog, photos_for
+from app.viewmodels.result import PhotoResult, from_line, to_line
 from app.viewmodels.writing import Writing
 from core.diagnosis.model_identity import ModelIdentity
 from tests.helpers.window import write_folder

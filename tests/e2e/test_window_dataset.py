@@ -123,13 +123,13 @@ def test_a_dropped_model_is_diagnosed_with(start, qtbot):
 
 
 def test_a_folder_opened_while_the_demo_is_drawn_stays_open(start, qtbot, tmp_path, monkeypatch):
-    monkeypatch.setattr("app.commands.DEMO", {"photos_per_class": 40, "side": 48})
+    monkeypatch.setattr("app.synthetic_leaves.DEMO", {"photos_per_class": 40, "side": 48})
     folder = write_folder(tmp_path / "leaves", {"healthy": 3, "rust": 3})
     program = start()
     program.window.actions_.open_demo.trigger()
     with qtbot.waitSignal(program.document.progress, timeout=30_000):
         pass
     drop(program.window, [folder])
-    qtbot.waitUntil(lambda: program.commands._demo is None and not program.document.loading, timeout=30_000)
+    qtbot.waitUntil(lambda: not program.commands._leaves.has_process and not program.document.loading, timeout=30_000)
     qtbot.wait(300)
     assert Path(program.document.source) == folder

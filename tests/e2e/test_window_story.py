@@ -8,10 +8,10 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog, QFileDialog, QInputDialog, QPushButton
 
-from app import commands, resources
+from app import resources, synthetic_leaves
 from app.panels.train.gallery import GalleryDialog
-from app.training.session import State
-from app.viewmodels.run_view import RunView
+from app.viewmodels.runs import RunView
+from app.viewmodels.training import State
 from tests.helpers.window import drop
 
 pytestmark = pytest.mark.gui
@@ -29,7 +29,7 @@ def press(qtbot, place, text):
 
 def open_demo(program, qtbot, monkeypatch):
     """The demo photos, few and small."""
-    monkeypatch.setattr(commands, "DEMO", {"photos_per_class": 20, "side": 48})
+    monkeypatch.setattr(synthetic_leaves, "DEMO", {"photos_per_class": 20, "side": 48})
     press(qtbot, program.window.page("dataset"), "Open synthetic leaves")
     qtbot.waitUntil(lambda: program.document.table is not None, timeout=PATIENCE)
 

@@ -28,8 +28,8 @@ def find_calls(paths: Iterable[Path], names: Container[str]) -> Iterator[tuple[s
 def core_texts() -> set[str]:
     """Labels and choices of the settings, kinds of findings, states, directions."""
     from app.actions import MENUS
-    from app.training.session import State
-    from app.viewmodels.kernel_times import DIRECTIONS
+    from app.panels.train.kernels import DIRECTIONS
+    from app.viewmodels.training import State
     from core.config import MODELS, settings
     from core.data.health import KINDS
     from core.diagnosis.verdict import NO_LEAF, NOT_SURE

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any, Final, final
 
 from PySide6.QtGui import QImage, QPixmap
-from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from app.task import Task
 from app.translation import tr
+from app.viewmodels.thumbnails import to_image
 from app.widgets.fields import ComboBox
-from app.widgets.naming import named
-from app.widgets.parts import button, label, row
+from app.widgets.layouts import TAB, column, row
+from app.widgets.parts import button, label, named
 from core.config import AUGMENTATIONS
 
 COUNT: Final = 9
@@ -31,9 +32,7 @@ class AugmentationPane(QWidget):
         self._task: Task | None = None
         self._again = False
         self.strength = named(ComboBox(), tr("Strength of the augmentation"))
-        for name in AUGMENTATIONS:
-            self.strength.addItem(tr(name), name)
-        self.strength.setCurrentText(tr("standard"))
+        self.strength.fill(((tr(name), name) for name in AUGMENTATIONS), "standard")
         self.meaning = label("", "caption", wrap=True)
         self.strength.currentIndexChanged.connect(lambda _: self.refresh())
         grid = QGridLayout()
@@ -47,13 +46,8 @@ class AugmentationPane(QWidget):
         grid.setColumnStretch(3, 1)  # pictures are left-aligned
         self.text = label(tr("Select a photo. Each time it is used in training, it is changed at random, for example:"),
                           "muted", wrap=True)  # fmt: skip
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 8, 0, 0)
-        layout.addWidget(self.text)
-        layout.addLayout(row(self.strength, button(tr("Others"), self._on_others), None))
-        layout.addWidget(self.meaning)
-        layout.addLayout(grid)
-        layout.addStretch(1)
+        choice = row(self.strength, button(tr("Others"), self._on_others), None)
+        self.setLayout(column(self.text, choice, self.meaning, grid, None, margins=TAB))
 
     def refresh(self) -> None:
         """Compute the preview of the selected photo, if this pane is visible."""
@@ -65,10 +59,8 @@ class AugmentationPane(QWidget):
             self._again = True
             return
         name, epoch = self.strength.currentData(), self._epoch
-        self._task = Task(lambda report, cancelled: draw(path, name, epoch), self)
-        self._task.done.connect(self._on_drawn)
-        self._task.finished.connect(self._on_finished)
-        self._task.start()
+        self._task = Task(lambda report, cancelled: draw(path, name, epoch), self,
+                          done=self._on_drawn, finished=self._on_finished)  # fmt: skip
 
     def showEvent(self, event: object) -> None:  # noqa: N802 (Qt's name)
         self.refresh()
@@ -112,4 +104,4 @@ def draw(path: str, strength: str, epoch: int) -> list[Any]:
     rows = draw_rows(strength, 0, epoch, np.arange(COUNT), SOURCE, SIDE)
     pictures = transform(np.repeat(photo[None], COUNT, axis=0), rows, (SIDE, SIDE), (0.0,) * 3, (1.0,) * 3)
     flat = np.clip(255 * pictures + 0.5, 0, 255).astype(np.uint8)
-    return [QImage(p.tobytes(), SIDE, SIDE, 3 * SIDE, QImage.Format.Format_RGB888).copy() for p in flat]
+    return [to_image(picture) for picture in flat]

@@ -6,15 +6,17 @@ from typing import final
 
 from PySide6.QtCore import QItemSelection, QItemSelectionModel, QSignalBlocker, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
-from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QWidget
 
 from app.cards import disease_name
 from app.project import EditedDataset
 from app.theme import Theme
 from app.translation import tr
-from app.viewmodels.rows_model import ROW, Column, RowsModel
-from app.widgets.bar_delegate import BarDelegate
-from app.widgets.parts import button, label, row
+from app.viewmodels.row_order import Column
+from app.viewmodels.rows_model import ROW, RowsModel
+from app.widgets.bars import BarDelegate
+from app.widgets.layouts import TAB, column, row
+from app.widgets.parts import button, label
 from app.widgets.table_view import sorted_view
 
 FEW = 20
@@ -46,11 +48,7 @@ class ClassesPane(QWidget):
         self.balance = label("", "muted", wrap=True)
         self._rename = button(tr("Rename…"), self._on_rename, tip=tr("Rename the selected class (F2)"))
         self._all = button(tr("Show all"), self.table.clearSelection, "flat")
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 8, 0, 0)
-        layout.addWidget(self.balance)
-        layout.addWidget(self.table, 1)
-        layout.addLayout(row(self._rename, None, self._all))
+        self.setLayout(column(self.balance, (self.table, 1), row(self._rename, None, self._all), margins=TAB))
 
     def show_table(self, table: EditedDataset) -> None:
         """Show the counts of the photos in use, without classes that an edit emptied."""
@@ -59,7 +57,7 @@ class ClassesPane(QWidget):
         rows = [(name, int(n)) for name, n in zip(table.classes, counts, strict=True)
                 if n or name in table.dataset.classes]  # fmt: skip
         self._bars.highest = float(max((n for _, n in rows), default=1))
-        if [r for r in self.model.rows] != sorted(rows):
+        if self.model.rows != sorted(rows):
             self.model.show_rows(sorted(rows))
             self._select(before)
         self.balance.setText(balance_text(rows))

@@ -10,15 +10,14 @@ from typing import Any, Final, final
 
 import numpy as np
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QStackedWidget, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QTabWidget, QWidget
 
 from app.actions import Actions
 from app.cards import disease_name
 from app.panels.dataset.augmentation import AugmentationPane
 from app.panels.dataset.classes import ClassesPane
-from app.panels.dataset.health import HealthPane
+from app.panels.dataset.examination import HealthPane, SplitPane
 from app.panels.dataset.review import ReviewPane
-from app.panels.dataset.split import SplitPane
 from app.settings import Settings
 from app.theme import Theme
 from app.translation import count, tr
@@ -27,12 +26,11 @@ from app.viewmodels.examination import ExaminationModel
 from app.viewmodels.photos import PATH, PhotoModel
 from app.viewmodels.review import ReviewModel
 from app.viewmodels.thumbnails import Thumbnails
-from app.widgets.class_choice import ask_class
 from app.widgets.fields import ComboBox, SearchField
-from app.widgets.naming import named
+from app.widgets.layouts import GAP, PAGE, column, holding, row, stack
 from app.widgets.notice import Notice
-from app.widgets.parts import GAP, MARGIN, EmptyPlace, action_button, button, header, label, row, side_width
-from app.widgets.photo_grid import PhotoGrid
+from app.widgets.parts import EmptyPlace, action_button, button, header, label, named, progress_bar, side_width
+from app.widgets.photo_grid import PhotoGrid, ask_class
 from app.widgets.photo_view import PhotoDialog
 from core.data.photo_format import EXTENSIONS
 from core.ops.contract import Array
@@ -75,8 +73,7 @@ class DatasetPanel(QWidget):
         self.search = SearchField(tr("Search in names and folders"), tr("Search photos"))
         self.search.setMinimumWidth(190)
         self.which = named(ComboBox(), tr("Which photos"))
-        for name, text in (("all", tr("All photos")), ("used", tr("In use")), ("excluded", tr("Excluded"))):
-            self.which.addItem(text, name)
+        self.which.fill(((tr("All photos"), "all"), (tr("In use"), "used"), (tr("Excluded"), "excluded")))
         self._typing = QTimer(self, singleShot=True, interval=SEARCH_MS)
         self._typing.timeout.connect(self.refresh)
         self._lay_out(actions, theme, settings)
@@ -94,17 +91,11 @@ class DatasetPanel(QWidget):
             self.side.addTab(pane, name)
         self._move = button(tr("Move to class…"), self._on_move, tip=tr("Give the selected photos another class"))
         undo, redo = action_button(actions.undo, theme, "undo"), action_button(actions.redo, theme, "redo")
-        right = QVBoxLayout()
-        right.setSpacing(8)
-        right.addLayout(row(self.search, self.which))
-        right.addLayout(row(self.shown, None, action_button(actions.exclude, theme, "exclude"), self._move))
-        right.addWidget(self.grid, 1)
-        body = QWidget()
-        columns = QHBoxLayout(body)
-        columns.setContentsMargins(0, 0, 0, 0)
-        columns.setSpacing(16)
-        columns.addWidget(self.side)
-        columns.addLayout(right, 1)
+        right = column(
+            row(self.search, self.which),
+            row(self.shown, None, action_button(actions.exclude, theme, "exclude"), self._move),
+            (self.grid, 1), spacing=8,
+        )  # fmt: skip
         self.empty = EmptyPlace(
             theme, "dataset", tr("No photos yet"),
             tr("Drop a folder here, or open one. Its subfolders are the classes: one for each disease and one for "
@@ -113,30 +104,18 @@ class DatasetPanel(QWidget):
             action_button(actions.diagnose_photos, theme, "diagnose"),
         )  # fmt: skip
         self._recent(settings)
-        self.stack = QStackedWidget()
-        for page in (self.empty, self._waiting(), body):
-            self.stack.addWidget(page)
+        self.stack = stack(self.empty, self._waiting(), holding(row(self.side, (right, 1), spacing=16)))
         self.head = header(tr("Dataset"), "", undo, redo, action_button(actions.open_folder, theme, "folder"))
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(MARGIN, 16, MARGIN, 14)
-        layout.setSpacing(GAP)
-        layout.addWidget(self.head)
-        layout.addWidget(self.notice)
-        layout.addWidget(self.stack, 1)
+        self.setLayout(column(self.head, self.notice, (self.stack, 1), spacing=GAP, margins=PAGE))
 
     def _waiting(self) -> QWidget:
-        page = QWidget()
-        layout = QVBoxLayout(page)
-        layout.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.busy = label("", "heading")
-        self.bar = QProgressBar()
-        self.bar.setFixedWidth(320)
-        self.bar.setTextVisible(False)
-        self.bar.setAccessibleName(tr("Progress of the scan"))
+        self.busy, self.bar = label("", "heading"), progress_bar(tr("Progress of the scan"), 320)
         self.cancel = button(tr("Cancel"), self._on_cancel)
+        layout = column(self.busy, self.bar, self.cancel, margins=None)
+        layout.setAlignment(Qt.AlignmentFlag.AlignCenter)
         for widget in (self.busy, self.bar, self.cancel):
-            layout.addWidget(widget, 0, Qt.AlignmentFlag.AlignHCenter)
-        return page
+            layout.setAlignment(widget, Qt.AlignmentFlag.AlignHCenter)
+        return holding(layout)
 
     def _recent(self, settings: Settings) -> None:
         holder = self.empty.column
@@ -306,8 +285,8 @@ class DatasetPanel(QWidget):
         """Suggest a diagnosis for photos without class folders: they may not be meant for training."""
         self._on_changed()
         source = self._document.asked
-        again = (tr("Diagnose "
-                    "photos"), lambda: self.diagnose_asked.emit(source)) if holds_photos(source) else ("", None)
+        diagnose = (tr("Diagnose photos"), lambda: self.diagnose_asked.emit(source))
+        again = diagnose if holds_photos(source) else ("", None)
         self.notice.alarm(message, details, *again)
 
     def _on_selection(self) -> None:
@@ -326,8 +305,7 @@ class DatasetPanel(QWidget):
         table = self._document.table
         if table is not None:
             row_ = int(self.photos.rows[at])
-            dialog = PhotoDialog(self, table.dataset.path(row_), disease_name(table.label(row_)))
-            dialog.open()
+            PhotoDialog(self, table.dataset.path(row_), disease_name(table.label(row_))).open()
 
 
 def holds_photos(folder: str) -> bool:

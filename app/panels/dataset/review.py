@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import final
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
-from PySide6.QtWidgets import QFileDialog, QProgressBar, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QFileDialog, QListWidget, QSizePolicy, QWidget
 
 from app.cards import disease_name
-from app.panels.dataset.next_photos import NextPhotosDialog
-from app.save_file import ask_target
-from app.translation import count, tr
+from app.crash import sentence
+from app.translation import count, stage_text, tr
 from app.viewmodels.review import ReviewModel, SuspectPhoto
 from app.viewmodels.thumbnails import Thumbnails
-from app.widgets.parts import button, label, row
+from app.widgets.layouts import TAB, column, row
+from app.widgets.parts import ask_target, button, fit, label, named, progress_bar
 from app.widgets.photo_view import PhotoView
-from app.wording import stage_text
 from core.diagnosis.label_review import NEIGHBOURS
+from core.errors import StorageError
 from core.percent import percent, stated
+from core.storage import write_file
+from core.text import csv_text
 
 
 @final
@@ -35,9 +37,7 @@ class ReviewPane(QWidget):
         self._review, self._pictures, self._model = review, pictures, model
         self._shown: SuspectPhoto | None = None
         self.state = label("", "muted", wrap=True)
-        self.bar = QProgressBar()
-        self.bar.setTextVisible(False)
-        self.bar.setAccessibleName(tr("Progress of the review"))
+        self.bar = progress_bar(tr("Progress of the review"))
         self.start = button(tr("Review labels"), self._on_start, "primary")
         self.stop = button(tr("Cancel"), review.cancel)
         self.next = button(tr("What to label next…"), self._on_next,
@@ -47,14 +47,15 @@ class ReviewPane(QWidget):
         self.relabel = button("", self._on_relabel, tip=tr("Give the photo the suggested class ({key})", key="R"))
         self.relabel.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)  # names of classes are long
         self.keep = button(tr("Keep label"), self._on_keep, tip=tr("The label is correct ({key})", key="K"))
-        self.other = button(tr("Other class…"), self._on_other, tip=tr("Give the photo another class ({key})", key="O"))
+        self.other = button(tr("Other class…"), self.class_asked.emit,
+                            tip=tr("Give the photo another class ({key})", key="O"))  # fmt: skip
         self.skip = button(tr("Skip"), self.skipped.emit, tip=tr("Decide later ({key})", key="S"))
         self.undo = button(tr("Undo"), review.undo, tip=tr("Undo the last change ({key})", key="U"))
         self.save = button(tr("Save as manifest…"), self._on_save,
                            tip=tr("A CSV file with the corrected labels, to train on elsewhere"))  # fmt: skip
         self._decisions = (self.photo, self.reason, self.relabel, self.keep, self.other, self.skip)
         self._lay_out()
-        review.progress.connect(self._on_progress)
+        review.stage.connect(self._on_progress)
         review.changed.connect(self.refresh)
         review.chosen.connect(self._on_chosen)
         review.ended.connect(self.refresh)
@@ -62,17 +63,10 @@ class ReviewPane(QWidget):
         self.refresh()
 
     def _lay_out(self) -> None:
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 8, 0, 0)
-        layout.addWidget(self.state)
-        layout.addWidget(self.bar)
-        layout.addLayout(row(self.start, self.next, self.stop, None))
-        layout.addWidget(self.photo, 1)
-        layout.addWidget(self.reason)
-        layout.addWidget(self.relabel)
-        layout.addLayout(row(self.keep, self.other, self.skip))
-        layout.addStretch(0)
-        layout.addLayout(row(self.undo, self.save))
+        self.setLayout(column(
+            self.state, self.bar, row(self.start, self.next, self.stop, None), (self.photo, 1), self.reason,
+            self.relabel, row(self.keep, self.other, self.skip), (None, 0), row(self.undo, self.save), margins=TAB,
+        ))  # fmt: skip
 
     def add_keys(self, owner: QWidget) -> None:
         """Let the keys work while this pane or `owner`, the grid of suspects, has the keyboard focus."""
@@ -148,11 +142,43 @@ class ReviewPane(QWidget):
         if self._shown is not None:
             self._review.keep(self._shown.row)
 
-    def _on_other(self) -> None:
-        self.class_asked.emit()
-
     def _on_save(self) -> None:
         start = str(Path.home() / "corrected.csv")
         chosen, _ = ask_target(self, tr("Save as manifest"), start, "CSV (*.csv)")
         if chosen:
             self._review.save(chosen)
+
+
+@final
+class NextPhotosDialog(QDialog):
+    """Photos to label next, the most informative first. `fail(sentence, details)` shows why a list was not saved."""
+
+    def __init__(
+        self, parent: QWidget, pictures: Thumbnails, paths: Sequence[str], fail: Callable[[str, str], None]
+    ) -> None:
+        super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowTitle(tr("What to label next"))
+        fit(self, 760, 560)
+        self._pictures, self._paths, self._fail = pictures, list(paths), fail
+        self.photo = PhotoView(tr("Photo to label"))
+        self.list = named(QListWidget(), tr("Photos to label next"))
+        self.list.addItems([Path(path).name for path in paths])
+        self.list.currentRowChanged.connect(lambda at: self.photo.wish(pictures, self._paths[at]))
+        self.save = button(tr("Save list…"), self._on_save)
+        reason = tr("Labels of these photos teach the model most: it is unsure about them, and they differ from one "
+                    "another. The first ones matter most.")  # fmt: skip
+        self.setLayout(column(
+            label(reason, "muted", wrap=True), (row(self.list, (self.photo, 1)), 1),
+            row(self.save, None, button(tr("Close"), self.close)), margins=None,
+        ))  # fmt: skip
+        self.list.setCurrentRow(0)
+
+    def _on_save(self) -> None:
+        start = str(Path.home() / "label-next.csv")
+        chosen, _ = ask_target(self, tr("Save list"), start, "CSV (*.csv)")
+        if chosen:
+            try:
+                write_file(Path(chosen), csv_text([["path"], *([path] for path in self._paths)]))
+            except StorageError as error:
+                self._fail(sentence(error), "")

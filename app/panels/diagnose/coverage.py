@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 from typing import final
 
+from PySide6.QtCore import QSignalBlocker
 from PySide6.QtWidgets import QCheckBox, QWidget
 
 from app.settings import Settings
 from app.translation import tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.widgets.fields import Slider
-from app.widgets.parts import label, row
+from app.widgets.layouts import row
+from app.widgets.parts import label
 from core.diagnosis.thresholds import FAR_REFUSED, CoveragePoint
 from core.percent import percent
 
@@ -26,10 +28,9 @@ class CoverageBar(QWidget):
         self._points: list[CoveragePoint] = []
         with contextlib.suppress(ValueError):  # a hand-edited file may not contain a number
             model.coverage = min(max(float(settings.text("coverage", str(model.coverage))), 0.0), 1.0)
-        self.slider = Slider()
+        self.slider = Slider(tr("Minimum confidence"))
         self.slider.setFixedWidth(150)
         self.slider.setPageStep(1)
-        self.slider.setAccessibleName(tr("Minimum confidence"))
         self.slider.setToolTip(tr("Left: every photo gets a diagnosis. Right: only those with the highest confidence "
                                   "do."))
         self.caption = label("", "muted", wrap=True)
@@ -44,11 +45,8 @@ class CoverageBar(QWidget):
         for box, checked in ((self.crop, model.crop), (self.leaves, model.leaves)):
             box.setChecked(checked)
             box.toggled.connect(self._on_view)
-        layout = row(label(tr("Minimum confidence"), "caption"), self.slider, spacing=10)
-        layout.addWidget(self.caption, 1)
-        layout.addWidget(self.crop)
-        layout.addWidget(self.leaves)
-        self.setLayout(layout)
+        name = label(tr("Minimum confidence"), "caption")
+        self.setLayout(row(name, self.slider, (self.caption, 1), self.crop, self.leaves, spacing=10))
         self.slider.valueChanged.connect(self._on_moved)
         model.model_ready.connect(self._on_model)
         model.loading.connect(self._on_model)
@@ -59,11 +57,10 @@ class CoverageBar(QWidget):
         known = {round(p.coverage, 4): p for p in thresholds.curve} if thresholds else {}  # equal ones once
         self._points = [known[coverage] for coverage in sorted(known, reverse=True)]
         self.slider.setEnabled(bool(self._points))
-        self.slider.blockSignals(True)
-        self.slider.setRange(0, max(len(self._points) - 1, 0))
         enough = [at for at, p in enumerate(self._points) if p.coverage >= self._model.coverage - 1e-9]
-        self.slider.setValue(max(enough, default=0))
-        self.slider.blockSignals(False)
+        with QSignalBlocker(self.slider):
+            self.slider.setRange(0, max(len(self._points) - 1, 0))
+            self.slider.setValue(max(enough, default=0))
         self._say()
 
     def _on_view(self) -> None:

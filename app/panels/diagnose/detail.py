@@ -7,7 +7,7 @@ from typing import Final, final
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QSizePolicy, QTextBrowser, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QScrollArea, QSizePolicy, QTextBrowser, QWidget
 
 from app.cards import Card, card_html, disease_name, find_card
 from app.mask import Mask, decode_box
@@ -15,13 +15,12 @@ from app.theme import Theme
 from app.translation import sentence, tr
 from app.viewmodels.result import PhotoResult, doubts, severity_text, verdict_text
 from app.viewmodels.thumbnails import Thumbnails
+from app.widgets.bars import ProbabilityBars
 from app.widgets.fields import ComboBox, Slider
-from app.widgets.map_legend import MapLegend
-from app.widgets.naming import named
-from app.widgets.overlays import SICK, outlined
-from app.widgets.parts import button, card, label, row
+from app.widgets.layouts import column, holding, row
+from app.widgets.overlays import RAMP, SICK, outlined
+from app.widgets.parts import button, card, label, named
 from app.widgets.photo_view import PhotoView
-from app.widgets.probability_bars import ProbabilityBars
 from core.diagnosis.thresholds import NO_LEAF_NAMES
 from core.diagnosis.verdict import NO_LEAF, UNFAMILIAR
 from core.percent import percent
@@ -50,12 +49,11 @@ class DetailPane(QWidget):
         self._waiting = tr("Diagnosing…")
         self.setMinimumHeight(LEAST)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)  # the same height for every photo
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(12)
-        layout.addWidget(self._photo_card(), 5)
-        layout.addWidget(self._answer_card(theme), 4)
-        layout.addWidget(self._advice_card(), 5)
+        self.card = named(QTextBrowser(), tr("About the disease"))
+        self.card.setOpenExternalLinks(False)
+        self.card.setProperty("role", "inside")
+        advice = card(self.card, margins=(2, 2, 2, 2))
+        self.setLayout(row((self._photo_card(), 5), (self._answer_card(theme), 4), (advice, 5), spacing=12))
 
     def hasHeightForWidth(self) -> bool:  # noqa: N802 (Qt's name)
         """False: the height of the table below does not depend on the length of a photo's texts."""
@@ -67,9 +65,7 @@ class DetailPane(QWidget):
         self.photo.setToolTip(tr("Double-click, or Enter in the table: show only the photo, enlarged"))
         self.photo.opened.connect(self.large_asked)
         self.photo.picked.connect(self.pick_leaf)
-        self.slider = named(Slider(), tr("Opacity of the class map"))
-        self.slider.setRange(0, 100)
-        self.slider.setValue(55)
+        self.slider = Slider(tr("Opacity of the class map"), value=55)
         self.slider.setToolTip(tr("Opacity of the class map"))
         self.which = named(ComboBox(), tr("Overlay on the photo"))
         self.which.setToolTip(tr("Outlines of the leaf and of its diseased areas, or the class map: which parts of the "
@@ -78,20 +74,9 @@ class DetailPane(QWidget):
         self.which.setMinimumContentsLength(14)
         self.slider.valueChanged.connect(lambda _: self._show_map())
         self.which.currentIndexChanged.connect(lambda _: self._show_map())
-        choice = row(label(tr("Shown"), "caption"), self.which)
-        choice.setStretch(1, 1)
-        self.map_row = QWidget()
-        self.map_row.setLayout(choice)
-        self.legend = QWidget()
-        of_map = row(MapLegend(), self.slider)
-        of_map.setStretch(0, 2)
-        of_map.setStretch(1, 1)
-        self.legend.setLayout(of_map)
-        frame, inside = card()
-        inside.addWidget(self.photo, 1)
-        inside.addWidget(self.map_row)
-        inside.addWidget(self.legend)
-        return frame
+        self.map_row = holding(row(label(tr("Shown"), "caption"), (self.which, 1)))
+        self.legend = holding(row((_map_legend(), 2), (self.slider, 1)))
+        return card((self.photo, 1), self.map_row, self.legend)
 
     def _answer_card(self, theme: Theme) -> QFrame:
         """The verdict, scrollable in a low window, and the diseased area below it, always visible."""
@@ -106,37 +91,14 @@ class DetailPane(QWidget):
         self.correct = button(tr("Edit diseased area…"), self.correct_asked.emit, "",
                               tr("Edit the diseased area with a brush") + " (Ctrl+B)")  # fmt: skip
         self.correct.setShortcut("Ctrl+B")
-        answer = QWidget()
-        texts = QVBoxLayout(answer)
-        texts.setContentsMargins(14, 10, 12, 4)
-        for widget in (self.verdict, self.doubt, self.bars, self.threshold):
-            texts.addWidget(widget)
-        texts.addStretch(1)
+        texts = column(self.verdict, self.doubt, self.bars, self.threshold, None, margins=(14, 10, 12, 4))
         scroll = QScrollArea()
-        scroll.setWidget(answer)
+        scroll.setWidget(holding(texts))
         scroll.setWidgetResizable(True)
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        foot = QVBoxLayout()
-        foot.addWidget(self.notes)
-        foot.addWidget(self.correct, 0, Qt.AlignmentFlag.AlignRight)
-        foot.setContentsMargins(14, 0, 12, 8)
-        frame, outside = card()
-        outside.setContentsMargins(0, 2, 2, 2)
-        outside.setSpacing(4)
-        outside.addWidget(scroll, 1)
-        outside.addLayout(foot)
-        return frame
-
-    def _advice_card(self) -> QFrame:
-        """The disease card."""
-        self.card = named(QTextBrowser(), tr("About the disease"))
-        self.card.setOpenExternalLinks(False)
-        self.card.setProperty("role", "inside")
-        frame, inside = card()
-        inside.setContentsMargins(2, 2, 2, 2)
-        inside.addWidget(self.card)
-        return frame
+        foot = column(self.notes, row(None, self.correct), margins=(14, 0, 12, 8))
+        return card((scroll, 1), foot, spacing=4, margins=(0, 2, 2, 2))
 
     def show_waiting(self, preparing: bool) -> None:
         """Show that the photo is being diagnosed, or that the model is being prepared."""
@@ -184,25 +146,16 @@ class DetailPane(QWidget):
 
     def _fill_maps(self, result: PhotoResult, area: Mask | None) -> None:
         """List the outlines and the maps of the most probable classes; the selected kind stays selected."""
+        names = dict.fromkeys([name for name, _ in result.top] + [leaf.verdict for leaf in result.leaves])
+        maps = [name for name in names if name in result.maps]  # these arrive in alphabetical order
+        choices: list[tuple[str, object]] = [(tr("Outlines"), AREA)] if area is not None else []
+        choices += [(tr("Leaf {number}: {verdict}", number=index + 1, verdict=verdict_text(leaf)), index)
+                    for index, leaf in enumerate(result.leaves)]  # fmt: skip
+        choices += [(tr("Class map: {name}", name=disease_name(name)), name) for name in maps]
         before = self.which.currentData()
-        self.which.blockSignals(True)
-        self.which.clear()
-        if area is not None:
-            self.which.addItem(tr("Outlines"), AREA)
-        for index, leaf in enumerate(result.leaves):
-            self.which.addItem(tr("Leaf {number}: {verdict}", number=index + 1, verdict=verdict_text(leaf)), index)
-        names = [name for name, _ in result.top] + [leaf.verdict for leaf in result.leaves]
-        for name in dict.fromkeys(names):  # a signal's dictionaries arrive in alphabetical order
-            if name in result.maps:
-                self.which.addItem(tr("Class map: {name}", name=disease_name(name)), name)
-        if self.which.count():
-            self.which.addItem(tr("Photo only"), ALONE)
-        others = (AREA, ALONE, *range(len(result.leaves)))
-        maps = [at for at in range(self.which.count()) if self.which.itemData(at) not in others]
-        kept = self.which.findData(before) if before in (None, AREA, ALONE) else maps[0] if maps else 0
-        self.which.setCurrentIndex(max(kept, 0))
-        self.which.blockSignals(False)
-        self.map_row.setVisible(self.which.count() > 0)
+        chosen = before if before in (None, AREA, ALONE) else maps[0] if maps else None
+        self.which.fill([*choices, (tr("Photo only"), ALONE)] if choices else (), chosen)
+        self.map_row.setVisible(bool(choices))
         self._show_map()
 
     def _show_map(self) -> None:
@@ -220,6 +173,19 @@ class DetailPane(QWidget):
             self.photo.show_layer(outlined(area.labels, result.shown_percent is not None), area.box)
         else:
             self.photo.show_map(of_class)
+
+
+def _map_legend() -> QWidget:
+    """The colour scale of a class map between two words."""
+    scale = QWidget()
+    stops = ", ".join(f"stop:{at / 2} rgb({', '.join(map(str, map(int, rgb)))})" for at, rgb in enumerate(RAMP))
+    scale.setStyleSheet(f"background: qlineargradient(x1:0, y1:0, x2:1, y2:0, {stops})")
+    scale.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+    scale.setFixedHeight(8)
+    legend = holding(row(label(tr("weak"), "caption"), (scale, 1), label(tr("strong"), "caption"), spacing=6))
+    legend.setToolTip(tr("How strongly each part of the photo supports the class. Each map is scaled to its own "
+                         "maximum."))  # fmt: skip
+    return legend
 
 
 def _colour(leaf: PhotoResult) -> QColor:

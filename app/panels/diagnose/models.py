@@ -1,4 +1,4 @@
-"""The list of models to diagnose with: choose, rename, import."""
+"""The dialogs of models: choose, rename or import one, and export it as ONNX."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import final
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QDialog, QFileDialog, QInputDialog, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QButtonGroup,
+    QDialog,
+    QFileDialog,
+    QInputDialog,
+    QRadioButton,
+    QSizePolicy,
+    QWidget,
+)
 
 from app import paths
 from app.settings import Settings
@@ -14,9 +22,9 @@ from app.theme import Theme
 from app.translation import sentence, tr
 from app.viewmodels.model_list import IMPORTED, SHIPPED, KnownModel, columns, forget_import, keep_import, list_models
 from app.viewmodels.rows_model import RowsModel
-from app.viewmodels.sorted_rows import SortedRows
+from app.widgets.layouts import column, row
 from app.widgets.notice import Notice
-from app.widgets.parts import button, fit, label, row
+from app.widgets.parts import button, fit, label
 from app.widgets.table_view import selected, sorted_view
 from core.diagnosis.model_identity import read_identity, rename_model
 from core.errors import LeafClinicError
@@ -35,8 +43,7 @@ class ModelsDialog(QDialog):
         fit(self, 760, 420)
         self._settings = settings
         self.rows = RowsModel(columns(), self)
-        self.shown = SortedRows(self.rows)
-        self.table = sorted_view(self.shown, tr("Models"))
+        self.table = sorted_view(self.rows, tr("Models"))
         self.table.selectionModel().currentChanged.connect(lambda *_: self._on_selection())
         self.table.activated.connect(lambda _: self._on_use())
         self.notice = Notice(theme)
@@ -46,13 +53,11 @@ class ModelsDialog(QDialog):
         self._rename = button(tr("Rename…"), self._on_rename)
         self._forget = button(tr("Remove from the list"), self._on_forget, tip=tr("The file stays where it is"))
         importing = button(tr("Import a model file…"), self._on_import)
-        layout = QVBoxLayout(self)
         about = tr("The models that came with the program, models you trained, and model files you received.")
-        layout.addWidget(label(about, "muted", wrap=True))
-        layout.addWidget(self.notice)
-        layout.addWidget(self.table, 1)
-        layout.addWidget(self.purpose)
-        layout.addLayout(row(importing, self._rename, self._forget, None, button(tr("Close"), self.reject), self._use))
+        self.setLayout(column(
+            label(about, "muted", wrap=True), self.notice, (self.table, 1), self.purpose,
+            row(importing, self._rename, self._forget, None, button(tr("Close"), self.reject), self._use), margins=None,
+        ))  # fmt: skip
         self._refresh(in_use)
 
     def _refresh(self, path: str) -> None:
@@ -60,28 +65,24 @@ class ModelsDialog(QDialog):
         models = list_models(self._settings)
         self.rows.show_rows(models)
         at = next((number for number, model in enumerate(models) if model.path == path), 0)
-        self.table.selectRow(max(self.shown.row_of(at), 0))
+        self.table.selectRow(max(self.rows.row_of(at), 0))
         self._on_selection()
 
-    def _one(self) -> KnownModel | None:
-        found: KnownModel | None = selected(self.table)
-        return found
-
     def _on_selection(self) -> None:
-        one = self._one()
+        one: KnownModel | None = selected(self.table)
         self.purpose.setText(sentence(one.purpose) if one is not None else "")
         self._use.setEnabled(one is not None)
         self._rename.setEnabled(one is not None and one.origin != SHIPPED)
         self._forget.setEnabled(one is not None and one.origin == IMPORTED)
 
     def _on_use(self) -> None:
-        one = self._one()
+        one: KnownModel | None = selected(self.table)
         if one is not None:
             self.accept()
             self.chosen.emit(one.path)
 
     def _on_rename(self) -> None:
-        one = self._one()
+        one: KnownModel | None = selected(self.table)
         if one is None:
             return
         text = tr("Name of the model, as diagnoses and reports show it:")
@@ -110,7 +111,66 @@ class ModelsDialog(QDialog):
         self._refresh(found)
 
     def _on_forget(self) -> None:
-        one = self._one()
+        one: KnownModel | None = selected(self.table)
         if one is not None:
             forget_import(self._settings, one.path)
             self._refresh("")
+
+
+CONFIG = "config.json"
+"""In the folder of a run, whose own photos then serve for eight bits."""
+WIDTH = 480
+
+
+def photos_for(model: str, opened: str) -> tuple[str, str]:
+    """The model for `core.export` (its run folder, if it is in one), and the photos for 8 bits.
+
+    The photos are "" if the run has its own, or if there are none.
+    """
+    run = Path(model).parent
+    own = Path(model).name == "best.safetensors" and (run / CONFIG).is_file()
+    return (str(run), "") if own else (model, opened)
+
+
+@final
+class ModelExportDialog(QDialog):
+    """Signal: `chosen(eight bits)`; the file is asked for next."""
+
+    chosen = Signal(bool)
+
+    def __init__(self, parent: QWidget, model: str, opened: str) -> None:
+        super().__init__(parent)
+        self.setWindowTitle(tr("Export the model"))
+        run, photos = photos_for(model, opened)
+        possible = bool(photos) or run != model
+        self.float32 = QRadioButton(tr("Float32: same predictions"))
+        self.eight = QRadioButton(tr("8 bits: a quarter of the size"))
+        self.eight.setEnabled(possible)
+        self.float32.setChecked(True)
+        group = QButtonGroup(self)
+        about = tr("One ONNX file for other programs, with the network, class names, preprocessing, temperature and "
+                   "thresholds.")  # fmt: skip
+        layout = column(label(about, "muted", wrap=True), spacing=8, margins=None)
+        cost = tr("Measures activation ranges and the loss of accuracy on the model's photos. This takes a few "
+                  "minutes.")  # fmt: skip
+        none = tr("This needs photos. Under Dataset, open the photos that the model was trained on.")
+        held = tr("The file is checked with onnxruntime if it is installed.")
+        for choice, text in ((self.float32, held), (self.eight, cost if possible else none)):
+            group.addButton(choice)
+            layout.addWidget(choice)
+            under = label(text, "caption", wrap=True)
+            under.setContentsMargins(24, 0, 0, 4)
+            under.setMinimumHeight(under.heightForWidth(WIDTH - 60))
+            under.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+            choice.setAccessibleDescription(text)
+            layout.addWidget(under)
+        layout.addStretch(1)
+        export = button(tr("Export…"), self._on_export, "primary")
+        export.setDefault(True)
+        layout.addLayout(row(None, button(tr("Cancel"), self.reject), export))
+        self.setLayout(layout)
+        self.setFixedWidth(WIDTH)
+
+    def _on_export(self) -> None:
+        self.accept()
+        self.chosen.emit(self.eight.isChecked())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final, final
 
 from PySide6.QtCore import QTimer, Signal
-from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QPushButton, QWidget
 
 from app.actions import Actions
 from app.mask import Mask
@@ -16,7 +17,6 @@ from app.panels.diagnose.brush import BrushDialog
 from app.panels.diagnose.coverage import CoverageBar
 from app.panels.diagnose.detail import DetailPane
 from app.panels.diagnose.start_page import StartPage
-from app.save_file import ask_target
 from app.settings import Settings
 from app.theme import Theme
 from app.translation import count, tr
@@ -26,13 +26,11 @@ from app.viewmodels.rows_model import ROW
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.writing import Writing
 from app.widgets.fields import SearchField
-from app.widgets.notice import Notice
-from app.widgets.parts import GAP, MARGIN, EmptyPlace, action_button, button, header, label, row
+from app.widgets.layouts import GAP, PAGE, column, holding, row, stack
+from app.widgets.notice import Notice, PreparationBar, follow_writing
+from app.widgets.parts import EmptyPlace, Slot, action_button, ask_target, button, header, label, progress_bar
 from app.widgets.photo_view import PhotoDialog
-from app.widgets.preparation import PreparationBar
-from app.widgets.slot import Slot
 from app.widgets.table_view import sorted_view
-from app.widgets.written import follow_writing
 from core.diagnosis.model_identity import unnamed
 from core.errors import LeafClinicError
 
@@ -60,14 +58,11 @@ class DiagnosePanel(QWidget):
         self._newest = -1  # row of a new photo that is not shown yet
         self.detail = DetailPane(theme, photos)
         self.coverage = CoverageBar(model, settings)
-        self.table = sorted_view(model.shown, tr("Results"), stretch=1)
+        self.table = sorted_view(model.rows, tr("Results"), stretch=1)
         self.search = SearchField(tr("Filter by name or diagnosis"), tr("Filter the results"))
         self.search.setMinimumWidth(150)
         self.search.setMaximumWidth(230)
-        self.bar = QProgressBar()
-        self.bar.setFixedWidth(160)
-        self.bar.setTextVisible(False)
-        self.bar.setAccessibleName(tr("Progress of the diagnoses"))
+        self.bar = progress_bar(tr("Progress of the diagnoses"), 160)
         self.state = label("", "muted")
         self.cancel = button(tr("Cancel"), model.cancel)
         self.rest = button(tr("Resume"), model.diagnose_cancelled, tip=tr("Diagnose the photos that were cancelled"))
@@ -83,37 +78,17 @@ class DiagnosePanel(QWidget):
     def _lay_out(self, theme: Theme) -> None:
         actions = self._actions
         exports = (actions.export_csv, actions.export_html, actions.export_pdf)
+        clear = tr("Remove all results from the list; the photo files are kept")
         tools = row(
-            self.search, self.state, self.bar, self.cancel, self.rest, None,
+            (self.search, 9), self.state, self.bar, self.cancel, self.rest, None,
             *(action_button(action, theme, "export") for action in exports),
-            button(tr("Clear"), self._on_clear, "flat", tr("Remove all results from the list; the photo files are "
-                                                           "kept")),
-        )  # fmt: skip
-        tools.setStretch(0, 9)  # the search field grows first, up to its maximum width
-        below = QVBoxLayout()
-        below.setSpacing(8)
-        below.addWidget(self.coverage)
-        below.addLayout(tools)
-        below.addWidget(self.table, 1)
-        results = QWidget()
-        inner = QVBoxLayout(results)
-        inner.setContentsMargins(0, 0, 0, 0)
-        inner.setSpacing(GAP)
-        inner.addWidget(self.detail, 5)
-        inner.addLayout(below, 4)
-        self.stack = QStackedWidget()
-        for page in (*self._empty_places(theme), results):
-            self.stack.addWidget(page)
-        body = QHBoxLayout()
-        body.addWidget(self.stack, 1)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(MARGIN, 16, MARGIN, 14)
-        layout.setSpacing(GAP)
+            button(tr("Clear"), self._on_clear, "flat", clear),
+        )  # the search field grows first, up to its maximum width  # fmt: skip
+        below = column(self.coverage, tools, (self.table, 1), spacing=8)
+        self.stack = stack(*self._empty_places(theme), holding(column((self.detail, 5), (below, 4), spacing=GAP)))
         add = action_button(actions.diagnose_photos, theme, "add")
-        layout.addWidget(header(tr("Diagnose"), tr("What is wrong with these leaves?"), self.model_button, add))
-        layout.addWidget(self.notice)
-        layout.addWidget(self.preparation)
-        layout.addLayout(body, 1)
+        head = header(tr("Diagnose"), tr("What is wrong with these leaves?"), self.model_button, add)
+        self.setLayout(column(head, self.notice, self.preparation, (self.stack, 1), spacing=GAP, margins=PAGE))
 
     def _empty_places(self, theme: Theme) -> tuple[QWidget, QWidget]:
         """The pages shown without a model and without photos."""
@@ -143,21 +118,17 @@ class DiagnosePanel(QWidget):
         model.rows.rowsInserted.connect(self._on_rows)
         model.rows.modelReset.connect(self._on_rows)
         model.brought.connect(self._on_brought)
-        for counted in (model.shown.narrowed, model.shown.modelReset):
+        for counted in (model.rows.narrowed, model.rows.modelReset):
             counted.connect(self._on_scope)
-        for reshown in (model.shown.rowsInserted, model.shown.narrowed, model.shown.layoutChanged):
+        for reshown in (model.rows.rowsInserted, model.rows.narrowed, model.rows.layoutChanged):
             # after the table has restored its own position
             reshown.connect(Slot(self, lambda *_: self._show_newest()).call)
-        self.search.textChanged.connect(model.shown.set_filter)
+        self.search.textChanged.connect(model.rows.set_filter)
         self.table.selectionModel().currentChanged.connect(lambda *_: self._settle.start())
-        self._actions.export_csv.triggered.connect(self._on_export_csv)
-        self._actions.export_html.triggered.connect(self._on_export_html)
-        self._actions.export_pdf.triggered.connect(self._on_export_pdf)
+        for kind, title in (("csv", tr("Export results")), ("html", tr("Export report")), ("pdf", tr("Export report"))):
+            action = getattr(self._actions, f"export_{kind}")
+            action.triggered.connect(Slot(self, partial(self._export, kind, title)).call)
         self._on_rows()
-
-    def shown_results(self) -> list[PhotoResult]:
-        """The results that pass the filter, in the table's order."""
-        return self._model.shown.rows()
 
     def _on_loading(self) -> None:
         self.start.show_classes(self._model.known)
@@ -195,6 +166,7 @@ class DiagnosePanel(QWidget):
     def _on_brought(self, first: int, known: int) -> None:
         """Select a newly added photo."""
         self._newest = first
+        self._on_rows()  # a filter may not let the new rows pass
         self._show_newest()
         if self._model.ready:
             self.notice.hide_alarm()
@@ -203,8 +175,8 @@ class DiagnosePanel(QWidget):
                                    "{n} of these photos are already diagnosed and were skipped."))  # fmt: skip
 
     def _show_newest(self) -> None:
-        row = self._model.shown.row_of(self._newest) if self._newest >= 0 else -1
-        if 0 <= row < self._model.shown.rowCount():
+        row = self._model.rows.row_of(self._newest) if self._newest >= 0 else -1
+        if 0 <= row < self._model.rows.rowCount():
             self._newest = -1
             self.table.selectRow(row)
             self.table.scrollTo(self.table.currentIndex())
@@ -275,7 +247,7 @@ class DiagnosePanel(QWidget):
 
     def _scope(self) -> str:
         """How many of the results pass the filter."""
-        shown, total = self._model.shown.rowCount(), len(self._model.rows.rows)
+        shown, total = self._model.rows.rowCount(), len(self._model.rows.rows)
         if not self.search.text().strip():  # new rows are shown a moment later
             return count(total, "{n} result", "{n} results")
         return tr("{shown} of {total} results", shown=f"{shown:,}", total=f"{total:,}")
@@ -292,17 +264,9 @@ class DiagnosePanel(QWidget):
         removed = count(many, "{n} result removed.", "{n} results removed.")
         self.notice.show_message(removed, tr("Undo"), self._model.restore)
 
-    def _export(self, kind: str, title: str, kinds: str) -> None:
-        title = f"{title}: {self._scope()}"
-        chosen, _ = ask_target(self, title, f"diagnoses.{kind}", kinds)
+    def _export(self, kind: str, title: str, *_: object) -> None:
+        kinds = f"{kind.upper()} (*.{kind})"
+        chosen = ask_target(self, f"{title}: {self._scope()}", f"diagnoses.{kind}", kinds)[0]
         if chosen:
-            self._writing.start(kind, chosen, self.shown_results(), remarks=[self.coverage.caption.text()])
-
-    def _on_export_csv(self) -> None:
-        self._export("csv", tr("Export results"), "CSV (*.csv)")
-
-    def _on_export_html(self) -> None:
-        self._export("html", tr("Export report"), "HTML (*.html)")
-
-    def _on_export_pdf(self) -> None:
-        self._export("pdf", tr("Export report"), "PDF (*.pdf)")
+            rows = self._model.rows.shown_rows()
+            self._writing.start(kind, chosen, rows, remarks=[self.coverage.caption.text()])

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QScrollArea, QWidget
 
 from app import resources
 from app.actions import Actions
 from app.cards import disease_name
 from app.theme import Theme
 from app.translation import tr
-from app.widgets.naming import named
-from app.widgets.parts import action_button, button, card, label, row
+from app.widgets.layouts import GAP, column, row
+from app.widgets.parts import action_button, button, card, label, named
 from core.diagnosis.thresholds import NO_LEAF_NAMES
 from core.diagnosis.verdict import is_healthy
 
@@ -31,15 +31,8 @@ class StartPage(QWidget):
     def __init__(self, actions: Actions, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(12)
-        layout.addWidget(self._drop_area(actions), 3)
-        below = QHBoxLayout()
-        below.setSpacing(12)
-        below.addWidget(self._known_card(), 5)
-        below.addWidget(self._advice_card(), 4)
-        layout.addLayout(below, 2)
+        below = row((self._known_card(), 5), (self._advice_card(), 4), spacing=GAP)
+        self.setLayout(column((self._drop_area(actions), 3), (below, 2), spacing=GAP))
         theme.changed.connect(self._draw)
         self._draw()
 
@@ -48,24 +41,21 @@ class StartPage(QWidget):
         self.known.setText(crops_html(classes) if classes else tr("Loading the model…"))
 
     def _drop_area(self, actions: Actions) -> QFrame:
-        frame, inside = card(role="dropzone")
-        inside.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        inside.setSpacing(10)
         self._drawing = QLabel()
         title = label(tr("Drop photos of leaves here"), "title")
         text = label(tr("Add photos or whole folders. They stay on this computer."), "muted")
         for widget in (self._drawing, title, text):
-            inside.addWidget(widget, 0, Qt.AlignmentFlag.AlignHCenter)
-        inside.addLayout(row(
+            widget.setAlignment(Qt.AlignmentFlag.AlignHCenter)
+        choices = row(
             None, action_button(actions.diagnose_photos, self._theme, "add", primary=True),
             action_button(actions.diagnose_folder, self._theme, "folder"),
             action_button(actions.paste, self._theme, "paste"), action_button(actions.camera, self._theme, "camera"),
             None,
-        ))  # fmt: skip
+        )  # fmt: skip
         tip = tr("Generates leaf pictures, trains a network on them in about a minute, and diagnoses new ones")
         self.synthetic = button(tr("Try with synthetic leaves"), self.synthetic_asked.emit, "flat", tip)
-        inside.addLayout(row(None, label(tr("No photo yet?"), "muted"), self.synthetic, None, spacing=2))
-        return frame
+        synthetic = row(None, label(tr("No photo yet?"), "muted"), self.synthetic, None, spacing=2)
+        return card(None, self._drawing, title, text, choices, synthetic, None, role="dropzone", spacing=10)
 
     def _known_card(self) -> QFrame:
         self.known = label("", wrap=True)
@@ -122,12 +112,9 @@ def crop_names() -> dict[str, str]:
 
 
 def _scrolled_card(title: str, text: QLabel) -> QFrame:
-    frame, inside = card()
     scroll = named(QScrollArea(), title)
     scroll.setWidget(text)
     scroll.setWidgetResizable(True)
     scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
     scroll.setFrameShape(QFrame.Shape.NoFrame)
-    inside.addWidget(label(title, "heading"))
-    inside.addWidget(scroll, 1)
-    return frame
+    return card(label(title, "heading"), (scroll, 1))

@@ -2,17 +2,98 @@
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Sequence
+from typing import Any, Final, final
 
-from PySide6.QtCore import QModelIndex, Signal
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStackedWidget, QTableView, QVBoxLayout, QWidget
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, Qt, Signal
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
 
+from app.cards import disease_name
 from app.theme import Theme
 from app.translation import tr
-from app.viewmodels.confusion import ConfusionModel
-from app.viewmodels.run_view import RunView
+from app.viewmodels.runs import RunView
+from app.widgets.layouts import TAB, column, holding, stack
 from app.widgets.parts import EmptyPlace, label
 from core.percent import percent
+
+NOWHERE = QModelIndex()
+SHORT: Final = 9
+"""Letters that need no second line."""
+
+
+@final
+class ConfusionModel(QAbstractTableModel):
+    """Counts; the shade of a cell is its share of the true class. Correct and wrong predictions differ in colour."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        self.classes: tuple[str, ...] = ()
+        self.counts: tuple[tuple[int, ...], ...] = ()
+
+    def show_matrix(self, classes: Sequence[str], counts: Sequence[Sequence[int]]) -> None:
+        same = tuple(classes) == self.classes and len(counts) == len(self.counts)
+        if not same:
+            self.beginResetModel()
+        self.classes, self.counts = tuple(classes), tuple(tuple(row) for row in counts)
+        if not same:
+            self.endResetModel()
+        elif counts:
+            self.dataChanged.emit(self.index(0, 0), self.index(len(counts) - 1, len(counts) - 1))
+
+    def rowCount(self, parent: QModelIndex = NOWHERE) -> int:  # noqa: N802 (Qt's names here and below)
+        return 0 if parent.isValid() else len(self.counts)
+
+    def columnCount(self, parent: QModelIndex = NOWHERE) -> int:  # noqa: N802
+        return self.rowCount(parent)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:  # noqa: N802
+        if section >= len(self.classes):
+            return None
+        if role == Qt.ItemDataRole.DisplayRole:
+            name = disease_name(self.classes[section])
+            return two_lines(name) if orientation == Qt.Orientation.Horizontal else name
+        if role == Qt.ItemDataRole.ToolTipRole:
+            label = self.classes[section]
+            return f"{label}\n{self._recall(section)}" if orientation == Qt.Orientation.Vertical else label
+        return None
+
+    def data(self, index: QModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        truth, predicted = index.row(), index.column()
+        count = self.counts[truth][predicted]
+        share = count / max(sum(self.counts[truth]), 1)
+        match role:
+            case Qt.ItemDataRole.DisplayRole:
+                return str(count) if count else ""
+            case Qt.ItemDataRole.TextAlignmentRole:
+                return Qt.AlignmentFlag.AlignCenter
+            case Qt.ItemDataRole.BackgroundRole:
+                return self._shade(share, truth == predicted) if count else None
+            case Qt.ItemDataRole.ToolTipRole | Qt.ItemDataRole.AccessibleTextRole:
+                names = disease_name(self.classes[truth]), disease_name(self.classes[predicted])
+                text = tr("{count} photos of {truth}, predicted as {predicted}")
+                return text.format(count=count, truth=names[0], predicted=names[1])
+        return None
+
+    def _shade(self, share: float, right: bool) -> QColor:
+        colour = QColor(self._theme.colours.accent if right else self._theme.colours.danger)
+        colour.setAlphaF(0.12 + 0.55 * share)
+        return colour
+
+    def _recall(self, truth: int) -> str:
+        total = sum(self.counts[truth])
+        share = self.counts[truth][truth] / total if total else 0.0
+        return tr("{share} of {count} photos found", share=percent(share), count=total)
+
+
+def two_lines(name: str) -> str:
+    """A name broken at the space nearest to its middle, so that a column needs half the width."""
+    spaces = [at for at, letter in enumerate(name) if letter == " "]
+    if not spaces or len(name) < SHORT:
+        return name
+    middle = min(spaces, key=lambda at: abs(at - len(name) / 2))
+    return name[:middle] + "\n" + name[middle + 1 :]
 
 
 @final
@@ -34,22 +115,13 @@ class ConfusionPane(QWidget):
         self.table.verticalHeader().setDefaultSectionSize(30)
         self.table.activated.connect(self._on_activated)
         self._title = label("", "muted")
-        inside = QWidget()
-        inner = QVBoxLayout(inside)
-        inner.setContentsMargins(0, 0, 0, 0)
-        inner.addWidget(self._title)
-        inner.addWidget(self.table, 1)
         hint = tr("Rows are true classes, columns are predictions. Double-click a cell, or press Enter, to see its "
                   "photos.")  # fmt: skip
-        inner.addWidget(label(hint, "caption", wrap=True))
-        self._stack = QStackedWidget()
-        self._stack.addWidget(EmptyPlace(theme, "check", tr("No epoch is finished yet"),
-                                         tr("After each epoch this table counts the validation photos by true and "
-                                            "predicted class.")))  # fmt: skip
-        self._stack.addWidget(inside)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 8, 0, 0)
-        layout.addWidget(self._stack)
+        empty = EmptyPlace(theme, "check", tr("No epoch is finished yet"),
+                           tr("After each epoch this table counts the validation photos by true and predicted class."))
+        matrix = holding(column(self._title, (self.table, 1), label(hint, "caption", wrap=True)))
+        self._stack = stack(empty, matrix)
+        self.setLayout(column(self._stack, margins=TAB))
         theme.changed.connect(self.table.viewport().update)
 
     def show_run(self, view: RunView) -> None:

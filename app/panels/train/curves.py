@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import final
 
-from PySide6.QtWidgets import QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
-from app.save_file import ask_target
 from app.theme import Theme
 from app.translation import tr
-from app.viewmodels.run_view import Curve, RunView
+from app.viewmodels.runs import Curve, RunView
 from app.widgets.curve_plot import CurvePlot
-from app.widgets.parts import EmptyPlace, button, card, label, row
+from app.widgets.layouts import TAB, column, holding, row, splitter, stack
+from app.widgets.parts import EmptyPlace, ask_target, button, card, label
 
 
 @final
@@ -29,37 +29,20 @@ class CurvesPane(QWidget):
         }
         self._over: dict[str, RunView] = {}
         self._next = 0
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(0, 8, 0, 0)
-        self._stack = QStackedWidget()
         self._empty = EmptyPlace(theme, "train", "", "")
         self.show_stage("")
-        self._stack.addWidget(self._empty)
-        self._stack.addWidget(self._page())
-        outer.addWidget(self._stack)
+        self._stack = stack(self._empty, self._page())
+        self.setLayout(column(self._stack, margins=TAB))
 
     def _page(self) -> QWidget:
         """Loss and accuracy side by side, the learning rate below."""
-        split = QSplitter()
-        for name in ("loss", "accuracy"):
-            frame, inside = card()
-            inside.addWidget(self.plots[name])
-            split.addWidget(frame)
-        split.setHandleWidth(12)
+        split = splitter(card(self.plots["loss"]), card(self.plots["accuracy"]), sizes=())
         split.setChildrenCollapsible(False)
-        frame, inside = card()
-        inside.addWidget(self.plots["rate"])
         hint = label(tr("Drag to move, wheel to zoom, click a name to hide it."), "caption")
         reset = button(tr("Whole curve"), self.reset_zoom, "flat", tr("Reset the zoom"))
         export = button(tr("Export…"), self._on_export, "flat", tr("Save the visible curves as PNG, SVG or CSV"))
-        page = QWidget()
-        layout = QVBoxLayout(page)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
-        layout.addWidget(split, 3)
-        layout.addWidget(frame, 2)
-        layout.addLayout(row(hint, None, reset, export))
-        return page
+        tools = row(hint, None, reset, export)
+        return holding(column((split, 3), (card(self.plots["rate"]), 2), tools, spacing=8))
 
     def show_stage(self, stage: str) -> None:
         """Show what the run does before its first step, or how to start one."""

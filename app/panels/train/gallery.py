@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QCloseEvent
-from PySide6.QtWidgets import QDialog, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QWidget
 
 from app.cards import disease_name
 from app.theme import Theme
@@ -19,13 +19,13 @@ from app.viewmodels.document import Document
 from app.viewmodels.photos import PhotoModel
 from app.viewmodels.result import PhotoResult
 from app.viewmodels.thumbnails import Thumbnails
-from app.widgets.class_choice import ask_class
+from app.widgets.bars import ProbabilityBars
 from app.widgets.fields import Slider
+from app.widgets.layouts import column, holding, row, splitter
 from app.widgets.notice import Notice
-from app.widgets.parts import button, fit, label, row
-from app.widgets.photo_grid import PhotoGrid
+from app.widgets.parts import button, fit, label
+from app.widgets.photo_grid import PhotoGrid, ask_class
 from app.widgets.photo_view import PhotoView
-from app.widgets.probability_bars import ProbabilityBars
 from core.percent import stated
 
 
@@ -64,10 +64,7 @@ class GalleryDialog(QDialog):
         self.photo = PhotoView(tr("Photo only"))
         self.photo.set_strength(0.55)
         self.bars = ProbabilityBars(theme)
-        self.slider = Slider()
-        self.slider.setRange(0, 100)
-        self.slider.setValue(55)
-        self.slider.setAccessibleName(tr("Opacity of the class map"))
+        self.slider = Slider(tr("Opacity of the class map"), value=55)
         self.slider.valueChanged.connect(lambda value: self.photo.set_strength(value / 100))
         self.slider.hide()
         self.reclass = button(tr("Move to class…"), self._on_move)
@@ -81,25 +78,13 @@ class GalleryDialog(QDialog):
         self._refresh()
 
     def _lay_out(self) -> None:
-        right = QWidget()
-        inside = QVBoxLayout(right)
-        inside.setContentsMargins(0, 0, 0, 0)
-        inside.addWidget(self.photo, 1)
-        inside.addWidget(self.slider)
-        inside.addWidget(self.bars)
-        split = QSplitter()
-        split.addWidget(self.grid)
-        split.addWidget(right)
-        split.setSizes([640, 400])
-        split.setHandleWidth(12)
-        layout = QVBoxLayout(self)
+        right = holding(column((self.photo, 1), self.slider, self.bars))
         title = label(self.windowTitle(), "heading")
         title.setToolTip(self._classes)
-        layout.addWidget(title)
-        layout.addWidget(self.state)
-        layout.addWidget(self.notice)
-        layout.addWidget(split, 1)
-        layout.addLayout(row(self.reclass, self.exclude, self.undo, None, self.train, button(tr("Close"), self.close)))
+        self.setLayout(column(
+            title, self.state, self.notice, (splitter(self.grid, right, sizes=(640, 400)), 1),
+            row(self.reclass, self.exclude, self.undo, None, self.train, button(tr("Close"), self.close)), margins=None,
+        ))  # fmt: skip
 
     def _connect(self) -> None:
         self._model.result.connect(self._on_result)

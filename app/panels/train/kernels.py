@@ -2,24 +2,184 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import html
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final, final
 
+import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from app.theme import Theme
 from app.translation import tr
-from app.viewmodels import kernel_times
-from app.viewmodels.kernel_times import TimedKernel
+from app.viewmodels.row_order import Column
 from app.viewmodels.rows_model import RowsModel
-from app.widgets.chart import make_chart, paint_chart
-from app.widgets.parts import EmptyPlace, card, label, row, switch
-from app.widgets.step_roofline import StepRoofline
+from app.widgets.chart import make_chart, paint_chart, power_ticks
+from app.widgets.layouts import TAB, column, row, splitter, stack
+from app.widgets.parts import EmptyPlace, card, label, switch
 from app.widgets.table_view import sorted_view
 from core.device import KernelTime
+from core.percent import percent
+
+DIRECTIONS: Final = ("forward", "backward_input", "backward_weight", "update")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TimedKernel:
+    """A kernel's time and share of the step, and whether it is memory-bound."""
+
+    time: KernelTime
+    share: float
+    bytes_bound: bool = False
+
+    @property
+    def gflops(self) -> float:
+        return self.time.flops / self.time.milliseconds / 1e6 if self.time.milliseconds > 0 else 0.0
+
+    @property
+    def intensity(self) -> float:
+        """FLOP per byte."""
+        return self.time.flops / self.time.bytes if self.time.bytes > 0 else 0.0
+
+    @property
+    def of_peak(self) -> float:
+        """Share of the device's peak, 0 to 1."""
+        return self.time.floor_ms / self.time.milliseconds if self.time.milliseconds > 0 else 0.0
+
+
+    @property
+    def from_cache(self) -> bool:
+        """Whether it is faster than the memory bandwidth allows: its data were in a cache."""
+        return self.bytes_bound and self.of_peak > 1
+
+
+def timed(times: Sequence[KernelTime]) -> list[TimedKernel]:
+    whole = sum(t.milliseconds for t in times) or 1.0
+    gflops, _ = roof(times)
+    return [TimedKernel(t, t.milliseconds / whole, t.flops < 0.999e6 * gflops * t.floor_ms) for t in times]
+
+
+def roof(times: Iterable[KernelTime]) -> tuple[float, float]:
+    """Peak GFLOP/s and GB/s of the device, from the floors of the kernels of a step.
+
+    A floor is the longer of the times for arithmetic and for bytes: the highest rate over all kernels is the peak, or
+    less if no kernel is bound by it.
+    """
+    floors = [(t.flops / t.floor_ms, t.bytes / t.floor_ms) for t in times if t.floor_ms > 0]
+    gflops, gigabytes = (max(rates) / 1e6 for rates in zip(*floors, strict=True)) if floors else (1.0, 1.0)
+    return gflops, gigabytes
+
+
+def columns() -> list[Column]:
+    return [
+        Column(tr("Layer"), lambda k: k.time.layer),
+        Column(tr("Direction"), lambda k: tr(k.time.direction.replace("_", " "))),
+        Column(tr("Kernel"), lambda k: k.time.kernel),
+        Column("ms", lambda k: f"{k.time.milliseconds:.3f}", lambda k: k.time.milliseconds, right=True),
+        Column(tr("Share"), lambda k: percent(k.share), lambda k: k.share, right=True),
+        Column("GFLOP/s", lambda k: f"{k.gflops:,.1f}" if k.time.flops else "", lambda k: k.gflops, right=True),
+        Column(tr("Of peak"), peak_text, lambda k: k.of_peak, right=True, tip=_peak_tip),
+    ]
+
+
+def peak_text(kernel: TimedKernel) -> str:
+    """The share of the device's peak; empty if no work is counted (a border that is cleared)."""
+    if kernel.time.floor_ms <= 0:
+        return ""
+    return tr("from cache") if kernel.from_cache else percent(kernel.of_peak, 0)
+
+
+def _peak_tip(kernel: TimedKernel) -> str | None:
+    if not kernel.from_cache:
+        return None
+    return tr("Faster than the memory bandwidth allows: the data were in the processor's cache.")  # fmt: skip
+
+
+def stacks(times: Sequence[KernelTime]) -> tuple[list[str], dict[str, list[float]]]:
+    """Layers in order, and per direction the milliseconds of each layer."""
+    layers = list(dict.fromkeys(t.layer for t in times))
+    place = {layer: at for at, layer in enumerate(layers)}
+    directions = list(dict.fromkeys([d for d in DIRECTIONS if any(t.direction == d for t in times)]
+                                    + [t.direction for t in times]))  # fmt: skip
+    bars = {direction: [0.0] * len(layers) for direction in directions}
+    for t in times:
+        bars[t.direction][place[t.layer]] += t.milliseconds
+    return layers, bars
+
+
+SMALLEST: Final = 6
+LARGEST: Final = 26
+"""Pixels across of a point that takes no time, and of one that takes the whole step."""
+MARGIN: Final = 44
+"""Pixels under the chart: figures and name of its lower axis."""
+
+
+@final
+class StepRoofline(QWidget):
+    """One point per kernel, sized by its share of the step; the mouse moves nothing."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        self.plot = make_chart(tr("Roofline"))
+        self.plot.getViewBox().sigResized.connect(lambda _: self._draw_ticks())
+        self.plot.setLabel("bottom", tr("FLOP per byte"))
+        self.plot.setLabel("left", "GFLOP/s")
+        self.caption = label("", "caption", wrap=True)
+        self._ranges = ((0.0, 1.0), (0.0, 1.0))
+        self.setLayout(column((self.plot, 1), self.caption))
+
+    def show_kernels(self, kernels: Sequence[TimedKernel], colours: dict[str, str]) -> None:
+        """`colours`: of each direction, as in the bars."""
+        theme = self._theme.colours
+        self.plot.clear()
+        paint_chart(self.plot, theme)
+        drawn = [k for k in kernels if k.gflops > 0 and k.intensity > 0]
+        if not drawn:
+            self.caption.setText("")
+            return
+        gflops, gigabytes = roof(k.time for k in drawn)
+        across = [math.log10(k.intensity) for k in drawn]
+        heights = [math.log10(k.gflops) for k in drawn]
+        left, right = math.floor(min(across)), max(math.ceil(max(across)), math.ceil(math.log10(gflops / gigabytes)))
+        x = np.linspace(left, right, 200)
+        limit = np.minimum(math.log10(gflops), math.log10(gigabytes) + x)
+        self.plot.plot(x, limit, pen=pg.mkPen(theme.text, width=2), antialias=True)
+        self.plot.addItem(pg.ScatterPlotItem(
+            x=across, y=heights, size=[SMALLEST + (LARGEST - SMALLEST) * math.sqrt(k.share) for k in drawn],
+            brush=[pg.mkBrush(QColor(colours[k.time.direction])) for k in drawn], pen=pg.mkPen(theme.surface),
+            hoverable=True, data=drawn, tip=lambda x, y, data: tip(data), antialias=True,
+        ))  # fmt: skip
+        low, high = min(heights) - 0.3, max(max(heights), float(limit.max())) + 0.3
+        self._ranges = ((left, right), (low, high))
+        self._draw_ticks()
+        text = tr(
+            "The roof is the peak of this device: {gflops} GFLOP/s, {gigabytes} GB/s. Each point is a kernel; its size "
+            "shows its share of the step time.", gflops=f"{gflops:,.0f}", gigabytes=f"{gigabytes:,.0f}",
+        )  # fmt: skip
+        if any(k.from_cache for k in drawn):
+            text += " " + tr("Points above the bandwidth line read their data from the processor's cache.")
+        self.caption.setText(text)
+
+    def _draw_ticks(self) -> None:
+        """Draw powers of ten, as many as fit."""
+        across, upwards = self._ranges
+        for side, (low, high), room in (("bottom", across, math.inf), ("left", upwards, self.plot.height() - MARGIN)):
+            powers = range(math.floor(low), math.ceil(high) + 1)
+            self.plot.getAxis(side).setTicks([power_ticks(powers, room)])
+        self.plot.setXRange(*across, padding=0)
+        self.plot.setYRange(*upwards, padding=0)
+
+
+def tip(kernel: TimedKernel) -> str:
+    return (f"{kernel.time.layer}, {tr(kernel.time.direction.replace('_', ' '))}\n"
+            f"{kernel.time.milliseconds:.3f} ms, {kernel.gflops:,.1f} GFLOP/s, {peak_text(kernel)}")
+
 
 LAYER_HEIGHT: Final = 19
 """Pixels that a layer needs for its name; the wheel shows the layers that have no room."""
@@ -35,16 +195,14 @@ class KernelTimesPane(QWidget):
         self._times: Sequence[KernelTime] = ()
         self._timed: Sequence[TimedKernel] = ()
         self._layers = 0
-        self.model = RowsModel(kernel_times.columns(), self)
+        self.model = RowsModel(columns(), self)
         self.table = sorted_view(self.model, tr("Kernel times"), stretch=0)
         self.table.setTextElideMode(Qt.TextElideMode.ElideLeft)  # layers differ at their end
         self._make_bars()
-        self._legend = row(spacing=14)
+        self._legend = label("")
         self._total = label("", "muted")
         self.roofline = StepRoofline(theme)
-        self._charts = QStackedWidget()
-        self._charts.addWidget(self.plot)
-        self._charts.addWidget(self.roofline)
+        self._charts = stack(self.plot, self.roofline)
         self._lay_out(theme)
         theme.changed.connect(self._draw)
 
@@ -62,26 +220,15 @@ class KernelTimesPane(QWidget):
             (tr("Roofline"), tr("The limits set by memory bandwidth and arithmetic, with each kernel as a point")),
         )  # fmt: skip
         self.switch.idToggled.connect(lambda at, on: self._charts.setCurrentIndex(at) if on else None)
-        frame, inside = card()
-        head = row(label(tr("Time per layer"), "heading"), None, self._total, spacing=14)
-        head.addLayout(row(*buttons, spacing=0))
-        inside.addLayout(head)
-        inside.addLayout(self._legend)
-        inside.addWidget(self._charts, 1)
-        split = QSplitter(Qt.Orientation.Vertical)
-        split.addWidget(frame)
-        split.addWidget(self.table)
-        split.setSizes([340, 220])
-        split.setHandleWidth(12)
+        title = label(tr("Time per layer"), "heading")
+        head = row(title, None, self._total, row(*buttons, spacing=0), spacing=14)
+        charts = card(head, self._legend, (self._charts, 1))
+        split = splitter(charts, self.table, sizes=(340, 220), direction=Qt.Orientation.Vertical)
         split.setChildrenCollapsible(False)
-        self._stack = QStackedWidget()
         empty = EmptyPlace(theme, "kernels", tr("No kernel has been timed yet"),
                            tr("Once per epoch, each kernel of one step is timed. The times appear here."))
-        self._stack.addWidget(empty)
-        self._stack.addWidget(split)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 8, 0, 0)
-        layout.addWidget(self._stack)
+        self._stack = stack(empty, split)
+        self.setLayout(column(self._stack, margins=TAB))
 
     def _fit(self) -> None:
         """Show as many layers as fit."""
@@ -92,23 +239,18 @@ class KernelTimesPane(QWidget):
         if times is self._times:
             return
         self._times = times
-        self._timed = kernel_times.timed(times)
+        self._timed = timed(times)
         self.model.show_rows(self._timed)
         self._stack.setCurrentIndex(1 if times else 0)
         self._draw()
 
     def _draw(self) -> None:
         self.plot.clear()
-        while self._legend.count():
-            item = self._legend.takeAt(0)
-            old = item.widget() if item is not None else None
-            if old is not None:
-                old.deleteLater()
         colours = self._theme.colours
         paint_chart(self.plot, colours)
         if not self._times:
             return
-        layers, bars = kernel_times.stacks(self._times)
+        layers, bars = stacks(self._times)
         start = [0.0] * len(layers)
         chosen = {direction: colours.curves[at % len(colours.curves)] for at, direction in enumerate(bars)}
         self.roofline.show_kernels(self._timed, chosen)
@@ -119,10 +261,10 @@ class KernelTimesPane(QWidget):
                 brush=QColor(colour), pen=pg.mkPen(colours.surface),
             ))  # fmt: skip
             start = [a + b for a, b in zip(start, widths, strict=True)]
-            name = label(f"■ {tr(direction.replace('_', ' '))}")
-            name.setStyleSheet(f"color: {colour};")
-            self._legend.addWidget(name)
-        self._legend.addStretch(1)
+        self._legend.setText("&emsp;".join(
+            f"<span style='color: {colour}'>■ {html.escape(tr(direction.replace('_', ' ')))}</span>"
+            for direction, colour in chosen.items()
+        ))  # fmt: skip
         self.plot.getAxis("left").setTicks([list(enumerate(layers))])
         self.plot.setLimits(yMin=-1, yMax=len(layers))
         self._layers = len(layers)

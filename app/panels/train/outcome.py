@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import final
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QScrollArea, QWidget
 
 from app.actions import Actions
 from app.theme import Theme
 from app.translation import sentence, tr
-from app.viewmodels.run_view import RunView
-from app.widgets.flow import Flow
-from app.widgets.naming import named
-from app.widgets.parts import EmptyPlace, Figure, action_button, button, card, label
+from app.viewmodels.runs import RunView
+from app.widgets.layouts import TAB, Flow, column, stack
+from app.widgets.parts import EmptyPlace, Figure, action_button, button, card, label, named
 from core.diagnosis.metrics import wilson_interval
 from core.percent import percent, percents
 from core.training.events import RunEvaluated, RunFinished
@@ -34,32 +33,23 @@ class OutcomePane(QWidget):
         self._actions = actions
         self.headline = label("", "title", wrap=True)
         self.tiles: list[QWidget] = []
-        self.words = QLabel()
-        self.words.setWordWrap(True)
+        self.words = label("", wrap=True)
         self.words.setAlignment(Qt.AlignmentFlag.AlignTop)
         self.words.setTextFormat(Qt.TextFormat.PlainText)
         self.words.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.use: QPushButton = button(tr("Diagnose with this "
-                                          "model"), lambda: self.diagnose_asked.emit(self._model), "primary")
-        frame, inside = card()
-        inside.addWidget(self.headline)
+        use = tr("Diagnose with this model")
+        self.use = button(use, lambda: self.diagnose_asked.emit(self._model), "primary")
         self._places = Flow()
-        inside.addLayout(self._places)
         scroll = named(QScrollArea(), tr("What the result means"))
         scroll.setWidget(self.words)
         scroll.setWidgetResizable(True)
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
-        inside.addWidget(scroll, 1)
-        inside.addLayout(Flow(self.use, action_button(actions.run_report, theme, "search"),
-                              action_button(actions.run_pdf, theme, "export")))  # fmt: skip
-        self._stack = QStackedWidget()
-        self._stack.addWidget(EmptyPlace(theme, "train", tr("No result yet"), tr(
+        reports = (action_button(actions.run_report, theme, "search"), action_button(actions.run_pdf, theme, "export"))
+        empty = EmptyPlace(theme, "train", tr("No result yet"), tr(
             "After a run this page shows the accuracy on photos that were not used in training, the border baseline, "
-            "and the difference between lab and field photos.")))  # fmt: skip
-        self._stack.addWidget(frame)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(0, 8, 0, 0)
-        outer.addWidget(self._stack)
+            "and the difference between lab and field photos."))  # fmt: skip
+        self._stack = stack(empty, card(self.headline, self._places, (scroll, 1), Flow(self.use, *reports)))
+        self.setLayout(column(self._stack, margins=TAB))
 
     def show_run(self, view: RunView) -> None:
         """Show the result of a run, or that there is none yet."""
@@ -105,15 +95,14 @@ def headline(end: RunFinished, evaluated: RunEvaluated | None) -> str:
         _, photos, right = evaluated.parts[0]
         kind = tr("test") if evaluated.split == "test" else tr("validation")
         share = percent(right / max(photos, 1))
-        text = tr("Accuracy {share}: {right} of {photos} {kind} photos "
-                  "correct.", right=f"{right:,}", photos=f"{photos:,}",
-                  kind=kind, share=share)  # fmt: skip
+        text = tr("Accuracy {share}: {right} of {photos} {kind} photos correct.", right=f"{right:,}",
+                  photos=f"{photos:,}", kind=kind, share=share)  # fmt: skip
     else:
         text = tr("Finished. Validation accuracy {best} after epoch {epoch}.",
                   best=percent(end.best_accuracy), epoch=end.best_epoch + 1)  # fmt: skip
     if evaluated is not None and evaluated.border is not None:
-        text += " " + tr("Border baseline: {border} accuracy from the photo borders "
-                         "alone.", border=percent(evaluated.border))
+        border = percent(evaluated.border)
+        text += " " + tr("Border baseline: {border} accuracy from the photo borders alone.", border=border)
     return text
 
 

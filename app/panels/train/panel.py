@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, final
 
 from PySide6.QtCore import QTimer, Signal
-from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QTabWidget, QWidget
 
 from app.actions import Actions
 from app.panels.train.confusion import ConfusionPane
@@ -18,15 +18,12 @@ from app.panels.train.runs import RunsPane
 from app.panels.train.setup import SetupPane
 from app.settings import Settings
 from app.theme import Theme
-from app.training.session import Failure, State
-from app.translation import tr
-from app.viewmodels.run_list import RunSummary, read_run
-from app.viewmodels.run_view import RunView
-from app.viewmodels.training import TrainingModel
-from app.widgets.naming import named
+from app.translation import duration, epoch_text, number, stage_text, tr
+from app.viewmodels.runs import RunSummary, RunView, read_run
+from app.viewmodels.training import Failure, State, TrainingModel
+from app.widgets.layouts import GAP, PAGE, column, row
 from app.widgets.notice import Notice
-from app.widgets.parts import GAP, MARGIN, Figure, action_button, header, label, row, side_width
-from app.wording import duration, epoch_text, number, stage_text
+from app.widgets.parts import Figure, action_button, header, label, named, progress_bar, side_width
 from core.percent import percent
 
 REDRAW_MS: Final = 500
@@ -54,7 +51,9 @@ class TrainPanel(QWidget):
         self.outcome = OutcomePane(theme, actions)
         self.notice = Notice(theme)
         self._make_figures()
-        self._buttons(actions, theme)
+        self.start = action_button(actions.start, theme, "play", primary=True)
+        self.pause = action_button(actions.pause, theme, "pause")
+        self.stop = action_button(actions.stop, theme, "stop")
         self._lay_out()
         self._parts = 0
         self._urgent = ""
@@ -78,9 +77,7 @@ class TrainPanel(QWidget):
             "speed": Figure(tr("photos per second")),
             "left": Figure(tr("time left")),
         }  # fmt: skip
-        self.progress = QProgressBar()
-        self.progress.setTextVisible(False)
-        self.progress.setAccessibleName(tr("Progress of the run"))
+        self.progress = progress_bar(tr("Progress of the run"))
         self.stage = label("", "muted")
 
     def _connect(self) -> None:
@@ -96,11 +93,6 @@ class TrainPanel(QWidget):
         self.runs.result_asked.connect(self._on_result_asked)
         self.confusion.cell_opened.connect(self.cell_opened)
 
-    def _buttons(self, actions: Actions, theme: Theme) -> None:
-        self.start = action_button(actions.start, theme, "play", primary=True)
-        self.pause = action_button(actions.pause, theme, "pause")
-        self.stop = action_button(actions.stop, theme, "stop")
-
     def _lay_out(self) -> None:
         self.tabs = named(QTabWidget(), tr("About the run"))
         self.tabs.setDocumentMode(True)
@@ -110,23 +102,11 @@ class TrainPanel(QWidget):
         ):  # fmt: skip
             self.tabs.addTab(pane, name)
         self.tabs.currentChanged.connect(lambda _: self.redraw())
-        right = QVBoxLayout()
-        right.setSpacing(GAP)
-        right.addLayout(row(*self.figures.values()))
-        right.addWidget(self.progress)
-        right.addWidget(self.stage)
-        right.addWidget(self.tabs, 1)
-        body = QHBoxLayout()
-        body.setSpacing(16)
-        body.addWidget(self.setup)
-        body.addLayout(right, 1)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(MARGIN, 16, MARGIN, 14)
-        layout.setSpacing(GAP)
-        buttons: list[QPushButton] = [self.start, self.pause, self.stop]
-        layout.addWidget(header(tr("Train"), tr("Train a network on your own classes, on this computer."), *buttons))
-        layout.addWidget(self.notice)
-        layout.addLayout(body, 1)
+        right = column(row(*self.figures.values()), self.progress, self.stage, (self.tabs, 1), spacing=GAP)
+        subtitle = tr("Train a network on your own classes, on this computer.")
+        head = header(tr("Train"), subtitle, self.start, self.pause, self.stop)
+        body = row(self.setup, (right, 1), spacing=16)
+        self.setLayout(column(head, self.notice, (body, 1), spacing=GAP, margins=PAGE))
 
     def _on_tick(self) -> None:
         """Draw some of what changed, until every plot was drawn once after the last event."""

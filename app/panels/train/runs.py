@@ -11,19 +11,17 @@ from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QInputDialog,
-    QMessageBox,
     QPushButton,
-    QStackedWidget,
-    QVBoxLayout,
     QWidget,
 )
 
 from app.theme import Theme
 from app.translation import count, tr
-from app.viewmodels.rows_model import ROW, Column, RowsModel
-from app.viewmodels.run_list import RunSummary, delete_run, list_runs, rename_run
-from app.widgets.flow import Flow
-from app.widgets.parts import EmptyPlace, button
+from app.viewmodels.row_order import Column
+from app.viewmodels.rows_model import ROW, RowsModel
+from app.viewmodels.runs import RunSummary, delete_run, list_runs, rename_run
+from app.widgets.layouts import TAB, Flow, column, holding, stack
+from app.widgets.parts import EmptyPlace, button, confirm
 from app.widgets.table_view import sorted_view
 from core.errors import StorageError
 from core.percent import percent
@@ -58,21 +56,11 @@ class RunsPane(QWidget):
         self._rename = self._button(tr("Rename…"), self._on_rename)
         self._delete = button(tr("Delete…"), self._on_delete)
         self._show = self._button(tr("Open folder"), self._on_show, "flat")
-        inside = QWidget()
-        inner = QVBoxLayout(inside)
-        inner.setContentsMargins(0, 0, 0, 0)
-        inner.addWidget(self.table, 1)
-        inner.addLayout(Flow(
-            self._resume, self._result, self._diagnose, self._over, self._rename, self._delete, self._show,
-        ))
-        self._stack = QStackedWidget()
-        self._stack.addWidget(EmptyPlace(theme, "train", tr("No runs yet"),
-                                         tr("Every training is saved as a run. Runs can be resumed, compared and used "
-                                            "for diagnosis here.")))  # fmt: skip
-        self._stack.addWidget(inside)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 8, 0, 0)
-        layout.addWidget(self._stack)
+        tools = Flow(self._resume, self._result, self._diagnose, self._over, self._rename, self._delete, self._show)
+        empty = EmptyPlace(theme, "train", tr("No runs yet"), tr(
+            "Every training is saved as a run. Runs can be resumed, compared and used for diagnosis here."))
+        self._stack = stack(empty, holding(column((self.table, 1), tools)))
+        self.setLayout(column(self._stack, margins=TAB))
         self.refresh()
 
     def refresh(self) -> None:
@@ -135,12 +123,8 @@ class RunsPane(QWidget):
         if not (runs := self._present_runs()):
             return
         many = count(len(runs), "Delete {n} run?", "Delete {n} runs?")
-        box = QMessageBox(QMessageBox.Icon.Question, "LeafClinic", many, parent=self)
         lost = tr("The model, the report and the curves are deleted permanently. Your photos are kept.")
-        box.setInformativeText(", ".join(run.name for run in runs) + "\n\n" + lost)
-        box.setStandardButtons(QMessageBox.StandardButton.Yes | QMessageBox.StandardButton.Cancel)
-        box.button(QMessageBox.StandardButton.Yes).setText(tr("Delete"))
-        if box.exec() != QMessageBox.StandardButton.Yes:
+        if not confirm(self, many, ", ".join(run.name for run in runs) + "\n\n" + lost, tr("Delete")):
             return
         try:
             for run in runs:

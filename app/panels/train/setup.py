@@ -1,21 +1,86 @@
-"""The settings of a training: the form, its problems, and the memory that the run will need."""
+"""The settings of a training: the start, the form, its problems, and the memory that the run will need."""
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, final
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QButtonGroup, QFrame, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
-from app.panels.train.start_choice import DEMO, TRANSFER, StartChoice, presets
 from app.project import dataset_name
 from app.settings import Settings
 from app.translation import sentence, tr
 from app.viewmodels.model_list import shipped_model
-from app.widgets.parts import label, row
+from app.widgets.layouts import column, row
+from app.widgets.parts import label, switch
 from app.widgets.run_form import RunForm
 from core.config import RunConfig, from_dict
 from core.errors import ConfigError, Problem
+from core.training.presets import PRESETS
+
+TRANSFER: Final = "transfer"
+DEMO: Final = "demo"
+SCRATCH: Final = {"cpu": "tomato-cpu", "cuda": "gpu"}
+"""Preset for learning from nothing on each device."""
+
+
+def presets(model: str) -> Mapping[str, Mapping[str, Any]]:
+    """The presets of the form: `transfer` with the pretrained model and its photo size."""
+    values = {name: dict(preset.values) for name, preset in PRESETS.items()}
+    if model:
+        values[TRANSFER] |= {"start": model, **_of_file(model)}
+    else:
+        values.pop(TRANSFER)
+    return values
+
+
+def _of_file(model: str) -> dict[str, Any]:
+    """Network and photo size of a model file, which a run that starts from it uses."""
+    from core.diagnosis.model_file import read_model
+    from core.errors import LeafClinicError
+
+    try:
+        graph = read_model(Path(model)).graph
+    except LeafClinicError:
+        return {}
+    return {"model": graph.name, "image_size": graph.photo_shape[0]}
+
+
+@final
+class StartChoice(QWidget):
+    """Signal: `chosen(preset)`."""
+
+    chosen = Signal(str)
+
+    def __init__(self, transfer: bool) -> None:
+        super().__init__()
+        self.device = "cpu"
+        self._group, buttons = switch((tr("Pretrained leaf model"), ""), (tr("From scratch"), ""))
+        self._group.idClicked.connect(lambda which: self.chosen.emit(self.preset(which == 0)))
+        self.caption = label("", "caption", wrap=True)
+        self.setLayout(column(row(*buttons, None, spacing=0), self.caption, spacing=6, margins=(0, 2, 8, 4)))
+        if not transfer:
+            self.hide()
+
+    def preset(self, learned: bool) -> str:
+        """The preset of a side of the switch on this device."""
+        return TRANSFER if learned else SCRATCH[self.device]
+
+    def show_start(self, preset: str, start: str) -> None:
+        """Follow the form, where both can be set directly."""
+        learned = bool(start)
+        self._group.button(int(not learned)).setChecked(True)
+        if preset == DEMO:
+            text = tr("Training on the synthetic leaves starts from scratch and takes about a minute.")
+        elif learned:
+            text = tr("Starts from a network trained on leaves ({name}). For small datasets: 50 photos per class, a "
+                      "few minutes.", name=Path(start).stem)  # fmt: skip
+        else:
+            text = tr("Trains on your photos only. Needs several hundred photos per class and more time.")
+        self.caption.setText(text)
+
 
 OF_THE_START = ("model", "image_size")
 """Fields that a file to start from decides."""
@@ -44,20 +109,11 @@ class SetupPane(QFrame):
         self.others = label("", "problem", wrap=True)
         self.others.hide()
         self.memory = label("", "caption", wrap=True)
-        self._switch = QButtonGroup(self)
-        buttons: list[QWidget] = []
-        for name, text in (("simple", tr("Simple")), ("expert", tr("Expert"))):
-            made = QPushButton(text)
-            made.setCheckable(True)
-            made.setAutoExclusive(True)
-            made.setObjectName(f"mode_{name}")
-            made.setProperty("role", "switch")
-            self._switch.addButton(made)
-            buttons.append(made)
+        self._switch, buttons = switch((tr("Simple"), ""), (tr("Expert"), ""))
         expert = settings.flag("expert")
-        self._switch.buttons()[int(expert)].setChecked(True)
+        self._switch.button(int(expert)).setChecked(True)
         self.form.set_expert(expert)
-        self._switch.buttonToggled.connect(self._on_mode)
+        self._switch.idToggled.connect(self._on_mode)
         self._lay_out(buttons)
         self._follow()
 
@@ -67,16 +123,10 @@ class SetupPane(QFrame):
         scroll.setWidgetResizable(True)
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # it scrolls to the focused field by itself
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(14, 12, 8, 12)
-        head = row(label(tr("Settings"), "heading"), None, *buttons, spacing=0)
-        head.setContentsMargins(0, 0, 8, 0)  # aligned with the form's fields
-        layout.addLayout(head)
-        layout.addWidget(self.data)
-        layout.addWidget(self.start)
-        layout.addWidget(scroll, 1)
-        layout.addWidget(self.others)
-        layout.addWidget(self.memory)
+        head = row(label(tr("Settings"), "heading"), None, *buttons, spacing=0, margins=(0, 0, 8, 0))
+        self.setLayout(column(
+            head, self.data, self.start, (scroll, 1), self.others, self.memory, margins=(14, 12, 8, 12),
+        ))  # fmt: skip
 
     def show_data(self, data: str) -> None:
         """Show the open photos: the next run is trained on them."""
@@ -135,11 +185,10 @@ class SetupPane(QFrame):
     def _caption(self, name: str) -> str:
         return self.form.fields[name].row.label if name in self.form.fields else name
 
-    def _on_mode(self, button: QPushButton, checked: bool) -> None:
+    def _on_mode(self, expert: int, checked: bool) -> None:
         if checked:
-            expert = button.objectName() == "mode_expert"
-            self._settings.set("expert", expert)
-            self.form.set_expert(expert)
+            self._settings.set("expert", bool(expert))
+            self.form.set_expert(bool(expert))
 
     def _on_edited(self) -> None:
         self.config("")
@@ -151,4 +200,3 @@ class SetupPane(QFrame):
         self.start.show_start(str(values["preset"]), str(values["start"]))
         for name in OF_THE_START:
             self.form.fields[name].editor.setEnabled(not values["start"])
-

@@ -1,20 +1,38 @@
-"""The caches of the program: their size, limit, and clearing."""
+"""The user guide, shown offline, and the storage of the program."""
 
 from __future__ import annotations
 
 from typing import Final, final
 
-from PySide6.QtWidgets import QDialog, QVBoxLayout, QWidget
+from PySide6.QtCore import QUrl
+from PySide6.QtWidgets import QDialog, QTextBrowser, QWidget
 
+from app import resources, translation
 from app.theme import Theme
 from app.translation import tr
 from app.widgets.fields import SpinBox
+from app.widgets.layouts import column, row
 from app.widgets.notice import Notice
-from app.widgets.parts import button, fit, label, row
+from app.widgets.parts import button, fit, label, named
 from core.caches import clear_caches
 from core.data.cache_limit import list_caches, read_limit, write_limit
 from core.errors import LeafClinicError
 from core.user_cache import kernel_bytes, user_cache_folder
+
+
+@final
+class GuideDialog(QDialog):
+    """Pages and pictures are files of the program; links to the internet are not followed."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setWindowTitle(tr("User guide"))
+        fit(self, 820, 680)
+        self.page = named(QTextBrowser(), tr("User guide"))
+        self.page.document().setBaseUrl(QUrl.fromLocalFile(f"{resources.place('guide')}/"))
+        self.page.setMarkdown(resources.text(f"guide/{translation.language()}.md"))
+        self.setLayout(column((self.page, 1), row(None, button(tr("Close"), self.accept)), margins=None))
+
 
 GIGABYTE: Final = 1_000_000_000
 MOST_GIGABYTES: Final = 10_000
@@ -31,9 +49,7 @@ class StorageDialog(QDialog):
         self._base = user_cache_folder()
         self.notice = Notice(theme)
         self.used = label("", wrap=True)
-        self.limit = SpinBox()
-        self.limit.setObjectName("cache_limit")
-        self.limit.setAccessibleName(tr("Limit for decoded photos"))
+        self.limit = named(SpinBox(), tr("Limit for decoded photos"))
         self.limit.setRange(0, MOST_GIGABYTES)
         self.limit.setSuffix(" GB")
         self.limit.setValue(round(read_limit(self._base) / GIGABYTE))
@@ -41,15 +57,12 @@ class StorageDialog(QDialog):
         self.clear_button = button(tr("Clear"), self._on_clear, tip=tr("Photos are decoded again when they are needed"))
         about = tr("Decoded photos and compiled kernels are kept in {folder}. Your own photos are never touched.",
                    folder=str(self._base))  # fmt: skip
-        layout = QVBoxLayout(self)
-        layout.addWidget(label(about, "muted", wrap=True))
-        layout.addWidget(self.notice)
-        layout.addWidget(self.used)
-        layout.addLayout(row(label(tr("Limit for decoded photos")), self.limit, None))
-        layout.addWidget(label(tr("Above the limit, photos that were not used for the longest time are removed first."),
-                               "caption", wrap=True))  # fmt: skip
-        layout.addStretch(1)
-        layout.addLayout(row(self.clear_button, None, button(tr("Close"), self.accept)))
+        order = tr("Above the limit, photos that were not used for the longest time are removed first.")
+        self.setLayout(column(
+            label(about, "muted", wrap=True), self.notice, self.used,
+            row(label(tr("Limit for decoded photos")), self.limit, None), label(order, "caption", wrap=True), None,
+            row(self.clear_button, None, button(tr("Close"), self.accept)), margins=None,
+        ))  # fmt: skip
         self._show_use()
 
     def _show_use(self) -> None:

@@ -1,20 +1,54 @@
-"""The tour: synthetic leaves, a minute of training, a first diagnosis."""
+"""Synthetic leaves to try the program with, and the tour: leaves, a minute of training, a first diagnosis."""
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import Any, Final, final
 
 from PySide6.QtCore import QObject, QTimer
 
+from app import paths
 from app.main_window import MainWindow
 from app.photo_commands import PhotoCommands
-from app.training.session import State
 from app.translation import tr
 from app.viewmodels.document import Document
-from app.viewmodels.training import TrainingModel
+from app.viewmodels.process_model import ProcessModel
+from app.viewmodels.training import State, TrainingModel
 
 SHOWN: Final = 8
 """Leaves that are diagnosed at the end."""
+
+
+DEMO: Final = {"photos_per_class": 240, "side": 160}
+"""The demo photos of `make train`; with fewer the accuracy is clearly lower."""
+
+
+@final
+class SyntheticLeaves(ProcessModel):
+    """Generates the leaves in a process, or finds them, and opens them."""
+
+    def __init__(self, window: MainWindow, document: Document) -> None:
+        super().__init__(window)
+        self._window, self._document = window, document
+        document.given_up.connect(self.close)
+
+    def open(self) -> None:
+        if not self.has_process:
+            self._document.drawing.emit(0, 0)
+            self._start_process("demo", {"folder": str(paths.home() / "demo"), **DEMO})
+
+    def _read(self, answer: dict[str, Any]) -> None:
+        if "source" in answer:
+            self._window.go("dataset")
+            self._document.open(answer["source"])
+        else:
+            self._document.drawing.emit(answer["done"], answer["total"])
+
+    def _fail(self, message: str) -> None:
+        self._document.failed.emit(message, "")
+
+    def _on_exit(self, code: int, errors: str) -> None:
+        if code > 1:
+            self._document.failed.emit(tr("The synthetic leaves could not be generated."), errors)
 
 
 @final

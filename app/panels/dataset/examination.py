@@ -1,4 +1,4 @@
-"""Problems of the photos: counts by kind; opening a kind shows its photos in the grid."""
+"""What the check of the photos found: problems by kind, and the split with its data leakage."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QProgressBar, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QWidget
 
+from app.cards import disease_name
 from app.theme import Theme
-from app.translation import count, sentence, tr
+from app.translation import count, sentence, stage_text, tr
 from app.viewmodels.examination import ExaminationModel
-from app.viewmodels.rows_model import ROW, Column, RowsModel
-from app.widgets.parts import button, label, row
+from app.viewmodels.row_order import Column
+from app.viewmodels.rows_model import ROW, RowsModel
+from app.widgets.bars import LeakMeter
+from app.widgets.layouts import TAB, column, row
+from app.widgets.parts import button, label, progress_bar
 from app.widgets.table_view import sorted_view
-from app.wording import stage_text
 
 
 @final
@@ -34,21 +37,15 @@ class HealthPane(QWidget):
         self.table = sorted_view(self.model, tr("Findings"), stretch=0)
         self.table.selectionModel().currentRowChanged.connect(lambda *_: self._on_chosen())
         self.state = label("", "muted", wrap=True)
-        self.bar = QProgressBar()
-        self.bar.setTextVisible(False)
-        self.bar.setAccessibleName(tr("Progress of the check"))
+        self.bar = progress_bar(tr("Progress of the check"))
         self.check = button(tr("Check photos"), self.start, "primary")
         self.stop = button(tr("Cancel"), examination.cancel)
         self.advice = label("", "muted", wrap=True)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 8, 0, 0)
-        layout.addWidget(self.state)
-        layout.addWidget(self.bar)
-        layout.addLayout(row(self.check, self.stop, None))
-        layout.addWidget(self.table, 1)
-        layout.addWidget(self.advice)
-        layout.addStretch(0)  # fills the space while there is no table
-        examination.progress.connect(self._on_progress)
+        self.setLayout(column(
+            self.state, self.bar, row(self.check, self.stop, None), (self.table, 1), self.advice,
+            (None, 0), margins=TAB,  # fills the space while there is no table
+        ))  # fmt: skip
+        examination.stage.connect(self._on_progress)
         examination.changed.connect(self.refresh)
         examination.ended.connect(self.refresh)
         self.refresh()
@@ -99,3 +96,43 @@ class HealthPane(QWidget):
         self.advice.setText(advice if len(found) == 1 else tr("For example: {text}", text=advice))
         if len(rows):
             self.opened.emit(rows, tr(meaning) + " (" + count(len(found), "{n} finding", "{n} findings") + ")")
+
+
+@final
+class SplitPane(QWidget):
+    """Photos per class and split as the check computed them; training makes the same split."""
+
+    def __init__(self, theme: Theme, examination: ExaminationModel) -> None:
+        super().__init__()
+        self._examination = examination
+        self.text = label("", "muted", wrap=True)
+        self.title = label(tr("Data leakage between train and test"), "heading", wrap=True)
+        self.meter = LeakMeter(theme)
+        self.model = RowsModel([
+            Column(tr("Class"), lambda c: disease_name(c[0]), tip=lambda c: c[0]),
+            Column(tr("train"), lambda c: f"{c[1]:,}", lambda c: c[1], right=True,
+                   help=tr("Photos that the network is trained on")),
+            Column(tr("valid."), lambda c: f"{c[2]:,}", lambda c: c[2], right=True,
+                   help=tr("Validation photos: they choose the best epoch")),
+            Column(tr("test"), lambda c: f"{c[3]:,}", lambda c: c[3], right=True,
+                   help=tr("Test photos: used once, for the final accuracy")),
+        ], self)  # fmt: skip
+        self.table = sorted_view(self.model, tr("Split"), stretch=0)
+        self.table.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # classes of one crop differ at either end
+        self.setLayout(column(self.title, self.meter, self.text, (self.table, 1), (None, 0), margins=TAB))
+        examination.changed.connect(self.refresh)
+        self.refresh()
+
+    def refresh(self) -> None:
+        split = self._examination.split
+        for widget in (self.title, self.meter, self.table):
+            widget.setVisible(bool(split))
+        if not split:
+            self.text.setText(tr("Press “Check photos” under Quality. Photos of the same leaf and duplicates are then "
+                                 "grouped, and each group stays in one split."))  # fmt: skip
+            return
+        self.meter.show_leak(split["held_out"], split["leaked"], split["random_leaked"])
+        text = tr("{photos} photos in {groups} groups. Accuracy measured on leaked photos is too high.")
+        self.text.setText(text.format(photos=f"{split['photos']:,}", groups=f"{split['groups']:,}"))
+        counts = split["counts"]
+        self.model.show_rows(list(zip(split["classes"], counts["train"], counts["val"], counts["test"], strict=True)))

@@ -1,21 +1,28 @@
-"""The Kernels page: the kernels of an op as bars and table, verified, with their source."""
+"""The Kernels page: the kernels of an op as bars and table, verified, with their source; and the plan of a network."""
 
 from __future__ import annotations
 
 from typing import Final, final
 
 from PySide6.QtGui import QFontDatabase
-from PySide6.QtWidgets import QHBoxLayout, QHeaderView, QPlainTextEdit, QSplitter, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QHBoxLayout,
+    QHeaderView,
+    QPlainTextEdit,
+    QTabWidget,
+    QWidget,
+)
 
-from app.panels.kernels.plan import PlanPanel
 from app.theme import Theme
 from app.translation import sentence, tr
-from app.viewmodels.kernel_benchmark import BenchmarkedKernel, KernelBenchmark
-from app.widgets.fields import ComboBox
+from app.viewmodels.kernel_benchmark import BenchmarkedKernel, KernelBenchmark, plan_columns, rows_of, summary
+from app.viewmodels.rows_model import RowsModel
+from app.widgets.fields import ComboBox, SpinBox
 from app.widgets.kernel_chart import KernelChart
-from app.widgets.naming import named
+from app.widgets.layouts import GAP, PAGE, column, holding, row, splitter
 from app.widgets.notice import Notice
-from app.widgets.parts import GAP, MARGIN, button, card, header, label, row
+from app.widgets.parts import button, card, header, label, named
 from app.widgets.table_view import selected, sorted_view
 
 VERDICT: Final = 4
@@ -61,41 +68,21 @@ class KernelsPanel(QWidget):
         return made
 
     def _lay_out(self) -> None:
-        chart, inside = card()
-        inside.addWidget(self.chart)
-        text, within = card()
-        within.addWidget(self.place)
-        within.addWidget(self.source, 1)
-        lower = QSplitter()
-        lower.addWidget(chart)
-        lower.addWidget(text)
-        lower.setHandleWidth(12)
-        lower.setSizes([420, 640])
-        compared = QWidget()
-        layout = QVBoxLayout(compared)
-        layout.setContentsMargins(0, GAP, 0, 0)
-        layout.setSpacing(GAP)
+        lower = splitter(card(self.chart), card(self.place, (self.source, 1)), sizes=(420, 640))
         choices = QHBoxLayout()
         for name, box in ((tr("Operation"), self.op), (tr("Direction"), self.direction), (tr("Shape"), self.shape)):
             choices.addLayout(row(label(name, "muted"), box))
             choices.addSpacing(10)
         choices.addStretch(1)
         choices.addLayout(row(self.stop, self.run))
-        layout.addLayout(choices)
-        layout.addWidget(self.devices)
-        layout.addWidget(self.table, 3)
-        layout.addWidget(lower, 4)
+        compared = column(choices, self.devices, (self.table, 3), (lower, 4), spacing=GAP, margins=(0, GAP, 0, 0))
         self.plan, self.tabs = PlanPanel(self._model), named(QTabWidget(), tr("Kernels"))
         self.tabs.setDocumentMode(True)
-        self.tabs.addTab(compared, tr("One operation"))
+        self.tabs.addTab(holding(compared), tr("One operation"))
         self.tabs.addTab(self.plan, tr("A whole network"))
-        whole = QVBoxLayout(self)
-        whole.setContentsMargins(MARGIN, 16, MARGIN, 14)
-        whole.setSpacing(GAP)
         subtitle = tr("Compare the implementations of an operation, from plain loops to the fastest kernel.")
-        whole.addWidget(header(tr("Kernels"), subtitle))
-        whole.addWidget(self.notice)
-        whole.addWidget(self.tabs, 1)
+        head = header(tr("Kernels"), subtitle)
+        self.setLayout(column(head, self.notice, (self.tabs, 1), spacing=GAP, margins=PAGE))
 
     def _connect(self) -> None:
         model = self._model
@@ -108,25 +95,16 @@ class KernelsPanel(QWidget):
         self.table.selectionModel().currentChanged.connect(lambda *_: self._on_selected())
 
     def _on_listed(self) -> None:
-        chosen = self.op.currentData()
-        self.op.blockSignals(True)
-        self.op.clear()
-        for name in dict.fromkeys(result.op for result in self._model.kernels):
-            self.op.addItem(name.replace("_", " "), name)
-        self.op.setCurrentIndex(max(self.op.findData(chosen or "conv2d"), 0))
-        self.op.blockSignals(False)
+        names = dict.fromkeys(result.op for result in self._model.kernels)
+        self.op.fill(((name.replace("_", " "), name) for name in names), self.op.currentData() or "conv2d")
         states = [f"{name}: {sentence(state) or tr('ready')}" for name, state in self._model.devices.items()]
         self.devices.setText("    ".join(states))
         self._on_op()
 
     def _on_op(self) -> None:
-        op, chosen = self.op.currentData(), self.direction.currentData()
-        self.direction.blockSignals(True)
-        self.direction.clear()
-        for name in dict.fromkeys(result.direction for result in self._model.kernels if result.op == op):
-            self.direction.addItem(tr(name.replace("_", " ")), name)
-        self.direction.setCurrentIndex(max(self.direction.findData(chosen), 0))
-        self.direction.blockSignals(False)
+        op = self.op.currentData()
+        names = dict.fromkeys(result.direction for result in self._model.kernels if result.op == op)
+        self.direction.fill(((tr(name.replace("_", " ")), name) for name in names), self.direction.currentData())
         self.shape.clear()
         self.shape.addItems(self._model.shapes.get(op, []))
         self._on_direction()
@@ -152,3 +130,67 @@ class KernelsPanel(QWidget):
 
     def _draw(self) -> None:
         self.chart.show_results(self._model.rows.rows, self._model.intensity, self._model.roofs)
+
+
+BATCHES: Final = (1, 4096, 32)
+"""Smallest, largest and first batch size."""
+REASON: Final = 7
+"""The column of reasons."""
+
+
+@final
+class PlanPanel(QWidget):
+    """Choose a network, a batch and a GPU; read every candidate of every step."""
+
+    def __init__(self, model: KernelBenchmark) -> None:
+        super().__init__()
+        self._model = model
+        self.network, self.precision, self.gpu = (
+            named(ComboBox(), name) for name in (tr("Model"), tr("Precision"), tr("GPU"))
+        )
+        self.batch = named(SpinBox(), tr("Batch size"))
+        self.batch.setRange(*BATCHES[:2])
+        self.batch.setValue(BATCHES[2])
+        self.training, self.chosen = QCheckBox(tr("Training step")), QCheckBox(tr("Chosen kernels only"))
+        self.ask = button(tr("Show choices"), self._on_asked, "primary")
+        self.rows = RowsModel(plan_columns(), self)
+        self.table = sorted_view(self.rows, tr("Kernels of the plan"), stretch=REASON)
+        about = tr("Shows every kernel that was considered for each step. No GPU is needed.")
+        self.summary = label(about, "muted", wrap=True)
+        self._lay_out()
+        model.listed.connect(self._on_listed)
+        model.explained.connect(self._show)
+        model.failed.connect(lambda *_: self.ask.setEnabled(True))
+        self.chosen.toggled.connect(lambda _: self._show())
+        self._on_listed()
+
+    def _lay_out(self) -> None:
+        what = row(label(tr("Model"), "muted"), self.network, label(tr("Batch size"), "muted"), self.batch,
+                   label(tr("GPU"), "muted"), self.gpu, None)  # fmt: skip
+        how = row(label(tr("Precision"), "muted"), self.precision, self.training, None, self.ask)
+        shown = row(self.summary, None, self.chosen)
+        self.setLayout(column(what, how, shown, (self.table, 1), spacing=GAP, margins=(0, GAP, 0, 0)))
+
+    def _on_listed(self) -> None:
+        """What there is to choose from is known once the process has started."""
+        if not self.network.count():
+            self.network.addItems(self._model.networks)
+            self.precision.addItems(self._model.precisions)
+            for name, capability in self._model.gpus:
+                self.gpu.addItem(f"{tr(name)} {capability}".strip(), capability)
+        self.ask.setEnabled(bool(self._model.networks))
+
+    def _on_asked(self) -> None:
+        self.ask.setEnabled(False)
+        self.summary.setText(tr("Comparing the kernels of each step…"))
+        self._model.explain(
+            model=self.network.currentText(), batch=self.batch.value(), precision=self.precision.currentText(),
+            training=self.training.isChecked(), capability=self.gpu.currentData(),
+        )  # fmt: skip
+
+    def _show(self) -> None:
+        answer = self._model.explanation
+        self.ask.setEnabled(True)
+        if answer:
+            self.rows.show_rows(rows_of(answer["explained"], self.chosen.isChecked()))
+            self.summary.setText(summary(answer))

@@ -1,1 +1,0 @@
-"""The page where kernels are verified, timed and read."""

@@ -1,1 +1,0 @@
-"""The training process as seen by the window."""

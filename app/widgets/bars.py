@@ -1,0 +1,139 @@
+"""Bars for shares: of probable classes, of leaked photos, and behind the numbers of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, final
+
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QSize, Qt
+from PySide6.QtGui import QColor, QPainter, QPaintEvent
+from PySide6.QtWidgets import QStyledItemDelegate, QStyleOptionViewItem, QWidget
+
+from app.cards import disease_name
+from app.theme import Colours, Theme
+from app.translation import tr
+from app.viewmodels.rows_model import LEFT, RIGHT, SORT
+from core.percent import percent, stated
+
+LEAST: Final = 0.0005
+"""What is written as 0.0 % has no bar."""
+LINE: Final = 36
+"""Pixels of a class: its name, its bar, and the room to the next."""
+LEAK_LINE: Final = 38
+VALUE: Final = 64
+"""Pixels at the right of a name for its value."""
+
+
+def draw_bar(painter: QPainter, area: QRect, share: float, colour: QColor, colours: Colours, least: int = 6) -> None:
+    """Draw a rounded bar on its background; a share above 0 is at least `least` pixels wide."""
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.setPen(Qt.PenStyle.NoPen)
+    radius = min(area.height() // 2, 4)
+    for width, brush in ((area.width(), QColor(colours.raised)), (max(int(area.width() * share), least), colour)):
+        painter.setBrush(brush)
+        if width == area.width() or share > 0:
+            painter.drawRoundedRect(QRect(area.topLeft(), QSize(width, area.height())), radius, radius)
+
+
+def draw_line(painter: QPainter, area: QRect, name: str, value: str, colour: str) -> None:
+    """Draw a name on the left and its value on the right."""
+    painter.setPen(QColor(colour))
+    text = painter.fontMetrics().elidedText(name, Qt.TextElideMode.ElideRight, area.width() - VALUE)
+    painter.drawText(area, LEFT, text)
+    painter.drawText(area, RIGHT, value)
+
+
+@final
+class ProbabilityBars(QWidget):
+    """A line for each class: its name, probability and bar.
+
+    If no class is diagnosed, no bar is coloured, and a mark shows the minimum confidence. Where a photo may have
+    several labels, each bar has the mark of its threshold, and those that reach it are coloured.
+    """
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        self._top: Sequence[tuple[str, float]] = ()
+        self._given = True
+        self._limits: Sequence[float] = ()
+        self.setMinimumHeight(3 * LINE)
+        theme.changed.connect(self.update)
+
+    def show_top(self, top: Sequence[tuple[str, float]], given: bool = True, limits: Sequence[float] = ()) -> None:
+        """`given`: there is a diagnosis, the first class or all that reach their limit; `limits`: of the marks."""
+        self._top, self._given, self._limits = top, given, limits
+        self.setMinimumHeight(max(3, len(top)) * LINE)
+        self.setToolTip("\n".join(name for name, _ in top))
+        self.setAccessibleName(", ".join(f"{disease_name(name)} {stated(share)}" for name, share in top))
+        self.update()
+
+    def sizeHint(self) -> QSize:  # noqa: N802 (Qt's names here and below)
+        return QSize(240, 3 * LINE)
+
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802
+        colours = self._theme.colours
+        with QPainter(self) as painter:
+            for at, (name, share) in enumerate(self._top):
+                limit = self._limits[at] if at < len(self._limits) else 0.0
+                mine = self._given and (share >= limit if len(self._limits) > 1 else at == 0)
+                area, bar = QRect(0, at * LINE, self.width(), 20), QRect(0, at * LINE + 22, self.width(), 7)
+                shade = colours.text if mine or at == 0 else colours.muted
+                draw_line(painter, area, disease_name(name), stated(share), shade)
+                colour = QColor(colours.accent if mine else colours.muted)
+                draw_bar(painter, bar, share if share >= LEAST else 0.0, colour, colours, 4)
+                if limit:
+                    mark = int(bar.width() * min(limit, 1.0)) - 2
+                    painter.fillRect(bar.left() + mark, bar.top() - 3, 2, bar.height() + 6, QColor(colours.warning))
+
+
+@final
+class LeakMeter(QWidget):
+    """Two bars: leaked photos of this split and of a random split."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        self._bars: tuple[tuple[str, float, bool], ...] = ()
+        self.setFixedHeight(2 * LEAK_LINE)
+        theme.changed.connect(self.update)
+
+    def show_leak(self, held_out: int, leaked: int, random_leaked: int) -> None:
+        whole = max(held_out, 1)
+        self._bars = (
+            (tr("this split (by group)"), leaked / whole, False),
+            (tr("a random split"), random_leaked / whole, True),
+        )
+        self.setAccessibleName(", ".join(f"{name}: {percent(share)}" for name, share, _ in self._bars))
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802
+        colours = self._theme.colours
+        with QPainter(self) as painter:
+            for at, (name, share, bad) in enumerate(self._bars):
+                top = at * LEAK_LINE
+                draw_line(painter, QRect(0, top, self.width(), 18), name, percent(share), colours.text)
+                colour = QColor(colours.danger if bad or share else colours.accent)
+                draw_bar(painter, QRect(0, top + 20, self.width(), 8), share, colour, colours)
+
+
+@final
+class BarDelegate(QStyledItemDelegate):
+    """A table cell with a bar behind its number: its sort value divided by `highest`."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        self.highest = 1.0
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
+        colours, area = self._theme.colours, option.rect.adjusted(4, 6, -4, -6)
+        colour = QColor(colours.accent)
+        colour.setAlpha(110)
+        painter.save()
+        draw_bar(painter, area, min(float(index.data(SORT) or 0) / (self.highest or 1.0), 1.0), colour, colours)
+        painter.setPen(QColor(colours.text))
+        painter.drawText(area.adjusted(6, 0, -6, 0), RIGHT, str(index.data()))
+        painter.restore()

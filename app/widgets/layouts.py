@@ -1,0 +1,201 @@
+"""Layouts: rows and columns, widgets that wrap like words, and pages that scroll."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeAlias, TypeVar, final
+
+from PySide6.QtCore import QEvent, QObject, QPoint, QRect, QSize, Qt
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import (
+    QBoxLayout,
+    QFrame,
+    QHBoxLayout,
+    QLayout,
+    QLayoutItem,
+    QScrollArea,
+    QSplitter,
+    QStackedWidget,
+    QStyle,
+    QVBoxLayout,
+    QWidget,
+)
+
+Margins: TypeAlias = tuple[int, int, int, int]
+Part: TypeAlias = QWidget | QLayout | None
+Item: TypeAlias = Part | tuple[Part, int]
+"""A part of a layout; None is a stretch, a pair has a stretch factor."""
+B = TypeVar("B", bound=QBoxLayout)
+
+GAP: Final = 12
+PAGE: Final = (20, 16, 20, 14)
+"""Margins of a page: left, top, right, bottom."""
+TAB: Final = (0, 8, 0, 0)
+
+
+def row(*items: Item, spacing: int = 8, margins: Margins = (0, 0, 0, 0)) -> QHBoxLayout:
+    """Items side by side."""
+    return _fill(QHBoxLayout(), items, spacing, margins)
+
+
+def column(*items: Item, spacing: int = -1, margins: Margins | None = (0, 0, 0, 0)) -> QVBoxLayout:
+    """Items below one another; spacing -1 and margins None are those of the style."""
+    return _fill(QVBoxLayout(), items, spacing, margins)
+
+
+def _fill(layout: B, items: Iterable[Item], spacing: int, margins: Margins | None) -> B:
+    layout.setSpacing(spacing)
+    if margins is not None:
+        layout.setContentsMargins(*margins)
+    for item in items:
+        part, stretch = item if isinstance(item, tuple) else (item, int(item is None))
+        if part is None:
+            layout.addStretch(stretch)
+        elif isinstance(part, QLayout):
+            layout.addLayout(part, stretch)
+        else:
+            layout.addWidget(part, stretch)
+    return layout
+
+
+def holding(layout: QLayout) -> QWidget:
+    """A widget with this layout."""
+    widget = QWidget()
+    widget.setLayout(layout)
+    return widget
+
+
+def splitter(*parts: QWidget, sizes: Sequence[int], direction: Qt.Orientation = Qt.Orientation.Horizontal) -> QSplitter:
+    """Widgets between which the user divides the room; `sizes` in pixels at first."""
+    made = QSplitter(direction)
+    for part in parts:
+        made.addWidget(part)
+    made.setSizes(list(sizes))
+    made.setHandleWidth(GAP)
+    return made
+
+
+def stack(*pages: QWidget) -> QStackedWidget:
+    """Widgets of which one is shown, at first the first."""
+    made = QStackedWidget()
+    for page in pages:
+        made.addWidget(page)
+    return made
+
+
+@final
+class Flow(QLayout):
+    """No widget is narrower than its size hint; `insertWidget` and `count` are those of Qt's box layouts."""
+
+    def __init__(self, *widgets: QWidget, spacing: int = 8) -> None:
+        super().__init__()
+        self._items: list[QLayoutItem] = []
+        self._heights: dict[int, int] = {}
+        self.setContentsMargins(0, 0, 0, 0)
+        self.setSpacing(spacing)
+        for widget in widgets:
+            self.addWidget(widget)
+
+    def addItem(self, item: QLayoutItem) -> None:  # noqa: N802 (Qt's names here and below)
+        self._items.append(item)
+        self.invalidate()
+
+    def count(self) -> int:
+        return len(self._items)
+
+    def itemAt(self, at: int) -> QLayoutItem | None:  # noqa: N802
+        return self._items[at] if 0 <= at < len(self._items) else None
+
+    def takeAt(self, at: int) -> QLayoutItem | None:  # noqa: N802
+        self.invalidate()
+        return self._items.pop(at) if 0 <= at < len(self._items) else None
+
+    def expandingDirections(self) -> Qt.Orientation:  # noqa: N802
+        return Qt.Orientation(0)
+
+    def hasHeightForWidth(self) -> bool:  # noqa: N802
+        return True
+
+    def heightForWidth(self, width: int) -> int:  # noqa: N802
+        """Cached: Qt asks hundreds of times while it computes the surrounding layouts."""
+        if width not in self._heights:
+            self._heights[width] = self._place(width)[1]
+        return self._heights[width]
+
+    def invalidate(self) -> None:
+        self._heights.clear()
+        super().invalidate()
+
+    def minimumSize(self) -> QSize:  # noqa: N802
+        """As wide as the widest widget, as high as one line: the height follows from the width."""
+        sizes = [item.sizeHint() for item in self._items]
+        return QSize(max((s.width() for s in sizes), default=0), max((s.height() for s in sizes), default=0))
+
+    def sizeHint(self) -> QSize:  # noqa: N802
+        return self.minimumSize()
+
+    def setGeometry(self, area: QRect) -> None:  # noqa: N802
+        super().setGeometry(area)
+        for item, place in self._place(area.width())[0]:
+            item.setGeometry(place.translated(area.topLeft()))
+
+    def _place(self, width: int) -> tuple[list[tuple[QLayoutItem, QRect]], int]:
+        """The geometry of each shown item for a width, and the total height."""
+        found, corner, line = list[tuple[QLayoutItem, QRect]](), QPoint(0, 0), 0
+        for item in self._items:
+            if item.isEmpty():  # hidden
+                continue
+            size = item.sizeHint()
+            if corner.x() and corner.x() + size.width() > width:
+                corner, line = QPoint(0, corner.y() + line + self.spacing()), 0
+            found.append((item, QRect(corner, size)))
+            corner += QPoint(size.width() + self.spacing(), 0)
+            line = max(line, size.height())
+        return found, corner.y() + line
+
+
+@final
+class PageArea(QScrollArea):
+    """Gives the current page all the space, and never less than it needs, so that widgets do not overlap.
+
+    Qt's own resizing of a scroll area uses the preferred height, and the largest of all pages.
+    """
+
+    def __init__(self, pages: QStackedWidget) -> None:
+        super().__init__()
+        self._pages = pages
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setWidget(pages)
+        pages.currentChanged.connect(lambda _: self.fit())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 (Qt's names here and below)
+        super().resizeEvent(event)
+        self.fit()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802
+        if event.type() == QEvent.Type.LayoutRequest:  # such as a message that appeared
+            self.fit()
+        return super().eventFilter(watched, event)
+
+    def fit(self) -> None:
+        """Update the size of the pages."""
+        page, room = self._pages.currentWidget(), self.maximumViewportSize()
+        if page is None:
+            return
+        needed = least_size(page, room.width())
+        bar = self.style().pixelMetric(QStyle.PixelMetric.PM_ScrollBarExtent)
+        if needed.height() > room.height():
+            room -= QSize(bar, 0)
+            needed = least_size(page, room.width())
+        if needed.width() > room.width():
+            room -= QSize(0, bar)
+        self._pages.resize(room.expandedTo(needed))
+
+
+def least_size(widget: QWidget, width: int) -> QSize:
+    """The minimum size of a widget `width` pixels wide; wrapped texts need more height in less width."""
+    least, layout = widget.minimumSizeHint(), widget.layout()
+    if layout is not None and layout.hasHeightForWidth():
+        least.setHeight(max(least.height(), layout.totalMinimumHeightForWidth(max(width, least.width()))))
+    return least
