@@ -41,11 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return entry.run(given[1:])
     options = _parser().parse_args(given)
     if options.install_desktop:
-        from app.desktop_entry import install
+        from app.installation import install
 
         return install()
     if options.print_completion:
-        from app.shell_completion import write_script
+        from app.installation import write_script
 
         sys.stdout.write(write_script(COMMANDS, options.print_completion))
         return EXIT_DONE

@@ -60,14 +60,14 @@ class CrashReporter(QObject):
             return
         details = describe(error, trace)
         log.error("unexpected error\n%s", details)
-        self.reported.emit(sentence(error), details)
+        self.reported.emit(error_text(error), details)
 
     def _on_thread_error(self, given: threading.ExceptHookArgs) -> None:
         if given.exc_value is not None:
             self._on_error(given.exc_type, given.exc_value, given.exc_traceback)
 
 
-def sentence(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """The sentence shown to the user: our own errors as they are, others by name."""
     if isinstance(error, LeafClinicError):
         return str(error)

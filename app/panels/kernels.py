@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
 
 from app.theme import Theme
 from app.translation import sentence, tr
-from app.viewmodels.kernel_benchmark import BenchmarkedKernel, KernelBenchmark, plan_columns, rows_of, summary
+from app.viewmodels.kernel_benchmark import BenchmarkedKernel, KernelBenchmark, plan_columns, summary
 from app.viewmodels.rows_model import RowsModel
 from app.widgets.fields import ComboBox, SpinBox
 from app.widgets.kernel_chart import KernelChart
@@ -168,7 +168,7 @@ class PlanPanel(QWidget):
         what = row(label(tr("Model"), "muted"), self.network, label(tr("Batch size"), "muted"), self.batch,
                    label(tr("GPU"), "muted"), self.gpu, None)  # fmt: skip
         how = row(label(tr("Precision"), "muted"), self.precision, self.training, None, self.ask)
-        shown = row(self.summary, None, self.chosen)
+        shown = row((self.summary, 1), self.chosen)
         self.setLayout(column(what, how, shown, (self.table, 1), spacing=GAP, margins=(0, GAP, 0, 0)))
 
     def _on_listed(self) -> None:
@@ -192,5 +192,6 @@ class PlanPanel(QWidget):
         answer = self._model.explanation
         self.ask.setEnabled(True)
         if answer:
-            self.rows.show_rows(rows_of(answer["explained"], self.chosen.isChecked()))
+            every = not self.chosen.isChecked()
+            self.rows.show_rows([row for row in answer["explained"] if every or row["chosen"]])
             self.summary.setText(summary(answer))

@@ -14,7 +14,7 @@ from PySide6.QtGui import QUndoCommand, QUndoStack
 
 from app import paths, project
 from app.cards import disease_name, find_class
-from app.crash import sentence
+from app.crash import error_text
 from app.paths import PHOTO_FOLDERS
 from app.task import Report, Task
 from app.translation import count, tr
@@ -188,7 +188,7 @@ class Document(QObject):
 
     def _on_not_written(self, error: Exception, details: str) -> None:
         if self.sender() is self._writing:
-            self._end_writing()[1](sentence(error), details)
+            self._end_writing()[1](error_text(error), details)
 
     def _end_writing(self) -> tuple[Callable[[str], None], Callable[[str, str], None]]:
         """Report to the first caller; those who asked meanwhile get the current photos."""
@@ -227,7 +227,7 @@ class Document(QObject):
         try:
             folder = paths.folder("projects/" + project.project_folder(Path(), source).name)
         except StorageError as error:
-            self.failed.emit(sentence(error), "")
+            self.failed.emit(error_text(error), "")
             return
         lock: QLockFile | None = None
         if folder != self.folder or self._lock is None:
@@ -265,7 +265,7 @@ class Document(QObject):
 
     def _on_failed(self, error: Exception, details: str) -> None:
         self.loading = False
-        self.failed.emit(sentence(error), details)
+        self.failed.emit(error_text(error), details)
 
 
 def places(dataset: Dataset) -> dict[str, int]:

@@ -12,7 +12,7 @@ import numpy as np
 from PySide6.QtCore import QObject, Signal
 
 from app import project
-from app.crash import sentence
+from app.crash import error_text
 from app.paths import PHOTO_FOLDERS, folder
 from app.task import Task
 from app.translation import tr
@@ -112,7 +112,7 @@ class ReviewModel(ProcessModel):
             else:
                 self._kept.forget(photo)
         except StorageError as error:
-            self.failed.emit(sentence(error), "")
+            self.failed.emit(error_text(error), "")
         self.changed.emit()
 
     def relabel(self, row: int, name: str) -> None:
@@ -133,7 +133,7 @@ class ReviewModel(ProcessModel):
         )  # fmt: skip
 
     def _on_not_saved(self, error: Exception, details: str) -> None:
-        self.failed.emit(sentence(error), details)
+        self.failed.emit(error_text(error), details)
 
     def _on_saving_ended(self) -> None:
         task, self._saving = self._saving, None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import final
 
-from PySide6.QtCore import Qt, QThread, Signal
-from PySide6.QtGui import QCloseEvent, QImage
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QDialog, QWidget
 
+from app.task import Task
 from app.translation import tr
 from app.viewmodels.thumbnails import to_image
 from app.widgets.layouts import column, row
@@ -22,41 +23,11 @@ FRAME_S = 1 / 25
 
 
 @final
-class _Capture(QThread):
-    """Reads frames until stopped. The camera is opened here, because that takes seconds on some systems."""
-
-    frame = Signal(QImage)
-    missing = Signal()
-
-    def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
-        self._stop = threading.Event()
-
-    def stop(self) -> None:
-        self._stop.set()
-
-    def run(self) -> None:
-        import cv2
-
-        camera = cv2.VideoCapture(0)
-        try:
-            fine, picture = camera.read() if camera.isOpened() else (False, None)
-            if not fine:
-                self.missing.emit()
-                return
-            while fine and not self._stop.is_set():
-                self.frame.emit(to_image(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)))
-                time.sleep(FRAME_S)
-                fine, picture = camera.read()
-        finally:
-            camera.release()
-
-
-@final
 class CameraDialog(QDialog):
     """`taken(path)`: a photo was taken."""
 
     taken = Signal(str)
+    _frame = Signal(QImage)
 
     def __init__(self, parent: QWidget, place: Path) -> None:
         super().__init__(parent)
@@ -72,10 +43,10 @@ class CameraDialog(QDialog):
         self.take.setEnabled(False)
         buttons = row(None, button(tr("Close"), self.close), self.take)
         self.setLayout(column((self.view, 1), self.state, buttons, margins=None))
-        self._capture = _Capture(self)
-        self._capture.frame.connect(self._on_frame)
-        self._capture.missing.connect(self._on_missing)
-        self._capture.start()
+        self._frame.connect(self._on_frame)
+        self._capture = Task(lambda report, cancelled: read_frames(self._frame.emit, cancelled), self,
+                             done=self._on_missing)  # fmt: skip
+        self.finished.connect(self._capture.dispose)
 
     def _on_frame(self, picture: QImage) -> None:
         side = min(picture.width(), picture.height())
@@ -96,14 +67,21 @@ class CameraDialog(QDialog):
         self.taken.emit(str(path))
         self.close()
 
-    def done(self, result: int) -> None:
-        self._end()
-        super().done(result)
 
-    def closeEvent(self, event: QCloseEvent) -> None:  # noqa: N802 (Qt's name)
-        self._end()
-        super().closeEvent(event)
+def read_frames(show: Callable[[QImage], None], cancelled: Callable[[], bool]) -> None:
+    """Show the camera's frames until cancelled; returns if there is no camera, or no more frames.
 
-    def _end(self) -> None:
-        self._capture.stop()
-        self._capture.wait()
+    The camera is opened here, in a thread, because that takes seconds on some systems.
+    """
+    import cv2
+
+    camera = cv2.VideoCapture(0)
+    try:
+        while camera.isOpened() and not cancelled():
+            fine, picture = camera.read()
+            if not fine:
+                return
+            show(to_image(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)))
+            time.sleep(FRAME_S)
+    finally:
+        camera.release()

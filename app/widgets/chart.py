@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
+import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import Qt
 
@@ -36,6 +38,22 @@ def paint_chart(chart: pg.PlotWidget, colours: Colours, ticks: bool = False) -> 
             axis.setStyle(tickLength=0)
         axis.setPen(pg.mkPen(colours.border))
         axis.setTextPen(pg.mkPen(colours.muted))
+
+
+def draw_roof(chart: pg.PlotWidget, x: np.ndarray, gflops: float, gigabytes: float, colour: str) -> float:
+    """Draw the roofline (Williams et al., 2009) of a device over log10 FLOP per byte `x`; returns its highest log10."""
+    roof = np.minimum(math.log10(gflops), math.log10(gigabytes) + x)
+    chart.plot(x, roof, pen=pg.mkPen(colour, width=2), antialias=True)
+    return float(roof.max())
+
+
+def set_decades(chart: pg.PlotWidget, x: tuple[float, float], y: tuple[float, float], height: float) -> None:
+    """Set the ranges of two log10 axes, with powers of ten as ticks; `height` in pixels."""
+    for side, (low, high), room in (("bottom", x, math.inf), ("left", y, height)):
+        powers = range(math.ceil(low), math.floor(high) + 1)
+        chart.getAxis(side).setTicks([power_ticks(powers, room)])
+    chart.setXRange(*x, padding=0)
+    chart.setYRange(*y, padding=0)
 
 
 def power_ticks(powers: Iterable[int], pixels: float) -> list[tuple[int, str]]:

@@ -8,14 +8,13 @@ from typing import Final, final
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QWidget
 
 from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.kernel_benchmark import BenchmarkedKernel
-from app.widgets.chart import Name, make_chart, paint_chart, place_names, power_ticks
+from app.widgets.chart import Name, draw_roof, make_chart, paint_chart, place_names, set_decades
 from app.widgets.layouts import column, row
 from app.widgets.parts import label, switch
 
@@ -98,18 +97,16 @@ class KernelChart(QWidget):
         middle = math.log10(self._intensity)
         x = np.linspace(middle - DECADES[0], middle + DECADES[1], 200)
         heights = [math.log10(max(result.gflops, 1e-6)) for result in self._results]
-        highest = max([*heights, *(self._draw_roof(device, x) for device in self._roofs)])
+        shades = {device: self._theme.colours.curves[0 if device == "cpu" else 1] for device in self._roofs}
+        roofs = [draw_roof(self.plot, x, gflops, gigabytes, shades[device])
+                 for device, (gflops, gigabytes) in self._roofs.items()]  # fmt: skip
         self.plot.addItem(pg.ScatterPlotItem(
             x=[middle] * len(heights), y=heights, size=9, antialias=True,
             brush=[pg.mkBrush(self._shade(result)) for result in self._results],
             pen=pg.mkPen(self._theme.colours.surface),
         ))  # fmt: skip
-        low, high = min(heights) - 0.3, highest + 0.3
-        for side, first, last, room in (("bottom", x[0], x[-1], math.inf), ("left", low, high, self._room())):
-            powers = range(math.ceil(first), math.floor(last) + 1)
-            self.plot.getAxis(side).setTicks([power_ticks(powers, room)])
-        self.plot.setXRange(x[0], x[-1], padding=0)
-        self.plot.setYRange(low, high, padding=0)
+        low, high = min(heights) - 0.3, max(*heights, *roofs) + 0.3
+        set_decades(self.plot, (x[0], x[-1]), (low, high), self._room())
         self._draw_names(heights, middle + 0.06, low, high)
         devices = [tr("{device}: {gflops} GFLOP/s, {gigabytes} GB/s", device=device, gflops=f"{gflops:,.0f}",
                    gigabytes=f"{gigabytes:,.0f}") for device, (gflops, gigabytes) in self._roofs.items()]  # fmt: skip
@@ -117,14 +114,6 @@ class KernelChart(QWidget):
                   roofs="; ".join(devices))  # fmt: skip
         self.caption.setText(text)
         self.caption.show()
-
-    def _draw_roof(self, device: str, x: np.ndarray) -> float:
-        """Draw the roof of a device and return its height."""
-        gflops, gigabytes = (math.log10(value) for value in self._roofs[device])
-        roof = np.minimum(gflops, gigabytes + x)
-        shade = self._theme.colours.curves[0 if device == "cpu" else 1]
-        self.plot.plot(x, roof, pen=pg.mkPen(shade, width=2, style=Qt.PenStyle.SolidLine), antialias=True)
-        return float(roof.max())
 
     def _draw_names(self, heights: Sequence[float], left: float, low: float, high: float) -> None:
         """Draw the names of the kernels without overlaps; in a low chart, neighbours share a line."""

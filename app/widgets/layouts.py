@@ -65,12 +65,13 @@ def holding(layout: QLayout) -> QWidget:
     return widget
 
 
-def splitter(*parts: QWidget, sizes: Sequence[int], direction: Qt.Orientation = Qt.Orientation.Horizontal) -> QSplitter:
-    """Widgets between which the user divides the room; `sizes` in pixels at first."""
-    made = QSplitter(direction)
+def splitter(*parts: QWidget, sizes: Sequence[int] = (), upright: bool = False) -> QSplitter:
+    """Widgets between which the user divides the room, side by side or `upright`; `sizes` in pixels at first."""
+    made = QSplitter(Qt.Orientation.Vertical if upright else Qt.Orientation.Horizontal)
     for part in parts:
         made.addWidget(part)
-    made.setSizes(list(sizes))
+    if sizes:
+        made.setSizes(list(sizes))
     made.setHandleWidth(GAP)
     return made
 

@@ -208,7 +208,7 @@ def test_an_error_in_a_thread_is_told_too(program, qtbot):
 def test_our_own_errors_are_shown_as_they_are():
     from core.errors import DataError
 
-    assert crash.sentence(DataError("There are no photos.")) == "There are no photos."
+    assert crash.error_text(DataError("There are no photos.")) == "There are no photos."
 
 
 def test_a_second_window_of_the_same_home_is_not_opened(start):

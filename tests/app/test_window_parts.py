@@ -11,7 +11,7 @@ import pytest
 from PySide6.QtCore import QByteArray, QSettings, Qt
 from PySide6.QtGui import QColor
 
-from app import desktop_entry, resources
+from app import installation, resources
 from app.cards import card_html, find_card
 from app.mask import encode_mask
 from app.panels.train.confusion import ConfusionModel
@@ -220,17 +220,17 @@ def test_folders_are_searched_for_photos_and_files_taken_as_they_are(tmp_path):
 
 
 def test_the_desktop_entry_starts_what_is_installed_else_this_interpreter(tmp_path, monkeypatch):
-    monkeypatch.setattr(desktop_entry.sys, "executable", str(tmp_path / "my bin" / "python"))
-    monkeypatch.setattr(desktop_entry.shutil, "which", lambda name: None)
-    assert f'Exec="{tmp_path}/my bin/python" -m app %F' in desktop_entry.entry_text()
+    monkeypatch.setattr(installation.sys, "executable", str(tmp_path / "my bin" / "python"))
+    monkeypatch.setattr(installation.shutil, "which", lambda name: None)
+    assert f'Exec="{tmp_path}/my bin/python" -m app %F' in installation.entry_text()
     (tmp_path / "my bin").mkdir()
     (tmp_path / "my bin" / "leafclinic").touch()
-    assert f'Exec="{tmp_path}/my bin/leafclinic" %F' in desktop_entry.entry_text()
+    assert f'Exec="{tmp_path}/my bin/leafclinic" %F' in installation.entry_text()
 
 
 def test_the_desktop_entry_is_written_with_its_icon(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert desktop_entry.install() == 0
+    assert installation.install() == 0
     entry = (tmp_path / "applications" / "leafclinic.desktop").read_text("utf-8")
     assert "Exec=" in entry
     assert "%F" in entry

@@ -11,7 +11,7 @@ from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QDialog, QFileDialog, QListWidget, QSizePolicy, QWidget
 
 from app.cards import disease_name
-from app.crash import sentence
+from app.crash import error_text
 from app.translation import count, stage_text, tr
 from app.viewmodels.review import ReviewModel, SuspectPhoto
 from app.viewmodels.thumbnails import Thumbnails
@@ -181,4 +181,4 @@ class NextPhotosDialog(QDialog):
             try:
                 write_file(Path(chosen), csv_text([["path"], *([path] for path in self._paths)]))
             except StorageError as error:
-                self._fail(sentence(error), "")
+                self._fail(error_text(error), "")

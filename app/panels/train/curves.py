@@ -36,7 +36,7 @@ class CurvesPane(QWidget):
 
     def _page(self) -> QWidget:
         """Loss and accuracy side by side, the learning rate below."""
-        split = splitter(card(self.plots["loss"]), card(self.plots["accuracy"]), sizes=())
+        split = splitter(card(self.plots["loss"]), card(self.plots["accuracy"]))
         split.setChildrenCollapsible(False)
         hint = label(tr("Drag to move, wheel to zoom, click a name to hide it."), "caption")
         reset = button(tr("Whole curve"), self.reset_zoom, "flat", tr("Reset the zoom"))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from typing import final
 
 import numpy as np
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QCloseEvent
 from PySide6.QtWidgets import QDialog, QWidget
 
 from app.cards import disease_name
@@ -73,6 +73,7 @@ class GalleryDialog(QDialog):
         self.train = button(tr("Train again"), self._on_train, "primary")
         self._lay_out()
         self._connect()
+        self.finished.connect(self._model.close)
         self._model.load(str(folder / "best.safetensors"))
         self._model.add(self._asked)
         self._refresh()
@@ -155,19 +156,9 @@ class GalleryDialog(QDialog):
         self.close()
         self.train_asked.emit()
 
-    def done(self, result: int) -> None:
-        self._model.close()
-        super().done(result)
-
-    def closeEvent(self, event: QCloseEvent) -> None:  # noqa: N802 (Qt's name)
-        self._model.close()
-        super().closeEvent(event)
-
 
 def held_out(folder: Path, truth: str) -> list[str]:
     """Files of the validation photos of a class, from the run's split file and settings."""
-    import json
-
     settings = json.loads((folder / "config.json").read_text("utf-8"))
     data = Path(settings["data"])
     root = data if data.is_dir() else data.parent

@@ -18,7 +18,7 @@ from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.row_order import Column
 from app.viewmodels.rows_model import RowsModel
-from app.widgets.chart import make_chart, paint_chart, power_ticks
+from app.widgets.chart import draw_roof, make_chart, paint_chart, set_decades
 from app.widgets.layouts import TAB, column, row, splitter, stack
 from app.widgets.parts import EmptyPlace, card, label, switch
 from app.widgets.table_view import sorted_view
@@ -148,14 +148,13 @@ class StepRoofline(QWidget):
         heights = [math.log10(k.gflops) for k in drawn]
         left, right = math.floor(min(across)), max(math.ceil(max(across)), math.ceil(math.log10(gflops / gigabytes)))
         x = np.linspace(left, right, 200)
-        limit = np.minimum(math.log10(gflops), math.log10(gigabytes) + x)
-        self.plot.plot(x, limit, pen=pg.mkPen(theme.text, width=2), antialias=True)
+        highest = draw_roof(self.plot, x, gflops, gigabytes, theme.text)
         self.plot.addItem(pg.ScatterPlotItem(
             x=across, y=heights, size=[SMALLEST + (LARGEST - SMALLEST) * math.sqrt(k.share) for k in drawn],
             brush=[pg.mkBrush(QColor(colours[k.time.direction])) for k in drawn], pen=pg.mkPen(theme.surface),
             hoverable=True, data=drawn, tip=lambda x, y, data: tip(data), antialias=True,
         ))  # fmt: skip
-        low, high = min(heights) - 0.3, max(max(heights), float(limit.max())) + 0.3
+        low, high = min(heights) - 0.3, max(*heights, highest) + 0.3
         self._ranges = ((left, right), (low, high))
         self._draw_ticks()
         text = tr(
@@ -168,12 +167,7 @@ class StepRoofline(QWidget):
 
     def _draw_ticks(self) -> None:
         """Draw powers of ten, as many as fit."""
-        across, upwards = self._ranges
-        for side, (low, high), room in (("bottom", across, math.inf), ("left", upwards, self.plot.height() - MARGIN)):
-            powers = range(math.floor(low), math.ceil(high) + 1)
-            self.plot.getAxis(side).setTicks([power_ticks(powers, room)])
-        self.plot.setXRange(*across, padding=0)
-        self.plot.setYRange(*upwards, padding=0)
+        set_decades(self.plot, *self._ranges, self.plot.height() - MARGIN)
 
 
 def tip(kernel: TimedKernel) -> str:
@@ -223,7 +217,7 @@ class KernelTimesPane(QWidget):
         title = label(tr("Time per layer"), "heading")
         head = row(title, None, self._total, row(*buttons, spacing=0), spacing=14)
         charts = card(head, self._legend, (self._charts, 1))
-        split = splitter(charts, self.table, sizes=(340, 220), direction=Qt.Orientation.Vertical)
+        split = splitter(charts, self.table, sizes=(340, 220), upright=True)
         split.setChildrenCollapsible(False)
         empty = EmptyPlace(theme, "kernels", tr("No kernel has been timed yet"),
                            tr("Once per epoch, each kernel of one step is timed. The times appear here."))
@@ -261,7 +255,7 @@ class KernelTimesPane(QWidget):
                 brush=QColor(colour), pen=pg.mkPen(colours.surface),
             ))  # fmt: skip
             start = [a + b for a, b in zip(start, widths, strict=True)]
-        self._legend.setText("&emsp;".join(
+        self._legend.setText("&nbsp; &nbsp; ".join(
             f"<span style='color: {colour}'>■ {html.escape(tr(direction.replace('_', ' ')))}</span>"
             for direction, colour in chosen.items()
         ))  # fmt: skip
