@@ -40,7 +40,7 @@ from core.errors import StorageError
 SWITCH_S: Final = 0.0005
 """Seconds after which a thread that computes gives the interpreter away (Python: ten times that). A table asks for
 hundreds of texts while it is drawn, and each may wait so long."""
-PATIENCE: Final = 5.0
+HAND_OVER_S: Final = 5.0
 """Seconds in which a window that was started in the same instant comes to listen."""
 
 
@@ -75,7 +75,7 @@ def start(application: QApplication, given: Sequence[str], early: Child | None =
             early.close()
         return None
     program = Application(application, early)
-    if not program.first.alone and hand_over(wanted, PATIENCE):
+    if not program.first.alone and hand_over(wanted, HAND_OVER_S):
         program.close()
         program.window.deleteLater()
         return None
@@ -111,7 +111,7 @@ class Application:
         self.theme.set(self.settings.text("theme", "system"))
         self.document = Document(application)
         self.thumbnails = Thumbnails(application)
-        self.photos = Thumbnails(application, side=1000, kept=16, whole=True)
+        self.photos = Thumbnails(application, side=1000, cached=16, whole=True)
         self.examination = ExaminationModel(self.document, application)
         self.review = ReviewModel(self.document, application)
         self.training = TrainingModel(TrainingSession(command("training"), application), application)
@@ -138,9 +138,11 @@ class Application:
         )  # fmt: skip
         self.window.set_pages(makers(self))
         window = self.window
-        self.commands.language_chosen.connect(lambda name: QTimer.singleShot(0, window, lambda: self.speak(name)))
+        self.commands.language_chosen.connect(
+            lambda name: QTimer.singleShot(0, window, lambda: self.change_language(name))
+        )
 
-    def speak(self, language: str) -> None:
+    def change_language(self, language: str) -> None:
         """Change the language: replace the window by a new one that keeps what is open, listed and running."""
         old, train = self.window, self.window.made("train")
         shown = old.stack.currentWidget()

@@ -44,11 +44,11 @@ def collect() -> None:
         if gc.get_count()[generation] > gc.get_threshold()[generation]:
             gc.collect(generation)
             if generation == 2:
-                rest()
+                freeze_many()
             return
 
 
-def rest() -> None:
+def freeze_many() -> None:
     """Exclude many long-lived objects from later collections.
 
     100,000 diagnoses are a million objects, which stopped the window every ten seconds. They have no cycles,

@@ -71,7 +71,7 @@ class Catalogue(QTranslator):
 
     def __init__(self, language: str, texts: dict[str, str], parent: QCoreApplication) -> None:
         super().__init__(parent)
-        self.spoken = language
+        self.name = language
         self._texts = texts
         self._patterns: list[tuple[re.Pattern[str], str]] = []
 
@@ -105,7 +105,7 @@ def install(application: QCoreApplication, language: str) -> str:
 
 def language() -> str:
     """The current language."""
-    return _active[-1].spoken if _active else "en"
+    return _active[-1].name if _active else "en"
 
 
 def remove(application: QCoreApplication) -> None:

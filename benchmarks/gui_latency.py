@@ -185,7 +185,7 @@ def time_results(program: Application) -> list[Row]:
     panel = program.window.go("diagnose")
     program.diagnosis.rows.append(rows)
     gc.collect()
-    collector.rest()  # as it happens bit by bit while photos are diagnosed
+    collector.freeze_many()  # as it happens bit by bit while photos are diagnosed
     panel.coverage._on_model()
     wait(NAP_MS)
     table, gaps, found, down = panel.table.model(), Gaps(), [], Qt.SortOrder.DescendingOrder

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from PySide6.QtGui import QGuiApplication
@@ -20,7 +20,7 @@ from app.document_pdf import write_pdf
 from app.mask import BACKGROUND, DISEASED, Mask
 from app.processes.entry import Channel
 from app.translation import sentence, tr
-from app.viewmodels.result import PhotoResult, doubts, findings, severity_text, verdict_text
+from app.viewmodels.result import PhotoResult, doubts, findings, from_line, severity_text, verdict_text
 from core.cores import usable_cores
 from core.data.dataset import Cancelled
 from core.data.photo import PhotoError
@@ -31,8 +31,15 @@ from core.diagnosis.severity import grade
 from core.storage import write_file
 from core.text import csv_text
 
-if TYPE_CHECKING:
-    from app.viewmodels.result import PhotoResult
+PROGRESS_ROWS: Final = 1000
+"""Rows of the table between two reports of progress."""
+DETAIL_COLUMNS: Final = ("leaf_diseased_percent", "grade", "corrected_by_hand", "reason", "error")
+LEAF_COLUMNS: Final = ("leaf", "y0", "x0", "y1", "x1")
+"""Number of one of several leaves of a photo, and its box in fractions of the photo's central square."""
+Progress: TypeAlias = Callable[[int, int], None]
+Remarks: TypeAlias = Sequence[str]
+"""Sentences on all photos together, such as which share of them the model diagnoses."""
+
 
 def work(channel: Channel, asked: dict[str, Any]) -> None:
     """`asked`: kind, target (a path), language, and what the kind needs.
@@ -48,7 +55,7 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
 def _progress(channel: Channel) -> Callable[[int, int], None]:
     def report(done: int, total: int) -> None:
         if channel.ended():
-            raise Cancelled("Writing was given up.")
+            raise Cancelled("Writing was cancelled.")
         channel.send(done=done, total=total)
 
     return report
@@ -56,15 +63,12 @@ def _progress(channel: Channel) -> Callable[[int, int], None]:
 
 def _results(channel: Channel, asked: dict[str, Any]) -> list[str]:
     """Read results from the lines after the first, as many as `count` says; `remarks`: notes on all of them."""
-    from app.processes.writing import WRITERS
-    from app.viewmodels.result import from_line
-
     channel.send(ready=True)
     rows: list[PhotoResult] = []
     while len(rows) < int(asked["count"]):
         line = channel.requests.get()
         if line is None:
-            raise Cancelled("Writing was given up.")
+            raise Cancelled("Writing was cancelled.")
         rows.append(from_line(line))
     WRITERS[asked["kind"]](Path(asked["target"]), rows, asked["remarks"], _progress(channel))
     return []
@@ -72,8 +76,6 @@ def _results(channel: Channel, asked: dict[str, Any]) -> list[str]:
 
 def _print(channel: Channel, asked: dict[str, Any]) -> list[str]:
     """Write the page `source` as PDF."""
-    from app.document_pdf import write_pdf
-
     channel.send(ready=True)
     write_pdf(Path(asked["source"]).read_text("utf-8"), Path(asked["target"]), _progress(channel))
     return []
@@ -93,38 +95,24 @@ def _export(channel: Channel, asked: dict[str, Any]) -> list[str]:
     return printed.getvalue().splitlines()[:-1]  # the last line names the file, as the window does
 
 
-KINDS: Final[dict[str, Callable[[Channel, dict[str, Any]], list[str]]]] = {
-    "csv": _results, "html": _results, "pdf": _results, "print": _print, "onnx": _export,
-}  # fmt: skip
-
-
-TOLD: Final = 1000
-"""Rows of the table between two tellings of how far it is."""
-HEAD: Final = ("leaf_diseased_percent", "grade", "corrected_by_hand", "reason", "error")
-PLACE: Final = ("leaf", "y0", "x0", "y1", "x1")
-"""Of one of several leaves of a photo: its number, and its box as shares of the photo's central square."""
-Progress: TypeAlias = Callable[[int, int], None]
-Remarks: TypeAlias = Sequence[str]
-"""Sentences on all photos together, such as which share of them the model diagnoses."""
-
-
-def quiet(done: int, total: int) -> None:
+def no_progress(done: int, total: int) -> None:
     """Progress that nobody reads."""
 
 
-def write_csv(path: Path, results: Sequence[PhotoResult], remarks: Remarks = (), progress: Progress = quiet) -> None:
+def write_csv(path: Path, results: Sequence[PhotoResult], progress: Progress = no_progress) -> None:
     """Write one row per photo, and below it one for each of its leaves where it shows several. Raises StorageError.
 
     Columns: path, diagnosis, the three most probable classes with probabilities, diseased area with its Horsfall-
     Barratt grade, reason for no diagnosis, error, model, and place of a leaf.
     """
     places = [f"{what}{n}" for n in (1, 2, 3) for what in ("class", "probability")]
-    rows: list[list[object]] = [["path", "diagnosis", *places, *HEAD, *as_fields(ModelIdentity()), *PLACE]]
-    done = answered(results)
+    model = as_fields(ModelIdentity())
+    rows: list[list[object]] = [["path", "diagnosis", *places, *DETAIL_COLUMNS, *model, *LEAF_COLUMNS]]
+    done = finished(results)
     for at, result in enumerate(done):
-        if at % TOLD == 0:
+        if at % PROGRESS_ROWS == 0:
             progress(at, len(done))
-        rows.append([*_cells(result), *[""] * len(PLACE)])
+        rows.append([*_cells(result), *[""] * len(LEAF_COLUMNS)])
         for number, leaf in enumerate(result.leaves, 1):
             rows.append([*_cells(replace(leaf, model=result.model)), number, *(f"{side:.4f}" for side in leaf.box)])
     write_file(path, csv_text(rows))
@@ -139,27 +127,14 @@ def _cells(result: PhotoResult) -> list[object]:
             *as_fields(result.model).values()]  # fmt: skip
 
 
-def answered(results: Iterable[PhotoResult]) -> list[PhotoResult]:
+def finished(results: Iterable[PhotoResult]) -> list[PhotoResult]:
     """The results that are finished, with a diagnosis or an error."""
-    return [result for result in results if result.done and not result.given_up]
+    return [result for result in results if result.done and not result.cancelled]
 
 
-def write_html(path: Path, results: Sequence[PhotoResult], remarks: Remarks = (), progress: Progress = quiet) -> None:
-    """Write the page with pictures. Raises StorageError."""
-    write_file(path, render(results, remarks, progress))
-
-
-def write_sheets(path: Path, results: Sequence[PhotoResult], remarks: Remarks = (), progress: Progress = quiet) -> None:
-    """Write the page as PDF. Raises StorageError."""
-    write_pdf(render(results, remarks, progress), path, progress)
-
-
-WRITERS: Final = {"csv": write_csv, "html": write_html, "pdf": write_sheets}
-
-
-def render(results: Sequence[PhotoResult], remarks: Remarks = (), progress: Progress = quiet) -> str:
+def render(results: Sequence[PhotoResult], remarks: Remarks = (), progress: Progress = no_progress) -> str:
     """The page, in the language of the window."""
-    done = answered(results)
+    done = finished(results)
     side, entries = picture_side(len(done)), []
     with ThreadPoolExecutor(usable_cores()) as pool:
         pictures = pool.map(lambda result: _picture(result, side), done)
@@ -167,6 +142,11 @@ def render(results: Sequence[PhotoResult], remarks: Remarks = (), progress: Prog
             progress(at, len(done))
             entries.append(_entry(result, picture))
     return render_batch(entries, remarks, say=tr)
+
+
+def write_html(path: Path, results: Sequence[PhotoResult], *more: Any) -> None:
+    """Write the page with pictures. Raises StorageError."""
+    write_file(path, render(results, *more))
 
 
 def _entry(result: PhotoResult, picture: bytes) -> Entry:
@@ -193,3 +173,13 @@ def _picture(result: PhotoResult, side: int) -> bytes:
     lesions = None if result.shown_percent is None else area.labels == DISEASED
     boxes = [leaf.box for leaf in result.leaves]
     return draw_picture(photo, area.labels > BACKGROUND, lesions, side, area.box, boxes)
+
+
+WRITERS: Final[dict[str, Callable[..., object]]] = {
+    "csv": lambda path, rows, remarks, progress: write_csv(path, rows, progress),
+    "html": write_html,
+    "pdf": lambda path, rows, *more: write_pdf(render(rows, *more), path, more[-1]),
+}
+KINDS: Final[dict[str, Callable[[Channel, dict[str, Any]], list[str]]]] = {
+    "csv": _results, "html": _results, "pdf": _results, "print": _print, "onnx": _export,
+}  # fmt: skip

@@ -136,7 +136,7 @@ class DiagnosisModel(ProcessModel):
 
     def _wait(self, rows: Sequence[int]) -> None:
         """Queue these rows."""
-        again = {at for at in rows if self.rows.rows[at].done or self.rows.rows[at].given_up}
+        again = {at for at in rows if self.rows.rows[at].done or self.rows.rows[at].cancelled}
         if again:  # at once: one by one, a sorted table is sorted again for each
             self.rows.replace_all([PhotoResult(r.id, r.path) if r.id in again else r for r in self.rows.rows])
         self._total = len(rows) + (self._total if self.working else 0)
@@ -145,15 +145,15 @@ class DiagnosisModel(ProcessModel):
 
     def diagnose_cancelled(self) -> None:
         """Diagnose the cancelled photos."""
-        self._wait([row.id for row in self.rows.rows if row.given_up])
+        self._wait([row.id for row in self.rows.rows if row.cancelled])
 
     def cancel(self) -> None:
         """Cancel the waiting photos."""
-        given_up = set(self._waiting)
+        cancelled = set(self._waiting)
         self._waiting.clear()
-        self._total -= len(given_up)
+        self._total -= len(cancelled)
         self.rows.replace_all([  # at once: otherwise a sorted table is sorted 100,000 times
-            replace(row, given_up=True) if row.id in given_up else row for row in self.rows.rows
+            replace(row, cancelled=True) if row.id in cancelled else row for row in self.rows.rows
         ])
         self.busy.emit(len(self._flying), self._total)
 
@@ -172,7 +172,7 @@ class DiagnosisModel(ProcessModel):
         cleared, self._cleared = self._cleared, []
         first = len(self.rows.rows)
         self.rows.append([
-            self._decide(replace(row, id=first + at, given_up=not row.done)) for at, row in enumerate(cleared)
+            self._decide(replace(row, id=first + at, cancelled=not row.done)) for at, row in enumerate(cleared)
         ])
         self.busy.emit(*self.progress)
 
@@ -233,7 +233,7 @@ class DiagnosisModel(ProcessModel):
 
     def _lacks_answer(self, row: PhotoResult) -> bool:
         """Whether a photo that is added again is diagnosed again: cancelled, unreadable, or of another model."""
-        return row.given_up or (row.done and not (row.probabilities and self._is_current(row)))
+        return row.cancelled or (row.done and not (row.probabilities and self._is_current(row)))
 
     def _show(self, row: PhotoResult) -> None:
         self.rows.replace(row.id, row)

@@ -16,7 +16,7 @@ from core.ops.contract import Array
 PATH: Final = Qt.ItemDataRole.UserRole
 EXCLUDED: Final = Qt.ItemDataRole.UserRole + 1
 MARK: Final = Qt.ItemDataRole.UserRole + 2
-NOWHERE = QModelIndex()
+ROOT = QModelIndex()
 
 
 @final
@@ -38,7 +38,7 @@ class PhotoModel(QAbstractListModel):
         self.table, self.rows, self._marks = table, rows, marks or {}
         self.endResetModel()
 
-    def rowCount(self, parent: QModelIndex = NOWHERE) -> int:  # noqa: N802 (Qt's name)
+    def rowCount(self, parent: QModelIndex = ROOT) -> int:  # noqa: N802 (Qt's name)
         return 0 if parent.isValid() else len(self.rows)
 
     def data(self, index: QModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> Any:

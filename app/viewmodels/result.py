@@ -57,7 +57,7 @@ class PhotoResult:
     box: Box = (0.0, 0.0, 1.0, 1.0)
     leaves: tuple[PhotoResult, ...] = ()
     share: float = 0.0
-    given_up: bool = False
+    cancelled: bool = False
     model: ModelIdentity = ModelIdentity()
 
     @property
@@ -143,7 +143,7 @@ def decide(result: PhotoResult, thresholds: Thresholds | None, classes: Sequence
 
 def verdict_text(result: PhotoResult) -> str:
     """The verdict in a word or two."""
-    if result.given_up:
+    if result.cancelled:
         return tr("Cancelled")
     if not result.done:
         return tr("Waiting…")
@@ -210,7 +210,7 @@ def to_line(result: PhotoResult) -> dict[str, Any]:
     """What a file states of a photo, as JSON, without class maps."""
     mask = result.mask
     return {
-        "id": result.id, "path": result.path, "done": result.done, "given_up": result.given_up,
+        "id": result.id, "path": result.path, "done": result.done, "cancelled": result.cancelled,
         "verdict": result.verdict, "top": result.top, "limits": result.limits, "error": result.error,
         "milliseconds": result.milliseconds, "sure": result.sure, "reason": result.reason, "notes": result.notes,
         "diseased": result.diseased, "mask": result.measured, "model": asdict(result.model),
@@ -220,7 +220,7 @@ def to_line(result: PhotoResult) -> dict[str, Any]:
 
 
 def from_line(line: Mapping[str, Any]) -> PhotoResult:
-    row = read_result(PhotoResult(int(line["id"]), str(line["path"]), given_up=bool(line["given_up"])), line)
+    row = read_result(PhotoResult(int(line["id"]), str(line["path"]), cancelled=bool(line["cancelled"])), line)
     hand = line["corrected"]
     mask = None if hand is None else replace(decode_mask(hand), corrected=True)
     return replace(row, done=bool(line["done"]), mask=mask)

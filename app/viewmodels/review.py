@@ -49,7 +49,7 @@ class ReviewModel(ProcessModel):
         self._document = document
         self._found: list[SuspectPhoto] = []
         self._saving: Task | None = None
-        self._kept = KeptLabels()
+        self._kept = ConfirmedLabels()
         self.photos = 0
         """Reviewed photos; 0 before a review."""
         self.agreement = 0.0
@@ -164,7 +164,7 @@ def current_names(before: project.EditedDataset, now: project.EditedDataset) -> 
 
 
 @final
-class KeptLabels:
+class ConfirmedLabels:
     """Confirmed labels; a photo whose label is another one now is not confirmed. Raises StorageError on writing."""
 
     def __init__(self, path: Path | None = None) -> None:

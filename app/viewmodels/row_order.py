@@ -10,9 +10,9 @@ import numpy as np
 
 from core.ops.contract import Array
 
-STRETCH: Final = 1024
+BATCH_ROWS: Final = 1024
 """Rows between two looks at whether the order is still wanted."""
-LONGEST: Final = 256
+KEY_BYTES: Final = 256
 """Bytes of a text that decide where its row stands: one long sentence must not widen the keys of all rows."""
 
 
@@ -36,7 +36,7 @@ class Column:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Query:
     """The column to sort by (-1: original order) and the text that shown rows contain, "" for all rows."""
 
     column: int = -1
@@ -45,21 +45,21 @@ class Wish:
 
 
 def arrange(
-    rows: Sequence[Any], columns: Sequence[Column], wish: Wish, cancelled: Callable[[], bool] = lambda: False,
+    rows: Sequence[Any], columns: Sequence[Column], query: Query, cancelled: Callable[[], bool] = lambda: False,
     ranking: Array | None = None,
 ) -> Array:  # fmt: skip
     """Positions of the rows to show, int64, in order; the sort is stable. Undefined once cancelled.
 
     `ranking`: the order of all rows by this column, if it is known.
     """
-    shown = _holding(rows, columns, wish.text.casefold(), cancelled)
+    shown = _holding(rows, columns, query.text.casefold(), cancelled)
     if ranking is not None:
         return ranking[shown[ranking]]
     chosen = np.flatnonzero(shown)
-    if not 0 <= wish.column < len(columns) or cancelled():
+    if not 0 <= query.column < len(columns) or cancelled():
         return chosen
-    keys = _keys([rows[at] for at in chosen.tolist()], columns[wish.column], cancelled)
-    if wish.descending:  # reversed twice, so that the sort stays stable
+    keys = _keys([rows[at] for at in chosen.tolist()], columns[query.column], cancelled)
+    if query.descending:  # reversed twice, so that the sort stays stable
         return chosen[::-1][np.argsort(keys[::-1], kind="stable")][::-1]
     return chosen[np.argsort(keys, kind="stable")]
 
@@ -68,14 +68,14 @@ def _holding(rows: Sequence[Any], columns: Sequence[Column], wanted: str, cancel
     """Which rows contain a text, ignoring case, in one of the searched columns: bool ``(len(rows),)``."""
     found = np.full(len(rows), not wanted)
     searched = [column.text for column in columns if column.searched]
-    for first in range(0, len(rows) if wanted else 0, STRETCH):
+    for first in range(0, len(rows) if wanted else 0, BATCH_ROWS):
         if cancelled():
             break
-        part = rows[first : first + STRETCH]
+        part = rows[first : first + BATCH_ROWS]
         hits = [False] * len(part)
         for text in searched:
             hits = [hit or wanted in text(row).casefold() for hit, row in zip(hits, part, strict=True)]
-        found[first : first + STRETCH] = hits
+        found[first : first + BATCH_ROWS] = hits
     return found
 
 
@@ -85,12 +85,12 @@ def _keys(rows: Sequence[Any], column: Column, cancelled: Callable[[], bool]) ->
     Arrays, because sorting them releases the GIL and sorting a list does not.
     """
     found: list[Any] = []
-    for first in range(0, len(rows), STRETCH):
-        part = rows[first : first + STRETCH]
+    for first in range(0, len(rows), BATCH_ROWS):
+        part = rows[first : first + BATCH_ROWS]
         found += _key_part(part, column) if not cancelled() else [0.0 if column.sort else b""] * len(part)
     if column.sort is not None:
         return np.array(found, np.float64)
-    return np.array(found, f"S{min(max(map(len, found), default=1), LONGEST) or 1}")
+    return np.array(found, f"S{min(max(map(len, found), default=1), KEY_BYTES) or 1}")
 
 
 def _key_part(rows: Sequence[Any], column: Column) -> list[Any]:

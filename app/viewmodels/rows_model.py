@@ -11,7 +11,7 @@ import numpy as np
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, Qt, QTimer, Signal
 
 from app.task import Task
-from app.viewmodels.row_order import Column, Wish, arrange
+from app.viewmodels.row_order import Column, Query, arrange
 from core.ops.contract import Array
 
 SORT = Qt.ItemDataRole.UserRole
@@ -21,7 +21,7 @@ ANSWERED = frozenset(
                            SORT, ROW)
 )  # fmt: skip
 """Roles with a value. A view asks for seven others per cell."""
-NOWHERE = QModelIndex()
+ROOT = QModelIndex()
 LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 MANY: Final = 2000
@@ -50,9 +50,9 @@ class RowsModel(QAbstractTableModel):
         super().__init__(parent)
         self.columns = tuple(columns)
         self.rows: list[Any] = []
-        self._wish = Wish()
+        self._query = Query()
         self._order: Array | None = None  # None: all, in original order
-        self._ranking: tuple[Wish, Array] | None = None  # order of all rows, until they change
+        self._ranking: tuple[Query, Array] | None = None  # order of all rows, until they change
         self._task: Task | None = None
         self._again = False
         self._begun, self._rest = 0.0, 0
@@ -68,7 +68,7 @@ class RowsModel(QAbstractTableModel):
         self.beginResetModel()
         self.rows = list(rows)
         if self._order is not None:
-            self._order = arrange(self.rows, self.columns, self._wish if few else Wish())
+            self._order = arrange(self.rows, self.columns, self._query if few else Query())
         self.endResetModel()
         if self.arranging or (self._order is not None and not few):
             self._arrange()
@@ -83,9 +83,9 @@ class RowsModel(QAbstractTableModel):
         if not rows:
             return
         self._ranking = None
-        first, at, shown = len(self.rows), self.rowCount(), not self._wish.text  # a filter may not let them pass
+        first, at, shown = len(self.rows), self.rowCount(), not self._query.text  # a filter may not let them pass
         if shown:
-            self.beginInsertRows(NOWHERE, at, at + len(rows) - 1)
+            self.beginInsertRows(ROOT, at, at + len(rows) - 1)
         self.rows += rows
         if shown:
             if self._order is not None:
@@ -115,7 +115,7 @@ class RowsModel(QAbstractTableModel):
     def shown_rows(self) -> list[Any]:
         """The rows to show, in order, also if the order is not computed yet."""
         if self._later.isActive() or self.arranging:
-            return [self.rows[at] for at in arrange(self.rows, self.columns, self._wish).tolist()]
+            return [self.rows[at] for at in arrange(self.rows, self.columns, self._query).tolist()]
         return list(self.rows) if self._order is None else [self.rows[at] for at in self._order.tolist()]
 
     @property
@@ -136,10 +136,10 @@ class RowsModel(QAbstractTableModel):
 
     def set_filter(self, text: str) -> None:
         """Show only rows that contain this text in a searched column."""
-        self._change(replace(self._wish, text=text.strip()), 0)
+        self._change(replace(self._query, text=text.strip()), 0)
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
-        self._change(replace(self._wish, column=column, descending=order == Qt.SortOrder.DescendingOrder))
+        self._change(replace(self._query, column=column, descending=order == Qt.SortOrder.DescendingOrder))
         self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, self.columnCount() - 1)
 
     def close(self) -> None:
@@ -150,12 +150,12 @@ class RowsModel(QAbstractTableModel):
             self._task.dispose()
             self._task = None
 
-    def rowCount(self, parent: QModelIndex = NOWHERE) -> int:  # noqa: N802 (Qt's names here and below)
+    def rowCount(self, parent: QModelIndex = ROOT) -> int:  # noqa: N802 (Qt's names here and below)
         if parent.isValid():
             return 0
         return len(self.rows) if self._order is None else len(self._order)
 
-    def columnCount(self, parent: QModelIndex = NOWHERE) -> int:  # noqa: N802
+    def columnCount(self, parent: QModelIndex = ROOT) -> int:  # noqa: N802
         return 0 if parent.isValid() else len(self.columns)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:  # noqa: N802
@@ -164,8 +164,8 @@ class RowsModel(QAbstractTableModel):
         column = self.columns[section]
         match role:
             case Qt.ItemDataRole.DisplayRole:
-                arrow = " ↓" if self._wish.descending else " ↑"
-                return column.title + (arrow if section == self._wish.column else "")
+                arrow = " ↓" if self._query.descending else " ↑"
+                return column.title + (arrow if section == self._query.column else "")
             case Qt.ItemDataRole.TextAlignmentRole:
                 return RIGHT if column.right else LEFT
             case Qt.ItemDataRole.ToolTipRole:
@@ -189,36 +189,36 @@ class RowsModel(QAbstractTableModel):
             return column.sort(row) if column.sort else column.text(row)
         return row if role == ROW else None
 
-    def _change(self, wish: Wish, calm_ms: int = CALM_MS) -> None:
-        if wish != self._wish:
-            self._wish = wish
+    def _change(self, query: Query, calm_ms: int = CALM_MS) -> None:
+        if query != self._query:
+            self._query = query
             self._arrange(calm_ms)
 
     def _arrange(self, calm_ms: int = CALM_MS) -> None:
         """Compute the requested order: now, or soon in a thread that is cancelled by a newer request."""
         self._later.stop()
         self._soon.stop()
-        wish, rows, columns = self._wish, self.rows, self.columns
+        query, rows, columns = self._query, self.rows, self.columns
         if self._task is not None:
             self._again = True
             self._task.cancel()  # its end starts the next one; waiting would block the window
-        elif wish.column < 0 and not wish.text:
+        elif query.column < 0 and not query.text:
             self._take(None)
         elif len(rows) <= MANY:
-            self._take(arrange(rows, columns, wish))
+            self._take(arrange(rows, columns, query))
         else:
             self._soon.start(calm_ms)
 
     def _begin(self) -> None:
         if self._task is None:
-            wish, columns = self._wish, self.columns
+            query, columns = self._query, self.columns
             now, self._begun = list(self.rows), time.perf_counter()
-            known = self._ranking[1] if self._ranking and self._ranking[0] == replace(wish, text="") else None
-            self._task = Task(lambda report, cancelled: (wish, arrange(now, columns, wish, cancelled, known)), self,
+            known = self._ranking[1] if self._ranking and self._ranking[0] == replace(query, text="") else None
+            self._task = Task(lambda report, cancelled: (query, arrange(now, columns, query, cancelled, known)), self,
                               done=self._on_arranged, finished=self._on_finished)  # fmt: skip
 
-    def _on_arranged(self, found: tuple[Wish, Array]) -> None:
-        if self.sender() is self._task and found[0] == self._wish and not self._again:
+    def _on_arranged(self, found: tuple[Query, Array]) -> None:
+        if self.sender() is self._task and found[0] == self._query and not self._again:
             self._rest = int(1000 * REST * (time.perf_counter() - self._begun))
             if not found[0].text and not self._later.isActive():
                 self._ranking = found

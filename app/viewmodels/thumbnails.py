@@ -13,10 +13,10 @@ from core.ops.contract import Array
 
 SIDE: Final = 144
 """Pixels of a kept thumbnail; shown at 112, so that denser displays stay sharp."""
-KEPT: Final = 1500
+CACHED: Final = 1500
 """Thumbnails kept: 1500 x 144 x 144 x 4 bytes are 124 MB."""
-WISHES: Final = 160
-"""Waiting wishes; older ones have been scrolled past."""
+REQUESTS: Final = 160
+"""Waiting requests; older ones have been scrolled past."""
 THREADS: Final = 2
 
 
@@ -24,17 +24,17 @@ THREADS: Final = 2
 class Thumbnails(QObject):
     """`get` returns a picture, or None and requests it; `ready(path)` says that it is available.
 
-    side: longest side of a picture in pixels; kept: cache size; whole: photos, not their central squares.
+    side: longest side of a picture in pixels; cached: cache size; whole: photos, not their central squares.
     """
 
     ready = Signal(str)
     _decoded = Signal(str, QImage)
 
-    def __init__(self, parent: QObject | None = None, side: int = SIDE, kept: int = KEPT, whole: bool = False) -> None:
+    def __init__(self, parent: QObject | None, side: int = SIDE, cached: int = CACHED, whole: bool = False) -> None:
         super().__init__(parent)
-        self._side, self._most, self._read = side, kept, decode_whole if whole else decode_square
-        self._kept: OrderedDict[str, QPixmap | None] = OrderedDict()
-        self._wishes: OrderedDict[str, str] = OrderedDict()
+        self._side, self._most, self._read = side, cached, decode_whole if whole else decode_square
+        self._cache: OrderedDict[str, QPixmap | None] = OrderedDict()
+        self._requests: OrderedDict[str, str] = OrderedDict()
         self._lock = threading.Lock()
         self._busy = 0
         self._pool = QThreadPool(self)
@@ -43,14 +43,14 @@ class Thumbnails(QObject):
 
     def get(self, path: str) -> QPixmap | None:
         """The thumbnail of a file; None while it is decoded, a null pixmap if there is none."""
-        if path in self._kept:
-            self._kept.move_to_end(path)
-            return self._kept[path]
+        if path in self._cache:
+            self._cache.move_to_end(path)
+            return self._cache[path]
         with self._lock:
-            self._wishes[path] = path
-            self._wishes.move_to_end(path)
-            while len(self._wishes) > WISHES:
-                self._wishes.popitem(last=False)
+            self._requests[path] = path
+            self._requests.move_to_end(path)
+            while len(self._requests) > REQUESTS:
+                self._requests.popitem(last=False)
             start = self._busy < THREADS
             self._busy += start
         if start:
@@ -59,23 +59,23 @@ class Thumbnails(QObject):
 
     def close(self) -> None:
         with self._lock:
-            self._wishes.clear()
+            self._requests.clear()
         self._pool.waitForDone()
 
     def _decode(self) -> None:
         """Decode requests until there are none."""
         while True:
             with self._lock:
-                if not self._wishes:
+                if not self._requests:
                     self._busy -= 1
                     return
-                path, _ = self._wishes.popitem()
+                path, _ = self._requests.popitem()
             self._decoded.emit(path, self._read(path, self._side))
 
     def _on_decoded(self, path: str, image: QImage) -> None:
-        self._kept[path] = QPixmap.fromImage(image)
-        while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
+        self._cache[path] = QPixmap.fromImage(image)
+        while len(self._cache) > self._most:
+            self._cache.popitem(last=False)
         self.ready.emit(path)
 
 

@@ -140,7 +140,7 @@ class TrainingSession(QObject):
         if self._failure is not None:
             self._fail(self._failure.message, self._failure.details)
         elif self._finished is None:
-            self._fail(death(code, self._resumable), errors)
+            self._fail(describe_exit(code, self._resumable), errors)
 
     def _fail(self, message: str, details: str) -> None:
         log.error("training failed: %s\n%s", message, details)
@@ -152,7 +152,7 @@ class TrainingSession(QObject):
         self.state_changed.emit(state)
 
 
-def death(code: int, resumable: bool) -> str:
+def describe_exit(code: int, resumable: bool) -> str:
     """Why a process ended without reporting it, as a sentence; resumable: a checkpoint has been written."""
     killed = code in (-signal.SIGKILL if hasattr(signal, "SIGKILL") else None, 137)
     if killed and resumable:

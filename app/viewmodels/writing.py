@@ -33,7 +33,7 @@ class Writing(ProcessModel):
         self.target = ""
         self._rows: Sequence[PhotoResult] = ()
         self._sent = 0
-        self._told = False
+        self._reported = False
         self._feeding = QTimer(self, singleShot=True, interval=0)
         self._feeding.timeout.connect(self._feed)
 
@@ -46,7 +46,7 @@ class Writing(ProcessModel):
         self.cancel()
         first = {"kind": kind, "target": target, "language": language(), "count": len(rows), **asked}
         self._start_process("writing", first, FRAME_MS)
-        self.target, self._rows, self._sent, self._told = target, rows, 0, False
+        self.target, self._rows, self._sent, self._reported = target, rows, 0, False
         self.busy.emit(True)
 
     def cancel(self) -> None:
@@ -76,15 +76,15 @@ class Writing(ProcessModel):
         elif "done" in answer:
             self.progress.emit(answer["done"], answer["total"])
         elif "written" in answer:
-            self._told = True
+            self._reported = True
             self.written.emit(answer)
 
     def _fail(self, message: str) -> None:
-        self._told = True
+        self._reported = True
         super()._fail(message)
 
     def _on_exit(self, code: int, errors: str) -> None:
-        if not self._told:
+        if not self._reported:
             text = tr("{name} could not be saved: the process that saves it ended unexpectedly (code {number}).",
                       name=self.target, number=code)  # fmt: skip
             self.failed.emit(text, errors)

@@ -20,7 +20,7 @@ from core.ops.contract import Array
 
 PHOTO: Final = 112
 CELL: Final = QSize(PHOTO + 16, PHOTO + 38)
-NOWHERE = QModelIndex()
+ROOT = QModelIndex()
 
 
 @final

@@ -19,7 +19,7 @@ from core.ops.contract import Array
 
 LARGE: Final = 1400
 WHOLE: Final[Box] = (0.0, 0.0, 1.0, 1.0)
-FURTHEST: Final = 8.0
+MAX_ZOOM: Final = 8.0
 """Times that the fitted photo can be enlarged."""
 STALE_MS: Final = 200
 """Most milliseconds that the previous photo stays while another one is decoded."""
@@ -61,7 +61,7 @@ class PhotoView(QWidget):
         self._photo, self._layer = QPixmap.fromImage(photo), QPixmap()
         self.update()
 
-    def wish(self, photos: Thumbnails, path: str) -> None:
+    def request(self, photos: Thumbnails, path: str) -> None:
         """Show a photo as soon as it is decoded; the previous one stays for a moment, so that nothing flickers."""
         self._wanted, self._stale = path, True
         QTimer.singleShot(STALE_MS, self, self._forget)
@@ -122,10 +122,10 @@ class PhotoView(QWidget):
         return QRectF(whole.center().x() - side / 2, whole.center().y() - side / 2, side, side)
 
     def zoom_to(self, zoom: float, at: QPointF | None = None) -> None:
-        """Zoom 1 to `FURTHEST` times; the point `at` of the widget (default: its centre) stays in place."""
+        """Zoom 1 to `MAX_ZOOM` times; the point `at` of the widget (default: its centre) stays in place."""
         at = at or QPointF(self.width() / 2, self.height() / 2)
         before = self.whole()
-        self.zoom = min(max(zoom, 1.0), FURTHEST)
+        self.zoom = min(max(zoom, 1.0), MAX_ZOOM)
         ratio = self.whole().width() / before.width()
         self._look_at(before.topLeft() - at, at, ratio)
 

@@ -273,7 +273,7 @@ def test_a_photo_does_not_stay_beside_the_diagnosis_of_another(qtbot):
     qtbot.addWidget(view)
     view.show_photo(QImage(8, 8, QImage.Format.Format_RGB32))
     pictures = Pictures()
-    view.wish(pictures, "another.jpg")
+    view.request(pictures, "another.jpg")
     qtbot.waitUntil(lambda: view._photo.isNull(), timeout=5000)
 
 
@@ -313,7 +313,7 @@ def test_cancelling_gives_up_what_waits_at_once_and_calls_it_so(panel, model, tm
     assert len(told) == 1, "one by one, 100,000 photos in a sorted table took 21 seconds"
     assert panel.state.text() == "103 photos, 100 cancelled"
     model.set_coverage(1.0)
-    assert model.rows.rows[50].given_up
+    assert model.rows.rows[50].cancelled
     assert not model.working
     write_csv(tmp_path / "table.csv", model.rows.shown_rows())
     rows = (tmp_path / "table.csv").read_text().splitlines()

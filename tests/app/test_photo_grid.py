@@ -29,7 +29,7 @@ def many(root, count=COUNT):
 @pytest.fixture
 def grid(qtbot, qapp, tmp_path, nothing_left):
     write_folder(tmp_path, {"a": 3})
-    thumbnails = Thumbnails()
+    thumbnails = Thumbnails(None)
     made = PhotoGrid(Theme(qapp), thumbnails, "photos")
     made.photos = PhotoModel()
     made.setModel(made.photos)

@@ -30,11 +30,11 @@ def test_photos_that_are_brought_again_get_no_second_row(panel, model, qtbot):  
 
 
 def test_photos_without_an_answer_are_diagnosed_when_they_come_again(model):  # noqa: F811
-    model.rows.replace(0, replace(model.rows.rows[0], given_up=True, done=False))
+    model.rows.replace(0, replace(model.rows.rows[0], cancelled=True, done=False))
     model.rows.replace(1, read_result(model.rows.rows[1], {"error": "The file is empty."}))
     model._add(paths_of(model))
     assert list(model._waiting) == [0, 1]
-    assert not model.rows.rows[0].given_up
+    assert not model.rows.rows[0].cancelled
 
 
 def test_an_error_about_a_folder_goes_when_photos_are_added(panel, model):  # noqa: F811
@@ -51,11 +51,11 @@ def test_an_error_about_a_folder_goes_when_photos_are_added(panel, model):  # no
 def test_cancelled_photos_are_diagnosed_after_all(panel, model):  # noqa: F811
     model._add(["/photos/a.jpg", "/photos/b.jpg"])
     panel.cancel.click()
-    assert [row.given_up for row in model.rows.rows] == [False] * 3 + [True] * 2
+    assert [row.cancelled for row in model.rows.rows] == [False] * 3 + [True] * 2
     assert not panel.rest.isHidden()
     panel.rest.click()
     assert list(model._waiting) == [3, 4]
-    assert not any(row.given_up for row in model.rows.rows)
+    assert not any(row.cancelled for row in model.rows.rows)
     assert panel.rest.isHidden()
 
 
@@ -81,7 +81,7 @@ def test_clear_is_taken_back(panel, model, qtbot):  # noqa: F811
     assert panel.notice.text.text() == "4 results removed."
     panel.notice.do.click()
     assert [row.verdict for row in model.rows.rows[:3]] == [row.verdict for row in before]
-    assert model.rows.rows[3].given_up, "what had no answer yet can be diagnosed after all"
+    assert model.rows.rows[3].cancelled, "what had no answer yet can be diagnosed after all"
     assert panel.stack.currentIndex() == 2
 
 

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QFileDialog, QMessageBox
 
 from app.panels.dataset.review import NextPhotosDialog
 from app.viewmodels import process_model
-from app.viewmodels.review import KeptLabels
+from app.viewmodels.review import ConfirmedLabels
 from core.data.source import open_photos
 from tests.helpers.window import drop, write_folder
 
@@ -74,12 +74,12 @@ def test_confirmed_labels_are_remembered_until_they_change(panel, qtbot):
     panel.review.keep.click()
     assert listed(panel) == ["rust/2.png", "healthy/3.png"]
     panel._review.forget()
-    panel._review._kept = KeptLabels()  # as after a new start
+    panel._review._kept = ConfirmedLabels()  # as after a new start
     panel._review._read_answers([deepcopy(panel.answer)])
     assert listed(panel) == ["rust/2.png", "healthy/3.png"]
     panel._document.undo.undo()
     assert len(listed(panel)) == 3
-    assert not KeptLabels().has(str(panel.folder / "healthy/1.png"), "healthy")
+    assert not ConfirmedLabels().has(str(panel.folder / "healthy/1.png"), "healthy")
 
 
 def test_photos_to_label_next_are_listed_and_saved(panel, qtbot, tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import time
 import pytest
 from PySide6.QtCore import QPersistentModelIndex, Qt
 
-from app.viewmodels.row_order import Column, Wish, arrange
+from app.viewmodels.row_order import Column, Query, arrange
 from app.viewmodels.rows_model import MANY, RowsModel
 from app.widgets.table_view import sorted_view
 
@@ -28,19 +28,19 @@ def names(model):
     return [model.index(row, 0).data() for row in range(model.rowCount())]
 
 
-@pytest.mark.parametrize(("wish", "expected"), [
-    (Wish(), "b Á a B2"), (Wish(0), "a b B2 Á"), (Wish(0, descending=True), "Á B2 b a"),
-    (Wish(1), "Á b a B2"), (Wish(1, descending=True), "B2 b a Á"), (Wish(-1, text="B"), "b B2"),
-    (Wish(1, descending=True, text="b"), "B2 b"), (Wish(-1, text="2.0"), ""),
+@pytest.mark.parametrize(("query", "expected"), [
+    (Query(), "b Á a B2"), (Query(0), "a b B2 Á"), (Query(0, descending=True), "Á B2 b a"),
+    (Query(1), "Á b a B2"), (Query(1, descending=True), "B2 b a Á"), (Query(-1, text="B"), "b B2"),
+    (Query(1, descending=True, text="b"), "B2 b"), (Query(-1, text="2.0"), ""),
 ])  # fmt: skip
-def test_rows_stand_as_asked_and_equal_ones_as_they_came(wish, expected):
-    assert " ".join(ROWS[at][0] for at in arrange(ROWS, COLUMNS, wish)) == expected
+def test_rows_stand_as_asked_and_equal_ones_as_they_came(query, expected):
+    assert " ".join(ROWS[at][0] for at in arrange(ROWS, COLUMNS, query)) == expected
 
 
 def test_long_texts_are_told_apart_where_they_begin():
     rows = [("y" * 100_000, 0.0), ("x" * 100_000, 0.0)]
-    assert arrange(rows, COLUMNS, Wish(0)).tolist() == [1, 0]
-    assert arrange([("\udcff", 0.0), ("", 0.0)], COLUMNS, Wish(0)).tolist() == [1, 0]
+    assert arrange(rows, COLUMNS, Query(0)).tolist() == [1, 0]
+    assert arrange([("\udcff", 0.0), ("", 0.0)], COLUMNS, Query(0)).tolist() == [1, 0]
 
 
 def test_what_is_selected_moves_with_its_row(model):

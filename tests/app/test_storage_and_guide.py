@@ -65,7 +65,7 @@ def test_the_guide_names_what_the_window_shows(language):
 @pytest.mark.parametrize("language", ["en", "vi"])
 def test_the_guide_is_shown_offline_with_its_pictures(start, language):
     program = start()
-    program.speak(language)
+    program.change_language(language)
     dialog = GuideDialog(program.window)
     shown = dialog.page.document()
     assert shown.toPlainText().splitlines()[0] == ("User guide" if language == "en" else "Hướng dẫn sử dụng")

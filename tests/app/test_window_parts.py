@@ -132,7 +132,7 @@ RESULTS = [
            model=MODEL),
     PhotoResult(1, "=cmd.jpg", True, error="The file is empty.", model=OTHER),
 ]  # fmt: skip
-CANCELLED = (PhotoResult(2, "/photos/cancelled.jpg", given_up=True), PhotoResult(3, "/photos/waiting.jpg"))
+CANCELLED = (PhotoResult(2, "/photos/cancelled.jpg", cancelled=True), PhotoResult(3, "/photos/waiting.jpg"))
 
 
 def test_results_go_to_a_table_that_spreadsheets_read_safely(tmp_path):

@@ -109,7 +109,7 @@ class ReviewPane(QWidget):
             widget.setVisible(suspect is not None)
         if suspect is None:
             return
-        self.photo.wish(self._pictures, path)
+        self.photo.request(self._pictures, path)
         suggested = disease_name(suspect.suggested)
         text = tr("Labelled {label}. Prediction: {suggested}, {probability}. {n} of the {total} most similar photos "
                   "agree with the prediction.")
@@ -164,7 +164,7 @@ class NextPhotosDialog(QDialog):
         self.photo = PhotoView(tr("Photo to label"))
         self.list = named(QListWidget(), tr("Photos to label next"))
         self.list.addItems([Path(path).name for path in paths])
-        self.list.currentRowChanged.connect(lambda at: self.photo.wish(pictures, self._paths[at]))
+        self.list.currentRowChanged.connect(lambda at: self.photo.request(pictures, self._paths[at]))
         self.save = button(tr("Save list…"), self._on_save)
         reason = tr("Labels of these photos teach the model most: it is unsure about them, and they differ from one "
                     "another. The first ones matter most.")  # fmt: skip

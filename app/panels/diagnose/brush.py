@@ -29,11 +29,11 @@ from app.widgets.parts import button, label, named, switch
 from app.widgets.photo_view import PhotoView
 from core.percent import percent
 
-SIZES: Final = (3, 120)
+RADII: Final = (3, 120)
 """Least and greatest radius of the brush, thousandths of the photo's side."""
 PAINTED: Final = (DISEASED, LEAF, BACKGROUND)
 """What each of the three brushes paints."""
-REMEMBERED: Final = 100
+UNDO_STEPS: Final = 100
 """Strokes that can be taken back; a mask has 50 KB."""
 
 
@@ -53,13 +53,13 @@ class BrushDialog(QDialog):
         self._undone: list[Mask] = []
         self.photo = PhotoView(tr("Photo only"))
         self.photo.setMinimumSize(280, 280)
-        self.photo.wish(photos, path)
+        self.photo.request(photos, path)
         self.canvas = MaskCanvas(self.photo)
         self.canvas.began.connect(self._on_began)
         self.canvas.touched.connect(self._on_touched)
         self.figure = label("", "title")
         self.grade = label("", "muted")
-        self.size_ = Slider(tr("Size of the brush"), *SIZES, round(1000 * self.canvas.radius))
+        self.size_ = Slider(tr("Size of the brush"), *RADII, round(1000 * self.canvas.radius))
         self.size_.valueChanged.connect(self._on_size)
         self.undo = button(tr("Undo"), self._on_undo)
         self.redo = button(tr("Redo"), self._on_redo)
@@ -92,7 +92,7 @@ class BrushDialog(QDialog):
         ))  # fmt: skip
 
     def _on_began(self) -> None:
-        self._history = [*self._history[1 - REMEMBERED :], self.area]
+        self._history = [*self._history[1 - UNDO_STEPS :], self.area]
         self._undone = []
 
     def _on_touched(self, y: float, x: float) -> None:
@@ -139,11 +139,11 @@ class BrushDialog(QDialog):
         self.fit.setEnabled(self.photo.zoom > 1)
 
 
-MOVES: Final = {Qt.Key.Key_Left: (-1, 0), Qt.Key.Key_Right: (1, 0), Qt.Key.Key_Up: (0, -1), Qt.Key.Key_Down: (0, 1)}
-CLOSER: Final = 1.25
+ARROWS: Final = {Qt.Key.Key_Left: (-1, 0), Qt.Key.Key_Right: (1, 0), Qt.Key.Key_Up: (0, -1), Qt.Key.Key_Down: (0, 1)}
+ZOOM_STEP: Final = 1.25
 """Times that one notch of the wheel, or one key, enlarges the photo."""
-ZOOMS: Final = {"+": CLOSER, "=": CLOSER, "-": 1 / CLOSER}
-FIRST: Final = 0.03
+ZOOMS: Final = {"+": ZOOM_STEP, "=": ZOOM_STEP, "-": 1 / ZOOM_STEP}
+FIRST_RADIUS: Final = 0.03
 """Radius of the brush to begin with, as a share of the photo's square."""
 
 
@@ -160,7 +160,7 @@ class MaskCanvas(QWidget):
         self._at: QPointF | None = None
         self._painting = False
         self._held: QPointF | None = None
-        self.radius = FIRST
+        self.radius = FIRST_RADIUS
         photo.setLayout(column(self))
         self.setMouseTracking(True)
         named(self, tr("Brush: the arrow keys move it, the space bar paints, plus and minus zoom"))
@@ -210,8 +210,8 @@ class MaskCanvas(QWidget):
                 self._painting = True
                 self.began.emit()
                 self._touch(at)
-        elif event.key() in MOVES:
-            across, down = MOVES[Qt.Key(event.key())]
+        elif event.key() in ARROWS:
+            across, down = ARROWS[Qt.Key(event.key())]
             step = max(self.radius * place.width(), 1.0)
             there = QPointF(min(max(at.x() + across * step, place.left()), place.right()),
                             min(max(at.y() + down * step, place.top()), place.bottom()))  # fmt: skip
@@ -253,7 +253,7 @@ class MaskCanvas(QWidget):
 
     def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: N802
         """Zoom around the pointer."""
-        self._photo.zoom_to(self._photo.zoom * CLOSER ** (event.angleDelta().y() / 120), event.position())
+        self._photo.zoom_to(self._photo.zoom * ZOOM_STEP ** (event.angleDelta().y() / 120), event.position())
         event.accept()
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802

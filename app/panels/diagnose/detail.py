@@ -103,7 +103,7 @@ class DetailPane(QWidget):
     def show_waiting(self, preparing: bool) -> None:
         """Show that the photo is being diagnosed, or that the model is being prepared."""
         self._waiting = tr("Preparing the model…") if preparing else tr("Diagnosing…")
-        if self.shown is not None and not (self.shown.done or self.shown.given_up):
+        if self.shown is not None and not (self.shown.done or self.shown.cancelled):
             self.verdict.setText(self._waiting)
 
     def show_result(self, result: PhotoResult | None, threshold: float = 0.0) -> None:
@@ -112,12 +112,12 @@ class DetailPane(QWidget):
         if result is None:
             return
         if before is None or before.path != result.path:
-            self.photo.wish(self._photos, result.path)
+            self.photo.request(self._photos, result.path)
         if result.error:
             self.verdict.setText(tr("Unreadable"))
             self.doubt.setText(sentence(result.error))
         else:
-            self.verdict.setText(verdict_text(result) if result.done or result.given_up else self._waiting)
+            self.verdict.setText(verdict_text(result) if result.done or result.cancelled else self._waiting)
             self.doubt.setText(doubts(result))
         self.doubt.setVisible(bool(self.doubt.text()))
         self._threshold = threshold

@@ -223,13 +223,13 @@ class DiagnosePanel(QWidget):
             self.state.setText(tr("{done} of {total} done", done=total - waiting, total=total))
             return
         rows = self._model.rows.rows
-        kinds = Counter("failed" if row.error else "given up" if row.given_up else "unsure" if row.done and not row.sure
-                        else "" for row in rows)  # fmt: skip
-        unsure, failed, given_up = (kinds[kind] for kind in ("unsure", "failed", "given up"))
+        kinds = Counter("failed" if row.error else "cancelled" if row.cancelled
+                        else "unsure" if row.done and not row.sure else "" for row in rows)  # fmt: skip
+        unsure, failed, cancelled = (kinds[kind] for kind in ("unsure", "failed", "cancelled"))
         done = count(len(rows), "{n} photo", "{n} photos")
         rest = ((unsure, tr("{n} not diagnosed", n=f"{unsure:,}")), (failed, tr("{n} unreadable", n=f"{failed:,}")),
-                (given_up, tr("{n} cancelled", n=f"{given_up:,}")))  # fmt: skip
-        self.rest.setVisible(given_up > 0)
+                (cancelled, tr("{n} cancelled", n=f"{cancelled:,}")))  # fmt: skip
+        self.rest.setVisible(cancelled > 0)
         self._all = ", ".join([done, *(text for many, text in rest if many)])
         self._on_scope()
 

@@ -17,7 +17,7 @@ from app.widgets.layouts import TAB, column, holding, stack
 from app.widgets.parts import EmptyPlace, label
 from core.percent import percent
 
-NOWHERE = QModelIndex()
+ROOT = QModelIndex()
 SHORT: Final = 9
 """Letters that need no second line."""
 
@@ -42,10 +42,10 @@ class ConfusionModel(QAbstractTableModel):
         elif counts:
             self.dataChanged.emit(self.index(0, 0), self.index(len(counts) - 1, len(counts) - 1))
 
-    def rowCount(self, parent: QModelIndex = NOWHERE) -> int:  # noqa: N802 (Qt's names here and below)
+    def rowCount(self, parent: QModelIndex = ROOT) -> int:  # noqa: N802 (Qt's names here and below)
         return 0 if parent.isValid() else len(self.counts)
 
-    def columnCount(self, parent: QModelIndex = NOWHERE) -> int:  # noqa: N802
+    def columnCount(self, parent: QModelIndex = ROOT) -> int:  # noqa: N802
         return self.rowCount(parent)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:  # noqa: N802

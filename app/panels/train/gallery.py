@@ -142,7 +142,7 @@ class GalleryDialog(QDialog):
         if not index.isValid():
             return
         result = self._results[int(self.photos.rows[index.row()])]
-        self.photo.wish(self._pictures, result.path)
+        self.photo.request(self._pictures, result.path)
         self.photo.show_map(result.maps.get(self._predicted))
         self.slider.setVisible(self._predicted in result.maps)
         self.bars.show_top(result.top)
