@@ -36,6 +36,8 @@ from core.errors import LeafClinicError
 
 SETTLE_MS: Final = 60
 """Skimming through the table with the arrow keys decodes only the photo at which it rests."""
+FRAME_MS: Final = 16
+"""One frame of a display."""
 
 
 @final
@@ -188,7 +190,7 @@ class DiagnosePanel(QWidget):
     def _on_verdicts(self) -> None:
         self._show_selected()
         # after the table is drawn: counting 100,000 rows takes longer than a frame
-        QTimer.singleShot(SETTLE_MS, self, lambda: self._on_busy(*self._model.progress))
+        QTimer.singleShot(FRAME_MS, self, lambda: self._on_busy(*self._model.progress))
 
     def _on_correct(self) -> None:
         """Open the brush for the current photo."""
