@@ -24,7 +24,6 @@ class Actions:
         return self._made[name]
 
     def connect(self, **functions: Callable[[], object]) -> None:
-        """Connect each named action to a function."""
         for name, function in functions.items():
             self._made[name].triggered.connect(lambda _=False, function=function: function())
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QGuiApplication, QIcon
-from PySide6.QtWidgets import QApplication, QMessageBox
+from PySide6.QtWidgets import QApplication, QMessageBox, QWidget
 
 from app import paths, resources, translation
 from app.collector import Collector
@@ -18,11 +19,10 @@ from app.commands import WindowCommands
 from app.crash import CrashReporter
 from app.instance import FirstInstance, hand_over
 from app.main_window import PAGES, MainWindow
-from app.pages import makers
+from app.paths import FIRST_PAGE, Settings
 from app.photo_commands import PhotoCommands
 from app.processes.entry import Child, command
 from app.run_commands import RunCommands
-from app.settings import FIRST_PAGE, Settings
 from app.synthetic_leaves import SyntheticTour
 from app.theme import Theme
 from app.viewmodels import kernel_benchmark, result
@@ -35,6 +35,8 @@ from app.viewmodels.review import ReviewModel
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import TrainingModel, TrainingSession
 from app.viewmodels.writing import Writing
+from core.config import to_dict
+from core.diagnosis.model_identity import SHIPPED_MODELS
 from core.errors import StorageError
 
 SWITCH_S: Final = 0.0005
@@ -87,7 +89,6 @@ def start(application: QApplication, given: Sequence[str], early: Child | None =
 
 
 def introduce(application: QApplication) -> None:
-    """Tell the desktop the program's name and icon."""
     application.setApplicationName("leafclinic")
     application.setApplicationDisplayName("LeafClinic")
     QGuiApplication.setDesktopFileName("leafclinic")
@@ -105,7 +106,7 @@ class Application:
         self.collector = Collector(application)
         self.crash = CrashReporter(application)
         self.crash.install()
-        self.settings = Settings(paths.settings_store(), application)
+        self.settings = Settings(paths.settings_store())
         self.language = translation.install(application, self.settings.text("language", "system"))
         self.theme = Theme(application)
         self.theme.set(self.settings.text("theme", "system"))
@@ -124,7 +125,6 @@ class Application:
         self._go_back()
 
     def _make_window(self) -> None:
-        """Build the window with its commands and pages in the current language."""
         self.window = MainWindow(self.theme)
         self.photo_commands = PhotoCommands(
             self.window, self.settings, self.theme, self.diagnosis, self.document, self.exports
@@ -164,7 +164,6 @@ class Application:
         old.deleteLater()
 
     def _go_back(self) -> None:
-        """Restore the geometry and page of the previous window."""
         self.window.restoreGeometry(self.settings.bytes("geometry"))
         page = self.settings.text("page")
         page = page if page in PAGES else FIRST_PAGE
@@ -186,3 +185,80 @@ class Application:
         self.settings.sync()
         self.crash.remove()
         translation.remove(self.application)
+
+
+def makers(program: Application) -> dict[str, Callable[[], QWidget]]:
+    """Page name to function. A page's modules and the plotting library are imported on its first visit."""
+    pages = {"dataset": _dataset, "train": _train, "diagnose": _diagnose, "kernels": _kernels}
+    return {name: partial(make, program) for name, make in pages.items()}
+
+
+def _dataset(program: Application) -> QWidget:
+    from app.panels.dataset.panel import DatasetPanel
+    from app.panels.dataset.review import ReviewPane
+
+    def split_settings() -> dict[str, Any]:
+        """The settings that decide how photos are decoded and split, so that training can reuse the cache."""
+        train = program.window.made("train")
+        values = train.setup.form.values() if train is not None else {}
+        return {name: values[name] for name in ("image_size", "seed", "validation", "test") if name in values}
+
+    model = program.diagnosis
+    review = ReviewPane(program.review, program.photos, lambda: model.model_path or next(iter(SHIPPED_MODELS)))
+    panel = DatasetPanel(
+        program.document, program.examination, program.review, review, program.window.actions_, program.thumbnails,
+        program.settings, program.theme, split_settings,
+    )  # fmt: skip
+    panel.diagnose_asked.connect(lambda folder: program.photo_commands.diagnose([folder]))
+    return panel
+
+
+def _train(program: Application) -> QWidget:
+    from app.panels.train.panel import TrainPanel
+    from app.widgets.notice import follow_writing
+    from app.widgets.parts import Slot
+
+    panel = TrainPanel(
+        program.training, program.window.actions_, program.settings, program.theme, lambda: paths.folder("runs")
+    )
+    panel.resume_asked.connect(program.run_commands.resume_run)
+    panel.diagnose_asked.connect(program.photo_commands.use_model)
+    panel.cell_opened.connect(program.run_commands.open_cell)
+    follow_writing(panel.notice, program.prints)
+    program.memory.estimated.connect(panel.setup.show_memory)
+    program.memory.device_known.connect(panel.setup.show_device)
+
+    def estimate() -> None:
+        table, config = program.document.table, panel.setup.config("")
+        if table is None or config is None or program.training.session.busy:
+            program.memory.forget()
+        else:
+            counts = table.counts()
+            program.memory.ask(to_dict(config), counts[counts > 0].tolist())
+
+    def opened() -> None:
+        panel.setup.show_data(program.document.source)
+        panel.setup.show_demo(Path(program.document.source or ".").is_relative_to(paths.home() / "demo"))
+        estimate()
+
+    panel.setup.edited.connect(estimate)
+    program.training.session.state_changed.connect(Slot(panel, lambda _: estimate()).call)
+    program.document.opened.connect(Slot(panel, opened).call)
+    opened()
+    return panel
+
+
+def _diagnose(program: Application) -> QWidget:
+    from app.panels.diagnose.panel import DiagnosePanel
+
+    panel = DiagnosePanel(
+        program.diagnosis, program.window.actions_, program.settings, program.theme, program.photos, program.exports
+    )
+    panel.synthetic_asked.connect(program.tour.start)
+    return panel
+
+
+def _kernels(program: Application) -> QWidget:
+    from app.panels.kernels import KernelsPanel
+
+    return KernelsPanel(program.benchmark, program.theme)

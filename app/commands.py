@@ -13,8 +13,8 @@ from app import paths
 from app.crash import CrashReporter
 from app.instance import FirstInstance
 from app.main_window import PAGES, MainWindow
+from app.paths import Settings
 from app.photo_commands import PhotoCommands
-from app.settings import Settings
 from app.synthetic_leaves import SyntheticLeaves
 from app.theme import Theme
 from app.translation import tr
@@ -131,7 +131,6 @@ class WindowCommands(QObject):
             self.open([found])
 
     def _on_find(self) -> None:
-        """Move the keyboard focus to the search field of the page, if it has one."""
         search = getattr(self._window.stack.currentWidget(), "search", None)
         if isinstance(search, QLineEdit) and search.isVisible():
             search.setFocus(Qt.FocusReason.ShortcutFocusReason)

@@ -48,7 +48,6 @@ class CrashReporter(QObject):
             faulthandler.enable(self._fault)
 
     def remove(self) -> None:
-        """Restore the previous hooks (for tests)."""
         sys.excepthook, threading.excepthook = self._before
         logging.getLogger().removeHandler(self._handler)
         self._handler.close()
@@ -75,6 +74,5 @@ def error_text(error: BaseException) -> str:
 
 
 def describe(error: BaseException, trace: TracebackType | None) -> str:
-    """The details for developers: versions and traceback."""
     versions = f"LeafClinic {__version__}, Python {platform.python_version()}, Qt {qt_version}, {platform.platform()}"
     return versions + "\n\n" + "".join(traceback.format_exception(type(error), error, trace))

@@ -131,7 +131,6 @@ def _decode(encoded: str) -> QImage:
 
 
 def _add(document: QTextDocument, image: QImage) -> str:
-    """Add an image to the document and return its name."""
     name = f"image-{image.cacheKey():x}"
     document.addResource(QTextDocument.ResourceType.ImageResource, QUrl(name), image)
     return name

@@ -86,11 +86,9 @@ class MainWindow(QMainWindow):
         return self._made[name]
 
     def made(self, name: str) -> Any:
-        """A page that was already visited."""
         return self._made.get(name)
 
     def go(self, name: str) -> Any:
-        """Show a page."""
         page = self.page(name)
         self.stack.setCurrentWidget(page)
         self.stack.setAccessibleName(self._buttons[name].accessibleName())
@@ -117,7 +115,6 @@ class MainWindow(QMainWindow):
         return side
 
     def _fold(self, folded: bool) -> None:
-        """Show only icons, or icons and names."""
         self._side.setFixedWidth(FOLDED_WIDTH if folded else SIDE_WIDTH)
         for button in self._buttons.values():
             button.setText("" if folded else "  " + button.accessibleName())
@@ -155,7 +152,6 @@ class MainWindow(QMainWindow):
         self.activateWindow()
 
     def show_error(self, sentence: str, details: str) -> None:
-        """Show a dialog with a sentence and a button that copies the details."""
         box = QMessageBox(QMessageBox.Icon.Warning, "LeafClinic", tr("Something went wrong."), parent=self)
         box.setObjectName("error_dialog")
         box.setInformativeText(sentence + "\n\n" + tr("The program keeps running. See the log for details."))

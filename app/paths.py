@@ -1,12 +1,12 @@
-"""Folders of the program's own files: settings, projects, logs, runs. Never in a folder of photos."""
+"""Folders of the program's own files, which are never in a folder of photos, and its settings."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, final
 
-from PySide6.QtCore import QSettings, QStandardPaths
+from PySide6.QtCore import QByteArray, QSettings, QStandardPaths
 
 from core.storage import storage_error
 
@@ -36,3 +36,52 @@ def folder(name: str) -> Path:
 def settings_store() -> QSettings:
     """Window state and preferences, in one readable file in the data folder."""
     return QSettings(str(folder("settings") / "leafclinic.ini"), QSettings.Format.IniFormat)
+
+
+RECENT: Final = 8
+FIRST_PAGE: Final = "diagnose"
+"""Shown by the first start: most people come with a photo and a question."""
+
+
+@final
+class Settings:
+    """Typed access to one QSettings store: preferences, last folders, recent projects, geometry."""
+
+    def __init__(self, store: QSettings) -> None:
+        self._store = store
+
+    def text(self, name: str, default: str = "") -> str:
+        return str(self._store.value(name, default))
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        return self.text(name, "true" if default else "false") == "true"
+
+    def set(self, name: str, value: str | bool) -> None:
+        """Store a value; booleans are stored as words, because INI files have no booleans."""
+        self._store.setValue(name, str(value).lower() if isinstance(value, bool) else value)
+
+    def bytes(self, name: str) -> QByteArray:
+        value = self._store.value(name)
+        return value if isinstance(value, QByteArray) else QByteArray()
+
+    def set_bytes(self, name: str, value: QByteArray) -> None:
+        self._store.setValue(name, value)
+
+    def recent(self) -> list[str]:
+        return self.paths("recent")
+
+    def add_recent(self, path: str) -> None:
+        rest = [p for p in self.recent() if p != path]
+        self.set_paths("recent", [path, *rest][:RECENT])
+
+    def paths(self, name: str) -> list[str]:
+        """A list of files and folders, those that still exist."""
+        value: Any = self._store.value(name, [])
+        known = [value] if isinstance(value, str) else list(value or [])
+        return [p for p in known if Path(p).exists()]
+
+    def set_paths(self, name: str, paths: list[str]) -> None:
+        self._store.setValue(name, paths)
+
+    def sync(self) -> None:
+        self._store.sync()

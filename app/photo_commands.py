@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QApplication, QFileDialog
 
 from app import paths
 from app.main_window import MainWindow
-from app.settings import Settings
+from app.paths import Settings
 from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.diagnosis import DiagnosisModel
@@ -139,7 +139,7 @@ class PhotoCommands(QObject):
             self._window.go("diagnose").notice.alarm(tr("There is no picture in the clipboard."))
 
     def _on_camera(self) -> None:
-        from app.widgets.camera import CameraDialog
+        from app.widgets.dialogs import CameraDialog
 
         dialog = CameraDialog(self._window, paths.folder("pictures"))
         dialog.taken.connect(lambda path: self.diagnose([path]))

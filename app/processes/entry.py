@@ -154,6 +154,6 @@ def start_early() -> Child | None:
 def _first_page() -> str:
     """The page that the window will open on. Qt is imported here, while the process starts."""
     from app import paths
-    from app.settings import FIRST_PAGE, Settings
+    from app.paths import FIRST_PAGE, Settings
 
     return Settings(paths.settings_store()).text("page") or FIRST_PAGE

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, final
 
 from app import paths, resources
-from app.settings import Settings
+from app.paths import Settings
 from app.translation import tr
 from app.viewmodels.row_order import Column
 from core.diagnosis.model_identity import BEST, KIND, SHIPPED_MODELS, VERSION, ModelIdentity, read_identity

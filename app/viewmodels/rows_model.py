@@ -120,7 +120,6 @@ class RowsModel(QAbstractTableModel):
 
     @property
     def arranging(self) -> bool:
-        """Whether another order is being computed."""
         return self._soon.isActive() or self._task is not None
 
     def place(self, row: int) -> int:
@@ -135,7 +134,6 @@ class RowsModel(QAbstractTableModel):
         return int(found[0]) if len(found) else -1
 
     def set_filter(self, text: str) -> None:
-        """Show only rows that contain this text in a searched column."""
         self._change(replace(self._query, text=text.strip()), 0)
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
@@ -143,7 +141,6 @@ class RowsModel(QAbstractTableModel):
         self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, self.columnCount() - 1)
 
     def close(self) -> None:
-        """End the thread."""
         self._later.stop()
         self._soon.stop()
         if self._task is not None:
@@ -176,7 +173,6 @@ class RowsModel(QAbstractTableModel):
         return self.value(self.place(index.row()), index.column(), role) if role in ANSWERED else None
 
     def value(self, at: int, column_at: int, role: int) -> Any:
-        """The value of a row in a column for a Qt role."""
         row, column = self.rows[at], self.columns[column_at]
         match role:
             case Qt.ItemDataRole.DisplayRole:

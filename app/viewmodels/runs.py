@@ -58,7 +58,6 @@ class RunView:
         self._epochs = Series(6)
 
     def read(self, arrived: Iterable[Any]) -> None:
-        """Process events in order."""
         for event in arrived:
             self._read(event)
         self.dirty = True
@@ -145,7 +144,6 @@ class RunView:
 
     @property
     def finishing(self) -> bool:
-        """Whether all steps are done: what remains is the evaluation and the report."""
         return bool(self.total_steps) and self.step >= self.total_steps
 
     @property

@@ -63,7 +63,6 @@ class Thumbnails(QObject):
         self._pool.waitForDone()
 
     def _decode(self) -> None:
-        """Decode requests until there are none."""
         while True:
             with self._lock:
                 if not self._requests:

@@ -77,7 +77,6 @@ class TrainingSession(QObject):
 
     @property
     def pid(self) -> int:
-        """The process id of the run, 0 if there is none."""
         return self._thread.pid if self._thread else 0
 
     def start(self, request: str, folder: str = "") -> None:
@@ -184,7 +183,6 @@ def read_event(line: str) -> Any:
 
 
 def start_request(config: RunConfig) -> str:
-    """Start a new run in the folder `config.out`."""
     return json.dumps({"config": to_dict(config), "resume": False, "overwrite": False})
 
 

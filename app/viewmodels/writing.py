@@ -61,7 +61,6 @@ class Writing(ProcessModel):
         self._rows = ()
 
     def _feed(self) -> None:
-        """Send a piece of the results."""
         if self._thread is None:
             return
         for row in self._rows[self._sent : self._sent + PIECE]:

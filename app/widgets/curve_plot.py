@@ -67,7 +67,6 @@ class CurvePlot(QWidget):
         return False
 
     def show_curves(self, curves: Sequence[Curve]) -> None:
-        """Draw these curves and remove others."""
         self.curves = list(curves)
         for name in set(self._lines) - {c.name for c in curves}:
             self.plot.removeItem(self._lines.pop(name))
@@ -128,7 +127,6 @@ class CurvePlot(QWidget):
         return name in self._boxes and self._boxes[name].isChecked()
 
     def box(self, name: str) -> QCheckBox:
-        """The switch that hides or shows a curve."""
         return self._boxes[name]
 
     def _export_csv(self, path: Path) -> None:

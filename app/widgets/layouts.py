@@ -34,7 +34,6 @@ TAB: Final = (0, 8, 0, 0)
 
 
 def row(*items: Item, spacing: int = 8, margins: Margins = (0, 0, 0, 0)) -> QHBoxLayout:
-    """Items side by side."""
     return _fill(QHBoxLayout(), items, spacing, margins)
 
 
@@ -180,7 +179,6 @@ class PageArea(QScrollArea):
         return super().eventFilter(watched, event)
 
     def fit(self) -> None:
-        """Update the size of the pages."""
         page, room = self._pages.currentWidget(), self.maximumViewportSize()
         if page is None:
             return

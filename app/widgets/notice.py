@@ -87,8 +87,6 @@ def show_written(notice: Notice, name: str, *more: str) -> None:
 
 
 def follow_writing(notice: Notice, writing: Writing) -> None:
-    """Show messages for everything that `writing` writes."""
-
     def going(done: int = 0, total: int = 0) -> None:
         name = Path(writing.target).name
         text = tr("Saving {name}: {done} of {total}", name=name, done=f"{done:,}", total=f"{total:,}")

@@ -85,7 +85,6 @@ class PhotoView(QWidget):
             self.update()
 
     def show_map(self, values: Array | None) -> None:
-        """A map uint8 ``(h, w)`` over the photo's square; None for none."""
         self.show_layer(None if values is None else coloured(values))
 
     def show_layer(self, layer: QImage | None, box: Box = WHOLE) -> None:
@@ -108,7 +107,6 @@ class PhotoView(QWidget):
         self.update()
 
     def whole(self) -> QRectF:
-        """The rectangle of the whole photo in the widget."""
         size = self._photo.size() if not self._photo.isNull() else QSize(1, 1)
         scale = self.zoom * min(self.width() / size.width(), self.height() / size.height())
         width, height = size.width() * scale, size.height() * scale

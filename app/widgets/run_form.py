@@ -155,12 +155,10 @@ class RunForm(QWidget):
         return self._layout.isRowVisible(self.fields[name].place)
 
     def choose_preset(self, name: str) -> None:
-        """Choose a preset, as if in its field."""
         self.fields["preset"].set_value(name)
         self._on_preset()
 
     def _on_preset(self) -> None:
-        """Apply a preset; fields that it does not name return to their defaults."""
         values = self._presets.get(self.fields["preset"].value())
         if values is not None:
             for name, field in self.fields.items():
@@ -184,7 +182,6 @@ def split_values(text: str) -> tuple[str, ...]:
 
 
 def join_values(values: Sequence[str]) -> str:
-    """The text that `split_values` reads."""
     return " ".join(f'"{value}"' if re.search(r"\s", value) else value for value in values)
 
 

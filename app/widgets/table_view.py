@@ -44,7 +44,6 @@ def sorted_view(rows: RowsModel, name: str, stretch: int = 0) -> QTableView:
 
 
 def selected(view: QTableView) -> Any | None:
-    """The current row, or None."""
     index = view.currentIndex()
     return index.data(ROW) if index.isValid() else None
 

@@ -10,7 +10,7 @@ from app import paths, resources
 from app.cards import find_card
 from app.panels.diagnose.models import ModelsDialog
 from app.panels.diagnose.start_page import crop_names
-from app.settings import Settings
+from app.paths import Settings
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.model_list import IMPORTED, OWN, SHIPPED, keep_import, list_models, shipped_model
 from app.viewmodels.result import PhotoResult

@@ -15,9 +15,9 @@ from PySide6.QtWidgets import QApplication, QPushButton
 from app import application, crash, instance, paths
 from app.__main__ import no_display
 from app.instance import FirstInstance, hand_over
+from app.paths import Settings
 from app.processes import entry
 from app.processes.entry import open_child
-from app.settings import Settings
 from app.viewmodels.diagnosis import DiagnosisModel
 from core.errors import EXIT_FAILED, EXIT_WRONG_INPUT
 

@@ -91,7 +91,7 @@ def start(qapp, qtbot, home, nothing_left, monkeypatch, request):
     """
     from app import application, paths, theme
     from app.main_window import FIRST_SIZE
-    from app.settings import Settings
+    from app.paths import Settings
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     if request.node.get_closest_marker("styled") is None:
@@ -99,7 +99,7 @@ def start(qapp, qtbot, home, nothing_left, monkeypatch, request):
     programs, errors = [], []
 
     def make(*given, first=False):
-        settings = Settings(paths.settings_store(), qapp)
+        settings = Settings(paths.settings_store())
         if not first and not settings.text("page"):
             settings.set("page", "dataset")
             settings.sync()

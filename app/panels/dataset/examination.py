@@ -55,7 +55,6 @@ class HealthPane(QWidget):
         self.refresh()
 
     def refresh(self) -> None:
-        """Update the list."""
         busy, found, known = self._examination.has_process, self._examination.found, self._examination.kinds
         self.bar.setVisible(busy)
         self.stop.setVisible(busy)

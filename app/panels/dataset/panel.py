@@ -18,7 +18,7 @@ from app.panels.dataset.augmentation import AugmentationPane
 from app.panels.dataset.classes import ClassesPane
 from app.panels.dataset.examination import HealthPane, SplitPane
 from app.panels.dataset.review import ReviewPane
-from app.settings import Settings
+from app.paths import Settings
 from app.theme import Theme
 from app.translation import count, tr
 from app.viewmodels.document import Document
@@ -161,7 +161,6 @@ class DatasetPanel(QWidget):
         self.side.setFixedWidth(side_width(self))
 
     def selection(self) -> Array:
-        """Table rows that are selected in the grid."""
         return self.photos.rows[self.grid.selected_rows()]
 
     def current_path(self) -> str:

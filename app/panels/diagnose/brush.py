@@ -252,7 +252,6 @@ class MaskCanvas(QWidget):
         self.update()
 
     def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: N802
-        """Zoom around the pointer."""
         self._photo.zoom_to(self._photo.zoom * ZOOM_STEP ** (event.angleDelta().y() / 120), event.position())
         event.accept()
 

@@ -8,7 +8,7 @@ from typing import final
 from PySide6.QtCore import QSignalBlocker
 from PySide6.QtWidgets import QCheckBox, QWidget
 
-from app.settings import Settings
+from app.paths import Settings
 from app.translation import tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.widgets.fields import Slider

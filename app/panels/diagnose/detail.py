@@ -101,7 +101,6 @@ class DetailPane(QWidget):
         return card((scroll, 1), foot, spacing=4, margins=(0, 2, 2, 2))
 
     def show_waiting(self, preparing: bool) -> None:
-        """Show that the photo is being diagnosed, or that the model is being prepared."""
         self._waiting = tr("Preparing the model…") if preparing else tr("Diagnosing…")
         if self.shown is not None and not (self.shown.done or self.shown.cancelled):
             self.verdict.setText(self._waiting)
@@ -141,7 +140,6 @@ class DetailPane(QWidget):
         self.card.setHtml(_advice(result))
 
     def pick_leaf(self, index: int) -> None:
-        """Show one of several leaves."""
         self.which.setCurrentIndex(self.which.findData(index))
 
     def _fill_maps(self, result: PhotoResult, area: Mask | None) -> None:

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
 )
 
 from app import paths
-from app.settings import Settings
+from app.paths import Settings
 from app.theme import Theme
 from app.translation import sentence, tr
 from app.viewmodels.model_list import IMPORTED, SHIPPED, KnownModel, columns, forget_import, keep_import, list_models
@@ -61,7 +61,6 @@ class ModelsDialog(QDialog):
         self._refresh(in_use)
 
     def _refresh(self, path: str) -> None:
-        """Read the list again and select this file."""
         models = list_models(self._settings)
         self.rows.show_rows(models)
         at = next((number for number, model in enumerate(models) if model.path == path), 0)

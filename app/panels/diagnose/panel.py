@@ -17,7 +17,7 @@ from app.panels.diagnose.brush import BrushDialog
 from app.panels.diagnose.coverage import CoverageBar
 from app.panels.diagnose.detail import DetailPane
 from app.panels.diagnose.start_page import StartPage
-from app.settings import Settings
+from app.paths import Settings
 from app.theme import Theme
 from app.translation import count, tr
 from app.viewmodels.diagnosis import DiagnosisModel
@@ -93,7 +93,6 @@ class DiagnosePanel(QWidget):
         self.setLayout(column(head, self.notice, self.preparation, (self.stack, 1), spacing=GAP, margins=PAGE))
 
     def _empty_places(self, theme: Theme) -> tuple[QWidget, QWidget]:
-        """The pages shown without a model and without photos."""
         actions = self._actions
         no_model = EmptyPlace(
             theme, "diagnose", tr("No model yet"),
@@ -138,7 +137,6 @@ class DiagnosePanel(QWidget):
         self.preparation.show_progress(0, 0)
 
     def _on_preparing(self, done: int, total: int) -> None:
-        """Show the progress of preparing the model, also for the waiting photo."""
         self.preparation.show_progress(done, total)
         self.detail.show_waiting(done < total)
 
@@ -193,7 +191,6 @@ class DiagnosePanel(QWidget):
         QTimer.singleShot(FRAME_MS, self, lambda: self._on_busy(*self._model.progress))
 
     def _on_correct(self) -> None:
-        """Open the brush for the current photo."""
         result = self.detail.shown
         area = result.area() if result is not None else None
         if result is not None and area is not None:

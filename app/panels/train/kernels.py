@@ -43,12 +43,10 @@ class TimedKernel:
 
     @property
     def intensity(self) -> float:
-        """FLOP per byte."""
         return self.time.flops / self.time.bytes if self.time.bytes > 0 else 0.0
 
     @property
     def of_peak(self) -> float:
-        """Share of the device's peak, 0 to 1."""
         return self.time.floor_ms / self.time.milliseconds if self.time.milliseconds > 0 else 0.0
 
 
@@ -166,7 +164,6 @@ class StepRoofline(QWidget):
         self.caption.setText(text)
 
     def _draw_ticks(self) -> None:
-        """Draw powers of ten, as many as fit."""
         set_decades(self.plot, *self._ranges, self.plot.height() - MARGIN)
 
 
@@ -225,7 +222,6 @@ class KernelTimesPane(QWidget):
         self.setLayout(column(self._stack, margins=TAB))
 
     def _fit(self) -> None:
-        """Show as many layers as fit."""
         shown = max(int(self.plot.getViewBox().height() // LAYER_HEIGHT), 2)
         self.plot.setYRange(-0.6, min(self._layers, shown) - 0.4, padding=0)
 

@@ -16,7 +16,7 @@ from app.panels.train.kernels import KernelTimesPane
 from app.panels.train.outcome import OutcomePane, headline
 from app.panels.train.runs import RunsPane
 from app.panels.train.setup import SetupPane
-from app.settings import Settings
+from app.paths import Settings
 from app.theme import Theme
 from app.translation import duration, epoch_text, number, stage_text, tr
 from app.viewmodels.runs import RunSummary, RunView, read_run
@@ -66,7 +66,6 @@ class TrainPanel(QWidget):
         self.redraw()
 
     def _make_figures(self) -> None:
-        """The figures of a run; dashes before there is one."""
         self.figures = {
             "epoch": Figure(tr("epoch"), tr("In one epoch every training photo is used once.")),
             "loss": Figure(tr("loss of this step"),
@@ -122,7 +121,6 @@ class TrainPanel(QWidget):
             self._timer.stop()
 
     def redraw(self) -> None:
-        """Update what is visible with the run."""
         view = self._model.view
         self._timer.stop()
         if not self.isVisible():

@@ -85,8 +85,6 @@ class RunsPane(QWidget):
         return runs
 
     def _button(self, text: str, act: Callable[[RunSummary], None], kind: str = "") -> QPushButton:
-        """A button for the selected run."""
-
         def click() -> None:
             for run in self._present_runs():
                 act(run)

@@ -9,8 +9,8 @@ from typing import Any, Final, final
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
+from app.paths import Settings
 from app.project import dataset_name
-from app.settings import Settings
 from app.translation import sentence, tr
 from app.viewmodels.model_list import shipped_model
 from app.widgets.layouts import column, row
@@ -65,7 +65,6 @@ class StartChoice(QWidget):
             self.hide()
 
     def preset(self, learned: bool) -> str:
-        """The preset of a side of the switch on this device."""
         return TRANSFER if learned else SCRATCH[self.device]
 
     def show_start(self, preset: str, start: str) -> None:
@@ -129,7 +128,6 @@ class SetupPane(QFrame):
         ))  # fmt: skip
 
     def show_data(self, data: str) -> None:
-        """Show the open photos: the next run is trained on them."""
         self._data = data
         self._show_data()
 
