@@ -105,7 +105,7 @@ class RunCommands(QObject):
         text = name if state is State.RUNNING else f"{name} ({tr(state.value)})"
         self._window.status.show_run(text, view.step, view.total_steps)
         if view.started.device != "cpu":
-            self._window.status.show_device(view.started.device)
+            self._window.status.device.setText(view.started.device)
 
     def _on_start(self) -> None:
         panel = self._window.go("train")

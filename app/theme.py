@@ -56,7 +56,7 @@ class Theme(QObject):
         self._wanted = "system"
         self.colours = LIGHT
         application.setStyle("Fusion")
-        application.styleHints().colorSchemeChanged.connect(self._on_scheme_changed)
+        application.styleHints().colorSchemeChanged.connect(lambda _: self._apply())
 
     def set(self, wanted: str) -> None:
         """"system", "light" or "dark"."""
@@ -70,9 +70,6 @@ class Theme(QObject):
         if self._wanted != "system":
             return self._wanted == "dark"
         return self._application.styleHints().colorScheme() == Qt.ColorScheme.Dark
-
-    def _on_scheme_changed(self) -> None:
-        self._apply()
 
     def _apply(self) -> None:
         self.colours = DARK if self.dark else LIGHT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import subprocess
@@ -59,7 +60,8 @@ class ProcessThread(QThread):
         """Close the process's input: it finishes its work and ends."""
         with self._lock:
             if self._process is not None and self._process.stdin is not None:
-                _close(self._process.stdin)
+                with contextlib.suppress(OSError):  # the process had already ended
+                    self._process.stdin.close()
 
     def kill(self) -> None:
         """End the process at once. Only for work that need not be saved."""
@@ -119,11 +121,9 @@ class ProcessThread(QThread):
     def _write(self, line: str) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        try:
+        with contextlib.suppress(OSError, ValueError):  # the process has ended; `ended` reports it
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
-        except (OSError, ValueError):
-            return  # the process has ended; `ended` reports it
 
 
 def _read_lines(stream: BinaryIO, lines: queue.SimpleQueue[str | None]) -> None:
@@ -131,13 +131,6 @@ def _read_lines(stream: BinaryIO, lines: queue.SimpleQueue[str | None]) -> None:
         lines.put(line.decode("utf-8", "replace").strip())
     stream.close()
     lines.put(None)
-
-
-def _close(stream: Any) -> None:
-    try:
-        stream.close()
-    except OSError:
-        return  # the process had already ended
 
 
 class ProcessModel(QObject):

@@ -114,7 +114,7 @@ class RunForm(QWidget):
         choices = ("", *self._presets) if name == "preset" and self._presets else row.choices
         field = Field(name, row, default, choices)
         field.set_value(default)
-        field.changed(self._on_changed if name != "preset" else self._on_preset)
+        field.changed(self.changed.emit if name != "preset" else self._on_preset)
         self._layout.addRow(field.caption, field.place)
         self.fields[name] = field
 
@@ -164,9 +164,6 @@ class RunForm(QWidget):
             for name, field in self.fields.items():
                 if field.row.group in RECIPE and name != "preset":
                     field.set_value(values.get(name, settings()[name][0].default))
-        self.changed.emit()
-
-    def _on_changed(self) -> None:
         self.changed.emit()
 
 

@@ -48,9 +48,6 @@ class StatusLine(QStatusBar):
         self.bar.setMaximum(max(total, 1))
         self.bar.setValue(done)
 
-    def show_device(self, text: str) -> None:
-        self.device.setText(text)
-
     def stop(self) -> None:
         self._timer.stop()
 
