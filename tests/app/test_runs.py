@@ -114,6 +114,7 @@ def test_every_plot_shows_the_whole_run_while_it_grows(qtbot, qapp):
     box = pane.plots["loss"].box("validation")
     box.click()
     assert not pane.plots["loss"].is_shown("validation")
+    assert all(plot.width() > 200 for plot in pane.plots.values())
 
 
 @pytest.mark.gui
@@ -141,8 +142,6 @@ def test_a_range_is_never_empty():
         assert low < high
         assert all(low <= v <= high for v in values if np.isfinite(v))
     assert rounded_range(np.array([0.0, 1.0])) == (0.0, 1.0)
-
-
 
 
 @pytest.fixture
