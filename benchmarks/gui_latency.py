@@ -224,7 +224,7 @@ def time_reports(program: Application, home: Path, folder: Path) -> list[Row]:
         target = home / f"report.{kind}"
         used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         program.exports.start(kind, str(target), results, remarks=[])
-        took = until(lambda: not program.exports.working)
+        took = until(lambda: not program.exports.has_process)
         used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - used
         print(f"{kind}: {used:.1f} s of processor time")
         found.append(at_most(f"report of 800 photos: {kind}", took, seconds, "s"))

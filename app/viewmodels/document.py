@@ -108,7 +108,7 @@ class Document(QObject):
             text = count(len(rows), "exclude {n} photo", "exclude {n} photos")
             if not excluded:
                 text = count(len(rows), "include {n} photo", "include {n} photos")
-            self._set_rows(text, rows, excluded=excluded)
+            self._set_rows(text, self.table.excluded, rows, excluded)
 
     def move(self, rows: Array, name: str) -> None:
         """Set the class of photos; the name is as written or as shown in the window."""
@@ -117,7 +117,7 @@ class Document(QObject):
             label = find_class(name, self.table.classes)
             photos = count(len(rows), "{n} photo", "{n} photos")
             text = tr("move {photos} to {name}", photos=photos, name=disease_name(label))
-            self._set_rows(text, rows, label=label)
+            self._set_rows(text, self.table.labels, rows, self.table.code(label))
 
     def rename(self, old: str, new: str) -> None:
         """Rename a class; an existing name, as written or as shown, merges the two."""
@@ -127,21 +127,16 @@ class Document(QObject):
         if disease_name(new) != disease_name(old) or new in self.table.classes and new != old:
             self._rename(self.table, old, new)
 
-    def _set_rows(self, text: str, rows: Array, label: str | None = None, excluded: bool | None = None) -> None:
-        """Set the class of photos, or exclude them."""
-        table = self.table
-        assert table is not None
-        before = table.labels[rows].copy(), table.excluded[rows].copy()
+    def _set_rows(self, text: str, array: Array, rows: Array, value: int) -> None:
+        """Set these rows of an array of the table, the labels or the exclusions."""
+        before = array[rows].copy()
 
         def do() -> None:
-            if label is not None:
-                table.labels[rows] = table.code(label)
-            if excluded is not None:
-                table.excluded[rows] = excluded
+            array[rows] = value
             self.touched()
 
         def undo() -> None:
-            table.labels[rows], table.excluded[rows] = before
+            array[rows] = before
             self.touched()
 
         self.undo.push(Edit(text, do, undo))

@@ -44,10 +44,6 @@ class ProcessThread(QThread):
         self._process: subprocess.Popen[bytes] | None = None
         self._killed = False
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid if self._process else 0
-
     def send(self, line: str) -> None:
         """Write one line to the process. Lines are short and few in flight, so a pipe's buffer holds them."""
         with self._lock:

@@ -52,7 +52,6 @@ class RunView:
         self.warnings: list[str] = []
         self.urgent = ""
         """What must be acted on while the run goes on."""
-        self.checkpoint = ""
         self.dirty = True
         self._steps = Series(6)
         self._epochs = Series(6)
@@ -86,8 +85,6 @@ class RunView:
                 self.urgent = ""
                 self._steps.cut(STEP, event.step)
                 self._epochs.cut(EPOCH_STEP, event.step)
-            case events.CheckpointSaved():
-                self.checkpoint = event.path
             case events.RunEvaluated():
                 self.evaluated = event
             case events.RunFinished():
@@ -95,8 +92,6 @@ class RunView:
             case events.Warned():
                 self.warnings.append(event.message)
                 self.urgent = event.message if event.urgent else ""  # a later note takes the warning back
-            case _:
-                return
 
     def curves(self, what: str) -> list[Curve]:
         """Lines for "loss", "accuracy" or "rate"."""

@@ -75,10 +75,6 @@ class TrainingSession(QObject):
     def busy(self) -> bool:
         return self.state is not State.IDLE
 
-    @property
-    def pid(self) -> int:
-        return self._thread.pid if self._thread else 0
-
     def start(self, request: str, folder: str = "") -> None:
         """Start the training process with its first line; `folder` is the run to resume, if any."""
         if self.busy:

@@ -37,10 +37,6 @@ class Writing(ProcessModel):
         self._feeding = QTimer(self, singleShot=True, interval=0)
         self._feeding.timeout.connect(self._feed)
 
-    @property
-    def working(self) -> bool:
-        return self._thread is not None
-
     def start(self, kind: str, target: str, rows: Sequence[PhotoResult] = (), **asked: Any) -> None:
         """Write `target`: kind and arguments as in `app.processes.writing`. An active export is cancelled."""
         self.cancel()

@@ -44,8 +44,8 @@ def wait_for(qtbot, writing, **asked):
     writing.written.connect(told.append)
     writing.failed.connect(lambda sentence, details: told.append(sentence))
     writing.start(**asked)
-    assert writing.working
-    qtbot.waitUntil(lambda: not writing.working, timeout=60_000)
+    assert writing.has_process
+    qtbot.waitUntil(lambda: not writing.has_process, timeout=60_000)
     assert len(told) == 1
     return told[0]
 
@@ -96,7 +96,7 @@ def test_what_was_there_stays_when_it_is_given_up(writing, results, qtbot, tmp_p
     writing.start("pdf", str(target), results * 50, remarks=[])
     qtbot.waitUntil(lambda: bool(told), timeout=60_000)
     writing.cancel()
-    assert not writing.working
+    assert not writing.has_process
     qtbot.wait(300)
     assert target.read_text() == "before"
 
@@ -108,9 +108,9 @@ def test_the_window_goes_on_and_opens_what_was_written(start, results, qtbot, tm
     target = tmp_path / "diagnoses.html"
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *a: (str(target), ""))
     program.window.actions_.export_html.trigger()
-    assert program.exports.working
+    assert program.exports.has_process
     assert panel.notice.isVisible() or panel.notice.do.text() == "Cancel"
-    qtbot.waitUntil(lambda: not program.exports.working, timeout=60_000)
+    qtbot.waitUntil(lambda: not program.exports.has_process, timeout=60_000)
     assert panel.notice.text.text() == f"Saved to {target}"
     opened = []
     monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: opened.append(Path(url.toLocalFile())))

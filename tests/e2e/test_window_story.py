@@ -140,7 +140,7 @@ def test_pause_kill_resume_and_close_while_training(start, qtbot, monkeypatch, a
     press(qtbot, train, "Resume")
     qtbot.waitUntil(lambda: program.training.view.step > held + 20, timeout=PATIENCE)
 
-    os.kill(session.pid, signal.SIGKILL)
+    os.kill(session._thread._process.pid, signal.SIGKILL)
     qtbot.waitUntil(lambda: session.state is State.IDLE, timeout=PATIENCE)
     assert "killed" in train.notice.text.text()
     press(qtbot, train, "Resume")
