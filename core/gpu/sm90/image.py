@@ -1,4 +1,4 @@
-"""The image's convolution and the max pool behind it: launches, and why they do not compute a case."""
+"""The image's convolution and the max pool after it: launches, and why they do not compute a case."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from core.gpu.frame import Frame, bias_of
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import backward_weight
 from core.gpu.ops.conv.geometry import reads_image, window_of
-from core.gpu.ops.conv.packing import Taps, partial_size, taps_of
+from core.gpu.ops.conv.packing import partial_size, taps_of
 from core.gpu.ops.pool.max_pool import max_backward, places_of
 from core.gpu.select import INPUT, Case
 from core.gpu.sm90 import image_pool, image_pool_gradient
@@ -22,85 +22,31 @@ def _columns(filters: int) -> int:
 
 
 def _suits_image(x: Tensor, window: Window, out: Shape, training: bool, limit: int) -> bool:
-    """Whether the kernels compute an image's convolution: windows 16 bytes apart, memory suffices."""
-    (kernel, width), (_, wide, filters) = window.kernel, out
+    """Whether the kernels compute an image's convolution: windows are 16 bytes apart and shared memory suffices."""
+    (kernel, width), (_, out_width, filters) = window.kernel, out
     dense = (x.element, x.pitch) == (2, 4) and x.row_pitch % 8 == 0 and x.image_pitch == x.height * x.row_pitch
     if not dense or window.stride != (2, 2) or window.padding[:2] != (0, 0) or kernel not in (3, 5, 7) or width > 8:
         return False
-    if filters not in (32, 64, 96, 128) or wide > x.row_pitch // 8:
+    if filters not in (32, 64, 96, 128) or out_width > x.row_pitch // 8:
         return False
-    room, steps = x.row_pitch // 8, taps_of(x, window, True).channels // 16
-    shared = image_pool.shared_bytes(kernel, steps, _columns(filters), room)
+    row_vectors, steps = x.row_pitch // 8, taps_of(x, window, True).channels // 16
+    shared = image_pool.shared_bytes(kernel, steps, _columns(filters), row_vectors)
     if training:
-        gradient = image_pool_gradient.shared_bytes(room, 2 * steps, blocks_of(wide, 16), filters, wide // 2)
+        k_steps = blocks_of(out_width, 16)
+        gradient = image_pool_gradient.shared_bytes(row_vectors, 2 * steps, k_steps, filters, out_width // 2)
         shared = max(shared, gradient)
     return shared <= limit
 
 
-def _strips(batch: int, turns: int, resident: int) -> tuple[int, int]:
-    """(strips of an image, turns of a strip) with the least work for the busiest of so many resident blocks."""
+def _strips(batch: int, steps: int, resident: int) -> tuple[int, int]:
+    """(strips of an image, steps of a strip) with the least work for the busiest of so many resident blocks."""
 
-    def turns_in_all(strips: int) -> float:
-        """Half a turn goes to a strip's first row."""
-        return blocks_of(batch * strips, resident) * (blocks_of(turns, strips) + 0.5)
+    def steps_in_all(strips: int) -> float:
+        """The first row of a strip costs half a step."""
+        return blocks_of(batch * strips, resident) * (blocks_of(steps, strips) + 0.5)
 
-    each = blocks_of(turns, min(range(1, turns + 1), key=turns_in_all))
-    return blocks_of(turns, each), each
-
-
-def pool_launch(
-    layer: str, batch: int, x: Tensor, whole: Tensor, out: Tensor, places: int | None, window: Window, taps: Taps,
-    weight: int, bias: int, activation: str, processors: int,
-) -> Launch:  # fmt: skip
-    """An image's convolution and the 3x3 pool of stride 2 behind it.
-
-    `whole` is the convolution's output, at address 0 where nobody looks at it; `places` None keeps no winners.
-    """
-    room, steps, filters = x.row_pitch // 8, taps.channels // 16, whole.channels
-    columns = _columns(filters)
-    groups, parts = 4 if columns <= 48 else 3, filters // columns  # as many warpgroups as registers allow, two blocks
-    strips, turns = _strips(batch, blocks_of(out.height, 2), 2 * processors // parts)
-    values = {
-        "x": x.address, "weight": weight, "bias": bias, "out": out.address, "marks": places or 0,
-        "whole": whole.address, "strips": strips, "turns": turns, "all_turns": blocks_of(out.height, 2),
-        "filters": filters, "by_strips": strips, "ho": whole.height, "wo": whole.width, "hp": out.height,
-        "wp": out.width, "rows": x.height, "places": room, "image_size": x.image_pitch * 2, "by_places": room,
-        "ldo": out.pitch, "ldp": out.padded, "activation": RELU[activation],
-    }  # fmt: skip
-    shape = (window.kernel[0], steps, columns, groups, places is not None)
-    total, pooled = batch * whole.height * whole.width, batch * out.height * out.width * out.padded
-    return make_launch(
-        layer, "forward", "tensor_core", ("sm90.image_pool", "make_photo_pool", shape), image_pool.SIGNATURE, values,
-        (batch * strips, parts, 1), (128 * groups, 1, 1),
-        image_pool.shared_bytes(window.kernel[0], steps, columns, room),
-        2 * batch * x.image_pitch + pooled * (2 + (places is not None)), 2, flops=2 * total * filters * taps.total,
-    )  # fmt: skip
-
-
-def gradient_launch(
-    layer: str, batch: int, x: Tensor, between: Shape, dy: Tensor, partial: int, places: int, window: Window,
-    taps: Taps, processors: int,
-) -> Launch:  # fmt: skip
-    """The partial weight gradients of an image's convolution, one for each block.
-
-    `dy` is the gradient behind the 3x3 pool of stride 2, `between` the shape of what is between them.
-    """
-    (height, width, filters), room = between, x.row_pitch // 8
-    steps, parts, turns = blocks_of(width, 16), taps.channels // 8, blocks_of(height, image_pool_gradient.ROWS)
-    each = blocks_of(batch * turns, processors)
-    splits, size, pixels = blocks_of(batch * turns, each), partial_size(filters, taps), batch * height * width
-    values = {
-        "x": x.address, "dy": dy.address, "partial": partial, "marks": places, "total": batch * turns, "each": each,
-        "turns": turns, "by_turns": turns, "hp": dy.height, "wp": dy.width, "rows": x.height, "places": room,
-        "image_size": x.image_pitch * 2, "channels": taps.channels, "depth": taps.total, "size": size,
-    }  # fmt: skip
-    made = ("sm90.image_pool_gradient", "make_photo_gradient", (window.kernel[0], parts, steps, filters, 3))
-    return make_launch(
-        layer, "backward_weight", "tensor_core", made, image_pool_gradient.SIGNATURE, values, (splits, 1, 1),
-        (128 * parts, 1, 1), image_pool_gradient.shared_bytes(room, parts, steps, filters, dy.width),
-        2 * batch * x.image_pitch + 3 * batch * dy.height * dy.width * dy.padded + 4 * splits * size, 1,
-        flops=2 * pixels * filters * taps.total,
-    )  # fmt: skip
+    strip_steps = blocks_of(steps, min(range(1, steps + 1), key=steps_in_all))
+    return blocks_of(steps, strip_steps), strip_steps
 
 
 def _refuse_pair(frame: Frame, step: Step, following: Step) -> str:
@@ -109,11 +55,11 @@ def _refuse_pair(frame: Frame, step: Step, following: Step) -> str:
     pool = read_window(following.attributes)
     shape = (pool.kernel, pool.stride, pool.padding[:2])
     if following.inputs != (step.output,) or shape != ((3, 3), (2, 2), (0, 0)):
-        return "It computes a 3x3 max pool of stride 2 behind the convolution."
+        return "It computes a 3x3 max pool of stride 2 after the convolution."
     buffers = frame.program.buffers
     alone = frame.only_reader(step.output) is following and buffers[step.output.buffer] == step.output.shape
     if not alone or buffers[following.output.buffer] != following.output.shape:
-        return "Another step uses what is between, or an output is part of a concatenation."
+        return "Another step reads the value between the two, or an output is part of a concatenation."
     x, window = frame.image(step.inputs[0]), window_of(frame, step)
     if not _suits_image(x, window, step.output.shape, frame.program.training, frame.shared):
         return "It takes windows of 3, 5 or 7 rows, stride 2, and 32, 64, 96 or 128 filters, as shared memory allows."
@@ -131,7 +77,7 @@ def refuse_backward(case: Case) -> str:
 
 
 def _between(frame: Frame, step: Step) -> Tensor:
-    """The convolution's output, which is in memory only if somebody looks at it."""
+    """The convolution's output; in memory only if it is kept for inspection, otherwise at address 0."""
     if frame.whole or step.output.buffer in frame.kept:
         return frame.image(step.output)
     height, width, channels = step.output.shape
@@ -139,32 +85,65 @@ def _between(frame: Frame, step: Step) -> Tensor:
 
 
 def write_forward(case: Case) -> None:
+    """An image's convolution and the 3x3 pool of stride 2 after it; training stores the positions of the maxima."""
     frame, (step, following) = case.frame, case.steps
     x, out, window = frame.image(step.inputs[0]), frame.image(following.output), window_of(frame, step)
-    taps = taps_of(x, window, True)
+    taps, (kernel, _) = taps_of(x, window, True), window.kernel
     weight = frame.packed(f"parts:{step.node}.weight", lambda: pack_image(frame.filters(step), taps))
-    places = places_of(frame, following, out) if frame.program.training else None
+    positions, training = places_of(frame, following, out) if frame.program.training else 0, frame.program.training
+    between, row_vectors, k_steps = _between(frame, step), x.row_pitch // 8, taps.channels // 16
+    filters, batch, columns = between.channels, frame.batch, _columns(between.channels)
+    groups, across = 4 if columns <= 48 else 3, filters // columns  # warpgroups: registers for two blocks
+    image_steps = blocks_of(out.height, 2)
+    strips, strip_steps = _strips(batch, image_steps, 2 * frame.processors // across)
+    values = {
+        "x": x.address, "weight": weight, "bias": bias_of(frame, step), "out": out.address, "positions": positions,
+        "between": between.address, "strips": strips, "strip_steps": strip_steps, "image_steps": image_steps,
+        "filters": filters, "by_strips": strips, "ho": between.height, "wo": between.width, "hp": out.height,
+        "wp": out.width, "rows": x.height, "row_vectors": row_vectors, "image_bytes": x.image_pitch * 2,
+        "by_row_vectors": row_vectors, "ldo": out.pitch, "ldp": out.padded, "activation": RELU[step.activation],
+    }  # fmt: skip
+    pooled = batch * out.height * out.width * out.padded
+    made = ("sm90.image_pool", "make_image_pool", (kernel, k_steps, columns, groups, training))
     frame.add(
-        pool_launch(
-            step.node, frame.batch, x, _between(frame, step), out, places, window, taps, weight, bias_of(frame, step),
-            step.activation, frame.processors,
+        make_launch(
+            step.node, "forward", "tensor_core", made, image_pool.SIGNATURE, values, (batch * strips, across, 1),
+            (128 * groups, 1, 1), image_pool.shared_bytes(kernel, k_steps, columns, row_vectors),
+            2 * batch * x.image_pitch + pooled * (2 + training), 2,
+            flops=2 * batch * between.height * between.width * filters * taps.total,
         )
     )  # fmt: skip
 
 
 def write_backward(case: Case) -> None:
-    """Weight gradients of the image's convolution from what is behind its pool; in between only to be looked at."""
+    """Partial weight gradients of the image's convolution from the gradient after its pool, one for each block."""
     frame, (step, pool) = case.frame, case.steps
-    if frame.whole:
+    if frame.whole:  # the gradient between the two is kept for inspection
         max_backward(Case(frame, (pool,), INPUT, case.traversal))
     else:
         case.backward.claim(pool.inputs[0])
     reading, dy = backward_weight.read_input(case), frame.image(pool.output, True)
+    height, width, filters = step.output.shape
+    x, taps, (kernel, _), batch = reading.x, reading.taps, reading.window.kernel, frame.batch
+    row_vectors, k_steps, vectors = x.row_pitch // 8, blocks_of(width, 16), taps.channels // 8
+    image_blocks = blocks_of(height, image_pool_gradient.ROWS)
+    per_block = blocks_of(batch * image_blocks, frame.processors)
+    splits, size = blocks_of(batch * image_blocks, per_block), partial_size(filters, taps)
 
     def make(partial: int) -> Launch:
-        return gradient_launch(
-            step.node, frame.batch, reading.x, step.output.shape, dy, partial, places_of(frame, pool, dy),
-            reading.window, reading.taps, frame.processors,
+        values = {
+            "x": x.address, "dy": dy.address, "partial": partial, "positions": places_of(frame, pool, dy),
+            "total": batch * image_blocks, "per_block": per_block, "image_blocks": image_blocks,
+            "by_image_blocks": image_blocks, "hp": dy.height, "wp": dy.width, "rows": x.height,
+            "row_vectors": row_vectors, "image_bytes": x.image_pitch * 2, "channels": taps.channels,
+            "depth": taps.total, "size": size,
+        }  # fmt: skip
+        made = ("sm90.image_pool_gradient", "make_image_gradient", (kernel, vectors, k_steps, filters))
+        return make_launch(
+            step.node, "backward_weight", "tensor_core", made, image_pool_gradient.SIGNATURE, values, (splits, 1, 1),
+            (128 * vectors, 1, 1), image_pool_gradient.shared_bytes(row_vectors, vectors, k_steps, filters, dy.width),
+            2 * batch * x.image_pitch + 3 * batch * dy.height * dy.width * dy.padded + 4 * splits * size, 1,
+            flops=2 * batch * height * width * filters * taps.total,
         )  # fmt: skip
 
-    backward_weight.add_partials(case, reading, dy, make(0).grid[0], make)
+    backward_weight.add_partials(case, reading, dy, splits, make)

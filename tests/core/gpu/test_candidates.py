@@ -57,8 +57,8 @@ KERNELS = (
     (row_weight_gradient.SIGNATURE, row_weight_gradient.make_row_weight_gradient(16, 16, 8, 2, 1, 2)),
     (pointwise_forward.SIGNATURE, pointwise_forward.make_pointwise_convolution((64, 16, 16, 2, 4, 1, 1), 1)),
     (pointwise_gradients.SIGNATURE, pointwise_gradients.make_pointwise_gradients((64, 64, 32, 2, 4, 1, 1), 1)),
-    (image_pool.SIGNATURE, image_pool.make_photo_pool(7, 2, 48, 4, True)),
-    (image_pool_gradient.SIGNATURE, image_pool_gradient.make_photo_gradient(7, 4, 7, 96, 3)),
+    (image_pool.SIGNATURE, image_pool.make_image_pool(7, 2, 48, 4, True)),
+    (image_pool_gradient.SIGNATURE, image_pool_gradient.make_image_gradient(7, 4, 7, 96)),
 )
 
 

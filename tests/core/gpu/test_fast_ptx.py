@@ -47,7 +47,7 @@ def hopper_recipes():
     return found
 
 
-HOPPER = ("make_photo_pool", "make_photo_gradient", "make_resident_halo", "make_row_weight_gradient", "make_halo_tma")
+HOPPER = ("make_image_pool", "make_image_gradient", "make_resident_halo", "make_row_weight_gradient", "make_halo_tma")
 """Those of 1x1 convolutions are in `test_sm90_pointwise`."""
 RECIPES, ON_HOPPER = recipes(), hopper_recipes()
 
