@@ -1,4 +1,4 @@
-"""How large the photo caches of a folder may grow: those used longest ago are emptied first."""
+"""Limits the size of all photo caches in a folder: the least recently used ones are emptied first."""
 
 from __future__ import annotations
 
@@ -14,17 +14,15 @@ from core.data.file_lock import locked
 from core.storage import write_file
 
 LIMIT_BYTES: Final = 20_000_000_000
-"""Where nobody has chosen another: 130,000 photos of 224 pixels."""
+"""Default limit: 130,000 photos of 224 pixels."""
 LIMIT_FILE: Final = "limit"
-"""In the folder of caches: the limit that was chosen, in bytes."""
-FILES: Final = ("[0-9]*.index", "[0-9]*.photos", "[0-9]*.features", "[0-9]*-leaves-*.npz", "[0-9]*.writing")
-"""What a cache consists of. Locks stay: another process may wait for one."""
+"""In the folder of caches: the chosen limit in bytes."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class CacheUse:
-    """The cache of one folder of photos: its own folder, bytes, and when it was opened last (seconds since 1970)."""
+    """The cache of one photo folder: home: its own folder; size: bytes; used: when it was last opened (Unix time)."""
 
     home: Path
     size: int
@@ -37,7 +35,7 @@ class _InUse(Exception):
 
 
 def read_limit(base: Path) -> int:
-    """Bytes that the caches in `base` may take together."""
+    """The largest total size in bytes of the caches in `base`."""
     try:
         return max(int((base / LIMIT_FILE).read_text("ascii")), 0)
     except (OSError, ValueError):
@@ -45,20 +43,20 @@ def read_limit(base: Path) -> int:
 
 
 def write_limit(base: Path, limit: int) -> None:
-    """Choose another limit. Raises StorageError."""
+    """Set another limit. Raises StorageError."""
     base.mkdir(parents=True, exist_ok=True)
     write_file(base / LIMIT_FILE, str(limit))
 
 
 def list_caches(base: Path) -> list[CacheUse]:
-    """The photo caches in `base` that hold something, the one used last first."""
+    """The photo caches in `base` that are not empty, the most recently used first."""
     homes = {lock.parent for lock in base.glob("*/[0-9]*.lock")}
     uses = [CacheUse(home, sum(_size(file) for file in _files(home)), home.stat().st_mtime) for home in homes]
     return sorted((use for use in uses if use.size), key=lambda use: -use.used)
 
 
 def keep_limit(base: Path, home: Path) -> None:
-    """Note that the cache `home` is used now, and empty others until all are within the limit."""
+    """Mark the cache `home` as used now, and empty others until all are within the limit."""
     with contextlib.suppress(PermissionError):  # a folder that several users share
         os.utime(home)
     caches = list_caches(base)
@@ -87,8 +85,8 @@ def empty_cache(home: Path) -> bool:
 
 
 def _files(home: Path) -> Iterator[Path]:
-    for pattern in FILES:
-        yield from home.glob(pattern)
+    """The files of a cache but its locks, for which another process may wait."""
+    return (file for file in home.glob("[0-9]*") if file.suffix != ".lock")
 
 
 def _size(file: Path) -> int:

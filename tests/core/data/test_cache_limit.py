@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from core.data.cache import open_cache
 from core.data.cache_limit import empty_cache, list_caches, read_limit, write_limit
 from core.data.file_lock import locked
 from core.data.folder import open_folder
+from core.data.near_duplicates import find_near_duplicates
 from tests.helpers.photo_files import leaf_folder
 
 SIDE = 24
@@ -86,3 +88,11 @@ def test_the_command_shows_and_limits(three, tmp_path, capsys):
 def test_a_limit_that_is_no_number_is_the_usual_one(tmp_path, written):
     (tmp_path / "limit").write_bytes(written.encode("latin-1"))
     assert read_limit(tmp_path) == 20_000_000_000
+
+
+def test_of_an_emptied_cache_only_the_lock_is_left(three, tmp_path):
+    cache = fill(three[0], tmp_path / "store")
+    find_near_duplicates(cache)
+    home = Path(cache.home)
+    assert empty_cache(home)
+    assert [file.name for file in home.iterdir()] == [f"{SIDE}.lock"]
