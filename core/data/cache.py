@@ -80,9 +80,9 @@ def open_cache(
     try:
         home.mkdir(parents=True, exist_ok=True)
         with locked(home / f"{side}.lock", lambda: stop_if(cancelled)):
-            store = CacheStore(home, side)
-            store.fill(dataset, threads or usable_cores(), progress, cancelled)
-            found = PhotoCache(str(home), *store.view(dataset))
+            store = CacheStore(home, side, dataset)
+            store.fill(threads or usable_cores(), progress, cancelled)
+            found = PhotoCache(str(home), *store.view())
         keep_limit(home.parent, home)
         return found
     except OSError as error:

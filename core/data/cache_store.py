@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -61,60 +62,45 @@ def stop_if(cancelled: IsCancelled) -> None:
 
 @final
 class CacheStore:
-    """The files of one cache while its lock is held."""
+    """The files of the cache of a dataset while its lock is held."""
 
-    def __init__(self, home: Path, side: int) -> None:
-        self.home, self.side = home, side
-        self.path = home / f"{side}.index"
+    def __init__(self, home: Path, side: int, dataset: Dataset) -> None:
+        self.home, self.side, self.dataset = home, side, dataset
+        self.path, self.photo_bytes = home / f"{side}.index", side * side * 3
         index = read_index(self.path, side)
-        bytes_needed = index.used * self.photo_bytes if index else 0
-        if index is None or not _is_at_least(home / index.photos, bytes_needed):
+        if index is None or not _is_at_least(home / index.photos, index.used * self.photo_bytes):
             # a new name: another process may have the old pixels mapped
             index = CacheIndex(f"{side}-{time.time_ns():x}.photos")
             (home / index.photos).touch()
-            self._remove_others(index.photos)
+            for old in home.glob(f"{side}-*.photos"):
+                if old.name != index.photos:
+                    with contextlib.suppress(OSError):  # mapped by another process on Windows: removed next time
+                        old.unlink()
         self.index = index
         self.keys: list[bytes | None] = []
         self.passing: dict[int, str] = {}
 
-    @property
-    def photo_bytes(self) -> int:
-        return self.side * self.side * 3
-
-    def _remove_others(self, keep: str) -> None:
-        for old in self.home.glob(f"{self.side}-*.photos"):
-            if old.name != keep:
-                try:
-                    old.unlink()
-                except OSError:  # mapped by another process on Windows: removed next time
-                    continue
-
-    def fill(
-        self, dataset: Dataset, threads: int, progress: ReportProgress, cancelled: IsCancelled
-    ) -> None:
+    def fill(self, threads: int, progress: ReportProgress, cancelled: IsCancelled) -> None:
         """Decode and append the missing photos."""
-        self.keys = [self._file_key(dataset, row, cancelled) for row in range(len(dataset))]
+        self.keys = [self._file_key(row, cancelled) for row in range(len(self.dataset))]
         missing = [row for row, key in enumerate(self.keys) if key is not None and key not in self.index.files]
-        total = len(self.keys)
-        done = total - len(missing)
-        progress(done, total)
+        progress(len(self.keys) - len(missing), len(self.keys))
         if not missing:
             return
         self._require_space(len(missing))
         with (self.home / self.index.photos).open("r+b") as file:
             file.seek(self.index.used * self.photo_bytes)
             try:
-                self._append_all(file, dataset, missing, threads, progress, cancelled)
+                self._append_all(file, missing, threads, progress, cancelled)
             finally:
                 self._save(file)
 
     def _append_all(
-        self, file: BinaryIO, dataset: Dataset, missing: list[int], threads: int, progress: ReportProgress,
-        cancelled: IsCancelled,
-    ) -> None:  # fmt: skip
+        self, file: BinaryIO, missing: list[int], threads: int, progress: ReportProgress, cancelled: IsCancelled
+    ) -> None:
         total, done = len(self.keys), len(self.keys) - len(missing)
         saved, pause = time.monotonic(), SAVE_SECONDS
-        for chunk in decode_all(dataset, missing, self.side, self.index.slots, threads):
+        for chunk in decode_all(self.dataset, missing, self.side, self.index.slots, threads):
             for row, item in chunk:
                 self._append(file, row, item)
             done += len(chunk)
@@ -149,12 +135,12 @@ class CacheStore:
         os.fsync(file.fileno())
         write_index(self.path, self.index, self.side)
 
-    def _file_key(self, dataset: Dataset, row: int, cancelled: IsCancelled) -> bytes | None:
+    def _file_key(self, row: int, cancelled: IsCancelled) -> bytes | None:
         if row % 4096 == 0:
             stop_if(cancelled)
         try:
-            file = long_path(dataset.path(row))
-            return file_key(dataset.paths[row], file, os.stat(file))
+            file = long_path(self.dataset.path(row))
+            return file_key(self.dataset.paths[row], file, os.stat(file))
         except (OSError, ValueError) as error:
             missing = isinstance(error, FileNotFoundError)
             reason = getattr(error, "strerror", None) or error
@@ -169,8 +155,9 @@ class CacheStore:
                                f"{free / 1e9:.2f} GB are free. Free disk space, or choose a folder on another disk "
                                "with --cache.")
 
-    def view(self, dataset: Dataset) -> tuple[Array, Array, Array, Array, tuple[Skipped, ...]]:
-        """The fields of a `PhotoCache` for this dataset, except its home."""
+    def view(self) -> tuple[Array, Array, Array, Array, tuple[Skipped, ...]]:
+        """The fields of a `PhotoCache`, except its home."""
+        dataset = self.dataset
         slots = np.full(len(dataset), NO_PHOTO, np.int64)
         content = np.zeros((len(dataset), 32), np.uint8)
         facts = np.zeros((len(dataset), 3), np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, final
@@ -110,11 +110,6 @@ class Examiner:
         begin = time.perf_counter()
         found = (self._examine_leaves(rgb, coverage) if leaves else None) or self._examine_photo(rgb, crop, coverage)
         return replace(found, faults=photo_faults(rgb), milliseconds=1000 * (time.perf_counter() - begin))
-
-    def diagnose(self, paths: Iterable[str], *, crop: bool = True, coverage: float = COVERAGE) -> Iterator[Diagnosis]:
-        """Yield one diagnosis per photo file; `error` is set for a photo that cannot be read."""
-        for path in paths:
-            yield self.examine_file(path, crop=crop, coverage=coverage)[0]
 
     def examine_file(
         self, path: str, *, crop: bool = True, leaves: bool = False, coverage: float = COVERAGE

@@ -118,7 +118,7 @@ def test_files_get_words_and_numbers_or_a_reason(completed, tmp_path):
     cv2.imwrite(str(tmp_path / "leaf.png"), photo)
     (tmp_path / "broken.jpg").write_bytes(b"nothing")
     examiner = Examiner(completed)
-    good, bad = examiner.diagnose([str(tmp_path / "leaf.png"), str(tmp_path / "broken.jpg")], coverage=1.0)
+    good, bad = (examiner.examine_file(str(tmp_path / name), coverage=1.0)[0] for name in ("leaf.png", "broken.jpg"))
     examiner.close()
     assert good.verdict
     assert good.grade is None or 0 <= good.grade <= 11
