@@ -33,8 +33,7 @@ _Found: TypeAlias = tuple[tuple[str, ...], list[str]]
 
 
 def open_folder(
-    root: Path, *, where: Sequence[str] = (), progress: ReportProgress = ignore,
-    cancelled: IsCancelled = never,
+    root: Path, *, where: Sequence[str] = (), progress: ReportProgress = ignore, cancelled: IsCancelled = never
 ) -> Dataset:  # fmt: skip
     """Photos below `root`, listed in sorted order and not decoded.
 

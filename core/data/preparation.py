@@ -157,9 +157,7 @@ def _require_photos(dataset: Dataset, cache: PhotoCache, sets: LabelSets | None)
                         "remove the class.")
 
 
-def _split(
-    config: RunConfig, dataset: Dataset, cache: PhotoCache, groups: Array, sets: LabelSets | None
-) -> Array:
+def _split(config: RunConfig, dataset: Dataset, cache: PhotoCache, groups: Array, sets: LabelSets | None) -> Array:
     used = cache.kept
     splits = np.full(len(dataset), UNSPLIT, np.int8)
     if config.split:

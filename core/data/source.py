@@ -18,9 +18,7 @@ from core.errors import DataError
 MANIFEST: Final = ".csv"
 
 
-def open_dataset(
-    config: RunConfig, progress: ReportProgress = ignore, cancelled: IsCancelled = never
-) -> Dataset:
+def open_dataset(config: RunConfig, progress: ReportProgress = ignore, cancelled: IsCancelled = never) -> Dataset:
     """The photos that `config` names, with at least two classes. Raises DataError or Cancelled."""
     dataset = open_photos(config.data, config.label, config.where, progress, cancelled)
     if len(dataset.classes) < 2:

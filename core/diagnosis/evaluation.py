@@ -146,9 +146,7 @@ def evaluate_model(
     return evaluation, (*skipped, *(own.warnings if own else ()))
 
 
-def _match_classes(
-    model: ModelFile, dataset: Dataset, kept: Array
-) -> tuple[Array, tuple[str, ...], LabelSets | None]:
+def _match_classes(model: ModelFile, dataset: Dataset, kept: Array) -> tuple[Array, tuple[str, ...], LabelSets | None]:
     """(labels of the photos `kept`, the names they count, label sets where the model predicts several labels).
 
     Raises DataError if the model does not have one of the classes.

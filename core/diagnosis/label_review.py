@@ -105,9 +105,7 @@ def fit_classes(photos: Samples, classes: int) -> LinearHead:
     return fit_head(LinearHead(np.zeros((classes, photos.features.shape[1])), np.zeros(classes)), photos, None, PENALTY)
 
 
-def predict_out_of_fold(
-    photos: Samples, classes: int, advance: ReportProgress = ignore
-) -> Array:
+def predict_out_of_fold(photos: Samples, classes: int, advance: ReportProgress = ignore) -> Array:
     """Probabilities ``(N, classes)`` of heads that were fitted to the photos of other folds; groups stay together."""
     folds = make_folds(photos.labels, photos.groups, FOLDS)
     out = np.empty((len(folds), classes))
