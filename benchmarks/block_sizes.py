@@ -10,7 +10,7 @@ import numpy as np
 from numba import float32
 
 from core.gpu.compilation.cuda import cuda
-from core.gpu.driver.hosted import current_stream
+from core.gpu.prepared import current_stream
 from core.laboratory.timing import time_on_device
 
 BLOCKS = (8, 16, 24, 32)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from core.gpu.compilation.cuda import cuda
-from core.gpu.driver.hosted import on_stream
+from core.gpu.prepared import on_stream
 
 SLOW_MS = 20.0
 """Above this one repeat is enough."""

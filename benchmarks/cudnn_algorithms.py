@@ -23,9 +23,9 @@ import torch
 from benchmarks.clock import Clock
 from benchmarks.record import Row, make_row, write_results
 from core.gpu.compilation.cuda import cuda
-from core.gpu.driver.hosted import current_stream
 from core.gpu.kernel_entries import ROUNDED, TABLE
 from core.gpu.ops.conv.im2col import unfold
+from core.gpu.prepared import current_stream
 from core.ops.registry import KernelCase
 
 ALGORITHMS = ("implicit_gemm", "implicit_precomp_gemm", "gemm", "direct", "fft", "fft_tiling", "winograd",

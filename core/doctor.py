@@ -169,7 +169,7 @@ def _gpu() -> Iterator[Check]:
 
 def _open_gpu() -> Iterator[Check]:
     from core.gpu.compilation.cuda import cuda, driver
-    from core.gpu.compilation.turing import FIRST_AFTER
+    from core.gpu.compilation.generations import AMPERE
 
     version = int(driver.cuDriverGetVersion()[1])
     yield Check("driver", True, f"The NVIDIA driver supports CUDA {version // 1000}.{version % 1000 // 10}.")
@@ -180,7 +180,7 @@ def _open_gpu() -> Iterator[Check]:
     yield Check("GPU", True, f"{name}, compute capability {capability[0]}.{capability[1]}, "
                   f"{free / 2**30:.1f} of {total / 2**30:.1f} GB free.")
     yield from _device_properties(driver)
-    if capability >= FIRST_AFTER:
+    if capability >= AMPERE:
         yield Check("precision", True, "Supports float32, tf32 and mixed precision (bf16).")
     else:
         yield Check("precision", True, "This GPU is older than Ampere: everything runs in float32, without tensor "

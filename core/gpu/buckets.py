@@ -15,7 +15,7 @@ from core.gpu.graph_capture import Event
 from core.gpu.launch import Launch
 from core.gpu.ops.norm import batch_norm
 from core.gpu.ops.norm.launches import RANK_SUMS
-from core.gpu.ops.update.launches import NORM
+from core.gpu.ops.update.optimizer import GRADIENT_NORM
 from core.program import ParameterLayout
 
 Run: TypeAlias = Callable[[Launch, Any], None]
@@ -33,7 +33,7 @@ def first_bucket(launches: Sequence[Launch], gradient: int, layout: ParameterLay
     starts = sorted(start for start, _ in layout.offsets.values() if start < layout.trained)
     last: dict[int, int] = {}
     for number, launch in enumerate(launches):
-        if launch.kernel == NORM:
+        if launch.kernel == GRADIENT_NORM:
             break
         for value in launch.values:
             if isinstance(value, int) and 0 <= value - gradient < 4 * layout.trained:
@@ -77,7 +77,7 @@ class GradientAverage:
         last, done = launches[completed] if completed else None, self._events[2]
 
         def launch(one: Launch, stream: Any) -> None:
-            if one.kernel == NORM:  # the gradient is complete, and nothing has read it yet
+            if one.kernel == GRADIENT_NORM:  # the gradient is complete, and nothing has read it yet
                 if last is not None:
                     done.hold(self._main)
                 self._ranks.average_gradients([(gradient, first), (scores, 2)], stream)

@@ -1,13 +1,12 @@
-"""What a step needs from the host: one block of bytes, copied in before each replay of a captured graph.
+"""The control block: what a step needs from the host, copied to the device before each replay of a captured graph.
 
-`SETTINGS` declares the fields once. The host writes them by name (`Control`); a kernel reads them by name, with a
-device function of `make_reader`. Behind the settings come the batch's labels, indices, augmentation parameters and
-targets.
+`SETTINGS` declares the fields. The host writes them by name (`Control`), a kernel reads them by name (`make_reader`).
+The settings are followed by the batch's labels, indices, augmentation parameters and targets.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 
@@ -21,7 +20,7 @@ IMAGES: Final = np.dtype([("address", np.uint64), ("height", np.int32), ("width"
 
 SETTINGS: Final = np.dtype(
     [
-        ("photos", np.int32),  # real photos of the batch; those behind them count nowhere
+        ("photos", np.int32),  # real photos of the batch; the others are not counted
         ("step", np.int32), ("seed", np.uint32), ("photo0", np.int32),  # what random bits are drawn from
         ("rate", np.float32), ("root", np.float32), ("shrink", np.float32), ("average", np.float32),  # `Scalars`
         ("factor", np.float32),  # of the gradient: 1 over the parts of an accumulated step
@@ -33,10 +32,10 @@ SETTINGS: Final = np.dtype(
         ("spare2", np.int32, 4),
     ]
 )  # fmt: skip
-"""The fields, in the order in which they are in memory. See `core.optim.optimizer.Scalars`, `core.ops.photo`."""
+"""The fields in memory order. See `core.optim.optimizer.Scalars`, `core.ops.photo`."""
 
 BACKGROUNDS: Final = ("masks", "backgrounds")
-"""The fields that say where backgrounds are."""
+"""The fields with the addresses of backgrounds."""
 
 
 def offset(name: str) -> int:
@@ -45,9 +44,8 @@ def offset(name: str) -> int:
 
 
 def make_reader(name: str) -> Any:
-    """Device function: a field of the control block at `control`, of 4 bytes."""
+    """Device function: a field of 4 bytes of the control block at `control`."""
     at, kind = offset(name), SETTINGS[name]
-    assert kind.itemsize == 4
     convert = getattr(types, kind.name)
     u64 = types.uint64
 
@@ -66,33 +64,43 @@ read_photos: Final = make_reader("photos")
 """``read_photos(control)``: the batch's real photos."""
 
 
+class Offsets(NamedTuple):
+    """Byte offsets of the arrays behind the settings, and the size of the block."""
+
+    labels: int
+    indices: int
+    augmentation: int
+    targets: int
+    end: int
+
+
+def find_offsets(batch: int, taught: int = 0) -> Offsets:
+    """Offsets for a batch; `taught` is the number of float32 targets per photo."""
+    step = -(-4 * batch // 64) * 64
+    labels = SETTINGS.itemsize
+    augmentation = labels + 2 * step
+    targets = augmentation + 4 * AUGMENTATION_SIZE * batch
+    return Offsets(labels, labels + step, augmentation, targets, targets + 4 * taught * batch)
+
+
 @final
 class Control:
     """Views into one block of host bytes: settings, labels, index, augmentation parameters and targets of a batch."""
 
     def __init__(self, raw: Array, batch: int, taught: int = 0) -> None:
-        self.labels_at, self.index_at, self.rows_at, self.targets_at, self.size = places(batch, taught)
+        at = find_offsets(batch, taught)
         self.settings = raw[: SETTINGS.itemsize].view(SETTINGS)
         self.settings["share"] = 1
-        self.labels = raw[self.labels_at : self.labels_at + 4 * batch].view(np.int32)
-        self.index = raw[self.index_at : self.index_at + 4 * batch].view(np.int32)
-        self.rows = raw[self.rows_at : self.targets_at].view(np.float32).reshape(batch, AUGMENTATION_SIZE)
-        self.targets = raw[self.targets_at : self.size].view(np.float32).reshape(batch, taught)
+        self.labels = raw[at.labels : at.labels + 4 * batch].view(np.int32)
+        self.index = raw[at.indices : at.indices + 4 * batch].view(np.int32)
+        self.augmentation = raw[at.augmentation : at.targets].view(np.float32).reshape(batch, AUGMENTATION_SIZE)
+        self.targets = raw[at.targets : at.end].view(np.float32).reshape(batch, taught)
 
 
 def make_block(batch: int, taught: int = 0, **settings: float) -> Array:
     """The bytes of a block with these settings; everything else is zero."""
-    raw = np.zeros(places(batch, taught)[-1], np.uint8)
+    raw = np.zeros(find_offsets(batch, taught).end, np.uint8)
     fields: Any = Control(raw, batch, taught).settings
     for name, value in settings.items():
         fields[name] = value
     return raw
-
-
-def places(batch: int, taught: int = 0) -> tuple[int, int, int, int, int]:
-    """Byte offsets of labels, index, augmentation parameters and targets (`taught` floats a photo), and the size."""
-    step = -(-4 * batch // 64) * 64
-    start = SETTINGS.itemsize
-    rows = start + 2 * step
-    targets = rows + 4 * AUGMENTATION_SIZE * batch
-    return start, start + step, rows, targets, targets + 4 * taught * batch

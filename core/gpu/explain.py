@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from core.gpu.candidates import CANDIDATES
+from core.gpu.compilation.generations import Capability
 from core.gpu.frame import Frame
-from core.gpu.hardware import Capability, typical
+from core.gpu.hardware import typical
 from core.gpu.launch import Launch
 from core.gpu.lowering import choose_backward, choose_forward
 from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case, Choice, Considered, Segment

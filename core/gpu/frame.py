@@ -1,4 +1,4 @@
-"""Where everything of a plan lies: activations, gradients, packed filters, tables.
+"""The frame of a plan: its launches, and the address and lifetime of every array that they use.
 
 A program is lowered to launches twice: the first traversal finds which arrays each launch uses and how large they are,
 then the arena is laid out and allocated, and the second traversal writes the launches with real addresses.
@@ -28,19 +28,19 @@ ARITHMETIC: Final = {"mixed": "bf16", "tf32": "tf32", "float32": "float32"}
 """Arithmetic of the matrix kernels by the plan's precision."""
 
 SLACK: Final = 256
-"""Bytes behind an array that a row's last 16-byte loads may touch."""
+"""Bytes after an array that the last 16-byte loads of a row may touch."""
 
 
 @final
 @dataclass(slots=True)
 class Addresses:
-    """Addresses, all zero during the first traversal."""
+    """Addresses of a plan's blocks, all zero during the first traversal; those of the arena's arrays by `offsets`."""
 
     weights: int = 0
     gradient: int = 0
     control: int = 0
     packed: int = 0
-    pack_places: int = 0
+    pack_indices: int = 0
     tables: int = 0
     logits: int = 0
     results: int = 0
@@ -49,16 +49,38 @@ class Addresses:
 
     @staticmethod
     def of(at: Mapping[str, int], arena: int, offsets: Mapping[str, int]) -> Addresses:
-        """From the addresses of a plan's blocks by name."""
-        return Addresses(
-            at["weights"], at["gradient"], at["control"], at["packed"], at["pack places"], at["tables"], at["logits"],
-            at["results"], arena, offsets,
-        )  # fmt: skip
+        """From the addresses of a plan's blocks (`core.gpu.sizes.block_sizes`) by name."""
+        return Addresses(**{name: at[name] for name in BLOCKS}, arena=arena, offsets=offsets)
+
+
+BLOCKS: Final = ("weights", "gradient", "control", "packed", "pack_indices", "tables", "logits", "results")
+
+
+@final
+class _Joined:
+    """int32 arrays by name that become one, each at a multiple of 64 elements; gaps have the value `gap`."""
+
+    def __init__(self, gap: int) -> None:
+        self._gap, self._arrays, self.size = gap, dict[str, tuple[int, Array]](), 0
+
+    def add(self, name: str, make: Callable[[], Array]) -> int:
+        """The first element of an array, which is made if the name is new."""
+        if name not in self._arrays:
+            array = np.ascontiguousarray(make(), np.int32).reshape(-1)
+            self._arrays[name] = self.size, array
+            self.size += -(-array.size // 64) * 64
+        return self._arrays[name][0]
+
+    def whole(self) -> Array:
+        joined = np.full(self.size, self._gap, np.int32)
+        for start, array in self._arrays.values():
+            joined[start : start + array.size] = array
+        return joined
 
 
 @final
 class Frame:
-    """What the lowering of one program knows and writes."""
+    """What the lowering of one program reads, and the launches that it writes."""
 
     def __init__(
         self, program: Program, layout: ParameterLayout, batch: int, precision: str, hardware: Hardware,
@@ -68,14 +90,14 @@ class Frame:
         self.program, self.layout, self.batch, self.hardware, self.frozen = program, layout, batch, hardware, frozen
         self.processors, self.shared = hardware.processors, hardware.shared
         self.whole, self.kept, self.ranks = whole, kept, ranks
-        """Whether values and gradients are stored too that no kernel of the step reads, to be looked at; buffers that
-        are read after the step; ranks whose photos batch norm has statistics of."""
+        """Whether values and gradients that no kernel of the step reads are stored too; buffers that are read after the
+        step; ranks over whose photos batch norm computes its statistics."""
         self.tuning, self.algorithm = tuning, algorithm
         """Measured costs, and the highest implementation level that a step may use (`core.gpu.select.LEVELS`)."""
         self.partials: dict[str, int] = {}
-        """How many partial sums a launch wrote of the array so named."""
+        """Partial sums that a launch wrote, by the name of their array."""
         self._comparing = False
-        """Whether arrays are looked at without being used."""
+        """Whether addresses are asked for without the arrays counting as used."""
         if hardware.only_float32 and precision != "float32":
             raise KernelUnavailable(
                 f"This GPU is older than Ampere and computes in float32 only, not in {precision}: use "
@@ -92,20 +114,14 @@ class Frame:
         self.wanted = wanted_buffers(program, self.trains)
         """Buffers whose gradient some trained parameter needs."""
         self._sizes: dict[str, int] = {}
-        self._first: dict[str, int] = {}
-        self._last: dict[str, int] = {}
-        self._uses: dict[str, set[int]] = {}
-        self._packs: dict[str, tuple[int, Array]] = {}
-        self._tables: dict[str, tuple[int, Array]] = {}
-        self._packed_size = self._tables_size = 0
+        self._uses: dict[str, list[int]] = {}
+        self._packs, self._tables = _Joined(-1), _Joined(0)
 
     def restart(self, places: Addresses) -> None:
         """Begin again, with these addresses."""
         self.addresses = places
         self.launches = []
-        self.partials = {}
-        self._joins = 0
-        self._sizes, self._first, self._last, self._uses = {}, {}, {}, {}
+        self._joins, self._sizes, self._uses, self.partials = 0, {}, {}, {}
 
     def add(self, launch: Launch) -> None:
         if self._joins == 1 and launch.stream == 0:
@@ -121,11 +137,8 @@ class Frame:
         """Address of an array of the arena; it lives from the first launch that uses it to the last."""
         if self._comparing:
             return 0
-        now = len(self.launches)
         self._sizes[name] = max(size + SLACK, self._sizes.get(name, 0))
-        self._first.setdefault(name, now)
-        self._last[name] = max(now, self._last.get(name, 0))
-        self._uses.setdefault(name, set()).add(now)
+        self._uses.setdefault(name, []).append(len(self.launches))
         return self.addresses.arena + self.addresses.offsets.get(name, 0)
 
     @property
@@ -135,7 +148,7 @@ class Frame:
 
     @contextmanager
     def comparing(self) -> Iterator[None]:
-        """Inside, arrays may be looked at without being used: candidates are compared before anything is written."""
+        """Inside, arrays do not count as used: candidates are compared before anything is written."""
         self._comparing = True
         try:
             yield
@@ -143,55 +156,40 @@ class Frame:
             self._comparing = False
 
     def lifetimes(self, keep: Sequence[str] = ()) -> dict[str, Lifetime]:
-        """Of every array used so far; those in `keep` hold their values to the end.
+        """The lifetime of every array used so far; those in `keep` hold their values to the end.
 
         An array used on stream 1 lives to the end of the next window (`core.gpu.launch.windows_of`).
         """
         end, windows = len(self.launches), windows_of(self.launches)
         last_of = {window: i for i, window in enumerate(windows)}
-        found = {}
+        lifetimes = {}
         for name, size in self._sizes.items():
-            last = self._last[name]
-            for use in self._uses[name]:
-                if use < end and self.launches[use].stream:
-                    last = max(last, last_of.get(windows[use] + 1, end))
-            first = 0 if name == PHOTO else self._first[name]
-            found[name] = Lifetime(size, first, end if name in keep or name == PHOTO else last)
-        return found
+            uses = self._uses[name]
+            beside = [use for use in uses if use < end and self.launches[use].stream]
+            last = max([uses[-1], *(last_of.get(windows[use] + 1, end) for use in beside)])
+            first = 0 if name == PHOTO else uses[0]
+            lifetimes[name] = Lifetime(size, first, end if name in keep or name == PHOTO else last)
+        return lifetimes
 
     def packed(self, name: str, make: Callable[[], Array]) -> int:
-        """Address of a packed copy of weights; `make` gives, per element, its place in the flat weights or -1."""
-        if name not in self._packs:
-            places = np.ascontiguousarray(make(), np.int32).reshape(-1)
-            self._packs[name] = (self._packed_size, places)
-            self._packed_size += -(-places.size // 64) * 64
-        return self.addresses.packed + self._packs[name][0] * self.element
+        """Address of a packed copy of weights; `make` gives the index of each element in the flat weights, or -1."""
+        return self.addresses.packed + self._packs.add(name, make) * self.element
 
     @property
     def packed_count(self) -> int:
         """Elements of all packed copies."""
-        return self._packed_size
+        return self._packs.size
 
     def all_packs(self) -> Array:
-        """Addresses of all packed copies, one after another."""
-        joined = np.full(self._packed_size, -1, np.int32)
-        for start, places in self._packs.values():
-            joined[start : start + places.size] = places
-        return joined
+        """Indices of all packed copies, one after another."""
+        return self._packs.whole()
 
     def table(self, name: str, make: Callable[[], Array]) -> int:
         """Address of a constant int32 table."""
-        if name not in self._tables:
-            values = np.ascontiguousarray(make(), np.int32).reshape(-1)
-            self._tables[name] = (self._tables_size, values)
-            self._tables_size += -(-values.size // 64) * 64
-        return self.addresses.tables + 4 * self._tables[name][0]
+        return self.addresses.tables + 4 * self._tables.add(name, make)
 
     def all_tables(self) -> Array:
-        joined = np.zeros(self._tables_size, np.int32)
-        for start, values in self._tables.values():
-            joined[start : start + values.size] = values
-        return joined
+        return self._tables.whole()
 
     def image(self, value: Value, gradient: bool = False) -> Tensor:
         """A value, or its gradient, as pixels of channels; a flat value is one pixel, a matrix a row of them."""
@@ -211,7 +209,7 @@ class Frame:
         return Tensor(address + value.channel * self.element, height, width, mine, pitch, self.element)
 
     def is_flattened(self, value: Value) -> bool:
-        """Whether it is an image that is read as a vector."""
+        """Whether the value is an image that is read as a vector."""
         return len(value.shape) != len(self.program.buffers[value.buffer])
 
     def shaped(self, value: Value, gradient: bool = False) -> Tensor:
@@ -219,14 +217,14 @@ class Frame:
         lies between them."""
         if not self.is_flattened(value):
             return self.image(value, gradient)
-        whole, places = self.flat(value, gradient)
-        if places.size != whole.channels:
+        whole, indices = self.flat(value, gradient)
+        if indices.size != whole.channels:
             raise KernelUnavailable(f"The GPU reads a flattened image only if its channels are a multiple of "
                                     f"{self.vector} ({value.buffer}).")  # fmt: skip
         return whole
 
     def flat(self, value: Value, gradient: bool = False) -> tuple[Tensor, Array]:
-        """A value as one pixel of all its buffer's elements, and the place of each of its features in it."""
+        """A value as one pixel of all its buffer's elements, and the index of each of its features in that pixel."""
         x = self.image(value, gradient)
         whole = Tensor(x.address, 1, 1, x.image_pitch, x.image_pitch, self.element)
         if value.buffer == PHOTO:
@@ -258,23 +256,23 @@ class Frame:
         return self.addresses.gradient + 4 * self.layout.offsets[name][0]
 
     def indices(self, name: str) -> Array:
-        """Addresses of a parameter's floats in the flat weights, in its shape."""
+        """Indices of a parameter's elements in the flat weights, in its shape."""
         start, shape = self.layout.offsets[name]
         return (start + np.arange(volume(shape), dtype=np.int32)).reshape(shape)
 
     def filters(self, step: Step) -> Array:
-        """Addresses of a convolution's filters OHWI over all channels of its input, -1 for those of other groups.
+        """Indices of a convolution's filters, OHWI over all input channels, -1 for channels of other groups.
 
-        Packed so, a convolution in groups is one without them whose other filters are zero: as many times
-        the work as there are groups, and every fast kernel computes it.
+        Every fast kernel then computes a grouped convolution as an ordinary one, with as many times the work as there
+        are groups.
         """
         own, groups = self.indices(f"{step.node}.weight"), int(step.attributes["groups"])  # type: ignore[arg-type]
         filters, channels = len(own) // groups, own.shape[3]
-        wide = np.full((*own.shape[:3], groups * channels), -1, np.int32)
+        dense = np.full((*own.shape[:3], groups * channels), -1, np.int32)
         for g in range(groups):
             mine = slice(g * filters, (g + 1) * filters)
-            wide[mine, ..., g * channels : (g + 1) * channels] = own[mine]
-        return wide
+            dense[mine, ..., g * channels : (g + 1) * channels] = own[mine]
+        return dense
 
     def following(self, step: Step) -> Step | None:
         """The next step of the program."""
@@ -283,7 +281,7 @@ class Frame:
         return steps[at + 1] if at + 1 < len(steps) else None
 
     def only_reader(self, value: Value) -> Step | None:
-        """The step that alone reads a value's buffer, other channels of it too."""
+        """The only step that reads a value's buffer, whichever channels of it."""
         return only(s for s in self.program.steps if any(v.buffer == value.buffer for v in s.inputs))
 
     def wants(self, value: Value) -> bool:
@@ -291,7 +289,7 @@ class Frame:
         return value.buffer in self.wanted and value.buffer != PHOTO
 
     def trains_any(self, step: Step) -> bool:
-        """Whether a parameter of the step learns."""
+        """Whether a parameter of the step is trained."""
         return any(self.trains(step, parameter.role) for parameter in step.parameters)
 
     def trains(self, step: Step, role: str) -> bool:

@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from core.errors import DeviceError
-from core.gpu.compilation import turing
-
-Capability = tuple[int, int]
-HOPPER: Final[Capability] = (9, 0)
+from core.gpu.compilation.generations import AMPERE, HOPPER, Capability
 
 MATRIX_RATE: Final[dict[Capability, int]] = {
     (7, 5): 2048, (8, 0): 2048, (8, 6): 512, (8, 9): 512, (9, 0): 4096, (10, 0): 8192, (12, 0): 512,
@@ -44,11 +41,11 @@ class Hardware:
     @property
     def kernels(self) -> Capability:
         """The highest capability of candidates that may run: those of Hopper run on no other GPU."""
-        return HOPPER if self.is_hopper else min(self.capability, (8, 0))
+        return HOPPER if self.is_hopper else min(self.capability, AMPERE)
 
     @property
     def only_float32(self) -> bool:
-        return self.capability < turing.FIRST_AFTER
+        return self.capability < AMPERE
 
     def rate(self, arithmetic: str) -> float:
         """Peak FLOP/s of the tensor cores, or of the multiply-adds for "fma"."""

@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from core.gpu import single_update
 from core.gpu.candidates import CANDIDATES
-from core.gpu.driver.hosted import hosted
+from core.gpu.ops.update.optimizer import update_launch
+from core.gpu.prepared import hosted
 from core.gpu.select import BF16, BY_NAME, FAST, WEIGHT, Candidate
-from core.gpu.single import UPDATED, directions_of, reason_against, runner
+from core.gpu.single import UPDATE_WRITES, UPDATED, directions_of, reason_against, run_update, runner
 from core.ops.op_table import LOSSES
 from core.ops.registry import Kernel, Registry, Tolerance
 from core.optim.optimizer import OPTIMIZERS
@@ -58,7 +58,7 @@ def entry_of(candidate: Candidate, direction: str) -> Kernel:
 def source_file(row: Kernel) -> Path:
     """The file of a teaching kernel, or of the launches that run an entry's kernel."""
     if row.op in OPTIMIZERS:
-        return Path(str(single_update.__file__))
+        return Path(update_launch.__code__.co_filename)
     write: Any = next(
         c.write for c in CANDIDATES.rows
         if c.pattern == (row.op,) and c.name == row.algorithm and row.direction in directions_of(c)
@@ -70,7 +70,7 @@ def source_file(row: Kernel) -> Path:
 
 
 UPDATES: Final = tuple(
-    Kernel(op, "update", "cuda", "fused", hosted(single_update.launch, *single_update.WRITES),
+    Kernel(op, "update", "cuda", "fused", hosted(run_update, *UPDATE_WRITES),
            "decay, moments, step and average in one pass; the gradient's norm before it, for clipping", EXACT)
     for op in OPTIMIZERS
 )  # fmt: skip

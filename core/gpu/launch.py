@@ -221,7 +221,7 @@ class Launch:
     stream: int = 0
     join: bool = False
     dependent: bool = False
-    """Whether it may begin before the previous launch has ended (`core.gpu.compilation.pdl`)."""
+    """Whether it may begin before the previous launch has ended (`core.gpu.compilation.generations`)."""
 
 
 WINDOW: Final = 6

@@ -21,9 +21,8 @@ from core.gpu.driver.memory import Block, Pinned, copy_out
 from core.gpu.frame import Addresses, Frame
 from core.gpu.graph_capture import CapturedGraph, capture_streams
 from core.gpu.launch import RELU, Launch
-from core.gpu.launch_lists import write_lists
-from core.gpu.lowering import keep_all, write_launches
-from core.gpu.ops.update.launches import roles_of
+from core.gpu.lowering import keep_all, write_launches, write_lists
+from core.gpu.ops.update.optimizer import roles_of
 from core.gpu.select import LEVELS
 from core.gpu.sizes import block_sizes, count_memory, fits, require_room
 from core.gpu.staging import Staging
@@ -82,7 +81,7 @@ class CudaPlan(Plan):
         self._allocate(arena.bytes)
         at = {name: block.address for name, block in self._blocks.items()}
         where = Addresses.of(at, at["arena"], arena.offsets)
-        self._blocks["pack places"].put(frame.all_packs())
+        self._blocks["pack_indices"].put(frame.all_packs())
         self._blocks["tables"].put(frame.all_tables())
         self._lists = write_lists(frame, where, at, self._optimizer, self.ranks > 1)
         wanted: list[Recipe] = [launch.recipe for launches in self._lists.values() for launch in launches]

@@ -1,7 +1,7 @@
-"""One candidate by itself on a caller's float32 arrays: how the tests and the laboratory run every kernel.
+"""One candidate, or an optimizer step, on a caller's float32 arrays: how tests and laboratory run every kernel.
 
-A program of one step is lowered as a whole network is, with the candidate of this name. Arrays whose channels fill 16
-bytes are used where they are; others, and all in bf16, are copied into the plan's layout and back, which is timed too.
+A program of one step is lowered like a whole network, with the given candidate. Arrays whose channels fill 16 bytes
+are used in place; others, and all in bf16, are copied into the plan's layout and back, which is part of the time.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
+
 from core.errors import KernelUnavailable
 from core.gpu import control
 from core.gpu.driver.device import Device, open_device, problem
-from core.gpu.driver.hosted import Arrays, Run
 from core.gpu.frame import Addresses, Frame
 from core.gpu.gradients import Backward
 from core.gpu.hardware import typical
@@ -21,22 +22,26 @@ from core.gpu.launch import THREADS, Launch, blocks_of, make_launch
 from core.gpu.lowering import write_step
 from core.gpu.ops.elementwise import layout
 from core.gpu.ops.norm import launches as norm
-from core.gpu.ops.update.launches import pack_launch
-from core.gpu.prepared import Allocate, Copy, Prepared, Work, address_of
+from core.gpu.ops.update.optimizer import (
+    NORM_BLOCKS,
+    UpdateArrays,
+    pack_launch,
+    result_launches,
+    update_launch,
+)
+from core.gpu.prepared import Allocate, Arrays, Copy, Prepared, Run, Work, addresses_of
 from core.gpu.select import BACKWARD, BF16, FAST, FORWARD, INPUT, WEIGHT, Candidate, Case
 from core.gpu.sizes import block_sizes
 from core.graph import Graph, Node, Shape
-from core.ops.contract import Cost, Mode, volume
+from core.ops.contract import Array, Cost, Mode, volume
 from core.ops.op_table import LOSSES, OPS
 from core.ops.registry import KernelCase
+from core.optim.optimizer import Optimizer, Scalars, moments, scalars
 from core.program import ParameterLayout, Program, Step, Value, lay_out_parameters
 
 NODE: Final = "layer"
 TRAINING: Final = Mode(training=True)
 PRODUCT: Final = "matmul"
-
-ROLES: Final = {"d:out": "dy"}
-"""The caller's name of a buffer, where it has another."""
 
 UPDATED: Final = ("running_mean", "running_var")
 """Parameters that a forward pass in training moves."""
@@ -111,89 +116,74 @@ def prepare(
     frame: Frame, direction: str, write: Callable[[Frame], None], theirs: Mapping[str, int], allocate: Allocate,
     mode: Mode = TRAINING, element: int = 4,
 ) -> Work:  # fmt: skip
-    """The work on arrays at the addresses `theirs` by role, of so many bytes an element.
-
-    `allocate` makes room for what the step has of its own.
-    """
+    """The work on arrays of `element` bytes per number at the addresses `theirs` by role."""
     step = frame.program.steps[0]
     write(frame)
     sizes = {name: life.bytes for name, life in frame.lifetimes().items()}
     given = {n: theirs[_role(n)] for n in sizes if _role(n) in theirs}
-    if step.op == "max_pool" and direction != "forward":
-        given.pop("out", None)  # made again for the places alone
-    direct = {n: address for n, address in given.items() if _has_plan_layout(frame, n, element)}
+    if step.op == "max_pool" and direction != FORWARD:
+        given.pop("out", None)  # computed again, for the positions of the maxima
+    direct = {n: at for n, at in given.items() if frame.element == element and _shape(frame, n)[-1] % frame.vector == 0}
     settings = control.make_block(
         frame.batch, frame.program.taught, photos=frame.batch, step=mode.step, photo0=mode.photo0,
         seed=mode.seed & 0xFFFFFFFF,
     )  # fmt: skip
     sizes = block_sizes(frame, (), 0) | {n: size for n, size in sizes.items() if n not in direct}
-    contents = {"pack places": frame.all_packs(), "tables": frame.all_tables(), "control": settings}
+    contents = {"pack_indices": frame.all_packs(), "tables": frame.all_tables(), "control": settings}
     at = direct | allocate(sizes, contents)
     frame.restart(Addresses.of(at, 0, at))
     write(frame)
     pack = [pack_launch(frame)] if frame.packed_count else []
     copied = [n for n in given if n not in direct]
-    spread = [_layout(frame, "make_spread", n, given[n], at[n]) for n in copied if not _is_result(n, direction)]
-    gather = [_layout(frame, "make_gather", n, at[n], given[n]) for n in copied if _is_result(n, direction)]
-    into, out_of = _loss_copies(frame, direction, theirs, at)
-    more_into, more_out_of = _parameter_copies(frame, direction, theirs, at)
-    return Work((*into, *more_into), (*pack, *spread, *frame.launches, *gather), (*out_of, *more_out_of))
+    pad = [_layout(frame, True, n, given[n], at[n]) for n in copied if not _is_result(n, direction)]
+    unpad = [_layout(frame, False, n, at[n], given[n]) for n in copied if _is_result(n, direction)]
+    into, out_of = _copies(frame, direction, theirs, at)
+    return (*into, *pack, *pad, *frame.launches, *unpad, *out_of)
 
 
-def _parameter_copies(
+def _copies(
     frame: Frame, direction: str, theirs: Mapping[str, int], at: Mapping[str, int]
 ) -> tuple[list[Copy], list[Copy]]:
-    """Parameters into the flat weights before; statistics and gradients out of the flat buffers after."""
+    """Parameters, labels and targets before the launches; statistics, gradients and losses after them."""
     into, out_of = [], []
     for parameter in frame.program.steps[0].parameters:
         first, size = 4 * frame.layout.offsets[f"{NODE}.{parameter.role}"][0], 4 * parameter.size
         if parameter.role in theirs:
             into.append(Copy(at["weights"] + first, theirs[parameter.role], size))
-        if direction == "forward" and parameter.role in UPDATED and parameter.role in theirs:
-            out_of.append(Copy(theirs[parameter.role], at["weights"] + first, size))
-        if direction == "backward_weight" and f"d{parameter.role}" in theirs:
+            if direction == FORWARD and parameter.role in UPDATED:
+                out_of.append(Copy(theirs[parameter.role], at["weights"] + first, size))
+        if direction == WEIGHT and f"d{parameter.role}" in theirs:
             out_of.append(Copy(theirs[f"d{parameter.role}"], at["gradient"] + first, size))
+    if frame.program.steps[0].op in LOSSES:
+        offsets, size = control.find_offsets(frame.batch, frame.program.taught), 4 * frame.batch
+        into.append(Copy(at["control"] + offsets.labels, theirs["labels"], size))
+        if frame.program.taught:
+            into.append(Copy(at["control"] + offsets.targets, theirs["targets"], offsets.end - offsets.targets))
+        if direction == FORWARD:
+            out_of.append(Copy(theirs["out"], at["results"], size))
     return into, out_of
-
-
-def _loss_copies(
-    frame: Frame, direction: str, theirs: Mapping[str, int], at: Mapping[str, int]
-) -> tuple[list[Copy], list[Copy]]:
-    """Labels and targets into the control block, and each photo's share of the loss out of the results."""
-    if frame.program.steps[0].op not in LOSSES:
-        return [], []
-    labels, _, _, targets, end = control.places(frame.batch, frame.program.taught)
-    size = 4 * frame.batch
-    into = [Copy(at["control"] + labels, theirs["labels"], size)]
-    if frame.program.taught:
-        into.append(Copy(at["control"] + targets, theirs["targets"], end - targets))
-    return into, [Copy(theirs["out"], at["results"], size)] if direction == "forward" else []
-
-
-def _has_plan_layout(frame: Frame, name: str, element: int) -> bool:
-    """Whether the caller's array has the plan's own layout."""
-    return frame.element == element and _shape(frame, name)[-1] % frame.vector == 0
 
 
 def _shape(frame: Frame, name: str) -> Shape:
     return frame.program.buffers[name.removeprefix("d:")]
 
 
-def _layout(frame: Frame, factory: str, name: str, source: int, target: int) -> Launch:
+def _layout(frame: Frame, pads: bool, name: str, source: int, target: int) -> Launch:
     shape = _shape(frame, name)
-    lanes = blocks_of(shape[-1], frame.vector)
-    total = frame.batch * volume(shape[:-1]) * lanes
+    vectors = blocks_of(shape[-1], frame.vector)
+    total = frame.batch * volume(shape[:-1]) * vectors
     values = {
-        "source": source, "target": target, "total": total, "lanes": lanes, "by_lanes": lanes, "channels": shape[-1],
+        "source": source, "target": target, "total": total, "vectors": vectors, "by_vectors": vectors,
+        "channels": shape[-1],
     }  # fmt: skip
-    made = ("ops.elementwise.layout", factory, (frame.element,))
+    made = ("ops.elementwise.layout", "make_layout", (frame.element, pads))
     grid = (blocks_of(total, THREADS), 1, 1)
     return make_launch(NODE, "forward", "layout", made, layout.LAYOUT, values, grid)
 
 
 def _role(buffer: str) -> str:
     """The caller's name of an array of the arena."""
-    return ROLES.get(buffer, f"d{buffer[2:]}" if buffer.startswith("d:") else buffer)
+    return "dy" if buffer == "d:out" else buffer.replace(":", "")
 
 
 def _is_result(buffer: str, direction: str) -> bool:
@@ -201,19 +191,19 @@ def _is_result(buffer: str, direction: str) -> bool:
 
 
 def runner(candidate: Candidate, direction: str, configuration: Any = None) -> Run:
-    """Run the candidate on device arrays, float32 or bits of bf16; what is prepared is kept among them."""
+    """A function that runs the candidate on device arrays, float32 or bits of bf16; it keeps its work among them."""
 
     def run(case: KernelCase, arrays: Arrays) -> None:
         mode = arrays.get("mode", Mode())
         key = f"single {candidate.name} {case} {direction} {configuration} {mode}"
         if key not in arrays:
-            theirs = {n: address_of(a) for n, a in arrays.items() if hasattr(a, "__cuda_array_interface__")}
+            theirs = addresses_of(arrays)
 
             def make(device: Device, allocate: Allocate) -> Work:
-                frame = new_frame(case_for(candidate, case), device, mode)
                 return prepare(
-                    frame, direction, lambda frame: write(candidate, direction, frame, configuration), theirs, allocate,
-                    mode, arrays["x"].dtype.itemsize,
+                    new_frame(case_for(candidate, case), device, mode), direction,
+                    lambda frame: write(candidate, direction, frame, configuration), theirs, allocate, mode,
+                    arrays["x"].dtype.itemsize,
                 )  # fmt: skip
 
             arrays[key] = Prepared(make)
@@ -229,3 +219,43 @@ def directions_of(candidate: Candidate) -> tuple[str, ...]:
     if candidate.direction == BACKWARD:
         return (INPUT, WEIGHT) if candidate.pattern == ("batch_norm",) else ()
     return (candidate.direction,)
+
+
+UPDATE_WRITES: Final = ("weights", "momentum", "first", "second", "average")
+
+
+def run_update(case: KernelCase, arrays: Arrays) -> None:
+    """One optimizer step on device arrays "weights", "gradient", "decayed" (0 or 1) and the optimizer's state by name.
+
+    "optimizer", "learning_rate" and "step" (from 1) are plain values in the same dict, which keeps the prepared work.
+    """
+    optimizer: Optimizer = arrays["optimizer"]
+    now, key = scalars(optimizer, arrays["learning_rate"], arrays["step"]), f"update {optimizer}"
+    if key not in arrays:
+        theirs, decayed = addresses_of(arrays), arrays["decayed"].copy_to_host()
+        arrays[key] = Prepared(
+            lambda device, allocate: prepare_update(
+                optimizer, now, theirs, decayed, device.hardware.processors, allocate
+            )
+        )
+    arrays[key].blocks["control"].put(_settings_of(now))
+    arrays[key].run()
+
+
+def prepare_update(
+    optimizer: Optimizer, now: Scalars, theirs: Mapping[str, int], decayed: Array, processors: int, allocate: Allocate
+) -> Work:
+    """The launches on float32 arrays, as long as `decayed`, at the addresses `theirs` by name."""
+    roles, count = np.where(decayed > 0, 2, 1).astype(np.uint8), decayed.size
+    sizes = {"roles": count, "control": _settings_of(now).nbytes, "sums": 4 * NORM_BLOCKS, "result": 16}
+    at = allocate(sizes, {"roles": roles, "control": _settings_of(now)})
+    addresses = Addresses(theirs["weights"], theirs["gradient"], at["control"])
+    first, second = (*(theirs[name] for name in moments(optimizer)), 0)[:2]
+    average = theirs["average"] if optimizer.average > 0 else 0
+    own = UpdateArrays(first, second, average, at["roles"], at["sums"], at["result"])
+    return (*result_launches(addresses, count, 0, own), update_launch(addresses, count, processors, optimizer, own))
+
+
+def _settings_of(now: Scalars) -> Array:
+    """The control block of a step without photos."""
+    return control.make_block(0, rate=now.rate, root=now.root, shrink=now.shrink, average=now.average, factor=1)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from core.device import Memory
 from core.errors import OutOfMemory
-from core.gpu.control import places
+from core.gpu.control import find_offsets
 from core.gpu.frame import Frame
 from core.gpu.ops.update.optimizer import NORM_BLOCKS
 
@@ -20,8 +20,8 @@ def block_sizes(frame: Frame, moments: Sequence[str], arena: int) -> dict[str, i
     classes = frame.program.output.shape[-1]
     sizes = {
         "weights": 4 * frame.layout.size + 64, "gradient": trained if training else 0,
-        "packed": frame.packed_count * frame.element, "pack places": 4 * frame.packed_count,
-        "tables": frame.all_tables().nbytes, "control": places(batch, frame.program.taught)[-1],
+        "packed": frame.packed_count * frame.element, "pack_indices": 4 * frame.packed_count,
+        "tables": frame.all_tables().nbytes, "control": find_offsets(batch, frame.program.taught).end,
         "logits": 4 * batch * classes, "results": 8 * batch, "arena": arena,
     }  # fmt: skip
     if training:

@@ -75,7 +75,7 @@ class Staging:
         settings["photos"] = count
         address = kept_address if photos is None else self._stream_photos(photos)
         settings["source"] = address, *source.shape[1:3]
-        c.rows[:count] = batch.augmentation
+        c.augmentation[:count] = batch.augmentation
         c.labels[:count] = batch.labels
         if batch.targets is not None:
             c.targets[:count] = batch.targets

@@ -26,11 +26,11 @@ from core.gpu.cost_model import estimate
 from core.gpu.driver.device import Device
 from core.gpu.frame import Addresses, Frame
 from core.gpu.launch import RELU
-from core.gpu.launch_lists import chain
-from core.gpu.measuring import Bench, write_way
+from core.gpu.lowering import chain
 from core.gpu.ops.loss.launches import is_computed_with_loss
 from core.gpu.plan import CudaPlan
 from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Candidate, Case, Choice
+from core.gpu.timing import Bench, write_choice
 from core.gpu.tuning import MEASURED, Entries, Key, Measured, Table, encode
 from core.graph import PHOTO, Graph
 from core.ops.contract import Array
@@ -82,7 +82,7 @@ class TuningProgress:
 
 
 class Clock(Protocol):
-    """What measures ways: `core.gpu.measuring.Bench`."""
+    """What measures ways: `core.gpu.timing.Bench`."""
 
     def times(self, ways: Sequence[Choice], rounds: int) -> list[float | None]: ...
 
@@ -200,7 +200,7 @@ def _load(device: Device, frame: Frame, cases: Mapping[Key, tuple[Case, Ways]]) 
     for case, ways in cases.values():
         for row, configurations in ways.values():
             for configuration in configurations:
-                one = write_way(frame, Addresses(), Choice(replace(case, configuration=configuration), row, 0.0))
+                one = write_choice(frame, Addresses(), Choice(replace(case, configuration=configuration), row, 0.0))
                 recipes += [launch.recipe for launch in chain(frame, [*one, *one])]
     with suppress(DeviceError):  # `Bench` leaves out a way that cannot be loaded
         device.load(list(dict.fromkeys(recipes)))

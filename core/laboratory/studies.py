@@ -106,7 +106,7 @@ def bias_study(batch: int, channels: int, side: int) -> Iterator[tuple[str, list
 
 
 def _repeat(kernel: Any, count: int, arguments: tuple[Any, ...]) -> None:
-    from core.gpu.driver.hosted import current_stream
+    from core.gpu.prepared import current_stream
 
     for _ in range(IN_A_GRAPH):
         kernel[-(-count // BLOCK), BLOCK, current_stream()](*arguments)

@@ -110,8 +110,8 @@ def time_on_device(run: Callable[[], Any]) -> float:
     A captured graph is replayed: a launch from Python takes longer than many a kernel.
     """
     from core.gpu.compilation.cuda import cuda, driver
-    from core.gpu.driver.hosted import on_stream, stream_address
     from core.gpu.graph_capture import CapturedGraph
+    from core.gpu.prepared import on_stream, stream_address
 
     stream, first, last = cuda.stream(), cuda.event(), cuda.event()
     with on_stream(stream):

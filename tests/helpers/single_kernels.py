@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from core.gpu.candidates import CANDIDATES
-from core.gpu.driver.hosted import hosted
 from core.gpu.kernel_entries import UPDATES, WRITES, tolerance_of
+from core.gpu.prepared import Copy, hosted
 from core.gpu.select import FAST
 from core.gpu.single import directions_of, new_frame, prepare, reason_against, runner, write
 from core.ops.registry import KernelCase
@@ -123,16 +123,11 @@ def allocate(memory, sizes, contents):
 def run_work(memory, work):
     """Copies and launches of `core.gpu.prepared.Work` in their order."""
     machine = Machine(memory)
-
-    def copy(item):
-        memory.bytes[item.target : item.target + item.bytes] = memory.bytes[item.source : item.source + item.bytes]
-
-    for item in work.before:
-        copy(item)
-    for launch in work.launches:
-        machine.run(launch)
-    for item in work.after:
-        copy(item)
+    for item in work:
+        if isinstance(item, Copy):
+            memory.bytes[item.target : item.target + item.bytes] = memory.bytes[item.source : item.source + item.bytes]
+        else:
+            machine.run(item)
 
 
 def check_updates(op):

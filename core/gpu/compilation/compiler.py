@@ -22,11 +22,11 @@ from typing import Any, Final, TypeAlias, final
 
 from core.child_process import child_environment, module_command
 from core.cores import usable_cores
-from core.gpu.compilation import turing
+from core.gpu.compilation import generations
+from core.gpu.compilation.generations import Capability
 from core.user_cache import user_kernel_folder
 
 Argument: TypeAlias = str | int | bool | tuple[int, ...]
-Capability: TypeAlias = tuple[int, int]
 
 ALONE: Final = 3
 """So few kernels are compiled in this process: starting another costs a second."""
@@ -43,7 +43,7 @@ class Recipe:
 
     `module` is relative to `core.gpu` ("ops.pool.max_pool"); `kinds` are the kernel's argument
     types by name; bounds are threads a block and blocks a multiprocessor. `dependent`: the kernel may begin before
-    the previous one has ended (programmatic dependent launch, `core.gpu.compilation.pdl`).
+    the previous one has ended (programmatic dependent launch, `core.gpu.compilation.generations`).
     """
 
     module: str
@@ -72,23 +72,15 @@ def compile_recipes(recipes: Sequence[Recipe], capability: Capability) -> dict[R
 
 def compile_kernel(recipe: Recipe, capability: Capability) -> tuple[str, str]:
     """(PTX, entry name) of a recipe, made now."""
-    from core.gpu.compilation import hopper, pdl  # numba.cuda costs a second: only where something is compiled
-    from core.gpu.compilation.arrays import type_of, words
+    from core.gpu.compilation.arrays import type_of, words  # numba.cuda costs a second: only to compile
     from core.gpu.compilation.cuda import compile_to_ptx, types
 
-    signature = tuple(types.uint64 if kind == hopper.MAP else type_of(kind) for kind in recipe.kinds)
+    signature = tuple(types.uint64 if kind == generations.MAP else type_of(kind) for kind in recipe.kinds)
     made, bounds = recipe.function(), (recipe.threads, recipe.blocks)
     plain = getattr(made, "py_func", made)  # of a teaching kernel
     ptx, entry = compile_to_ptx(plain, signature, capability, bounds, fast=plain is made)
-    if capability < turing.FIRST_AFTER:
-        ptx = turing.without_async_copies(ptx)
-    if capability < pdl.CAPABILITY:
-        ptx = pdl.without_wait(ptx)
-    if hopper.MAP in recipe.kinds:
-        ptx = hopper.with_maps(ptx, entry, [word for kind in recipe.kinds for word in words(kind)])
-    if hopper.MAP in recipe.kinds or "wgmma" in ptx:
-        ptx = hopper.for_own_target(ptx)
-    return (pdl.with_wait(ptx) if recipe.dependent else ptx), entry
+    kinds = [word for kind in recipe.kinds for word in words(kind)]
+    return generations.adapt(ptx, entry, kinds, capability, recipe.dependent), entry
 
 
 def _compile(recipe: Recipe, capability: Capability) -> None:

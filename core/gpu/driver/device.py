@@ -13,17 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol, final
 
 from core.errors import DeviceError, OutOfMemory
-from core.gpu.compilation import turing
 from core.gpu.compilation.arrays import words
 from core.gpu.compilation.compiler import Recipe, compile_recipes
 from core.gpu.compilation.cuda import driver
+from core.gpu.compilation.generations import AMPERE, TURING
 from core.gpu.driver import cublas
 from core.gpu.driver.library import NO_DRIVER
 from core.gpu.driver.tensor_map import ActivationMap, TensorMap
 from core.gpu.hardware import Hardware, Identity
-
-OLDEST: Final = turing.CAPABILITY
-"""Turing: the oldest that the kernels are compiled for and tested with."""
 
 _C_TYPES: Final = {
     "uint64": ctypes.c_uint64, "int64": ctypes.c_int64, "int32": ctypes.c_int32, "uint32": ctypes.c_uint32,
@@ -64,7 +61,7 @@ def problem() -> str | None:
         words = (driver.cuGetErrorString(status)[1] or b"").decode()
         return f"The NVIDIA driver cannot start: {words}. Restart the machine or install the driver again."
     name, capability = _identify(check(driver.cuDeviceGet(0)))
-    if capability < OLDEST:
+    if capability < TURING:
         return (
             f"The {name} has compute capability {capability[0]}.{capability[1]}; the kernels here need 7.5 (Turing, "
             "2018) or newer. Use --device cpu."
@@ -80,7 +77,7 @@ def count_devices() -> int:
 def precision_problem() -> str | None:
     """Why the device, which `problem` finds none with, computes in float32 alone, or None."""
     name, capability = _identify(check(driver.cuDeviceGet(0)))
-    if capability >= turing.FIRST_AFTER:
+    if capability >= AMPERE:
         return None
     return (
         f"The {name} (compute capability {capability[0]}.{capability[1]}) computes in float32: bf16 and tf32 came "
@@ -120,7 +117,7 @@ class Function:
         self, grid: Sequence[int], block: Sequence[int], shared: int, stream: Any, values: Sequence[Any],
         dependent: bool = False,
     ) -> None:  # fmt: skip
-        """Queue one run; values in the order of the kernel's signature. `dependent`: see `core.gpu.compilation.pdl`."""
+        """Queue one run; `values` in the order of its parameters. `dependent`: `core.gpu.compilation.generations`."""
         self.allow_shared(shared)
         given = tuple(check(v.encode()) if isinstance(v, TensorMap | ActivationMap) else v for v in values)
         if not dependent:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from core.gpu.compilation.cuda import device_function, types
-from core.gpu.compilation.pdl import LAUNCH_DEPENDENTS, WAIT
+from core.gpu.compilation.generations import LAUNCH_DEPENDENTS, WAIT
 from core.gpu.compilation.ptx import bits_to_float, float_to_bits, instruction, shared_load4, shared_store2, store4
 from core.gpu.parts.vectors import PACK, UNPACK, activate
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation.cuda import device_function, types
-from core.gpu.compilation.hopper import MAP
+from core.gpu.compilation.generations import MAP
 from core.gpu.compilation.ptx import instruction
 from core.gpu.driver.tensor_map import TensorMap
 from core.gpu.launch import Tensor

@@ -1,15 +1,118 @@
-"""Teaching kernels as candidates: each computes one step on plain float32 arrays."""
+"""Teaching kernels as candidates: ``launch(problem, arrays)`` notes the launches of one step on float32 arrays.
+
+For most kernels `by_names` makes the launcher from the names of the kernel's parameters.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from core.gpu.select import Candidate, Case
-from core.gpu.teaching.launchers import Launcher
+from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, Where, as_matrix, flat, over
 from core.gpu.teaching.step_arrays import StepArrays
+from core.ops.contract import volume
+from core.ops.dropout import threshold
 from core.ops.registry import KernelCase
+from core.ops.window import Window, read_window
+
+Launcher: TypeAlias = Callable[[KernelCase, StepArrays], None]
+
+
+def window_of(problem: KernelCase) -> Window:
+    """The window of a pool or convolution; that of a global average has all pixels."""
+    if problem.op == "global_avg_pool":
+        height, width, _ = problem.inputs[0]
+        return Window((height, width), (1, 1), (0, 0, 0, 0))
+    return read_window(problem.attributes)
+
+
+def geometry(problem: KernelCase) -> tuple[tuple[int, int], tuple[int, int]]:
+    """(stride, padding at the top and left), as the kernels take them."""
+    window = read_window(problem.attributes)
+    return window.stride, (window.padding[0], window.padding[1])
+
+
+def groups(problem: KernelCase) -> int:
+    return int(str(problem.attributes.get("groups", 1)))
+
+
+SCALARS: Final[dict[str, Callable[[KernelCase, StepArrays], Any]]] = {
+    "kernel": lambda problem, arrays: window_of(problem).kernel,
+    "stride": lambda problem, arrays: window_of(problem).stride,
+    "pad": lambda problem, arrays: window_of(problem).padding[:2],
+    "after": lambda problem, arrays: window_of(problem).padding[2:],
+    "include": lambda problem, arrays: int(bool(problem.attributes.get("count_include_pad"))),
+    "groups": lambda problem, arrays: problem.inputs[0][-1] // arrays["weight"].shape[3],
+    "smoothing": lambda problem, arrays: float(str(problem.attributes["label_smoothing"])),
+    "volume": lambda problem, arrays: volume(problem.inputs[0]),
+    "key": lambda problem, arrays: problem.attributes["key"],
+    "limit": lambda problem, arrays: threshold(float(str(problem.attributes["rate"]))),
+    "scale": lambda problem, arrays: 1 / (1 - float(str(problem.attributes["rate"]))),
+    "rows": lambda problem, arrays: problem.output[0],
+    "columns": lambda problem, arrays: problem.output[1],
+    "depth": lambda problem, arrays: problem.inputs[0][1],
+}
+"""Numbers and pairs that a kernel of `by_names` may take, by the name of its parameter."""
+
+
+def as_images(array: DeviceArray) -> DeviceArray:
+    """The same memory as (images, pixels, channels)."""
+    images, channels = array.shape[0], array.shape[-1]
+    return array.reshape(images, array.size // (images * channels), channels)
+
+
+def as_pixels(array: DeviceArray) -> DeviceArray:
+    """The same memory as (images, rows, columns, channels); a vector is one pixel."""
+    images, *sides, channels = array.shape
+    return array.reshape(images, *(sides or (1, 1)), channels)
+
+
+SHAPED: Final = {"Vector": flat, "Matrix": as_matrix, "Cube": as_images, "Batch": as_pixels}
+"""How an array becomes what a kernel's annotation names."""
+
+
+def per_element(result: DeviceArray) -> Where:
+    """One thread for each element of the result."""
+    return over(result.size)
+
+
+def by_names(kernel: TeachingKernel, where: Callable[[DeviceArray], Where] = per_element, **roles: str) -> Launcher:
+    """The launcher of a kernel by its parameters: names are roles of arrays, or other names by `roles`, and `SCALARS`.
+
+    The last array of floats is the result; `where` gives the blocks and threads for it. A bias's gradient that is not
+    wanted is not computed.
+    """
+    return partial(_launch, where, roles, kernel)
+
+
+def _launch(
+    where: Callable[[DeviceArray], Where], roles: Mapping[str, str], kernel: TeachingKernel, problem: KernelCase,
+    arrays: StepArrays,
+) -> None:  # fmt: skip
+    named = [(roles.get(name, name), kind) for name, kind in kernel.parameters]
+    result = [role for role, kind in named if role not in SCALARS and kind != "Integers"][-1]
+    if result == "dbias" and result not in arrays:
+        return
+    given = []
+    for role, kind in named:
+        if role in SCALARS:
+            given.append(SCALARS[role](problem, arrays))
+        else:
+            given.append(SHAPED[kind](arrays[role]) if kind in SHAPED else arrays[role])
+    kernel[where(arrays[result])](*given)
+
+
+def in_order(*launchers: Launcher) -> Launcher:
+    """One after another."""
+    return partial(_launch_all, launchers)
+
+
+def _launch_all(launchers: Sequence[Launcher], problem: KernelCase, arrays: StepArrays) -> None:
+    for launch in launchers:
+        launch(problem, arrays)
+
 
 FLOAT32: Final = frozenset(("float32", "fma"))
 

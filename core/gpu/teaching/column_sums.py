@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from core.gpu.compilation.arrays import Int, Matrix, Vector, float32
 from core.gpu.compilation.cuda import cuda, device_function
+from core.gpu.teaching.candidates import by_names
 from core.gpu.teaching.kernel import DeviceArray, at, blocks, kernel, over
-from core.gpu.teaching.launchers import by_names
 
 COLUMNS: Final = 32
 """Columns of a block: one warp reads 128 contiguous bytes."""

@@ -42,11 +42,11 @@ def logits(name, side, count, precision="mixed"):
 
 
 def take_the_common_kernels(monkeypatch):
-    from core.gpu import launch_lists
+    from core.gpu import lowering
     from core.gpu.latency import launches
 
     monkeypatch.setattr(launches, "MAX_IMAGES", 0)
-    monkeypatch.setattr(launch_lists, "PDL_IMAGES", 0)
+    monkeypatch.setattr(lowering, "PDL_IMAGES", 0)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -59,11 +59,11 @@ def test_one_and_two_images_are_no_further_from_float32_than_by_the_common_kerne
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_dependent_launches_give_the_bits_of_ordinary_ones(name, monkeypatch):
-    from core.gpu import launch_lists
+    from core.gpu import lowering
 
     early, graph = plan_of(name, 224, 1)
     assert any(launch.dependent for launch in early._lists["predict"])
-    monkeypatch.setattr(launch_lists, "PDL_IMAGES", 0)
+    monkeypatch.setattr(lowering, "PDL_IMAGES", 0)
     late, _ = plan_of(name, 224, 1)
     assert not any(launch.dependent for launch in late._lists["predict"])
     for seed in range(8):

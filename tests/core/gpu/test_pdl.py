@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from core.gpu.compilation import pdl
+from core.gpu.compilation import generations
 from core.gpu.compilation.compiler import compile_kernel
 from core.gpu.hardware import typical
-from core.gpu.launch_lists import dependent_launches
+from core.gpu.lowering import dependent_launches
 from tests.core.gpu.test_lowering import frame_of
 from tests.helpers.resources import assemble
 
@@ -35,8 +35,8 @@ RECIPES = {factory: max(made, key=lambda r: r.threads) for factory, made in ALL.
 @pytest.mark.parametrize("factory", sorted(RECIPES))
 def test_a_kernel_waits_before_it_touches_memory(factory):
     ptx, _ = compile_kernel(RECIPES[factory], (9, 0))
-    head, tail = ptx.split(pdl.WAIT)  # once
-    assert tail.lstrip().startswith(pdl.LAUNCH_DEPENDENTS)
+    head, tail = ptx.split(generations.WAIT)  # once
+    assert tail.lstrip().startswith(generations.LAUNCH_DEPENDENTS)
     before = MEMORY.findall(head[head.index(".visible .entry") :])
     assert head.count("ld.global.nc") == len(before), "something else than constants is touched before the wait"
     assert (len(before) > 0) == (factory in OWN)

@@ -8,7 +8,7 @@ import pytest
 from core.gpu import control
 from core.gpu.driver.memory import BEHIND
 from core.gpu.frame import Addresses, Frame
-from core.gpu.ops.image.launches import image_launch
+from core.gpu.ops.image.image import image_launch
 from core.ops import photo
 from core.ops.builder import Builder
 from core.program import lay_out_parameters, lower
@@ -34,12 +34,12 @@ def test_every_pixel_is_the_references(side, mixed):
     if mixed:
         rows[:, photo.BACKGROUND], rows[:, photo.MASK] = (-4, -1), (0.3, 1.0)
         rows[:, photo.BACKGROUND_AFFINE] = (0.2, 0.05, -1, -0.05, 0.3, 1)
-    _, at_index, at_rows, _, size = control.places(PHOTOS)
-    block, source = memory.reserve(size), memory.reserve(photos.nbytes + BEHIND)
+    offsets = control.find_offsets(PHOTOS)
+    block, source = memory.reserve(offsets.end), memory.reserve(photos.nbytes + BEHIND)
     memory.put(source, photos)
     settings = np.zeros(1, control.SETTINGS)
     settings["photos"], settings["source"] = COUNT, (source, *side)
-    for at, values in ((0, settings), (at_index, index), (at_rows, rows)):
+    for at, values in ((0, settings), (offsets.indices, index), (offsets.augmentation, rows)):
         memory.put(block + at, values)
     image_launch(frame)
     (name, life), = frame.lifetimes().items()

@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from core.gpu import single_update
 from core.gpu.kernel_entries import TABLE, WRITES
+from core.gpu.single import prepare_update
 from core.ops.activation import ACTIVATIONS
 from core.ops.contract import Mode
 from core.ops.op_table import LOSSES
@@ -103,6 +103,6 @@ def test_an_update_run_as_plain_python_gives_the_references_weights(name, clip):
     for role, value in given.items():
         memory.put(at[role], value)
     now, make_room = scalars(optimizer, 0.01, 3), partial(allocate, memory)
-    run_work(memory, single_update.prepare(optimizer, now, at, decayed.astype(np.float32), 37, 1, make_room))
+    run_work(memory, prepare_update(optimizer, now, at, decayed.astype(np.float32), 1, make_room))
     for role, value in {"weights": wanted, **moved}.items():
         assert relative_error(memory.get(at[role], 37, np.float32), value) < ERRORS["float32"], role

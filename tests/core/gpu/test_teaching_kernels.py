@@ -7,7 +7,7 @@ import pytest
 
 from core.arena import lay_out
 from core.gpu.candidates import CANDIDATES
-from core.gpu.control import Control, places
+from core.gpu.control import Control, find_offsets
 from core.gpu.frame import Addresses, Frame
 from core.gpu.hardware import typical
 from core.gpu.lowering import write_launches
@@ -124,7 +124,7 @@ def test_a_whole_network_has_the_references_gradients(algorithm, parts):
     write_launches(frame, True, True)  # with all arrays
     arena = lay_out(frame.lifetimes([PHOTO]))
     sizes = block_sizes(frame, (), arena.bytes)
-    names = ("weights", "gradient", "control", "packed", "pack places", "tables", "logits", "results", "arena")
+    names = ("weights", "gradient", "control", "packed", "pack_indices", "tables", "logits", "results", "arena")
     at = {name: memory.reserve(max(sizes[name], 64)) for name in names}
     memory.put(at["tables"], frame.all_tables())
     weights = random_weights(graph)
@@ -134,7 +134,7 @@ def test_a_whole_network_has_the_references_gradients(algorithm, parts):
         frame.restart(Addresses(*at.values(), arena.offsets))
         write_launches(frame, True, accumulate)
         assert {launch.kernel for launch in frame.launches} <= {"naive", "shared", "im2col", "photo", "fused"}
-        raw = np.zeros(places(IMAGES)[-1], np.uint8)
+        raw = np.zeros(find_offsets(IMAGES).end, np.uint8)
         control = Control(raw, IMAGES)
         control.settings["photos"], control.settings["seed"] = real, 3
         control.labels[:] = draw.integers(0, CLASSES, IMAGES)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from core.errors import KernelUnavailable
-from core.gpu.compilation import turing
 from core.gpu.compilation.compiler import compile_kernel
+from core.gpu.compilation.generations import TURING, without_async_copies
 from core.gpu.hardware import typical
 from core.gpu.parts.tile import Tile
 from core.graph import PHOTO
@@ -28,7 +28,7 @@ SHARED = 64 << 10
 
 
 def frame_of(name, training, precision="float32", batch=32, size=224):
-    return lowering.frame_of(name, precision, training, batch, size, typical(turing.CAPABILITY))
+    return lowering.frame_of(name, precision, training, batch, size, typical(TURING))
 
 
 @pytest.mark.parametrize(("batch", "size"), [(1, 224), (256, 224), (32, 96)])
@@ -74,17 +74,17 @@ ALSO_WITH_PLAIN_ARITHMETIC = sorted(f for f in RECIPES if f not in MATRIX)
     "factory", [*MATRIX, *(pytest.param(f, marks=pytest.mark.slow) for f in ALSO_WITH_PLAIN_ARITHMETIC)]
 )
 def test_a_kernel_fits_into_registers_without_what_came_later(factory):
-    ptx, _ = compile_kernel(RECIPES[factory], turing.CAPABILITY)
+    ptx, _ = compile_kernel(RECIPES[factory], TURING)
     assert not re.search(r"cp\.async|mma\.sync|tf32|bf16", ptx)
     assert ".local" not in ptx, "an array went to local memory"
-    resources = assemble(ptx, turing.CAPABILITY)
+    resources = assemble(ptx, TURING)
     assert (resources.stack, resources.spills) == (0, 0)
 
 
 def test_a_copy_is_a_load_and_a_store_of_sixteen_bytes_or_zeros():
     copy = "cp.async.cg.shared.global [%r1], [%rd2], 16, %r3;"
     ptx = "\n".join((copy, "cp.async.commit_group;", "cp.async.wait_group 2;", "ret;"))
-    plain = turing.without_async_copies(ptx)
+    plain = without_async_copies(ptx)
     assert "cp.async" not in plain
     assert "@real ld.global.v4.u32 {a, b, c, d}, [%rd2]; st.shared.v4.u32 [%r1], {a, b, c, d};" in plain
     assert "setp.ne.u32 real, %r3, 0;" in plain
@@ -98,8 +98,8 @@ def turing_device(monkeypatch):
 
     device.reset()
     opened = device.open_device()
-    monkeypatch.setattr(opened, "capability", turing.CAPABILITY)
-    monkeypatch.setattr(opened, "hardware", typical(turing.CAPABILITY))
+    monkeypatch.setattr(opened, "capability", TURING)
+    monkeypatch.setattr(opened, "hardware", typical(TURING))
     yield
     device.reset()
 
@@ -183,8 +183,8 @@ def test_predictions_and_gradients_are_those_of_tensor_cores(side, monkeypatch):
 
     wanted = run()
     opened = device.open_device()
-    monkeypatch.setattr(opened, "capability", turing.CAPABILITY)
-    monkeypatch.setattr(opened, "hardware", typical(turing.CAPABILITY))
+    monkeypatch.setattr(opened, "capability", TURING)
+    monkeypatch.setattr(opened, "hardware", typical(TURING))
     loss, gradients, logits = run()
     assert loss == pytest.approx(wanted[0], rel=1e-5)
     assert relative(logits, wanted[2]) < 1e-5

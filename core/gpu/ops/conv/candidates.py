@@ -11,9 +11,8 @@ from typing import Final
 from core.gpu.ops.conv import backward_weight, fft, im2col, naive, products, shared, transformed, winograd
 from core.gpu.ops.conv.configurations import product_tiles, weight_tiles
 from core.gpu.select import FORWARD, INPUT, WEIGHT, Candidate
-from core.gpu.teaching.candidates import teach
+from core.gpu.teaching.candidates import by_names, in_order, teach
 from core.gpu.teaching.column_sums import BIAS
-from core.gpu.teaching.launchers import by_names, in_order
 from core.ops.winograd import F2, F4
 
 ONE = ("conv2d",)

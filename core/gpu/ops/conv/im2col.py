@@ -12,9 +12,9 @@ from typing import Any
 from core.gpu.compilation.arrays import Batch, Int, Matrix, Pair, float32
 from core.gpu.compilation.cuda import cuda
 from core.gpu.ops.dense.product import add_bias, launch_product, product_nn, product_nt, product_tn
+from core.gpu.teaching.candidates import geometry, groups
 from core.gpu.teaching.column_sums import launch_sum_columns
 from core.gpu.teaching.kernel import as_matrix, at, indices, kernel, over
-from core.gpu.teaching.launchers import geometry, groups
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 from core.ops.window import read_window

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from core.gpu.compilation.arrays import Batch, Filters, Int, Matrix, Pair, Vector, float32, index
 from core.gpu.compilation.cuda import cuda
+from core.gpu.teaching.candidates import geometry, groups
 from core.gpu.teaching.column_sums import launch_sum_columns, sum_slices
 from core.gpu.teaching.kernel import (
     SHARED_BYTES,
@@ -24,7 +25,6 @@ from core.gpu.teaching.kernel import (
     kernel,
     over,
 )
-from core.gpu.teaching.launchers import geometry, groups
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 from core.ops.window import read_window

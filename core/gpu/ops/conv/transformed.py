@@ -14,8 +14,8 @@ from core.gpu.compilation.arrays import Filters
 from core.gpu.compilation.cuda import cuda
 from core.gpu.ops.conv import im2col
 from core.gpu.ops.dense.product import SIDE, TILE
+from core.gpu.teaching.candidates import geometry
 from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, at, blocks, indices, kernel, over
-from core.gpu.teaching.launchers import geometry
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 from core.ops.window import read_window

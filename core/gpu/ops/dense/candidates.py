@@ -8,9 +8,8 @@ from core.gpu.ops.conv.configurations import product_tiles, weight_tiles
 from core.gpu.ops.dense import launches, naive
 from core.gpu.ops.matmul import cublas
 from core.gpu.select import FORWARD, INPUT, WEIGHT, Candidate
-from core.gpu.teaching.candidates import teach
+from core.gpu.teaching.candidates import by_names, in_order, teach
 from core.gpu.teaching.column_sums import BIAS
-from core.gpu.teaching.launchers import by_names, in_order
 
 CANDIDATES: Final = (
     teach("naive", "dense", FORWARD, by_names(naive.naive_forward), "one thread per output"),

@@ -7,9 +7,8 @@ from typing import Final
 from core.gpu.ops.conv import naive
 from core.gpu.ops.depthwise import launches, shared
 from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Candidate
-from core.gpu.teaching.candidates import teach
+from core.gpu.teaching.candidates import by_names, in_order, teach
 from core.gpu.teaching.column_sums import BIAS
-from core.gpu.teaching.launchers import by_names, in_order
 
 ONE = ("depthwise_conv2d",)
 

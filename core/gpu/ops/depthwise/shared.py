@@ -9,6 +9,7 @@ from typing import Final
 
 from core.gpu.compilation.arrays import Batch, Int, Matrix, Pair, float32
 from core.gpu.compilation.cuda import cuda
+from core.gpu.teaching.candidates import geometry
 from core.gpu.teaching.column_sums import (
     COLUMNS,
     ROWS,
@@ -17,7 +18,6 @@ from core.gpu.teaching.column_sums import (
     sum_slices,
 )
 from core.gpu.teaching.kernel import as_matrix, at, blocks, flat, kernel, over
-from core.gpu.teaching.launchers import geometry
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from core.gpu.ops.elementwise import launches, naive, naive_dropout
+from core.gpu.ops.elementwise import launches, naive
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
 from core.gpu.select import FORWARD, INPUT, Candidate, Case
-from core.gpu.teaching.candidates import teach
-from core.gpu.teaching.launchers import by_names, in_order
+from core.gpu.teaching.candidates import by_names, in_order, teach
 from core.ops.activation import ACTIVATIONS as REFERENCES
 
 MULTIPLY_BACKWARD: Final = in_order(
@@ -37,9 +36,9 @@ CANDIDATES: Final = (
     teach("naive", "add", INPUT, COPIES, "two copies"),
     teach("naive", "concat", FORWARD, naive.launch_concat, "one copy per input"),
     teach("naive", "concat", INPUT, naive.launch_concat_backward, "one copy per input"),
-    teach("naive", "dropout", FORWARD, by_names(naive_dropout.naive),
+    teach("naive", "dropout", FORWARD, by_names(naive.naive_dropout),
           "one thread per element computes its own random bits"),
-    teach("naive", "dropout", INPUT, by_names(naive_dropout.naive, x="dy", out="dx"),
+    teach("naive", "dropout", INPUT, by_names(naive.naive_dropout, x="dy", out="dx"),
           "the same random bits are computed again; no mask is stored"),
     *(
         _vector(op, direction, write, idea)

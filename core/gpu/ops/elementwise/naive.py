@@ -1,17 +1,18 @@
-"""Activations, sums, products with factors, concatenation, naive: one thread for each element.
+"""Activations, sums, products with factors, concatenation and dropout, naive: one thread per element.
 
-There is nothing to share between threads, so bytes a second are all that counts.
+Threads share no data, so memory bandwidth alone decides the speed.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-from core.gpu.compilation.arrays import Cube, Int, Matrix, Vector, float32
-from core.gpu.compilation.cuda import cuda
+from core.gpu.compilation.arrays import Cube, Float, Int, Integers, Matrix, Vector, float32, int64
+from core.gpu.compilation.cuda import cuda, device_function
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
 from core.gpu.teaching.kernel import TeachingKernel, as_matrix, kernel, over
 from core.gpu.teaching.step_arrays import StepArrays, numbered
+from core.ops.dropout import GOLDEN, MASK
 from core.ops.registry import KernelCase
 
 
@@ -100,3 +101,37 @@ def launch_concat_backward(case: KernelCase, arrays: StepArrays) -> None:
         target = as_matrix(arrays[numbered("dx", k)])
         copy_channels[over(target.size)](as_matrix(arrays["dy"]), target, channel, 0, target.shape[1])
         channel += target.shape[1]
+
+
+@device_function
+def mix(x):
+    """`core.ops.dropout.mix` in 64-bit integers, of which the low 32 bits are kept."""
+    x ^= x >> 16
+    x = x * 0x7FEB352D & MASK
+    x ^= x >> 15
+    x = x * 0x846CA68B & MASK
+    return x ^ (x >> 16)
+
+
+@device_function
+def element_bits(seed, step, key, photo, element):
+    """The 32 bits of one element of one photo."""
+    first = mix((GOLDEN + seed) & MASK)
+    first = mix((first + GOLDEN + step) & MASK)
+    first = mix((first + GOLDEN + key) & MASK)
+    first = mix((first + GOLDEN + photo) & MASK)
+    second = mix((first + GOLDEN) & MASK)
+    return mix((mix(element ^ first) + second) & MASK)
+
+
+@kernel
+def naive_dropout(
+    x: Vector, out: Vector, seed: Integers, step: Integers, photo0: Integers, volume: Int, key: Int, limit: Int,
+    scale: Float,
+) -> None:  # fmt: skip
+    """``out = x scale`` where the element's bits reach `limit`, else 0; `volume` elements an image."""
+    i = cuda.grid(1)
+    if i < out.size:
+        word, now, image = int64(seed[0]) & MASK, int64(step[0]), int64(photo0[0]) + i // volume
+        kept = element_bits(word, now, key, image, i % volume) >= limit
+        out[i] = x[i] * float32(scale) if kept else float32(0)

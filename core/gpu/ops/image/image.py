@@ -16,9 +16,22 @@ from typing import Any, Final
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.control import IMAGES, offset, read_photos
-from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.control import IMAGES, find_offsets, offset, read_photos
+from core.gpu.frame import Frame
+from core.gpu.launch import (
+    DIVISOR,
+    INTEGER,
+    POINTER,
+    RESIDENT,
+    THREADS,
+    Argument,
+    KernelSignature,
+    Launch,
+    blocks_of,
+    make_launch,
+)
 from core.gpu.parts.vectors import divide
+from core.graph import PHOTO
 from core.ops.photo import (
     AUGMENTATION_SIZE,
     BACKGROUND,
@@ -30,6 +43,7 @@ from core.ops.photo import (
     MASK,
     MATRIX,
 )
+from core.program import Value
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -221,3 +235,27 @@ def make_photo(element: int, channels: int, pixel: int) -> Any:
                     ptx.store4(u64(target + u64(16)), zero, zero, zero, zero)
 
     return photo
+
+
+def image_launch(frame: Frame) -> Launch:
+    """From uint8 photos to the network's input."""
+    node, at = frame.program.graph.node(PHOTO), frame.addresses.control
+    height, width, channels = node.shape
+    x, (top, left, *_) = frame.image(Value(PHOTO, node.shape)), frame.border
+    offsets = find_offsets(frame.batch)
+    mean, std = [tuple(float(v) for v in node.attributes[k]) for k in ("mean", "std")]  # type: ignore[union-attr]
+    total = height * width
+    values = {
+        "control": at, "source": at + offset("source"), "rows": at + offsets.augmentation,
+        "index": at + offsets.indices, "out": x.address + (top * x.width + left) * x.pitch * x.element,
+        "total": total, "height": height, "width": width, "by_width": width, "ldr": x.width, "ldn": x.height * x.width,
+        **{f"m{i}": m for i, m in enumerate((*mean, 0.0, 0.0)[:3])},
+        **{f"s{i}": 1 / s for i, s in enumerate((*std, 1.0, 1.0)[:3])},
+    }  # fmt: skip
+    blocks = blocks_of(total, THREADS * PIXELS)
+    if blocks * frame.batch < RESIDENT * frame.processors:
+        blocks = blocks_of(total, THREADS)
+    return make_launch(
+        PHOTO, "forward", "fused", ("ops.image.image", "make_photo", (frame.element, channels, x.pitch)), IMAGE,
+        values, (blocks, frame.batch, 1), moved=frame.batch * total * (3 + x.pitch * x.element), resident=4,
+    )  # fmt: skip

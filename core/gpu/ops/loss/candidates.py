@@ -6,8 +6,7 @@ from typing import Final
 
 from core.gpu.ops.loss import launches, naive
 from core.gpu.select import FORWARD, INPUT, Candidate
-from core.gpu.teaching.candidates import teach
-from core.gpu.teaching.launchers import by_names
+from core.gpu.teaching.candidates import by_names, teach
 from core.ops.op_table import LOSSES
 
 LOSS, MULTI = LOSSES

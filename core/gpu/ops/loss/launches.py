@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from core.gpu.control import places
+from core.gpu.control import find_offsets
 from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
 from core.gpu.launch import PLAIN, RELU, KernelSignature, Launch, Target, Tensor, blocks_of, make_launch, vectors_of
@@ -56,7 +56,7 @@ def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
     """Logits in float32, and for training the loss, the hits and the gradient of what feeds the head."""
     program, x, control = frame.program, frame.shaped(_source(frame)), frame.addresses.control
     classes, taught = program.output.shape[-1], program.taught > 0
-    labels, _, _, targets, _ = places(frame.batch)
+    offsets = find_offsets(frame.batch)
     weights, smoothing = 0, 0.0
     if program.training:
         attributes = program.steps[-1].attributes
@@ -66,8 +66,8 @@ def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
             weights = frame.table("class weights", lambda: table)
     values = {
         "x": x.address, "logits": frame.addresses.logits, "dx": gradient.address if gradient else 0,
-        "labels": control + labels if program.training else 0, "weights": weights,
-        "targets": control + targets if taught else 0, "results": frame.addresses.results, "control": control,
+        "labels": control + offsets.labels if program.training else 0, "weights": weights,
+        "targets": control + offsets.targets if taught else 0, "results": frame.addresses.results, "control": control,
         "hw": x.height * x.width, "classes": classes, "ldx": x.pitch, "ldd": gradient.pitch if gradient else 0,
         "batch": frame.batch, "activation": RELU[masking], "smoothing": smoothing,
     }  # fmt: skip

@@ -7,8 +7,7 @@ from typing import Final
 from core.gpu.ops.matmul import cublas, narrow, tensor_core, tiled, warp_tiled
 from core.gpu.ops.matmul.tiled import FACTORS, SIDE, TILE, tiles
 from core.gpu.select import BF16, FORWARD, Candidate
-from core.gpu.teaching.candidates import teach
-from core.gpu.teaching.launchers import by_names, per_element
+from core.gpu.teaching.candidates import by_names, per_element, teach
 
 OP: Final = "matmul"
 

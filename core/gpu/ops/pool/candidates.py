@@ -6,8 +6,7 @@ from typing import Final
 
 from core.gpu.ops.pool import average_pool, max_pool, naive
 from core.gpu.select import FORWARD, INPUT, Candidate
-from core.gpu.teaching.candidates import teach
-from core.gpu.teaching.launchers import by_names
+from core.gpu.teaching.candidates import by_names, teach
 
 CANDIDATES: Final = (
     teach("naive", "max_pool", FORWARD, by_names(naive.naive_max_forward), "one thread per output"),

@@ -1,11 +1,11 @@
-"""Kernels behind the gradient: its norm, the step's result, the optimizer, and the packed filters.
+"""Kernels after the gradient, and their launches: its norm, the step's result, the optimizer, and the packed filters.
 
     norm    128 blocks of 128 threads, grid-stride            -> 128 sums of squares
     result  one block adds them, the losses and the hits      -> loss, hits, norm
-    update  a thread an element, grid-stride                  -> weights, moments, running average
-    pack    a thread two elements                             -> the layouts that the kernels read
+    update  one thread per element, grid-stride               -> weights, moments, running average
+    pack    one thread per two elements                       -> the layouts that the kernels read
 
-All work on flat float32 buffers and are bound by memory: SGD with momentum reads 13 bytes a weight and writes 8, Adam
+All work on flat float32 buffers and are bound by memory: SGD with momentum reads 13 bytes per weight and writes 8, Adam
 reads 17 and writes 12. Shared memory: 128 floats of a block sum. Sums are made in a fixed order.
 Scalars that change from step to step are in the control block (`core.gpu.control`), so that a captured graph replays
 with new ones. Reference: `core.optim.optimizer`.
@@ -13,13 +13,20 @@ with new ones. Reference: `core.optim.optimizer`.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import float_to_bits, load1, load_byte, load_float, pack_bf16, store1, store_float
 from core.gpu.control import make_reader, read_photos
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.frame import Addresses, Frame
+from core.gpu.launch import INTEGER, POINTER, THREADS, Argument, KernelSignature, Launch, blocks_of, make_launch
 from core.gpu.parts.block import block_sum
+from core.ops.contract import Array, volume
+from core.optim.optimizer import Optimizer
+from core.program import ParameterLayout
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -193,3 +200,87 @@ def make_pack(element: int) -> Any:
             store_float(u64(packed + u64(i64(i) * 4 + 4)), b)
 
     return pack
+
+
+GRADIENT_NORM: Final = "norm"
+"""The launch that reads the whole gradient first: ranks average theirs in front of it."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class UpdateArrays:
+    """Addresses of the optimizer's arrays; average 0 means none is kept."""
+
+    first: int
+    second: int
+    average: int
+    roles: int
+    sums: int
+    result: int
+
+
+def roles_of(layout: ParameterLayout, frozen: frozenset[str]) -> Array:
+    """uint8 for every trained float: 0 stays as it is, 1 learns, 2 decays too."""
+    roles = np.zeros(layout.trained, np.uint8)
+    decayed = {first for first, _ in layout.decayed}
+    for name, (first, shape) in layout.offsets.items():
+        if first < layout.trained and name not in frozen:
+            roles[first : first + volume(shape)] = 2 if first in decayed else 1
+    return roles
+
+
+def result_launches(places: Addresses, count: int, batch: int, arrays: UpdateArrays) -> list[Launch]:
+    """Norm of the gradient of `count` floats, and loss, hits and norm for the host."""
+    return [_norm_launch(places, count, arrays), result_launch(places, batch, arrays)]
+
+
+def average_launches(places: Addresses, count: int, arrays: UpdateArrays) -> list[Launch]:
+    """The same where the gradient, loss and hits are averaged over ranks just before the first of these launches."""
+    values = {"sums": arrays.sums, "control": places.control, "out": arrays.result}
+    signature = NORM_RESULT
+    return [
+        _norm_launch(places, count, arrays),
+        _launch("norm_result", "norm_result", (), signature, values, (1, 1, 1), (NORM_BLOCKS, 1, 1)),
+    ]
+
+
+def _norm_launch(places: Addresses, count: int, arrays: UpdateArrays) -> Launch:
+    values = {"gradient": places.gradient, "sums": arrays.sums, "count": count}
+    block = (NORM_BLOCKS, 1, 1)
+    return _launch(GRADIENT_NORM, "norm", (), NORM, values, block, block, join=True)
+
+
+def result_launch(places: Addresses, batch: int, arrays: UpdateArrays) -> Launch:
+    values = {
+        "sums": arrays.sums, "results": places.results, "control": places.control, "out": arrays.result, "batch": batch,
+    }  # fmt: skip
+    return _launch("result", "result", (), RESULT, values, (1, 1, 1), (NORM_BLOCKS, 1, 1))
+
+
+def update_launch(places: Addresses, count: int, processors: int, rule: Optimizer, arrays: UpdateArrays) -> Launch:
+    """The optimizer's step over `count` weights."""
+    values = {
+        "weights": places.weights, "gradient": places.gradient, "first": arrays.first, "second": arrays.second,
+        "average": arrays.average, "roles": arrays.roles, "control": places.control, "result": arrays.result,
+        "count": count, "momentum": rule.momentum, "decay": rule.weight_decay, "beta1": rule.beta1,
+        "rest1": 1 - rule.beta1, "beta2": rule.beta2, "rest2": 1 - rule.beta2, "epsilon": rule.epsilon,
+        "clip": rule.clip_norm,
+    }  # fmt: skip
+    grid = (min(blocks_of(count, THREADS), 8 * processors), 1, 1)
+    return _launch(rule.name, "make_update", (rule.name, rule.nesterov), UPDATE, values, grid)
+
+
+def pack_launch(frame: Frame) -> Launch:
+    """Packed copies of the weights for the matrix kernels."""
+    places, count = frame.addresses, frame.packed_count
+    values = {"weights": places.weights, "places": places.pack_indices, "packed": places.packed, "count": count}
+    grid = (blocks_of(max(count, 2), 2 * THREADS), 1, 1)
+    return _launch("pack", "make_pack", (frame.element,), PACK, values, grid)
+
+
+def _launch(
+    kernel: str, factory: str, constants: tuple[Any, ...], signature: KernelSignature, values: dict[str, Any],
+    grid: tuple[int, int, int], block: tuple[int, int, int] = (THREADS, 1, 1), **more: Any,
+) -> Launch:  # fmt: skip
+    made = ("ops.update.optimizer", factory, constants)
+    return make_launch("all", "update", kernel, made, signature, values, grid, block, **more)
