@@ -10,7 +10,7 @@ from typing import Any, Final
 from core.communicator import Communicator
 from core.device import Optimizer, Plan
 from core.errors import DeviceError
-from core.gpu.driver.library import NO_DRIVER, has_library
+from core.gpu.hardware import NO_DRIVER, has_driver
 from core.graph import Graph
 from core.ops.contract import Array
 
@@ -73,7 +73,7 @@ def cuda_problem() -> str | None:
     """Why CUDA cannot be used here, as a sentence, or None."""
     if getattr(sys, "frozen", False):
         return "This portable version computes on the CPU. The version installed with pip also uses NVIDIA GPUs."
-    if not has_library():
+    if not has_driver():
         return NO_DRIVER
     try:
         from core.gpu.driver.device import problem  # only here: numba.cuda is slow to import

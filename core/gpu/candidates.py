@@ -1,4 +1,4 @@
-"""All candidates: the one table that the plan chooses from."""
+"""The table of all candidates, from which plans choose."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from core.gpu.select import Candidate, Candidates
 FAMILIES: Final = (conv, depthwise, dense, pool, norm, loss, elementwise, matmul)
 
 OPTIONAL: Final = ("latency", "sm90")
-"""Packages of `core.gpu` whose candidates are added if the package is there; every step has others."""
+"""Packages of `core.gpu` whose candidates are added if the package exists; every step has others."""
 
 
 def optional_rows() -> Iterator[Candidate]:
-    """The candidates of the optional packages that are there."""
+    """The candidates of the optional packages."""
     for package in OPTIONAL:
         if find_spec(f"core.gpu.{package}"):
             yield from import_module(f"core.gpu.{package}.candidates").CANDIDATES

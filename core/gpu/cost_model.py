@@ -1,7 +1,7 @@
-"""What a candidate costs where nothing was measured: a roofline estimate; and which tiles suit a product.
+"""Estimated costs where nothing was measured: a roofline for candidates, and a ranking of tiles.
 
-Microseconds are those of the longer of arithmetic and memory traffic at the GPU's peak rates, over the share of the
-peak that the candidate reaches, and one launch. A fused pattern saves its intermediate values and launches.
+An estimate is the longer of arithmetic and memory traffic at the GPU's peak rates, divided by the candidate's
+efficiency, plus one launch. A fused pattern saves its intermediate values and launches.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LAUNCH: Final = 2.0
 """Microseconds from one launch of a captured graph to the next."""
 
 PRODUCTS: Final = {"forward": 1, "backward_input": 1, "backward_weight": 1, "backward": 2}
-"""Products of the forward pass's size in each direction."""
+"""Products as large as that of the forward pass, by direction."""
 
 
 def estimate(frame: Frame, steps: Sequence[Step], direction: str, efficiency: float) -> float:
@@ -33,20 +33,20 @@ def estimate(frame: Frame, steps: Sequence[Step], direction: str, efficiency: fl
 
 
 WASTE: Final = 1.35
-"""Columns computed over columns needed that a tile may have, where another fits better."""
+"""Largest ratio of computed to needed columns, if another tile fits better."""
 FILLED: Final = 8
 """Warps of a multiprocessor that hide the latency of loads."""
 LOADED: Final = 32
-"""Products in the time in which one element of a row or column travels to shared memory."""
+"""Products in the time of one element's copy to shared memory."""
 
 
 def rank_tiles(
     tiles: Iterable[Tile], rows: int, columns: int, processors: int, waste: float = WASTE
 ) -> tuple[Tile, ...]:
-    """Tiles for ``rows x columns`` outputs, the most promising first; none that computes many columns for nobody.
+    """Tiles for ``rows x columns`` outputs, the most promising first, without those that waste many columns.
 
-    A multiprocessor's time is that of its blocks: multiplications, and loads of rows and columns, at fewer than
-    `FILLED` warps proportionally longer.
+    A multiprocessor's time is that of its blocks: multiplications, and loads of rows and columns. With fewer than
+    `FILLED` warps it is proportionally longer.
     """
 
     def padded(tile: Tile) -> int:

@@ -1,6 +1,6 @@
-"""Why each step runs the kernel that it runs: every candidate, the reason against it or its cost, and the choice.
+"""Explains the selection: every candidate of each step, the reason against it or its cost, and the choice.
 
-Needs no GPU: a compute capability is enough. With one, `inside` says what each choice adds to the captured step.
+Needs no GPU, only a compute capability. On a GPU, `inside` adds up what each choice adds to the captured step.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from core.gpu.frame import Frame
 from core.gpu.hardware import typical
 from core.gpu.launch import Launch
 from core.gpu.lowering import choose_backward, choose_forward
-from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case, Choice, Considered, Segment
+from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case, Considered, Segment
 from core.gpu.tuning import EMPTY, Table
-from core.program import Program, Step, lay_out_parameters
+from core.program import Program, lay_out_parameters
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """One or several neighbouring steps in one direction: what was considered, and the name of what was chosen."""
+    """Neighbouring steps in one direction: the candidates considered, and the name of the chosen one."""
 
     steps: tuple[str, ...]
     direction: str
@@ -35,29 +35,29 @@ def frame_for(
     program: Program, batch: int, precision: str, capability: Capability, algorithm: str = "auto",
     tuning: Table = EMPTY,
 ) -> Frame:  # fmt: skip
-    """A frame for a GPU that need not be there. Raises DeviceError for a capability without kernels."""
+    """A frame for a typical GPU of a capability. Raises DeviceError for one without kernels."""
     layout = lay_out_parameters(program.graph)
     return Frame(program, layout, batch, precision, typical(capability), algorithm=algorithm, tuning=tuning)
 
 
 def explain(frame: Frame) -> list[Explained]:
-    """Every choice of a plan, in the order in which it runs."""
-    found = _explain(frame, choose_forward(frame), (FORWARD,))
+    """Every choice of a plan, in execution order."""
+    explained = _explain(frame, choose_forward(frame), (FORWARD,))
     if frame.program.training:
-        found += _explain(frame, list(reversed(choose_backward(frame))), (BACKWARD, WEIGHT, INPUT))
-    return found
+        explained += _explain(frame, list(reversed(choose_backward(frame))), (BACKWARD, WEIGHT, INPUT))
+    return explained
 
 
 DIRECTIONS: Final = {
     FORWARD: (FORWARD,), INPUT: (INPUT,), WEIGHT: (WEIGHT,), BACKWARD: (INPUT, WEIGHT),
 }  # fmt: skip
-"""Directions of a choice's launches."""
+"""Directions of the launches of a choice."""
 
 
 def inside(
     explained: Sequence[Explained], launches: Sequence[tuple[Launch, float]]
 ) -> tuple[dict[Explained, float], dict[str, float]]:
-    """(microseconds of each choice in the captured step, those of what is no choice: the image, loss, update ...)."""
+    """Microseconds in the captured step of each choice, and of all other launches (image, loss, update) by kernel."""
     times = {one: 0.0 for one in explained if one.chosen}
     others: dict[str, float] = {}
     for launch, microseconds in launches:
@@ -70,26 +70,21 @@ def inside(
 
 
 def _explain(frame: Frame, segments: Sequence[Segment], directions: Sequence[str]) -> list[Explained]:
-    """Patterns of several steps that begin at a step and were not chosen are listed there, too."""
-    chosen = {_key(c.case.steps, c.case.direction): c for s in segments for c in s.choices}
-    order = [step for segment in segments for step in segment.steps]
-    found = []
+    """Usable patterns of several steps are listed at their first step, chosen or not."""
+    chosen = {
+        (tuple(step.node for step in choice.case.steps), choice.case.direction): choice.candidate.name
+        for segment in segments for choice in segment.choices
+    }  # fmt: skip
+    explained = []
     with frame.comparing():
-        for step in order:
+        for step in (step for segment in segments for step in segment.steps):
             at = next(i for i, other in enumerate(frame.program.steps) if other is step)
             for length in range(1, CANDIDATES.longest + 1):
                 steps = frame.program.steps[at : at + length]
+                names = tuple(step.node for step in steps)
                 for direction in directions if len(steps) == length else ():
                     rows = tuple(CANDIDATES.consider(Case(frame, steps, direction)))
-                    choice = chosen.get(_key(steps, direction))
-                    if choice or (length == 1 and rows) or any(not row.reason for row in rows):
-                        found.append(Explained(tuple(s.node for s in steps), direction, rows, _name(choice)))
-    return found
-
-
-def _key(steps: Sequence[Step], direction: str) -> tuple[tuple[str, ...], str]:
-    return tuple(step.node for step in steps), direction
-
-
-def _name(choice: Choice | None) -> str:
-    return choice.candidate.name if choice else ""
+                    name = chosen.get((names, direction), "")
+                    if name or (length == 1 and rows) or any(not row.reason for row in rows):
+                        explained.append(Explained(names, direction, rows, name))
+    return explained

@@ -1,4 +1,4 @@
-"""State of the backward traversal: which channels of which gradient are written, and which still lack their mask."""
+"""The state of the backward traversal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from core.program import Step, Value
 
 @final
 class Backward:
-    """Which channels of which gradient are written, and which still lack their mask."""
+    """Which channels of each gradient are written, and which gradients still lack their mask."""
 
     def __init__(self, frame: Frame, accumulate: bool) -> None:
         self.frame, self.accumulate = frame, accumulate
@@ -34,9 +34,9 @@ class Backward:
         return slice(value.channel, value.channel + value.shape[-1])
 
     def target(self, value: Value, reads: bool = True) -> Target:
-        """How a contribution to a value's gradient is written; the mask of a flattened image is one pixel of it.
+        """How a contribution to a value's gradient is written; the mask of a flattened image is one pixel.
 
-        No mask where the kernel does not read it (`reads`): the value's memory is free then.
+        Without a mask if the kernel does not read it (`reads`): the value's memory may be reused then.
         """
         part = self._written[value.buffer][self._span(value)]
         accumulate = bool(part.any())
@@ -53,20 +53,20 @@ class Backward:
         return Target(mask, activation, accumulate)
 
     def claim(self, value: Value) -> None:
-        """Note that a kernel writes the whole gradient of a value, mask and all."""
+        """Note that a kernel writes the whole gradient of a value, masked."""
         self._written[value.buffer][self._span(value)] = True
 
     def lacks_mask(self, step: Step) -> bool:
-        """Whether the mask of a step's activation could not be applied to its gradient so far."""
+        """Whether the mask of a step's activation is not applied to its gradient yet."""
         return step.output.buffer in self._unmasked and bool(step.activation)
 
 
 def shared_activation(frame: Frame, value: Value) -> str | None:
-    """The fused activation of all the steps that write a value's channels; None where they differ."""
-    found = set()
+    """The fused activation of all steps that write a value's channels; None if they differ."""
+    activations = set()
     end = value.channel + (1 << 30 if frame.is_flattened(value) else value.shape[-1])
     for step in frame.program.steps:
         out = step.output
         if out.buffer == value.buffer and out.channel < end and value.channel < out.channel + out.shape[-1]:
-            found.add(step.activation)
-    return found.pop() if len(found) == 1 else "" if not found else None
+            activations.add(step.activation)
+    return activations.pop() if len(activations) == 1 else None if activations else ""

@@ -1,9 +1,9 @@
-"""Every kernel of the GPU as an entry of the registry: candidates that compute one step, each by itself.
+"""Registry entries of all GPU kernels, each run by itself: for laboratory, Kernels page, benchmarks and tests.
 
-What the laboratory, the window's Kernels page, the benchmarks and the tests read. A plan chooses from the same
-candidates (`core.gpu.candidates`). Roles of the arrays: `x` (`x2`, `x3` ...), `labels`, parameters by role, `dy` and
-what it becomes: `dx` (`dx2` ...), `dweight`, `dbias`; `out` is the result, and an input of the activations' gradients.
-`mode` (`core.ops.contract.Mode`) is read by dropout and batch norm. Arrays may be on the host or the device.
+Entries are the candidates of one step (`core.gpu.candidates`). Roles of the arrays: `x` (`x2`, `x3` ...), `labels`,
+parameters by role, `out`, `dy`, and the gradients `dx` (`dx2` ...), `dweight`, `dbias`. `out` is also an input of the
+gradients of activations. Dropout and batch norm read `mode` (`core.ops.contract.Mode`). Arrays may be on the host or
+the device.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from core.ops.registry import Kernel, Registry, Tolerance
 from core.optim.optimizer import OPTIMIZERS
 
 SUMS: Final = Tolerance(1e-4)
-"""Sums over all pixels of a batch, in float32; convolutions in another basis, which lose a few bits."""
+"""Sums over all pixels of a batch in float32, and transformed convolutions, which lose a few bits."""
 PRODUCTS: Final = Tolerance(1e-5)
 """Sums of some thousand terms, in float32 or as three tf32 products."""
 EXACT: Final = Tolerance(1e-6)
@@ -37,7 +37,7 @@ WRITES: Final = {
 
 
 def tolerance_of(candidate: Candidate, direction: str) -> Tolerance:
-    """Largest relative error that a candidate may have in a direction."""
+    """Largest accepted relative error of a candidate in a direction."""
     op = candidate.pattern[0]
     if candidate.arithmetics == BF16:
         return ROUNDED
@@ -47,7 +47,7 @@ def tolerance_of(candidate: Candidate, direction: str) -> Tolerance:
 
 
 def entry_of(candidate: Candidate, direction: str) -> Kernel:
-    """A candidate of one step, in one direction."""
+    """The entry of a candidate in one direction."""
     return Kernel(
         candidate.pattern[0], direction, "cuda", candidate.name,
         hosted(runner(candidate, direction), *WRITES[direction]), candidate.idea, tolerance_of(candidate, direction),
@@ -63,7 +63,7 @@ def source_file(row: Kernel) -> Path:
         c.write for c in CANDIDATES.rows
         if c.pattern == (row.op,) and c.name == row.algorithm and row.direction in directions_of(c)
     )  # fmt: skip
-    while not hasattr(write, "__code__"):  # a launcher of a teaching kernel, or several of them
+    while not hasattr(write, "__code__"):  # the launcher of one or several teaching kernels
         inner = write.args[-1] if isinstance(write, partial) else write
         write = inner[0] if isinstance(inner, tuple) else getattr(inner, "py_func", inner)
     return Path(write.__code__.co_filename)

@@ -11,7 +11,7 @@ from core.gpu.compilation.compiler import Recipe
 from core.gpu.parts.vectors import fast_divisor
 
 RELU: Final = {"": 0, "relu": 1, "relu6": 2}
-"""An activation as the kernels' arguments say it."""
+"""Activations by the number that kernels take as argument."""
 
 
 @final
@@ -43,12 +43,12 @@ class Tensor:
 
     @property
     def padded(self) -> int:
-        """Channels up to the next multiple of 16 bytes."""
+        """Channels, rounded up to 16 bytes."""
         return -(-self.channels // self.vector) * self.vector
 
 
 class Target(NamedTuple):
-    """What happens to a gradient when it is written: the activation that masks it, and whether it is added."""
+    """How a gradient is written: masked by an activation, and added or not."""
 
     mask: Tensor | None = None
     masking: str = ""
@@ -56,7 +56,7 @@ class Target(NamedTuple):
 
     @property
     def values(self) -> dict[str, int]:
-        """As kernels' arguments; without a mask the kernel reads none."""
+        """Values of the arguments `MASK` and `MASKING`, and the mask's pitch."""
         mask = self.mask
         return {
             "mask": mask.address if mask else 0, "ldm": mask.pitch if mask else 0,
@@ -65,12 +65,12 @@ class Target(NamedTuple):
 
     @property
     def passes(self) -> int:
-        """How often an element is moved: written, read to add, its mask read."""
+        """Accesses per element: written, read to add, its mask read."""
         return 1 + int(self.accumulate) + (self.mask is not None)
 
 
 PLAIN: Final = Target()
-"""A result that is neither masked nor added: forward."""
+"""A result that is neither masked nor added, as in the forward pass."""
 
 POINTER: Final = "uint64"
 INTEGER: Final = "int32"
@@ -202,7 +202,7 @@ class KernelSignature:
 @final
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What to run: kernel, grid, block, dynamic shared memory and arguments; and what it is called in timings.
+    """A launch: kernel, grid, block, dynamic shared memory and arguments, and its names in timings.
 
     Launches of `stream` 1 overlap those of stream 0; each starts after the stream-0 launches before it. `join` waits
     for all of stream 1.
@@ -243,11 +243,11 @@ def blocks_of(count: int, size: int) -> int:
 
 
 THREADS: Final = 256
-"""Threads a block of a kernel with one thread a vector."""
+"""Threads per block of a kernel with one thread per vector."""
 RESIDENT: Final = 3
-"""Blocks of these that must fit on a multiprocessor: loads under way hide the memory's latency."""
+"""Blocks of these that must fit on a multiprocessor, to hide the latency of loads."""
 SUM_BLOCKS: Final = 4
-"""Blocks a multiprocessor for sums over pixels."""
+"""Blocks per multiprocessor for sums over pixels."""
 
 
 def make_launch(

@@ -11,9 +11,9 @@ from core.gpu.candidates import CANDIDATES
 from core.gpu.frame import Addresses, Frame
 from core.gpu.gradients import Backward
 from core.gpu.launch import RELU, Launch
-from core.gpu.ops.elementwise.launches import apply_mask
+from core.gpu.ops.elementwise.combine import apply_mask
 from core.gpu.ops.image.image import image_launch
-from core.gpu.ops.loss.launches import is_computed_with_loss, write_logits, write_loss
+from core.gpu.ops.loss.head import is_computed_with_loss, write_logits, write_loss
 from core.gpu.ops.update.optimizer import (
     UpdateArrays,
     average_launches,
@@ -28,11 +28,11 @@ from core.optim.optimizer import Optimizer
 from core.program import Step
 
 READS_IMAGE = ("conv2d", "dense")
-"""Ops that read the image itself: its pixels are padded for them."""
+"""Ops that may read the network's input, whose pixels are padded for them."""
 
 
 def write_launches(frame: Frame, training: bool, accumulate: bool) -> None:
-    """Write all launches of a program into the frame."""
+    """Write all launches of a program into the frame; `accumulate` adds to the gradients of weights."""
     write_forward(frame)
     if training:
         write_backward(frame, accumulate)
@@ -41,7 +41,7 @@ def write_launches(frame: Frame, training: bool, accumulate: bool) -> None:
 
 
 def chosen_steps(frame: Frame) -> list[Step]:
-    """The steps that candidates compute. Raises KernelUnavailable, which names a step that the GPU does not know."""
+    """The steps that candidates compute. Raises KernelUnavailable, naming the step, if one has no kernel."""
     steps = [step for step in frame.program.steps if not is_computed_with_loss(frame, step)]
     for step in steps:
         if step.op not in READS_IMAGE and any(value.buffer == PHOTO for value in step.inputs):
@@ -59,19 +59,19 @@ def chosen_steps(frame: Frame) -> list[Step]:
 
 
 def choose_forward(frame: Frame) -> list[Segment]:
-    """The candidates of every step's forward pass, before anything is written."""
+    """Choose the candidates of every step's forward pass."""
     with frame.comparing():
         return cheapest(CANDIDATES, frame, chosen_steps(frame), forward_segment)
 
 
 def choose_backward(frame: Frame) -> list[Segment]:
-    """The candidates of every step's gradients, in the program's order."""
+    """Choose the candidates of every step's gradients, in the program's order."""
     with frame.comparing():
         return cheapest(CANDIDATES, frame, chosen_steps(frame), backward_segment)
 
 
 def write_forward(frame: Frame) -> None:
-    """The image's launch and those of every step."""
+    """Write the launch of the image and those of every step."""
     frame.add(image_launch(frame))
     for segment in choose_forward(frame):
         for choice in segment.choices:
@@ -79,7 +79,7 @@ def write_forward(frame: Frame) -> None:
 
 
 def write_backward(frame: Frame, accumulate: bool) -> None:
-    """The loss and its gradient, then every step's."""
+    """Write the loss with its gradient, then the gradients of every step."""
     backward = Backward(frame, accumulate)
     write_loss(backward)
     for segment in reversed(choose_backward(frame)):
@@ -101,35 +101,31 @@ def _write_gradients(backward: Backward, segment: Segment) -> None:
 
 
 def write_step(frame: Frame, step: Step) -> None:
-    """One step's forward pass, by itself."""
+    """Write the forward pass of one step."""
     with frame.comparing():
         choice = CANDIDATES.require(Case(frame, (step,), FORWARD))
     choice.write()
 
 
 def write_step_gradients(backward: Backward, step: Step) -> None:
-    """One step's gradients, of those that are wanted, by itself."""
+    """Write those gradients of one step that are needed."""
     with backward.frame.comparing():
         segment = backward_segment(CANDIDATES, backward.frame, (step,))
     assert segment is not None
     _write_gradients(backward, segment)
 
 
-def keep_all(frame: Frame) -> list[str]:
-    """Every array, for looking at after the step."""
-    return list(frame.lifetimes())
-
-
 PDL_IMAGES: Final = 2
-"""Images of a prediction up to which launches are dependent ones: more images gain nothing, training loses time."""
+"""Largest batch of a prediction with dependent launches: larger ones gain nothing, and training becomes slower."""
 
 
 def write_lists(
     frame: Frame, where: Addresses, at: Mapping[str, int], optimizer: Optimizer, averages: bool = False
 ) -> dict[str, list[Launch]]:
-    """Every list by name, with real addresses: `where` for the frame's arrays, `at` for the optimizer's.
+    """The lists of launches that a plan captures, by name, with real addresses.
 
-    averages: the gradient is averaged over ranks in the lists "step" and "average".
+    where, at: addresses of the frame's arrays and of the plan's blocks. averages: whether the lists "step" and
+    "average" average the gradient over ranks.
     """
     training = frame.program.training
     frame.restart(where)
@@ -153,7 +149,7 @@ def write_lists(
 
 
 def chain(frame: Frame, launches: list[Launch]) -> list[Launch]:
-    """Launches as a plan runs them one after another: dependent ones in small predictions."""
+    """The launches of a plan, dependent ones if it predicts one or two images on Hopper."""
     few = frame.hardware.is_hopper and frame.batch <= PDL_IMAGES and not frame.program.training
     return dependent_launches(launches) if few else launches
 
@@ -161,7 +157,7 @@ def chain(frame: Frame, launches: list[Launch]) -> list[Launch]:
 def dependent_launches(launches: Sequence[Launch]) -> list[Launch]:
     """The launches, each of which may begin while the previous one runs (`core.gpu.compilation.generations`).
 
-    The first waits for what is in front of the graph. Launches on two streams are left as they are.
+    The first waits for all work before the graph. Launches on two streams are not changed.
     """
     if any(launch.stream for launch in launches):
         return list(launches)

@@ -1,4 +1,4 @@
-"""The plan of the GPU: a program as launches over one arena, each step captured once as a CUDA graph and replayed."""
+"""The plan of the GPU: a program as launches over one arena, captured as CUDA graphs and replayed."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from core.arena import lay_out
 from core.communicator import Communicator, SingleProcess
 from core.device import KernelTime, Optimizer, PhotoBatch, Plan, StepResult
 from core.errors import InputError, KernelUnavailable, ModelFileError, OutOfMemory
-from core.gpu.buckets import GradientAverage
-from core.gpu.compilation.compiler import Recipe
 from core.gpu.compilation.cuda import driver
 from core.gpu.control import BACKGROUNDS
 from core.gpu.driver import device as gpu
 from core.gpu.driver.memory import Block, Pinned, copy_out
 from core.gpu.frame import Addresses, Frame
-from core.gpu.graph_capture import CapturedGraph, capture_streams
+from core.gpu.graph_capture import CapturedGraph, GradientAverage, capture_streams
 from core.gpu.launch import RELU, Launch
-from core.gpu.lowering import keep_all, write_launches, write_lists
+from core.gpu.lowering import write_launches, write_lists
 from core.gpu.ops.update.optimizer import roles_of
 from core.gpu.select import LEVELS
 from core.gpu.sizes import block_sizes, count_memory, fits, require_room
@@ -36,12 +34,12 @@ from core.ops.photo import Backgrounds
 from core.optim.optimizer import moments, scalars
 from core.program import Value, flatten_parameters, lay_out_parameters, lower, name_parameters
 
-AVERAGED: Final = ("step", "average")  # lists in which gradient, loss and hits become those of all ranks
+AVERAGED: Final = ("step", "average")  # lists that average gradient, loss and hits over ranks
 
 
 @final
 class CudaPlan(Plan):
-    """Every array is allocated when the plan is made; a step is one copy in, one replay, one copy out."""
+    """All arrays are allocated when the plan is made; a step is one copy in, one replay, one copy out."""
 
     def __init__(
         self, graph: Network, *, batch: int, training: bool, precision: str = "float32", algorithm: str = "auto",
@@ -51,6 +49,8 @@ class CudaPlan(Plan):
     ) -> None:  # fmt: skip
         if algorithm not in LEVELS:
             raise KernelUnavailable(f"There is no algorithm {algorithm!r}. Choose one of {', '.join(LEVELS)}.")
+        if sync_batch_norm and (verify or algorithm != "auto"):
+            raise KernelUnavailable("Synchronized batch norm excludes verification and algorithms by name.")
         self._algorithm, self._tuning = algorithm, tuning
         self._communicator = communicator or SingleProcess()
         self.ranks, self.sync_batch_norm = self._communicator.size, sync_batch_norm
@@ -74,7 +74,7 @@ class CudaPlan(Plan):
         self._tuning = load_table(self._device.identity) if self._tuning is None else self._tuning
         self.frame = frame = self._new_frame(self.batch)
         write_launches(frame, self.training, self.training)
-        arena = lay_out(frame.lifetimes(keep_all(frame) if self._verify else self._kept_buffers()))
+        arena = lay_out(frame.lifetimes(list(frame.array_sizes) if self._verify else self._kept_buffers()))
         self.memory = count_memory(frame, self._moments, arena.bytes)
         require_room(self.batch, self.memory.total, self._device.memory()[0], self._bytes_of)
         self._blocks: dict[str, Block] = {}
@@ -84,8 +84,7 @@ class CudaPlan(Plan):
         self._blocks["pack_indices"].put(frame.all_packs())
         self._blocks["tables"].put(frame.all_tables())
         self._lists = write_lists(frame, where, at, self._optimizer, self.ranks > 1)
-        wanted: list[Recipe] = [launch.recipe for launches in self._lists.values() for launch in launches]
-        self._functions = self._device.load(wanted)
+        self._functions = self._device.load([n.recipe for launches in self._lists.values() for n in launches])
         self._streams = self._stream, self._side, ahead, bucket = [self._device.new_stream() for _ in range(4)]
         self._average = GradientAverage(self._communicator, self.layout, self._stream, self._side, bucket)
         self._graphs: dict[str, CapturedGraph] = {}
@@ -116,7 +115,7 @@ class CudaPlan(Plan):
             raise
 
     def _bytes_of(self, batch: int) -> int:
-        """What this plan would need with another batch."""
+        """Bytes of this plan with another batch."""
         frame = self._new_frame(batch)
         write_launches(frame, self.training, self.training)
         return count_memory(frame, self._moments, lay_out(frame.lifetimes(self._kept_buffers())).bytes).total
@@ -190,13 +189,16 @@ class CudaPlan(Plan):
         self._staging.announce(None if batch is None else batch.photos)
 
     def gradient(self, batch: PhotoBatch, accumulate: bool = False, share: float = 1.0) -> StepResult:
+        self._begin_part(batch, share, accumulate)
+        result = self._step_result(batch, "accumulate" if accumulate else "gradient")
+        self._photos += result.photos
+        return result
+
+    def _begin_part(self, batch: PhotoBatch, share: float, accumulate: bool) -> None:
         if not accumulate:
             self._parts, self._photos = 0, batch.first
         self._parts += 1
         self._control.settings["step"], self._control.settings["share"] = self._step, share
-        result = self._step_result(batch, "accumulate" if accumulate else "gradient")
-        self._photos += result.photos
-        return result
 
     def _step_result(self, batch: PhotoBatch, kind: str) -> StepResult:
         count = self._put_batch(batch)
@@ -220,7 +222,7 @@ class CudaPlan(Plan):
         return self._run_step("average", result.photos)
 
     def _check_against_reference(self, batch: PhotoBatch, photos: int, before: Mapping[str, Array]) -> None:
-        """`before`: the gradients of earlier parts of the batch, to which this part's were added."""
+        """`before`: the gradients of earlier parts of the batch, which this part's were added to."""
         mode = Mode(training=True, seed=self._seed, step=int(self._control.settings["step"][0]), photo0=self._photos)
         weights, gradients = self.weights(), {name: g - before.get(name, 0) for name, g in self.gradients().items()}
         verify_program(
@@ -245,15 +247,14 @@ class CudaPlan(Plan):
             if result.is_finite:
                 self.update(learning_rate)
             return result
-        self._parts, self._photos = 1, batch.first
-        self._control.settings["step"], self._control.settings["share"] = self._step, share
+        self._begin_part(batch, share, False)
         self._set_rates(learning_rate)
         result = self._step_result(batch, "step")
-        self._step -= not result.is_finite  # the kernel left the weights alone
+        self._step -= not result.is_finite  # the kernel did not change the weights
         return result
 
     def _set_rates(self, learning_rate: float) -> None:
-        """Count the step and put its scalars into the control block."""
+        """Count the step and write its scalars to the control block."""
         self._step += 1
         now, settings = scalars(self._optimizer, learning_rate, self._step), self._control.settings
         settings["rate"], settings["root"] = now.rate, now.root
@@ -323,12 +324,12 @@ class CudaPlan(Plan):
         self._free()
 
     def leave(self) -> None:
-        """For `core.gpu.driver.device.reset`: state to the host, everything freed."""
+        """Copy the state to the host and free everything, for `core.gpu.driver.device.reset`."""
         self._parked = (self.weights(), self.state() if self.training else {})
         self._free()
 
     def come_back(self) -> None:
-        """After `leave`: allocated, compiled and loaded again."""
+        """Allocate, compile and load again after `leave`."""
         assert self._parked is not None
         (weights, state), kept = self._parked, self._kept
         self._build()
@@ -357,7 +358,7 @@ class CudaPlan(Plan):
             gpu.check(driver.cuStreamDestroy(stream))
 
     def _put_batch(self, batch: PhotoBatch) -> int:
-        """Queue the copies of a batch; gives the number of photos."""
+        """Queue the copies of a batch. Returns its number of photos."""
         self._device.activate()
         settings = self._control.settings
         settings["seed"], settings["photo0"] = self._seed & 0xFFFFFFFF, self._photos
@@ -377,7 +378,7 @@ class CudaPlan(Plan):
         )
 
     def _replay(self, name: str) -> None:
-        """Queue a list of launches as one graph, captured the first time."""
+        """Queue a list of launches as one graph, which is captured the first time."""
         if name not in self._graphs:
             self._graphs[name] = self._capture(self._lists[name], self.ranks > 1 and name in AVERAGED)
         self._graphs[name].replay()

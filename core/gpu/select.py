@@ -1,14 +1,14 @@
-"""Which kernel computes a step: candidates as rows, why they refuse, what they cost, and the cheapest sequence.
+"""Selection of kernels: candidates, their refusals and costs, and the cheapest sequence of them.
 
-A candidate replaces a pattern of one to a few neighbouring steps. Choosing between single and fused candidates is a
-shortest path over the steps. Nothing here knows a kernel's name.
+A candidate computes a pattern of one to a few neighbouring steps. Choosing between single and fused candidates is a
+shortest path over the steps. No kernel is named here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, prod
 from typing import Any, Final, final
 
 from core.errors import KernelUnavailable
@@ -23,21 +23,21 @@ from core.program import Step
 
 FORWARD: Final = "forward"
 BACKWARD: Final = "backward"
-"""All gradients of the pattern in one go; the alternative is `WEIGHT` for each step, then `INPUT` for the pattern."""
+"""All gradients of a pattern together; the alternative is `WEIGHT` for each step, then `INPUT` for the pattern."""
 INPUT: Final = "backward_input"
 WEIGHT: Final = "backward_weight"
 
 LEVELS: Final = (
     "naive", "shared", "im2col", "winograd", "winograd_f4", "fft", "fft_tiled", "cublas", "tensor_core", "auto",
 )
-"""Implementation levels, simplest first. ``--algorithm NAME`` gives each step its highest level up to NAME; "auto"
-takes the cheapest candidate of all, and it alone replaces several steps by one launch or uses what one GPU has."""
+"""Implementation levels, simplest first. ``--algorithm NAME`` gives each step its highest level up to NAME. "auto"
+takes the cheapest candidate; only its candidates fuse several steps or use features of one GPU."""
 
 BY_NAME: Final = ("winograd", "winograd_f4", "fft", "fft_tiled", "cublas")
-"""Levels that are used only where they are asked for by name."""
+"""Levels that are used only if requested by name."""
 
 FAST: Final = ("tensor_core", "auto")
-"""Levels whose kernels work on a plan's own layout and are fused with their neighbours; the others are for teaching."""
+"""Levels whose kernels work on a plan's own layout and fuse neighbouring steps; the others are for teaching."""
 
 EVERY: Final = frozenset(("bf16", "tf32", "float32", "fma"))
 """All arithmetics of `Frame.arithmetic`."""
@@ -47,10 +47,10 @@ BF16: Final = frozenset(("bf16",))
 @final
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Neighbouring steps in one direction, in one plan: everything a candidate may look at.
+    """Neighbouring steps of a plan in one direction: everything that a candidate may read.
 
-    `traversal` is the state of the backward traversal; it is None while candidates are compared. `configuration` is the
-    chosen one of the candidate's, such as a tile; None while candidates are compared, or where there is no choice.
+    `traversal` is the state of the backward traversal, `configuration` the chosen one of the candidate's, such as a
+    tile. Both are None while candidates are compared.
     """
 
     frame: Frame
@@ -61,7 +61,7 @@ class Case:
 
     @property
     def step(self) -> Step:
-        """The first step, for candidates of one step the only one."""
+        """The first step, which for most candidates is the only one."""
         return self.steps[0]
 
     @property
@@ -76,7 +76,7 @@ class Case:
 
     @property
     def key(self) -> Key:
-        """The case in a tuning table: what its steps are, and pixels, channels and depth of the product."""
+        """The case in a tuning table."""
         frame, first, last = self.frame, self.steps[0], self.steps[-1]
         following = frame.following(last)
         kinds = [_describe(step) for step in self.steps]
@@ -84,19 +84,15 @@ class Case:
             kinds.append("(batch_norm)")
         mode = "training" if frame.program.training else "prediction"
         pixels = frame.batch * (last.output.shape[0] * last.output.shape[1] if len(last.output.shape) == 3 else 1)
-        area = max((kernel[0] * kernel[1] for step in self.steps for kernel in [_kernel(step)]), default=1)
+        windows = [read_window(step.attributes) for step in self.steps if "kernel" in step.attributes]
+        area = max((prod(window.kernel) for window in windows), default=1)
         depth = area * (volume(first.inputs[0].shape) if first.op == "dense" else first.inputs[0].shape[-1])
         columns = sum(step.output.shape[-1] for step in self.steps if step.output.buffer == last.output.buffer)
         return Key(f"{self.direction} {mode} {frame.arithmetic}: {' + '.join(kinds)}", (pixels, columns, depth))
 
 
-def _kernel(step: Step) -> tuple[int, int]:
-    """Height and width of a step's window, (1, 1) without one."""
-    return read_window(step.attributes).kernel if "kernel" in step.attributes else (1, 1)
-
-
 def _describe(step: Step) -> str:
-    """A step's op, window and groups, as a tuning table names it."""
+    """Name of a step in tuning tables: op, window and groups."""
     if "kernel" not in step.attributes:
         return step.op
     window = read_window(step.attributes)
@@ -111,8 +107,8 @@ def _describe(step: Step) -> str:
 class Candidate:
     """One way to compute a pattern of steps in one direction.
 
-    `write` adds the launches to the frame; `refuses` gives the reason against a case as a sentence, or nothing.
-    `efficiency` is the share of the roofline it reaches where nothing was measured (`core.gpu.cost_model`).
+    `write` adds the launches to the frame; `refuses` returns the reason against a case as a sentence, or "".
+    `efficiency` is the share of the roofline that is assumed where nothing was measured (`core.gpu.cost_model`).
     """
 
     name: str
@@ -126,17 +122,16 @@ class Candidate:
     capability: tuple[int, int] = (7, 5)
     arithmetics: frozenset[str] = EVERY
     configurations: Callable[[Case], Sequence[Any]] = lambda case: (None,)
-    """Ways to compute a case that it does not refuse, such as tiles, the most promising first; none refuses it, too."""
+    """Configurations for a case, such as tiles, the most promising first; without any, the case is refused."""
     exclusive: bool = False
-    """Whether its neighbours rely on it: where it does not refuse, no other candidate computes the steps."""
+    """Whether neighbouring steps depend on it: if it does not refuse, no other candidate computes the steps."""
 
     def reason_against(self, case: Case) -> str:
-        """Why it cannot compute the case, or nothing."""
+        """Why it cannot compute the case, or ""."""
         frame = case.frame
         if frame.arithmetic not in self.arithmetics:
-            if "float32" in self.arithmetics:
-                return f"It does not compute in {frame.arithmetic}. Use --precision float32."
-            return f"It does not compute in {frame.arithmetic}."
+            advice = " Use --precision float32." if "float32" in self.arithmetics else ""
+            return f"It does not compute in {frame.arithmetic}.{advice}"
         if frame.hardware.kernels < self.capability:
             return f"It needs compute capability {self.capability[0]}.{self.capability[1]}."
         if LEVELS.index(self.level) > LEVELS.index(frame.algorithm):
@@ -145,18 +140,15 @@ class Candidate:
         if unasked or (self.level not in FAST and frame.algorithm in FAST):
             return f"It is for teaching: --algorithm {self.level} runs it."
         try:
-            return self.refuses(case) or ("" if self.configurations(case) else NO_CONFIGURATION)
+            return self.refuses(case) or ("" if self.configurations(case) else "None of its tiles fits.")
         except KernelUnavailable as error:
             return str(error)
-
-
-NO_CONFIGURATION: Final = "None of its tiles fits."
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Considered:
-    """One candidate of a case: the reason against it, or its cost in microseconds, where that is from, and how."""
+    """One candidate of a case: the reason against it, or its cost with source and configuration."""
 
     candidate: Candidate
     reason: str
@@ -181,7 +173,7 @@ class Choice:
 @final
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Steps that are written together, and the choices that write them, in order."""
+    """Steps that are written together, and their choices in order."""
 
     steps: tuple[Step, ...]
     choices: tuple[Choice, ...]
@@ -193,7 +185,7 @@ class Segment:
 
 @final
 class Candidates:
-    """The one table: what the plan, the laboratory, the window and the tests read."""
+    """The table of all candidates, used by plan, laboratory, window and tests."""
 
     def __init__(self, rows: Iterable[Candidate]) -> None:
         self.rows = tuple(rows)
@@ -209,35 +201,32 @@ class Candidates:
         return self._by_pattern.get((pattern, direction), ())
 
     def usable(self, case: Case) -> tuple[dict[str, Sequence[Any]], dict[str, str]]:
-        """(configurations of each candidate that can compute the case, reasons against the others), by name."""
+        """(configurations of each usable candidate, reasons against all, empty for the usable ones), by name."""
         rows = self.of(case.pattern, case.direction)
         reasons = {row.name: row.reason_against(case) for row in rows}
         alone = next((row.name for row in rows if row.exclusive and not reasons[row.name]), "")
-        found: dict[str, Sequence[Any]] = {}
-        for row in rows:
-            if alone and row.name != alone and not reasons[row.name]:
-                reasons[row.name] = f"The neighbouring steps depend on {alone}."
-            if not reasons[row.name]:
-                found[row.name] = row.configurations(case)
-        return found, reasons
+        for name, reason in reasons.items():
+            if alone and name != alone and not reason:
+                reasons[name] = f"The neighbouring steps depend on {alone}."
+        return {row.name: row.configurations(case) for row in rows if not reasons[row.name]}, reasons
 
     def consider(self, case: Case) -> list[Considered]:
-        """Every candidate of the case's pattern: measured where all that can compute it were, otherwise estimated."""
+        """Every candidate of the case's pattern, with measured costs if all usable ones were measured."""
         configurations, reasons = self.usable(case)
         measured, source = choose_measured(case.frame.tuning, case.key, configurations)
-        found = []
+        considered = []
         for row in self.of(case.pattern, case.direction):
             if reasons[row.name]:
-                found.append(Considered(row, reasons[row.name]))
+                considered.append(Considered(row, reasons[row.name]))
                 continue
             configuration, microseconds = measured.get(row.name, (configurations[row.name][0], 0.0))
             if not source:
                 microseconds = estimate(case.frame, case.steps, case.direction, row.efficiency)
-            found.append(Considered(row, "", microseconds, source or "estimated", configuration))
-        return found
+            considered.append(Considered(row, "", microseconds, source or "estimated", configuration))
+        return considered
 
     def choose(self, case: Case) -> Choice | None:
-        """The cheapest candidate that does not refuse, of the highest level where a level was asked for."""
+        """The cheapest usable candidate; if a level was requested, of the highest level up to it."""
         usable = [c for c in self.consider(case) if not c.reason]
         if case.frame.algorithm != "auto" and usable:
             highest = max(LEVELS.index(c.candidate.level) for c in usable)
@@ -246,7 +235,7 @@ class Candidates:
         return best and Choice(replace(case, configuration=best.configuration), best.candidate, best.microseconds)
 
     def require(self, case: Case) -> Choice:
-        """As `choose`. Raises KernelUnavailable with every candidate's reason."""
+        """Like `choose`, but raises KernelUnavailable with the reasons if no candidate is usable."""
         choice = self.choose(case)
         if choice is None:
             reasons = " ".join(f"{c.candidate.name}: {c.reason}" for c in self.consider(case))
@@ -258,14 +247,14 @@ class Candidates:
 
 
 def forward_segment(table: Candidates, frame: Frame, steps: tuple[Step, ...]) -> Segment | None:
-    """The choice for a pattern of steps; None where a pattern of several has no candidate."""
+    """The choice for a pattern; None if a pattern of several steps has no candidate."""
     case = Case(frame, steps, FORWARD)
     choice = table.require(case) if len(steps) == 1 else table.choose(case)
     return Segment(steps, (choice,)) if choice else None
 
 
 def backward_segment(table: Candidates, frame: Frame, steps: tuple[Step, ...]) -> Segment | None:
-    """One candidate for all gradients, or the steps' weight gradients, last step first, then the input's gradient."""
+    """One candidate for all gradients, or one per weight gradient, last step first, then one for the input gradient."""
     wants = any(frame.wants(value) for value in steps[0].inputs)
     trained = [step for step in reversed(steps) if frame.trains_any(step)]
     if not wants and not trained:
@@ -294,10 +283,10 @@ def cheapest(
     """The cheapest sequence of segments that covers the steps: a shortest path."""
     best: list[tuple[float, list[Segment]]] = [(0.0, [])]
     for end in range(1, len(steps) + 1):
-        found = []
+        paths = []
         for first in range(end - 1, max(-1, end - 1 - table.longest), -1):
-            one = segment(table, frame, tuple(steps[first:end]))
-            if one is not None:
-                found.append((best[first][0] + one.microseconds, [*best[first][1], one]))
-        best.append(min(found, key=lambda path: path[0]))
+            last = segment(table, frame, tuple(steps[first:end]))
+            if last is not None:
+                paths.append((best[first][0] + last.microseconds, [*best[first][1], last]))
+        best.append(min(paths, key=lambda path: path[0]))
     return best[-1][1]

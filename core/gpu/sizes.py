@@ -1,7 +1,8 @@
-"""Bytes of everything a plan keeps on the device, known before it is allocated, and the largest batch that fits."""
+"""Bytes of a plan on the device, known before they are allocated, and the largest batch that fits."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
 from core.device import Memory
@@ -15,7 +16,7 @@ RESERVE = 256 << 20
 
 
 def block_sizes(frame: Frame, moments: Sequence[str], arena: int) -> dict[str, int]:
-    """Bytes of every block by name; `moments` are the optimizer's arrays as long as the trained weights."""
+    """Bytes of every block by name; `moments` names the optimizer's arrays, as long as the trained weights."""
     batch, trained, training = frame.batch, 4 * frame.layout.trained, frame.program.training
     classes = frame.program.output.shape[-1]
     sizes = {
@@ -31,7 +32,7 @@ def block_sizes(frame: Frame, moments: Sequence[str], arena: int) -> dict[str, i
 
 
 def count_memory(frame: Frame, moments: Sequence[str], arena: int) -> Memory:
-    """The same, by what it is for."""
+    """The same, by purpose."""
     sizes = block_sizes(frame, moments, arena)
     optimizer = sum(sizes.get(name, 0) for name in (*moments, "roles"))
     parameters = sizes["weights"] + sizes["packed"]
@@ -44,7 +45,7 @@ def fits(needed: int, free: int) -> bool:
 
 
 def require_room(batch: int, needed: int, free: int, bytes_of: Callable[[int], int]) -> None:
-    """Raises OutOfMemory with the batch that fits; `bytes_of` gives what a plan of another batch needs."""
+    """Raise OutOfMemory with the largest batch that fits, unless this one does; `bytes_of` computes another's needs."""
     if fits(needed, free):
         return
     largest = fitting_batch(batch, free, bytes_of)
@@ -56,12 +57,5 @@ def require_room(batch: int, needed: int, free: int, bytes_of: Callable[[int], i
 
 
 def fitting_batch(most: int, free: int, bytes_of: Callable[[int], int]) -> int:
-    """Largest batch up to `most` whose arrays fit into so many bytes, 0 where not even one photo does."""
-    low, high = 0, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        if fits(bytes_of(middle), free):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    """Largest batch up to `most` whose arrays fit into `free` bytes, 0 if not even one photo does."""
+    return bisect_left(range(1, most + 1), True, key=lambda size: not fits(bytes_of(size), free))

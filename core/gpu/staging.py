@@ -1,7 +1,7 @@
-"""Batches on their way to the device: settings, labels, rows, targets and photos through pinned memory.
+"""Copies batches to the device: settings, labels, augmentation parameters, targets and photos, through pinned memory.
 
-Photos that do not lie on the device are streamed through two pinned buffers, each with its own place on the
-device: while a step computes from one, the photos announced for the next travel to the other.
+Photos that are not on the device are streamed through two buffers, each on the host and on the device: while a step
+computes from one, the photos announced for the next step are copied to the other.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Key: TypeAlias = tuple[int, tuple[int, ...]]
 
 @final
 class Buffer:
-    """Room for one batch of photos, on the host and on the device."""
+    """Memory for one batch of photos, on the host and on the device."""
 
     def __init__(self, size: int) -> None:
         self.block, self.pinned, self.ready = Block(size), Pinned(size), Event()
         self.ahead: Array | None = None
-        """The photos sent ahead of their step, until it takes them."""
+        """The photos copied ahead of their step, until it uses them."""
 
     def send(self, photos: Array, stream: Any) -> None:
         """Copy photos to pinned memory and queue their copy to the device."""
@@ -44,10 +44,10 @@ class Buffer:
 
 @final
 class Staging:
-    """The control block's host side, and room for photos that are streamed; nothing grows after the largest batch.
+    """The control block on the host, and buffers for streamed photos, which grow up to the largest batch.
 
-    taught: numbers of a photo's target; block: the control block on the device; stream: the one steps run on;
-    side: one of its own for photos sent ahead.
+    taught: targets per photo; block: the control block on the device; stream: the stream of the steps; side: a stream
+    for photos copied ahead.
     """
 
     def __init__(self, batch: int, taught: int, block: Block, stream: Any, side: Any) -> None:
@@ -61,7 +61,7 @@ class Staging:
     def put(
         self, batch: PhotoBatch, kept: Array | None, kept_address: int, backgrounds: Backgrounds | None = None
     ) -> int:
-        """Queue the copies of a batch; gives the number of photos. Raises InputError where it does not fit."""
+        """Queue the copies of a batch. Returns its number of photos. Raises InputError if it does not fit."""
         count, photos = len(batch.augmentation), batch.photos
         source = kept if photos is None else photos
         if source is None:
@@ -88,14 +88,14 @@ class Staging:
         copy_in(self._block, 0, self._pinned, 0, self._pinned.size, self._stream)
 
     def announce(self, photos: Array | None) -> None:
-        """These are the photos after the next that are put."""
+        """Announce the photos of the batch after the next."""
         self._announced = photos
 
     def send_ahead(self) -> None:
-        """Send the announced photos to the free buffer; called once a step is queued, which computes meanwhile."""
+        """Copy the announced photos to the free buffer, while the step queued before computes."""
         photos, self._announced = self._announced, None
         if photos is None or (self._buffers and self._buffers[0].block.size < photos.nbytes):
-            return  # the buffers are in use: `put` will grow them
+            return  # the buffers are in use: `put` enlarges them
         self.make_room(photos.nbytes)
         buffer = self._buffers[1 - self._current]
         buffer.send(photos, self._side)
@@ -103,14 +103,14 @@ class Staging:
         buffer.ahead = photos
 
     def _stream_photos(self, photos: Array) -> int:
-        """Photos sent ahead, else their copy queued now; gives their address on the device.
+        """Address of the photos on the device; their copy is queued now unless they were copied ahead.
 
-        The other buffer's step is over (every step is waited for), so its memory may be written.
+        The step of the other buffer is over (every step is waited for), so its memory may be written.
         """
         self.make_room(photos.nbytes)
         other = 1 - self._current
         buffer = self._buffers[other]
-        buffer.ready.hold(self._stream)  # also of a copy that nobody wanted: it must not land later
+        buffer.ready.hold(self._stream)  # also for a copy that no step used: it must not arrive later
         if buffer.ahead is None or _key(buffer.ahead) != _key(photos):
             buffer.send(photos, self._stream)
         buffer.ahead = None
@@ -118,7 +118,7 @@ class Staging:
         return buffer.block.address
 
     def make_room(self, size: int) -> int:
-        """Buffers for batches of so many bytes; gives what they take on the device."""
+        """Make buffers for batches of `size` bytes. Returns their bytes on the device."""
         if not self._buffers or self._buffers[0].block.size < size:
             self._close_buffers()
             self._buffers = [Buffer(size) for _ in range(STREAM_BUFFERS)]
@@ -130,12 +130,12 @@ class Staging:
         self._buffers = []
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._announced = None
         self._close_buffers()
         self._pinned.close()
 
 
 def _key(photos: Array) -> Key:
-    """Where photos lie: a batch cut twice from the same photos gives two arrays of one memory."""
+    """Memory of the photos: a batch sliced twice from the same photos is two arrays with the same memory."""
     return int(photos.__array_interface__["data"][0]), photos.shape

@@ -1,8 +1,8 @@
-"""Tunes a plan on the GPU that is there: measures every way to compute each of its cases, and keeps the fastest.
+"""Tunes a plan on this GPU: measures every candidate and configuration of each of its cases and keeps the fastest.
 
-Each measured case is written at once, so a tuning that was stopped goes on where it was. The way of the table so far
-is among those that are measured, in the same rounds. At the end the whole step runs with the old table and the new
-one, interleaved; where it became slower, the old entries come back.
+Each measured case is saved at once, so an interrupted tuning resumes. The present choice is measured in the same
+rounds. At the end the whole step runs with the old table and the new one, interleaved; entries that make it slower are
+dropped.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain as join
+from itertools import product
 from math import inf, isnan
 from statistics import median
 from time import monotonic
@@ -27,33 +27,33 @@ from core.gpu.driver.device import Device
 from core.gpu.frame import Addresses, Frame
 from core.gpu.launch import RELU
 from core.gpu.lowering import chain
-from core.gpu.ops.loss.launches import is_computed_with_loss
+from core.gpu.ops.loss.head import is_computed_with_loss
 from core.gpu.plan import CudaPlan
 from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Candidate, Case, Choice
 from core.gpu.timing import Bench, write_choice
-from core.gpu.tuning import MEASURED, Entries, Key, Measured, Table, encode
+from core.gpu.tuning import Entries, Key, Measured, Table, encode
 from core.graph import PHOTO, Graph
 from core.ops.contract import Array
 from core.ops.photo import identity_augmentation
 from core.program import lay_out_parameters, lower
 
 LIMIT: Final = 6
-"""Configurations of a candidate that are measured: the most promising ones, and the one in use."""
-BEHIND: Final = 2.0
-"""Estimate over the cheapest candidate's from which on one configuration is measured. Where all were measured on an
-H200 (169 cases with several candidates), the fastest one's estimate was at most 1.33 times the cheapest."""
+"""Most configurations of a candidate that are measured, besides the one in use."""
+UNLIKELY: Final = 2.0
+"""Ratio to the cheapest estimate above which only one configuration is measured. Where all were measured on an H200
+(169 cases with several candidates), the estimate of the fastest was at most 1.33 times the cheapest."""
 FINAL: Final = 3
-"""Configurations of a candidate that are measured again, more often."""
+"""Most configurations of a candidate that are measured again, more often."""
 ROUNDS: Final = (2, 9)
-"""Measurements of every way, and of those that are left."""
+"""Measurements of every choice, and of those measured again."""
 CLOSE: Final = 1.25
-"""Time over the fastest that a way may take to be measured again."""
+"""Largest ratio to a candidate's fastest time at which a configuration is measured again."""
 SLOWER: Final = 1.01
-"""Time of a whole step over that with the old table from which on new entries are not accepted: what noise may be."""
+"""Largest ratio of a whole step's time to that with the old table at which new entries are accepted: noise."""
 PARTS: Final = 4
-"""Parts of the new entries that are tried alone where all together made the step slower."""
+"""Parts of the new entries that are tried one by one if all together make the step slower."""
 DIFFERENT: Final = {"bf16": 0.25, "tf32": 0.05, "float32": 1e-3, "fma": 1e-3}
-"""Relative difference of results, logits or a parameter's gradient, beyond which a kernel must be wrong."""
+"""Largest relative difference of logits or gradients; beyond it a kernel must be wrong."""
 
 
 @final
@@ -72,7 +72,7 @@ class TuningTarget:
 @final
 @dataclass(frozen=True, slots=True)
 class TuningProgress:
-    """How far the tuning of a plan is: cases measured, of all; and what is done now."""
+    """Progress of tuning a plan: measured cases, all cases, and the present work."""
 
     target: TuningTarget
     done: int
@@ -82,58 +82,51 @@ class TuningProgress:
 
 
 class Clock(Protocol):
-    """What measures ways: `core.gpu.timing.Bench`."""
+    """Measures choices: `core.gpu.timing.Bench`."""
 
-    def times(self, ways: Sequence[Choice], rounds: int) -> list[float | None]: ...
+    def times(self, choices: Sequence[Choice], rounds: int) -> list[float | None]: ...
 
 
 Ways = Mapping[str, tuple[Candidate, Sequence[Any]]]
-"""Of one case, by name: candidates and the configurations to measure."""
-
-
-def is_measured(rows: Mapping[str, Measured] | None) -> bool:
-    return bool(rows) and all(row.source == MEASURED for row in (rows or {}).values())
+"""The candidates of a case by name, with their configurations to measure."""
 
 
 def find_cases(frame: Frame, known: Table) -> dict[Key, tuple[Case, Ways]]:
     """The cases of a plan that can be computed in several ways, alone or as a part of a longer pattern."""
-    found: dict[Key, tuple[Case, Ways]] = {}
+    cases: dict[Key, tuple[Case, Ways]] = {}
     steps = [step for step in frame.program.steps if not is_computed_with_loss(frame, step)]
-    joined = {op for row in CANDIDATES.rows if len(row.pattern) > 1 for op in row.pattern}
+    fused = {op for row in CANDIDATES.rows if len(row.pattern) > 1 for op in row.pattern}
     directions = (FORWARD, BACKWARD, INPUT, WEIGHT) if frame.program.training else (FORWARD,)
-    for at, length, direction in join.from_iterable(
-        ((at, length, direction) for length in range(1, CANDIDATES.longest + 1) for direction in directions)
-        for at in range(len(steps))
-    ):
+    for at, length, direction in product(range(len(steps)), range(1, CANDIDATES.longest + 1), directions):
         case = Case(frame, tuple(steps[at : at + length]), direction)
-        if len(case.steps) < length or not _is_needed(case) or case.key in found:
+        if len(case.steps) < length or not _is_needed(case) or case.key in cases:
             continue
         ways = find_ways(case, known)
         several = sum(len(configurations) for _, configurations in ways.values()) > 1
-        if ways and (several or length > 1 or case.step.op in joined):
-            found[case.key] = case, ways
-    return found
+        if ways and (several or length > 1 or case.step.op in fused):
+            cases[case.key] = case, ways
+    return cases
 
 
 def _is_needed(case: Case) -> bool:
-    """Whether a plan computes the case: gradients that some parameter needs."""
+    """Whether a plan computes the case: a gradient only if a parameter needs it."""
     frame = case.frame
     wants, trains = any(map(frame.wants, case.step.inputs)), any(map(frame.trains_any, case.steps))
     return {FORWARD: True, BACKWARD: wants or trains, INPUT: wants, WEIGHT: trains}[case.direction]
 
 
 def find_ways(case: Case, known: Table) -> Ways:
-    """Candidates and configurations to measure, those in use among them."""
+    """Candidates and configurations to measure, including those in use."""
     with case.frame.comparing():
         usable, _ = CANDIDATES.usable(case)
     rows = {row.name: row for row in CANDIDATES.of(case.pattern, case.direction)}
     used, costs = known.entries.get(case.key, {}), {name: _estimate(case, rows[name]) for name in usable}
-    found = {}
+    ways = {}
     for name, configurations in usable.items():
-        limit = LIMIT if costs[name] <= BEHIND * min(costs.values()) else 1
+        limit = LIMIT if costs[name] <= UNLIKELY * min(costs.values()) else 1
         incumbent = [c for c in configurations[limit:] if name in used and encode(c) == used[name].configuration]
-        found[name] = rows[name], (*configurations[:limit], *incumbent)
-    return found
+        ways[name] = rows[name], (*configurations[:limit], *incumbent)
+    return ways
 
 
 def _estimate(case: Case, row: Candidate) -> float:
@@ -141,7 +134,7 @@ def _estimate(case: Case, row: Candidate) -> float:
 
 
 def measure_case(case: Case, ways: Ways, used: Mapping[str, Measured], clock: Clock) -> dict[str, Measured]:
-    """Each candidate's fastest configuration; `used` has those of the table so far, which are measured as often."""
+    """Each candidate's fastest configuration; those in use are measured as often as the fastest ones."""
 
     def choice(row: Candidate, configuration: Any) -> Choice:
         return Choice(replace(case, configuration=configuration), row, _estimate(case, row))
@@ -151,7 +144,7 @@ def measure_case(case: Case, ways: Ways, used: Mapping[str, Measured], clock: Cl
     chosen: list[Choice] = []
     for name in ways:
         own = sorted((time, i) for i, time in enumerate(first) if time is not None and every[i].candidate.name == name)
-        near = [i for place, (time, i) in enumerate(own) if place < FINAL and time <= CLOSE * own[0][0]]
+        near = [i for time, i in own[:FINAL] if time <= CLOSE * own[0][0]]
         old = [i for _, i in own if name in used and encode(every[i].case.configuration) == used[name].configuration]
         chosen += [every[i] for i in dict.fromkeys((*near, *old))]
     best: dict[str, Measured] = {}
@@ -166,10 +159,10 @@ def tune(
     device: Device, target: TuningTarget, before: Table, measured: Entries, save: Callable[[Entries], None],
     deadline: float,
 ) -> Iterator[TuningProgress]:
-    """Measure what `measured` does not have, adding to it; `before` is the table in use. Saves after each case."""
+    """Measure the cases missing in `measured` and add them; `before` is the table in use. Saves after each case."""
     frame = _frame(device, target)
     cases = find_cases(frame, before)
-    todo = {key: found for key, found in cases.items() if not is_measured(measured.get(key))}
+    todo = {key: ways for key, ways in cases.items() if key not in measured}
     yield TuningProgress(target, len(cases) - len(todo), len(cases), "kernels are compiled")
     _load(device, frame, todo)
     fresh: Entries = {}
@@ -195,21 +188,21 @@ def _frame(device: Device, target: TuningTarget) -> Frame:
 
 
 def _load(device: Device, frame: Frame, cases: Mapping[Key, tuple[Case, Ways]]) -> None:
-    """Compile and load the kernels of all ways at once."""
+    """Compile and load the kernels of all cases at once."""
     recipes: list[Recipe] = []
     for case, ways in cases.values():
         for row, configurations in ways.values():
             for configuration in configurations:
                 one = write_choice(frame, Addresses(), Choice(replace(case, configuration=configuration), row, 0.0))
                 recipes += [launch.recipe for launch in chain(frame, [*one, *one])]
-    with suppress(DeviceError):  # `Bench` leaves out a way that cannot be loaded
+    with suppress(DeviceError):  # `Bench` skips a kernel that cannot be loaded
         device.load(list(dict.fromkeys(recipes)))
 
 
 def _check(
     target: TuningTarget, before: Table, fresh: Entries, measured: Entries, save: Callable[[Entries], None]
 ) -> str:
-    """Accept new entries with which the whole step is not slower; the others are as before. Gives a sentence."""
+    """Drop new entries that make the whole step slower. Returns a sentence with its times."""
     accepted, (old, new) = accept(fresh, lambda some: compare_steps(target, before, before.with_entries(some)))
     for key in set(fresh) - set(accepted):
         if key in before.entries:
@@ -224,9 +217,9 @@ def _check(
 def accept(
     fresh: Entries, compare: Callable[[Entries], tuple[float, float]]
 ) -> tuple[Entries, tuple[float, float]]:
-    """The entries with which a step is not slower, all or some parts of them; and its time before and with them.
+    """The entries, or parts of them, that do not make a step slower, and its times without and with them.
 
-    `compare` gives both times for entries that are added to the old table.
+    `compare` returns both times for entries that are added to the old table.
     """
     old, new = compare(fresh)
     if new <= SLOWER * old:
@@ -235,16 +228,16 @@ def accept(
     times, keys = (old, old), list(fresh)
     for part in range(PARTS):
         tried = accepted | {key: fresh[key] for key in keys[part::PARTS]}
-        found = compare(tried)
-        if found[1] <= SLOWER * found[0]:
-            accepted, times = tried, found
+        old, new = compare(tried)
+        if new <= SLOWER * old:
+            accepted, times = tried, (old, new)
     return accepted, times
 
 
 def compare_steps(target: TuningTarget, before: Table, after: Table, rounds: int = 7) -> tuple[float, float]:
-    """Milliseconds of the whole step with either table, medians of interleaved rounds.
+    """Milliseconds of the whole step with each table, medians of interleaved rounds.
 
-    Infinite with the new table where its results differ by more than rounding: a kernel is wrong then.
+    Infinite for the new table if its results differ by more than rounding: a kernel is wrong then.
     """
     plans = [_plan(target, table) for table in (before, after)]
     side = target.graph.nodes[0].shape[0]
@@ -272,11 +265,11 @@ def _results(plan: CudaPlan, batch: PhotoBatch) -> Mapping[str, Array]:
 
 
 def _difference(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> float:
-    """The largest norm of a difference over the norm, arrays much smaller than the others apart; infinite for NaN."""
+    """The largest relative difference in norm; small arrays are compared with the largest one. Infinite for NaN."""
     norms = {name: float(np.linalg.norm(array)) for name, array in ours.items()}
-    least = 0.05 * max(norms.values())
-    found = [float(np.linalg.norm(ours[name] - theirs[name])) / max(norms[name], least, 1e-12) for name in ours]
-    return inf if any(map(isnan, found)) else max(found)
+    least = max(0.05 * max(norms.values()), 1e-12)
+    differences = [float(np.linalg.norm(ours[name] - theirs[name])) / max(norms[name], least) for name in ours]
+    return inf if any(map(isnan, differences)) else max(differences)
 
 
 def _plan(target: TuningTarget, table: Table) -> CudaPlan:

@@ -1,4 +1,4 @@
-"""The reference beside every kernel of a run: the first result that differs is named."""
+"""Compares every step of a run with the NumPy reference and names the first that differs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core.ops.op_table import LOSSES, OPS
 from core.program import Program, Step, Value
 
 LIMITS = {"mixed": 3e-2, "tf32": 3e-3, "float32": 1e-4}
-"""Largest difference over the largest value that a single step may have, by precision."""
+"""Largest error of a step relative to its largest value, by precision."""
 
 Read = Callable[[Value, bool], Array]
 
@@ -22,9 +22,9 @@ def verify_program(
     program: Program, weights: Mapping[str, Array], gradients: Mapping[str, Array], read: Read, precision: str,
     labels: Array, mode: Mode, photos: int,
 ) -> None:  # fmt: skip
-    """Compare each step with its reference on the very inputs the GPU had. Raises LeafClinicError at the first.
+    """Compare each step with its reference on the GPU's own inputs. Raises LeafClinicError at the first difference.
 
-    read(value, gradient) gives float32 ``(batch, *shape)`` of the last step; gradients are those of the parameters.
+    read(value, gradient) returns float32 ``(batch, *shape)`` of the last step; `gradients` are those of the parameters.
     """
     limit = LIMITS[precision]
     results: dict[str, tuple[list[Array], dict[str, Array], Result]] = {}
@@ -43,7 +43,7 @@ def verify_program(
         inputs, owned, result = results[step.node]
         dy = read(step.output, True)[:photos].astype(np.float64)
         wanted = OPS[step.op].backward(step.attributes, inputs, owned, result, dy, mode).parameters
-        largest = max(float(np.abs(w).max(initial=0.0)) for w in wanted.values())  # a bias's gradient may be all zero
+        largest = max(float(np.abs(w).max(initial=0.0)) for w in wanted.values())  # a bias's may be all zero
         for role, got in trained.items():
             _compare(step, f"gradient of {role}", got, wanted[role], limit, largest)
 

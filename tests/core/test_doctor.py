@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from core import doctor
-from core.gpu.driver.library import NO_DRIVER
+from core.gpu.hardware import NO_DRIVER
 from core.plan import cuda_problem
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from core.gpu.frame import Addresses, Frame
 from core.gpu.launch import RELU
-from core.gpu.lowering import keep_all, write_launches
+from core.gpu.lowering import write_launches
 from core.program import lay_out_parameters, lower
 from tests.helpers.emulated_gpu import Machine, Memory
 from tests.helpers.gpu_network import AMPERE
@@ -27,7 +27,7 @@ class Lowered:
         sizes = (4 * layout.size, 4 * layout.trained, 4096, 2 * self.frame.element * self.frame.packed_count, 64,
                  self.frame.all_tables().nbytes + 64, 256, 256)  # fmt: skip
         places = [m.reserve(size) for size in sizes]
-        offsets = {name: m.reserve(life.bytes) for name, life in self.frame.lifetimes(keep_all(self.frame)).items()}
+        offsets = {name: m.reserve(size) for name, size in self.frame.array_sizes.items()}
         self.frame.restart(Addresses(*places, 0, offsets))
         write_launches(self.frame, True, False)
         m.put(self.frame.addresses.control, np.array([REAL], np.int32))

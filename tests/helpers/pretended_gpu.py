@@ -108,7 +108,7 @@ def pretend(monkeypatch, memory=8 << 30):
     driver = PretendedDriver(memory)
     for name in MODULES:
         monkeypatch.setattr(importlib.import_module(f"core.gpu.{name}"), "driver", driver)
-    monkeypatch.setattr("core.plan.has_library", lambda: True)
+    monkeypatch.setattr("core.plan.has_driver", lambda: True)
     device = importlib.import_module("core.gpu.driver.device")
     monkeypatch.setattr(device, "_opened", [])
     monkeypatch.setattr(device, "_residents", [])

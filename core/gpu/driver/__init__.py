@@ -1,1 +1,1 @@
-"""What talks to the driver of a GPU: the device, its memory, tensor maps, launches of teaching kernels."""
+"""Access to the GPU's driver: device, memory, tensor maps, cuBLAS."""

@@ -1,7 +1,7 @@
-"""cuBLAS's float32 product as a function that a plan launches and captures: the vendor's library beside our kernels.
+"""cuBLAS's float32 matrix product as a function that a plan launches and captures, for comparison with our kernels.
 
-The library comes with the extra `cuda`. Its matrices are stored column by column, so a row-major C = A B is asked for
-as its transpose, B' A'. Source: cuBLAS's reference, cublasSgemm; float32 sums, no tf32 (its default).
+The library comes with the extra `cuda`. Its matrices are column-major, so a row-major C = A B is computed as its
+transpose, B' A'. Source: cuBLAS's reference, cublasSgemm; float32 sums, no tf32 (its default).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, Final, final
 from core.errors import DeviceError
 
 MODULE: Final = "cublas"
-"""Of the recipes whose launches are calls of the library."""
+"""Module of the recipes whose launches call the library."""
 MISSING: Final = "cuBLAS is not installed. Install it with: pip install '.[cuda]'"
 
 
 @cache
 def problem() -> str:
-    """Why cuBLAS cannot be used here, as a sentence, or nothing."""
+    """Why cuBLAS cannot be used here, as a sentence, or ""."""
     try:
         _library()
     except (ImportError, OSError, RuntimeError):  # pathfinder's own error of a missing library is a RuntimeError
@@ -65,7 +65,7 @@ class Sgemm:
         )  # fmt: skip
 
     def allow_shared(self, shared: int) -> None:
-        """It takes none."""
+        """Nothing to do: the library needs none of ours."""
 
     def close(self) -> None:
         _checked("cublasDestroy_v2", self._handle)

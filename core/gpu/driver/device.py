@@ -1,7 +1,7 @@
-"""Opens the GPU, loads kernels, and says in a sentence when it cannot.
+"""The GPU: opened, its kernels loaded, its errors as sentences.
 
-One context a process: CUDA's primary one, shared with whatever else uses CUDA here. Everything the engine
-takes from the GPU goes through a `Device`, so that `reset` knows what to give back.
+There is one context per process: CUDA's primary one, shared with other users of CUDA in it. The engine uses the GPU
+only through a `Device`, so that `reset` can release everything.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from core.gpu.compilation.compiler import Recipe, compile_recipes
 from core.gpu.compilation.cuda import driver
 from core.gpu.compilation.generations import AMPERE, TURING
 from core.gpu.driver import cublas
-from core.gpu.driver.library import NO_DRIVER
 from core.gpu.driver.tensor_map import ActivationMap, TensorMap
-from core.gpu.hardware import Hardware, Identity
+from core.gpu.hardware import NO_DRIVER, Hardware, Identity
 
 _C_TYPES: Final = {
     "uint64": ctypes.c_uint64, "int64": ctypes.c_int64, "int32": ctypes.c_int32, "uint32": ctypes.c_uint32,
@@ -30,7 +29,7 @@ _C_TYPES: Final = {
 
 
 def check(result: Any) -> Any:
-    """The value of a driver call. Raises OutOfMemory or DeviceError with the driver's own words."""
+    """The value of a driver call. Raises OutOfMemory or DeviceError with the driver's message."""
     status, values = result[0], result[1:]
     if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
         raise OutOfMemory("The GPU has no memory left. Close other programs that use it, or take a smaller batch.")
@@ -41,7 +40,7 @@ def check(result: Any) -> Any:
 
 
 def is_idle(stream: Any) -> bool:
-    """Whether all work queued on a stream is done. Raises DeviceError where it failed."""
+    """Whether all work queued on a stream is done. Raises DeviceError if it failed."""
     status = driver.cuStreamQuery(stream)
     if status[0] == driver.CUresult.CUDA_ERROR_NOT_READY:
         return False
@@ -70,12 +69,12 @@ def problem() -> str | None:
 
 
 def count_devices() -> int:
-    """GPUs that the driver shows, where `problem` finds none."""
+    """Number of GPUs; call it only if `problem` returns None."""
     return int(check(driver.cuDeviceGetCount()))
 
 
 def precision_problem() -> str | None:
-    """Why the device, which `problem` finds none with, computes in float32 alone, or None."""
+    """Why the device computes in float32 only, or None; call it only if `problem` returns None."""
     name, capability = _identify(check(driver.cuDeviceGet(0)))
     if capability >= AMPERE:
         return None
@@ -94,7 +93,7 @@ def _identify(handle: Any) -> tuple[str, tuple[int, int]]:
 
 
 def _dependent_configuration(grid: Sequence[int], block: Sequence[int], shared: int, stream: Any) -> Any:
-    """How a kernel is launched that waits by itself for the one in front of it; a captured graph keeps it so."""
+    """Launch configuration of a kernel that waits for the previous one itself; a captured graph keeps it."""
     attribute, wanted = driver.CUlaunchAttribute(), driver.CUlaunchConfig()
     attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
     attribute.value.programmaticStreamSerializationAllowed = 1
@@ -127,24 +126,24 @@ class Function:
         check(driver.cuLaunchKernelEx(configuration, self._handle, (given, self._kinds), 0))
 
     def allow_shared(self, shared: int) -> None:
-        """Let the kernel take so many bytes of dynamic shared memory."""
+        """Allow the kernel `shared` bytes of dynamic shared memory."""
         if shared > self._shared:
             wanted = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             check(driver.cuFuncSetAttribute(self._handle, wanted, shared))
             self._shared = shared
 
     def close(self) -> None:
-        """It goes with its module."""
+        """Nothing to do: the function is freed with its module."""
 
     def registers(self) -> int:
-        """Registers a thread."""
+        """Registers per thread."""
         wanted = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NUM_REGS
         return int(check(driver.cuFuncGetAttribute(wanted, self._handle)))
 
 
 @final
 class Device:
-    """The GPU, opened. `close` gives back everything; the next `open_device` starts afresh."""
+    """The open GPU. `close` releases everything; `open_device` opens it again."""
 
     def __init__(self) -> None:
         reason = problem()
@@ -168,11 +167,11 @@ class Device:
         return Identity(self.name, self.capability, f"CUDA {version // 1000}.{version % 1000 // 10}")
 
     def activate(self) -> None:
-        """Make the context current in this thread; every entry from outside does so first."""
+        """Make the context current in this thread; every public entry point does so first."""
         check(driver.cuCtxSetCurrent(self._context))
 
     def memory(self) -> tuple[int, int]:
-        """(free, total) bytes, as the driver sees them."""
+        """(free, total) bytes, as reported by the driver."""
         free, total = check(driver.cuMemGetInfo())
         return int(free), int(total)
 
@@ -183,18 +182,18 @@ class Device:
         check(driver.cuCtxSynchronize())
 
     def load(self, recipes: Sequence[Recipe]) -> dict[Recipe, Function | cublas.Sgemm]:
-        """The kernels of these recipes, compiled where no earlier run has done so."""
+        """The kernels of these recipes; those missing in the cache are compiled."""
         missing = [r for r in dict.fromkeys(recipes) if r not in self._functions]
         for recipe in [r for r in missing if r.module == cublas.MODULE]:
             self._functions[recipe] = cublas.Sgemm()
             missing.remove(recipe)
         compiled, failed = compile_recipes(missing, self.capability), list[DeviceError]()
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # the driver assembles PTX, half a second a kernel
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # the driver assembles PTX, half a second per kernel
             for recipe, made in [(one[0], pool.submit(self._assemble, one)) for one in compiled.items()]:
                 try:
                     module, self._functions[recipe] = made.result()
                     self._modules.append(module)
-                except DeviceError as error:  # the others are loaded nevertheless
+                except DeviceError as error:  # the others are still loaded
                     failed.append(error)
         if failed:
             raise failed[0]
@@ -207,7 +206,7 @@ class Device:
         return module, Function(check(driver.cuModuleGetFunction(module, entry.encode())), recipe.kinds)
 
     def close(self) -> None:
-        """Unload every kernel and let go of the context. Plans on it must be closed first."""
+        """Unload every kernel and release the context. Plans on it must be closed first."""
         self.activate()
         for module in self._modules:
             check(driver.cuModuleUnload(module))
@@ -223,13 +222,13 @@ class Device:
 
 
 class Resident(Protocol):
-    """Something that lives on the device and can leave it for a while: a plan."""
+    """Something on the device that can leave it for a while: a plan."""
 
     def leave(self) -> None:
-        """Take all state to the host and free everything on the device."""
+        """Copy all state to the host and free everything on the device."""
 
     def come_back(self) -> None:
-        """Put everything back as it was."""
+        """Restore everything."""
 
 
 _opened: list[Device] = []
@@ -237,7 +236,7 @@ _residents: list[Resident] = []
 
 
 def open_device() -> Device:
-    """The process's device, opened at the first call. Raises DeviceError with a sentence."""
+    """The process's device, opened at the first call. Raises DeviceError if there is none."""
     if not _opened:
         _opened.append(Device())
     _opened[0].activate()
@@ -245,20 +244,20 @@ def open_device() -> Device:
 
 
 def settle(resident: Resident) -> None:
-    """Note who must be moved by `reset`."""
+    """Register something for `reset`."""
     _residents.append(resident)
 
 
 def move_out(resident: Resident) -> None:
-    """The resident is closed."""
+    """Remove a closed resident."""
     if resident in _residents:
         _residents.remove(resident)
 
 
 def reset() -> None:
-    """Empty the device: weights and optimizer states go to the host, everything is freed, and they come back.
+    """Empty the device: weights and optimizer states are saved on the host, everything is freed, and they are restored.
 
-    Training goes on with the same bits; graphs are captured again.
+    Training continues with the same bits; graphs are captured again.
     """
     for resident in _residents:
         resident.leave()

@@ -13,12 +13,12 @@ from core.gpu.driver.device import check
 from core.ops.contract import Array
 
 BEHIND: Final = 16
-"""Bytes behind a block that loads of whole words may touch."""
+"""Bytes after a block that loads of whole words may touch."""
 
 
 @final
 class Block:
-    """Bytes on the device, zero at first; `address` is a plain number for kernels."""
+    """Bytes on the device, initially zero; `address` is a number, as kernels take it."""
 
     def __init__(self, size: int) -> None:
         self.size = max(size, 256)
@@ -28,7 +28,7 @@ class Block:
         _wait()
 
     def put(self, values: Array, offset: int = 0) -> None:
-        """Copy a host array in at a byte offset and wait."""
+        """Copy a host array to a byte offset and wait."""
         values = np.ascontiguousarray(values)
         assert offset + values.nbytes <= self.size
         check(driver.cuMemcpyHtoD(self.address + offset, values.ctypes.data, values.nbytes))
@@ -53,17 +53,17 @@ class Block:
 
 
 def _wait() -> None:
-    """Until copies and fills of the default stream have landed.
+    """Wait for the copies and fills of the default stream.
 
-    A copy from ordinary memory returns once the driver has its own copy, a fill at once, and our streams do not
-    wait for the default one: on a busy GPU a kernel once read weights that were still under way.
+    A copy from pageable memory returns once the driver has staged it, a fill returns at once, and our streams do not
+    wait for the default one: a kernel could read weights that are still being copied.
     """
     check(driver.cuStreamSynchronize(driver.CUstream(0)))
 
 
 @final
 class Pinned:
-    """Host memory the device copies from and to without the processor's help; `array` is uint8."""
+    """Pinned host memory, from and to which the device copies asynchronously; `array` is uint8."""
 
     def __init__(self, size: int) -> None:
         self.size = max(size, 256)

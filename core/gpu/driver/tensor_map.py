@@ -1,8 +1,7 @@
-"""Tensor maps: how TMA sees a matrix or an activation tensor. A launch's argument, encoded by the driver when sent."""
+"""Tensor maps, which describe a matrix or activation tensor to TMA: arguments of a launch, encoded by the driver."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, final
@@ -26,8 +25,10 @@ class TensorMap:
     tile_columns: int
 
     def encode(self) -> Any:
-        """The driver's answer: its status and the map of 128 bytes."""
-        return _encode(self)
+        """The driver's status and the map of 128 bytes."""
+        return _encode(
+            self.address, (self.columns, self.rows), (self.pitch,), (self.tile_columns, self.tile_rows)
+        )  # fmt: skip
 
 
 @final
@@ -49,24 +50,16 @@ class ActivationMap:
     tile_channels: int
 
     def encode(self) -> Any:
-        """The driver's answer: its status and the map of 128 bytes."""
-        return _encode(self)
+        """The driver's status and the map of 128 bytes."""
+        row = self.width * self.pitch
+        return _encode(
+            self.address, (self.channels, self.width, self.height, self.images),
+            (self.pitch, row, self.height * row), (self.tile_channels, self.tile_width, self.tile_height, 1),
+        )  # fmt: skip
 
 
 @lru_cache(maxsize=256)
-def _encode(wanted: TensorMap | ActivationMap) -> Any:
-    if isinstance(wanted, TensorMap):
-        return _encode_tiled(
-            wanted.address, (wanted.columns, wanted.rows), (wanted.pitch,), (wanted.tile_columns, wanted.tile_rows)
-        )
-    row = wanted.width * wanted.pitch
-    return _encode_tiled(
-        wanted.address, (wanted.channels, wanted.width, wanted.height, wanted.images),
-        (wanted.pitch, row, wanted.height * row), (wanted.tile_channels, wanted.tile_width, wanted.tile_height, 1),
-    )  # fmt: skip
-
-
-def _encode_tiled(address: int, sizes: Sequence[int], pitches: Sequence[int], tile: Sequence[int]) -> Any:
+def _encode(address: int, sizes: tuple[int, ...], pitches: tuple[int, ...], tile: tuple[int, ...]) -> Any:
     """Sizes, pitches and tile in elements, from the innermost dimension outwards."""
     long, short = driver.cuuint64_t, driver.cuuint32_t
     swizzle = getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{2 * tile[0]}B")

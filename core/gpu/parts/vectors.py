@@ -112,18 +112,14 @@ def _add_one(v, w):
     return ptx.float_to_bits(f32(ptx.bits_to_float(v) + ptx.bits_to_float(w)))
 
 
-def _four(pair: Any, one: Any) -> tuple[Any, Any]:
-    """Both versions of a function on four registers."""
+def _on_four(apply: Any) -> Any:
+    """A function of two registers and an activation, on four registers of each."""
 
     @device_function
-    def pairs(v, w, k):
-        return pair(v[0], w[0], k), pair(v[1], w[1], k), pair(v[2], w[2], k), pair(v[3], w[3], k)
+    def four(v, w, k):
+        return apply(v[0], w[0], k), apply(v[1], w[1], k), apply(v[2], w[2], k), apply(v[3], w[3], k)
 
-    @device_function
-    def ones(v, w, k):
-        return one(v[0], w[0], k), one(v[1], w[1], k), one(v[2], w[2], k), one(v[3], w[3], k)
-
-    return pairs, ones
+    return four
 
 
 @device_function
@@ -136,9 +132,7 @@ def _add_ones(v, w):
     return _add_one(v[0], w[0]), _add_one(v[1], w[1]), _add_one(v[2], w[2]), _add_one(v[3], w[3])
 
 
-_KEEP = _four(_keep_pair, _keep_one)
-
-KEEP: Final = {2: _KEEP[0], 4: _KEEP[1]}
+KEEP: Final = {2: _on_four(_keep_pair), 4: _on_four(_keep_one)}
 """``KEEP[bytes](v, y, activation)``: v where the gradient passes the activation with output y, else 0."""
 
 ADD: Final = {2: _add_pairs, 4: _add_ones}

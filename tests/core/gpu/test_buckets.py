@@ -7,6 +7,7 @@ import pytest
 
 from core.communicator import SingleProcess
 from core.device import Optimizer
+from core.errors import KernelUnavailable
 from core.gpu.ops.norm.launches import RANK_SUMS
 from core.gpu.plan import CudaPlan
 from core.models.architectures import build
@@ -26,6 +27,13 @@ class TwoRanks(SingleProcess):
 
     def average_gradients(self, blocks, stream=None):
         self.calls.append((self.driver.launches, list(blocks)))
+
+
+def test_synchronized_batch_norm_excludes_an_algorithm_by_name(monkeypatch):
+    pretend(monkeypatch)
+    graph = with_loss(build("squeezenet1_1_bn", 5, 64), 0.0, ())
+    with pytest.raises(KernelUnavailable, match="Synchronized batch norm excludes"):
+        CudaPlan(graph, batch=2, training=True, sync_batch_norm=True, algorithm="naive")
 
 
 @pytest.mark.parametrize("kind", ["step", "accumulate"])

@@ -44,7 +44,7 @@ KERNELS = (
     (combine.COMBINE, combine.make_combine(2, "sum")),
     (combine.DROPOUT, combine.make_dropout(2)),
     (combine.COMBINE, combine.make_combine(2, "product")),
-    (factor_gradient.SIGNATURE, factor_gradient.make_factor_gradient(2)),
+    (factor_gradient.FACTOR_GRADIENT, factor_gradient.make_factor_gradient(2)),
     (conv.SIGNATURE, conv.make_small_convolution(BLOCK, 1, 3, True)),
     (fire_halo.SIGNATURE, fire_halo.make_fire_halo(BLOCK, 1)),
     (direct.SIGNATURE, direct.make_depthwise(2, False, SHAPE)),

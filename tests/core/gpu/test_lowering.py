@@ -15,7 +15,7 @@ from core.gpu.hardware import typical
 from core.gpu.launch import RELU, Tensor, windows_of
 from core.gpu.lowering import write_backward, write_forward, write_launches
 from core.gpu.ops.conv import packing
-from core.gpu.ops.loss.launches import head_launch
+from core.gpu.ops.loss.head import head_launch
 from core.gpu.parts.vectors import fast_divisor
 from core.gpu.sm90.filters import pack_vectors
 from core.gpu.verify import activated

@@ -20,7 +20,6 @@ from core.gpu.plan import CudaPlan
 from core.gpu.select import BACKWARD, FORWARD, INPUT, Case, Choice
 from core.gpu.tuner import TuningTarget, accept, find_cases, measure_case
 from core.gpu.tuning import (
-    CONVERTED,
     EMPTY,
     Key,
     Measured,
@@ -65,13 +64,13 @@ def row_of(case):
     return next(row for row in CANDIDATES.consider(case) if row.candidate.name == "implicit_gemm")
 
 
-def entry(case, fastest="", microseconds=5.0, configuration=None, **more):
+def entry(case, fastest="", microseconds=5.0, configuration=None):
     """A measured case in which one candidate is the fastest, with this configuration of its own."""
     with case.frame.comparing():
         usable, _ = CANDIDATES.usable(case)
     return {
         name: Measured(encode(of[0] if name != fastest or configuration is None else configuration),
-                       microseconds if name == fastest else 100.0, **more)
+                       microseconds if name == fastest else 100.0)
         for name, of in usable.items()
     }  # fmt: skip
 
@@ -170,7 +169,7 @@ def test_a_damaged_table_is_named_in_a_sentence(cache, text):
 
 
 def test_what_is_written_is_read_again(case, tmp_path):
-    rows = entry(case, "halo") | {"old": Measured([1, [2, 3]], math.inf, CONVERTED)}
+    rows = entry(case, "halo") | {"old": Measured([1, [2, 3]], 7.25)}
     write_table(tmp_path / "table.json", GPU, {case.key: rows}, "leafclinic lab tune", "abc")
     head, entries = read_table(tmp_path / "table.json")
     assert entries == {case.key: rows}
@@ -296,20 +295,11 @@ def test_no_case_is_begun_after_the_deadline(bench):
     assert (len(events), measured) == (1, {})
 
 
-def test_converted_entries_are_measured_again(bench):
-    whole = find_cases(tuner._frame(H200, target()), EMPTY)
-    converted = {key: entry(case, source=CONVERTED) for key, (case, _) in whole.items()}
-    events = list(tuner.tune(H200, target(), Table(converted), converted, lambda entries: None, math.inf))
-    assert events[0].done == 0
-    assert {row.source for rows in converted.values() for row in rows.values()} == {"measured"}
-
-
 def test_new_entries_with_which_the_whole_step_is_slower_are_not_kept(bench, monkeypatch):
     monkeypatch.setattr(tuner, "compare_steps", lambda *arguments: (1.0, 1.1))
     cases = find_cases(tuner._frame(H200, target()), EMPTY)
     first = next(iter(cases))
-    before = Table({first: entry(cases[first][0], source=CONVERTED)})
-    measured = dict(before.entries)
+    before, measured = Table({first: entry(cases[first][0])}), {}
     last = list(tuner.tune(H200, target(), before, measured, lambda entries: None, math.inf))[-1]
     assert measured == before.entries
     assert "without" in last.text

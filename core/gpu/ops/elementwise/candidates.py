@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from core.gpu.ops.elementwise import launches, naive
+from core.gpu.ops.elementwise import combine, naive
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
 from core.gpu.select import FORWARD, INPUT, Candidate, Case
 from core.gpu.teaching.candidates import by_names, in_order, teach
@@ -18,7 +18,7 @@ COPIES: Final = in_order(*(by_names(naive.copy, x="dy", out=role) for role in ("
 
 
 def _vector(op: str, direction: str, write: Callable[[Case], None], idea: str) -> Candidate:
-    return Candidate("vector", (op,), direction, write, idea, refuses=launches.refuse_padded)
+    return Candidate("vector", (op,), direction, write, idea, refuses=combine.refuse_padded)
 
 
 CANDIDATES: Final = (
@@ -44,18 +44,18 @@ CANDIDATES: Final = (
         _vector(op, direction, write, idea)
         for op in ("add", *ACTIVATIONS)
         for direction, write, idea in (
-            (FORWARD, launches.forward, "16 bytes per thread, activation in the epilogue"),
-            (INPUT, launches.backward, "16 bytes per thread, with the gradient of the previous activation"),
+            (FORWARD, combine.forward, "16 bytes per thread, activation in the epilogue"),
+            (INPUT, combine.backward, "16 bytes per thread, with the gradient of the previous activation"),
         )
     ),
-    _vector("multiply", FORWARD, launches.forward,
+    _vector("multiply", FORWARD, combine.forward,
               "16 bytes per thread, the image's factors from cache"),
-    _vector("multiply", INPUT, launches.multiply_backward,
+    _vector("multiply", INPUT, combine.multiply_backward,
               "16 bytes per thread; one block per 32 vectors of an image for the factors' gradient"),
-    _vector("concat", FORWARD, launches.concat_forward, "one copy per input, 16 bytes per thread"),
-    _vector("concat", INPUT, launches.concat_backward, "one copy per input, 16 bytes per thread"),
-    _vector("dropout", FORWARD, launches.dropout_forward,
+    _vector("concat", FORWARD, combine.concat_forward, "one copy per input, 16 bytes per thread"),
+    _vector("concat", INPUT, combine.concat_backward, "one copy per input, 16 bytes per thread"),
+    _vector("dropout", FORWARD, combine.dropout_forward,
               "16 bytes per thread; every channel computes its own random bits"),
-    _vector("dropout", INPUT, launches.dropout_backward,
+    _vector("dropout", INPUT, combine.dropout_backward,
               "the same random bits are computed again; no mask is stored"),
 )  # fmt: skip

@@ -25,7 +25,7 @@ i32, i64, u64, f32 = types.int32, types.int64, types.uint64, types.float32
 WIDE, ROWS = 32, 8
 """Threads of a block."""
 
-SIGNATURE: Final = KernelSignature((
+FACTOR_GRADIENT: Final = KernelSignature((
     Argument("a", POINTER, "gradient of the product (N, hw, C)"),
     Argument("b", POINTER, "activations (N, hw, C)"),
     MASK,

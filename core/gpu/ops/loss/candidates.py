@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.gpu.ops.loss import launches, naive
+from core.gpu.ops.loss import head, naive, softmax
 from core.gpu.select import FORWARD, INPUT, Candidate
 from core.gpu.teaching.candidates import by_names, teach
 from core.ops.op_table import LOSSES
@@ -16,13 +16,13 @@ CANDIDATES: Final = (
     teach("naive", "softmax", INPUT, by_names(naive.naive_backward, naive.per_row), "one thread per row"),
     teach("naive", LOSS, FORWARD, by_names(naive.naive_loss_forward, naive.per_row), "one thread per image"),
     teach("naive", LOSS, INPUT, by_names(naive.naive_loss_backward, naive.per_row), "one thread per image"),
-    Candidate("head", (LOSS,), FORWARD, launches.loss_forward,
+    Candidate("head", (LOSS,), FORWARD, head.loss_forward,
               "one block per image: logits, loss and correctness in shared memory"),
-    Candidate("head", (LOSS,), INPUT, launches.loss_backward, "the loss and its gradient (dy is 1) in one launch"),
-    Candidate("head", (MULTI,), FORWARD, launches.loss_forward, "one block per image: a thread has every 128th label"),
-    Candidate("head", (MULTI,), INPUT, launches.loss_backward, "the loss and its gradient (dy is 1) in one launch"),
-    Candidate("warp", ("softmax",), FORWARD, launches.softmax_forward, "one warp per pixel, 16 bytes per thread",
-              refuses=launches.refuse_flat),
-    Candidate("warp", ("softmax",), INPUT, launches.softmax_backward, "one warp per pixel, one sum",
-              refuses=launches.refuse_flat),
+    Candidate("head", (LOSS,), INPUT, head.loss_backward, "the loss and its gradient (dy is 1) in one launch"),
+    Candidate("head", (MULTI,), FORWARD, head.loss_forward, "one block per image: a thread has every 128th label"),
+    Candidate("head", (MULTI,), INPUT, head.loss_backward, "the loss and its gradient (dy is 1) in one launch"),
+    Candidate("warp", ("softmax",), FORWARD, softmax.softmax_forward, "one warp per pixel, 16 bytes per thread",
+              refuses=softmax.refuse_flat),
+    Candidate("warp", ("softmax",), INPUT, softmax.softmax_backward, "one warp per pixel, one sum",
+              refuses=softmax.refuse_flat),
 )  # fmt: skip

@@ -2,26 +2,34 @@
 
     grid: images     block: 128 threads
 
-    1  mean      groups of threads share out the pixels; a thread has one vector (16 bytes) of classes
+    1  mean      groups of threads share the pixels; a thread has one vector (16 bytes) of classes
     2  softmax   a thread has every 128th class: largest score, sum of exponentials, loss and hit by block sums
     3  gradient  a thread has every 128th vector of the image
 
     shared memory, float32: scores (classes) | partial sums (groups, classes) | scratch of the block sums (128)
 
-Bytes: the activations once, and once more for the mask of the gradient, which is written once: the floor. With targets
-of a teacher (`taught`) it is a kernel of its own: the other reads none. Source: `core.ops.softmax_cross_entropy`.
+Bytes: the activations once, and once more for the mask of the gradient, which is written once: the floor. With soft
+targets (`taught`) it is another kernel. For several labels per photo (`make_label_head`) the loss is a sigmoid per
+label. Source: `core.ops.softmax_cross_entropy`, `core.ops.sigmoid_cross_entropy`.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
+
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import load1, load4, load_float, store1, store4, store_float
-from core.gpu.control import make_reader, read_photos
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.control import find_offsets, make_reader, read_photos
+from core.gpu.frame import Frame
+from core.gpu.gradients import Backward
+from core.gpu.launch import INTEGER, POINTER, RELU, Argument, KernelSignature, Launch, Tensor, make_launch
 from core.gpu.parts.block import block_max, block_sum
 from core.gpu.parts.vectors import PACK, UNPACK, passes
+from core.gpu.select import FAST, Case
+from core.ops.op_table import LOSSES
+from core.program import Step, Value
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -193,3 +201,117 @@ def make_head(element: int, taught: bool = False) -> Any:
         spread(scores, base, dx, hw, classes, ldx, ldd, activation)
 
     return head
+
+
+i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+
+def make_label_head(element: int) -> Any:
+    """The kernel for several labels per photo; the exponential of ``-|score|`` cannot overflow."""
+    mean, spread = make_mean(element), make_spread(element)
+
+    def label_head(
+        x, logits, dx, labels, weights, targets, results, control, hw, classes, ldx, ldd, batch, activation, smoothing,
+    ):
+        scores = cuda.shared.array(0, dtype=types.float32)
+        scratch = cuda.shared.array(128, dtype=types.float32)
+        t, n = i32(cuda.threadIdx.x), i32(cuda.blockIdx.x)
+        photos = read_photos(control)
+        base = u64(x + u64(i64(n) * hw * ldx * element))
+        mean(base, scores, u64(logits + u64(i64(n) * classes * 4)), hw, classes, ldx)
+        known = known_weight(labels, weights, photos, scratch)
+        label = i32(load1(u64(labels + u64(i64(n) * 4)))) if n < photos else i32(-1)
+        scale = f32(_read_share(control) / f32(known * f32(classes))) if label >= 0 else f32(0.0)
+        loss, wrong = f32(0.0), f32(0.0)
+        for c in range(t, classes, 128):
+            z, q = scores[c], load_float(u64(targets + u64(i64(i64(n) * classes + c) * 4)))
+            small = cuda.libdevice.expf(f32(-abs(z)))
+            p = f32((f32(1.0) if z >= f32(0.0) else small) / f32(f32(1.0) + small))
+            if label >= 0:
+                loss = f32(loss + scale * f32(max(z, f32(0.0)) - q * z + cuda.libdevice.logf(f32(f32(1.0) + small))))
+                wrong = f32(wrong + f32((z > f32(0.0)) != (q > f32(0.5))))
+            scores[c] = f32(scale * f32(p - q) / f32(hw)) if label >= 0 else f32(0.0)
+        loss, wrong = block_sum(loss, scratch), block_sum(wrong, scratch)
+        if t == 0:
+            store_float(u64(results + u64(i64(n) * 4)), loss)
+            store1(u64(results + u64(i64(batch + n) * 4)), u32(1) if label >= 0 and wrong == f32(0.0) else u32(0))
+        if dx != u64(0):
+            spread(scores, base, dx, hw, classes, ldx, ldd, activation)
+
+    return label_head
+
+
+MULTI = "sigmoid_cross_entropy"
+
+
+def ends_in_head(frame: Frame, step: Step) -> bool:
+    """Whether a global average's output is the logits: the head computes it with the loss, but not for teaching."""
+    return step.output == frame.program.output and frame.algorithm in FAST
+
+
+def _source(frame: Frame) -> Value:
+    """What the head reads: the input of the global average that makes the logits, or the logits themselves."""
+    output = frame.program.output
+    producer = next((s for s in frame.program.steps if s.output == output), None)
+    if producer is None or producer.op != "global_avg_pool" or not ends_in_head(frame, producer):
+        return output
+    return producer.inputs[0]
+
+
+def is_computed_with_loss(frame: Frame, step: Step) -> bool:
+    """Whether the launch of the logits computes the step: the loss, and a global average whose output they are."""
+    return step.op in LOSSES or (step.op == "global_avg_pool" and ends_in_head(frame, step))
+
+
+def write_logits(frame: Frame) -> None:
+    """The logits of a prediction."""
+    frame.add(head_launch(frame, None, ""))
+
+
+def write_loss(backward: Backward) -> None:
+    """The loss, and the gradient of what feeds the head."""
+    frame, output = backward.frame, backward.frame.program.output
+    value, gradient, masking = _source(backward.frame), None, ""
+    if value != output:
+        backward.claim(output)
+    if backward.wants(value):
+        _, masking, _ = backward.target(value)
+        gradient = frame.shaped(value, True)
+    frame.add(head_launch(frame, gradient, masking))
+
+
+def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
+    """Logits in float32, and for training the loss, the hits and the gradient of what feeds the head."""
+    program, x, control = frame.program, frame.shaped(_source(frame)), frame.addresses.control
+    classes, taught = program.output.shape[-1], program.taught > 0
+    offsets = find_offsets(frame.batch)
+    weights, smoothing = 0, 0.0
+    if program.training:
+        attributes = program.steps[-1].attributes
+        smoothing = float(attributes.get("label_smoothing", 0.0))  # type: ignore[arg-type]
+        if attributes.get("class_weights"):
+            table = np.asarray(attributes["class_weights"], np.float32).view(np.int32)
+            weights = frame.table("class weights", lambda: table)
+    values = {
+        "x": x.address, "logits": frame.addresses.logits, "dx": gradient.address if gradient else 0,
+        "labels": control + offsets.labels if program.training else 0, "weights": weights,
+        "targets": control + offsets.targets if taught else 0, "results": frame.addresses.results, "control": control,
+        "hw": x.height * x.width, "classes": classes, "ldx": x.pitch, "ldd": gradient.pitch if gradient else 0,
+        "batch": frame.batch, "activation": RELU[masking], "smoothing": smoothing,
+    }  # fmt: skip
+    made = ("ops.loss.head", "make_head", (frame.element, *((True,) if taught else ())))
+    if program.training and program.steps[-1].op == MULTI:
+        made = ("ops.loss.head", "make_label_head", (frame.element,))
+    return make_launch(
+        "loss" if program.training else "logits", "forward", "fused", made, HEAD, values,
+        (frame.batch, 1, 1), (THREADS, 1, 1), shared_bytes(classes, frame.element),
+    )  # fmt: skip
+
+
+def loss_forward(case: Case) -> None:
+    """The loss by itself."""
+    case.frame.add(head_launch(case.frame, None, ""))
+
+
+def loss_backward(case: Case) -> None:
+    """The loss and its gradient by themselves."""
+    case.frame.add(head_launch(case.frame, case.frame.image(case.step.inputs[0], True), ""))

@@ -1,10 +1,10 @@
-"""Softmax over the channels of each pixel, and its gradient: a warp a pixel, 16 bytes a lane, sums in float32.
+"""Softmax over the channels of each pixel, and its gradient: one warp per pixel, 16 bytes per lane, sums in float32.
 
     block: warps, a pixel each; a lane has every 32nd vector (16 bytes) of its channels
 
-Forward reads x three times (largest, sum, result), backward dy and y twice; but for the first they come from the L1
-cache. Shared memory: none; the lanes of a warp exchange their sums. Bytes: x and out once (backward dy, y and dx). The
-loss has its own softmax (`ops.loss.head`), which never writes the probabilities.
+Forward reads x three times (largest, sum, result), backward dy and y twice; all but the first come from the L1 cache.
+Shared memory: none; the lanes of a warp exchange their sums. Bytes: x and out once (backward dy, y and dx). The loss
+has its own softmax (`core.gpu.ops.loss.head`), which never writes the probabilities.
 """
 
 from __future__ import annotations
@@ -13,8 +13,24 @@ from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, types
 from core.gpu.compilation.ptx import load4, shuffle_xor, store4
-from core.gpu.launch import INTEGER, MASK, MASKING, POINTER, Argument, KernelSignature, pitches
+from core.gpu.launch import (
+    INTEGER,
+    MASK,
+    MASKING,
+    PLAIN,
+    POINTER,
+    Argument,
+    KernelSignature,
+    Launch,
+    Target,
+    Tensor,
+    blocks_of,
+    make_launch,
+    pitches,
+    vectors_of,
+)
 from core.gpu.parts.vectors import PACK, UNPACK, make_deliver
+from core.gpu.select import Case
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -98,3 +114,42 @@ def make_softmax_gradient(element: int) -> Any:
             deliver(pack(value), mask, out, i64(row), part, ldm, ldo, masking, accumulate)
 
     return softmax_gradient
+
+
+def refuse_flat(case: Case) -> str:
+    """A flattened image's features are not channels of one pixel."""
+    value = case.step.inputs[0]
+    return f"It has no softmax of a flattened image ({value.buffer})." if case.frame.is_flattened(value) else ""
+
+
+def softmax_forward(case: Case) -> None:
+    """Over the channels of every pixel."""
+    frame, step = case.frame, case.step
+    x, out = frame.image(step.inputs[0]), frame.image(step.output)
+    frame.add(_softmax(case, "forward", FORWARD, {"x": x.address, "ldx": x.pitch}, None, out))
+
+
+def softmax_backward(case: Case) -> None:
+    """From dy and the probabilities themselves."""
+    frame, step, value = case.frame, case.step, case.step.inputs[0]
+    target = case.backward.target(value)
+    dx, dy, y = frame.image(value, True), frame.image(step.output, True), frame.image(step.output)
+    of = {"dy": dy.address, "ldx": dy.pitch}
+    frame.add(_softmax(case, "backward_input", GRADIENT, of, y, dx, target))
+
+
+def _softmax(
+    case: Case, direction: str, signature: KernelSignature, of: dict[str, int], y: Tensor | None, out: Tensor,
+    target: Target = PLAIN,
+) -> Launch:  # fmt: skip
+    pixels, lanes = case.frame.batch * out.height * out.width, vectors_of(out)
+    values = {
+        **of, "y": y.address if y else 0, "out": out.address, "pixels": pixels, "channels": out.channels,
+        "lanes": lanes, "ldy": y.pitch if y else 0, "ldo": out.pitch, **target.values,
+    }  # fmt: skip
+    factory = "make_softmax" if y is None else "make_softmax_gradient"
+    return make_launch(
+        case.step.node, direction, "fused", ("ops.loss.softmax", factory, (case.frame.element,)), signature, values,
+        (blocks_of(pixels, WARPS), 1, 1), (32 * WARPS, 1, 1),
+        moved=pixels * lanes * 16 * (1 + bool(y) + target.passes),
+    )  # fmt: skip
