@@ -14,14 +14,7 @@ from core.gpu.launch import RELU, Launch
 from core.gpu.ops.elementwise.combine import apply_mask
 from core.gpu.ops.image.image import image_launch
 from core.gpu.ops.loss.head import is_computed_with_loss, write_logits, write_loss
-from core.gpu.ops.update.optimizer import (
-    UpdateArrays,
-    average_launches,
-    pack_launch,
-    result_launch,
-    result_launches,
-    update_launch,
-)
+from core.gpu.ops.update.optimizer import norm_launch, norm_result_launch, pack_launch, result_launch, update_launch
 from core.gpu.select import FORWARD, Case, Segment, backward_segment, cheapest, forward_segment
 from core.graph import PHOTO
 from core.optim.optimizer import Optimizer
@@ -136,15 +129,13 @@ def write_lists(
     first = frame.launches
     frame.restart(where)
     write_launches(frame, True, True)
-    arrays = UpdateArrays(at["first"], at.get("second", 0), at.get("average", 0), at["roles"], at["sums"], at["answer"])
-    count = frame.layout.trained
-    end = result_launches(where, count, frame.batch, arrays)
-    update = [update_launch(where, count, frame.processors, optimizer, arrays), pack_launch(frame)]
+    norm, score = norm_launch(at, frame.layout.trained), result_launch(at, frame.batch)
+    update = [update_launch(at, frame.layout.trained, frame.processors, optimizer), pack_launch(frame)]
+    end = [norm, score]
     lists |= {"gradient": [*first, *end], "accumulate": [*frame.launches, *end], "update": update}
     if not averages:
         return {**lists, "step": [*first, *end, *update]}
-    average = average_launches(where, count, arrays)
-    score = result_launch(where, frame.batch, arrays)  # the norm that it writes is replaced
+    average = [norm, norm_result_launch(at)]
     return {**lists, "average": average, "step": [*first, score, *average, *update]}
 
 

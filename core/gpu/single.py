@@ -22,13 +22,7 @@ from core.gpu.launch import THREADS, Launch, blocks_of, make_launch
 from core.gpu.lowering import write_step
 from core.gpu.ops.elementwise import layout
 from core.gpu.ops.norm import launches as norm
-from core.gpu.ops.update.optimizer import (
-    NORM_BLOCKS,
-    UpdateArrays,
-    pack_launch,
-    result_launches,
-    update_launch,
-)
+from core.gpu.ops.update.optimizer import NORM_BLOCKS, norm_launch, pack_launch, result_launch, update_launch
 from core.gpu.prepared import Allocate, Arrays, Copy, Prepared, Run, Work, addresses_of
 from core.gpu.select import BACKWARD, BF16, FAST, FORWARD, INPUT, WEIGHT, Candidate, Case
 from core.gpu.sizes import block_sizes
@@ -247,13 +241,12 @@ def prepare_update(
 ) -> Work:
     """The launches on float32 arrays, as long as `decayed`, at the addresses `theirs` by name."""
     roles, count = np.where(decayed > 0, 2, 1).astype(np.uint8), decayed.size
-    sizes = {"roles": count, "control": _settings_of(now).nbytes, "sums": 4 * NORM_BLOCKS, "result": 16}
+    sizes = {"roles": count, "control": _settings_of(now).nbytes, "sums": 4 * NORM_BLOCKS, "answer": 16, "results": 16}
     at = allocate(sizes, {"roles": roles, "control": _settings_of(now)})
-    addresses = Addresses(theirs["weights"], theirs["gradient"], at["control"])
-    first, second = (*(theirs[name] for name in moments(optimizer)), 0)[:2]
-    average = theirs["average"] if optimizer.average > 0 else 0
-    own = UpdateArrays(first, second, average, at["roles"], at["sums"], at["result"])
-    return (*result_launches(addresses, count, 0, own), update_launch(addresses, count, processors, optimizer, own))
+    names = ("weights", "gradient", *(("average",) if optimizer.average > 0 else ()))
+    own = dict(zip(("first", "second"), moments(optimizer), strict=False))
+    at |= {name: theirs[name] for name in names} | {name: theirs[moment] for name, moment in own.items()}
+    return norm_launch(at, count), result_launch(at, 0), update_launch(at, count, processors, optimizer)
 
 
 def _settings_of(now: Scalars) -> Array:

@@ -14,7 +14,7 @@ from itertools import product
 from math import inf, isnan
 from statistics import median
 from time import monotonic
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -81,12 +81,6 @@ class TuningProgress:
     is_last: bool = False
 
 
-class Clock(Protocol):
-    """Measures choices: `core.gpu.timing.Bench`."""
-
-    def times(self, choices: Sequence[Choice], rounds: int) -> list[float | None]: ...
-
-
 Ways = Mapping[str, tuple[Candidate, Sequence[Any]]]
 """The candidates of a case by name, with their configurations to measure."""
 
@@ -133,14 +127,14 @@ def _estimate(case: Case, row: Candidate) -> float:
     return estimate(case.frame, case.steps, case.direction, row.efficiency)
 
 
-def measure_case(case: Case, ways: Ways, used: Mapping[str, Measured], clock: Clock) -> dict[str, Measured]:
+def measure_case(case: Case, ways: Ways, used: Mapping[str, Measured], bench: Bench) -> dict[str, Measured]:
     """Each candidate's fastest configuration; those in use are measured as often as the fastest ones."""
 
     def choice(row: Candidate, configuration: Any) -> Choice:
         return Choice(replace(case, configuration=configuration), row, _estimate(case, row))
 
     every = [choice(row, configuration) for row, configurations in ways.values() for configuration in configurations]
-    first = clock.times(every, ROUNDS[0])
+    first = bench.times(every, ROUNDS[0])
     chosen: list[Choice] = []
     for name in ways:
         own = sorted((time, i) for i, time in enumerate(first) if time is not None and every[i].candidate.name == name)
@@ -148,7 +142,7 @@ def measure_case(case: Case, ways: Ways, used: Mapping[str, Measured], clock: Cl
         old = [i for _, i in own if name in used and encode(every[i].case.configuration) == used[name].configuration]
         chosen += [every[i] for i in dict.fromkeys((*near, *old))]
     best: dict[str, Measured] = {}
-    for way, time in zip(chosen, clock.times(chosen, ROUNDS[1]), strict=True):
+    for way, time in zip(chosen, bench.times(chosen, ROUNDS[1]), strict=True):
         name = way.candidate.name
         if time is not None and (name not in best or time < best[name].microseconds):
             best[name] = Measured(encode(way.case.configuration), time)

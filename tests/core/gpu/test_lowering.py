@@ -1,6 +1,5 @@
 """What the GPU plan does before there is a GPU: launches, memory, packed filters, and its sentence without one."""
 
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from core.gpu.ops.conv import packing
 from core.gpu.ops.loss.head import head_launch
 from core.gpu.parts.vectors import fast_divisor
 from core.gpu.sm90.filters import pack_vectors
-from core.gpu.verify import activated
 from core.models.architectures import MODELS, build
 from core.ops.builder import Builder, with_loss
 from core.ops.window import Window
@@ -227,9 +225,3 @@ def test_without_a_gpu_the_device_is_refused_with_one_sentence():
 def test_a_recipe_makes_its_kernel():
     recipe = Recipe("ops.update.optimizer", "norm", (), ("uint64", "uint64", "int32"), 128)
     assert recipe.function().__name__ == "norm"
-
-
-def test_an_activation_without_a_reference_is_named_with_its_step():
-    step = SimpleNamespace(activation="cubic", node="features.3")
-    with pytest.raises(KernelUnavailable, match=r"activation 'cubic' of features\.3; there are .*relu"):
-        activated(step, np.zeros(3))

@@ -54,8 +54,8 @@ CANDIDATES: Final = (
               "16 bytes per thread; one block per 32 vectors of an image for the factors' gradient"),
     _vector("concat", FORWARD, combine.concat_forward, "one copy per input, 16 bytes per thread"),
     _vector("concat", INPUT, combine.concat_backward, "one copy per input, 16 bytes per thread"),
-    _vector("dropout", FORWARD, combine.dropout_forward,
+    _vector("dropout", FORWARD, combine.dropout,
               "16 bytes per thread; every channel computes its own random bits"),
-    _vector("dropout", INPUT, combine.dropout_backward,
+    _vector("dropout", INPUT, combine.dropout,
               "the same random bits are computed again; no mask is stored"),
 )  # fmt: skip

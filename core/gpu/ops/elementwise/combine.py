@@ -37,7 +37,7 @@ from core.gpu.launch import (
 from core.gpu.ops.elementwise import factor_gradient
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
 from core.gpu.parts.vectors import PACK, UNPACK, activate, divide, find_vector, make_deliver
-from core.gpu.select import Case
+from core.gpu.select import FORWARD, Case
 from core.ops.activation import ACTIVATIONS as REFERENCES
 from core.ops.dropout import threshold
 from core.program import Step, Value
@@ -45,10 +45,10 @@ from core.program import Step, Value
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 _WHERE: Final = (
-    Argument("total", INTEGER, "vectors (of 16 bytes) in all, one a thread"),
-    Argument("lanes", INTEGER, "vectors a pixel"),
+    Argument("total", INTEGER, "vectors (16 bytes) in all, one per thread"),
+    Argument("vectors", INTEGER, "vectors per pixel"),
 )  # fmt: skip
-_BY_LANES: Final = Argument("by_lanes", DIVISOR, "division by `lanes`")
+_BY_VECTORS: Final = Argument("by_vectors", DIVISOR, "division by `vectors`")
 _LDA: Final = Argument("lda", INTEGER, "elements from a pixel of a to the next")
 _PITCHES: Final = pitches(ldm="mask", ldo="out")
 
@@ -57,7 +57,7 @@ COMBINE: Final = KernelSignature((
     Argument("b", POINTER, "activations (pixels, C), or factors of a product (N, C); 0 for none"),
     MASK,
     Argument("out", POINTER, "activations (pixels, C)"),
-    *_WHERE, _BY_LANES,
+    *_WHERE, _BY_VECTORS,
     Argument("by_area", DIVISOR, "division by the pixels of an image"),
     _LDA,
     Argument("ldb", INTEGER, "elements from a pixel of b to the next; of a product from an image to the next"),
@@ -107,13 +107,13 @@ def make_combine(element: int, kind: str) -> Any:
     apply, PRODUCT = make_apply(kind), kind == "product"
 
     def combine(
-        a, b, mask, out, total, lanes, by_lanes_mul, by_lanes_shift, by_area_mul, by_area_shift, lda, ldb, ldm, ldo,
-        activation, masking, accumulate,
+        a, b, mask, out, total, vectors, by_vectors_mul, by_vectors_shift, by_area_mul, by_area_shift,
+        lda, ldb, ldm, ldo, activation, masking, accumulate,
     ):
         at = i32(cuda.grid(1))
         if at >= total:
             return
-        pixel, part = find_vector(at, lanes, by_lanes_mul, by_lanes_shift)
+        pixel, part = find_vector(at, vectors, by_vectors_mul, by_vectors_shift)
         row = i64(pixel)
         x = cuda.local.array(VEC, dtype=types.float32)
         y = cuda.local.array(VEC, dtype=types.float32)
@@ -151,7 +151,7 @@ DROPOUT: Final = KernelSignature((
     Argument("control", POINTER, "control block of the step (`core.gpu.control`)"),
     *_WHERE,
     Argument("channels", INTEGER, "C"),
-    _BY_LANES,
+    _BY_VECTORS,
     Argument("by_area", DIVISOR, "division by `area`"),
     Argument("area", INTEGER, "pixels of an image"),
     _LDA, *_PITCHES, *MASKING,
@@ -166,14 +166,13 @@ def make_dropout(element: int) -> Any:
     unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
 
     def dropout(
-        a, mask, out, control, total, lanes, channels, by_lanes_mul, by_lanes_shift, by_area_mul, by_area_shift,
-        area, lda, ldm, ldo,
-        masking, accumulate, key, threshold, scale,
+        a, mask, out, control, total, vectors, channels, by_vectors_mul, by_vectors_shift, by_area_mul, by_area_shift,
+        area, lda, ldm, ldo, masking, accumulate, key, threshold, scale,
     ):
         at = i32(cuda.grid(1))
         if at >= total:
             return
-        pixel, part = find_vector(at, lanes, by_lanes_mul, by_lanes_shift)
+        pixel, part = find_vector(at, vectors, by_vectors_mul, by_vectors_shift)
         row = i64(pixel)
         n = divide(pixel, by_area_mul, by_area_shift)
         place = u32(u32(pixel - n * u32(area)) * u32(channels) + u32(part * VEC))
@@ -204,11 +203,11 @@ def combine_launch(
     activation: str = "", target: Target = PLAIN,
 ) -> Launch:  # fmt: skip
     """The launch of a kind of `combine.make_combine`."""
-    lanes, area = vectors_of(a), a.height * a.width
-    total = frame.batch * area * lanes
+    vectors, area = vectors_of(a), a.height * a.width
+    total = frame.batch * area * vectors
     values = {
-        "a": a.address, "b": b.address if b else 0, "out": out.address, "total": total, "lanes": lanes,
-        "by_lanes": lanes, "by_area": area, "lda": a.pitch, "ldb": b.pitch if b else 0, "ldo": out.pitch,
+        "a": a.address, "b": b.address if b else 0, "out": out.address, "total": total, "vectors": vectors,
+        "by_vectors": vectors, "by_area": area, "lda": a.pitch, "ldb": b.pitch if b else 0, "ldo": out.pitch,
         "activation": RELU[activation], **target.values,
     }  # fmt: skip
     return make_launch(
@@ -218,7 +217,7 @@ def combine_launch(
 
 
 def refuse_padded(case: Case) -> str:
-    """A flattened image is one vector only if no padding lies between its pixels."""
+    """A flattened image is one vector only if there is no padding between its pixels."""
     frame, buffers = case.frame, case.frame.program.buffers
     flattened = (value.buffer for value in case.step.inputs if frame.is_flattened(value))
     padded = next((name for name in flattened if buffers[name][-1] % frame.vector), "")
@@ -235,7 +234,7 @@ def forward(case: Case) -> None:
 
 
 def backward(case: Case) -> None:
-    """The gradient of each input that wants one."""
+    """The gradient of each input that needs one."""
     step, backward = case.step, case.backward
     for value in step.inputs:
         if backward.wants(value):
@@ -262,23 +261,23 @@ def concat_backward(case: Case) -> None:
 
 
 def multiply_backward(case: Case) -> None:
-    """The gradient of the activations and that of the factors, where they are wanted."""
+    """The gradients of the activations and of the factors, if they are needed."""
     frame, step, backward = case.frame, case.step, case.backward
     dy, (value, factors) = frame.shaped(step.output, True), step.inputs
     if backward.wants(value):
         sides = dy, frame.shaped(factors), frame.shaped(value, True)
         frame.add(combine_launch(frame, step.node, "backward_input", "product", *sides, "", backward.target(value)))
     if backward.wants(factors):
-        x, out, lanes, area = frame.shaped(value), frame.shaped(factors, True), vectors_of(dy), dy.height * dy.width
+        x, out, vectors, area = frame.shaped(value), frame.shaped(factors, True), vectors_of(dy), dy.height * dy.width
         values = {
-            "a": dy.address, "b": x.address, "out": out.address, "hw": area, "lanes": lanes, "lda": dy.pitch,
+            "a": dy.address, "b": x.address, "out": out.address, "hw": area, "vectors": vectors, "lda": dy.pitch,
             "ldb": x.pitch, "ldo": out.pitch, **backward.target(factors).values,
         }  # fmt: skip
         made = ("ops.elementwise.factor_gradient", "make_factor_gradient", (frame.element,))
         block = (factor_gradient.WIDE, factor_gradient.ROWS, 1)
         frame.add(make_launch(
             step.node, "backward_input", "fused", made, factor_gradient.FACTOR_GRADIENT, values,
-            (blocks_of(lanes, block[0]), frame.batch, 1), block, moved=frame.batch * area * lanes * 32,
+            (blocks_of(vectors, block[0]), frame.batch, 1), block, moved=frame.batch * area * vectors * 32,
         ))  # fmt: skip
 
 
@@ -299,28 +298,21 @@ def apply_mask(frame: Frame, step: Step) -> None:
     frame.add(combine_launch(frame, step.node, "backward_input", "sum", dy, None, dy, "", Target(y, step.activation)))
 
 
-def dropout_forward(case: Case) -> None:
-    frame, step = case.frame, case.step
-    frame.add(_dropout(case, "forward", frame.shaped(step.inputs[0]), frame.shaped(step.output), PLAIN))
-
-
-def dropout_backward(case: Case) -> None:
-    """The same draw as forward."""
-    frame, step = case.frame, case.step
-    target = case.backward.target(step.inputs[0])
-    dy, dx = frame.shaped(step.output, True), frame.shaped(step.inputs[0], True)
-    frame.add(_dropout(case, "backward_input", dy, dx, target))
-
-
-def _dropout(case: Case, direction: str, a: Tensor, out: Tensor, target: Target) -> Launch:
-    frame, step, lanes, area = case.frame, case.step, vectors_of(a), a.height * a.width
-    total, rate = frame.batch * area * lanes, float(step.attributes["rate"])  # type: ignore[arg-type]
+def dropout(case: Case) -> None:
+    """Dropout or its gradient, which draws the same bits."""
+    frame, step, value = case.frame, case.step, case.step.inputs[0]
+    if case.direction == FORWARD:
+        a, out, target = frame.shaped(value), frame.shaped(step.output), PLAIN
+    else:
+        a, out, target = frame.shaped(step.output, True), frame.shaped(value, True), case.backward.target(value)
+    vectors, area = vectors_of(a), a.height * a.width
+    total, rate = frame.batch * area * vectors, float(step.attributes["rate"])  # type: ignore[arg-type]
     values = {
-        "a": a.address, "out": out.address, "control": frame.addresses.control, "total": total, "lanes": lanes,
-        "channels": a.channels, "by_lanes": lanes, "by_area": area, "area": area, "lda": a.pitch, "ldo": out.pitch,
+        "a": a.address, "out": out.address, "control": frame.addresses.control, "total": total, "vectors": vectors,
+        "channels": a.channels, "by_vectors": vectors, "by_area": area, "area": area, "lda": a.pitch, "ldo": out.pitch,
         **target.values, "key": step.attributes["key"], "threshold": threshold(rate), "scale": 1 / (1 - rate),
     }  # fmt: skip
-    return make_launch(
-        step.node, direction, "fused", (MODULE, "make_dropout", (frame.element,)), DROPOUT, values,
+    frame.add(make_launch(
+        step.node, case.direction, "fused", (MODULE, "make_dropout", (frame.element,)), DROPOUT, values,
         (blocks_of(total, THREADS), 1, 1), moved=total * 16 * (1 + target.passes),
-    )  # fmt: skip
+    ))  # fmt: skip

@@ -31,7 +31,7 @@ FACTOR_GRADIENT: Final = KernelSignature((
     MASK,
     Argument("out", POINTER, "gradient of the factors (N, C)"),
     Argument("hw", INTEGER, "pixels of an image"),
-    Argument("lanes", INTEGER, "vectors (of 16 bytes) a pixel"),
+    Argument("vectors", INTEGER, "vectors (16 bytes) per pixel"),
     *pitches(lda="a", ldb="b"),
     Argument("ldm", INTEGER, "elements from an image of `mask` to the next"),
     Argument("ldo", INTEGER, "elements from an image of out to the next"),
@@ -44,7 +44,7 @@ def make_factor_gradient(element: int) -> Any:
     unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
     SUMS = WIDE * VEC
 
-    def factor_gradient(a, b, mask, out, hw, lanes, lda, ldb, ldm, ldo, masking, accumulate):
+    def factor_gradient(a, b, mask, out, hw, vectors, lda, ldb, ldm, ldo, masking, accumulate):
         sums = cuda.shared.array((ROWS, SUMS), dtype=types.float32)
         tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
         n, part = i64(cuda.blockIdx.y), i32(i32(cuda.blockIdx.x) * WIDE + tx)
@@ -53,7 +53,7 @@ def make_factor_gradient(element: int) -> Any:
         y = cuda.local.array(VEC, dtype=types.float32)
         for i in range(VEC):
             total[i] = f32(0.0)
-        if part < lanes:
+        if part < vectors:
             for p in range(ty, hw, ROWS):
                 row = i64(n * hw + p)
                 unpack(load4(u64(a + u64((row * lda + part * VEC) * element))), x)
@@ -63,7 +63,7 @@ def make_factor_gradient(element: int) -> Any:
         for i in range(VEC):
             sums[ty, i32(tx * VEC + i)] = total[i]
         cuda.syncthreads()  # the sums of all rows are there
-        if ty == 0 and part < lanes:
+        if ty == 0 and part < vectors:
             for i in range(VEC):
                 for other in range(1, ROWS):
                     total[i] = f32(total[i] + sums[other, i32(tx * VEC + i)])

@@ -58,8 +58,8 @@ HEAD: Final = KernelSignature((
 
 def shared_bytes(classes: int, element: int) -> int:
     """The scores, and partial sums of them over groups of pixels."""
-    lanes = -(-classes // (16 // element))
-    return 4 * (classes + max(1, THREADS // lanes) * lanes * (16 // element))
+    vectors = -(-classes // (16 // element))
+    return 4 * (classes + max(1, THREADS // vectors) * vectors * (16 // element))
 
 
 def make_mean(element: int) -> Any:
@@ -68,12 +68,12 @@ def make_mean(element: int) -> Any:
 
     @device_function
     def mean(base, scores, logits, hw, classes, ldx):
-        t, lanes = i32(cuda.threadIdx.x), i32((classes + VEC - 1) // VEC)
-        wide = i32(min(lanes, 128))
+        t, vectors = i32(cuda.threadIdx.x), i32((classes + VEC - 1) // VEC)
+        wide = i32(min(vectors, 128))
         groups, group = i32(128 // wide), i32(t // wide)
         value = cuda.local.array(VEC, dtype=types.float32)
         sums = cuda.local.array(VEC, dtype=types.float32)
-        for part in range(i32(t % wide), lanes if group < groups else 0, wide):
+        for part in range(i32(t % wide), vectors if group < groups else 0, wide):
             for i in range(VEC):
                 sums[i] = f32(0.0)
             for p in range(group, hw, groups):
@@ -81,12 +81,12 @@ def make_mean(element: int) -> Any:
                 for i in range(VEC):
                     sums[i] = f32(sums[i] + value[i])
             for i in range(VEC):
-                scores[i32(classes + (group * lanes + part) * VEC + i)] = sums[i]
+                scores[i32(classes + (group * vectors + part) * VEC + i)] = sums[i]
         cuda.syncthreads()  # the partial sums of all groups are there
         for c in range(t, classes, 128):
             total = f32(0.0)
             for g in range(groups):
-                total = f32(total + scores[i32(classes + g * lanes * VEC + c)])
+                total = f32(total + scores[i32(classes + g * vectors * VEC + c)])
             scores[c] = f32(total / f32(hw))
             store_float(u64(logits + u64(i64(c) * 4)), scores[c])
         cuda.syncthreads()  # the scores are there
@@ -101,9 +101,9 @@ def make_spread(element: int) -> Any:
     @device_function
     def spread(scores, base, dx, hw, classes, ldx, ldd, activation):
         cuda.syncthreads()  # the gradients of all classes are there
-        value, lanes = cuda.local.array(VEC, dtype=types.float32), i32((classes + VEC - 1) // VEC)
-        for i in range(i32(cuda.threadIdx.x), hw * lanes, 128):
-            p, part = i32(i // lanes), i32(i % lanes)
+        value, vectors = cuda.local.array(VEC, dtype=types.float32), i32((classes + VEC - 1) // VEC)
+        for i in range(i32(cuda.threadIdx.x), hw * vectors, 128):
+            p, part = i32(i // vectors), i32(i % vectors)
             unpack(load4(u64(base + u64((i64(p) * ldx + part * VEC) * element))), value)
             for j in range(VEC):
                 c = i32(part * VEC + j)

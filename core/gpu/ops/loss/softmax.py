@@ -43,7 +43,7 @@ _REST: Final = (
     Argument("out", POINTER, "(pixels, C)"),
     Argument("pixels", INTEGER, "pixels in all"),
     Argument("channels", INTEGER, "C"),
-    Argument("lanes", INTEGER, "vectors (of 16 bytes) a pixel"),
+    Argument("vectors", INTEGER, "vectors (16 bytes) per pixel"),
     *pitches(ldx="x or dy", ldy="y", ldm="mask", ldo="out"),
     *MASKING,
 )  # fmt: skip
@@ -56,27 +56,27 @@ def make_softmax(element: int) -> Any:
     """Forward: ``out = exp(x - max) / sum``; channels that only fill up 16 bytes become zero."""
     unpack, pack, VEC = UNPACK[element], PACK[element], 16 // element
 
-    def softmax(x, y, mask, out, pixels, channels, lanes, ldx, ldy, ldm, ldo, masking, accumulate):
+    def softmax(x, y, mask, out, pixels, channels, vectors, ldx, ldy, ldm, ldo, masking, accumulate):
         tid = i32(cuda.threadIdx.x)
         t, row = i32(tid & 31), i32(i32(cuda.blockIdx.x) * WARPS + (tid >> 5))
         if row >= pixels:
             return
         value = cuda.local.array(VEC, dtype=types.float32)
         top, total = f32(-3.0e38), f32(0.0)
-        for part in range(t, lanes, 32):
+        for part in range(t, vectors, 32):
             unpack(load4(u64(x + u64((i64(row) * ldx + part * VEC) * element))), value)
             for i in range(VEC):
                 top = max(top, value[i] if part * VEC + i < channels else top)
         for step in range(5):
             top = max(top, shuffle_xor(top, u32(1 << step)))
-        for part in range(t, lanes, 32):
+        for part in range(t, vectors, 32):
             unpack(load4(u64(x + u64((i64(row) * ldx + part * VEC) * element))), value)
             for i in range(VEC):
                 power = cuda.libdevice.expf(f32(value[i] - top))
                 total = f32(total + (power if part * VEC + i < channels else f32(0.0)))
         for step in range(5):
             total = f32(total + shuffle_xor(total, u32(1 << step)))
-        for part in range(t, lanes, 32):
+        for part in range(t, vectors, 32):
             unpack(load4(u64(x + u64((i64(row) * ldx + part * VEC) * element))), value)
             for i in range(VEC):
                 power = cuda.libdevice.expf(f32(value[i] - top))
@@ -91,7 +91,7 @@ def make_softmax_gradient(element: int) -> Any:
     """``dx = y (dy - sum(dy y))``, kept where the mask lets the gradient pass."""
     unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
 
-    def softmax_gradient(dy, y, mask, out, pixels, channels, lanes, ldx, ldy, ldm, ldo, masking, accumulate):
+    def softmax_gradient(dy, y, mask, out, pixels, channels, vectors, ldx, ldy, ldm, ldo, masking, accumulate):
         tid = i32(cuda.threadIdx.x)
         t, row = i32(tid & 31), i32(i32(cuda.blockIdx.x) * WARPS + (tid >> 5))
         if row >= pixels:
@@ -99,14 +99,14 @@ def make_softmax_gradient(element: int) -> Any:
         value = cuda.local.array(VEC, dtype=types.float32)
         made = cuda.local.array(VEC, dtype=types.float32)
         total = f32(0.0)
-        for part in range(t, lanes, 32):
+        for part in range(t, vectors, 32):
             unpack(load4(u64(dy + u64((i64(row) * ldx + part * VEC) * element))), value)
             unpack(load4(u64(y + u64((i64(row) * ldy + part * VEC) * element))), made)
             for i in range(VEC):
                 total = f32(total + (f32(value[i] * made[i]) if part * VEC + i < channels else f32(0.0)))
         for step in range(5):
             total = f32(total + shuffle_xor(total, u32(1 << step)))
-        for part in range(t, lanes, 32):
+        for part in range(t, vectors, 32):
             unpack(load4(u64(dy + u64((i64(row) * ldx + part * VEC) * element))), value)
             unpack(load4(u64(y + u64((i64(row) * ldy + part * VEC) * element))), made)
             for i in range(VEC):
@@ -142,14 +142,14 @@ def _softmax(
     case: Case, direction: str, signature: KernelSignature, of: dict[str, int], y: Tensor | None, out: Tensor,
     target: Target = PLAIN,
 ) -> Launch:  # fmt: skip
-    pixels, lanes = case.frame.batch * out.height * out.width, vectors_of(out)
+    pixels, vectors = case.frame.batch * out.height * out.width, vectors_of(out)
     values = {
         **of, "y": y.address if y else 0, "out": out.address, "pixels": pixels, "channels": out.channels,
-        "lanes": lanes, "ldy": y.pitch if y else 0, "ldo": out.pitch, **target.values,
+        "vectors": vectors, "ldy": y.pitch if y else 0, "ldo": out.pitch, **target.values,
     }  # fmt: skip
     factory = "make_softmax" if y is None else "make_softmax_gradient"
     return make_launch(
         case.step.node, direction, "fused", ("ops.loss.softmax", factory, (case.frame.element,)), signature, values,
         (blocks_of(pixels, WARPS), 1, 1), (32 * WARPS, 1, 1),
-        moved=pixels * lanes * 16 * (1 + bool(y) + target.passes),
+        moved=pixels * vectors * 16 * (1 + bool(y) + target.passes),
     )  # fmt: skip

@@ -13,15 +13,15 @@ with new ones. Reference: `core.optim.optimizer`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final, final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import float_to_bits, load1, load_byte, load_float, pack_bf16, store1, store_float
 from core.gpu.control import make_reader, read_photos
-from core.gpu.frame import Addresses, Frame
+from core.gpu.frame import Frame
 from core.gpu.launch import INTEGER, POINTER, THREADS, Argument, KernelSignature, Launch, blocks_of, make_launch
 from core.gpu.parts.block import block_sum
 from core.ops.contract import Array, volume
@@ -31,7 +31,7 @@ from core.program import ParameterLayout
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 NORM_BLOCKS: Final = 128
-"""Partial sums of the squared norm; `result` adds them with one thread each."""
+"""Partial sums of the squared norm, one per thread of `result`."""
 
 _CONTROL: Final = Argument("control", POINTER, "control block of the step (`core.gpu.control`)")
 _read_rate, _read_root, _read_shrink, _read_average, _read_factor = (
@@ -40,7 +40,7 @@ _read_rate, _read_root, _read_shrink, _read_average, _read_factor = (
 
 NORM: Final = KernelSignature((
     Argument("gradient", POINTER, "float32 (count,)"),
-    Argument("sums", POINTER, "float32 (NORM_BLOCKS,), one sum of squares a block"),
+    Argument("sums", POINTER, "float32 (NORM_BLOCKS,), one sum of squares per block"),
     Argument("count", INTEGER, "elements of the gradient"),
 ))  # fmt: skip
 
@@ -105,7 +105,7 @@ UPDATE: Final = KernelSignature((
     Argument("first", POINTER, "float32 (count,): momentum, or Adam's first moment"),
     Argument("second", POINTER, "float32 (count,): Adam's second moment; 0 for SGD"),
     Argument("average", POINTER, "float32 (count,): running average of the weights; 0 for none"),
-    Argument("roles", POINTER, "uint8 (count,): 0 stays as it is, 1 learns, 2 decays too"),
+    Argument("roles", POINTER, "uint8 (count,): 0 is not changed, 1 is trained, 2 also decays"),
     _CONTROL,
     Argument("result", POINTER, "what `result` wrote"),
     Argument("count", INTEGER, "weights"),
@@ -176,21 +176,21 @@ def make_update(rule: str, nesterov: bool) -> Any:
 
 PACK: Final = KernelSignature((
     Argument("weights", POINTER, "float32, the flat weights"),
-    Argument("places", POINTER, "int32 (count,): index into the weights, or -1 for zero"),
+    Argument("indices", POINTER, "int32 (count,): index into the weights, or -1 for zero"),
     Argument("packed", POINTER, "(count,) in the plan's element type"),
     Argument("count", INTEGER, "elements, an even number"),
 ))  # fmt: skip
 
 
 def make_pack(element: int) -> Any:
-    """Copies of the weights in the layouts the kernels read: ``packed[i] = weights[places[i]]``, 0 where -1."""
+    """Copies of the weights in the layouts the kernels read: ``packed[i] = weights[indices[i]]``, 0 where -1."""
     HALF = element == 2
 
-    def pack(weights, places, packed, count):
+    def pack(weights, indices, packed, count):
         i = i32(i32(cuda.grid(1)) * 2)
         if i >= count:
             return
-        p, q = i32(load1(u64(places + u64(i64(i) * 4)))), i32(load1(u64(places + u64(i64(i) * 4 + 4))))
+        p, q = i32(load1(u64(indices + u64(i64(i) * 4)))), i32(load1(u64(indices + u64(i64(i) * 4 + 4))))
         a = load_float(u64(weights + u64(i64(p) * 4))) if p >= 0 else f32(0.0)
         b = load_float(u64(weights + u64(i64(q) * 4))) if q >= 0 else f32(0.0)
         if HALF:
@@ -203,24 +203,11 @@ def make_pack(element: int) -> Any:
 
 
 GRADIENT_NORM: Final = "norm"
-"""The launch that reads the whole gradient first: ranks average theirs in front of it."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class UpdateArrays:
-    """Addresses of the optimizer's arrays; average 0 means none is kept."""
-
-    first: int
-    second: int
-    average: int
-    roles: int
-    sums: int
-    result: int
+"""The launch that reads the whole gradient first: ranks average theirs before it."""
 
 
 def roles_of(layout: ParameterLayout, frozen: frozenset[str]) -> Array:
-    """uint8 for every trained float: 0 stays as it is, 1 learns, 2 decays too."""
+    """uint8 per trained element: 0 is not changed, 1 is trained, 2 also decays."""
     roles = np.zeros(layout.trained, np.uint8)
     decayed = {first for first, _ in layout.decayed}
     for name, (first, shape) in layout.offsets.items():
@@ -229,39 +216,32 @@ def roles_of(layout: ParameterLayout, frozen: frozenset[str]) -> Array:
     return roles
 
 
-def result_launches(places: Addresses, count: int, batch: int, arrays: UpdateArrays) -> list[Launch]:
-    """Norm of the gradient of `count` floats, and loss, hits and norm for the host."""
-    return [_norm_launch(places, count, arrays), result_launch(places, batch, arrays)]
-
-
-def average_launches(places: Addresses, count: int, arrays: UpdateArrays) -> list[Launch]:
-    """The same where the gradient, loss and hits are averaged over ranks just before the first of these launches."""
-    values = {"sums": arrays.sums, "control": places.control, "out": arrays.result}
-    signature = NORM_RESULT
-    return [
-        _norm_launch(places, count, arrays),
-        _launch("norm_result", "norm_result", (), signature, values, (1, 1, 1), (NORM_BLOCKS, 1, 1)),
-    ]
-
-
-def _norm_launch(places: Addresses, count: int, arrays: UpdateArrays) -> Launch:
-    values = {"gradient": places.gradient, "sums": arrays.sums, "count": count}
+def norm_launch(at: Mapping[str, int], count: int) -> Launch:
+    """Partial sums of the norm of the gradient, of `count` elements; `at` has the addresses of the plan's blocks."""
+    values = {"gradient": at["gradient"], "sums": at["sums"], "count": count}
     block = (NORM_BLOCKS, 1, 1)
     return _launch(GRADIENT_NORM, "norm", (), NORM, values, block, block, join=True)
 
 
-def result_launch(places: Addresses, batch: int, arrays: UpdateArrays) -> Launch:
+def result_launch(at: Mapping[str, int], batch: int) -> Launch:
+    """Loss, hits and the gradient's norm for the host."""
     values = {
-        "sums": arrays.sums, "results": places.results, "control": places.control, "out": arrays.result, "batch": batch,
+        "sums": at["sums"], "results": at["results"], "control": at["control"], "out": at["answer"], "batch": batch,
     }  # fmt: skip
     return _launch("result", "result", (), RESULT, values, (1, 1, 1), (NORM_BLOCKS, 1, 1))
 
 
-def update_launch(places: Addresses, count: int, processors: int, rule: Optimizer, arrays: UpdateArrays) -> Launch:
+def norm_result_launch(at: Mapping[str, int]) -> Launch:
+    """The norm of a gradient averaged over ranks, which replaces that of `result_launch`."""
+    values = {"sums": at["sums"], "control": at["control"], "out": at["answer"]}
+    return _launch("norm_result", "norm_result", (), NORM_RESULT, values, (1, 1, 1), (NORM_BLOCKS, 1, 1))
+
+
+def update_launch(at: Mapping[str, int], count: int, processors: int, rule: Optimizer) -> Launch:
     """The optimizer's step over `count` weights."""
     values = {
-        "weights": places.weights, "gradient": places.gradient, "first": arrays.first, "second": arrays.second,
-        "average": arrays.average, "roles": arrays.roles, "control": places.control, "result": arrays.result,
+        "weights": at["weights"], "gradient": at["gradient"], "first": at["first"], "second": at.get("second", 0),
+        "average": at.get("average", 0), "roles": at["roles"], "control": at["control"], "result": at["answer"],
         "count": count, "momentum": rule.momentum, "decay": rule.weight_decay, "beta1": rule.beta1,
         "rest1": 1 - rule.beta1, "beta2": rule.beta2, "rest2": 1 - rule.beta2, "epsilon": rule.epsilon,
         "clip": rule.clip_norm,
@@ -272,8 +252,8 @@ def update_launch(places: Addresses, count: int, processors: int, rule: Optimize
 
 def pack_launch(frame: Frame) -> Launch:
     """Packed copies of the weights for the matrix kernels."""
-    places, count = frame.addresses, frame.packed_count
-    values = {"weights": places.weights, "places": places.pack_indices, "packed": places.packed, "count": count}
+    at, count = frame.addresses, frame.packed_count
+    values = {"weights": at.weights, "indices": at.pack_indices, "packed": at.packed, "count": count}
     grid = (blocks_of(max(count, 2), 2 * THREADS), 1, 1)
     return _launch("pack", "make_pack", (frame.element,), PACK, values, grid)
 
