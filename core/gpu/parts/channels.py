@@ -1,4 +1,4 @@
-"""A few neighbouring channels of a pixel a thread, for the depthwise kernels."""
+"""A few neighbouring channels of a pixel per thread, for the depthwise kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, 
 
 
 def make_load(words: int) -> Any:
-    """Device function: `words` of 4 bytes from an address into a local array from place `at` on."""
+    """Device function: `words` of 4 bytes from an address into a local array from index `at` on."""
     if words == 1:
 
         @device_function
@@ -121,9 +121,9 @@ def make_apply_norm(norm: int) -> Any:
 
 
 def make_fold(channels: int) -> Any:
-    """Device function: one sum a thread and channel, from `at` on, added over the block's rows of threads in order.
+    """Device function: one sum per thread and channel, from `at` on, added over the block's rows of threads in order.
 
-    A block is rows of `wide` threads; `target` is the address of its first channel.
+    A block has `across` rows of `wide` threads; `target` is the address of its first channel.
     """
 
     @device_function

@@ -1,4 +1,4 @@
-"""What the matrix kernels do with their sums: bias and activation, through shared memory, then 16 bytes a lane."""
+"""Epilogue of the matrix kernels: bias and activation, through shared memory, then 16-byte stores."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from core.gpu.parts.vectors import ADD, KEEP, activate, divide
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 AT_ONCE = 8
-"""Masks a lane loads before its first store: one after the other they cost a third of a 1x1 gradient's time."""
+"""Masks that a thread loads before its first store: one by one they cost a third of a 1x1 gradient's time."""
 
 
 def make_staging(element: int, tiles: tuple[int, int], row: int, apart: int = 16) -> Any:
     """Device function: a warp's sums plus bias, activated, into rows of shared memory.
 
-    `tiles` of 16 x 8 sums, their first rows so many rows `apart`.
+    `tiles` of 16 x 8 sums, whose first rows are `apart` rows apart.
     """
     (TM, TN), HALF, APART = tiles, element == 2, apart
 
@@ -46,7 +46,7 @@ def make_staging(element: int, tiles: tuple[int, int], row: int, apart: int = 16
 
 
 def make_writing(element: int, rows: int, columns: int, threads: int, place: Any) -> Any:
-    """Device function: staged rows to global memory, masked and added where asked.
+    """Device function: staged rows to global memory, masked and added if requested.
 
     `place(row, place arguments)` is a device function that gives the pixel of a block's row, or -1.
     """

@@ -12,7 +12,7 @@ ELEMENT: Final = {"bf16": 2, "tf32": 4, "float32": 4, "fma": 4}
 """Bytes of an element in memory by arithmetic."""
 
 ONES: Final = {"bf16": 0x3F803F80, "tf32": 0x3F800000, "float32": 0x3F800000, "fma": 0x3F800000}
-"""Bits of a fragment register full of ones."""
+"""Bits of a fragment register of ones."""
 
 i32, f32, u32, u64 = types.int32, types.float32, types.uint32, types.uint64
 
@@ -32,7 +32,7 @@ class Tile:
     warp_rows: int = 4
     warp_columns: int = 2
     blocks: int = 2
-    """Blocks the compiler must fit on a multiprocessor."""
+    """Blocks that must fit on a multiprocessor."""
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -79,9 +79,9 @@ def _multiply_tf32(a, b, sums, at, tiles):
 
 @device_function
 def _multiply_float32(a, b, sums, at, tiles):
-    """high x high + high x low + low x high, the small ones first.
+    """high x high + high x low + low x high, the small products first.
 
-    Tensor cores cut sums off instead of rounding: adding to the long sum outside them is 10x more exact.
+    Tensor cores truncate sums instead of rounding: adding to the long sum outside them is 10x more exact.
     """
     h0, h1, h2, h3 = _round(a[0]), _round(a[1]), _round(a[2]), _round(a[3])
     l0, l1, l2, l3 = _rest(a[0], h0), _rest(a[1], h1), _rest(a[2], h2), _rest(a[3], h3)
@@ -99,7 +99,7 @@ def _multiply_float32(a, b, sums, at, tiles):
 
 @device_function
 def _multiply_fma(a, b, sums, at, tiles):
-    """The same product without tensor cores, exact to float32: lanes ask each other for the factors' values.
+    """The same product without tensor cores, exact to float32: lanes exchange the factors by shuffles.
 
     Lane 4 g + t holds a's (row g, depth t), (g + 8, t), (g, t + 4), (g + 8, t + 4), b's (depth t, column g) and
     (t + 4, g), and sums (g, 2 t), (g, 2 t + 1), (g + 8, 2 t), (g + 8, 2 t + 1).
@@ -127,7 +127,7 @@ MULTIPLY: Final = {
 def multiply_add(arithmetic: str) -> Any:
     """A device function ``f(a, b, sums, at, tiles)``: one 16-row fragment times `tiles` fragments of 8 columns.
 
-    a: 4 registers; b: 2 a tile; sums: 4 a tile from `at` on.
+    a: 4 registers; b: 2 per tile; sums: 4 per tile from `at` on.
     """
     return MULTIPLY[arithmetic]
 
@@ -154,8 +154,8 @@ def make_filter_loader(tiles: int, row: int) -> Any:
 def make_multiplier(arithmetic: str, tile: Tile, row: int, filter_row: int) -> Any:
     """Device function: one stage's product of a warp's pixels and filters, added to its sums.
 
-    Rows of both lie in shared memory, `row` and `filter_row` bytes apart; `pixels` is the address of the warp's
-    first row, `filters` that of its first filter; `held` has room for two registers a column fragment.
+    Rows of both are in shared memory, `row` and `filter_row` bytes apart; `pixels` is the address of the warp's first
+    row, `filters` that of its first filter; `held` has two registers per column fragment.
     """
     (TM, TN), KS = tile.fragments, tile.depth // 32
     mma, load_filters = multiply_add(arithmetic), make_filter_loader(TN, filter_row)

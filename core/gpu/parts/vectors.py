@@ -27,9 +27,9 @@ def divide(n, multiplier, shift):
 
 
 def in_turn(steps: Sequence[Any]) -> Any:
-    """Device function that calls each of `steps` with its arguments: a loop that is unrolled for certain.
+    """Device function that calls each of `steps` with its arguments: a loop that is always unrolled.
 
-    The compiler leaves loops around loads as they are, and every turn then waits for its own.
+    The compiler does not unroll loops around loads, and each iteration then waits for its own load.
     """
     first = steps[0]
     if len(steps) == 1:
@@ -169,7 +169,7 @@ PACK: Final = {2: _pack_pairs, 4: _pack_ones}
 
 
 def make_take(element: int) -> Any:
-    """Device function: a lane's channels of pixel (y, x) of photo n as float32 into `out`; any where not `ok`."""
+    """Device function: a vector of pixel (y, x) of image n as float32 into `out`; undefined unless `ok`."""
     unpack, VEC = UNPACK[element], 16 // element
 
     @device_function
@@ -181,8 +181,8 @@ def make_take(element: int) -> Any:
 
 
 def make_deliver(element: int) -> Any:
-    """Device function: 16 bytes to a lane of pixel `row`: those that pass the mask's activation, on top of what is
-    there if `accumulate`; ldm and ldo are the pitches of mask and out."""
+    """Device function: store a vector of pixel `row`, masked by an activation, and added to what is there if
+    `accumulate`; ldm and ldo are the pitches of mask and out."""
     keep, add, VEC = KEEP[element], ADD[element], 16 // element
 
     @device_function

@@ -1,4 +1,4 @@
-"""Winners of max pooling windows: their places as bytes, and the gradient shared out by them."""
+"""Positions of the maxima of pooling windows as bytes, and the gradient distributed by them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from core.gpu.parts.vectors import in_turn
 u32: Any = types.uint32
 
 STOPPED: Final = 127
-"""Place of a winner whose gradient the ReLU before the pool stops; windows have fewer places."""
+"""Position of a maximum whose gradient is zero by the ReLU before the pool; windows have fewer positions."""
 
 ONES: Final = 0x3F803F80
 """A pair of bf16 ones."""
 
 EVERY: Final = 0x01010101
-"""A byte four times."""
+"""Repeats a byte four times."""
 
 Shape: TypeAlias = tuple[int, int, int, int]
 """Kernel and stride (rows, columns): constants of a kernel, so that its loads are all under way at once."""
@@ -36,13 +36,14 @@ def write_places(target, marks, wide):
 
 
 def make_sharing(shape: Shape) -> tuple[list[Any], list[tuple[int, int]]]:
-    """(device functions, windows): each shares a window's gradients out to a stride x stride block of pixels.
+    """(device functions, windows): each adds a window's gradients to a stride x stride block of pixels.
 
-    Of 8 channels in bf16, by the winners' places. `windows` see the block, so many rows and columns before its own.
+    For 8 channels in bf16, by the positions of the maxima. `windows` are the offsets in rows and columns, from the
+    block's own window, of those that contain its pixels.
 
-    A byte of ``(places ^ place) + 127`` has its sign set where the places differ (neither is above 127, so that
-    nothing is carried); `permute` makes masks of the signs. At most four windows see a pixel where the kernel is
-    not larger than twice the stride, so that a sum is rounded three times at most.
+    A byte of ``(positions ^ position) + 127`` has its sign set if the positions differ (both are at most 127, so
+    nothing is carried); `permute` makes masks of the signs. At most four windows contain a pixel if the kernel is not
+    larger than twice the stride, so a sum is rounded at most three times.
     """
     KH, KW, SY, SX = shape
     windows = [(da, db) for da in range((KH - 1) // SY + 1) for db in range((KW - 1) // SX + 1)]

@@ -1,4 +1,4 @@
-"""Teaching kernels as candidates: ``launch(problem, arrays)`` notes the launches of one step on float32 arrays.
+"""Teaching kernels as candidates: ``launch(problem, arrays)`` adds the launches of one step on float32 arrays.
 
 For most kernels `by_names` makes the launcher from the names of the kernel's parameters.
 """
@@ -21,7 +21,7 @@ Launcher: TypeAlias = Callable[[KernelCase, StepArrays], None]
 
 
 def window_of(problem: KernelCase) -> Window:
-    """The window of a pool or convolution; that of a global average has all pixels."""
+    """The window of a pool or convolution; for a global average, all pixels."""
     if problem.op == "global_avg_pool":
         height, width, _ = problem.inputs[0]
         return Window((height, width), (1, 1), (0, 0, 0, 0))
@@ -29,7 +29,7 @@ def window_of(problem: KernelCase) -> Window:
 
 
 def geometry(problem: KernelCase) -> tuple[tuple[int, int], tuple[int, int]]:
-    """(stride, padding at the top and left), as the kernels take them."""
+    """(stride, padding at the top and left)."""
     window = read_window(problem.attributes)
     return window.stride, (window.padding[0], window.padding[1])
 
@@ -70,7 +70,7 @@ def as_pixels(array: DeviceArray) -> DeviceArray:
 
 
 SHAPED: Final = {"Vector": flat, "Matrix": as_matrix, "Cube": as_images, "Batch": as_pixels}
-"""How an array becomes what a kernel's annotation names."""
+"""Reshapes an array for a kernel's annotation."""
 
 
 def per_element(result: DeviceArray) -> Where:
@@ -79,10 +79,10 @@ def per_element(result: DeviceArray) -> Where:
 
 
 def by_names(kernel: TeachingKernel, where: Callable[[DeviceArray], Where] = per_element, **roles: str) -> Launcher:
-    """The launcher of a kernel by its parameters: names are roles of arrays, or other names by `roles`, and `SCALARS`.
+    """The launcher of a kernel whose parameters are named after roles of arrays, renamed by `roles`, and `SCALARS`.
 
-    The last array of floats is the result; `where` gives the blocks and threads for it. A bias's gradient that is not
-    wanted is not computed.
+    The last array of floats is the result; `where` returns blocks and threads for it. The gradient of a bias is
+    computed only if it is needed.
     """
     return partial(_launch, where, roles, kernel)
 
@@ -105,7 +105,7 @@ def _launch(
 
 
 def in_order(*launchers: Launcher) -> Launcher:
-    """One after another."""
+    """A launcher that calls others in order."""
     return partial(_launch_all, launchers)
 
 
@@ -129,7 +129,7 @@ def teach(
 
 
 def problem_of(case: Case) -> KernelCase:
-    """What a launcher is told of its step."""
+    """The step as launchers take it."""
     step = case.step
     shapes = tuple(value.shape for value in step.inputs)
     return KernelCase(step.op, step.attributes, shapes, step.output.shape, case.frame.batch)

@@ -1,8 +1,8 @@
-"""Sums that end in the same bits every time: fixed slices, then the slices in order. No atomics.
+"""Deterministic column sums without atomics: fixed slices, then the slices in order.
 
-- naive:  `sum_columns_naive`, one thread a column loops over all rows
-- shared: `sum_columns`, 32 columns x 8 rows of threads a block, many blocks a column; the eight add up in
-          shared memory, and `sum_slices` adds the blocks' results in their order
+- naive:  `sum_columns_naive`, one thread per column loops over all rows
+- shared: `sum_columns`, 32 columns x 8 rows of threads per block, many blocks per column; the eight rows are added in
+          shared memory, and `sum_slices` adds the blocks' results in order
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ COLUMNS: Final = 32
 """Columns of a block: one warp reads 128 contiguous bytes."""
 ROWS: Final = 8
 SLICE_ROWS: Final = 512
-"""Rows a block sums: at 387200 rows 757 blocks, enough for every SM of the largest GPU."""
+"""Rows per block: 387200 rows make 757 blocks, enough for every multiprocessor of the largest GPU."""
 
 
 @kernel
@@ -33,12 +33,12 @@ def sum_columns_naive(x: Matrix, out: Vector) -> None:
 
 
 BIAS: Final = by_names(sum_columns_naive, x="dy", out="dbias")
-"""The bias's gradient, where it is wanted."""
+"""The gradient of the bias, if it is needed."""
 
 
 @device_function
 def add_lines(sums: Any, total: Any) -> Any:
-    """The totals of a block's lines (threads of one y), added in their order: the sum is line 0's."""
+    """The totals of a block's lines (threads with the same y), added in order; line 0 gets the sum."""
     lane, line = cuda.threadIdx.x, cuda.threadIdx.y
     sums[line, lane] = total
     cuda.syncthreads()  # every line's sum is there

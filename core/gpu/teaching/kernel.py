@@ -1,4 +1,4 @@
-"""Teaching kernels: functions on arrays, launched as in CUDA Python; a launch is noted in the plan of its arrays."""
+"""Teaching kernels: functions on arrays, launched as in CUDA Python. A launch is added to the plan of its arrays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from core.gpu.launch import Launch
 THREADS: Final = 256
 """Threads of a block of a one-dimensional kernel."""
 SHARED_BYTES: Final = 48 * 1024
-"""Shared memory a block may have on every GPU without asking for more."""
+"""Shared memory of a block on every GPU without an opt-in."""
 
 Where: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
 """Blocks, threads of a block, bytes of dynamic shared memory."""
@@ -44,7 +44,7 @@ def at(grid: tuple[int, ...], block: tuple[int, ...], shared: int = 0) -> Where:
 @final
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Where launches are noted: the plan's frame, and what the launches are called in timings."""
+    """The frame that launches are added to, and their names in timings."""
 
     frame: Frame
     layer: str
@@ -52,18 +52,18 @@ class Notes:
     name: str
 
     def scratch(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> DeviceArray:
-        """An array of the arena that only the launches noted here use."""
+        """An array of the arena for the launches added here."""
         name = f"{self.layer} {self.direction} {name}"
         size = prod(shape) * np.dtype(dtype).itemsize
         return DeviceArray(self, self.frame.use(name, size), shape, np.dtype(dtype).itemsize, name)
 
     def constant(self, name: str, values: Any) -> DeviceArray:
-        """A vector of the plan's constants, float32."""
+        """A float32 vector among the plan's constants."""
         values = np.ascontiguousarray(values, np.float32)
         return DeviceArray(self, self.frame.table(name, lambda: values.view(np.int32)), values.shape)
 
     def add(self, recipe: Recipe, where: Where, values: tuple[Any, ...]) -> None:
-        """Note a launch of any kernel."""
+        """Add a launch of any kernel."""
         grid, block = ((*sizes, 1, 1)[:3] for sizes in where[:2])
         self.frame.add(
             Launch(self.layer, self.direction, self.name, recipe, grid, block, where[2], values)  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ class DeviceArray:
 
     @property
     def words(self) -> tuple[int, ...]:
-        """As the driver passes it (`core.gpu.compilation.arrays`)."""
+        """The words that the driver passes (`core.gpu.compilation.arrays`)."""
         strides = [self.itemsize * prod(self.shape[axis + 1 :]) for axis in range(len(self.shape))]
         return 0, 0, self.size, self.itemsize, self.address, *self.shape, *strides
 
@@ -109,10 +109,10 @@ def as_matrix(array: DeviceArray) -> DeviceArray:
 
 @final
 class TeachingKernel:
-    """A kernel on arrays. ``kernel[over(out.size)](x, out)`` notes its launch; argument types are its annotations.
+    """A kernel on arrays. ``kernel[over(out.size)](x, out)`` adds its launch; annotations are the argument types.
 
-    `resident` blocks must fit on a multiprocessor, which limits the registers of a thread. `made_by`: the function of
-    the module that returns it, and its arguments; others are variables of their module.
+    `resident` blocks must fit on a multiprocessor, which limits the registers per thread. `made_by`: the function of
+    the module that returns the kernel, and its arguments; other kernels are variables of their module.
     """
 
     def __init__(self, function: Callable[..., None], resident: int = 1, made_by: tuple[str, ...] = ()) -> None:
@@ -130,7 +130,7 @@ class TeachingKernel:
 
     @cached_property
     def name(self) -> str:
-        """Of the variable that holds it in its module; a kernel made by a function has another name than that."""
+        """Name of the variable of its module that holds it; not that of its function."""
         return next(n for n, value in vars(sys.modules[self.py_func.__module__]).items() if value is self)
 
     def recipe(self, threads: int) -> Recipe:

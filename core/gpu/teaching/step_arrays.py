@@ -26,7 +26,7 @@ from core.program import Value
 
 @kernel
 def gather(padded: Vector, plain: Batch, image: Int, row: Int, pixel: Int) -> None:
-    """`image`, `row` and `pixel`: floats from one to the next in `padded`."""
+    """Copy `padded` to `plain`; `image`, `row` and `pixel` are the pitches of `padded` in floats."""
     i = cuda.grid(1)
     if i < plain.size:
         c, column = i % plain.shape[3], i // plain.shape[3] % plain.shape[2]
@@ -40,9 +40,9 @@ def spread(
     plain: Batch, padded: Vector, output: Vector, image: Int, row: Int, pixel: Int, channels: Int, activation: Int,
     masking: Int, accumulate: Int,
 ) -> None:  # fmt: skip
-    """``padded = activation(plain)``; of a gradient what passes the activation `masking` with this output, or a sum.
+    """``padded = activation(plain)``, masked by the activation `masking` of `output`, or added to `padded`.
 
-    `channels` of `padded`, those that `plain` lacks are zero.
+    `padded` has `channels`; those that `plain` lacks become zero.
     """
     i = cuda.grid(1)
     height, width = plain.shape[1], plain.shape[2]
@@ -70,17 +70,17 @@ def add(x: Vector, total: Vector) -> None:
 
 
 def is_plain(t: Tensor) -> bool:
-    """Whether pixels are without gaps."""
+    """Whether pixels are contiguous."""
     return t.pitch == t.channels and t.row_pitch == t.width * t.pitch and t.image_pitch == t.height * t.row_pitch
 
 
 def pitches(t: Tensor) -> tuple[int, int, int]:
-    """Floats from an image to the next, from a row, from a pixel."""
+    """Floats between images, rows and pixels."""
     return t.image_pitch, t.row_pitch, t.pitch
 
 
 def read(notes: Notes, t: Tensor, name: str, shape: tuple[int, ...], buffer: str) -> DeviceArray:
-    """The activation tensor as a plain array: where it is, or a copy called `name`."""
+    """The activation tensor as a plain array: itself, or a copy called `name`."""
     if is_plain(t):
         return DeviceArray(notes, t.address, shape, buffer=buffer)
     plain = notes.scratch(name, (shape[0], t.height, t.width, t.channels))
@@ -93,7 +93,7 @@ def write(
     plain: DeviceArray, t: Tensor, buffer: str, mask: Tensor | None, activation: str, masking: str, accumulate: bool,
     mask_buffer: str = "",
 ) -> None:  # fmt: skip
-    """Note the launch that ends a step: `plain` into the activation tensor, which is at the same place in `mask`."""
+    """Add the launch that ends a step: copy `plain` to the activation tensor `t`, which `mask` corresponds to."""
     notes, images = plain.notes, plain.shape[0]
     pixels = plain.reshape(images, t.height, t.width, t.channels)
     size = (images * t.image_pitch,)
@@ -131,26 +131,26 @@ class StepArrays:
         return self._made[role]
 
     def __contains__(self, role: str) -> bool:
-        """Whether the step has such a parameter, or such a gradient is wanted."""
+        """Whether the step has this parameter, or needs this gradient."""
         if role in self._parameters:
             return True
         return role[1:] in self._parameters and self.frame.trains(self.step, role[1:])
 
     def scratch(self, name: str, shape: tuple[int, ...]) -> DeviceArray:
-        """An array for this launcher alone."""
+        """An array for this launcher."""
         return self.notes.scratch(name, shape)
 
     def zeros(self, size: int) -> DeviceArray:
-        """As the bias of a layer that has none."""
+        """Zeros, the bias of a layer that has none."""
         return self.notes.constant(f"zeros {size}", np.zeros(size))
 
     def finish(self) -> None:
-        """Note what follows the launcher's own launches."""
+        """Add the launches that follow the launcher's own."""
         for ending in self._endings:
             ending()
 
     def _of_loss(self, role: str) -> DeviceArray:
-        """Labels; class weights, ones where there are none; targets, without rows where labels teach alone."""
+        """Labels; class weights, by default 1; targets, with no rows if there are none."""
         frame, classes = self.frame, self.step.inputs[0].shape[-1]
         offsets = control.find_offsets(frame.batch)
         if role == "labels":
@@ -203,7 +203,7 @@ class StepArrays:
         self, role: str, value: Value, tensor: Tensor, buffer: str, mask: Tensor | None, activation: str, masking: str,
         accumulate: bool,
     ) -> DeviceArray:  # fmt: skip
-        """Where a launcher writes a value: to its place if nothing is left to do, else to scratch memory."""
+        """The array that a launcher writes a value to: the value's own if nothing follows, else scratch memory."""
         shape = (self.frame.batch, *value.shape)
         if is_plain(tensor) and not (mask or activation or accumulate):
             return DeviceArray(self.notes, tensor.address, shape, buffer=buffer)
