@@ -20,7 +20,7 @@ FAMILIES = (
     "loss.naive", "matmul.narrow", "matmul.tiled", "matmul.warp_tiled", "norm.naive",
     "pool.naive",
 )  # fmt: skip
-MODULES = ("teaching.column_sums", "teaching.layout", *(f"ops.{name}" for name in FAMILIES))
+MODULES = ("teaching.column_sums", "teaching.step_arrays", *(f"ops.{name}" for name in FAMILIES))
 THREADS = {"ops.matmul.warp_tiled": 256, "ops.matmul.narrow": 128}
 """Threads of a block, where they decide on the registers."""
 
