@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from core.onnx import write_quantised_onnx
 from core.storage import write_file
 from core.text import printable
 from core.training.run_folder import CONFIG, SPLIT, read_config
+from core.training.terminal import print_progress
 
 COMPARED = 32
 """Validation photos on which onnxruntime's 8-bit predictions are compared with the simulation."""
@@ -73,8 +75,10 @@ def make_int8(model: ModelFile, config: RunConfig) -> bytes:
     for warning in photos.warnings:
         sys.stderr.write(printable(warning) + "\n")
     train, validation = (labelled(photos, split, model) for split in (TRAIN, VALIDATION))
-    quantised = quantise_model(model, train, seed=config.seed, threads=config.threads, report=make_reporter("ranges"))
-    loss = measure_quantisation_loss(quantised, model, validation, threads=config.threads, report=make_reporter("loss"))
+    quantised = quantise_model(model, train, seed=config.seed, threads=config.threads,
+                               report=partial(print_progress, "ranges"))
+    loss = measure_quantisation_loss(quantised, model, validation, threads=config.threads,
+                                     report=partial(print_progress, "loss"))
     more = {**metadata_of(model), **loss_metadata(loss)}
     data = write_quantised_onnx(quantised, model.classes, model.temperature, more)
     print(describe_loss(loss))
@@ -105,16 +109,6 @@ def describe_loss(loss: QuantisationLoss) -> str:
     lost = 100 * (loss.float32 - loss.int8)
     return (f"Validation accuracy ({loss.photos} photos): {100 * loss.int8:.2f} % in 8 bits, {100 * loss.float32:.2f} "
             f"% in float32. {lost:.2f} points lost, {loss.changed} predictions changed.")
-
-
-def make_reporter(stage: str) -> Callable[[int, int], None]:
-    """Progress on the error stream."""
-
-    def report(done: int, total: int) -> None:
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r{stage} {done}/{total}" + ("\n" if done == total else ""))
-
-    return report
 
 
 def make_parser() -> argparse.ArgumentParser:

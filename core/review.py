@@ -28,6 +28,7 @@ from core.diagnosis.model_identity import MODEL_HELP, SHIPPED_MODELS, find_model
 from core.diagnosis.photo_features import read_features
 from core.errors import EXIT_CODES, EXIT_DONE, InputError, Problem
 from core.text import as_cell, csv_text, json_line, printable
+from core.training.terminal import print_progress
 
 COLUMNS = ("path", "label", "suggested", "probability", "label_probability", "agreeing", "reason")
 SHOWN = 100
@@ -64,7 +65,7 @@ def review(argv: Sequence[str]) -> int:
     if arguments.corrections:
         return correct(config, Path(arguments.corrections), Path(arguments.out))
     prepare()
-    photos = read_photos(config, Path(arguments.model_file), report_stage)
+    photos = read_photos(config, Path(arguments.model_file), print_progress)
     if arguments.unlabelled:
         return show_chosen(photos, config, arguments)
     result = review_labels(photos.samples, len(photos.photos.dataset.classes))
@@ -105,7 +106,7 @@ def show_suspects(photos: ReviewedPhotos, result: Review, arguments: argparse.Na
 
 def show_chosen(photos: ReviewedPhotos, config: RunConfig, arguments: argparse.Namespace) -> int:
     """Print the unlabelled photos that are worth labelling next."""
-    chosen = choose_unlabelled(photos, config, arguments.unlabelled, arguments.choose, report_stage)
+    chosen = choose_unlabelled(photos, config, arguments.unlabelled, arguments.choose, print_progress)
     show(("path",), [((path,), path) for path in chosen], arguments)
     return EXIT_DONE
 
@@ -155,12 +156,6 @@ def correct(config: RunConfig, corrections: Path, out: Path) -> int:
     write_manifest(out, dataset, classes, labels, np.arange(len(dataset)))
     print(f"{(labels != dataset.labels).sum()} labels changed. Manifest: {out}")
     return EXIT_DONE
-
-
-def report_stage(stage: str, done: int, total: int) -> None:
-    """Print progress in a terminal."""
-    if stage == "review" and sys.stderr.isatty():
-        sys.stderr.write(f"\r{done:,} of {total:,} photos" + ("\n" if done == total else ""))
 
 
 def make_parser() -> argparse.ArgumentParser:

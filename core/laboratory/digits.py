@@ -66,10 +66,14 @@ class Outcome:
     accuracy: float | None
 
 
+def lesson_network(lesson: Lesson) -> Graph:
+    """Two 5x5 convolutions of 8 filters, max pooling, dense 128, dense 10."""
+    return cnn(Options(classes=10, image_size=28, channels=1, dropout=0.0, padding=lesson.padding))
+
+
 def lesson_graph(lesson: Lesson) -> Graph:
-    """Two 5x5 convolutions of 8 filters, max pooling, dense 128, dense 10, and the loss."""
-    options = Options(classes=10, image_size=28, channels=1, dropout=0.0, padding=lesson.padding)
-    return with_loss(cnn(options), 0.0, ())
+    """The network with its loss."""
+    return with_loss(lesson_network(lesson), 0.0, ())
 
 
 def normalised(photos: Array) -> Array:
@@ -108,11 +112,10 @@ def run_plan(
     report: Report = keep_quiet, algorithm: str = "auto",
 ) -> Outcome:  # fmt: skip
     """Run the lesson with the engine's plan: fused kernels, on the GPU one captured graph."""
-    network = cnn(Options(classes=10, image_size=28, channels=1, dropout=0.0, padding=lesson.padding))
-    optimizer = Optimizer("sgd", 0.0, False)
+    network = lesson_network(lesson)
     plan = compile_plan(
-        with_loss(network, 0.0, ()), device=device, batch=lesson.batch, training=True, optimizer=optimizer,
-        algorithm=algorithm,
+        lesson_graph(lesson), device=device, batch=lesson.batch, training=True, algorithm=algorithm,
+        optimizer=Optimizer("sgd", 0.0, False),
     )
     plan.load(initial_weights(network, lesson.seed))
     rows = identity_augmentation(lesson.batch, (28, 28), (28, 28))

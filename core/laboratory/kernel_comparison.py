@@ -50,16 +50,13 @@ def _node(op: str, shape: tuple[int, ...], attributes: Mapping[str, Any]) -> Nod
 SAME: Final = (1, 1, 1, 1)
 CASES: Final[Mapping[str, Mapping[str, KernelCase]]] = {
     "conv2d": {
-        "fire 3x3, 28 x 28 x 32 to 128, batch 8": make_case(
-            "conv2d", (28, 28, 32), 8, filters=128, kernel=(3, 3), padding=SAME
-        ),
+        "fire 3x3, 28 x 28 x 32 to 128, batch 8":
+            make_case("conv2d", (28, 28, 32), 8, filters=128, kernel=(3, 3), padding=SAME),
         "fire 1x1, 28 x 28 x 256 to 32, batch 8": make_case("conv2d", (28, 28, 256), 8, filters=32, kernel=(1, 1)),
-        "first 3x3 / 2, 224 x 224 x 3 to 64, batch 2": make_case(
-            "conv2d", (224, 224, 3), 2, filters=64, kernel=(3, 3), stride=(2, 2)
-        ),
-        "fire 3x3, 13 x 13 x 64 to 256, batch 8": make_case(
-            "conv2d", (13, 13, 64), 8, filters=256, kernel=(3, 3), padding=SAME
-        ),
+        "first 3x3 / 2, 224 x 224 x 3 to 64, batch 2":
+            make_case("conv2d", (224, 224, 3), 2, filters=64, kernel=(3, 3), stride=(2, 2)),
+        "fire 3x3, 13 x 13 x 64 to 256, batch 8":
+            make_case("conv2d", (13, 13, 64), 8, filters=256, kernel=(3, 3), padding=SAME),
     },
     "dense": {"512 to 37, batch 32": make_case("dense", (512,), 32, units=37)},
     "depthwise_conv2d": {

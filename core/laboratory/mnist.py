@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, TypeAlias, final
 
@@ -50,13 +50,13 @@ class MnistRecipe:
     shuffled: bool = True
 
 
+CLASSIC: Final = MnistRecipe("mlp", batch=256, steps=1600, rate=0.02, momentum=0.0, schedule="compounding", decay=5e-5,
+                             weight_decay=0.0)  # fmt: skip
 RECIPES: Final[Mapping[str, MnistRecipe]] = MappingProxyType({
     "cnn": MnistRecipe("cnn", dropout=0.4, turn=10, shift=1.5, zoom=0.1, epochs=20),
     "mlp": MnistRecipe("mlp", turn=8, shift=1.0, zoom=0.08, epochs=25),
-    "classic": MnistRecipe("mlp", batch=256, steps=1600, rate=0.02, momentum=0.0, schedule="compounding", decay=5e-5,
-                           weight_decay=0.0),
-    "classic-sigmoid": MnistRecipe("mlp", batch=256, steps=1600, rate=0.02, momentum=0.0, schedule="compounding",
-                                   decay=5e-5, weight_decay=0.0, activation="sigmoid"),
+    "classic": CLASSIC,
+    "classic-sigmoid": replace(CLASSIC, activation="sigmoid"),
 })  # fmt: skip
 """The classic recipes have the settings of the original course."""
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields
-from functools import cache
 from pathlib import Path
-from typing import Any, Final, TypeAlias, final, get_args, get_type_hints
+from typing import Any, Final, TypeAlias, final, get_args
 
 from core.device import KernelTime
 from core.schema import mapping, parse_json
@@ -192,28 +191,22 @@ def from_line(line: str) -> Event:
     kind = EVENTS.get(str(raw.pop("event", "")))
     if kind is None:
         raise ValueError(f"not an event: {line[:80]}")
-    hints = _hints(kind)
     try:
-        values = {f.name: _read(raw[_written(f.name)], hints[f.name]) for f in fields(kind)
+        values = {f.name: _freeze(raw[_written(f.name)]) for f in fields(kind)
                   if _written(f.name) in raw or f.default is MISSING}  # fmt: skip
+        if kind is KernelTimes:
+            values["times"] = tuple(KernelTime(**row) for row in values["times"])
         event: Event = kind(**values)
     except (KeyError, TypeError) as error:
         raise ValueError(f"not an event: {line[:80]}") from error
     return event
 
 
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    """The types of an event's fields; cached, since the lookup is ten times slower than parsing the line."""
-    return get_type_hints(kind)
-
-
-def _read(value: Any, hint: Any) -> Any:
-    if isinstance(value, list):
-        if hint == tuple[KernelTime, ...]:
-            return tuple(KernelTime(**row) for row in value)
-        return tuple(tuple(row) if isinstance(row, list) else row for row in value)
-    return value
+def _freeze(value: Any) -> Any:
+    """Lists as tuples, which the fields of events have."""
+    if not isinstance(value, list):
+        return value
+    return tuple(tuple(row) if isinstance(row, list) else row for row in value)
 
 
 @final

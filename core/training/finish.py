@@ -75,7 +75,7 @@ def finish_run(
     history = read_history(folder.path / EVENTS)
     data = ReportData(
         config=setup.config, history=history, evaluation=evaluation, model=model, conditions=setup.conditions,
-        seconds=state.seconds, warnings=tuple(history.warnings),
+        seconds=state.seconds,
     )
     return FinishedRun(evaluation, path, folder.write(REPORT, render_report(data)))
 

@@ -27,85 +27,70 @@ class Preset:
     values: Mapping[str, Any]
 
 
+SGD: Final = {"optimizer": "sgd", "momentum": 0.9, "nesterov": True}
+ONE_CYCLE: Final = {"schedule": "one_cycle", "warmup": 0.2}
+ON_GPU: Final = {
+    **ONE_CYCLE, "batch_size": 128, "dropout": 0.2, "augment": "standard", "label_smoothing": 0.1,
+    "precision": "mixed", "device": "cuda", "average": 0.999,
+}
+LEAVES: Final = {
+    **ON_GPU, **SGD, "model": "squeezenet1_1_bn", "image_size": 224, "learning_rate": 0.1, "weight_decay": 5e-4,
+    "sampling": "sqrt",
+}
+MOBILE_LEAVES: Final = {
+    **LEAVES, "image_size": 256, "use_size": 288, "augment": "soft", "augment_background": 0.3, "weight_decay": 2e-4,
+}
+
 PRESETS: Final[Mapping[str, Preset]] = {
     "demo": Preset("the synthetic leaves, in about a minute on two CPU cores", 200, {
-        "model": "squeezenet1_1_bn", "image_size": 64, "epochs": 18, "batch_size": 16, "optimizer": "adamw",
-        "learning_rate": 3e-3, "weight_decay": 1e-3, "dropout": 0.2, "augment": "light", "schedule": "one_cycle",
-        "warmup": 0.2,
+        **ONE_CYCLE, "model": "squeezenet1_1_bn", "image_size": 64, "epochs": 18, "batch_size": 16,
+        "optimizer": "adamw", "learning_rate": 3e-3, "weight_decay": 1e-3, "dropout": 0.2, "augment": "light",
     }),
     "tomato-cpu": Preset("ten tomato classes from scratch, on two CPU cores", 2000, {
-        "model": "squeezenet1_1_bn", "image_size": 128, "epochs": 30, "batch_size": 64, "optimizer": "sgd",
-        "learning_rate": 0.05, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4, "dropout": 0.2,
-        "augment": "standard", "schedule": "one_cycle", "warmup": 0.2, "label_smoothing": 0.05,
+        **ONE_CYCLE, **SGD, "model": "squeezenet1_1_bn", "image_size": 128, "epochs": 30, "batch_size": 64,
+        "learning_rate": 0.05, "weight_decay": 5e-4, "dropout": 0.2, "augment": "standard", "label_smoothing": 0.05,
         "clip_norm": 2.0, "average": 0.998,
     }),
     "tomato-gpu": Preset("ten tomato classes from scratch with MobileNetV2, a short training on a GPU", 3000, {
         # measured: benchmarks/results/tomato-nvidia-h200.json
-        "model": "mobilenetv2", "image_size": 224, "use_size": 256, "epochs": 60, "validate_every": 10,
-        "batch_size": 128, "optimizer": "sgd", "learning_rate": 0.1, "momentum": 0.9, "nesterov": True,
-        "weight_decay": 2e-4, "dropout": 0.2, "augment": "standard", "schedule": "one_cycle", "warmup": 0.15,
-        "label_smoothing": 0.1, "precision": "mixed", "device": "cuda", "average": 0.998,
+        **ON_GPU, **SGD, "model": "mobilenetv2", "image_size": 224, "use_size": 256, "epochs": 60,
+        "validate_every": 10, "learning_rate": 0.1, "weight_decay": 2e-4, "warmup": 0.15, "average": 0.998,
     }),
     "transfer": Preset("a small dataset on two CPU cores, from a pretrained model (--from)", 200, {
         # all layers at 3e-4: higher validation accuracy than at 1e-3, or than with the last layers only
-        "epochs": 20, "batch_size": 8, "optimizer": "adamw", "learning_rate": 3e-4,
-        "weight_decay": 1e-2, "dropout": 0.2, "augment": "standard", "schedule": "one_cycle", "warmup": 0.2,
-        "label_smoothing": 0.05, "average": 0.9,
+        **ONE_CYCLE, "epochs": 20, "batch_size": 8, "optimizer": "adamw", "learning_rate": 3e-4, "weight_decay": 1e-2,
+        "dropout": 0.2, "augment": "standard", "label_smoothing": 0.05, "average": 0.9,
     }),
     "gpu": Preset("from scratch on a GPU: full image size, mixed precision, long training", 3000, {
         # sgd at 0.1 after a short warm-up leaves SqueezeNet's last ReLU at 0 for good (docs/training.md)
-        "model": "squeezenet1_1_bn", "image_size": 224, "epochs": 60, "batch_size": 128,
-        "optimizer": "adamw", "learning_rate": 4e-3, "weight_decay": 1e-2, "dropout": 0.2, "augment": "standard",
-        "schedule": "one_cycle", "warmup": 0.2, "label_smoothing": 0.1, "sampling": "balanced",
-        "precision": "mixed", "device": "cuda", "average": 0.998,
+        **ON_GPU, "model": "squeezenet1_1_bn", "image_size": 224, "epochs": 60, "optimizer": "adamw",
+        "learning_rate": 4e-3, "weight_decay": 1e-2, "sampling": "balanced", "average": 0.998,
     }),
     "leaves": Preset("leaf diseases with a small network, on a GPU (docs/diagnosis.md)", 3000, {
-        "model": "squeezenet1_1_bn", "image_size": 224, "epochs": 100, "batch_size": 128, "optimizer": "sgd",
-        "learning_rate": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4, "dropout": 0.5,
-        "augment": "standard", "schedule": "one_cycle", "warmup": 0.2, "label_smoothing": 0.1,
-        "sampling": "sqrt", "precision": "mixed", "device": "cuda", "average": 0.999,
+        **LEAVES, "epochs": 100, "dropout": 0.5,
     }),
     "leaves-wide": Preset(
         "leaf diseases with a wider network and replaced backgrounds, on a GPU (docs/diagnosis.md)", 3000, {
-            "model": "squeezenet1_1_wide_bn", "image_size": 224, "use_size": 256, "epochs": 90, "validate_every": 5,
-            "augment_background": 0.3, "batch_size": 128, "optimizer": "sgd", "learning_rate": 0.1,
-            "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4, "dropout": 0.5, "augment": "soft",
-            "schedule": "one_cycle", "warmup": 0.2, "label_smoothing": 0.1, "sampling": "sqrt",
-            "precision": "mixed", "device": "cuda", "average": 0.999,
+            **LEAVES, "model": "squeezenet1_1_wide_bn", "use_size": 256, "epochs": 90, "validate_every": 5,
+            "augment": "soft", "augment_background": 0.3, "dropout": 0.5,
         },
     ),
     "leaves-mobile": Preset(
-        "leaf diseases with MobileNetV2 and replaced backgrounds, on a GPU (docs/diagnosis.md)", 3000, {
-            "model": "mobilenetv2", "image_size": 256, "use_size": 288, "epochs": 150, "validate_every": 5,
-            "augment_background": 0.3, "batch_size": 128, "optimizer": "sgd", "learning_rate": 0.1,
-            "momentum": 0.9, "nesterov": True, "weight_decay": 2e-4, "dropout": 0.2, "augment": "soft",
-            "schedule": "one_cycle", "warmup": 0.2, "label_smoothing": 0.1, "sampling": "sqrt",
-            "precision": "mixed", "device": "cuda", "average": 0.999,
-        },
+        "leaf diseases with MobileNetV2 and replaced backgrounds, on a GPU (docs/diagnosis.md)", 3000,
+        {**MOBILE_LEAVES, "model": "mobilenetv2", "epochs": 150, "validate_every": 5},
     ),
     "leaves-mixed": Preset(
         "the model that comes with the program: wide MobileNetV2, mixup, long training on a GPU (docs/diagnosis.md)",
-        3000, {
-            "model": "mobilenetv2_wide", "image_size": 256, "use_size": 288, "epochs": 300, "validate_every": 10,
-            "augment_background": 0.3, "mix": 0.5, "batch_size": 128, "optimizer": "sgd", "learning_rate": 0.1,
-            "momentum": 0.9, "nesterov": True, "weight_decay": 2e-4, "dropout": 0.2, "augment": "soft",
-            "schedule": "one_cycle", "warmup": 0.2, "label_smoothing": 0.1, "sampling": "sqrt",
-            "precision": "mixed", "device": "cuda", "average": 0.999,
-        },
+        3000, {**MOBILE_LEAVES, "model": "mobilenetv2_wide", "epochs": 300, "validate_every": 10, "mix": 0.5},
     ),
     "leaves-field": Preset("more crops and field photos for a trained network, on a GPU (docs/diagnosis.md)", 3000, {
         # batch norm is folded into the pretrained filters, so only small learning rates are stable
-        "use_size": 288, "epochs": 80, "validate_every": 5,
-        "augment_background": 0.3, "mix": 0.5, "batch_size": 128, "optimizer": "adamw", "learning_rate": 3e-4,
-        "weight_decay": 1e-2, "clip_norm": 2.0, "dropout": 0.2, "augment": "soft", "schedule": "one_cycle",
-        "warmup": 0.2, "label_smoothing": 0.1, "sampling": "sqrt", "precision": "mixed", "device": "cuda",
-        "average": 0.999,
+        **ON_GPU, "use_size": 288, "epochs": 80, "validate_every": 5, "augment": "soft", "augment_background": 0.3,
+        "mix": 0.5, "optimizer": "adamw", "learning_rate": 3e-4, "weight_decay": 1e-2, "clip_norm": 2.0,
+        "sampling": "sqrt",
     }),
     "leaves-fast": Preset("leaf diseases, a short training on a GPU: trained at 224 pixels, evaluated at 256", 3000, {
-        "model": "squeezenet1_1_bn", "image_size": 224, "use_size": 256, "epochs": 46, "batch_size": 128,
-        "optimizer": "sgd", "learning_rate": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4,
-        "dropout": 0.2, "augment": "standard", "schedule": "one_cycle", "warmup": 0.2, "label_smoothing": 0.1,
-        "sampling": "sqrt", "precision": "mixed", "device": "cuda", "average": 0.998,
+        **LEAVES, "use_size": 256, "epochs": 46, "average": 0.998,
     }),
     "paper": Preset(
         "SqueezeNet 1.0 as in its paper: SGD with momentum 0.9, weight decay 0.0002", 2000, {
@@ -115,7 +100,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
             "augment": "light", "schedule": "inverse", "warmup": 0.0, "decay": 1e-4,
         },
     ),
-}
+}  # fmt: skip
 
 STEPS_OF_EPOCH: Final = 20
 """Steps of an epoch below which the batch is reduced."""

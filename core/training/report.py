@@ -46,7 +46,6 @@ class ReportData:
     model: ModelFile
     conditions: Conditions
     seconds: float
-    warnings: tuple[str, ...] = ()
 
 
 def render_report(data: ReportData) -> str:
@@ -59,7 +58,7 @@ def render_report(data: ReportData) -> str:
         f"<h1>{escape(title)}</h1>",
         page.paragraphs([f"Training run, {when}. {data.seconds / 60:.1f} minutes on {device}."], "muted"),
         *_summary(evaluation),
-        *(page.note(text) for text in data.warnings),
+        *(page.note(text) for text in data.history.warnings),
         page.heading("Dependence on the background"), *_leaf(evaluation),
         page.heading("Curves"), _curves(data.history),
         page.heading(f"Class by class ({evaluation.split} photos)"), _classes(figures),

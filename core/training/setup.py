@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -118,8 +118,7 @@ def set_up(
     config, fitted = fit_recipe(replace(config, precision=precision), len(photos.rows(TRAIN)))
     plan, batch, untuned = yield from compile_for_training(config, graph, device, photos, network.weights, communicator)
     teachers = Teachers(teacher_files, config, classes, device, plan.batch, photos.sets) if teacher_files else None
-    evaluation = compile_inference(used, device, VALIDATION_BATCH[device], config.threads)
-    validator = Validator(used, evaluation, classes, communicator, photos.sets)
+    validator = Validator(used, compile_inference(used, device, VALIDATION_BATCH[device], config.threads), communicator)
     plan.load(network.weights)
     replacement = yield from _prepare_replacement(config, photos, plan, commands)
     validator.plan.keep_photos(photos.cache.photos, stream=True)
@@ -332,12 +331,3 @@ def one_on_each_machine_first(communicator: Communicator) -> Iterator[None]:
     yield
     if not communicator.machine_rank:
         communicator.barrier()
-
-
-def changed_photos(before: Iterable[tuple[str, str]], now: Iterable[tuple[str, str]]) -> str:
-    """Describe changes of the photos, from (path, content) before and now."""
-    old, new = dict(before), dict(now)
-    gone, added = len(old.keys() - new.keys()), len(new.keys() - old.keys())
-    altered = sum(old[path] != new[path] for path in old.keys() & new.keys())
-    parts = [f"{n} {word}" for n, word in ((gone, "are missing"), (added, "are new"), (altered, "were changed")) if n]
-    return ", ".join(parts) or "their classes or their split changed"

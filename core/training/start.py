@@ -14,7 +14,7 @@ from core.training.agreement import check_ranks, share_plan, share_state
 from core.training.checkpoint import Checkpoint, RunState, load_checkpoint
 from core.training.conditions import describe_change
 from core.training.run_folder import SKIPPED, SPLIT, RunFolder, create_run, open_run
-from core.training.setup import Setup, changed_photos
+from core.training.setup import Setup
 
 
 @final
@@ -78,9 +78,9 @@ def _continue(setup: Setup, folder: RunFolder) -> Started:
 
 def _check_same(setup: Setup, path: Path, checkpoint: Checkpoint) -> None:
     if checkpoint.fingerprint != setup.fingerprint:
-        change = changed_photos(_written_photos(path / SPLIT), _present_photos(setup))
+        changes = _describe_changes(setup, path / SPLIT)
         raise DataError(
-            f"The photos have changed since the run {path} started: {change}. Restore them, or start a new run from "
+            f"The photos have changed since the run {path} started: {changes}. Restore them, or start a new run from "
             f"its weights with --from {path}."
         )
     if checkpoint.teachers != (setup.teachers.digests if setup.teachers else ()):
@@ -108,13 +108,15 @@ def _write_skipped(setup: Setup, path: Path) -> tuple[str, ...]:
     return (f"Every excluded photo is listed in {path / SKIPPED} with the reason.",)
 
 
-def _written_photos(path: Path) -> list[tuple[str, str]]:
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        return [(row["path"], row["sha256"]) for row in csv.DictReader(file)]
-
-
-def _present_photos(setup: Setup) -> list[tuple[str, str]]:
+def _describe_changes(setup: Setup, split_file: Path) -> str:
+    """Compare paths and contents of the photos with those in the run's split.csv."""
+    old = {}
+    if split_file.exists():
+        with split_file.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+            old = {row["path"]: row["sha256"] for row in csv.DictReader(file)}
     dataset, cache = setup.photos.dataset, setup.photos.cache
-    return [(dataset.paths[row], cache.content[row].tobytes().hex()) for row in cache.kept]
+    new = {dataset.paths[row]: cache.content[row].tobytes().hex() for row in cache.kept}
+    gone, added = len(old.keys() - new.keys()), len(new.keys() - old.keys())
+    altered = sum(old[path] != new[path] for path in old.keys() & new.keys())
+    parts = [f"{n} {word}" for n, word in ((gone, "are missing"), (added, "are new"), (altered, "were changed")) if n]
+    return ", ".join(parts) or "their classes or their split changed"

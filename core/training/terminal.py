@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from collections.abc import Sequence
 from typing import Final, TextIO, final
@@ -27,6 +28,9 @@ STAGES: Final = {
     "features": "Measuring feature statistics",
     "calibration": "Calibrating confidence",
     "background": "Testing dependence on the background",
+    "review": "Computing features",
+    "ranges": "Measuring activation ranges",
+    "loss": "Measuring the loss of accuracy",
 }
 LOGGED_STAGES: Final = ("demo", "scan", "cache", "copies", "leaves", "compile", "tune")
 """Stages whose end is always printed."""
@@ -136,6 +140,13 @@ class TerminalReader:
 def describe_progress(event: events.Progress) -> str:
     stage = STAGES.get(event.stage, event.stage)
     return f"{stage}: {event.done}" + (f" of {event.total}" if event.total else "")
+
+
+def print_progress(stage: str, done: int, total: int) -> None:
+    """Print the progress of a stage on the error stream, if it is a terminal."""
+    if sys.stderr.isatty():
+        text = describe_progress(events.Progress(stage, done, total))
+        sys.stderr.write(f"\r\x1b[2K{text}" + ("\n" if done == total else ""))
 
 
 def describe_start(event: events.RunStarted) -> str:

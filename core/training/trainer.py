@@ -21,28 +21,17 @@ import numpy as np
 from core.config import RunConfig, to_dict
 from core.data.dataset import Cancelled
 from core.device import PhotoBatch
-from core.diagnosis.metrics import Metrics
+from core.diagnosis.metrics import Metrics, compute_metrics
 from core.diagnosis.model_identity import BEST, default_name
 from core.distributed.rank_environment import RankEnvironment
 from core.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_STOPPED, LeafClinicError, StorageError
 from core.ops.contract import Array
 from core.optim.learning_rate import learning_rate
+from core.training import events
 from core.training.agreement import Agreement, check_weights, share_state
 from core.training.checkpoint import LAST, Checkpoint, RunState, load_checkpoint, save_checkpoint
 from core.training.commands import Commands
 from core.training.conditions import keep_conditions
-from core.training.events import (
-    CheckpointSaved,
-    EpochDone,
-    Event,
-    KernelTimes,
-    Progress,
-    RunFailed,
-    RunFinished,
-    RunStarted,
-    StepDone,
-    Warned,
-)
 from core.training.finish import assist_finish, finish_run, save_best
 from core.training.kernel_timing import KernelSampling
 from core.training.run_evaluation import RunEvaluation
@@ -79,52 +68,48 @@ class Trainer:
         """Whether there is a run that can be resumed: an earlier one, or this one after its first step."""
         return self._resume or self._started
 
-    def _check_folder(self) -> None:
-        if self._resume:
-            check_earlier_run(self._path)
-        else:
-            check_new_run(self._path, self.config, self._overwrite)
-
     @property
     def stopped_code(self) -> int:
         """The exit code of the run if the user stops it now."""
         return EXIT_STOPPED if self.resumable else EXIT_INTERRUPTED
 
-    def follow(self, commands: Commands, show: Callable[[Event], None]) -> int:
+    def follow(self, commands: Commands, show: Callable[[events.Event], None]) -> int:
         """Run to the end, show every event, and return the exit code. Raises LeafClinicError."""
         code = EXIT_DONE
         for event in self.run(commands):
             show(event)
-            if isinstance(event, RunFinished) and event.reason == "stopped":
+            if isinstance(event, events.RunFinished) and event.reason == "stopped":
                 code = self.stopped_code
         return code
 
-    def run(self, commands: Commands | None = None) -> Iterator[Event]:
+    def run(self, commands: Commands | None = None) -> Iterator[events.Event]:
         """Yield events until the run has ended. Raises LeafClinicError after logging it.
 
         When stopped by `commands`, it saves and ends with RunFinished; before the first step there is nothing to save.
         """
         commands = commands or Commands()
         config = self.config
-        if self._environment.rank == 0:
-            self._check_folder()
+        if self._environment.rank == 0 and not self._resume:
+            check_new_run(self._path, config, self._overwrite)
         if self._resume:
+            if self._environment.rank == 0:
+                check_earlier_run(self._path)
             before, _ = load_checkpoint(self._path)
             config = keep_conditions(config, before and before.conditions)
         try:
             setup = yield from set_up(config, commands, self._environment)
         except Cancelled:
-            yield RunFinished("stopped", 0, -1, 0.0, None, "", "", 0.0)
+            yield events.RunFinished("stopped", 0, -1, 0.0, None, "", "", 0.0)
             return
         folder: RunFolder | None = None
         begun = False
         try:
             started = start_run(setup, self._path, self._resume, self._overwrite)
             folder, self._started = started.folder, True
-            for event in _Run(setup, started, self._path, commands, self._profiled).events():
-                if folder is not None and not isinstance(event, Progress):
+            for event in _Run(setup, started, self._path, commands, self._profiled).run():
+                if folder is not None and not isinstance(event, events.Progress):
                     folder.log(event)
-                begun |= isinstance(event, StepDone)
+                begun |= isinstance(event, events.StepDone)
                 yield event
             setup.communicator.close()
         except LeafClinicError as error:
@@ -133,7 +118,7 @@ class Trainer:
                 folder.discard()
             elif folder is not None:
                 with suppress(StorageError):
-                    folder.log(RunFailed(str(error), traceback.format_exc(), error.exit_code))
+                    folder.log(events.RunFailed(str(error), traceback.format_exc(), error.exit_code))
             raise
         finally:
             if folder is not None:
@@ -157,10 +142,10 @@ class _Run:
         self._sampling = KernelSampling(self._config.time_every, profiled)
         self._stall = watch_for_stall(setup)
 
-    def events(self) -> Generator[Event, None, None]:
+    def run(self) -> Generator[events.Event, None, None]:
         yield self._started()
         for note in self._notes:
-            yield Warned(note)
+            yield events.Warned(note)
         self._ranks.limited = True
         reason = yield from self._epochs()
         self._ranks.limited = False  # the first rank alone writes
@@ -178,7 +163,7 @@ class _Run:
             self.setup.validator.dismiss()
             yield self._finished(reason, str(ended.model), str(ended.report), ended.evaluation)
 
-    def _epochs(self) -> Generator[Event, None, str]:
+    def _epochs(self) -> Generator[events.Event, None, str]:
         """Run the remaining epochs; returns "completed", "early" or "stopped"."""
         config = self._config
         while self.state.epoch < config.epochs and not self._is_late():
@@ -193,7 +178,7 @@ class _Run:
                 return "stopped"
         return "completed"
 
-    def _validate(self) -> Generator[Event, None, bool]:
+    def _validate(self) -> Generator[events.Event, None, bool]:
         """Validate and end the epoch; returns False if the run was stopped."""
         begin, validator = time.monotonic(), self.setup.validator
         check_weights(self._ranks, self.setup.plan)
@@ -201,16 +186,18 @@ class _Run:
             validator.assist(self.setup.evaluated)
         else:
             weights = evaluation_weights(self.setup.plan, self.setup.train, self.state.epoch)
-            figures = yield from validator.evaluate(VALIDATE, weights, self.setup.validation, self.commands)
+            loader = self.setup.validation
+            logits = yield from validator.predict(VALIDATE, weights, loader, self.commands)
             validator.dismiss()
-            if figures is None:
+            if logits is None:
                 return False
+            figures = compute_metrics(logits, loader.labels, self.setup.classes, self.setup.photos.sets)
             yield from self._end_epoch(self.folder, weights, figures, time.monotonic() - begin)
         self.state = share_state(self._ranks, self.state)
         self._agreement.seconds = self.state.seconds
         return True
 
-    def _steps(self) -> Generator[Event, None, bool]:
+    def _steps(self) -> Generator[events.Event, None, bool]:
         """Run the remaining steps of the epoch; returns False if the run was stopped."""
         loader = self.setup.train
         batches = loader.batches(self.state.epoch, self.state.step_in_epoch)
@@ -233,7 +220,7 @@ class _Run:
 
     def _step(
         self, batch: PhotoBatch, following: PhotoBatch | None, begin: float, waited: float
-    ) -> Generator[Event, None, None]:
+    ) -> Generator[events.Event, None, None]:
         config, plan, before = self._config, self.setup.plan, self.state
         rate = learning_rate(config, self._schedule_step(), config.epochs * self._per_epoch, self._per_epoch)
         if self.setup.teachers is not None:
@@ -245,20 +232,20 @@ class _Run:
             raise diverged(before.step + 1, result.loss, layer, kept)
         seconds = time.monotonic() - begin
         self.state = before.after_step(result, seconds)
-        accuracy = result.correct / result.photos
-        yield StepDone(self.state.step, before.epoch, result.loss, accuracy, rate, result.photos, seconds, waited)
+        yield events.StepDone(self.state.step, before.epoch, result.loss, result.correct / result.photos, rate,
+                              result.photos, seconds, waited)  # fmt: skip
         if message := self._stall.look(self.state.step, result.loss):
-            yield Warned(message, urgent=self._stall.stalled)
+            yield events.Warned(message, urgent=self._stall.stalled)
         if self.folder is not None and self._sampling.is_due(before.step, seconds):
             yield self._time_kernels(batch)
 
-    def _time_kernels(self, batch: PhotoBatch) -> KernelTimes:
+    def _time_kernels(self, batch: PhotoBatch) -> events.KernelTimes:
         """Compute a batch again, kernel by kernel, without changing weights."""
         begin, plan = time.monotonic(), self.setup.plan
         times = tuple(plan.time_kernels(cut_batch(batch, 0, plan.batch)))
         seconds = time.monotonic() - begin
         self._sampling.count(self.state.step, seconds)
-        return KernelTimes(self.state.step, times, seconds)
+        return events.KernelTimes(self.state.step, times, seconds)
 
     def _schedule_step(self) -> int:
         """The step for the learning rate schedule; under a time limit at least the used share of the time."""
@@ -277,13 +264,13 @@ class _Run:
 
     def _end_epoch(
         self, folder: RunFolder, weights: Mapping[str, Array], figures: Metrics, seconds: float
-    ) -> Generator[Event, None, None]:
+    ) -> Generator[events.Event, None, None]:
         state = self.state
         best = state.is_better(figures)
         self.state = state.after_epoch(figures, seconds)
         if best:
             save_best(self.setup, folder, weights, figures, state.epoch)
-        yield EpochDone(
+        yield events.EpochDone(
             state.epoch, state.step, state.train_loss, state.train_accuracy, figures.loss, figures.accuracy, best,
             figures.confusion, state.epoch_seconds + seconds, state.photos / max(state.epoch_seconds, 1e-9),
             self.setup.plan.memory.total, figures.macro_f1 if figures.several else None,
@@ -291,7 +278,7 @@ class _Run:
         )
         yield from self._save(best)
 
-    def _save(self, best: bool = False) -> Generator[CheckpointSaved, None, None]:
+    def _save(self, best: bool = False) -> Generator[events.CheckpointSaved, None, None]:
         """Write a checkpoint after syncing the logs. Raises if weights are not finite."""
         self._agreement.saved()
         if self.folder is None:
@@ -307,12 +294,12 @@ class _Run:
         )
         path = save_checkpoint(self.folder.path, checkpoint)
         self._agreement.saved()
-        yield CheckpointSaved(state.step, str(path), best)
+        yield events.CheckpointSaved(state.step, str(path), best)
 
-    def _started(self) -> RunStarted:
+    def _started(self) -> events.RunStarted:
         setup, config = self.setup, self._config
         kernels = tuple(sorted({kernel for _, _, kernel in setup.plan.kernels()}))
-        return RunStarted(
+        return events.RunStarted(
             str(self.path), setup.graph.name, setup.device, setup.classes, len(setup.train.labels),
             len(setup.validation.labels), 0 if setup.test is None else len(setup.test.labels), config.epochs,
             self._per_epoch, self.state.step, setup.plan.memory.total, kernels,
@@ -320,9 +307,9 @@ class _Run:
 
     def _finished(
         self, reason: str, model: str, report: str = "", evaluation: RunEvaluation | None = None
-    ) -> RunFinished:
+    ) -> events.RunFinished:
         state: RunState = self.state
-        return RunFinished(
+        return events.RunFinished(
             reason, state.step, state.best_epoch, best_accuracy=max(state.best_accuracy, 0.0),
             test_accuracy=evaluation.figures.accuracy if evaluation and evaluation.split == "test" else None,
             model_path=model, report_path=report, seconds=state.seconds,

@@ -11,10 +11,8 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from core.communicator import Communicator
-from core.data.label_sets import LabelSets
 from core.data.loader import Loader
 from core.device import Plan
-from core.diagnosis.metrics import Metrics, compute_metrics
 from core.graph import Graph
 from core.ops.contract import Array
 from core.plan import compile_plan
@@ -31,22 +29,11 @@ STATISTICS_BATCHES: Final = 30
 class Validator:
     """Evaluates weights with one inference plan of the network, with batch norm folded.
 
-    With several ranks, each computes some batches: rank 0 calls `evaluate` or `predict`, the others `assist`.
+    With several ranks, each computes some batches: rank 0 calls `predict`, the others `assist`.
     """
 
-    def __init__(
-        self, graph: Graph, plan: Plan, classes: Sequence[str], communicator: Communicator,
-        sets: LabelSets | None = None,
-    ) -> None:  # fmt: skip
-        self._graph, self.plan, self._classes, self._communicator = graph, plan, tuple(classes), communicator
-        self._sets = sets
-
-    def evaluate(
-        self, stage: str, weights: Mapping[str, Array], loader: Loader, commands: Commands
-    ) -> Generator[Progress, None, Metrics | None]:
-        """Metrics on the loader's photos; None if the run was stopped."""
-        logits = yield from self.predict(stage, weights, loader, commands)
-        return None if logits is None else compute_metrics(logits, loader.labels, self._classes, self._sets)
+    def __init__(self, graph: Graph, plan: Plan, communicator: Communicator) -> None:
+        self._graph, self.plan, self._communicator = graph, plan, communicator
 
     def predict(
         self, stage: str, weights: Mapping[str, Array], loader: Loader, commands: Commands

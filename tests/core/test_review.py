@@ -62,7 +62,7 @@ def test_json_lines_have_the_reason_and_text_the_same(folder, capsys):
 
 def test_unlabelled_photos_are_chosen_by_path(folder, capsys, monkeypatch):
     stages = []
-    monkeypatch.setattr("core.review.report_stage", lambda *stage: stages.append(stage))
+    monkeypatch.setattr("core.review.print_progress", lambda *stage: stages.append(stage))
     assert call(folder, "--unlabelled", str(folder / "new"), "--choose", "4", "--json") == 0
     paths = [json.loads(line)["path"] for line in capsys.readouterr().out.splitlines()]
     assert len(set(paths)) == 4
