@@ -32,7 +32,6 @@ OLD_SECTIONS = (TEST, "calibration", "reading_leaf")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else, also if no change helps."""
     return run_command(adapt, argv)
 
 

@@ -16,7 +16,6 @@ from core.user_cache import kernel_bytes, remove_old_kernels, user_cache_folder
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else."""
     return run_command(manage, argv)
 
 

@@ -68,7 +68,8 @@ def add_settings(parser: argparse.ArgumentParser, only: Sequence[str] = ()) -> N
         text = "; ".join((text, *(f"{choice}: {meaning}" for choice, meaning in row.meanings.items())))
         help_text = text.replace("%", "%%") + _default_text(default)
         flag = option_name(name)
-        metavar = METAVARS.get(name) or _metavar(row.choices, default)
+        metavar = METAVARS.get(name, "{" + ",".join(row.choices) + "}" if row.choices else
+                               {bool: "yes|no", int: "N", float: "X"}.get(type(default), "TEXT"))  # fmt: skip
         more: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "metavar": metavar}
         if isinstance(default, bool):
             group.add_argument(flag, nargs="?", const="true", help=help_text, **more)
@@ -252,12 +253,6 @@ def _convert(text: Any, default: Any) -> Any:
     if isinstance(default, tuple):
         return tuple(text)
     return type(default)(text)
-
-
-def _metavar(choices: Sequence[str], default: Any) -> str:
-    if choices:
-        return "{" + ",".join(choices) + "}"
-    return {bool: "yes|no", int: "N", float: "X"}.get(type(default), "TEXT")
 
 
 def _default_text(default: Any) -> str:

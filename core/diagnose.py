@@ -49,7 +49,6 @@ ALONE = ("json", "csv", "examine", "leaves", "report", "group")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done (also where some photos could not be read), 2 wrong input, 130 stopped by Ctrl-C, 1 else."""
     return command_line.run_command(diagnose, argv)
 
 

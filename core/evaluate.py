@@ -22,7 +22,6 @@ from core.training.run_folder import CONFIG, SPLIT, read_config
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else."""
     return command_line.run_command(evaluate, argv)
 
 
@@ -64,17 +63,9 @@ def describe_json(evaluation: Evaluation) -> dict[str, object]:
     """The evaluation as a JSON object, a stable interface."""
     figures = evaluation.figures
     found: dict[str, object] = {
-        "photos": figures.photos,
-        "accuracy": figures.accuracy,
-        "accuracy_interval": wilson_interval(figures.right, figures.photos),
-        "macro_f1": figures.macro_f1,
-        "loss": figures.loss,
-        "per_class": [
-            {"label": c.label, "photos": c.photos, "precision": c.precision, "recall": c.recall, "f1": c.f1,
-             "precision_interval": c.precision_interval, "recall_interval": c.recall_interval}
-            for c in figures.per_class
-        ],
-        "classes": figures.classes,
+        "photos": figures.photos, "accuracy": figures.accuracy,
+        "accuracy_interval": wilson_interval(figures.right, figures.photos), "macro_f1": figures.macro_f1,
+        "loss": figures.loss, "per_class": [asdict(c) for c in figures.per_class], "classes": figures.classes,
     }  # fmt: skip
     found |= ({"confusion": figures.confusion} if figures.several is None
               else {"mean_average_precision": figures.several.average_precision})

@@ -39,7 +39,6 @@ NOT_CHECKED = "Not checked: onnxruntime is not installed here. Install it with: 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else."""
     return run_command(export, argv)
 
 

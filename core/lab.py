@@ -52,7 +52,6 @@ SHOWN: Final = 25
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else."""
     return run_command(run, argv, print_error=None)
 
 
@@ -185,11 +184,10 @@ def _print_studies(arguments: argparse.Namespace, found: Any, peaks: Mapping[boo
 
 def run_roofline(arguments: argparse.Namespace) -> None:
     device = _device(arguments.device)
-    times = studies.roofline_study(arguments.model, device, arguments.batch[0], arguments.image_size[0],
-                                   arguments.precision)
+    times = studies.roofline_study(arguments.model, device, arguments.batch, arguments.image_size, arguments.precision)
     gflops, gigabytes = studies.roof(device)
     total = sum(t.milliseconds for t in times)
-    title = f"{arguments.model}, one training step of {arguments.batch[0]} photos, {device}"
+    title = f"{arguments.model}, one training step of {arguments.batch} photos, {device}"
     print(f"{title}: {total:.3f} ms in {len(times)} kernels\nRoofline: {gflops:,.0f} GFLOP/s (matrix product), "
           f"{gigabytes:,.0f} GB/s (copy)\n\n{'layer':26} {'pass':15} {'kernel':14} {'ms':>8} {'of all':>7} "
           f"{'GFLOP/s':>8} {'GB/s':>7} {'of roof':>8}")
@@ -204,7 +202,7 @@ def run_roofline(arguments: argparse.Namespace) -> None:
 
 def run_algorithms(arguments: argparse.Namespace) -> None:
     devices = ("cpu", "cuda") if arguments.device == "auto" and cuda_problem() is None else (_device(arguments.device),)
-    batch, size = arguments.batch[0], arguments.image_size[0]
+    batch, size = arguments.batch, arguments.image_size
     print(f"{arguments.model}, forward and backward pass of {batch} photos of {size} pixels\n"
           f"{'device':7} {'algorithm':12} {'precision':10} {'ms':>10} {'faster by':>10} {'loss':>8}")
     results, first = [], 0.0
@@ -319,9 +317,8 @@ def _save(arguments: argparse.Namespace, figures: Any, draw: Any) -> None:
 def run_explain(arguments: argparse.Namespace) -> None:
     from core.gpu.tuning import encode  # numba.cuda costs a second: only where it is used
 
-    a = arguments
-    planned, seconds = Planned(a.model, a.batch, a.precision, a.training, a.image_size), 0.0
-    found = explain_plan(planned, a.capability, a.algorithm)
+    planned = Planned(arguments.model, arguments.batch, arguments.precision, arguments.training, arguments.image_size)
+    found, seconds = explain_plan(planned, arguments.capability, arguments.algorithm), 0.0
     for one in found.choices:
         inside = f": {found.measured[one]:.1f} us in the step" if found.measured and one in found.measured else ""
         print(f"\n{' + '.join(one.steps)}, {one.direction}{inside}")
@@ -336,7 +333,7 @@ def run_explain(arguments: argparse.Namespace) -> None:
         print(origin)
     if found.measured is not None and found.others is not None:
         for name, took in found.others.items():
-            print(f"  beside the choices: {name:16} {took:10.1f} us")
+            print(f"  other kernels: {name:16} {took:10.1f} us")
         print(f"in the captured step: {found.parts:.1f} us, the whole takes {found.whole:.1f} us")
 
 

@@ -47,7 +47,6 @@ class ReviewedPhotos:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else."""
     return command_line.run_command(review, argv)
 
 
@@ -67,7 +66,9 @@ def review(argv: Sequence[str]) -> int:
     prepare()
     photos = read_photos(config, Path(arguments.model_file), print_progress)
     if arguments.unlabelled:
-        return show_chosen(photos, config, arguments)
+        chosen = choose_unlabelled(photos, config, arguments.unlabelled, arguments.choose, print_progress)
+        show(("path",), [((path,), path) for path in chosen], arguments)
+        return EXIT_DONE
     result = review_labels(photos.samples, len(photos.photos.dataset.classes))
     show_suspects(photos, result, arguments)
     return EXIT_DONE
@@ -102,13 +103,6 @@ def show_suspects(photos: ReviewedPhotos, result: Review, arguments: argparse.Na
                   round(suspect.confidence, 4), suspect.agreeing, reason)  # fmt: skip
         lines.append((values, f"{path}: {reason}"))
     show(COLUMNS, lines, arguments)
-
-
-def show_chosen(photos: ReviewedPhotos, config: RunConfig, arguments: argparse.Namespace) -> int:
-    """Print the unlabelled photos that are worth labelling next."""
-    chosen = choose_unlabelled(photos, config, arguments.unlabelled, arguments.choose, print_progress)
-    show(("path",), [((path,), path) for path in chosen], arguments)
-    return EXIT_DONE
 
 
 def choose_unlabelled(

@@ -145,7 +145,7 @@ def make_parser() -> argparse.ArgumentParser:
 def _stopper(commands: Commands, trainer: Trainer) -> Callable[[int, FrameType | None], None]:
     def stop(number: int, frame: FrameType | None) -> None:
         if commands.stopped():
-            os._exit(trainer.stopped_code)  # at once: the last checkpoint is whole on the disk
+            os._exit(trainer.stopped_code)  # the last checkpoint is complete on the disk
         commands.stop()
         doing = "after saving this step" if trainer.resumable else "before the training begins"
         sys.stderr.write(f"\nStopping {doing}. Press Ctrl-C again to stop immediately.\n")

@@ -34,7 +34,7 @@ def refuse_groups(case: KernelCase) -> str | None:
     if int(str(case.attributes.get("groups", 1))) > 1:
         return "It does not support groups."
     if case.activation:
-        return f"The {case.activation} after it is a step of its own here."
+        return f"It does not apply the {case.activation} after it."
     return None
 
 

@@ -108,14 +108,9 @@ def add_networks(command: AddCommand) -> None:
                          "Forward and backward pass on the CPU and the GPU, photos on the device; PyTorch, if "
                          "installed, is the baseline. The levels below tensor_core are for teaching.")
     algorithms.add_argument("--modules", action="store_true", help="also time every module, such as a fire module")
-    for made, batches in ((algorithms, [32]), (roofline, [32]), (sweep, [1, 8, 32])):
-        several: dict[str, Any] = {"nargs": "+"} if made is sweep else {"nargs": 1}
-        default = "squeezenet1_0" if made is algorithms else "squeezenet1_1"
-        made.add_argument("--model", default=default, choices=sorted(MODELS), metavar="NAME",
-                          help=f"one of {', '.join(MODELS)}")
-        made.add_argument("--batch", type=read_whole, default=batches, metavar="N",
-                          help=f"batch size; default: {' '.join(map(str, batches))}", **several)
-        made.add_argument("--image-size", type=read_whole, default=[224], metavar="PX", help="default: 224", **several)
+    add_network(algorithms, "squeezenet1_0")
+    add_network(roofline)
+    add_network(sweep, batch=[1, 8, 32], image_size=[224], nargs="+")
     add_explain(command("explain", "show why each step of a plan uses its kernel",
                         "Lists every candidate with its cost in microseconds or the reason why it cannot run. Needs no "
                         "GPU. With a GPU it also shows what each step adds to the time of the captured plan.",
@@ -128,11 +123,19 @@ def add_networks(command: AddCommand) -> None:
         made.add_argument("--precision", choices=PRECISIONS, default="float32", help="default: float32")
 
 
-def add_explain(explain: argparse.ArgumentParser) -> None:
-    explain.add_argument("--model", default="squeezenet1_1", choices=sorted(MODELS), metavar="NAME",
+def add_network(
+    command: argparse.ArgumentParser, model: str = "squeezenet1_1", batch: Any = 32, image_size: Any = 224, **how: Any
+) -> None:
+    command.add_argument("--model", default=model, choices=sorted(MODELS), metavar="NAME",
                          help=f"one of {', '.join(MODELS)}")
-    explain.add_argument("--batch", type=read_whole, default=32, metavar="N", help="batch size; default: 32")
-    explain.add_argument("--image-size", type=read_whole, default=224, metavar="PX", help="default: 224")
+    shown = " ".join(map(str, batch)) if isinstance(batch, list) else batch
+    command.add_argument("--batch", type=read_whole, default=batch, metavar="N",
+                         help=f"batch size; default: {shown}", **how)
+    command.add_argument("--image-size", type=read_whole, default=image_size, metavar="PX", help="default: 224", **how)
+
+
+def add_explain(explain: argparse.ArgumentParser) -> None:
+    add_network(explain)
     explain.add_argument("--precision", choices=PRECISIONS, default="mixed", help="default: mixed")
     explain.add_argument("--capability", type=read_capability, metavar="MAJOR.MINOR",
                          help="compute capability of a GPU, such as 8.6; default: the GPU of this machine, else 9.0")

@@ -85,7 +85,7 @@ def draw_lines(
         parts.append(text(LEFT - 6, py + 4, number(value), anchor="end"))
     for value in _ticks(x_low, x_high):
         label = number(value)
-        middle = min(place(value, y_low)[0], WIDTH - LETTER * len(label) / 2)  # browsers cut off what stands out
+        middle = min(place(value, y_low)[0], WIDTH - LETTER * len(label) / 2)  # browsers clip text outside the chart
         parts.append(text(middle, HEIGHT - BOTTOM + 16, label, anchor="middle"))
     for at, (s, style) in enumerate(zip(thinned, STYLES, strict=False)):
         parts += _curve(s, [place(*p) for p in s.points if math.isfinite(p[1])], style, LEFT + 2 + 120 * at)
