@@ -16,7 +16,7 @@ from core.diagnosis.metrics import Metrics, Subset, compute_metrics
 from core.percent import keep_percents
 from core.training.charts import MOST_POINTS, ChartSeries, draw_bars, draw_confusion, draw_interval, draw_lines
 from core.training.conditions import Conditions
-from core.training.events import EpochDone, History, KernelTimes, StepDone, from_line, read_history, to_line
+from core.training.events import EpochDone, History, KernelTimes, StepDone, Warned, from_line, read_history, to_line
 from core.training.report import ReportData, render_report
 from core.training.run_evaluation import VALIDATION_NOTE, RunEvaluation
 from tests.helpers.browser import look_at
@@ -68,8 +68,8 @@ def data():
         "rejection": {"score": "energy", "far": 1.0, "no_leaf_class": -1, "no_leaf": 1.0, "curve": curve},
         "data": {"sources": ["Eight photos."]},
     })  # fmt: skip
-    return ReportData(RunConfig(model="cnn", epochs=2), history, evaluation, model, CONDITIONS, 90.0,
-                      ("1 photo is excluded.",))
+    history.add(Warned("1 photo is excluded."))
+    return ReportData(RunConfig(model="cnn", epochs=2), history, evaluation, model, CONDITIONS, 90.0)
 
 
 def test_crops_that_are_less_sure_are_named_with_the_reason(data):
