@@ -82,22 +82,25 @@ class Trainer:
                 code = self.stopped_code
         return code
 
+    def _check_start(self) -> RunConfig:
+        """Check the run folder (on rank 0); returns the settings, with the recorded conditions of a resumed run."""
+        if self._environment.rank == 0 and self._resume:
+            check_earlier_run(self._path)
+        elif self._environment.rank == 0:
+            check_new_run(self._path, self.config, self._overwrite)
+        if not self._resume:
+            return self.config
+        before, _ = load_checkpoint(self._path)
+        return keep_conditions(self.config, before and before.conditions)
+
     def run(self, commands: Commands | None = None) -> Iterator[events.Event]:
         """Yield events until the run has ended. Raises LeafClinicError after logging it.
 
         When stopped by `commands`, it saves and ends with RunFinished; before the first step there is nothing to save.
         """
         commands = commands or Commands()
-        config = self.config
-        if self._environment.rank == 0 and not self._resume:
-            check_new_run(self._path, config, self._overwrite)
-        if self._resume:
-            if self._environment.rank == 0:
-                check_earlier_run(self._path)
-            before, _ = load_checkpoint(self._path)
-            config = keep_conditions(config, before and before.conditions)
         try:
-            setup = yield from set_up(config, commands, self._environment)
+            setup = yield from set_up(self._check_start(), commands, self._environment)
         except Cancelled:
             yield events.RunFinished("stopped", 0, -1, 0.0, None, "", "", 0.0)
             return
