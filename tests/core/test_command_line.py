@@ -9,8 +9,11 @@ import pytest
 
 from core import adapt, diagnose, evaluate, export, review, train
 from core.command_line import check_folder, run_command
+from core.config import RunConfig
 from core.data.source import find_photos
-from core.errors import EXIT_INTERRUPTED, EXIT_WRONG_INPUT
+from core.errors import EXIT_INTERRUPTED, EXIT_STOPPED, EXIT_WRONG_INPUT
+from core.training.commands import Commands
+from core.training.trainer import Trainer
 from tests.helpers.commands import ROOT
 from tests.helpers.photo_files import leaf_folder
 
@@ -94,3 +97,25 @@ def test_words_that_no_option_takes_are_not_called_options(capsys):
     assert capsys.readouterr().err.startswith("Unknown arguments: out.csv.")
     assert diagnose.main(["m.safetensors", "a.png", "--colour", "red"]) == EXIT_WRONG_INPUT
     assert capsys.readouterr().err == "These options are not valid:\n--colour: there is no such option.\n"
+
+
+@pytest.mark.parametrize(("resume", "code", "said"), [
+    (True, EXIT_STOPPED, "after saving this step"), (False, EXIT_INTERRUPTED, "before the training begins"),
+])  # fmt: skip
+def test_the_first_ctrl_c_asks_and_the_second_ends_at_once(monkeypatch, capsys, resume, code, said):
+    ended = []
+    monkeypatch.setattr(train.os, "_exit", ended.append)
+    commands = Commands()
+    handler = train._stopper(commands, Trainer(RunConfig(data="photos"), resume=resume))
+    handler(2, None)
+    assert commands.stopped()
+    assert not ended
+    assert f"Stopping {said}. Press Ctrl-C again to stop immediately" in capsys.readouterr().err
+    handler(2, None)
+    assert ended == [code]
+
+
+def test_a_batch_size_may_be_left_to_the_program():
+    for text, wanted in (("auto", 0), ("48", 48)):
+        arguments = train.make_parser().parse_args(["--data", "photos", "--batch-size", text])
+        assert train.configure(arguments, []).batch_size == wanted

@@ -9,6 +9,7 @@ import pytest
 
 from core.data.digits import CLASSES, SIDE, read_digits
 from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.errors import DataError
 from core.laboratory.digit_photos import read_digit
 from core.laboratory.mnist import RECIPES, MnistRecipe, certainty, digit_graph, learn, predict, vary
 from core.ops.photo import AFFINE, identity_augmentation, transform
@@ -96,3 +97,21 @@ def test_photographed_digits_are_read_after_a_short_lesson():
         for photo, digit in draw_digits()
     )
     assert right >= 18
+
+
+def test_every_digit_is_white_on_black_and_centred():
+    for photo, digit in draw_digits():
+        read = read_digit(photo)
+        assert (read.shape, read.dtype) == ((28, 28, 1), np.uint8)
+        y, x = np.nonzero(read[..., 0] > 60)
+        assert 17 <= max(np.ptp(y), np.ptp(x)) + 1 <= 20, digit
+        weights = read[..., 0].astype(float)
+        centre = [(weights.sum(1 - axis) * np.arange(28)).sum() / weights.sum() for axis in (0, 1)]
+        assert np.allclose(centre, 13.5, atol=1.2), (digit, centre)
+        assert (read[[0, -1]] == 0).all()
+
+
+def test_an_empty_sheet_is_told(tmp_path):
+    noise = np.random.default_rng(0).normal(200, 3, (400, 300, 3)).clip(0, 255).astype(np.uint8)
+    with pytest.raises(DataError, match="No digit"):
+        read_digit(noise)
