@@ -69,9 +69,7 @@ def add_sum(backward: Backward, step: Step, splits: int, size: int, places: Call
         "biases": frame.gradient_of(f"{step.node}.bias") if bias else 0, "splits": splits, "size": size,
         "first": weights, "count": count, "accumulate": int(backward.accumulate),
     }  # fmt: skip
-    frame.add(
-        make_launch(
-            step.node, "backward_weight", "reduction", ("ops.conv.partial_sums", "reduction", ()), SIGNATURE, values,
-            (blocks_of(count, 32), 1, 1), (32, 8, 1), moved=4 * (splits + 2) * count, resident=1, stream=1,
-        )
-    )  # fmt: skip
+    frame.add(make_launch(
+        step.node, "backward_weight", "reduction", ("ops.conv.partial_sums", "reduction", ()), SIGNATURE, values,
+        (blocks_of(count, 32), 1, 1), (32, 8, 1), moved=4 * (splits + 2) * count, resident=1, stream=1,
+    ))  # fmt: skip

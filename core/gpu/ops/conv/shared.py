@@ -1,9 +1,9 @@
 """Convolution with tiles in shared memory: each float read from global memory is used many times.
 
-A block of 32 x 8 threads makes 8 x 8 pixels of 32 channels. It stages, a few channels at a time, the
-pixels its windows see (with the border) and the filters; a thread keeps the sums of one row of eight
-pixels in registers, so that a filter tap read from shared memory serves eight times. The gradient of
-the input is the same loop over dy with rotated filters; a stride puts zeros between its pixels.
+A block of 32 x 8 threads computes 8 x 8 pixels of 32 channels. It stages, a few channels at a time, the pixels of its
+windows (with the border) and the filters. A thread has the sums of one row of eight pixels in registers, so that a
+filter tap read from shared memory is used eight times. The gradient of the input is the same loop over dy with rotated
+filters; a stride puts zeros between the pixels of dy.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def make_shared(forward: bool) -> Any:
                     w = memory[index(filters_at + (tap * chunk + c) * LANES + lane)]
                     for p in range(PATCH):
                         total[p] += memory[index(at + p * step + c)] * w
-            cuda.syncthreads()  # nobody reads them any more
+            cuda.syncthreads()  # no thread reads them any more
         for p in range(PATCH):
             if row0 + line < out.shape[1] and column0 + p < out.shape[2] and mine < out.shape[3]:
                 out[n, row0 + line, column0 + p, mine] = total[p]
@@ -110,8 +110,7 @@ def shared_backward_weight(
     """Grid: (tiles of filters x channels, taps, slices of `pixels` pixels); `weight` only lends its shape."""
     dy_tile = cuda.shared.array((SIDE, SIDE), float32)  # (pixel, filter)
     x_tile = cuda.shared.array((SIDE, SIDE), float32)  # (pixel, channel)
-    tx = cuda.threadIdx.x
-    ty = cuda.threadIdx.y
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
     filters, _, width, depth = weight.shape
     across = (depth + SIDE - 1) // SIDE
     o0 = cuda.blockIdx.x // across * SIDE
@@ -132,7 +131,7 @@ def shared_backward_weight(
         cuda.syncthreads()  # sixteen pixels are staged
         for p in range(SIDE):
             total += dy_tile[p, index(ty)] * x_tile[p, index(tx)]
-        cuda.syncthreads()  # nobody reads them any more
+        cuda.syncthreads()  # no thread reads them any more
     if o0 + ty < filters and c0 + tx < depth:
         parts[cuda.blockIdx.z, ((o0 + ty) * weight.shape[1] * width + cuda.blockIdx.y) * depth + c0 + tx] = total
 

@@ -33,10 +33,10 @@ def rotate_filters(weight: Filters, rotated: Filters) -> None:
         rotated[c, ky, kx, o] = weight[o, rotated.shape[1] - 1 - ky, rotated.shape[2] - 1 - kx, c]
 
 
-def multiply_places(product: TeachingKernel, a: DeviceArray, b: DeviceArray, c: DeviceArray) -> None:
-    """``c[place] = A[place] B[place]``, c (places, rows, columns): slices of a product's depth, not added up."""
-    places, rows, columns = c.shape
-    product[at((blocks(rows, TILE), blocks(columns, TILE), places), (SIDE, SIDE))](a, b, c, a.shape[1] // places)
+def multiply_elements(product: TeachingKernel, a: DeviceArray, b: DeviceArray, c: DeviceArray) -> None:
+    """``c[k] = A[k] B[k]`` for each element k of a tile, c (elements, rows, columns): a product's slices, not added."""
+    elements, rows, columns = c.shape
+    product[at((blocks(rows, TILE), blocks(columns, TILE), elements), (SIDE, SIDE))](a, b, c, a.shape[1] // elements)
 
 
 def forward(convolve: Convolve, case: KernelCase, arrays: StepArrays) -> None:

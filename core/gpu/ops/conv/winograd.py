@@ -118,7 +118,7 @@ def convolve(
     m = arrays.scratch("products", (elements, tiles, filters))
     transform_pixels[threads(tiles * depth)](x, v, constants[0], down, across, pad)
     transform_filters[threads(depth * filters)](weight, u, constants[1])
-    transformed.multiply_places(product_nn, v, u, m)
+    transformed.multiply_elements(product_nn, v, u, m)
     transform_results[threads(tiles * filters)](m, bias, out, constants[2], down, across)
 
 

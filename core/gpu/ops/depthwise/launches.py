@@ -186,12 +186,10 @@ def _direct(
     }  # fmt: skip
     constants = (frame.element, direction != "forward", (*window.kernel, *window.stride))
     moved = 16 * (values["total"] * target.passes + frame.batch * x.height * x.width * vectors)
-    frame.add(
-        make_launch(
-            step.node, direction, "fused", ("ops.depthwise.direct", "make_depthwise", constants), direct.SIGNATURE,
-            values, (blocks_of(values["total"], THREADS), 1, 1), moved=moved,
-        )
-    )  # fmt: skip
+    frame.add(make_launch(
+        step.node, direction, "fused", ("ops.depthwise.direct", "make_depthwise", constants), direct.SIGNATURE,
+        values, (blocks_of(values["total"], THREADS), 1, 1), moved=moved,
+    ))  # fmt: skip
 
 
 def weights_direct(case: Case) -> None:
@@ -211,11 +209,9 @@ def weights_direct(case: Case) -> None:
         **pixel_values(frame.batch, dy.height, dy.width, vectors), **side_values(x, dy),
     }  # fmt: skip
     made = ("ops.depthwise.direct", "make_depthwise_weight", (frame.element, (*window.kernel, *window.stride)))
-    frame.add(
-        make_launch(
-            step.node, "backward_weight", "fused", made, direct.WEIGHT_SIGNATURE, values,
-            (blocks_of(vectors, wide), kh, splits), (direct.THREADS, 1, 1), stream=1,
-            resident=RESIDENT if kw <= 3 else 2,  # the sums of a longer row of taps need more registers
-        )
-    )  # fmt: skip
+    frame.add(make_launch(
+        step.node, "backward_weight", "fused", made, direct.WEIGHT_SIGNATURE, values,
+        (blocks_of(vectors, wide), kh, splits), (direct.THREADS, 1, 1), stream=1,
+        resident=RESIDENT if kw <= 3 else 2,  # the sums of a longer row of taps need more registers
+    ))  # fmt: skip
     _add_sum(case, splits, size)

@@ -1,4 +1,4 @@
-"""Weight gradient of a depthwise convolution: 32 channels x 8 lines of threads a block sum slices of the pixels.
+"""Weight gradient of a depthwise convolution: blocks of 32 channels x 8 rows of threads sum slices of the pixels.
 
 The naive kernels are those of `ops/conv/naive.py`: a depthwise convolution has as many groups as channels.
 """
@@ -10,13 +10,7 @@ from typing import Final
 from core.gpu.compilation.arrays import Batch, Int, Matrix, Pair, float32
 from core.gpu.compilation.cuda import cuda
 from core.gpu.teaching.candidates import geometry
-from core.gpu.teaching.column_sums import (
-    COLUMNS,
-    ROWS,
-    add_lines,
-    launch_sum_columns,
-    sum_slices,
-)
+from core.gpu.teaching.column_sums import COLUMNS, ROWS, add_lines, launch_sum_columns, sum_slices
 from core.gpu.teaching.kernel import as_matrix, at, blocks, flat, kernel, over
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
@@ -28,8 +22,7 @@ SLICE_PIXELS: Final = 2048
 def shared_backward_weight(x: Batch, dy: Batch, parts: Matrix, width: Int, taps: Int, stride: Pair, pad: Pair) -> None:
     """Grid (channels / 32, taps, slices of pixels): parts (slices, C taps)."""
     sums = cuda.shared.array((ROWS, COLUMNS), float32)
-    lane = cuda.threadIdx.x
-    line = cuda.threadIdx.y
+    lane, line = cuda.threadIdx.x, cuda.threadIdx.y
     c = cuda.blockIdx.x * COLUMNS + lane
     ky, kx = cuda.blockIdx.y // width, cuda.blockIdx.y % width
     rows, columns = dy.shape[1], dy.shape[2]

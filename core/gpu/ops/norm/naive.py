@@ -71,8 +71,7 @@ def normalise(x: Matrix, mean: Vector, inverse: Vector, weight: Vector, bias: Ve
 def shared_sums(x: Matrix, mean: Vector, parts: Matrix, images: Integers, area: Int, squares: Int) -> None:
     """Sums of x, or of squared distances to the mean: parts (slices, C) of `SLICE_ROWS` pixels each."""
     sums = cuda.shared.array((ROWS, COLUMNS), float32)
-    lane = cuda.threadIdx.x
-    line = cuda.threadIdx.y
+    lane, line = cuda.threadIdx.x, cuda.threadIdx.y
     c = cuda.blockIdx.x * COLUMNS + lane
     first = cuda.blockIdx.y * SLICE_ROWS
     total = float32(0)
@@ -114,8 +113,7 @@ def naive_gradients(x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, dweigh
 def shared_gradient(x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, parts: Matrix, rows_each: Int) -> None:
     """The sum of dy times the normalised x: parts (slices, C)."""
     sums = cuda.shared.array((ROWS, COLUMNS), float32)
-    lane = cuda.threadIdx.x
-    line = cuda.threadIdx.y
+    lane, line = cuda.threadIdx.x, cuda.threadIdx.y
     c = cuda.blockIdx.x * COLUMNS + lane
     first = cuda.blockIdx.y * rows_each
     total = float32(0)

@@ -23,15 +23,9 @@ def suits_strips(step: Step) -> bool:
 
 def between_norms(frame: Frame, step: Step) -> tuple[Step, Step] | None:
     """The batch norms before and after a depthwise convolution in training, where it is computed with them."""
-    if step.op != "depthwise_conv2d" or not frame.program.training or frame.algorithm not in FAST:
-        return None
-    if not suits_strips(step):
-        return None
-    before, after = norm_before(frame, step), norm_after(frame, step)
-    plain = not step.activation and all(p.role == "weight" for p in step.parameters)
-    if before is None or after is None or not plain or not frame.trains(step, "weight"):
-        return None
-    return before, after
+    fits = step.op == "depthwise_conv2d" and frame.algorithm in FAST and _is_plain(frame, step) and suits_strips(step)
+    before, after = (norm_before(frame, step), norm_after(frame, step)) if fits else (None, None)
+    return (before, after) if before and after else None
 
 
 def norm_before(frame: Frame, step: Step) -> Step | None:
@@ -39,13 +33,13 @@ def norm_before(frame: Frame, step: Step) -> Step | None:
     producer = only(s for s in frame.program.steps if s.output.buffer == step.inputs[0].buffer)
     if producer is None or frame.only_reader(producer.output) is not step:
         return None
-    return producer if _is_moving(frame, producer) and _is_whole(frame, producer.output) else None
+    return producer if _is_trained(frame, producer) and _is_whole(frame, producer.output) else None
 
 
 def norm_after(frame: Frame, step: Step) -> Step | None:
     """The trained batch norm that is the only reader of a step's output."""
     reader = frame.only_reader(step.output)
-    return reader if reader is not None and _is_moving(frame, reader) and _is_whole(frame, step.output) else None
+    return reader if reader is not None and _is_trained(frame, reader) and _is_whole(frame, step.output) else None
 
 
 def expands(frame: Frame, step: Step) -> bool:
@@ -65,19 +59,20 @@ def projects(frame: Frame, step: Step) -> bool:
     )  # fmt: skip
 
 
-def is_read_raw(frame: Frame, norm: Step) -> bool:
-    """Whether the only reader of a batch norm's output computes it itself."""
+def is_computed_by_reader(frame: Frame, norm: Step) -> bool:
+    """Whether the only reader of a batch norm's output computes it from the batch norm's input."""
     reader = frame.only_reader(norm.output)
     return reader is not None and (between_norms(frame, reader) is not None or projects(frame, reader))
 
 
-def is_undone_behind(frame: Frame, norm: Step) -> bool:
+def is_computed_by_producer(frame: Frame, norm: Step) -> bool:
     """Whether the gradient of a batch norm's input is computed by the convolution that made that input."""
     producer = only(s for s in frame.program.steps if s.output == norm.inputs[0])
     return producer is not None and (between_norms(frame, producer) is not None or expands(frame, producer))
 
 
-def _is_moving(frame: Frame, step: Step) -> bool:
+def _is_trained(frame: Frame, step: Step) -> bool:
+    """Whether a step is a batch norm with statistics of the batch and a trained scale."""
     return step.op == "batch_norm" and not step.attributes["frozen"] and frame.trains(step, "weight")
 
 
@@ -86,16 +81,18 @@ def _is_whole(frame: Frame, value: Value) -> bool:
     return value.channel == 0 and frame.program.buffers[value.buffer] == value.shape
 
 
-def _is_pointwise(frame: Frame, step: Step) -> bool:
-    """A learning 1x1 convolution in bf16 without bias or activation."""
-    if step.op != "conv2d" or not frame.program.training or frame.element != 2 or frame.algorithm != "auto":
-        return False
-    if step.inputs[0].buffer == PHOTO:
-        return False
+def _is_plain(frame: Frame, step: Step) -> bool:
+    """Whether a convolution is trained and has neither bias nor activation."""
     plain = not step.activation and all(p.role == "weight" for p in step.parameters)
-    window = read_window(step.attributes)
-    simple = window == POINT and step.attributes["groups"] == 1
-    return plain and simple and frame.trains(step, "weight")
+    return plain and frame.program.training and frame.trains(step, "weight")
+
+
+def _is_pointwise(frame: Frame, step: Step) -> bool:
+    """Whether a step is a plain 1x1 convolution in bf16."""
+    return (
+        step.op == "conv2d" and frame.element == 2 and frame.algorithm == "auto" and _is_plain(frame, step)
+        and step.inputs[0].buffer != PHOTO and read_window(step.attributes) == POINT and step.attributes["groups"] == 1
+    )  # fmt: skip
 
 
 def _suits(frame: Frame, wide: Value, narrow: Value) -> bool:

@@ -126,15 +126,13 @@ def _add(
         "weight": weight, "control": frame.addresses.control, "pixels": pixels, "hw": wide.height * wide.width,
         "depth": packing.padded_depth(summed, 2),
     }  # fmt: skip
-    frame.add(
-        make_launch(
-            step.node, "backward_input" if backward else "forward", "tensor_core",
-            (module, factory, (shape.wide, shape.narrow, *constants)), signature, values,
-            (blocks, 1, 1), (shape.threads, 1, 1), shared(shape), resident=resident,
-            moved=2 * pixels * (shape.narrow * narrow_passes + shape.wide * products),
-            flops=2 * products * pixels * size,
-        )
-    )  # fmt: skip
+    frame.add(make_launch(
+        step.node, "backward_input" if backward else "forward", "tensor_core",
+        (module, factory, (shape.wide, shape.narrow, *constants)), signature, values,
+        (blocks, 1, 1), (shape.threads, 1, 1), shared(shape), resident=resident,
+        moved=2 * pixels * (shape.narrow * narrow_passes + shape.wide * products),
+        flops=2 * products * pixels * size,
+    ))  # fmt: skip
     if backward:
         filters, _, _, depth = indices.shape
         f, d = np.arange(filters)[:, None], np.arange(depth)

@@ -233,12 +233,10 @@ def _average(case: Case, direction: str, x: Tensor, out: Tensor, target: Target 
     include, gradient = bool(step.attributes["count_include_pad"]), direction != "forward"
     constants = (frame.element, (*window.kernel, *window.stride), include, gradient)
     moved = x.height * x.width + target.passes * out.height * out.width
-    frame.add(
-        make_launch(
-            step.node, direction, "fused", ("ops.pool.average_pool", "make_average_pool", constants), SIGNATURE, values,
-            (blocks_of(values["total"], THREADS), 1, 1), moved=frame.batch * out.padded * frame.element * moved,
-        )
-    )  # fmt: skip
+    frame.add(make_launch(
+        step.node, direction, "fused", ("ops.pool.average_pool", "make_average_pool", constants), SIGNATURE, values,
+        (blocks_of(values["total"], THREADS), 1, 1), moved=frame.batch * out.padded * frame.element * moved,
+    ))  # fmt: skip
 
 
 def global_forward(case: Case) -> None:

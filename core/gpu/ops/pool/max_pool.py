@@ -299,12 +299,10 @@ def _add(
     values |= {**side_values(x, out), "ldp": out.padded, "top": window.padding[0], "left": window.padding[1]}
     signature, factory = (FORWARD, "make_max_pool") if direction == "forward" else (GRADIENT, "make_max_pool_gradient")
     made = ("ops.pool.max_pool", factory, (frame.element, (*window.kernel, *window.stride), special))
-    frame.add(
-        make_launch(
-            step.node, direction, "fused", made, signature, values, (blocks_of(values["total"], THREADS), 1, 1),
-            moved=frame.batch * out.padded * (frame.element * pixels + stored), resident=resident,
-        )
-    )  # fmt: skip
+    frame.add(make_launch(
+        step.node, direction, "fused", made, signature, values, (blocks_of(values["total"], THREADS), 1, 1),
+        moved=frame.batch * out.padded * (frame.element * pixels + stored), resident=resident,
+    ))  # fmt: skip
 
 
 def places_of(frame: Frame, step: Step, out: Tensor) -> int:
