@@ -235,8 +235,8 @@ class Machine:
         """An argument of a kernel from its words (`core.gpu.compilation.arrays`)."""
         dimensions = getattr(KINDS.get(kind), "ndim", 0)
         if ":" in kind:
-            casts = [Cast(getattr(numba_types, word)) for word in words(kind)]
-            return type_of(kind).instance_class(*(cast(value) for cast, value in zip(casts, given, strict=True)))
+            fields = zip(words(kind), given, strict=True)
+            return type_of(kind).instance_class(*(Cast(getattr(numba_types, word))(value) for word, value in fields))
         if kind not in KINDS:
             return Cast(getattr(numba_types, kind))(*given)
         if not dimensions:

@@ -3,31 +3,28 @@
 import numpy as np
 import pytest
 
-from core.gpu.launch import RELU, make_launch
+from core.gpu.launch import RELU, make_launch, pixel_values
 from core.gpu.ops.pool import max_pool
 from core.gpu.parts.winners import STOPPED
 from tests.helpers.emulated_gpu import Machine, Memory
 
 PHOTOS, CHANNELS = 2, 16
-LANES = CHANNELS // 8
 SIDES = {(3, 3, 2, 2): (6, 3), (2, 3, 2, 1): (5, 3), (2, 2, 2, 2): (4, 2)}
 """Kernel and stride to (side of the photo, of the result); the last windows of the first may hang over."""
 
 
 def run(memory, factory, arguments, shape, grid, addresses, **more):
     side, out = SIDES[shape]
-    lanes = PHOTOS * grid * grid * LANES
     signature = max_pool.GRADIENT if "gradient" in factory else max_pool.FORWARD
     names = [argument.name for argument in signature.flat]
     values = dict(zip(names[:3], addresses, strict=True)) | {
-        "total": lanes, "vectors": LANES, "by_vectors": LANES, "by_area": grid * grid, "by_columns": grid,
-        "area": grid * grid, "columns": grid, "height": side, "width": side, "ho": out, "wo": out, "ldx": CHANNELS,
-        "ldo": CHANNELS, "ldp": CHANNELS, "top": 0, "left": 0, **more,
+        **pixel_values(PHOTOS, grid, grid, CHANNELS // 8), "height": side, "width": side, "ho": out, "wo": out,
+        "ldx": CHANNELS, "ldo": CHANNELS, "ldp": CHANNELS, "top": 0, "left": 0, **more,
     }
     Machine(memory).run(
         make_launch(
             "pool", "forward", "fused", ("ops.pool.max_pool", factory, arguments), signature, values, (1, 1, 1),
-            (-(-lanes // 32) * 32, 1, 1),
+            (-(-values["total"] // 32) * 32, 1, 1),
         )
     )
 

@@ -183,6 +183,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str) -> 
                 cuda.syncthreads()  # the stage has arrived; no thread reads the one filled next
             ahead = i32(k + ST - 1)
             if ahead < steps:
+                # This thread's 16 bytes of the depth moved on by BK elements, perhaps into another tap.
                 ky, kx, c = find_tap(ky, kx, c, channels, kernel_width)
                 slot = u32(base + filled + u32(r0 * ROW + q * 16))
                 send_pixels(slot, x, py, px, pa, ky, kx, c, at < total, windows)
@@ -190,7 +191,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str) -> 
                 wa = u64(wa + u64(KB))
                 filled = u32(filled + u32(STG)) if filled != u32(LAST) else u32(0)
                 at, c = i32(at + BK), i32(c + BK)
-            ptx.commit_copies()
+            ptx.commit_copies()  # a group per iteration, even an empty one: `wait` counts groups
             if k >= 0:
                 stage = u32(base + used)
                 used = u32(used + u32(STG)) if used != u32(LAST) else u32(0)

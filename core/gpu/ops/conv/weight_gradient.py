@@ -208,6 +208,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
         ky = cuda.local.array(BR, dtype=types.int32)
         kx = cuda.local.array(BR, dtype=types.int32)
         ko = cuda.local.array(BR, dtype=types.int32)
+        # A thread copies the same columns (taps and channels) of every stage: found once, only the pixels move on.
         find_taps(bn, channels, kernel_width, used, windows.row_pitch, windows.pitch, tid, ky, kx, ko)
         acc = cuda.local.array(NACC, dtype=types.float32)
         for i in range(NACC):
@@ -229,7 +230,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
                 filled = u32(filled + u32(STG)) if filled != u32(LAST) else u32(0)
                 send_gradient(slot, dy, at, end, bf, filters, ldy, tid)
                 send_windows(u32(slot + u32(STB)), x, at, end, windows, ky, kx, ko, tid)
-            ptx.commit_copies()
+            ptx.commit_copies()  # a group per iteration, even an empty one: `wait` counts groups
             if k >= 0:
                 stage = u32(base + used)
                 used = u32(used + u32(STG)) if used != u32(LAST) else u32(0)

@@ -121,7 +121,7 @@ def make_dense(element: int, norm: int) -> Any:
             next_row = i64(min(i32(r + 1), i32(ho - 1)))
             row_g, row_y = u64(g + u64(next_row * line_g)), u64(y + u64(next_row * line_y))
             bits = inside if r >= 0 and r < ho else i32(0)
-            for p in range(4):
+            for p in range(4):  # each upstream gradient is computed once and used by all taps that reach it
                 upstream(raw_g, raw_y, p, bits, factors, d)
                 load(u64(row_g + u64(i64(at_g[p]))), raw_g, p * W)
                 load(u64(row_y + u64(i64(at_y[p]))), raw_y, p * W)
