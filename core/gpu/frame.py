@@ -117,9 +117,9 @@ class Frame:
         self._uses: dict[str, list[int]] = {}
         self._packs, self._tables = _Joined(-1), _Joined(0)
 
-    def restart(self, places: Addresses) -> None:
+    def restart(self, addresses: Addresses) -> None:
         """Begin again, with these addresses."""
-        self.addresses = places
+        self.addresses = addresses
         self.launches = []
         self._joins, self._sizes, self._uses, self.partials = 0, {}, {}, {}
 
@@ -214,7 +214,7 @@ class Frame:
 
     def shaped(self, value: Value, gradient: bool = False) -> Tensor:
         """Like `image`, but a flattened image is one pixel of all its features. Raises KernelUnavailable where padding
-        lies between them."""
+        is between them."""
         if not self.is_flattened(value):
             return self.image(value, gradient)
         whole, indices = self.flat(value, gradient)
@@ -299,8 +299,8 @@ class Frame:
 
 def only(steps: Iterable[Step]) -> Step | None:
     """The step, if there is exactly one."""
-    found = list(steps)
-    return found[0] if len(found) == 1 else None
+    several = list(steps)
+    return several[0] if len(several) == 1 else None
 
 
 def has_bias(step: Step) -> bool:
@@ -326,7 +326,7 @@ def _photo_border(program: Program) -> tuple[int, int, int, int]:
 
 
 def _photo_pixel(program: Program, element: int) -> int:
-    """Elements of a photo's pixel: 4, or 8 where a bf16 window may start at an odd pixel."""
+    """Elements per pixel of a photo: 4, or 8 if a bf16 window may start at an odd pixel."""
     left = _photo_border(program)[1]
     odd = any(w.stride[1] % 2 or (left - w.padding[1]) % 2 for w in _photo_windows(program))
     return 8 if odd and element == 2 else 4

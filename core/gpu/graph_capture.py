@@ -172,7 +172,7 @@ class GradientAverage:
         last, done = launches[completed] if completed else None, self._events[2]
 
         def launch(one: Launch, stream: Any) -> None:
-            if one.kernel == GRADIENT_NORM:  # the gradient is complete, and nothing has read it yet
+            if one.kernel == GRADIENT_NORM:  # the gradient is complete and has not been read
                 if last is not None:
                     done.hold(self._main)
                 self._ranks.average_gradients([(gradient, first), (scores, 2)], stream)

@@ -18,8 +18,7 @@ float64: Any = types.float64
 int32: Any = types.int32
 int64: Any = types.int64
 index: Any = types.uint32
-"""An index that is never negative: Numba then leaves out the wrap-around of negative ones, which costs more than
-the multiplication it serves."""
+"""An index that is never negative: Numba then omits the wrap-around of negative ones, which is slow."""
 
 KINDS: Final[Mapping[str, Any]] = {
     "Batch": float32[:, :, :, ::1],  # (N, H, W, C)

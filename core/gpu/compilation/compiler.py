@@ -1,8 +1,8 @@
-"""Kernels from Python to PTX, once: kept in the user's cache folder by the hash of their source.
+"""Compiles kernels from Python to PTX, which is kept in the user's cache folder by the hash of its source.
 
-A kernel takes long to compile and a network needs some twenty, so missing ones are compiled side by
-side in processes of their own (Numba compiles one at a time within a process). Run as
-``python -m core.gpu.compilation.compiler MAJOR.MINOR`` it compiles the recipes it reads as JSON lines.
+A kernel takes long to compile and a network needs some twenty, so missing ones are compiled in parallel in child
+processes (Numba compiles one at a time within a process). ``python -m core.gpu.compilation.compiler MAJOR.MINOR``
+compiles the recipes that it reads as JSON lines.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from core.user_cache import user_kernel_folder
 Argument: TypeAlias = str | int | bool | tuple[int, ...]
 
 ALONE: Final = 3
-"""So few kernels are compiled in this process: starting another costs a second."""
+"""Most kernels that are compiled in this process: starting another costs a second."""
 
 
 FOLDERS: Final = ("parts", "ops", "sm90", "latency", "teaching")
@@ -42,7 +42,7 @@ class Recipe:
     """How to make one kernel: ``getattr(module, factory)(*arguments)``, or the function itself without arguments.
 
     `module` is relative to `core.gpu` ("ops.pool.max_pool"); `kinds` are the kernel's argument
-    types by name; bounds are threads a block and blocks a multiprocessor. `dependent`: the kernel may begin before
+    types by name; bounds are threads per block and blocks per multiprocessor. `dependent`: the kernel may begin before
     the previous one has ended (programmatic dependent launch, `core.gpu.compilation.generations`).
     """
 
@@ -60,7 +60,7 @@ class Recipe:
 
 
 def compile_recipes(recipes: Sequence[Recipe], capability: Capability) -> dict[Recipe, tuple[str, str]]:
-    """(PTX, entry name) of each recipe, from the cache where it is there."""
+    """(PTX, entry name) of each recipe, from the cache if possible."""
     missing = [r for r in recipes if not _path(r, capability).exists()]
     if len(missing) > ALONE:
         _compile_apart(missing, capability)
@@ -71,7 +71,7 @@ def compile_recipes(recipes: Sequence[Recipe], capability: Capability) -> dict[R
 
 
 def compile_kernel(recipe: Recipe, capability: Capability) -> tuple[str, str]:
-    """(PTX, entry name) of a recipe, made now."""
+    """Compile a recipe. Returns (PTX, entry name)."""
     from core.gpu.compilation.arrays import type_of, words  # numba.cuda costs a second: only to compile
     from core.gpu.compilation.cuda import compile_to_ptx, types
 
@@ -92,7 +92,7 @@ def _compile(recipe: Recipe, capability: Capability) -> None:
 
 
 def _compile_apart(recipes: Sequence[Recipe], capability: Capability) -> None:
-    """Share the recipes out to as many processes as this one may use cores."""
+    """Compile in as many processes as this one may use cores."""
     workers = min(len(recipes), usable_cores())
     command = module_command("core.gpu.compilation.compiler", f"{capability[0]}.{capability[1]}")
     running = []
@@ -104,7 +104,7 @@ def _compile_apart(recipes: Sequence[Recipe], capability: Capability) -> None:
         running.append(process)
     for process in running:
         process.wait()
-    for recipe in recipes:  # whatever a process left behind fails here, with its own error
+    for recipe in recipes:  # what a process failed to compile fails here, with its own error
         if not _path(recipe, capability).exists():
             _compile(recipe, capability)
 
@@ -122,7 +122,7 @@ def _path(recipe: Recipe, capability: Capability) -> Path:
 
 @cache
 def source_hash() -> str:
-    """Of all that the PTX of kernels follows from: they use each other's device functions."""
+    """Hash of all sources with device functions, since kernels use each other's."""
     here = Path(__file__).parent
     folders = [here.parent / name for name in FOLDERS]
     files = [*sorted(here.glob("*.py")), *(f for folder in folders for f in sorted(folder.rglob("*.py")))]

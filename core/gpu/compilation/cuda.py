@@ -1,6 +1,6 @@
-"""The one door to the CUDA front end: kernels and plans import `cuda`, `types` and `driver` from here.
+"""The CUDA front end: kernels and plans import `cuda`, `types` and `driver` from here only.
 
-numba-cuda is in maintenance mode; when its successor is taken, this module and `ptx` change and no kernel does.
+numba-cuda is in maintenance mode; its replacement changes this module and `ptx`, but no kernel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["compile_to_ptx", "cuda", "device_function", "driver", "intrinsic", "
 
 
 config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
-"""A laboratory kernel on a small array is meant to be small: no warning that the GPU is not full."""
+"""No warning that a laboratory kernel on a small array leaves the GPU idle."""
 
 def device_function(function: Callable[..., Any]) -> Any:
     """Decorator of functions that kernels call; they are inlined."""
@@ -35,14 +35,14 @@ def compile_to_ptx(
 ) -> tuple[str, str]:  # fmt: skip
     """(PTX, entry name) of a kernel for a compute capability; needs no GPU.
 
-    bounds: threads a block, blocks a multiprocessor. `fast` arithmetic takes every number for finite.
+    bounds: threads per block, blocks per multiprocessor. `fast` arithmetic assumes finite numbers.
     """
     with _pretend_device(capability):
         ptx, _ = cuda.compile(
             function, signature, cc=capability, output="ptx", abi="numba", device=False, fastmath=fast,
             launch_bounds=bounds,
         )
-    # The compiler stamps its own, newest version; older drivers read the same text under the older stamp.
+    # The compiler writes its own, newest version; older drivers accept the same text with an older version.
     version = "8.0" if capability < (10, 0) else "8.7"
     ptx = re.sub(r"^\.version .*$", f".version {version}", ptx, count=1, flags=re.MULTILINE)
     entry = re.search(r"\.visible \.entry (\w+)\(", ptx)
@@ -52,7 +52,7 @@ def compile_to_ptx(
 
 @contextmanager
 def _pretend_device(capability: tuple[int, int]) -> Iterator[None]:
-    """Device functions ask the current GPU for its capability; without a GPU this answers."""
+    """Provide the capability that device functions ask the current GPU for."""
     device = SimpleNamespace(compute_capability=capability)
     with patch("numba.cuda.dispatcher.get_current_device", lambda: device):
         yield

@@ -19,8 +19,8 @@ _REGISTERS = {"f": "f", "u": "r", "i": "r", "l": "l"}
 def instruction(name: str, text: str, results: str, operands: str, volatile: bool = False, memory: bool = False) -> Any:
     """One instruction as a function for kernels; several results come back as a tuple.
 
-    results, operands: a letter each, f float32, u uint32, i int32, l uint64. volatile: the compiler may neither remove
-    nor repeat it. memory: nor move it across other accesses to memory.
+    results, operands: one letter each, f float32, u uint32, i int32, l uint64. volatile: the compiler may not remove
+    or repeat it. memory: nor move it across other memory accesses.
     """
     kinds = [_LLVM[letter] for letter in results]
     returned = ir.VoidType() if not kinds else kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds)
@@ -145,7 +145,7 @@ load4_ordered = instruction("load4_ordered", "ld.global.v4.u32 {$0,$1,$2,$3}, [$
 """16 bytes of global memory, ordered with this thread's stores."""
 
 prefetch = instruction("prefetch", "prefetch.global.L2 [$0];", "", "l", volatile=True)
-"""Ask for the line of global memory to be in the L2 cache soon."""
+"""Prefetch a line of global memory into the L2 cache."""
 
 load2 = instruction("load2", "ld.global.nc.v2.u32 {$0,$1}, [$2];", "uu", "l")
 """8 bytes of global memory that this kernel does not write."""
@@ -217,9 +217,9 @@ byte_to_float = instruction(
     "byte_to_float", "{.reg .b32 t; prmt.b32 t, $1, 0x4B000000, $2; add.f32 $0, t, 0fCB000000;}",
     "f", "uu",
 )  # fmt: skip
-"""Byte i of a word, by the selector ``0x7650 + i``: a float of 2^23 and more shows its whole part in its low bits.
+"""Byte i of a word, by the selector ``0x7650 + i``: a float of 2^23 or more has its integer part in its low bits.
 
-Four times as fast as a conversion; in one piece, since fast arithmetic would pull the subtraction apart.
+Four times as fast as a conversion. One instruction sequence, since fast arithmetic would reorder the subtraction.
 """
 
 fma_bf16 = instruction("fma_bf16", "fma.rn.bf16x2 $0, $1, $2, $3;", "u", "uuu")
@@ -232,7 +232,7 @@ min_bf16 = instruction("min_bf16", "min.bf16x2 $0, $1, $2;", "u", "uu")
 """The smaller ones of two pairs of bf16."""
 
 hold32 = instruction("hold32", "mov.b32 $0, $1;", "i", "i", volatile=True)
-"""The value, which the compiler must keep: it would work it out again in every turn of a loop otherwise."""
+"""The value, which the compiler then keeps in a register instead of recomputing it in every loop iteration."""
 
 hold64 = instruction("hold64", "mov.b64 $0, $1;", "l", "l", volatile=True)
 """`hold32` for an address."""

@@ -1,4 +1,4 @@
-"""Vectors of 16 bytes, eight bf16 or four float32: which one is a thread's, and arithmetic on its four registers."""
+"""Vectors of 16 bytes, eight bf16 or four float32: the vector of a thread, and arithmetic on its four registers."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ EVERY: Final = 0x01010101
 """Repeats a byte four times."""
 
 Shape: TypeAlias = tuple[int, int, int, int]
-"""Kernel and stride (rows, columns): constants of a kernel, so that its loads are all under way at once."""
+"""Kernel and stride (rows, columns): constants of a kernel, so that all its loads are issued together."""
 
 
 @device_function
@@ -52,9 +52,9 @@ def make_sharing(shape: Shape) -> tuple[list[Any], list[tuple[int, int]]]:
         MINE, AT = ((i + da * SY) * KW + j + db * SX) * EVERY, (i * SX + j) * 4
 
         @device_function
-        def share(v, found, sums):
+        def share(v, positions, sums):
             for half in range(2):
-                other = u32(u32(found[k * 2 + half] ^ u32(MINE)) + u32(127 * EVERY))
+                other = u32(u32(positions[k * 2 + half] ^ u32(MINE)) + u32(127 * EVERY))
                 o, q = AT + half * 2, k * 4 + half * 2
                 one = u32(v[q] & ~permute(other, u32(0), u32(0x9988)))
                 two = u32(v[q + 1] & ~permute(other, u32(0), u32(0xBBAA)))

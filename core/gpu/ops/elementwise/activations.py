@@ -1,8 +1,7 @@
-"""Activations that are ops of their own: for each a value and a gradient, as an entry of a table.
+"""Activations as ops: value and gradient of each, as entries of a table.
 
-Other kernels apply ReLU and ReLU6 to their results themselves (`core.gpu.launch.RELU`); the graph is lowered so that
-only these two join the step before them. Every other activation is one launch of `combine`, forward and backward, and
-an entry here is all that it needs. Formulas: `core.ops.activation`.
+ReLU and ReLU6 are fused with the step before them (`core.gpu.launch.RELU`). Every other activation is one launch of
+`combine`, forward and backward, and needs only an entry here. Formulas: `core.ops.activation`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A bias added to every pixel, read from global or from constant memory: which one depends on the order of the axes.
+"""A bias added to every pixel, read from global or from constant memory; the order of axes decides which is faster.
 
-Constant memory answers one word a cycle to all lanes of a warp. Channels first, neighbouring lanes want the same
-channel's bias and get it at once; channels last, they want 32 different ones, one after the other.
+Constant memory broadcasts one word per cycle to all lanes of a warp. With channels first, neighbouring lanes read the
+same bias in one cycle; with channels last, they read 32 different ones, one after another.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def from_global(x: Vector, bias: Vector, out: Vector, channels: Int, pixels: Int
 
 
 def make_from_constant(bias: Array) -> Any:
-    """The same kernel with these numbers, up to 64 KB, compiled into constant memory."""
+    """The same kernel with the bias, up to 64 KB, compiled into constant memory."""
     values = np.ascontiguousarray(bias, np.float32)
 
     @cuda.jit

@@ -1,6 +1,6 @@
 """Gradient of a product's factors: for each image and channel the sum over its pixels of upstream gradient times input.
 
-A block of 32 x 8 threads takes 32 vectors (16 bytes of channels) of one image; its 8 rows share out the pixels and add
+A block of 32 x 8 threads computes 32 vectors (16 bytes of channels) of one image; its 8 rows share the pixels and add
 their sums in shared memory, in order.
 
     image, pixels x vectors      block: 32 vectors x 8 rows of threads

@@ -48,11 +48,11 @@ from core.program import Value
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 PIXELS: Final = 4
-"""Pixels a thread, where there are many: what it must look up before its first one takes longer than a pixel."""
+"""Pixels per thread, if there are many: the preparation of a thread takes longer than a pixel."""
 
 IMAGE: Final = KernelSignature((
     Argument("control", POINTER, "control block of the step (`core.gpu.control`)"),
-    Argument("source", POINTER, "its field `source`, behind which are `masks` and `backgrounds`"),
+    Argument("source", POINTER, "its field `source`, followed by `masks` and `backgrounds`"),
     Argument("rows", POINTER, "float32 (batch, AUGMENTATION_SIZE): augmentation parameters (`core.ops.photo`)"),
     Argument("index", POINTER, "int32 (batch,): which of the source's photos"),
     Argument("out", POINTER, "the first pixel of the output inside its border"),
@@ -72,7 +72,7 @@ _HEIGHT, _WIDTH = (int(IMAGES.fields[name][1]) for name in ("height", "width")) 
 
 @device_function
 def _two_pixels(at, six):
-    """Six bytes from any address, as float32: three aligned words instead of six bytes, up to 6 bytes behind them."""
+    """Six bytes from any address as float32, by three aligned words, which reach up to 6 bytes further."""
     start, bits = u64(at & u64(0xFFFFFFFFFFFFFFFC)), u32(u32(at & u64(3)) * u32(8))
     w0, w1, w2 = ptx.load1(start), ptx.load1(u64(start + u64(4))), ptx.load1(u64(start + u64(8)))
     low, high = ptx.shift_pair(w0, w1, bits), ptx.shift_pair(w1, w2, bits)
@@ -86,7 +86,7 @@ def _two_pixels(at, six):
 def _sample(photo, height, width, sx, sy, rgb, weight):
     """Add ``weight`` times the bilinear value of each channel in 0..1; coordinates are clamped to the photo.
 
-    At the last column the pixel before it takes part with weight 0.
+    At the last column the previous pixel has weight 0.
     """
     sx = min(max(sx, f32(0.0)), f32(width - 1))
     sy = min(max(sy, f32(0.0)), f32(height - 1))
@@ -130,7 +130,7 @@ def _leaf_share(mask, tall, wide, mx, my):
 
 @device_function
 def _set_on_background(source, row, h, w, x, y, sx, sy, rgb):
-    """Behind the leaf the colour becomes that of the row's background."""
+    """Replace the colour outside the leaf by that of the background."""
     masks, tall, wide = _table(u64(source + u64(_MASKS)))
     backgrounds, high, broad = _table(u64(source + u64(_BACKGROUNDS)))
     half = f32(0.5)
@@ -147,7 +147,7 @@ def _set_on_background(source, row, h, w, x, y, sx, sy, rgb):
 
 @device_function
 def _mix_with_other(source, h, w, row, x, y, share, rgb):
-    """The colour keeps this share of itself; the rest is another photo of the set."""
+    """Mix the colour with another photo; `share` is the weight of this one."""
     photos, high, broad = _table(source)
     other = u64(photos + u64((i64(-row[BACKGROUND]) - i64(1)) * h * w * 3))
     for i in range(3):
@@ -159,9 +159,9 @@ def _mix_with_other(source, h, w, row, x, y, share, rgb):
 
 @device_function
 def _colour(source, mine, h, w, row, x, y, boxed, rgb):
-    """What the photo shows at (x, y) of the output, in 0..1: sampled, blurred, cut out or mixed, its colours moved.
+    """The colour in 0..1 at (x, y) of the output: sampled, blurred, cut out or mixed, and colour-transformed.
 
-    boxed: whether (x, y) lies in the row's box, where of a mix the other photo alone is seen.
+    boxed: whether (x, y) is in the box, where a mix shows only the other photo.
     """
     seen = cuda.local.array(3, dtype=types.float32)
     for i in range(3):
@@ -187,7 +187,7 @@ def _colour(source, mine, h, w, row, x, y, boxed, rgb):
 
 
 def make_photo(element: int, channels: int, pixel: int) -> Any:
-    """The kernel for outputs of 3 channels or 1 (grey), `pixel` elements a pixel; grid: pixels, photos."""
+    """The kernel for outputs of 3 channels or 1 (grey), with `pixel` elements per pixel; grid: pixels, photos."""
     HALF, GREY, EIGHT = element == 2, channels == 1, pixel == 8
 
     def photo(

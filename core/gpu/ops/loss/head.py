@@ -63,7 +63,7 @@ def shared_bytes(classes: int, element: int) -> int:
 
 
 def make_mean(element: int) -> Any:
-    """Device function: mean of each class over a photo's pixels into `scores`, behind which partial sums have room."""
+    """Device function: mean of each class over a photo's pixels into `scores`, which partial sums follow."""
     unpack, VEC = UNPACK[element], 16 // element
 
     @device_function
@@ -148,7 +148,7 @@ def _measure(scores, classes, scratch):
 
 @device_function
 def _target(c, label, classes, smoothing, weights, targets):
-    """What the loss wants of a class, times the class's weight."""
+    """The smoothed target of a class, times its weight."""
     target = f32(smoothing / f32(classes))
     if c == label:
         target = f32(target + f32(f32(1.0) - smoothing))
@@ -157,7 +157,7 @@ def _target(c, label, classes, smoothing, weights, targets):
 
 @device_function
 def _taught_target(c, label, classes, smoothing, weights, targets):
-    """The same of a photo's own targets."""
+    """The same for a photo's own targets."""
     return f32(load_float(u64(targets + u64(i64(c) * 4))) * _weight_of(c, weights))
 
 
@@ -244,12 +244,12 @@ MULTI = "sigmoid_cross_entropy"
 
 
 def ends_in_head(frame: Frame, step: Step) -> bool:
-    """Whether a global average's output is the logits: the head computes it with the loss, but not for teaching."""
+    """Whether the step computes the logits and is fused with the loss, which it is not for teaching."""
     return step.output == frame.program.output and frame.algorithm in FAST
 
 
 def _source(frame: Frame) -> Value:
-    """What the head reads: the input of the global average that makes the logits, or the logits themselves."""
+    """The input of the head: that of the global average that makes the logits, or the logits."""
     output = frame.program.output
     producer = next((s for s in frame.program.steps if s.output == output), None)
     if producer is None or producer.op != "global_avg_pool" or not ends_in_head(frame, producer):
@@ -258,17 +258,17 @@ def _source(frame: Frame) -> Value:
 
 
 def is_computed_with_loss(frame: Frame, step: Step) -> bool:
-    """Whether the launch of the logits computes the step: the loss, and a global average whose output they are."""
+    """Whether the head computes the step: the loss, and a global average that makes the logits."""
     return step.op in LOSSES or (step.op == "global_avg_pool" and ends_in_head(frame, step))
 
 
 def write_logits(frame: Frame) -> None:
-    """The logits of a prediction."""
+    """Write the logits of a prediction."""
     frame.add(head_launch(frame, None, ""))
 
 
 def write_loss(backward: Backward) -> None:
-    """The loss, and the gradient of what feeds the head."""
+    """Write the loss, and the gradient of the head's input."""
     frame, output = backward.frame, backward.frame.program.output
     value, gradient, masking = _source(backward.frame), None, ""
     if value != output:
@@ -280,7 +280,7 @@ def write_loss(backward: Backward) -> None:
 
 
 def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
-    """Logits in float32, and for training the loss, the hits and the gradient of what feeds the head."""
+    """Logits in float32, and for training the loss, the hits and the gradient of the head's input."""
     program, x, control = frame.program, frame.shaped(_source(frame)), frame.addresses.control
     classes, taught = program.output.shape[-1], program.taught > 0
     offsets = find_offsets(frame.batch)
@@ -308,10 +308,10 @@ def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
 
 
 def loss_forward(case: Case) -> None:
-    """The loss by itself."""
+    """Write the loss."""
     case.frame.add(head_launch(case.frame, None, ""))
 
 
 def loss_backward(case: Case) -> None:
-    """The loss and its gradient by themselves."""
+    """Write the loss and its gradient."""
     case.frame.add(head_launch(case.frame, case.frame.image(case.step.inputs[0], True), ""))

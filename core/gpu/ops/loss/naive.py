@@ -1,4 +1,4 @@
-"""Softmax, and softmax with cross entropy, naive: one thread a row reads it three times (largest, sum, result)."""
+"""Softmax, and softmax with cross entropy, naive: one thread per row reads it three times (largest, sum, result)."""
 
 from __future__ import annotations
 
@@ -97,5 +97,5 @@ def naive_loss_backward(
 
 
 def per_row(result: DeviceArray) -> Where:
-    """One thread a row."""
+    """One thread per row."""
     return over(result.size // result.shape[-1])

@@ -35,7 +35,7 @@ from core.gpu.select import Case
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 WARPS: Final = 8
-"""Pixels a block."""
+"""Pixels per block, one per warp."""
 
 _REST: Final = (
     Argument("y", POINTER, "the probabilities (pixels, C); not read forward"),
@@ -53,7 +53,7 @@ GRADIENT: Final = KernelSignature((Argument("dy", POINTER, "gradient of the prob
 
 
 def make_softmax(element: int) -> Any:
-    """Forward: ``out = exp(x - max) / sum``; channels that only fill up 16 bytes become zero."""
+    """Forward: ``out = exp(x - max) / sum``; the padding to 16 bytes becomes zero."""
     unpack, pack, VEC = UNPACK[element], PACK[element], 16 // element
 
     def softmax(x, y, mask, out, pixels, channels, vectors, ldx, ldy, ldm, ldo, masking, accumulate):
