@@ -15,7 +15,7 @@ from core.errors import InputError, KernelUnavailable, ModelFileError, OutOfMemo
 from core.gpu.compilation.cuda import driver
 from core.gpu.control import BACKGROUNDS
 from core.gpu.driver import device as gpu
-from core.gpu.driver.memory import Block, Pinned, copy_out
+from core.gpu.driver.memory import Block, Pinned
 from core.gpu.frame import Addresses, Frame
 from core.gpu.graph_capture import CapturedGraph, GradientAverage, capture_streams
 from core.gpu.launch import RELU, Launch
@@ -210,7 +210,7 @@ class CudaPlan(Plan):
 
     def _run_step(self, kind: str, photos: int) -> StepResult:
         self._replay(kind)
-        copy_out(self._answer, 0, self._blocks["answer"], 0, 16, self._stream)
+        self._blocks["answer"].queue_to(self._answer, 16, self._stream)
         self._staging.send_ahead()
         self._synchronize()
         loss, hits, norm = (float(v) for v in self._answer.array[:12].view(np.float32))

@@ -13,7 +13,7 @@ import numpy as np
 from core.device import STREAM_BUFFERS, PhotoBatch
 from core.errors import InputError
 from core.gpu.control import Control
-from core.gpu.driver.memory import Block, Pinned, copy_in
+from core.gpu.driver.memory import Block, Pinned
 from core.gpu.graph_capture import Event
 from core.ops.contract import Array
 from core.ops.photo import Backgrounds, background_problem
@@ -34,7 +34,7 @@ class Buffer:
         """Copy photos to pinned memory and queue their copy to the device."""
         size = photos.nbytes
         self.pinned.array[:size].reshape(photos.shape)[...] = photos
-        copy_in(self.block, 0, self.pinned, 0, size, stream)
+        self.block.queue_from(self.pinned, size, stream)
 
     def close(self) -> None:
         self.block.close()
@@ -85,7 +85,7 @@ class Staging:
 
     def copy_control(self) -> None:
         """Queue the copy of the control block."""
-        copy_in(self._block, 0, self._pinned, 0, self._pinned.size, self._stream)
+        self._block.queue_from(self._pinned, self._pinned.size, self._stream)
 
     def announce(self, photos: Array | None) -> None:
         """Announce the photos of the batch after the next."""

@@ -135,11 +135,6 @@ class Function:
     def close(self) -> None:
         """Nothing to do: the function is freed with its module."""
 
-    def registers(self) -> int:
-        """Registers per thread."""
-        wanted = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NUM_REGS
-        return int(check(driver.cuFuncGetAttribute(wanted, self._handle)))
-
 
 @final
 class Device:

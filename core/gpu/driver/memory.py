@@ -41,10 +41,13 @@ class Block:
         check(driver.cuMemcpyDtoH(values.ctypes.data, self.address + offset, values.nbytes))
         return values
 
-    def fill(self, byte: int) -> None:
-        """Set every byte."""
-        check(driver.cuMemsetD8(self.address, byte, self.size))
-        _wait()
+    def queue_from(self, source: Pinned, size: int, stream: Any) -> None:
+        """Queue a copy of `size` bytes from pinned memory."""
+        check(driver.cuMemcpyHtoDAsync(self.address, source.address, size, stream))
+
+    def queue_to(self, target: Pinned, size: int, stream: Any) -> None:
+        """Queue a copy of `size` bytes to pinned memory."""
+        check(driver.cuMemcpyDtoHAsync(target.address, self.address, size, stream))
 
     def close(self) -> None:
         if self.address:
@@ -75,13 +78,3 @@ class Pinned:
         if self.address:
             check(driver.cuMemFreeHost(self.address))
             self.address = 0
-
-
-def copy_in(block: Block, offset: int, source: Pinned, start: int, size: int, stream: Any) -> None:
-    """Queue a copy of `size` bytes from pinned memory to the device."""
-    check(driver.cuMemcpyHtoDAsync(block.address + offset, source.address + start, size, stream))
-
-
-def copy_out(target: Pinned, start: int, block: Block, offset: int, size: int, stream: Any) -> None:
-    """Queue a copy of `size` bytes from the device to pinned memory."""
-    check(driver.cuMemcpyDtoHAsync(target.address + start, block.address + offset, size, stream))

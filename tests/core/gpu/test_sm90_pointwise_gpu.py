@@ -108,7 +108,7 @@ def test_the_forward_product_fills_its_slice_and_nothing_else(pixels, channels, 
     )  # fmt: skip
     found = []
     for _ in range(2):
-        held.fill(0xFF)
+        held.put(np.full(held.size, 0xFF, np.uint8))
         run(launch)
         found.append(held.get((pixels + 3) * (filters + 2 * BESIDE), np.uint16).reshape(pixels + 3, -1))
     assert np.array_equal(*found)
@@ -137,8 +137,8 @@ def test_both_gradients_agree_with_the_reference(pixels, channels, filters, mask
     )  # fmt: skip
     splits, found = launch.grid[0], []
     for _ in range(2):
-        held.fill(0xFF)
-        partial.fill(0xFF)
+        held.put(np.full(held.size, 0xFF, np.uint8))
+        partial.put(np.full(partial.size, 0xFF, np.uint8))
         run(launch)
         dx = held.get((pixels + 3) * (channels + 2 * BESIDE), np.uint16).reshape(pixels + 3, -1)
         found.append((dx, partial.get(size * splits + 8, np.uint32)))

@@ -94,7 +94,7 @@ def test_the_kernel_writes_the_references_gradients_and_the_same_bits_twice():
         partial = Block(4 * size * splits)
         launch = launch_of(blocks[0].address, blocks[1].address, partial.address, *shape)
         for _ in range(2):
-            partial.fill(0xFF)
+            partial.put(np.full(partial.size, 0xFF, np.uint8))
             functions[launch.recipe].launch(launch.grid, launch.block, launch.shared, stream, launch.values)
             device.synchronize()
             results.append(partial.get(size * splits, np.float32))
