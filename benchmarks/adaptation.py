@@ -4,7 +4,9 @@
     python -m benchmarks.adaptation OLD /tmp/joined --splits train val --outputs /tmp/old.npz
 
 The place is the orchard: field photos of four classes of apple that the model has not been trained on. Photos that are
-not drawn are held out. Other validation photos show what is forgotten, photos of unknown crops what is still rejected.
+not drawn are held out. Of the methods after which at least 96.4 % of the other validation photos are correct (model
+before, 96.9 % without adaptation), that with the most correct held-out photos, mean of the draws, is chosen. Other
+validation photos show what is forgotten, photos of unknown crops what is still rejected.
 `--outputs` keeps the outputs of the network, which take most of the time. Reads no test split.
 """
 
@@ -15,6 +17,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,12 +27,13 @@ import numpy as np
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of
 from core.data.photo_reader import read_photo
-from core.diagnosis.adaptation import adapt_model, read_head
+from core.diagnosis.adaptation import PlacePhotos, adapt_model, read_head
 from core.diagnosis.calibration import measure_reliability, state_probabilities
 from core.diagnosis.completion import NetworkOutputs, compute_outputs, with_thresholds
 from core.diagnosis.features import familiarity, feature_node, read_statistics
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head
 from core.diagnosis.model_file import ModelFile, read_model
+from core.diagnosis.place_branch import is_branched
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.replay import read_replay
 from core.diagnosis.thresholds import COVERAGE, SECTION, Thresholds
@@ -52,17 +56,25 @@ def read_outputs(
         rows = [row for row in rows if row["path"] in at]
         order = [at[row["path"]] for row in rows]
         return rows, NetworkOutputs(known["logits"][order], known["features"][order].astype(np.float64))
+    seen = compute(model, [root / row["path"] for row in rows])
+    assert seen.features is not None
+    np.savez(file, logits=seen.logits, features=seen.features.astype(np.float16), path=[row["path"] for row in rows])
+    return rows, seen
+
+
+def compute(model: ModelFile, paths: Sequence[Path]) -> NetworkOutputs:
     node = feature_node(model.graph)
     assert node is not None
-    predictor = Predictor(model, batch=32, outputs=(node,))
     parts = []
-    for first in range(0, len(rows), 256):
-        photos = [read_photo(str(root / row["path"]), model.source_side) for row in rows[first : first + 256]]
-        parts.append(compute_outputs(predictor, np.stack(photos), node))
+    with closing(Predictor(model, batch=32, outputs=(node,))) as predictor:
+        for first in range(0, len(paths), 256):
+            parts.append(compute_outputs(predictor, read_photos(model, paths[first : first + 256]), node))
     logits = np.concatenate([part.logits for part in parts])
-    features = np.concatenate([part.features for part in parts if part.features is not None])
-    np.savez(file, logits=logits, features=features.astype(np.float16), path=[row["path"] for row in rows])
-    return rows, NetworkOutputs(logits, features)
+    return NetworkOutputs(logits, np.concatenate([part.features for part in parts if part.features is not None]))
+
+
+def read_photos(model: ModelFile, paths: Sequence[Path]) -> Array:
+    return np.stack([read_photo(str(path), model.source_side) for path in paths])
 
 
 def prototypes(head: LinearHead, photos: Samples, replay: Samples) -> LinearHead:
@@ -88,6 +100,7 @@ class Study:
 
     def __init__(self, model: ModelFile, root: Path, file: Path, splits: list[str]) -> None:
         rows, self.seen = read_outputs(model, root, file)
+        self.paths = [root / row["path"] for row in rows]
         names, split = np.array([name_of(row) for row in rows]), np.array([row["split"] for row in rows])
         field = np.array([row["setting"] == "field" and row["pack"] == "field" for row in rows])
         self.labels = np.array([model.classes.index(name) if name in model.classes else -1 for name in names])
@@ -108,6 +121,12 @@ class Study:
 
     def _some(self, rows: Array) -> NetworkOutputs:
         return NetworkOutputs(self.seen.logits[rows], self.features(rows))
+
+    def logits(self, model: ModelFile, rows: Array) -> Array:
+        """Logits of an adapted model: those of the head, unless it has a branch."""
+        if is_branched(model.graph):
+            return compute(model, [self.paths[row] for row in rows]).logits
+        return read_head(model).logits(self.features(rows))
 
     def draw(self, rows: Array, labels: Array, count: int, seed: int) -> Array:
         rng = np.random.default_rng(seed)
@@ -135,8 +154,9 @@ class Study:
         model, chosen = self.model, self.draw(self.place, self.labels[self.place], 10, seed)
         held_out = np.setdiff1d(self.place, chosen)
         photos = Samples(self.features(chosen), self.labels[chosen], chosen)
+        pixels = read_photos(model, [self.paths[row] for row in chosen])
         begin = time.process_time()
-        result = adapt_model(model, self.seen.logits[chosen], photos, seed)
+        result = adapt_model(model, PlacePhotos(pixels, photos, self.seen.logits[chosen]), seed)
         seconds = time.process_time() - begin
         after, head = result.model or model, read_head(model)
         parts = {"place": held_out, "others": self.others, "unknown": self.strange}
@@ -144,7 +164,7 @@ class Study:
                                "said": result.describe()}  # fmt: skip
         for name, rows in parts.items():
             out[name] = {"before": self.figures(model, rows, self.seen.logits[rows]),
-                         "after": self.figures(after, rows, read_head(after).logits(self.features(rows)))}  # fmt: skip
+                         "after": self.figures(after, rows, self.logits(after, rows))}  # fmt: skip
         known = read_replay(model.extra, read_statistics(model.extra), len(model.classes))
         assert known is not None
         drawn, labels = known.draw(10, seed)
@@ -165,11 +185,12 @@ def main() -> None:
     parser.add_argument("photos", type=Path)
     parser.add_argument("--splits", nargs="+", default=["val"], help="splits whose orchard photos the model never saw")
     parser.add_argument("--outputs", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="one draw of photos each")
     parser.add_argument("--name", default="", help="of the model in the results")
     parser.add_argument("--out", type=Path, help="results file, to which this model is added")
     options = parser.parse_args()
     study = Study(read_model(options.model), options.photos, options.outputs, options.splits)
-    runs = [study.run(seed) for seed in range(3)]
+    runs = [study.run(seed) for seed in options.seeds]
     print(json.dumps(runs, indent=1))
     if options.out:
         results = json.loads(options.out.read_text()) if options.out.is_file() else {"models": {}}

@@ -14,7 +14,7 @@ import numpy as np
 from core.command_line import add_settings, check_folder, merge_settings, read_arguments, read_settings, run_command
 from core.config import RunConfig
 from core.data.preparation import PhotoSet, prepare_photos
-from core.diagnosis.adaptation import adapt_model
+from core.diagnosis.adaptation import PlacePhotos, adapt_model, check_photos
 from core.diagnosis.completion import compute_outputs
 from core.diagnosis.features import feature_node
 from core.diagnosis.head_fitting import Samples
@@ -47,10 +47,13 @@ def adapt(argv: Sequence[str]) -> int:
     if model.multilabel:
         raise ModelFileError("A model for several labels per photo cannot be adapted. Train it further with --from.")
     photos = prepare_photos(replace(config, labels="single"), check=lambda classes, _: check_classes(model, classes))
-    samples, logits = read_samples(model, photos, config)
-    result = adapt_model(model, logits, samples)
+    place = read_place(model, photos, config)
+    samples = place.samples
+    check_photos(model, samples)
+    print("Adapting takes about two minutes on two processor cores.", flush=True)
+    result = adapt_model(model, place, device=choose_device(config.device), threads=config.threads)
     print(printable(f"{len(samples.labels)} photos of {len(np.unique(samples.labels))} classes in "
-                    f"{len(np.unique(samples.groups))} groups. {result.describe()}"))
+                    f"{len(np.unique(samples.groups))} groups. {result.describe()}"))  # fmt: skip
     if result.model is None:
         print("No change of the model predicts held-out photos of this place better. Nothing was written.")
         return EXIT_FAILED
@@ -60,22 +63,22 @@ def adapt(argv: Sequence[str]) -> int:
     return EXIT_DONE
 
 
-def read_samples(model: ModelFile, photos: PhotoSet, config: RunConfig) -> tuple[Samples, np.ndarray]:
-    """Features, labels and groups of the usable photos, and their logits."""
+def read_place(model: ModelFile, photos: PhotoSet, config: RunConfig) -> PlacePhotos:
+    """The usable photos with their features, labels, groups and logits."""
     node, kept = feature_node(model.graph), photos.cache.kept
     outputs = (node,) if node else ()
-    device = choose_device(config.device)
+    device, pixels = choose_device(config.device), photos.cache.gather(kept)
     with closing(Predictor(model, device=device, batch=BATCH, threads=config.threads, outputs=outputs)) as predictor:
-        seen = compute_outputs(predictor, photos.cache.gather(kept), node)
+        seen = compute_outputs(predictor, pixels, node)
     labels = np.array([model.classes.index(name) for name in photos.dataset.classes])[photos.dataset.labels[kept]]
     features = np.zeros((len(kept), 0)) if seen.features is None else seen.features
-    return Samples(features, labels, photos.groups[kept]), seen.logits
+    return PlacePhotos(pixels, Samples(features, labels, photos.groups[kept]), seen.logits)
 
 
 def describe_place(model: ModelFile, photos: PhotoSet, name: str) -> ModelFile:
     """The adapted model with name and new photos, without the figures of the original."""
     data = model.sections.get(DATA, {})
-    source = f"The classifier was adapted to {len(photos.cache.kept)} photos of one place on {today()}."
+    source = f"The model was adapted to {len(photos.cache.kept)} photos of one place on {today()}."
     sections = {key: value for key, value in model.sections.items() if key not in OLD_SECTIONS}
     sections[DATA] = {**data, "sources": [*data.get("sources", ()), source]}
     figures = {key: value for key, value in model.figures.items() if not key.startswith(("test_", "validation_"))}

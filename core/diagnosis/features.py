@@ -41,10 +41,15 @@ def head_node(graph: Graph) -> Node:
 
 
 def feature_node(graph: Graph) -> str | None:
-    """Name of the last node before the head with a map ``(height, width, channels)``; None if there is none."""
-    before = graph.nodes[1 : graph.nodes.index(head_node(graph))]
-    maps = [node.name for node in before if len(node.shape) == 3 and node.op not in TRANSPARENT]
-    return maps[-1] if maps else None
+    """Name of the last node with a map ``(height, width, channels)`` that the head reads; None if there is none."""
+    head = head_node(graph)
+    read = set(head.inputs)
+    for node in reversed(graph.nodes[1 : graph.nodes.index(head)]):
+        if node.name in read:
+            if len(node.shape) == 3 and node.op not in TRANSPARENT:
+                return node.name
+            read.update(node.inputs)
+    return None
 
 
 def pool(features: Array) -> Array:

@@ -23,7 +23,7 @@ def learning_rate(config: RunConfig, step: int, total_steps: int, steps_per_epoc
     """
     rate, rising = config.learning_rate, round(config.warmup * total_steps)
     if config.schedule == "one_cycle":
-        return rate * _one_cycle(step, rising, total_steps)
+        return rate * one_cycle(step, rising, total_steps)
     if step < rising:
         return rate * (START + (1 - START) * step / rising)
     if config.schedule == "step":
@@ -37,7 +37,8 @@ def learning_rate(config: RunConfig, step: int, total_steps: int, steps_per_epoc
     return rate
 
 
-def _one_cycle(step: int, rising: int, total_steps: int) -> float:
+def one_cycle(step: int, rising: int, total_steps: int) -> float:
+    """The rate of one step as a share of the highest, which is reached after `rising` steps."""
     if step < rising:
         return _fall(START, 1.0, step / rising)
     return _fall(1.0, END, (step - rising) / max(total_steps - rising - 1, 1))

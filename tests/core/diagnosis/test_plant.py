@@ -26,10 +26,6 @@ def diagnose(*photos):
     return diagnose_plant("plant", photos, THRESHOLDS, CLASSES, 1.0)
 
 
-def test_one_photo_keeps_its_probabilities():
-    assert pool_probabilities(np.array([[0.7, 0.2, 0.1]])) == pytest.approx([0.7, 0.2, 0.1])
-
-
 def test_photos_that_agree_are_surer_than_each_but_less_than_independent_ones():
     pooled = pool_probabilities(np.array([[0.6, 0.4], [0.6, 0.4]]))
     assert 0.6 < pooled[0] < 0.36 / (0.36 + 0.16)

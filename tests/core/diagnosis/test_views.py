@@ -12,9 +12,8 @@ from core.diagnosis.examination import Examiner
 from core.diagnosis.features import feature_node, pool
 from core.diagnosis.int8_model import measure_quantisation_loss, measure_ranges, quantise_model
 from core.diagnosis.metrics import softmax
-from core.diagnosis.model_card import describe_model
 from core.diagnosis.onnx_model import check_onnx, metadata_of, prepare, to_onnx
-from core.diagnosis.prediction import Predictor, average_views, make_views
+from core.diagnosis.prediction import Predictor, average_views
 from core.onnx.runtime import compute_output
 from core.ops.network import forward
 from tests.helpers.compare import assert_close, relative_error
@@ -63,12 +62,6 @@ def test_a_photo_of_any_side_and_its_mirror_image_get_the_same_answer(side):
                           for shown in (photos, photos[:, :, ::-1]))  # fmt: skip
     assert got.tobytes() == turned.tobytes()
     assert_close(got, (each[0].astype(np.float64) + each[1]) / 2, 1e-6)
-
-
-def test_one_view_is_what_it_was():
-    photos = squares(3, 17)
-    assert make_views(photos, 1) is photos
-    assert average_views(photos, 1) is photos
 
 
 def test_a_view_that_is_no_number_makes_no_number():
@@ -123,8 +116,3 @@ def test_eight_bits_are_ranged_and_judged_on_both_views():
     loss = measure_quantisation_loss(quantised, two, LabelledPhotos(photos, labels))
     turned = measure_quantisation_loss(quantised, two, LabelledPhotos(np.ascontiguousarray(photos[:, :, ::-1]), labels))
     assert loss == turned
-
-
-def test_the_card_says_so():
-    assert "mirror image" in describe_model(model())
-    assert "mirror" not in describe_model(model(views=1))
