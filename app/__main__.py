@@ -23,10 +23,10 @@ COMMANDS: Final = {
     "cache": ("core.caches", "show, limit or clear the caches of decoded photos"),
     "doctor": ("core.doctor", "check what this machine can run and what is missing"),
 }
-"""Subcommands: the module whose `main` runs it, and its line in the help. A folder of that name opens as ./train."""
+"""Subcommands: the module whose `main` runs it, and its line in the help. Open a folder of that name as ./train."""
 
 CURSOR: Final = "libxcb-cursor.so.0"
-"""Of all libraries that Qt needs on X11 the one that systems come without."""
+"""The library that Qt needs on X11 and that many systems do not install."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -39,11 +39,11 @@ from core.config import to_dict
 from core.diagnosis.model_identity import SHIPPED_MODELS
 from core.errors import StorageError
 
-SWITCH_S: Final = 0.0005
-"""Seconds after which a thread that computes gives the interpreter away (Python: ten times that). A table asks for
-hundreds of texts while it is drawn, and each may wait so long."""
+SWITCH_INTERVAL_S: Final = 0.0005
+"""Seconds after which a computing thread releases the interpreter lock (Python's default is ten times that). Drawing a
+table asks for hundreds of texts, and each may wait that long."""
 HAND_OVER_S: Final = 5.0
-"""Seconds in which a window that was started in the same instant comes to listen."""
+"""Seconds to wait for a window that was started at the same moment to start listening."""
 
 
 def run(given: Sequence[str], early: Child | None = None) -> int:
@@ -102,7 +102,7 @@ class Application:
     def __init__(self, application: QApplication, early: Child | None = None) -> None:
         self.application = application
         introduce(application)
-        sys.setswitchinterval(SWITCH_S)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         self.collector = Collector(application)
         self.crash = CrashReporter(application)
         self.crash.install()

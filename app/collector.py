@@ -12,8 +12,8 @@ from typing import Final, final
 from PySide6.QtCore import QObject, QTimer
 
 INTERVAL_MS: Final = 1000
-MANY: Final = 100_000
-"""Objects that are traversed without a noticeable stop."""
+MAX_TRAVERSED: Final = 100_000
+"""Objects that are traversed without a noticeable pause."""
 
 
 @final
@@ -54,5 +54,5 @@ def freeze_many() -> None:
     100,000 diagnoses are a million objects, which stopped the window every ten seconds. They have no cycles,
     so reference counting frees them.
     """
-    if len(gc.get_objects(2)) > MANY:
+    if len(gc.get_objects(2)) > MAX_TRAVERSED:
         gc.freeze()

@@ -29,19 +29,19 @@ from PySide6.QtSvg import QSvgRenderer
 
 from core.storage import write_file
 
-SHEET_PIXELS: Final = 720.0
-"""Width of the text, in the page's own pixels: reports are made for about this width and more."""
+SHEET_WIDTH: Final = 720.0
+"""Width of the text in the page's own pixels."""
 MARGIN_MM: Final = 15.0
 RESOLUTION: Final = 300
-SHARPNESS: Final = 3
-"""Pixels of a drawn chart for each of the page's: 310 dots an inch."""
-FOOT: Final = 30.0
+CHART_SCALE: Final = 3
+"""Rendered pixels per page pixel of a chart: 310 dots per inch."""
+FOOTER_HEIGHT: Final = 30.0
 FONT_PIXELS: Final = 12
 DRAWING: Final = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
-PICTURE: Final = re.compile(r'src="data:image/jpeg;base64,([^"]+)"')
-"""Qt reads such an address again whenever it lays out or draws the picture."""
-BROWSER_ONLY: Final = re.compile(r"<style media=.*?</style>", re.DOTALL)
-"""What Qt's rich text does not understand and would garble."""
+EMBEDDED_IMAGE: Final = re.compile(r'src="data:image/jpeg;base64,([^"]+)"')
+"""Qt decodes such an address again whenever it lays out or draws the image."""
+BROWSER_STYLE: Final = re.compile(r"<style media=.*?</style>", re.DOTALL)
+"""Style sheets that Qt's rich text does not support."""
 
 
 def write_pdf(html: str, path: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
@@ -66,8 +66,8 @@ def _paint(html: str, device: QIODevice, progress: Callable[[int, int], None]) -
     margins = QMarginsF(MARGIN_MM, MARGIN_MM, MARGIN_MM, MARGIN_MM)
     writer.setPageLayout(QPageLayout(QPageSize(QPageSize.PageSizeId.A4), QPageLayout.Orientation.Portrait, margins,
                                      QPageLayout.Unit.Millimeter))  # fmt: skip
-    scale = writer.width() / SHEET_PIXELS
-    sheet = QSizeF(SHEET_PIXELS, writer.height() / scale - FOOT)
+    scale = writer.width() / SHEET_WIDTH
+    sheet = QSizeF(SHEET_WIDTH, writer.height() / scale - FOOTER_HEIGHT)
     document = _document(html, sheet)
     writer.setTitle(document.metaInformation(QTextDocument.MetaInformation.DocumentTitle))
     painter = QPainter(writer)
@@ -103,8 +103,8 @@ def _document(html: str, sheet: QSizeF) -> QTextDocument:
     font = QFont()
     font.setPixelSize(FONT_PIXELS)
     document.setDefaultFont(font)
-    drawn = DRAWING.sub(lambda found: _draw(found.group(), document, sheet.width()), BROWSER_ONLY.sub("", html))
-    document.setHtml(PICTURE.sub(lambda found: f'src="{_add(document, _decode(found[1]))}"', drawn))
+    drawn = DRAWING.sub(lambda found: _draw(found.group(), document, sheet.width()), BROWSER_STYLE.sub("", html))
+    document.setHtml(EMBEDDED_IMAGE.sub(lambda found: f'src="{_add(document, _decode(found[1]))}"', drawn))
     document.setTextWidth(sheet.width())
     return document
 
@@ -117,7 +117,7 @@ def _draw(svg: str, document: QTextDocument, widest: float) -> str:
         return ""
     if size.width() > widest:
         size *= widest / size.width()
-    image = QImage((size * SHARPNESS).toSize(), QImage.Format.Format_RGB32)
+    image = QImage((size * CHART_SCALE).toSize(), QImage.Format.Format_RGB32)
     image.fill(QColor(Qt.GlobalColor.white))  # with transparency, PDF readers draw dark rims
     painter = QPainter(image)
     renderer.render(painter)
@@ -141,14 +141,14 @@ def _number(painter: QPainter, sheet: QSizeF, text: str) -> None:
     font.setPixelSize(10)
     painter.setFont(font)
     painter.setPen(QColor("#5c6b62"))
-    painter.drawText(QRectF(0, sheet.height(), sheet.width(), FOOT),
+    painter.drawText(QRectF(0, sheet.height(), sheet.width(), FOOTER_HEIGHT),
                      Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignBottom, text)  # fmt: skip
 
 
 Span: TypeAlias = tuple[float, float]
 """Top and bottom in the page's pixels."""
 
-NARROW: Final = 0.5
+SLACK: Final = 0.5
 """Pixels that do not count as crossing an edge."""
 
 
@@ -185,8 +185,8 @@ def cut_sheets(document: QTextDocument, height: float) -> list[Sheet]:
     total = document.size().height()
     sheets: list[Sheet] = []
     top = 0.0
-    while not sheets or top < total - NARROW:
-        header = next((h for h in headers if h.bottom - NARROW <= top < h.end - NARROW and 2 * h.height < height), None)
+    while not sheets or top < total - SLACK:
+        header = next((h for h in headers if h.bottom - SLACK <= top < h.end - SLACK and 2 * h.height < height), None)
         room = height - (header.height if header else 0.0)
         bottom = _end(spans, top, room) if top + room < total else total
         sheets.append(Sheet(header, top, bottom))
@@ -197,9 +197,9 @@ def cut_sheets(document: QTextDocument, height: float) -> list[Sheet]:
 def _end(spans: Sequence[Span], top: float, room: float) -> float:
     """The lowest position on a sheet at which nothing is cut; `spans` are sorted."""
     end = top + room
-    near = spans[bisect_left(spans, (top + NARROW, inf)) : bisect_left(spans, (end, 0.0))]
+    near = spans[bisect_left(spans, (top + SLACK, inf)) : bisect_left(spans, (end, 0.0))]
     whole = [s for s in near if s[1] - s[0] <= room]
-    while crossed := [s[0] for s in whole if s[0] < end - NARROW and s[1] > end + NARROW]:
+    while crossed := [s[0] for s in whole if s[0] < end - SLACK and s[1] > end + SLACK]:
         end = min(crossed)
     return end
 

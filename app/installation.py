@@ -64,8 +64,8 @@ def _quote(path: str) -> str:
     return path if path.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum() else f'"{path}"'
 
 
-FILES: Final = ("data", "out", "start", "cache", "field", "teacher")
-"""Settings that are paths; of other options the metavar says it."""
+PATH_SETTINGS: Final = ("data", "out", "start", "cache", "field", "teacher")
+"""Settings that are paths; other options are recognised by their metavar."""
 PATH_NAMES: Final = ("FILE", "FOLDER", "MODEL", "OUT", "PATH", "PHOTO", "RUN")
 
 
@@ -94,5 +94,5 @@ def _add_values(parser: argparse.ArgumentParser) -> None:
             action.choices = tuple(PRESETS)
         elif action.dest in known and known[action.dest][1].choices:
             action.choices = known[action.dest][1].choices
-        elif action.dest in FILES or str(action.metavar).startswith(PATH_NAMES):
+        elif action.dest in PATH_SETTINGS or str(action.metavar).startswith(PATH_NAMES):
             action.complete = shtab.FILE  # type: ignore[attr-defined]

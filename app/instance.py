@@ -27,13 +27,13 @@ from core.user_cache import make_private_folder
 if sys.platform != "win32":
     import socket
 
-LONGEST: Final = 1_000_000
-"""Bytes a second start may hand over; more is not ours."""
+MAX_MESSAGE_BYTES: Final = 1_000_000
+"""Bytes that a second start may send."""
 WAIT_MS: Final = 1000
 
 
-LONGEST_NAME: Final = 103
-"""Bytes of a Unix socket's path: macOS has room for so many, Linux for 107."""
+MAX_PATH_BYTES: Final = 103
+"""Bytes of a Unix socket's path: the limit of macOS; Linux allows 107."""
 
 
 def server_name() -> str:
@@ -55,7 +55,7 @@ def _folders() -> list[Path]:
 def _socket_path(folder: Path, name: str) -> str:
     """The socket path; "" if it is too long or others can write to it."""
     path = folder / name
-    if len(os.fsencode(path)) > LONGEST_NAME:
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
         return ""
     try:
         make_private_folder(folder)
@@ -137,7 +137,7 @@ class FirstInstance(QObject):
             self._read(sender)
 
     def _read(self, peer: QLocalSocket) -> None:
-        if peer.bytesAvailable() > LONGEST:
+        if peer.bytesAvailable() > MAX_MESSAGE_BYTES:
             peer.abort()
         elif peer.canReadLine():
             self.asked.emit(_paths(bytes(peer.readLine().data())))

@@ -28,12 +28,12 @@ PAGES: Final = ("dataset", "train", "diagnose", "kernels")
 SIDE_WIDTH: Final = 184
 FOLDED_WIDTH: Final = 60
 FOLDED_BELOW: Final = 1150
-"""Width of the window below which the side bar shows icons only, so that the pages have room."""
+"""Width of the window below which the side bar shows only icons."""
 FIRST_SIZE: Final = QSize(1280, 820)
 LEAST_SIZE: Final = QSize(640, 400)
 """Fits a screen of 1920 x 1080 at 250 %; pages that need more room scroll."""
 FRAME: Final = QSize(16, 48)
-"""Room for the title and the borders that a desktop draws around a window."""
+"""Size of the title bar and borders that a desktop adds to a window."""
 
 
 @final

@@ -21,8 +21,8 @@ from core.storage import write_file
 
 FILE: Final = "project.json"
 MANIFEST: Final = "manifest.csv"
-LONGEST: Final = 200
-"""Bytes of a folder's name that its project is named by: a name has room for 255, and 13 are ours."""
+NAME_BYTES: Final = 200
+"""Bytes of a folder's name that are part of its project's name: 255 are allowed, and 13 are added."""
 EDITS: Final = record({"excluded": listing(text), "moved": named(text), "names": named(text)})
 
 
@@ -76,7 +76,7 @@ class EditedDataset:
 def project_folder(home: Path, source: str) -> Path:
     """The project folder of a photo folder: one per absolute path."""
     full = os.path.abspath(source)
-    name = Path(full).name.encode("utf-8", "ignore")[:LONGEST].decode("utf-8", "ignore")
+    name = Path(full).name.encode("utf-8", "ignore")[:NAME_BYTES].decode("utf-8", "ignore")
     return home / f"{name or 'photos'}-{hashlib.sha256(full.encode('utf-8', 'replace')).hexdigest()[:12]}"
 
 

@@ -22,7 +22,7 @@ from core.diagnosis.model_identity import default_name
 from core.errors import InputError
 
 STATUS_MS: Final = 500
-"""Between two looks at the run in the status bar: it is drawn by the processor that trains."""
+"""Interval of updates of the status bar."""
 
 
 @final

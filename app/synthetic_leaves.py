@@ -15,7 +15,7 @@ from app.viewmodels.process_model import ProcessModel
 from app.viewmodels.training import State, TrainingModel
 
 SHOWN: Final = 8
-"""Leaves that are diagnosed at the end."""
+"""Leaves diagnosed at the end of the tour."""
 
 
 DEMO: Final = {"photos_per_class": 240, "side": 160}

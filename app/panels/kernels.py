@@ -26,7 +26,7 @@ from app.widgets.parts import button, card, header, label, named
 from app.widgets.table_view import selected, sorted_view
 
 VERDICT: Final = 4
-"""The column of verdicts."""
+"""Index of the column of verdicts."""
 
 
 @final
@@ -133,9 +133,9 @@ class KernelsPanel(QWidget):
 
 
 BATCHES: Final = (1, 4096, 32)
-"""Smallest, largest and first batch size."""
+"""Smallest, largest and initial batch size."""
 REASON: Final = 7
-"""The column of reasons."""
+"""Index of the column of reasons."""
 
 
 @final

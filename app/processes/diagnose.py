@@ -32,10 +32,10 @@ from core.diagnosis.thresholds import SECTION
 from core.diagnosis.verdict import Verdict
 from core.ops.contract import Array
 
-MAP: Final = 64
-"""Side of the class maps sent to the window; the network's own have 4 to 28 cells."""
-MOST: Final = 4
-"""Photos examined side by side."""
+MAP_SIDE: Final = 64
+"""Side of the class maps sent to the window; those of the networks have 4 to 28 cells."""
+MAX_PARALLEL: Final = 4
+"""Photos examined in parallel."""
 
 
 def load_ahead() -> None:
@@ -55,7 +55,7 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
     channel.send(known=list(model.classes))
     if device == "cpu":
         compile_ahead(model, lambda done, total: channel.send(preparing=done, of=total))
-    count = min(usable_cores(), MOST) if device == "cpu" else 1
+    count = min(usable_cores(), MAX_PARALLEL) if device == "cpu" else 1
     examiners: queue.LifoQueue[Examiner | None] = queue.LifoQueue()
     for _ in range(count - 1):  # made when that many photos wait
         examiners.put(None)
@@ -116,7 +116,7 @@ def _describe(found: Examination) -> dict[str, Any]:
         **_describe_answer(found.verdict, found.top, Prediction(found.probabilities, found.familiarity)),
         "notes": list(found.warnings),
         "diseased": found.severity.percent if severity.leaf.any() else None,
-        "maps": {label: encode_map(place_in_square(heat, found.box, MAP)) for label, heat in found.heats.items()},
+        "maps": {label: encode_map(place_in_square(heat, found.box, MAP_SIDE)) for label, heat in found.heats.items()},
         "mask": encode_mask(severity, found.box),
         "leaves": [{"id": number, "box": leaf.box, "diseased": leaf.lesions, "share": float(shares[number]),
                     **_describe_answer(leaf.verdict, leaf.top, leaf.prediction)}

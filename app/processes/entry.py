@@ -31,11 +31,11 @@ ENTRIES: Final = {
 }
 """Processes of core, by module, which has a function `main`. All others are modules of this package with `work`."""
 
-QUIET: Final = {"diagnose": {"OPENBLAS_NUM_THREADS": "1"}}
-"""Environment of processes that multiply only small matrices: more threads of OpenBLAS would wait actively on cores
-that the window needs."""
+ENVIRONMENT: Final = {"diagnose": {"OPENBLAS_NUM_THREADS": "1"}}
+"""Environment of processes that multiply only small matrices: more threads of OpenBLAS would busy-wait on cores that
+the window needs."""
 NICE: Final = 10
-"""The process gives way to the window where both want a core; where nobody wants it, it has it as before."""
+"""Niceness of the process: the window is scheduled first where both need a core."""
 
 
 @final
@@ -82,7 +82,7 @@ def environment() -> dict[str, str]:
 def run(arguments: Sequence[str]) -> int:
     """Run the process named by the first argument with the rest as its arguments."""
     name, sys.argv = arguments[0], list(arguments)
-    os.environ.update(QUIET.get(name, {}))
+    os.environ.update(ENVIRONMENT.get(name, {}))
     if name in ENTRIES:
         return int(import_module(ENTRIES[name]).main() or 0)
     module = import_module(f"app.processes.{name}")

@@ -34,19 +34,19 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
         roofs = roofs or {device: list(roof(device)) for device, problem in devices.items() if not problem}
         flops, size = cost_of(case)
         channel.send(roofs=roofs, intensity=flops / size)
-        for climbed in compare_kernels(case, request["direction"]):
+        for result in compare_kernels(case, request["direction"]):
             if channel.ended():
                 return
-            channel.send(result=_describe(climbed))
+            channel.send(result=_describe(result))
         channel.send(done=True)
 
 
-def _describe(climbed: KernelResult) -> dict[str, Any]:
-    row = climbed.kernel
+def _describe(result: KernelResult) -> dict[str, Any]:
+    row = result.kernel
     return {
-        "device": row.device, "algorithm": row.algorithm, "milliseconds": climbed.milliseconds,
-        "gflops": climbed.gflops, "error": climbed.error, "tolerance": row.tolerance.relative,
-        "right": climbed.right, "reason": climbed.reason,
+        "device": row.device, "algorithm": row.algorithm, "milliseconds": result.milliseconds,
+        "gflops": result.gflops, "error": result.error, "tolerance": row.tolerance.relative,
+        "right": result.right, "reason": result.reason,
     }  # fmt: skip
 
 

@@ -11,8 +11,8 @@ from core.data.dataset import Cancelled
 from core.diagnosis.label_review import review_labels
 from core.review import choose_unlabelled, read_photos
 
-CHOSEN: Final = 50
-"""Photos to label next."""
+NEXT_PHOTOS: Final = 50
+"""Number of photos to label next."""
 
 
 def work(channel: Channel, asked: dict[str, Any]) -> None:
@@ -31,7 +31,7 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
         config = from_dict({"data": asked["data"]})
         photos = read_photos(config, Path(asked["model"]), report, channel.ended)
         if folder := asked.get("unlabelled"):
-            chosen = choose_unlabelled(photos, config, folder, CHOSEN, report, channel.ended)
+            chosen = choose_unlabelled(photos, config, folder, NEXT_PHOTOS, report, channel.ended)
             channel.send(chosen=chosen)
             return
         dataset = photos.photos.dataset

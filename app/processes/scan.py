@@ -14,7 +14,7 @@ from core.data.health import KINDS, examine
 from core.data.preparation import PhotoSet, prepare_photos
 
 CHUNK: Final = 200
-"""Findings per line: a line stays short and the window draws in between."""
+"""Findings per message, so that the window can draw in between."""
 
 
 def work(channel: Channel, asked: dict[str, Any]) -> None:

@@ -27,8 +27,8 @@ from core.storage import storage_error
 SAVE_MS: Final = 400
 """Edits are written this long after the last one, so that moving a thousand photos writes once."""
 
-CROOKED: Final = re.compile(r"^/|//|/$|(^|/)\.\.?(/|$)|[:\\]").search
-"""Absolute paths, and those with parts that lead nowhere or back."""
+NEEDS_NORMALISING: Final = re.compile(r"^/|//|/$|(^|/)\.\.?(/|$)|[:\\]").search
+"""Matches absolute paths and paths with empty or dot components."""
 
 
 @final
@@ -267,7 +267,7 @@ def places(dataset: Dataset) -> dict[str, int]:
     """Rows by absolute path, without "..": fast, because few paths need normalising."""
     root = os.path.join(os.path.normpath(dataset.root), "")
     return {
-        os.path.normpath(os.path.join(root, path)) if CROOKED(path) else root + path.replace("/", os.sep): row
+        os.path.normpath(os.path.join(root, path)) if NEEDS_NORMALISING(path) else root + path.replace("/", os.sep): row
         for row, path in enumerate(dataset.paths)
     }
 

@@ -10,8 +10,8 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from app.translation import sentence, tr
 from app.viewmodels.process_model import ProcessModel
 
-REST_MS: Final = 1200
-"""Laying out the plans takes a second of a core: not at every key."""
+DELAY_MS: Final = 1200
+"""Delay after the last edit: an estimate takes a second of a core."""
 
 
 @final
@@ -24,7 +24,7 @@ class MemoryEstimate(ProcessModel):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._request: dict[str, Any] = {}
-        self._rest = QTimer(self, singleShot=True, interval=REST_MS)
+        self._rest = QTimer(self, singleShot=True, interval=DELAY_MS)
         self._rest.timeout.connect(lambda: self._start_process("memory", self._request))
 
     def ask(self, config: dict[str, Any], counts: Sequence[int]) -> None:

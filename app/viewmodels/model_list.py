@@ -19,7 +19,7 @@ from core.tensor_file import read_metadata
 
 SHIPPED, OWN, IMPORTED = "shipped", "own", "imported"
 IMPORTS: Final = "models"
-"""Where the settings keep the imported files."""
+"""Name of the setting with the imported files."""
 
 
 @final

@@ -15,9 +15,9 @@ from PySide6.QtCore import QObject, QThread, Signal
 from app.processes.entry import Child, command, open_child
 
 FRAME_MS: Final = 33
-"""Least time between two bundles, unless asked otherwise: more than 30 a second show nobody anything."""
+"""Shortest time between two bundles by default: 30 per second."""
 TAIL: Final = 4000
-"""Characters of the process's error output kept for the report of a failure."""
+"""Characters of the error output that are reported after a failure."""
 
 
 @final

@@ -11,9 +11,9 @@ import numpy as np
 from core.ops.contract import Array
 
 BATCH_ROWS: Final = 1024
-"""Rows between two looks at whether the order is still wanted."""
+"""Rows between two checks of whether the order was cancelled."""
 KEY_BYTES: Final = 256
-"""Bytes of a text that decide where its row stands: one long sentence must not widen the keys of all rows."""
+"""Bytes of a text that are compared: one long text must not widen the keys of all rows."""
 
 
 @final

@@ -16,22 +16,22 @@ from core.ops.contract import Array
 
 SORT = Qt.ItemDataRole.UserRole
 ROW = Qt.ItemDataRole.UserRole + 1
-ANSWERED = frozenset(
+ROLES = frozenset(
     int(role) for role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.TextAlignmentRole,
                            SORT, ROW)
 )  # fmt: skip
-"""Roles with a value. A view asks for seven others per cell."""
+"""Roles with a value; a view also asks for seven others per cell."""
 ROOT = QModelIndex()
 LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 MANY: Final = 2000
-"""Rows that are arranged at once; more are arranged beside the event loop."""
-REST: Final = 10
-"""Changing rows are sorted again after this multiple of the time that sorting takes."""
-CALM_MS: Final = 25
-"""Before rows are arranged in a thread: a click on a heading makes Qt ask for 2,200 texts and more, to measure the
-columns and to draw, and beside a thread that computes each may wait for its turn."""
-NAP_MS: Final = 100
+"""Rows that are sorted synchronously; more are sorted in a thread."""
+RESORT_FACTOR: Final = 10
+"""Changed rows are sorted again after this multiple of the time that sorting takes."""
+SORT_DELAY_MS: Final = 25
+"""Delay before rows are sorted in a thread: after a click on a header Qt asks for 2,200 texts and more to measure and
+draw the columns, each of which would wait for the interpreter lock."""
+RETRY_MS: Final = 100
 
 
 @final
@@ -55,11 +55,11 @@ class RowsModel(QAbstractTableModel):
         self._ranking: tuple[Query, Array] | None = None  # order of all rows, until they change
         self._task: Task | None = None
         self._again = False
-        self._begun, self._rest = 0.0, 0
-        self._later = QTimer(self, singleShot=True)
-        self._later.timeout.connect(self._on_later)
-        self._soon = QTimer(self, singleShot=True)
-        self._soon.timeout.connect(self._begin)
+        self._begun, self._resort_ms = 0.0, 0
+        self._resort_timer = QTimer(self, singleShot=True)
+        self._resort_timer.timeout.connect(self._on_resort)
+        self._sort_timer = QTimer(self, singleShot=True)
+        self._sort_timer.timeout.connect(self._begin)
 
     def show_rows(self, rows: Sequence[Any]) -> None:
         """Show other rows: sorted at once if few, otherwise in original order until the order is computed."""
@@ -107,20 +107,20 @@ class RowsModel(QAbstractTableModel):
     def _on_changed(self, first: int, last: int) -> None:
         """Report changed rows, and compute the order again, soon."""
         self._ranking = None
-        if (self._order is not None or self.arranging) and not self._later.isActive():
-            self._later.start(0 if len(self.rows) <= MANY else self._rest)
+        if (self._order is not None or self.arranging) and not self._resort_timer.isActive():
+            self._resort_timer.start(0 if len(self.rows) <= MANY else self._resort_ms)
         if 0 <= first <= last:
             self.dataChanged.emit(self.index(first, 0), self.index(last, len(self.columns) - 1))
 
     def shown_rows(self) -> list[Any]:
         """The rows to show, in order, also if the order is not computed yet."""
-        if self._later.isActive() or self.arranging:
+        if self._resort_timer.isActive() or self.arranging:
             return [self.rows[at] for at in arrange(self.rows, self.columns, self._query).tolist()]
         return list(self.rows) if self._order is None else [self.rows[at] for at in self._order.tolist()]
 
     @property
     def arranging(self) -> bool:
-        return self._soon.isActive() or self._task is not None
+        return self._sort_timer.isActive() or self._task is not None
 
     def place(self, row: int) -> int:
         """The position of a shown row in `rows`."""
@@ -141,8 +141,8 @@ class RowsModel(QAbstractTableModel):
         self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, self.columnCount() - 1)
 
     def close(self) -> None:
-        self._later.stop()
-        self._soon.stop()
+        self._resort_timer.stop()
+        self._sort_timer.stop()
         if self._task is not None:
             self._task.dispose()
             self._task = None
@@ -170,7 +170,7 @@ class RowsModel(QAbstractTableModel):
         return None
 
     def data(self, index: QModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        return self.value(self.place(index.row()), index.column(), role) if role in ANSWERED else None
+        return self.value(self.place(index.row()), index.column(), role) if role in ROLES else None
 
     def value(self, at: int, column_at: int, role: int) -> Any:
         row, column = self.rows[at], self.columns[column_at]
@@ -185,15 +185,15 @@ class RowsModel(QAbstractTableModel):
             return column.sort(row) if column.sort else column.text(row)
         return row if role == ROW else None
 
-    def _change(self, query: Query, calm_ms: int = CALM_MS) -> None:
+    def _change(self, query: Query, delay_ms: int = SORT_DELAY_MS) -> None:
         if query != self._query:
             self._query = query
-            self._arrange(calm_ms)
+            self._arrange(delay_ms)
 
-    def _arrange(self, calm_ms: int = CALM_MS) -> None:
+    def _arrange(self, delay_ms: int = SORT_DELAY_MS) -> None:
         """Compute the requested order: now, or soon in a thread that is cancelled by a newer request."""
-        self._later.stop()
-        self._soon.stop()
+        self._resort_timer.stop()
+        self._sort_timer.stop()
         query, rows, columns = self._query, self.rows, self.columns
         if self._task is not None:
             self._again = True
@@ -203,7 +203,7 @@ class RowsModel(QAbstractTableModel):
         elif len(rows) <= MANY:
             self._take(arrange(rows, columns, query))
         else:
-            self._soon.start(calm_ms)
+            self._sort_timer.start(delay_ms)
 
     def _begin(self) -> None:
         if self._task is None:
@@ -215,8 +215,8 @@ class RowsModel(QAbstractTableModel):
 
     def _on_arranged(self, found: tuple[Query, Array]) -> None:
         if self.sender() is self._task and found[0] == self._query and not self._again:
-            self._rest = int(1000 * REST * (time.perf_counter() - self._begun))
-            if not found[0].text and not self._later.isActive():
+            self._resort_ms = int(1000 * RESORT_FACTOR * (time.perf_counter() - self._begun))
+            if not found[0].text and not self._resort_timer.isActive():
                 self._ranking = found
             self._take(found[1])
 
@@ -253,11 +253,11 @@ class RowsModel(QAbstractTableModel):
         self.changePersistentIndexList(held, moved)
         self.layoutChanged.emit()
 
-    def _on_later(self) -> None:
+    def _on_resort(self) -> None:
         if not self.arranging:
             self._arrange()
         else:  # cancelled for every changed row, it would never finish
-            self._later.start(NAP_MS)
+            self._resort_timer.start(RETRY_MS)
 
 
 def same_rows(one: Array, other: Array) -> bool:

@@ -18,7 +18,7 @@ from core.storage import storage_error, write_file
 from core.training import events
 
 RECENT: Final = 50
-"""Steps over which speed is averaged: long enough to be calm, short enough to notice a change."""
+"""Steps over which the speed is averaged."""
 
 STEP, LOSS, ACCURACY, RATE, SECONDS, PHOTOS = range(6)
 EPOCH_STEP, TRAIN_LOSS, TRAIN_ACCURACY, VALIDATION_LOSS, VALIDATION_ACCURACY, EPOCH_SECONDS = range(6)

@@ -12,11 +12,11 @@ from PySide6.QtGui import QImage, QPixmap
 from core.ops.contract import Array
 
 SIDE: Final = 144
-"""Pixels of a kept thumbnail; shown at 112, so that denser displays stay sharp."""
+"""Pixels of a cached thumbnail; it is drawn at 112, which stays sharp on denser displays."""
 CACHED: Final = 1500
-"""Thumbnails kept: 1500 x 144 x 144 x 4 bytes are 124 MB."""
-REQUESTS: Final = 160
-"""Waiting requests; older ones have been scrolled past."""
+"""Cached thumbnails: 1500 x 144 x 144 x 4 bytes are 124 MB."""
+MAX_REQUESTS: Final = 160
+"""Pending requests; older ones have been scrolled out of view."""
 THREADS: Final = 2
 
 
@@ -49,7 +49,7 @@ class Thumbnails(QObject):
         with self._lock:
             self._requests[path] = path
             self._requests.move_to_end(path)
-            while len(self._requests) > REQUESTS:
+            while len(self._requests) > MAX_REQUESTS:
                 self._requests.popitem(last=False)
             start = self._busy < THREADS
             self._busy += start

@@ -28,9 +28,9 @@ from core.training.events import CheckpointSaved, RunFailed, RunFinished, RunSta
 log = logging.getLogger(__name__)
 
 BUNDLE_MS: Final = 250
-"""Between two bundles of events: the plots are drawn twice a second, and each bundle wakes the window."""
-PATIENCE_MS: Final = 20_000
-"""How long `shutdown` waits for the last checkpoint; writing one takes well under a second."""
+"""Time between two bundles of events; each wakes the window, which draws twice per second."""
+SHUTDOWN_MS: Final = 20_000
+"""Longest time that `shutdown` waits for the last checkpoint."""
 
 
 class State(enum.Enum):
@@ -110,7 +110,7 @@ class TrainingSession(QObject):
         if thread is None:
             return
         self.stop()
-        if not thread.wait(PATIENCE_MS):
+        if not thread.wait(SHUTDOWN_MS):
             thread.kill()
             thread.wait()
 

@@ -12,8 +12,8 @@ from app.translation import language, tr
 from app.viewmodels.process_model import ProcessModel
 from app.viewmodels.result import PhotoResult, to_line
 
-PIECE: Final = 64
-"""Results handed over between two looks at what else the window has to do."""
+RESULTS_PER_SLICE: Final = 64
+"""Results sent between two returns to the event loop."""
 FRAME_MS: Final = 150
 
 
@@ -59,9 +59,9 @@ class Writing(ProcessModel):
     def _feed(self) -> None:
         if self._thread is None:
             return
-        for row in self._rows[self._sent : self._sent + PIECE]:
+        for row in self._rows[self._sent : self._sent + RESULTS_PER_SLICE]:
             self._thread.send(json.dumps(to_line(row)))
-        self._sent += PIECE
+        self._sent += RESULTS_PER_SLICE
         if self._sent < len(self._rows):
             self._feeding.start()
 

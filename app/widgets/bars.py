@@ -15,12 +15,12 @@ from app.translation import tr
 from app.viewmodels.rows_model import LEFT, RIGHT, SORT
 from core.percent import percent, stated
 
-LEAST: Final = 0.0005
-"""What is written as 0.0 % has no bar."""
+SMALLEST_SHARE: Final = 0.0005
+"""Share below which a probability is written as 0.0 % and has no bar."""
 LINE: Final = 36
-"""Pixels of a class: its name, its bar, and the room to the next."""
+"""Pixels of a class: its name, its bar and the gap below."""
 LEAK_LINE: Final = 38
-VALUE: Final = 64
+VALUE_WIDTH: Final = 64
 """Pixels at the right of a name for its value."""
 
 
@@ -38,7 +38,7 @@ def draw_bar(painter: QPainter, area: QRect, share: float, colour: QColor, colou
 def draw_line(painter: QPainter, area: QRect, name: str, value: str, colour: str) -> None:
     """Draw a name on the left and its value on the right."""
     painter.setPen(QColor(colour))
-    text = painter.fontMetrics().elidedText(name, Qt.TextElideMode.ElideRight, area.width() - VALUE)
+    text = painter.fontMetrics().elidedText(name, Qt.TextElideMode.ElideRight, area.width() - VALUE_WIDTH)
     painter.drawText(area, LEFT, text)
     painter.drawText(area, RIGHT, value)
 
@@ -81,7 +81,7 @@ class ProbabilityBars(QWidget):
                 shade = colours.text if mine or at == 0 else colours.muted
                 draw_line(painter, area, disease_name(name), stated(share), shade)
                 colour = QColor(colours.accent if mine else colours.muted)
-                draw_bar(painter, bar, share if share >= LEAST else 0.0, colour, colours, 4)
+                draw_bar(painter, bar, share if share >= SMALLEST_SHARE else 0.0, colour, colours, 4)
                 if limit:
                     mark = int(bar.width() * min(limit, 1.0)) - 2
                     painter.fillRect(bar.left() + mark, bar.top() - 3, 2, bar.height() + 6, QColor(colours.warning))

@@ -16,7 +16,7 @@ from app.widgets.parts import named
 
 SIDES: Final = ("left", "bottom")
 TICK_HEIGHT: Final = 16
-"""Pixels from one figure of an axis to the next, so that none covers another."""
+"""Pixels between two tick labels, so that they do not overlap."""
 
 
 def make_chart(name: str) -> pg.PlotWidget:

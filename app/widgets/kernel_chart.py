@@ -19,7 +19,7 @@ from app.widgets.layouts import column, row
 from app.widgets.parts import label, switch
 
 NAME_HEIGHT: Final = 17
-"""Pixels from the name of one kernel to the next."""
+"""Pixels between the names of two kernels."""
 DECADES: Final = (1.0, 2.2)
 """Powers of ten of FLOP per byte drawn left and right of the operation; the names are on its right."""
 

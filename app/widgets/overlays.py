@@ -13,8 +13,8 @@ from core.ops.contract import Array
 
 SICK: Final = (214, 46, 30)
 RIM: Final = (255, 255, 255)
-FINER: Final = 3
-"""Outlines are drawn on a grid so many times finer than the mask's, or they would be too thick."""
+UPSAMPLING: Final = 3
+"""Outlines are drawn on a grid this many times finer than the mask, or they would be too thick."""
 
 # From nearly transparent violet over orange to yellow: bright where the map is high. RGB at 0, 1/2 and 1.
 RAMP: Final = np.array(((70, 30, 110), (225, 90, 60), (250, 235, 90)), np.float32)
@@ -30,7 +30,7 @@ def coloured(values: Array) -> QImage:
 
 def outlined(labels: Array, lesions: bool) -> QImage:
     """The outline of the leaf in white and, with `lesions`, of the diseased area in red; mask uint8 ``(h, w)``."""
-    fine = labels.repeat(FINER, axis=0).repeat(FINER, axis=1)
+    fine = labels.repeat(UPSAMPLING, axis=0).repeat(UPSAMPLING, axis=1)
     drawn = np.zeros((*fine.shape, 4), np.uint8)
     drawn[edge(fine > BACKGROUND, 3)] = (*RIM, 200)
     if lesions:

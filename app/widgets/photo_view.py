@@ -20,11 +20,11 @@ from core.ops.contract import Array
 LARGE: Final = 1400
 WHOLE: Final[Box] = (0.0, 0.0, 1.0, 1.0)
 MAX_ZOOM: Final = 8.0
-"""Times that the fitted photo can be enlarged."""
+"""Largest magnification of the fitted photo."""
 STALE_MS: Final = 200
-"""Most milliseconds that the previous photo stays while another one is decoded."""
+"""Longest time that the previous photo is shown while another one is decoded."""
 SHADE: Final = QColor(0, 0, 0, 95)
-"""Over what was not looked at."""
+"""Colour over the part that was not diagnosed."""
 
 
 @final

@@ -20,16 +20,16 @@ from core.cores import count_gpu_files
 from core.errors import Problem
 from core.training.presets import PRESETS
 
-LEAST_WIDTH: Final = 90
-"""Pixels of the narrowest field: long captions of some languages leave no more."""
+MINIMUM_WIDTH: Final = 90
+"""Pixels of the narrowest field, beside the long captions of some languages."""
 GIVEN: Final = ("data", "out")
 """Settings without a field: the window fills in the open project and a new run folder."""
-OF_RANKS: Final = ("gpus", "sync_batch_norm")
-"""Settings that have a field on machines with several GPUs."""
+MULTI_GPU: Final = ("gpus", "sync_batch_norm")
+"""Settings that have a field only on machines with several GPUs."""
 HIDDEN: Final = ("preset",)
 """Hidden in Simple mode, although not an expert setting on the command line: a switch above the form sets it."""
-RECIPE: Final = ("network", "training", "optimizer", "loss", "augmentation", "device")
-"""Groups of settings that a preset decides."""
+PRESET_GROUPS: Final = ("network", "training", "optimizer", "loss", "augmentation", "device")
+"""Groups of settings that a preset sets."""
 
 
 @final
@@ -74,7 +74,7 @@ class Field:
 
     def show_problem(self, text: str) -> None:
         self.problem.setText(sentence(text) if text else "")
-        room = max(self.editor.width(), LEAST_WIDTH)
+        room = max(self.editor.width(), MINIMUM_WIDTH)
         self.problem.setMinimumHeight(self.problem.heightForWidth(room) if text else 0)  # forms reserve one line
         self.problem.setVisible(bool(text))
         self.editor.setProperty("wrong", bool(text))
@@ -101,7 +101,7 @@ class RunForm(QWidget):
         for name, (field, row) in settings().items():
             if name == "gpus":
                 row = replace(row, high=gpus, expert=False)
-            if name not in GIVEN and (gpus > 1 or name not in OF_RANKS):
+            if name not in GIVEN and (gpus > 1 or name not in MULTI_GPU):
                 self._add(name, row, field.default)
         self.set_expert(False)
 
@@ -162,7 +162,7 @@ class RunForm(QWidget):
         values = self._presets.get(self.fields["preset"].value())
         if values is not None:
             for name, field in self.fields.items():
-                if field.row.group in RECIPE and name != "preset":
+                if field.row.group in PRESET_GROUPS and name != "preset":
                     field.set_value(values.get(name, settings()[name][0].default))
         self.changed.emit()
 
@@ -207,10 +207,10 @@ def _editor(row: Setting, default: Any, choices: Sequence[str]) -> Editor:
         spin.setRange(int(row.low or 0), int(row.high if row.high is not None else 10**9))
         spin.setGroupSeparatorShown(True)
         spin.setSpecialValueText(tr(row.zero) if row.zero else "")
-        spin.setMinimumWidth(LEAST_WIDTH)
+        spin.setMinimumWidth(MINIMUM_WIDTH)
         spin.lineEdit().setTextMargins(7, 0, 0, 0)  # the style sheet's padding does not apply to it
         return spin, spin.value, spin.setValue, lambda slot: spin.valueChanged.connect(lambda _: slot())
     line = QLineEdit()
-    line.setMinimumWidth(LEAST_WIDTH)
+    line.setMinimumWidth(MINIMUM_WIDTH)
     line.setPlaceholderText(tr(row.zero) if row.zero else "")
     return line, line.text, lambda v: line.setText(str(v)), lambda slot: line.textChanged.connect(lambda _: slot())

@@ -9,8 +9,8 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QSizePolicy, QTabl
 
 from app.viewmodels.rows_model import ROW, RowsModel
 
-WIDEST: Final = 300
-"""Pixels of the widest column that follows its contents: a long file name may not push the others away."""
+MAX_COLUMN_WIDTH: Final = 300
+"""Pixels: a long file name must not push the other columns away."""
 
 
 def sorted_view(rows: RowsModel, name: str, stretch: int = 0) -> QTableView:
@@ -37,7 +37,7 @@ def sorted_view(rows: RowsModel, name: str, stretch: int = 0) -> QTableView:
     view.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
     view.horizontalHeader().setHighlightSections(False)
     view.horizontalHeader().setResizeContentsPrecision(30)  # rows that are measured; all would take a second
-    view.horizontalHeader().setMaximumSectionSize(WIDEST)
+    view.horizontalHeader().setMaximumSectionSize(MAX_COLUMN_WIDTH)
     view.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
     view.horizontalHeader().setSectionResizeMode(stretch, QHeaderView.ResizeMode.Stretch)
     return view

@@ -28,11 +28,11 @@ def due(monkeypatch, generation):
 
 
 def test_many_objects_are_traversed_once(quiet, monkeypatch):
-    results = [[n, [n]] for n in range(collector.MANY)]
+    results = [[n, [n]] for n in range(collector.MAX_TRAVERSED)]
     due(monkeypatch, 2)
     collector.collect()
     assert gc.get_freeze_count() >= quiet + 2 * len(results)
-    assert len(gc.get_objects(2)) < collector.MANY
+    assert len(gc.get_objects(2)) < collector.MAX_TRAVERSED
 
 
 class Ring:

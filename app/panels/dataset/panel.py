@@ -37,7 +37,7 @@ from core.ops.contract import Array
 from core.percent import stated
 
 SEARCH_MS: Final = 150
-"""Typing is over when nothing came for so long."""
+"""Pause in typing after which the search starts."""
 
 
 @final

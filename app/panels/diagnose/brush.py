@@ -30,11 +30,11 @@ from app.widgets.photo_view import PhotoView
 from core.percent import percent
 
 RADII: Final = (3, 120)
-"""Least and greatest radius of the brush, thousandths of the photo's side."""
+"""Smallest and largest radius of the brush in thousandths of the photo's side."""
 PAINTED: Final = (DISEASED, LEAF, BACKGROUND)
-"""What each of the three brushes paints."""
+"""Label that each of the three brushes paints."""
 UNDO_STEPS: Final = 100
-"""Strokes that can be taken back; a mask has 50 KB."""
+"""Strokes that can be undone; a mask has 50 KB."""
 
 
 @final
@@ -141,10 +141,10 @@ class BrushDialog(QDialog):
 
 ARROWS: Final = {Qt.Key.Key_Left: (-1, 0), Qt.Key.Key_Right: (1, 0), Qt.Key.Key_Up: (0, -1), Qt.Key.Key_Down: (0, 1)}
 ZOOM_STEP: Final = 1.25
-"""Times that one notch of the wheel, or one key, enlarges the photo."""
+"""Factor of one notch of the wheel or one key press."""
 ZOOMS: Final = {"+": ZOOM_STEP, "=": ZOOM_STEP, "-": 1 / ZOOM_STEP}
 FIRST_RADIUS: Final = 0.03
-"""Radius of the brush to begin with, as a share of the photo's square."""
+"""Initial radius of the brush as a fraction of the photo's side."""
 
 
 @final

@@ -30,8 +30,8 @@ ALONE: Final = "\0alone"
 """Stand for the outlines of leaf and diseased area, and for nothing, among the class names."""
 HEALTHY: Final = QColor(30, 140, 70)
 UNSURE: Final = QColor(110, 110, 110)
-LEAST: Final = 250
-"""Pixels: an answer, three classes, and four lines on the diseased area."""
+MINIMUM_HEIGHT: Final = 250
+"""Pixels: a verdict, three classes, and four lines about the diseased area."""
 
 
 @final
@@ -47,7 +47,7 @@ class DetailPane(QWidget):
         self.shown: PhotoResult | None = None
         self._threshold = 0.0
         self._waiting = tr("Diagnosing…")
-        self.setMinimumHeight(LEAST)
+        self.setMinimumHeight(MINIMUM_HEIGHT)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)  # the same height for every photo
         self.card = named(QTextBrowser(), tr("About the disease"))
         self.card.setOpenExternalLinks(False)

@@ -117,7 +117,7 @@ class ModelsDialog(QDialog):
 
 
 CONFIG = "config.json"
-"""In the folder of a run, whose own photos then serve for eight bits."""
+"""File in a run's folder that names its photos, which are then used for 8 bits."""
 WIDTH = 480
 
 

@@ -35,7 +35,7 @@ from core.diagnosis.model_identity import unnamed
 from core.errors import LeafClinicError
 
 SETTLE_MS: Final = 60
-"""Skimming through the table with the arrow keys decodes only the photo at which it rests."""
+"""Delay before the selected photo is decoded, so that moving through the table decodes only the last one."""
 FRAME_MS: Final = 16
 """One frame of a display."""
 

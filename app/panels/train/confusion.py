@@ -19,7 +19,7 @@ from core.percent import percent
 
 ROOT = QModelIndex()
 SHORT: Final = 9
-"""Letters that need no second line."""
+"""Length of a name that needs no second line."""
 
 
 @final

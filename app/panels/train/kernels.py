@@ -112,9 +112,9 @@ def stacks(times: Sequence[KernelTime]) -> tuple[list[str], dict[str, list[float
 
 SMALLEST: Final = 6
 LARGEST: Final = 26
-"""Pixels across of a point that takes no time, and of one that takes the whole step."""
-MARGIN: Final = 44
-"""Pixels under the chart: figures and name of its lower axis."""
+"""Diameters in pixels of a point that takes no time and of one that takes the whole step."""
+AXIS_HEIGHT: Final = 44
+"""Pixels of the figures and the name of the lower axis."""
 
 
 @final
@@ -164,7 +164,7 @@ class StepRoofline(QWidget):
         self.caption.setText(text)
 
     def _draw_ticks(self) -> None:
-        set_decades(self.plot, *self._ranges, self.plot.height() - MARGIN)
+        set_decades(self.plot, *self._ranges, self.plot.height() - AXIS_HEIGHT)
 
 
 def tip(kernel: TimedKernel) -> str:
@@ -173,7 +173,7 @@ def tip(kernel: TimedKernel) -> str:
 
 
 LAYER_HEIGHT: Final = 19
-"""Pixels that a layer needs for its name; the wheel shows the layers that have no room."""
+"""Pixels that a layer needs for its name; scroll to see layers that do not fit."""
 
 
 @final

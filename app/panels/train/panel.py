@@ -27,7 +27,8 @@ from app.widgets.parts import Figure, action_button, header, label, named, progr
 from core.percent import percent
 
 REDRAW_MS: Final = 500
-"""One timer draws one plot at a time, and only what is visible and new: the window draws with the cores that train."""
+"""Interval of the timer that draws one plot at a time, only if it is visible and changed: drawing takes time from
+training."""
 
 
 @final

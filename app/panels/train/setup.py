@@ -23,7 +23,7 @@ from core.training.presets import PRESETS
 TRANSFER: Final = "transfer"
 DEMO: Final = "demo"
 SCRATCH: Final = {"cpu": "tomato-cpu", "cuda": "gpu"}
-"""Preset for learning from nothing on each device."""
+"""Preset for training from scratch on each device."""
 
 
 def presets(model: str) -> Mapping[str, Mapping[str, Any]]:
@@ -81,8 +81,8 @@ class StartChoice(QWidget):
         self.caption.setText(text)
 
 
-OF_THE_START = ("model", "image_size")
-"""Fields that a file to start from decides."""
+SET_BY_START = ("model", "image_size")
+"""Fields that are set by the model file to start from."""
 
 
 @final
@@ -196,5 +196,5 @@ class SetupPane(QFrame):
     def _follow(self) -> None:
         values = self.form.values()
         self.start.show_start(str(values["preset"]), str(values["start"]))
-        for name in OF_THE_START:
+        for name in SET_BY_START:
             self.form.fields[name].editor.setEnabled(not values["start"])
