@@ -17,7 +17,6 @@ from core.cpu.kernel_entries import PRODUCTS
 from core.graph import LABEL, PHOTO, Node
 from core.laboratory.convolutions import LABORATORY
 from core.laboratory.timing import bare_run, time_on_host
-from core.ops.activation import ACTIVATIONS
 from core.ops.builder import make_node
 from core.ops.contract import Array, Mode
 from core.ops.op_table import OPS
@@ -185,7 +184,7 @@ def source(kernel: Kernel) -> tuple[str, str]:
     """Return (path from the repository's root, text) of a kernel's source: one function or its whole file."""
     place = _KERNEL_FILES.get((kernel.op, kernel.algorithm)) if kernel.device == "cpu" else None
     if kernel.algorithm == "reference":
-        place = f"core/ops/{'activation' if kernel.op in ACTIVATIONS else kernel.op}.py"
+        place = OPS[kernel.op].forward.__module__.replace(".", "/") + ".py"
     if place is not None:
         return place, (ROOT / place).read_text("utf-8")
     if kernel.device == "cuda":

@@ -31,6 +31,7 @@ NOT_IN_ONE_PIECE = SYSTEM_ERRORS | {
     "{accuracy} By place: {parts}. All photos were taken in the field.",
     "{accuracy} By place: {parts}. No photo was taken in the field, so the accuracy in the field is unknown.",
     "{accuracy} By place: {parts}. For use outdoors, only the accuracy on field photos counts.",
+    "It does not compute in {arithmetic}.", "It does not compute in {arithmetic}. Use --precision float32.",
     "field photos of leaves",
     "lab photos of leaves", "{value} is not a number.", "{value} is not a whole number.",
     "new classifier for {classes} classes",
