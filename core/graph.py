@@ -86,7 +86,6 @@ class Graph:
         raise KeyError(name)
 
     def parameters(self) -> dict[str, Parameter]:
-        """Full name to parameter, in node order."""
         return {f"{n.name}.{p.role}": p for n in self.nodes for p in n.parameters}
 
     def users(self, name: str) -> tuple[Node, ...]:

@@ -1,18 +1,20 @@
 """Processor instructions for cooperating threads: shared counters, a pause, and the floating-point mode.
 
-Numba has no atomics on the CPU; these are LLVM instructions, so that every processor gets its own.
+Numba has no atomics on the CPU; these are LLVM instructions, so that every processor has them.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from typing import Any, Final
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+
+from core.cpu.memory import make_intrinsic
 
 I64 = ir.IntType(64)
 I32 = ir.IntType(32)
@@ -22,83 +24,58 @@ FLUSH: Final = 0x8040
 """Bits of MXCSR: denormal results are written as zero (FTZ, bit 15), denormal operands read as zero (DAZ, bit 6)."""
 
 
-@intrinsic
-def add_shared(context, address, more):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Add to the int64 at an address and return the old value (release: earlier writes of this thread are visible)."""
-
-    def emit(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        return b.atomic_rmw("add", b.inttoptr(arguments[0], I64.as_pointer()), arguments[1], "acq_rel")
-
-    return types.int64(types.int64, types.int64), emit
+def _call(b: ir.IRBuilder, name: str, result: ir.Type, *arguments: Any) -> None:
+    kind = ir.FunctionType(result, [argument.type for argument in arguments])
+    b.call(cgutils.get_or_insert_function(b.module, kind, name), arguments)
 
 
-@intrinsic
-def read_shared(context, address):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Return the int64 at an address (acquire: what others wrote before they added to it is visible)."""
-
-    def emit(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        return b.load_atomic(b.inttoptr(arguments[0], I64.as_pointer()), "acquire", 8)
-
-    return types.int64(types.int64), emit
+def _emit_pause(b: ir.IRBuilder, arguments: Sequence[Any]) -> None:
+    if X86:
+        _call(b, "llvm.x86.sse2.pause", ir.VoidType())
 
 
-@intrinsic
-def pause(context):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Spin for a moment without slowing the other hardware thread of the core."""
-
-    def emit(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        if X86:
-            kind = ir.FunctionType(ir.VoidType(), [])
-            b.call(cgutils.get_or_insert_function(b.module, kind, "llvm.x86.sse2.pause"), [])
-        return context.get_dummy_value()
-
-    return types.void(), emit
+def _emit_yield(b: ir.IRBuilder, arguments: Sequence[Any]) -> None:
+    if os.name == "posix":
+        _call(b, "sched_yield", I32)
 
 
-@intrinsic
-def give_way(context):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Yield the core to another thread, where the system supports it."""
+def _emit_flush(b: ir.IRBuilder, arguments: Sequence[Any]) -> Any:
+    if not X86:
+        return ir.Constant(I64, 0)
+    slot = cgutils.alloca_once(b, I32)
+    _call(b, "llvm.x86.sse.stmxcsr", ir.VoidType(), slot)
+    before = b.load(slot)
+    b.store(b.or_(before, ir.Constant(I32, FLUSH)), slot)
+    _call(b, "llvm.x86.sse.ldmxcsr", ir.VoidType(), slot)
+    return b.zext(before, I64)
 
-    def emit(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        if os.name == "posix":
-            b.call(cgutils.get_or_insert_function(b.module, ir.FunctionType(I32, []), "sched_yield"), [])
-        return context.get_dummy_value()
 
-    return types.void(), emit
-
-
-@intrinsic
-def flush_denormals(context):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """This thread treats denormal floats as zero from here on; gives the mode for `restore_floats`."""
-
-    def emit(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        if not X86:
-            return ir.Constant(I64, 0)
+def _emit_restore(b: ir.IRBuilder, arguments: Sequence[Any]) -> None:
+    if X86:
         slot = cgutils.alloca_once(b, I32)
-        b.call(_mode_function(b, "st"), [slot])
-        before = b.load(slot)
-        b.store(b.or_(before, ir.Constant(I32, FLUSH)), slot)
-        b.call(_mode_function(b, "ld"), [slot])
-        return b.zext(before, I64)
-
-    return types.int64(), emit
+        b.store(b.trunc(arguments[0], I32), slot)
+        _call(b, "llvm.x86.sse.ldmxcsr", ir.VoidType(), slot)
 
 
-@intrinsic
-def restore_floats(context, mode):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """End `flush_denormals`: NumPy in the same thread computes as before."""
+add_shared = make_intrinsic(
+    types.int64, [types.int64] * 2,
+    lambda b, a: b.atomic_rmw("add", b.inttoptr(a[0], I64.as_pointer()), a[1], "acq_rel"),
+)  # fmt: skip
+"""Add to the int64 at an address and return the old value (release: earlier writes of this thread are visible)."""
 
-    def emit(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        if X86:
-            slot = cgutils.alloca_once(b, I32)
-            b.store(b.trunc(arguments[0], I32), slot)
-            b.call(_mode_function(b, "ld"), [slot])
-        return context.get_dummy_value()
+read_shared = make_intrinsic(
+    types.int64, [types.int64], lambda b, a: b.load_atomic(b.inttoptr(a[0], I64.as_pointer()), "acquire", 8)
+)
+"""Return the int64 at an address (acquire: writes of other threads before they added to it are visible)."""
 
-    return types.void(types.int64), emit
+pause = make_intrinsic(types.void, [], _emit_pause)
+"""Wait for a moment without slowing the other hardware thread of the core."""
 
+give_way = make_intrinsic(types.void, [], _emit_yield)
+"""Yield the core to another thread, if the system supports it."""
 
-def _mode_function(b: ir.IRBuilder, direction: str) -> Any:
-    """LLVM's intrinsic that stores ("st") or loads ("ld") MXCSR."""
-    kind = ir.FunctionType(ir.VoidType(), [I32.as_pointer()])
-    return cgutils.get_or_insert_function(b.module, kind, f"llvm.x86.sse.{direction}mxcsr")
+flush_denormals = make_intrinsic(types.int64, [], _emit_flush)
+"""Treat denormal floats as zero in this thread; returns the mode for `restore_floats`."""
+
+restore_floats = make_intrinsic(types.void, [types.int64], _emit_restore)
+"""Restore the mode from before `flush_denormals`, so that NumPy computes in this thread as before."""

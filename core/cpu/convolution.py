@@ -44,7 +44,6 @@ class Convolution:
 
 
 def convolution_of(lowering: Lowering, step: Step) -> Convolution:
-    """Return the numbers of a conv2d or dense step."""
     source = lowering.image(step.inputs[0])
     kernel, stride, padding = window_of(step, source)
     groups = int(step.attributes.get("groups", 1))  # type: ignore[arg-type]

@@ -162,7 +162,6 @@ def _tile_record(step: Step, fields: Fields, rows: int, direction: str) -> Recor
 
 
 def write_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
-    """List the records of the gradients of filter, bias and input."""
     dy, records = lowering.d(step.output), list[Record]()
     if lowering.trains(step, "weight"):
         records.append(_weight_gradient(lowering, step, dy))

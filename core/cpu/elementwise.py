@@ -160,7 +160,6 @@ def _multiply(a, b, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
 
 @njit(inline="always")
 def _end(w, y):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """The activation of a row that was just written."""
     if w[ACTIVATION]:
         activate(w[ACTIVATION], w[OUT] + y * w[OUT_ROW], w[OUT_PIXEL], w[WIDTH], w[CHANNELS])
 

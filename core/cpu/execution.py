@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -120,28 +120,19 @@ def _wait_for(counter, total):  # type: ignore[no-untyped-def]  # noqa: ANN001, 
         turns += 1
 
 
-_TABLE = types.Array(int64, 2, "C")
+_TABLE, _COUNTERS = types.Array(int64, 2, "C"), types.Array(int64, 3, "C")
+_ARGUMENTS: Final = {
+    run_images: (_TABLE, _TABLE, _TABLE, *[int64] * 7), run_groups: (_TABLE, _TABLE, _TABLE, _COUNTERS, *[int64] * 5),
+    run_sequence: (_TABLE, _TABLE, *[int64] * 4),
+}  # fmt: skip
 
 
 @functools.cache
-def image_runner() -> Any:
-    """Return the compiled `run_images`."""
-    signature = types.void(_TABLE, _TABLE, _TABLE, *[int64] * 7)
-    return cached(numba.njit, signature, nogil=True, parallel=has_openmp(), error_model="numpy")(run_images)
-
-
-@functools.cache
-def group_runner() -> Any:
-    """Return the compiled `run_groups`."""
-    signature = types.void(_TABLE, _TABLE, _TABLE, types.Array(int64, 3, "C"), *[int64] * 5)
-    return cached(numba.njit, signature, nogil=True, parallel=has_openmp(), error_model="numpy")(run_groups)
-
-
-@functools.cache
-def sequence_runner() -> Any:
-    """Return the compiled `run_sequence`."""
-    signature = types.void(_TABLE, _TABLE, *[int64] * 4)
-    return cached(numba.njit, signature, nogil=True, error_model="numpy")(run_sequence)
+def runner(function: Callable[..., None]) -> Any:
+    """Return a loop of this module compiled."""
+    parallel = function is not run_sequence and has_openmp()
+    signature = types.void(*_ARGUMENTS[function])
+    return cached(numba.njit, signature, nogil=True, parallel=parallel, error_model="numpy")(function)
 
 
 HALVINGS: Final = 3
@@ -170,9 +161,9 @@ def execute_schedule(
     groups, threads = len(schedule.shares), schedule.shares.shape[1] - 1
     s, last = schedule, groups if last < 0 else last
     if threads == 1:
-        sequence_runner()(rows.table, s.calls, s.shares[first, 0], s.shares[last - 1, 1], context, image)
-        return
-    group_runner()(rows.table, s.calls, s.shares, s.counters, first, last, threads, context, image)
+        runner(run_sequence)(rows.table, s.calls, s.shares[first, 0], s.shares[last - 1, 1], context, image)
+    else:
+        runner(run_groups)(rows.table, s.calls, s.shares, s.counters, first, last, threads, context, image)
 
 
 def share_out(records: Sequence[Record], bounds: Sequence[int], threads: int) -> Schedule:

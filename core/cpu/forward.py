@@ -39,7 +39,6 @@ def photo_record(lowering: Lowering) -> Record:
 
 
 def pool_fields(step: Step, x: View, y: View) -> Fields:
-    """Return the fields that both directions of a pooling share."""
     whole = step.op == "global_avg_pool"
     window = Window((x.height, x.width), (1, 1), (0, 0, 0, 0)) if whole else read_window(step.attributes)
     (kh, kw), (sh, sw), (top, left, _, _) = window.kernel, window.stride, window.padding

@@ -116,7 +116,6 @@ class Buffers:
         self._views: dict[str, View] = {}
 
     def image(self, value: Value) -> Shape:
-        """Return (height, width, channels) of a value."""
         height, width, _ = self.shapes[value.buffer]
         return height, width, volume(value.shape) // (height * width)
 
@@ -130,12 +129,10 @@ class Buffers:
         self._views[name] = View(Address(Space.SLOT, top * row + left * pixel), height, width, channels, row, pixel)
 
     def want_bytes(self, name: str, size: int, first: int, last: int) -> None:
-        """Request plain memory."""
         self._lives[name] = Lifetime(size, first, last)
         self._views[name] = View(Address(Space.SLOT, 0), 1, 1, 1, size, size)
 
     def address(self, name: str) -> Address:
-        """Return the address of plain memory."""
         return self._views[name].address
 
     def settle(self) -> None:
@@ -147,7 +144,6 @@ class Buffers:
             self._views[name] = replace(view, address=view.address + offset)
 
     def whole(self, name: str) -> View:
-        """Return all channels of an array, without its border."""
         return self._views[name]
 
     def view(self, name: str, value: Value) -> View:

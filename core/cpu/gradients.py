@@ -35,7 +35,6 @@ class GradientTarget:
 
     @property
     def flags(self) -> int:
-        """Flags of a register tile that writes the gradient."""
         return mk.MASK_FLAGS[self.clip] | (mk.ACCUMULATE if self.accumulate else 0)
 
 

@@ -68,13 +68,11 @@ def run_fold(record: int, context: int, image: int, low: int, high: int) -> None
 
 
 def matrix_bytes(step: Step, source: Shape, target: Shape) -> int:
-    """Size of the matrix of one image."""
     (kh, kw), _, _ = window_of(step, source)
     return 4 * target[0] * target[1] * kh * kw * source[2]
 
 
 def write_forward(lowering: Lowering, step: Step) -> list[Record]:
-    """List the records that unfold the input and multiply."""
     y = lowering.x(step.output)
     unfold, matrix, product = _unfold(lowering, step, y)
     return _named([unfold, *forward_records(lowering, step, product, matrix, y)])

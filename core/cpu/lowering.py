@@ -57,20 +57,16 @@ class Lowering:
     together: bool = False
 
     def x(self, value: Value) -> View:
-        """Return the view of a forward value."""
         return self.buffers.view(value.buffer, value)
 
     def d(self, value: Value) -> View:
-        """Return the view of a value's gradient."""
         return self.buffers.view(f"d {value.buffer}", value)
 
     def parameter(self, step: Step, role: str) -> Address:
-        """Return the address of a parameter, NULL if the step has none of that role."""
         offset = self.layout.offsets.get(f"{step.node}.{role}")
         return address_of(self.weights, offset[0]) if offset else NULL
 
     def trains(self, step: Step, role: str) -> bool:
-        """Return whether the step has the parameter and it is trained."""
         known = any(p.role == role and p.trained for p in step.parameters)
         return known and f"{step.node}.{role}" not in self.frozen
 
@@ -87,13 +83,11 @@ class Lowering:
         return Address(Space.PRIVATE, 4 * self.layout.offsets[f"{step.node}.{role}"][0])
 
     def constant(self, values: Sequence[float] | F32) -> Address:
-        """Return the address of constant floats."""
         array = self.memory(len(values))
         array[:] = values
         return address_of(array)
 
     def reserve(self, count: int) -> Address:
-        """Return the address of a new array of `memory`."""
         return address_of(self.memory(count))
 
     def memory(self, count: int) -> F32:
@@ -103,7 +97,6 @@ class Lowering:
         return array
 
     def image(self, value: Value) -> Shape:
-        """Return (height, width, channels) of a value."""
         return self.buffers.image(value)
 
 
@@ -141,7 +134,6 @@ def border_records(lowering: Lowering, name: str, direction: str) -> list[Record
 
 
 def zero_record(lowering: Lowering, layer: str, out: View) -> Record:
-    """Return the record that fills a view with zeros."""
     zeros = lowering.constant(np.zeros(out.channels, np.float32))
     nothing = View(zeros, out.height, out.width, out.channels, 0, 0)
     return map_record(layer, "backward_input", ew.COPY, out, nothing)

@@ -1,8 +1,10 @@
-"""Addresses as arrays, for kernels that read records of int64, and memory aligned for vectors."""
+"""Memory as kernels see it: addresses as arrays, functions written as LLVM IR, and arrays aligned for vectors."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -26,15 +28,28 @@ SLACK: Final = 512
 F32: TypeAlias = npt.NDArray[np.float32]
 
 
+def make_intrinsic(
+    result: types.Type, arguments: Sequence[types.Type], emit: Callable[[ir.IRBuilder, Sequence[Any]], Any]
+) -> Any:
+    """Return a function for kernels whose code `emit(builder, arguments)` writes; it returns the result unless void."""
+
+    def function(context: Any, *_: Any) -> Any:
+        def code(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[Any]) -> Any:
+            value = emit(builder, values)
+            return context.get_dummy_value() if result is types.void else value
+
+        return result(*arguments), code
+
+    names = ("context", *(f"argument{i}" for i in range(len(arguments))))
+    parameters = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in names]
+    function.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # Numba reads the number of arguments
+    return intrinsic(function)
+
+
 def _array_reader(element: types.Type, code: ir.Type) -> Any:
     """Return a function ``array(address, count)`` for kernels that views memory as an array of `element`."""
-
-    @intrinsic
-    def pointer(context, address):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-            return builder.inttoptr(arguments[0], code.as_pointer())
-
-        return types.CPointer(element)(types.int64), emit
+    result = types.CPointer(element)
+    pointer = make_intrinsic(result, [types.int64], lambda b, a: b.inttoptr(a[0], code.as_pointer()))
 
     @njit(inline="always")
     def array(address, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
@@ -57,7 +72,7 @@ def words(address):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
 
 
 def aligned(count: int) -> F32:
-    """Zeroed float32 array of `count` on a cache line, with `SLACK` readable bytes after it."""
+    """Return a zeroed float32 array of `count` on a cache line, with `SLACK` readable bytes after it."""
     size = count + (LINE + SLACK) // 4
     block = np.zeros(size, np.float32)
     first = (-block.ctypes.data % LINE) // 4
@@ -65,7 +80,7 @@ def aligned(count: int) -> F32:
 
 
 def view_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> F32:
-    """A strided float32 view on memory that someone else keeps alive."""
+    """Return a strided float32 view of memory that the caller keeps alive."""
     reach = sum((side - 1) * stride for side, stride in zip(shape, strides, strict=True)) + 4
     block = memoryview((ctypes.c_char * reach).from_address(address))
     return np.ndarray(shape, np.float32, block, 0, strides)

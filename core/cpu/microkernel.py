@@ -15,14 +15,14 @@ known: LLVM otherwise hoists all broadcasts and spills.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from core.cpu.instruction_set import InstructionSet
+from core.cpu.memory import make_intrinsic
 from core.cpu.vectors import F32, I64, Vectors
 
 ACCUMULATE: Final = 1
@@ -51,25 +51,20 @@ SIGNATURE = ir.FunctionType(ir.VoidType(), [BYTES] + [I64] * 7)
 
 
 def make_tile(isa: InstructionSet) -> Any:
-    """An intrinsic ``tile(tiles, shape, record, a, b, c, x, mask, kh, lanes)``; shape is ``vectors * 64 + rows``.
+    """Return ``tile(tiles, shape, record, a, b, c, x, mask, kh, lanes)`` for kernels; shape is ``vectors * 64 + rows``.
 
     `tiles` is the address of the table of tiles (`core.cpu.tile_code.tile_table`). All but `record` (address of the
     int64 fields above) may differ from tile to tile: addresses of A, B, C, bias row and mask, the number of ky, and the
     valid floats of the last vector.
     """
 
-    @intrinsic
-    def tile(context, tiles, shape, record, a, b, c, x, mask, kh, lanes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-            table = builder.inttoptr(arguments[0], I64.as_pointer())
-            address = builder.load(builder.gep(table, [_which(builder, isa, arguments[1], arguments[9])]))
-            function = builder.inttoptr(address, SIGNATURE.as_pointer())
-            builder.call(function, [builder.inttoptr(arguments[2], BYTES), *arguments[3:]])
-            return context.get_dummy_value()
+    def emit(builder: ir.IRBuilder, arguments: Sequence[Any]) -> None:
+        table = builder.inttoptr(arguments[0], I64.as_pointer())
+        address = builder.load(builder.gep(table, [_which(builder, isa, arguments[1], arguments[9])]))
+        function = builder.inttoptr(address, SIGNATURE.as_pointer())
+        builder.call(function, [builder.inttoptr(arguments[2], BYTES), *arguments[3:]])
 
-        return types.void(*[types.int64] * 10), emit
-
-    return tile
+    return make_intrinsic(types.void, [types.int64] * 10, emit)
 
 
 def tile_shapes(isa: InstructionSet) -> Iterator[tuple[int, int, bool]]:

@@ -89,7 +89,6 @@ def run_weight_gradient(record: int, context: int, image: int, low: int, high: i
 
 
 def write_forward(lowering: Lowering, step: Step) -> list[Record]:
-    """The record of a product forward."""
     x, y = lowering.x(step.inputs[0]), lowering.x(step.output)
     fields = _fields(lowering, step, x, y) | {
         WEIGHT: lowering.parameter(step, "weight"), BIAS: lowering.parameter(step, "bias"),
@@ -99,7 +98,6 @@ def write_forward(lowering: Lowering, step: Step) -> list[Record]:
 
 
 def write_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
-    """Records of a product's gradients."""
     x, dy, records = lowering.x(step.inputs[0]), lowering.d(step.output), list[Record]()
     trained = {role: lowering.private(step, role) for role in ("weight", "bias") if lowering.trains(step, role)}
     if trained:
@@ -126,7 +124,6 @@ def _fields(lowering: Lowering, step: Step, x: View, y: View) -> Fields:
 
 
 def count_groups(step: Step) -> int:
-    """Groups of a product."""
     if step.op == "depthwise_conv2d":
         return step.output.shape[-1]
     return int(step.attributes.get("groups", 1))  # type: ignore[arg-type]

@@ -137,7 +137,6 @@ class CpuOptimizer:
         self.records = self._write_records(lowering)
 
     def _write_records(self, lowering: Lowering) -> list[Record]:
-        """List the records of the norm and of the update."""
         names, count = moments(self.optimizer), lowering.layout.trained
         fields: Fields = {
             COUNT: count, WEIGHTS: address_of(lowering.weights), GRADIENT: address_of(lowering.gradient),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic
 
-from core.cpu.memory import bytes_at, floats, words
+from core.cpu.memory import bytes_at, floats, make_intrinsic, words
 from core.graph import Shape
 from core.ops.contract import Array
 from core.ops.photo import (
@@ -174,35 +173,32 @@ def _sample(pixels, sx, sy, height, width, weight, keep, out):  # type: ignore[n
     below = width * 3 if y0 + 1 < height else 0
     scale = weight / np.float32(255)
     top, bottom = (one - fy) * scale, fy * scale
-    blend(p, right, below, (one - fx) * top, fx * top, (one - fx) * bottom, fx * bottom, keep, out)
+    _blend(p, right, below, (one - fx) * top, fx * top, (one - fx) * bottom, fx * bottom, keep, out)
 
 
-@intrinsic
-def blend(context, p, right, below, w00, w01, w10, w11, keep, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Four pixels of three bytes, weighted and added to three floats: scalar code takes three times as long."""
-    f32 = ir.FloatType()
-    triple, result = ir.VectorType(ir.IntType(8), 3), ir.VectorType(f32, 3)
+def _emit_blend(b: ir.IRBuilder, arguments: Sequence[Any]) -> None:
+    p, right, below, *weights, keep, out = arguments
+    triple, result = ir.VectorType(ir.IntType(8), 3), ir.VectorType(ir.FloatType(), 3)
 
-    def emit(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        p, right, below, *weights, keep, out = arguments
+    def splat(value: Any) -> Any:
+        one = b.insert_element(ir.Constant(result, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+        return b.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), 3), [0] * 3))
 
-        def splat(value: Any) -> Any:
-            one = b.insert_element(ir.Constant(result, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
-            return b.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), 3), [0] * 3))
+    target = b.inttoptr(out, result.as_pointer())
+    old = b.load(target)
+    old.align = 4
+    total = b.fmul(old, splat(keep))
+    q = b.add(p, below)
+    for address, weight in zip((p, b.add(p, right), q, b.add(q, right)), weights, strict=True):
+        pixel = b.load(b.inttoptr(address, triple.as_pointer()))
+        pixel.align = 1
+        total = b.fadd(total, b.fmul(b.uitofp(pixel, result), splat(weight)))
+    b.store(total, target).align = 4
 
-        target = b.inttoptr(out, result.as_pointer())
-        old = b.load(target)
-        old.align = 4
-        total = b.fmul(old, splat(keep))
-        q = b.add(p, below)
-        for address, weight in zip((p, b.add(p, right), q, b.add(q, right)), weights, strict=True):
-            pixel = b.load(b.inttoptr(address, triple.as_pointer()))
-            pixel.align = 1
-            total = b.fadd(total, b.fmul(b.uitofp(pixel, result), splat(weight)))
-        b.store(total, target).align = 4
-        return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 3, *[types.float32] * 5, types.int64), emit
+_blend = make_intrinsic(types.void, [*[types.int64] * 3, *[types.float32] * 5, types.int64], _emit_blend)
+"""``_blend(p, right, below, w00, w01, w10, w11, keep, out)`` adds four weighted pixels of three bytes to three floats:
+scalar code takes three times as long."""
 
 
 @njit(inline="always")

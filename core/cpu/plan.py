@@ -15,7 +15,7 @@ from core.cpu import batch_norm as bn
 from core.cpu import elementwise as ew
 from core.cpu import loss, photo, tiled
 from core.cpu.batch_norm import add_ranks
-from core.cpu.execution import Schedule, execute_schedule, image_runner, share_out
+from core.cpu.execution import Schedule, execute_schedule, run_images, runner, share_out
 from core.cpu.geometry import Buffers, insert_flatten
 from core.cpu.kernel_entries import ALGORITHMS, choose_writers
 from core.cpu.lowering import Lowering
@@ -288,7 +288,7 @@ class CpuPlan(Plan):
     def _run_images(self, first: int, last: int, images: int, backwards: bool = False) -> None:
         context, rows, by_thread = self._context.ctypes.data, self._rows, int(not self._by_image)
         threads = min(self.threads, images)  # there are no more slots than images
-        image_runner()(
+        runner(run_images)(
             rows.table, rows.slot_shift, rows.thread_shift, first, last, images, int(backwards), by_thread, threads,
             context,
         )  # fmt: skip

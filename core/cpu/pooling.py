@@ -1,62 +1,43 @@
-"""Max, average and global average pooling. Backward gathers: every input pixel asks its windows, so nothing races."""
+"""Max, average and global average pooling, forward and backward.
+
+A tile of a max pool is one window, in backward one input pixel, of up to four vectors of channels: loops over channels
+in memory would store and load the running maximum for every tap. NaN wins; a tie goes to the first pixel. Backward
+gathers from all windows of an input pixel, so that no two tasks write the same pixel.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from core.cpu.instruction_set import InstructionSet, current_isa
-from core.cpu.memory import floats, words
+from core.cpu.instruction_set import current_isa
+from core.cpu.memory import floats, make_intrinsic, words
 from core.cpu.vectors import I32, I64, Vectors, small_function
+
+# Record. X is the input (its gradient in backward), Y the output, each with row and pixel strides in bytes.
+# AUX: winners int32 (rows, columns, C) of max, or 1 / window size float32 (rows, columns) of avg; 0 for none.
+X, X_ROW, X_PIXEL, HEIGHT, WIDTH, CHANNELS = range(1, 7)
+Y, Y_ROW, Y_PIXEL, ROWS, COLUMNS, AUX = range(7, 13)
+KERNEL_Y, KERNEL_X, STRIDE_Y, STRIDE_X, TOP, LEFT = range(13, 19)
+ACCUMULATE: int = 19
+"""Backward adds to what is there."""
+CLOSED: int = 20
+"""Forward of max: 1 drops winners not above 0, 2 also those not below 6 (gradient of a fused ReLU or ReLU6)."""
 
 WIDE: Final = 4
 """Vectors of the wider tile; the other is one vector wide, and masked."""
-
-ARGUMENTS: Final = 11
-GATHER_ARGUMENTS: Final = 14
+_VECTOR_WIDTH: Final = current_isa().vector_width
 
 
-def make_maximum(isa: InstructionSet) -> Any:
-    """An intrinsic ``maximum(wide, winners, x, row, pixel, kh, kw, out, place, line, closed, lanes)``.
-
-    wide: vectors, `WIDE` or 1. winners: address of int32 that get each winner's place, or 0. x, out: addresses of
-    the first channel of the window's first pixel and of the result. place: number of the first pixel; line: more of
-    it a row. closed: as `core.cpu.pooling.CLOSED`. lanes: valid floats of a single vector.
-    """
-
-    @intrinsic
-    def maximum(context, wide, winners, x, row, pixel, kh, kw, out, place, line, closed, lanes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        def emit(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-            is_wide = b.icmp_signed("==", arguments[0], ir.Constant(I64, WIDE))
-            keeps = b.icmp_signed("!=", arguments[1], ir.Constant(I64, 0))
-            with b.if_else(is_wide) as (wider, single):
-                for branch, vectors in ((wider, WIDE), (single, 1)):
-                    with branch, b.if_else(keeps) as (with_places, without):
-                        with with_places:
-                            b.call(_window_function(b.module, isa, vectors, True), arguments[1:])
-                        with without:
-                            b.call(_window_function(b.module, isa, vectors, False), arguments[1:])
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * (ARGUMENTS + 1)), emit
-
-    return maximum
-
-
-def _window_function(module: ir.Module, isa: InstructionSet, vectors: int, winners: bool) -> Any:
-    emit = partial(_emit_window, isa=isa, vectors=vectors, winners=winners)
-    return small_function(module, isa, f"maximum_{vectors}_{int(winners)}", ARGUMENTS, emit)
-
-
-def _emit_window(function: ir.Function, isa: InstructionSet, vectors: int, winners: bool) -> None:
+def _emit_window(function: ir.Function, vectors: int, winners: bool) -> None:
     b = ir.IRBuilder(function.append_basic_block("entry"))
     winner, x, row, pixel, kh, kw, out, place, line, closed, lanes = function.args
-    v = Vectors(b, isa)
+    v = Vectors(b, current_isa())
     mask = v.first(lanes) if vectors == 1 else None
     best = [v.slot(v.constant(float("-inf"))) for _ in range(vectors)]
     first = v.splat(b.trunc(place, I32)) if winners else ir.Constant(v.bits, [0] * v.vector_width)
@@ -77,7 +58,7 @@ def _emit_window(function: ir.Function, isa: InstructionSet, vectors: int, winne
 
 
 def _see(v: Vectors, seen: Any, best: Any, kept: Any, here: Any) -> None:
-    """One pixel: `kept` is the winners' places, `here` its own; without places, which lanes saw a NaN."""
+    """Update the maximum by one pixel: `kept` are the winners' numbers, `here` its own; if None, lanes with a NaN."""
     b, old = v.b, v.b.load(best)
     wins, is_nan = b.fcmp_ordered(">", seen, old), b.fcmp_unordered("uno", seen, seen)
     if here is None:
@@ -89,7 +70,7 @@ def _see(v: Vectors, seen: Any, best: Any, kept: Any, here: Any) -> None:
 
 
 def _close(v: Vectors, best: Any, kept: Any, closed: Any) -> Any:
-    """The places, -1 where the activation's mask is closed."""
+    """Return the winners' numbers, -1 where the mask of the activation is closed."""
     b = v.b
     cap = b.select(b.icmp_signed("==", closed, ir.Constant(I64, 2)), v.constant(6.0), v.constant(float("inf")))
     is_open = b.and_(b.fcmp_ordered(">", best, v.constant(0.0)), b.fcmp_ordered("<", best, cap))
@@ -97,38 +78,33 @@ def _close(v: Vectors, best: Any, kept: Any, closed: Any) -> Any:
     return b.select(b.or_(is_open, free), kept, ir.Constant(v.ints, [-1] * v.vector_width))
 
 
-def make_gather(isa: InstructionSet) -> Any:
-    """An intrinsic for the gradient of one input pixel: the sum of dy over those of its windows that it won.
-
-    Arguments: wide as in `maximum`; dx; adds (1 adds to dx); dy, its row and pixel; winners as `maximum` wrote them,
-    their row and pixel; rows and columns of windows; place: the pixel's number in the first of them; line, step: how
-    much less it is in the window below and in the next one; lanes.
-    """
-
-    @intrinsic
-    def gather(  # type: ignore[no-untyped-def]  # noqa: ANN202
-        context, wide, dx, adds, dy, row, pixel, winners, winner_row, winner_pixel, rows, columns, place,  # noqa: ANN001
-        line, step, lanes,  # noqa: ANN001
-    ):  # fmt: skip
-        def emit(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-            is_wide = b.icmp_signed("==", arguments[0], ir.Constant(I64, WIDE))
-            with b.if_else(is_wide) as (wider, single):
-                for branch, vectors in ((wider, WIDE), (single, 1)):
-                    with branch:
-                        code = partial(_emit_gather, isa=isa, vectors=vectors)
-                        function = small_function(b.module, isa, f"gather_{vectors}", GATHER_ARGUMENTS, code)
-                        b.call(function, arguments[1:])
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * (GATHER_ARGUMENTS + 1)), emit
-
-    return gather
+def _emit_maximum(b: ir.IRBuilder, arguments: Sequence[Any]) -> None:
+    wide, *rest = arguments
+    is_wide = b.icmp_signed("==", wide, ir.Constant(I64, WIDE))
+    keeps = b.icmp_signed("!=", rest[0], ir.Constant(I64, 0))
+    with b.if_else(is_wide) as (wider, single):
+        for branch, vectors in ((wider, WIDE), (single, 1)):
+            with branch, b.if_else(keeps) as (with_winners, without):
+                for inner, winners in ((with_winners, True), (without, False)):
+                    with inner:
+                        emit = partial(_emit_window, vectors=vectors, winners=winners)
+                        name = f"maximum_{vectors}_{int(winners)}"
+                        b.call(small_function(b.module, current_isa(), name, len(rest), emit), rest)
 
 
-def _emit_gather(function: ir.Function, isa: InstructionSet, vectors: int) -> None:
+maximum = make_intrinsic(types.void, [types.int64] * 12, _emit_maximum)
+"""``maximum(wide, winners, x, row, pixel, kh, kw, out, first, line, closed, lanes)``: the maximum of one window.
+
+wide: vectors, `WIDE` or 1. winners: address of int32 that get the number of each winner in the window, or 0. x, out:
+addresses of the first channel of the window's first pixel and of the result. first: number of the first pixel; line:
+numbers per row. closed: as `CLOSED`. lanes: valid floats of a single vector.
+"""
+
+
+def _emit_gather_tile(function: ir.Function, vectors: int) -> None:
     b = ir.IRBuilder(function.append_basic_block("entry"))
     dx, adds, dy, row, pixel, winners, winner_row, winner_pixel, rows, columns, place, line, step, lanes = function.args
-    v = Vectors(b, isa)
+    v = Vectors(b, current_isa())
     mask = v.first(lanes) if vectors == 1 else None
     offsets = [ir.Constant(I64, 4 * i * v.vector_width) for i in range(vectors)]
     sums = [v.slot(v.constant(0.0)) for _ in offsets]
@@ -149,19 +125,23 @@ def _emit_gather(function: ir.Function, isa: InstructionSet, vectors: int) -> No
     b.ret_void()
 
 
-# Record. X is the input (its gradient in backward), Y the output, each with row and pixel strides in bytes.
-# AUX: winners int32 (rows, columns, C) of max, or 1 / window size float32 (rows, columns) of avg; 0 for none.
-X, X_ROW, X_PIXEL, HEIGHT, WIDTH, CHANNELS = range(1, 7)
-Y, Y_ROW, Y_PIXEL, ROWS, COLUMNS, AUX = range(7, 13)
-KERNEL_Y, KERNEL_X, STRIDE_Y, STRIDE_X, TOP, LEFT = range(13, 19)
-ACCUMULATE: int = 19
-"""Backward adds to what is there."""
-CLOSED: int = 20
-"""Forward of max: 1 drops winners not above 0, 2 also those not below 6 (gradient of a fused ReLU or ReLU6)."""
+def _emit_gather(b: ir.IRBuilder, arguments: Sequence[Any]) -> None:
+    wide, *rest = arguments
+    is_wide = b.icmp_signed("==", wide, ir.Constant(I64, WIDE))
+    with b.if_else(is_wide) as (wider, single):
+        for branch, vectors in ((wider, WIDE), (single, 1)):
+            with branch:
+                emit = partial(_emit_gather_tile, vectors=vectors)
+                b.call(small_function(b.module, current_isa(), f"gather_{vectors}", len(rest), emit), rest)
 
 
-VECTOR_WIDTH = current_isa().vector_width
-maximum, gather = make_maximum(current_isa()), make_gather(current_isa())
+gather = make_intrinsic(types.void, [types.int64] * 15, _emit_gather)
+"""The gradient of one input pixel: the sum of dy over those of its windows that it won.
+
+Arguments: wide as in `maximum`; dx; adds (1 adds to dx); dy, its row and pixel; winners as `maximum` wrote them, their
+row and pixel; rows and columns of windows; number of the pixel in the first of them; line, step: how much less it is in
+the window below and in the next one; lanes.
+"""
 
 
 def run_max_pool(record: int, context: int, image: int, low: int, high: int) -> None:
@@ -180,13 +160,13 @@ def run_max_pool(record: int, context: int, image: int, low: int, high: int) -> 
             place = (y0 - top) * w[KERNEL_X] + x0 - left
             c = 0
             while c < channels:
-                wide = WIDE if channels - c >= WIDE * VECTOR_WIDTH else 1
+                wide = WIDE if channels - c >= WIDE * _VECTOR_WIDTH else 1
                 kept = winner + 4 * c if winner else 0
                 maximum(
                     wide, kept, x + 4 * c, w[X_ROW], w[X_PIXEL], y1 - y0, x1 - x0, out + 4 * c,
                     place, w[KERNEL_X], w[CLOSED], channels - c,
                 )  # fmt: skip
-                c += wide * VECTOR_WIDTH
+                c += wide * _VECTOR_WIDTH
 
 
 def run_max_pool_backward(record: int, context: int, image: int, low: int, high: int) -> None:
@@ -206,13 +186,13 @@ def run_max_pool_backward(record: int, context: int, image: int, low: int, high:
             place = (iy + w[TOP] - first_y * w[STRIDE_Y]) * w[KERNEL_X] + ix + w[LEFT] - first_x * w[STRIDE_X]
             c = 0
             while c < channels:
-                wide = WIDE if channels - c >= WIDE * VECTOR_WIDTH else 1
+                wide = WIDE if channels - c >= WIDE * _VECTOR_WIDTH else 1
                 gather(
                     wide, dx + 4 * c, w[ACCUMULATE], dy + 4 * c, w[Y_ROW], w[Y_PIXEL], winners + 4 * c, places,
                     channels * 4, last_y + 1 - first_y, last_x + 1 - first_x, place, w[STRIDE_Y] * w[KERNEL_X],
                     w[STRIDE_X], channels - c,
                 )  # fmt: skip
-                c += wide * VECTOR_WIDTH
+                c += wide * _VECTOR_WIDTH
 
 
 def run_avg_pool(record: int, context: int, image: int, low: int, high: int) -> None:

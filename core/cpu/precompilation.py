@@ -19,7 +19,7 @@ from typing import Final
 from core.child_process import child_environment, module_command
 from core.cores import usable_cores
 from core.cpu import tile_code
-from core.cpu.execution import group_runner, image_runner, sequence_runner
+from core.cpu.execution import runner
 from core.cpu.instruction_set import cache_folder, current_isa, kernel_home
 from core.cpu.records import entry
 from core.graph import Graph
@@ -27,13 +27,8 @@ from core.graph import Graph
 NAME: Final = "compile"
 """Of the second process, where the program is a folder without Python (`app.processes.entry`)."""
 MODULES: Final = (
-    "tiled", "photo", "depthwise", "pooling", "elementwise", "loss", "packing", "optimizer", "batch_norm",
+    "execution", "tiled", "photo", "depthwise", "pooling", "elementwise", "loss", "packing", "optimizer", "batch_norm",
 )  # fmt: skip
-RUNNERS: Final = {
-    "execution.run_images": image_runner, "execution.run_groups": group_runner,
-    "execution.run_sequence": sequence_runner,
-}  # fmt: skip
-"""Compiled each by a function of its own."""
 COSTLY: Final = ("photo.run_photo", "elementwise.run_map_gradient", tile_code.NAME, "tiled.run_tiled",
                 "execution.run_groups", "execution.run_images")  # fmt: skip
 """Begun first, by the second process: they take longest."""
@@ -57,7 +52,7 @@ OF_OP: Final = {
 def all_kernels() -> tuple[str, ...]:
     """Names of all kernels that a training may run."""
     named = (f"{m}.{name}" for m in MODULES for name in vars(import_module(f"core.cpu.{m}")) if name[:4] == "run_")
-    return (*RUNNERS, tile_code.NAME, *named)
+    return (tile_code.NAME, *named)
 
 
 def prediction_kernels(graph: Graph) -> tuple[str, ...]:
@@ -112,14 +107,11 @@ def _take_last(waiting: deque[str]) -> str | None:
 
 def compile_kernel(name: str) -> None:
     """Compile one kernel by its name ``module.function``, or load it from the cache."""
-    if name in RUNNERS:
-        RUNNERS[name]()
-        return
+    module, function = name.split(".")
     if name == tile_code.NAME:
         tile_code.tile_table(current_isa().name)
-        return
-    module, function = name.split(".")
-    entry(getattr(import_module(f"core.cpu.{module}"), function))
+    else:
+        (runner if module == "execution" else entry)(getattr(import_module(f"core.cpu.{module}"), function))
 
 
 def _let_compile(waiting: deque[str], given: list[str], answered: list[str]) -> None:

@@ -22,10 +22,9 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from core.cpu.instruction_set import cached
-from core.cpu.memory import FIELDS, TASKS
+from core.cpu.memory import FIELDS, TASKS, make_intrinsic
 
 Words: TypeAlias = npt.NDArray[np.int64]
 
@@ -41,17 +40,13 @@ def entry(kernel: Callable[..., Any]) -> Any:
     return cached(numba.cfunc, SIGNATURE, error_model="numpy", fastmath=set(FAST_MATH))(kernel)
 
 
-@intrinsic
-def call(context, address, record, run, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Call a kernel by its address."""
-    word = ir.IntType(64)
+def _emit_call(b: ir.IRBuilder, arguments: Sequence[Any]) -> None:
+    kernel = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * 5).as_pointer()
+    b.call(b.inttoptr(arguments[0], kernel), arguments[1:])
 
-    def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [word] * 5).as_pointer()
-        builder.call(builder.inttoptr(arguments[0], kind), arguments[1:])
-        return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 6), emit
+call = make_intrinsic(types.void, [types.int64] * 6, _emit_call)
+"""``call(address, record, context, image, low, high)`` calls a kernel by its address."""
 
 
 @final

@@ -11,7 +11,7 @@ from core.cpu import batch_norm as bn
 from core.cpu import elementwise as ew
 from core.cpu import loss
 from core.cpu.backward import backward_records
-from core.cpu.execution import execute_schedule, image_runner, share_out
+from core.cpu.execution import execute_schedule, run_images, runner, share_out
 from core.cpu.geometry import Buffers, View
 from core.cpu.lowering import Lowering, Writers
 from core.cpu.memory import FIELDS, aligned
@@ -115,7 +115,7 @@ class Single:
             if record.once or record.direction == "update":
                 execute_schedule(rows, alone, context, i, i + 1)
             else:
-                image_runner()(
+                runner(run_images)(
                     rows.table, rows.slot_shift, rows.thread_shift, i, i + 1, self.case.batch, 0, 0, self.threads,
                     context,
                 )  # fmt: skip

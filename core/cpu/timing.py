@@ -95,7 +95,6 @@ def _make_round() -> Callable[[], object]:
 
 
 def _fastest(pool: ThreadPoolExecutor, work: Sequence[Callable[[], object]]) -> float:
-    """Return the seconds of the fastest round."""
     found = []
     for _ in range(ROUNDS):
         begin = time.perf_counter()

@@ -5,17 +5,16 @@ Loops over channels in Numba would check at every pixel whether arrays overlap, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from inspect import Parameter, Signature
+from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 import llvmlite.binding
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from core.cpu.instruction_set import InstructionSet, current_isa
+from core.cpu.memory import make_intrinsic
 
 F32: Final = ir.FloatType()
 F64: Final = ir.DoubleType()
@@ -38,20 +37,13 @@ def small_function(
 
 
 def row_intrinsic(name: str, count: int, emit: Callable[[ir.Function, InstructionSet], None]) -> Any:
-    """Return a function for kernels that takes `count` int64 and runs the code that `emit` writes."""
+    """Return a function for kernels that takes `count` int64 and runs the code that `emit` writes, not inlined."""
 
-    def row(context: Any, *_: Any) -> Any:
-        def code(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-            isa = current_isa()
-            function = small_function(builder.module, isa, name, count, lambda made: emit(made, isa))
-            builder.call(function, arguments)
-            return context.get_dummy_value()
+    def emit_call(b: ir.IRBuilder, arguments: Sequence[Any]) -> None:
+        isa = current_isa()
+        b.call(small_function(b.module, isa, name, count, lambda function: emit(function, isa)), arguments)
 
-        return types.void(*[types.int64] * count), code
-
-    names = ("context", *(f"argument{i}" for i in range(count)))
-    row.__signature__ = Signature([Parameter(n, Parameter.POSITIONAL_ONLY) for n in names])  # type: ignore[attr-defined]
-    return intrinsic(row)
+    return make_intrinsic(types.void, [types.int64] * count, emit_call)
 
 
 @final

@@ -21,7 +21,6 @@ ALEXNET_UNITS: Final = 4096
 
 
 def mlp(options: Options) -> Graph:
-    """Flatten, dense 500 with ReLU or sigmoid, dense classes."""
     b = start("mlp", options, activations=("relu", "sigmoid"))
     x = b.add("flatten", "flatten", "photo")
     init = "glorot_uniform" if options.activation == "sigmoid" else "he_uniform"

@@ -148,7 +148,6 @@ _GATED: Final = {"sigmoid": "silu", "hard_sigmoid": "hard_swish"}
 
 
 def read_dropout(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
-    """To dropout, each with a key of its own."""
     given = importer.constant(node, 1)
     rate = float(attributes.get("ratio", 0.5)) if given is None else shortest(to_number(given, "ratio"))
     key = sum(n.op == "dropout" for n in importer.nodes.values())
@@ -156,7 +155,6 @@ def read_dropout(importer: Importer, node: Any, attributes: Attributes) -> OnnxV
 
 
 def read_max_pool(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
-    """To max_pool."""
     if len(node.output) > 1 and node.output[1]:
         raise ModelFileError(f"{describe(node)} returns the indices of its maxima, which is not supported.")
     return _pool(importer, node, "max_pool", attributes)
@@ -186,7 +184,6 @@ def read_global_average_pool(importer: Importer, node: Any, attributes: Attribut
 
 
 def read_add(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
-    """To add."""
     left, right = (importer.value(name) for name in node.input)
     if (left.axes, left.image) != (right.axes, right.image) or any(left.pad) or any(right.pad):
         raise ModelFileError(f"{describe(node)} adds tensors of different layouts, which is not supported.")

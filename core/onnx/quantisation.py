@@ -71,7 +71,6 @@ def _is_activated(graph: Graph, node: Node) -> bool:
 
 
 def photo_range(graph: Graph) -> Range:
-    """Return the range of values of a normalised photo."""
     attributes = graph.nodes[0].attributes
     mean, std = (np.asarray(attributes[key], np.float64) for key in ("mean", "std"))
     return float((-mean / std).min()), float(((1 - mean) / std).max())
@@ -125,7 +124,6 @@ def _make_scale(low: float, high: float) -> Scale:
 
 
 def on_grid(values: Array, scale: Scale) -> Array:
-    """Return values rounded to eight bits."""
     whole = np.clip(np.rint(values / np.float32(scale.step)) + scale.zero, 0, LEVELS)
     return np.asarray((whole - scale.zero) * np.float32(scale.step), np.float32)
 
@@ -144,7 +142,6 @@ def simulate(quantised: Quantised, photos: Array) -> Array:
 
 
 def restored(quantised: Quantised, name: str) -> Array:
-    """Return a parameter as float32."""
     array = quantised.weights[name]
     if name not in quantised.steps:
         return array

@@ -28,7 +28,6 @@ def _library() -> Any:
 
 
 def version() -> str | None:
-    """Return the installed version, or None."""
     return None if _library() is None else str(_library().__version__)
 
 

@@ -88,5 +88,4 @@ class Op:
 
 
 def volume(shape: Shape) -> int:
-    """Number of elements of a shape."""
     return prod(shape)

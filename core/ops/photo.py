@@ -151,7 +151,6 @@ def _sample_augmented(photo: Array, row: Array, x: Array, y: Array, backgrounds:
 
 
 def _map_affine(a: Array, x: Array, y: Array) -> tuple[Array, Array]:
-    """Apply an affine map of six numbers to (x, y)."""
     return a[0] * x + a[1] * y + a[2], a[3] * x + a[4] * y + a[5]
 
 

@@ -114,7 +114,6 @@ def add_windows(parts: Array, window: Window, height: int, width: int) -> Array:
 
 
 def _overhang(window: Window, height: int, width: int) -> tuple[int, int]:
-    """Return the rows and columns by which the last window reaches past the image; negative if it ends before."""
     rows, columns = window.output(height, width)
     return (
         (rows - 1) * window.stride[0] + window.kernel[0] - window.padding[0] - height,

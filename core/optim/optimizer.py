@@ -39,7 +39,6 @@ class Optimizer:
 
 
 def optimizer_of(config: RunConfig) -> Optimizer:
-    """The optimizer of a run."""
     settings = {f.name: getattr(config, f.name) for f in fields(Optimizer) if f.name != "name"}
     return Optimizer(config.optimizer, **settings)
 

@@ -27,7 +27,7 @@ def test_a_prediction_compiles_only_what_was_compiled_ahead(network, views, monk
     ask = lambda *a, **k: lambda kernel: asked.append(_name(kernel)) or (lambda *a: None)  # noqa: E731
     monkeypatch.setattr(execution, "cached", ask)
     records.entry.cache_clear()
-    execution.sequence_runner.cache_clear()
+    execution.runner.cache_clear()
     try:
         plan = CpuPlan(graph, batch=views, training=False, threads=1)
         plan.load(fold_weights(build(network, 3, 64), initial_weights(build(network, 3, 64), 0)))
@@ -35,7 +35,7 @@ def test_a_prediction_compiles_only_what_was_compiled_ahead(network, views, monk
         plan.predict(PhotoBatch(np.zeros((views, 64, 64, 3), np.uint8), rows, np.full(views, -1, np.int32)))
     finally:
         records.entry.cache_clear()
-        execution.sequence_runner.cache_clear()
+        execution.runner.cache_clear()
     assert {*asked, tile_code.NAME} == set(precompilation.prediction_kernels(graph))
 
 
