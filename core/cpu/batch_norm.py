@@ -15,6 +15,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from core.communicator import Communicator
+from core.cpu.context import COUNT, RANKS, TOTAL
 from core.cpu.instruction_set import InstructionSet
 from core.cpu.memory import doubles, floats, words
 from core.cpu.records import Record, Words
@@ -35,12 +36,6 @@ WEIGHT, BIAS, MEAN, VARIANCE, SETTINGS = range(12, 17)
 GAMMA: int = 17
 COEFFICIENTS: int = 18
 """(3, C) floats that the gradient uses: ``dx = k0 dy + k1 x + k2``."""
-
-# Context.
-COUNT: int = 15
-"""Images in the batch."""
-TOTAL, RANKS = 24, 25
-"""Images that the sums are of, and ranks with such images: more than the batch's where statistics are synchronized."""
 
 BLOCK: int = 16
 """Channels of one task of a merge."""

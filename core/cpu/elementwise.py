@@ -9,6 +9,7 @@ from numba import njit, uint32
 
 from core.cpu.activation import CLIP, activate, activate_gradient
 from core.cpu.batch_norm import affine_row, norm_gradient_row
+from core.cpu.context import PHOTO0, SEED, STEP
 from core.cpu.memory import floats, words
 
 # Record: out = activation(f(a, b)); gradients: out = activation's gradient of f(a) (+ out), given b.
@@ -25,9 +26,6 @@ ACCUMULATE: int = 17
 KEY: int = 18
 
 COPY, ADD, MULTIPLY, AFFINE, DROPOUT, NORM_GRADIENT = range(6)
-
-# Context.
-SEED, STEP, PHOTO0 = 8, 9, 10
 
 
 def run_copy(record: int, context: int, image: int, low: int, high: int) -> None:

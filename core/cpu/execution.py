@@ -154,6 +154,17 @@ class Schedule:
     counters: Words
 
 
+def execute_images(
+    rows: RecordTable, context: int, first: int, last: int, images: int, threads: int, backwards: bool = False,
+    by_thread: bool = False,
+) -> None:  # fmt: skip
+    """Run records `first` to `last` for every image (`run_images`)."""
+    runner(run_images)(
+        rows.table, rows.slot_shift, rows.thread_shift, first, last, images, int(backwards), int(by_thread), threads,
+        context,
+    )  # fmt: skip
+
+
 def execute_schedule(
     rows: RecordTable, schedule: Schedule, context: int, first: int = 0, last: int = -1, image: int = 0
 ) -> None:

@@ -8,14 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.cpu.convolution import (
-    Convolution,
-    bias_gradient,
-    convolution_of,
-    forward_records,
-    input_gradient,
-    weight_gradient,
-)
+from core.cpu import convolution as conv
 from core.cpu.geometry import View, window_of
 from core.cpu.gradients import GradientTarget, Ledger
 from core.cpu.lowering import MATRIX, Lowering, zero_record
@@ -75,7 +68,7 @@ def matrix_bytes(step: Step, source: Shape, target: Shape) -> int:
 def write_forward(lowering: Lowering, step: Step) -> list[Record]:
     y = lowering.x(step.output)
     unfold, matrix, product = _unfold(lowering, step, y)
-    return _named([unfold, *forward_records(lowering, step, product, matrix, y)])
+    return _named([unfold, *conv.forward_records(lowering, step, product, matrix, y)])
 
 
 def write_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
@@ -84,14 +77,14 @@ def write_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[Recor
     unfold, matrix, product = _unfold(lowering, step, dy)
     if lowering.trains(step, "weight"):
         records += [replace(unfold, direction="backward_weight")]
-        records += weight_gradient(lowering, step, product, matrix, dy)
+        records += conv.weight_gradient(lowering, step, product, matrix, dy)
     if lowering.trains(step, "bias"):
-        records += bias_gradient(lowering, step, dy)
+        records += conv.bias_gradient(lowering, step, dy)
     target = ledger.targets(step, masks=False)[0]
     if target is None:
         return _named(records)
     of_matrix = GradientTarget(matrix, accumulate=False, clip=0, y=matrix, before=())
-    products = input_gradient(lowering, step, product, dy, of_matrix)
+    products = conv.input_gradient(lowering, step, product, dy, of_matrix)
     fold = replace(unfold, kernel=run_fold, tasks=1, direction="backward_input", fields={
         **unfold.fields, X: target.dx.address, X_ROW: target.dx.row, X_PIXEL: target.dx.pixel,
     })  # fmt: skip
@@ -99,9 +92,9 @@ def write_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[Recor
     return [*_named(records), *target.before, *zero, *_named([*products, fold])]
 
 
-def _unfold(lowering: Lowering, step: Step, y: View) -> tuple[Record, View, Convolution]:
+def _unfold(lowering: Lowering, step: Step, y: View) -> tuple[Record, View, conv.Convolution]:
     """Return the record that fills the matrix, the matrix as an image, and the 1x1 convolution that remains."""
-    x, c = lowering.x(step.inputs[0]), convolution_of(lowering, step)
+    x, c = lowering.x(step.inputs[0]), conv.convolution_of(lowering, step)
     (kh, kw), (sh, sw), (top, left, _, _) = c.kernel, c.stride, c.padding
     depth, at = kh * kw * c.channels, lowering.buffers.address(MATRIX)
     fields: Fields = {
@@ -110,7 +103,7 @@ def _unfold(lowering: Lowering, step: Step, y: View) -> tuple[Record, View, Conv
         TOP: top, LEFT: left,
     }  # fmt: skip
     matrix = View(at, y.height, y.width, depth, y.width * depth * 4, depth * 4)
-    product = Convolution(c.filters, depth, (1, 1), (1, 1), (0, 0, 0, 0), 1)
+    product = conv.Convolution(c.filters, depth, (1, 1), (1, 1), (0, 0, 0, 0), 1)
     return Record(run_unfold, fields, y.height, step.node, "forward", "im2col"), matrix, product
 
 

@@ -46,25 +46,20 @@ class InstructionSet:
 INSTRUCTION_SETS: Final = {
     # 32 registers: 6 x 4 + 4 + 1 = 29, 14 x 2 + 2 + 1 = 31. Cycles measured on Zen 5.
     "avx512": InstructionSet(
-        "avx512",
-        16,
-        {
-            4: (1, 2, 3, 4, 5, 6), 2: (1, 2, 4, 7, 8, 12, 13, 14), 1: (1, 2, 4, 7, 8, 12, 13, 14),
-            0: (1, 2, 3, 4, 7, 8, 14),
-        },
+        "avx512", 16,
+        {4: (1, 2, 3, 4, 5, 6), 2: (1, 2, 4, 7, 8, 12, 13, 14), 1: (1, 2, 4, 7, 8, 12, 13, 14),
+         0: (1, 2, 3, 4, 7, 8, 14)},
         assembly=True, masks=True, call_cycles=40.0, again_cycles=0.0,
     ),
     # 16 registers: 4 x 3 + 3 + 1 = 16, 6 x 2 + 2 + 1 = 15, 12 x 1 + 1 + 1 = 14. Cycles measured on Zen 3.
     "avx2": InstructionSet(
-        "avx2",
-        8,
+        "avx2", 8,
         {3: (1, 2, 3, 4), 2: (1, 2, 3, 4, 5, 6), 1: (1, 2, 4, 7, 8, 12), 0: (1, 2, 3, 4, 7, 8, 14)},
         assembly=True, masks=False, call_cycles=14.0, again_cycles=0.4,
     ),
     # SSE2 and NEON have 16 and 32 registers of 4 floats; plain vector IR, no assembly.
     "portable": InstructionSet(
-        "portable",
-        4,
+        "portable", 4,
         {2: (1, 2, 3, 4, 5, 6), 1: (1, 2, 4, 8), 0: (1, 2, 3, 4, 8)},
         assembly=False, masks=False, call_cycles=40.0, again_cycles=0.0,
     ),
@@ -100,9 +95,9 @@ def current_isa() -> InstructionSet:
 
 
 KERNEL_SOURCES: Final = (
-    "activation", "atomics", "batch_norm", "depthwise", "elementwise", "execution", "im2col", "instruction_set", "loss",
-    "memory", "microkernel", "naive", "optimizer", "packing", "photo", "pooling", "records", "tile_code", "tiled",
-    "timing", "vectors",
+    "activation", "atomics", "batch_norm", "context", "depthwise", "elementwise", "execution", "im2col",
+    "instruction_set", "loss", "memory", "microkernel", "naive", "optimizer", "packing", "photo", "pooling",
+    "records", "tile_code", "tiled", "timing", "vectors",
 )  # fmt: skip
 """Modules whose source determines the compiled code."""
 

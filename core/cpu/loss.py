@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 from math import exp, log, log1p
-from typing import Any
 
-import numpy as np
-
+from core.cpu.context import CORRECT, INVERSE_WEIGHT, LABELS, LOSSES, TARGETS
 from core.cpu.memory import floats, int32s, words
 
 # Record: X logits or y, Y output or gradient, DX gradient of the input; all C floats.
 X, Y, DX, CHANNELS, ACCUMULATE = range(1, 6)
 SMOOTHING, WEIGHTS = 6, 7
 """Addresses of one float, and of C class weights."""
-
-# Context.
-LABELS, LOSSES, CORRECT, INVERSE_WEIGHT = 11, 12, 13, 14
-"""int32 labels; float32 loss shares and int32 0 or 1 of every image; one float: 1 / sum of the labels' weights."""
-TARGETS: int = 23
-"""Address of every image's C target floats, 0 without targets."""
-
-
-def inverse_weight(class_weights: object, labels: Any) -> float:
-    """1 / sum of the class weights of the labelled images, 1 if there are none."""
-    known = labels[labels >= 0]
-    weights = np.asarray(class_weights)
-    total = float(weights[known].sum()) if weights.size else float(len(known))
-    return 1 / total if total > 0 else 1.0
 
 
 def run_softmax(record: int, context: int, image: int, low: int, high: int) -> None:

@@ -38,9 +38,10 @@ class Writers:
 class Lowering:
     """Everything that the records of a plan point to.
 
-    writers: chosen for each step, by its node. weights, gradient: flat arrays. arrays: constants, panels and sums, kept
-    alive. packs: records that run after weights changed. moments: statistics of each batch norm, for its backward.
-    together: whether dense layers are computed for all images at once.
+    writers: chosen for each step, by its node. weights, gradient: flat arrays. arrays: constants, panels and sums,
+    kept alive. packs: records that run after weights changed. moments: statistics of each batch norm, for its
+    backward. together: whether dense layers are computed for all images at once. `x` and `d` return the view of a
+    value and of its gradient.
     """
 
     program: Program

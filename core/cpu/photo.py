@@ -9,13 +9,14 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 
+from core.cpu import context as ctx
 from core.cpu.memory import bytes_at, floats, make_intrinsic, words
 from core.graph import Shape
 from core.ops.contract import Array
 from core.ops.photo import (
     AUGMENTATION_SIZE,
     BACKGROUND,
-    BACKGROUND_AFFINE,
+    BACKGROUND_MAP,
     BLUR,
     BLUR_RADIUS,
     BOX,
@@ -28,21 +29,15 @@ from core.ops.photo import (
 # Record: address of the input buffer; 6 floats: the mean (3, or 1 if grey) and from the fourth on 1 / std.
 OUT, OUT_ROW, HEIGHT, WIDTH, CHANNELS, NORMAL = range(1, 7)
 
-# Context, set by the plan for each call.
-PHOTOS, PHOTO_BYTES, SOURCE_HEIGHT, SOURCE_WIDTH, ROWS, INDEX = range(6)
-"""uint8 photos, bytes of one, their size, the float rows, and 0 or int64 rows of the photos to take."""
-MASKS, MASK_HEIGHT, MASK_WIDTH, BACKGROUNDS, BACKGROUND_HEIGHT, BACKGROUND_WIDTH = range(16, 22)
-"""uint8 leaf masks and backgrounds (`core.ops.photo.Backgrounds`) and their sizes; read only where they are used."""
-_TO_BACKGROUND = BACKGROUND_AFFINE.start
 
 
 def run_plain_photo(record: int, context: int, image: int, low: int, high: int) -> None:
     """Whole pixels of three channels, moved and normalised (`is_plain`). Tasks are rows of the output."""
     w, run = words(record), words(context)
-    width = run[SOURCE_WIDTH]
-    row = floats(run[ROWS] + image * AUGMENTATION_SIZE * 4, AUGMENTATION_SIZE)
-    which = words(run[INDEX] + image * 8)[0] if run[INDEX] else image
-    pixels = run[PHOTOS] + which * run[PHOTO_BYTES] + int(row[2]) * 3
+    width = run[ctx.SOURCE_WIDTH]
+    row = floats(run[ctx.ROWS] + image * AUGMENTATION_SIZE * 4, AUGMENTATION_SIZE)
+    which = words(run[ctx.INDEX] + image * 8)[0] if run[ctx.INDEX] else image
+    pixels = run[ctx.PHOTOS] + which * run[ctx.PHOTO_BYTES] + int(row[2]) * 3
     n = floats(w[NORMAL], 6)
     red, green, blue = n[3] / np.float32(255), n[4] / np.float32(255), n[5] / np.float32(255)
     r0, g0, b0 = -n[0] * n[3], -n[1] * n[4], -n[2] * n[5]
@@ -58,10 +53,10 @@ def run_plain_photo(record: int, context: int, image: int, low: int, high: int) 
 def run_photo(record: int, context: int, image: int, low: int, high: int) -> None:
     """Tasks are rows of the output."""
     w, run = words(record), words(context)
-    height, width = run[SOURCE_HEIGHT], run[SOURCE_WIDTH]
-    row = floats(run[ROWS] + image * AUGMENTATION_SIZE * 4, AUGMENTATION_SIZE)
-    which = words(run[INDEX] + image * 8)[0] if run[INDEX] else image
-    pixels = run[PHOTOS] + which * run[PHOTO_BYTES]
+    height, width = run[ctx.SOURCE_HEIGHT], run[ctx.SOURCE_WIDTH]
+    row = floats(run[ctx.ROWS] + image * AUGMENTATION_SIZE * 4, AUGMENTATION_SIZE)
+    which = words(run[ctx.INDEX] + image * 8)[0] if run[ctx.INDEX] else image
+    pixels = run[ctx.PHOTOS] + which * run[ctx.PHOTO_BYTES]
     normal = floats(w[NORMAL], 6)
     channels, columns = w[CHANNELS], w[WIDTH]
     colours = np.zeros(columns * 4, np.float32)  # zeros: a NaN times `keep` would stay
@@ -118,10 +113,11 @@ def _sample_row(pixels, row, colours, y, height, width):  # type: ignore[no-unty
 @njit(inline="always")
 def _set_on_background(run, row, colours, y, height, width):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Replace one row of colours by the background outside the leaf."""
-    tall, wide, high, broad = run[MASK_HEIGHT], run[MASK_WIDTH], run[BACKGROUND_HEIGHT], run[BACKGROUND_WIDTH]
-    mask = bytes_at(run[MASKS] + int(row[MASK]) * tall * wide, tall * wide)
-    background = run[BACKGROUNDS] + (int(row[BACKGROUND]) - 1) * high * broad * 3
-    half, base, g = np.float32(0.5), colours.ctypes.data, _TO_BACKGROUND
+    tall, wide = run[ctx.MASK_HEIGHT], run[ctx.MASK_WIDTH]
+    high, broad = run[ctx.BACKGROUND_HEIGHT], run[ctx.BACKGROUND_WIDTH]
+    mask = bytes_at(run[ctx.MASKS] + int(row[MASK]) * tall * wide, tall * wide)
+    background = run[ctx.BACKGROUNDS] + (int(row[BACKGROUND]) - 1) * high * broad * 3
+    half, base, g = np.float32(0.5), colours.ctypes.data, BACKGROUND_MAP
     down, right = np.float32(tall / height), np.float32(wide / width)
     for x in range(len(colours) // 4):
         fx, fy = np.float32(x), np.float32(y)
@@ -136,9 +132,9 @@ def _set_on_background(run, row, colours, y, height, width):  # type: ignore[no-
 @njit(inline="always")
 def _mix_with_other(run, row, colours, y, height, width):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """One row of colours keeps the row's share of itself, none in the box; the rest is another photo of the set."""
-    other = run[PHOTOS] + (-int(row[BACKGROUND]) - 1) * run[PHOTO_BYTES]
+    other = run[ctx.PHOTOS] + (-int(row[BACKGROUND]) - 1) * run[ctx.PHOTO_BYTES]
     y0, x0, y1, x1 = int(row[BOX]), int(row[BOX + 1]), int(row[BOX + 2]), int(row[BOX + 3])
-    base, g = colours.ctypes.data, _TO_BACKGROUND
+    base, g = colours.ctypes.data, BACKGROUND_MAP
     for x in range(len(colours) // 4):
         fx, fy = np.float32(x), np.float32(y)
         share = np.float32(0) if y0 <= y < y1 and x0 <= x < x1 else row[MASK]

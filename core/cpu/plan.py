@@ -11,15 +11,15 @@ import numpy as np
 
 from core.communicator import Communicator, SingleProcess
 from core.cores import usable_cores
-from core.cpu import batch_norm as bn
-from core.cpu import elementwise as ew
-from core.cpu import loss, photo, tiled
+from core.cpu import context as ctx
+from core.cpu import photo
 from core.cpu.batch_norm import add_ranks
-from core.cpu.execution import Schedule, execute_schedule, run_images, runner, share_out
+from core.cpu.context import Context
+from core.cpu.execution import Schedule, execute_images, execute_schedule, share_out
 from core.cpu.geometry import Buffers, insert_flatten
 from core.cpu.kernel_entries import ALGORITHMS, choose_writers
 from core.cpu.lowering import Lowering
-from core.cpu.memory import FIELDS, aligned
+from core.cpu.memory import aligned
 from core.cpu.optimizer import CpuOptimizer, sum_records
 from core.cpu.products import is_dense_dominated
 from core.cpu.record_list import list_records, split_stages
@@ -88,9 +88,7 @@ class CpuPlan(Plan):
         self._private = aligned(self.threads * private_bytes // 4)
         self._slot_space = (self._arena.ctypes.data, lowering.buffers.slot_bytes)
         self._private_space = (self._private.ctypes.data, private_bytes)
-        self._losses, self._correct = np.zeros(self.batch, np.float32), np.zeros(self.batch, np.int32)
-        self._inverse = np.ones(1, np.float32)
-        self._context = np.zeros(FIELDS, np.int64)
+        self._context = Context(self.batch)
         self._accumulated = self._photos = 0
         self._kept: Array | None = None
         self._backgrounds: Backgrounds | None = None
@@ -152,8 +150,8 @@ class CpuPlan(Plan):
         if not accumulate:
             self._accumulated, self._photos = 0, batch.first
         count = self._point_at(batch)
-        self._context[tiled.ADD] = int(accumulate)
-        self._inverse *= np.float32(share)
+        self._context.fields[ctx.ADD] = int(accumulate)
+        self._context.inverse_weight *= np.float32(share)
         wanted = self._check_forward(count) if self._verify else {}
         self._execute(count, self.sync_batch_norm and batch.step_labels is not None)
         self._run_groups(*self._sums[int(accumulate)])
@@ -161,8 +159,8 @@ class CpuPlan(Plan):
         self._accumulated, self._photos = self._accumulated + 1, self._photos + count
         if wanted and not accumulate:
             check_gradients(self.gradients(), {name: share * array for name, array in wanted.items()})
-        loss_sum = float(self._losses[:count].sum(dtype=np.float64))
-        return StepResult(loss_sum, int(self._correct[:count].sum()), count, self._optimizer.norm(self._accumulated))
+        loss, correct = self._context.losses[:count].sum(dtype=np.float64), self._context.correct[:count].sum()
+        return StepResult(float(loss), int(correct), count, self._optimizer.norm(self._accumulated))
 
     def announce(self, batch: PhotoBatch | None) -> None:
         """Do nothing: the CPU reads photos in place, without a transfer."""
@@ -199,10 +197,10 @@ class CpuPlan(Plan):
         return not stream
 
     def keep_backgrounds(self, backgrounds: Backgrounds) -> None:
-        self._backgrounds, c = backgrounds, self._context
-        c[photo.MASKS], c[photo.BACKGROUNDS] = backgrounds.masks.ctypes.data, backgrounds.images.ctypes.data
-        c[photo.MASK_HEIGHT], c[photo.MASK_WIDTH] = backgrounds.masks.shape[1:]
-        c[photo.BACKGROUND_HEIGHT], c[photo.BACKGROUND_WIDTH] = backgrounds.images.shape[1:3]
+        self._backgrounds, fields = backgrounds, self._context.fields
+        fields[ctx.MASKS], fields[ctx.BACKGROUNDS] = backgrounds.masks.ctypes.data, backgrounds.images.ctypes.data
+        fields[ctx.MASK_HEIGHT], fields[ctx.MASK_WIDTH] = backgrounds.masks.shape[1:]
+        fields[ctx.BACKGROUND_HEIGHT], fields[ctx.BACKGROUND_WIDTH] = backgrounds.images.shape[1:3]
 
     def borrow_photos(self, owner: CpuPlan) -> None:
         self._kept = owner._kept
@@ -240,7 +238,7 @@ class CpuPlan(Plan):
             if stage.once and synchronized:
                 for index in range(stage.first, stage.last):
                     row, labels = self._rows.table[index], self._alive[2][:images]
-                    add_ranks(self.records[index], row, self._context, labels, self._communicator)
+                    add_ranks(self.records[index], row, self._context.fields, labels, self._communicator)
                     self._run_groups(self._rows, self._ungrouped, index, index + 1)
             elif stage.once:
                 self._run_groups(self._rows, self._ungrouped, stage.first, stage.last)
@@ -251,11 +249,12 @@ class CpuPlan(Plan):
     def _run_groups(
         self, table: RecordTable, schedule: Schedule, first: int = 0, last: int = -1, image: int = 0
     ) -> None:
-        execute_schedule(table, schedule, self._context.ctypes.data, first, last, image)
+        execute_schedule(table, schedule, self._context.address, first, last, image)
 
     def _check_forward(self, count: int) -> dict[str, Array]:
         """Compare every forward step with the reference and return the reference's gradients of a training step."""
-        before, mode = self._weights.copy(), Mode(self.training, self._seed, int(self._context[ew.STEP]), self._photos)
+        before, step = self._weights.copy(), int(self._context.fields[ctx.STEP])
+        mode = Mode(self.training, self._seed, step, self._photos)
         address, stride = self._slot_space
         photos, photo_part = [], (0, self._record_list.parts[0][1])
         for n in [0] if self._by_image else range(count):
@@ -286,12 +285,10 @@ class CpuPlan(Plan):
             self._run_images(index, index + 1, images)
 
     def _run_images(self, first: int, last: int, images: int, backwards: bool = False) -> None:
-        context, rows, by_thread = self._context.ctypes.data, self._rows, int(not self._by_image)
         threads = min(self.threads, images)  # there are no more slots than images
-        runner(run_images)(
-            rows.table, rows.slot_shift, rows.thread_shift, first, last, images, int(backwards), by_thread, threads,
-            context,
-        )  # fmt: skip
+        execute_images(
+            self._rows, self._context.address, first, last, images, threads, backwards, by_thread=not self._by_image
+        )
 
     def _point_at(self, batch: PhotoBatch) -> int:
         """Fill the context for a batch and return its number of images."""
@@ -307,21 +304,17 @@ class CpuPlan(Plan):
         if problem or photos is None:
             raise InputError(f"These photos cannot be computed: {problem or 'there are none'}.")
         self._alive = (photos, rows, labels, index, targets)
-        c = self._context
-        c[photo.PHOTOS], c[photo.PHOTO_BYTES] = photos.ctypes.data, photos[0].nbytes
-        c[photo.SOURCE_HEIGHT], c[photo.SOURCE_WIDTH] = photos.shape[1:3]
+        fields = self._context.fields
+        fields[ctx.PHOTOS], fields[ctx.PHOTO_BYTES] = photos.ctypes.data, photos[0].nbytes
+        fields[ctx.SOURCE_HEIGHT], fields[ctx.SOURCE_WIDTH] = photos.shape[1:3]
+        fields[ctx.ROWS], fields[ctx.INDEX] = rows.ctypes.data, 0 if index is None else index.ctypes.data
+        fields[ctx.SEED], fields[ctx.PHOTO0] = self._seed, self._photos
+        self._context.set_count(count)
         kernel = photo.photo_kernel(rows, self.program.values[PHOTO].shape, photos.shape[1:3])
         self._rows.table[self._photo_record, 0] = entry(kernel).address
-        c[photo.ROWS], c[photo.INDEX] = rows.ctypes.data, 0 if index is None else index.ctypes.data
-        c[ew.SEED], c[ew.PHOTO0], c[bn.COUNT] = self._seed, self._photos, count
-        c[bn.TOTAL], c[bn.RANKS] = count, 1
         if self.training:
-            c[ew.STEP] = self._optimizer.step
-            c[loss.LABELS], c[loss.LOSSES] = labels.ctypes.data, self._losses.ctypes.data
-            c[loss.CORRECT], c[loss.INVERSE_WEIGHT] = self._correct.ctypes.data, self._inverse.ctypes.data
-            c[loss.TARGETS] = 0 if targets is None else targets.ctypes.data
-            weights = self.program.steps[-1].attributes.get("class_weights", ())
-            self._inverse[0] = loss.inverse_weight(weights, labels)
+            fields[ctx.STEP] = self._optimizer.step
+            self._context.set_labels(labels, targets, self.program.steps[-1].attributes.get("class_weights", ()))
         return count
 
 

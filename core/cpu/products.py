@@ -5,16 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from core.cpu import convolution as conv
 from core.cpu import microkernel as mk
 from core.cpu import tiled
-from core.cpu.convolution import (
-    Convolution,
-    bias_gradient,
-    convolution_of,
-    forward_records,
-    input_gradient,
-    weight_gradient,
-)
 from core.cpu.geometry import View
 from core.cpu.gradients import Ledger
 from core.cpu.lowering import Lowering
@@ -40,20 +33,20 @@ def is_dense_dominated(program: Program) -> bool:
 def write_forward(lowering: Lowering, step: Step) -> list[Record]:
     """List the forward records of a convolution or dense layer."""
     x, y = lowering.x(step.inputs[0]), lowering.x(step.output)
-    return _for_batch(lowering, step, forward_records(lowering, step, convolution_of(lowering, step), x, y))
+    return _for_batch(lowering, step, conv.forward_records(lowering, step, conv.convolution_of(lowering, step), x, y))
 
 
 def write_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     """List the backward records of a convolution or dense layer."""
     x, dy, records = lowering.x(step.inputs[0]), lowering.d(step.output), list[Record]()
-    c, together = convolution_of(lowering, step), lowering.is_together(step)
+    c, together = conv.convolution_of(lowering, step), lowering.is_together(step)
     if lowering.trains(step, "weight"):
-        records += (_batch_weight_gradient if together else weight_gradient)(lowering, step, c, x, dy)
+        records += (_batch_weight_gradient if together else conv.weight_gradient)(lowering, step, c, x, dy)
     if lowering.trains(step, "bias"):
-        records += (_batch_bias_gradient if together else bias_gradient)(lowering, step, dy)
+        records += (_batch_bias_gradient if together else conv.bias_gradient)(lowering, step, dy)
     target = ledger.targets(step)[0]
     if target is not None:
-        records += _for_batch(lowering, step, input_gradient(lowering, step, c, dy, target))
+        records += _for_batch(lowering, step, conv.input_gradient(lowering, step, c, dy, target))
     return records
 
 
@@ -73,7 +66,7 @@ def _for_batch(lowering: Lowering, step: Step, records: list[Record]) -> list[Re
     ]  # fmt: skip
 
 
-def _batch_weight_gradient(lowering: Lowering, step: Step, c: Convolution, x: View, dy: View) -> list[Record]:
+def _batch_weight_gradient(lowering: Lowering, step: Step, c: conv.Convolution, x: View, dy: View) -> list[Record]:
     """List the records that add the weights' gradient, (units, inputs) as the parameter itself, over all images.
 
     A window row of contiguous pixels is one run of columns, with the rows as groups; otherwise the pixels of a row are

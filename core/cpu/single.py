@@ -7,14 +7,13 @@ from typing import Any, final
 
 import numpy as np
 
-from core.cpu import batch_norm as bn
-from core.cpu import elementwise as ew
-from core.cpu import loss
+from core.cpu import context as ctx
 from core.cpu.backward import backward_records
-from core.cpu.execution import execute_schedule, run_images, runner, share_out
+from core.cpu.context import Context
+from core.cpu.execution import execute_images, execute_schedule, share_out
 from core.cpu.geometry import Buffers, View
 from core.cpu.lowering import Lowering, Writers
-from core.cpu.memory import FIELDS, aligned
+from core.cpu.memory import aligned
 from core.cpu.optimizer import sum_records
 from core.cpu.record_list import place_arrays
 from core.cpu.records import Record, encode_records
@@ -84,9 +83,7 @@ class Single:
         self.backward = backward_records(self.lowering, wanted, given=True) if goes_back else []
         self.arena = aligned(case.batch * buffers.slot_bytes // 4)
         self.private = aligned(threads * layout.trained)
-        self.context = np.zeros(FIELDS, np.int64)
-        self.losses, self.correct = np.zeros(case.batch, np.float32), np.zeros(case.batch, np.int32)
-        self.inverse = np.ones(1, np.float32)
+        self.context = Context(case.batch)
 
     def read(self, arrays: dict[str, Any]) -> None:
         """Inputs, parameters and what the context says."""
@@ -94,31 +91,24 @@ class Single:
             self._copy_in(self.lowering.x(value), arrays[name])
         for name, (first, shape) in self.lowering.layout.offsets.items():
             self.weights[first : first + volume(shape)] = arrays[name.removeprefix("node.")].ravel()
-        mode, c = arrays.get("mode", Mode(training=True)), self.context
-        c[ew.SEED], c[ew.STEP], c[ew.PHOTO0], c[bn.COUNT] = mode.seed, mode.step, mode.photo0, self.case.batch
-        c[bn.TOTAL], c[bn.RANKS] = self.case.batch, 1
+        mode, fields = arrays.get("mode", Mode(training=True)), self.context.fields
+        fields[ctx.SEED], fields[ctx.STEP], fields[ctx.PHOTO0] = mode.seed, mode.step, mode.photo0
+        self.context.set_count(self.case.batch)
         if "labels" in arrays:
-            self.labels = labels = np.ascontiguousarray(arrays["labels"], np.int32)
-            c[loss.LABELS], c[loss.LOSSES] = labels.ctypes.data, self.losses.ctypes.data
-            c[loss.CORRECT], c[loss.INVERSE_WEIGHT] = self.correct.ctypes.data, self.inverse.ctypes.data
-            if self.case.attributes["taught"]:
-                self.targets = np.ascontiguousarray(arrays["targets"], np.float32)
-                c[loss.TARGETS] = self.targets.ctypes.data
-            self.inverse[0] = loss.inverse_weight(self.case.attributes.get("class_weights", ()), labels)
+            self.labels = np.ascontiguousarray(arrays["labels"], np.int32)
+            self.targets = np.ascontiguousarray(arrays["targets"], np.float32) if "targets" in arrays else None
+            self.context.set_labels(self.labels, self.targets, self.case.attributes.get("class_weights", ()))
         self.run(self.lowering.packs)
 
     def run(self, records: list[Record]) -> None:
         slots = (self.arena.ctypes.data, self.lowering.buffers.slot_bytes)
         rows = encode_records(records, slots, (self.private.ctypes.data, 4 * self.lowering.layout.trained))
-        context, alone = self.context.ctypes.data, share_out(records, range(len(records) + 1), self.threads)
+        context, alone = self.context.address, share_out(records, range(len(records) + 1), self.threads)
         for i, record in enumerate(records):
             if record.once or record.direction == "update":
                 execute_schedule(rows, alone, context, i, i + 1)
             else:
-                runner(run_images)(
-                    rows.table, rows.slot_shift, rows.thread_shift, i, i + 1, self.case.batch, 0, 0, self.threads,
-                    context,
-                )  # fmt: skip
+                execute_images(rows, context, i, i + 1, self.case.batch, self.threads)
 
     def read_gradient(self, dy: Array) -> None:
         if self.case.op not in LOSSES:
@@ -127,7 +117,7 @@ class Single:
     def write_forward(self, arrays: dict[str, Any]) -> None:
         if self.case.op in LOSSES:
             self.run(self.backward)
-            arrays["out"][...] = self.losses[:, None]
+            arrays["out"][...] = self.context.losses[:, None]
             return
         self._copy_out(self.lowering.x(self.program.output), arrays["out"])
         for name, (first, shape) in self.lowering.layout.offsets.items():

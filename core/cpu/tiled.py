@@ -16,8 +16,9 @@ from typing import Final
 
 import numpy as np
 
-from core.cpu import batch_norm, microkernel
+from core.cpu import microkernel
 from core.cpu.activation import CLIP, activate
+from core.cpu.context import ADD, COUNT
 from core.cpu.instruction_set import InstructionSet, cache_folder, current_isa
 from core.cpu.memory import TASKS, floats, words
 
@@ -49,10 +50,6 @@ ACTIVATION: Final = 52
 
 TILES: Final = 53
 """Address of the table of tiles."""
-
-# Context.
-ADD: Final = 22
-"""1: sums over a batch add to what is there."""
 
 VECTOR_WIDTH: Final = current_isa().vector_width
 tile = microkernel.make_tile(current_isa())
@@ -112,8 +109,8 @@ def run_tiled_batch(record: int, context: int, image: int, low: int, high: int) 
     w, run = words(record), words(context)
     vectors, rows, blocks = w[VECTORS], w[ROWS], w[BLOCKS]
     width = vectors * VECTOR_WIDTH * 4
-    all_rows = w[HEIGHT] if w[HEIGHT] else run[batch_norm.COUNT]
-    kh = run[batch_norm.COUNT] if w[HEIGHT] else w[KH]
+    all_rows = w[HEIGHT] if w[HEIGHT] else run[COUNT]
+    kh = run[COUNT] if w[HEIGHT] else w[KH]
     for task in range(low, high):
         first = task % rows * w[AT_ONCE]
         j = task // rows % blocks

@@ -11,8 +11,7 @@ from typing import Any, Final
 from core.errors import ConfigError, Problem
 from core.graph import Graph
 from core.models import squeezenet
-from core.models.mobilenetv2 import mobilenetv2, mobilenetv2_wide
-from core.models.mobilenetv3 import mobilenetv3_large, mobilenetv3_small
+from core.models.mobilenet import mobilenetv2, mobilenetv3_large, mobilenetv3_small
 from core.models.options import Architecture, Options
 from core.models.sequential import alexnet, cnn, mlp
 
@@ -29,7 +28,7 @@ MODELS: Final[Mapping[str, Architecture]] = MappingProxyType(
         "squeezenet1_1_complex_bypass": partial(squeezenet.squeezenet1_1, bypass=squeezenet.COMPLEX),
         "alexnet": alexnet,
         "mobilenetv2": mobilenetv2,
-        "mobilenetv2_wide": mobilenetv2_wide,
+        "mobilenetv2_wide": partial(mobilenetv2, name="mobilenetv2_wide", width=1.4),
         "mobilenetv3_small": mobilenetv3_small,
         "mobilenetv3_large": mobilenetv3_large,
         "cnn": cnn,

@@ -1,4 +1,7 @@
-"""Reads node attributes that may come from a file: each has the right kind and range, or a sentence says why not."""
+"""Reads node attributes, which may come from a file. Raises ValueError with a sentence unless type and range are right.
+
+Bounds are inclusive.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from core.graph import Attributes, Shape
 
 
 def read_int(attributes: Attributes, name: str, low: int, high: int = 1 << 30) -> int:
-    """A whole number within the bounds (inclusive). Raises ValueError."""
     value = attributes[name]
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ValueError(f"{name} must be a whole number from {low} to {high}, not {value!r}.")
@@ -17,7 +19,6 @@ def read_int(attributes: Attributes, name: str, low: int, high: int = 1 << 30) -
 
 
 def read_ints(attributes: Attributes, name: str, count: int, low: int, high: int = 1 << 15) -> tuple[int, ...]:
-    """`count` whole numbers within the bounds (inclusive). Raises ValueError."""
     value = attributes[name]
     sound = isinstance(value, tuple) and len(value) == count
     if not sound or not all(type(v) is int and low <= v <= high for v in value):  # type: ignore[union-attr]
@@ -26,7 +27,6 @@ def read_ints(attributes: Attributes, name: str, count: int, low: int, high: int
 
 
 def read_bool(attributes: Attributes, name: str) -> bool:
-    """True or false. Raises ValueError."""
     value = attributes[name]
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be true or false, not {value!r}.")
@@ -34,7 +34,6 @@ def read_bool(attributes: Attributes, name: str) -> bool:
 
 
 def read_number(attributes: Attributes, name: str, low: float, high: float) -> float:
-    """A finite number within the bounds (inclusive). Raises ValueError."""
     value = attributes[name]
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
         raise ValueError(f"{name} must be a number from {low:g} to {high:g}, not {value!r}.")
@@ -42,15 +41,15 @@ def read_number(attributes: Attributes, name: str, low: float, high: float) -> f
 
 
 def read_numbers(attributes: Attributes, name: str) -> tuple[float, ...]:
-    """Finite numbers, none or more. Raises ValueError."""
     value = attributes[name]
-    if not isinstance(value, tuple) or not all(_is_finite(v) for v in value):
+    if not isinstance(value, tuple) or not all(
+        isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in value
+    ):
         raise ValueError(f"{name} must be a list of numbers, not {value!r}.")
     return tuple(float(v) for v in value)
 
 
 def read_text(attributes: Attributes, name: str) -> str:
-    """A text. Raises ValueError."""
     value = attributes[name]
     if not isinstance(value, str):
         raise ValueError(f"{name} must be a text, not {value!r}.")
@@ -58,19 +57,15 @@ def read_text(attributes: Attributes, name: str) -> str:
 
 
 def only_input(inputs: Sequence[Shape]) -> Shape:
-    """The shape of a node's one input. Raises ValueError where there are more, or it is a label."""
+    """Return the shape of a node's only input, which must not be a label."""
     if len(inputs) != 1 or not inputs[0]:
         raise ValueError("takes exactly one input, the output of another node.")
     return inputs[0]
 
 
 def only_image(inputs: Sequence[Shape]) -> tuple[int, int, int]:
-    """(height, width, channels) of a node's one input. Raises ValueError."""
+    """Return (height, width, channels) of a node's only input."""
     shape = only_input(inputs)
     if len(shape) != 3:
         raise ValueError(f"needs an input of (height, width, channels), not {shape}.")
     return shape[0], shape[1], shape[2]
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -3,9 +3,6 @@
 import numpy as np
 import pytest
 
-from core.cpu import batch_norm, loss, photo, tiled
-from core.cpu import elementwise as ew
-from core.cpu.memory import FIELDS
 from core.cpu.plan import CpuPlan
 from core.cpu.products import is_dense_dominated
 from core.device import PhotoBatch
@@ -82,13 +79,3 @@ def test_prediction_agrees_with_the_reference(count):
     photos = _batch(count)
     x, weights = _exact(graph, photos)
     assert_close(plan.predict(photos)["logits"], forward(graph, weights, x)[graph.output], 1e-4)
-
-
-def test_no_two_modules_use_the_same_field_of_the_context():
-    used = [photo.PHOTOS, photo.PHOTO_BYTES, photo.SOURCE_HEIGHT, photo.SOURCE_WIDTH, photo.ROWS, photo.INDEX]
-    used += [photo.MASKS, photo.MASK_HEIGHT, photo.MASK_WIDTH]
-    used += [photo.BACKGROUNDS, photo.BACKGROUND_HEIGHT, photo.BACKGROUND_WIDTH]
-    used += [ew.SEED, ew.STEP, ew.PHOTO0, loss.LABELS, loss.LOSSES, loss.CORRECT, loss.INVERSE_WEIGHT]
-    used += [batch_norm.COUNT, tiled.ADD, loss.TARGETS]
-    assert len(set(used)) == len(used)
-    assert max(used) < FIELDS
