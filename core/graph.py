@@ -1,8 +1,7 @@
 """A network as data: named nodes with attributes, inputs, parameters and shapes.
 
-Shapes are per photo, channels last: ``(height, width, channels)`` or ``(features,)``.
-A graph goes to JSON and comes back equal; shapes in the file are checked, not trusted
-(`core.ops.builder.check`).
+Shapes are per photo, channels last: ``(height, width, channels)`` or ``(features,)``. A graph converts to JSON and
+back; shapes in a file are checked (`core.ops.builder.check`).
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ PHOTO: Final = "photo"
 """Name of the input node: the normalised photo, float32 ``(height, width, 3)``."""
 
 LABEL: Final = "label"
-"""Name that stands for the true classes in the inputs of a loss node."""
+"""Name of the true classes in the inputs of a loss node."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One array a node owns. Filters are OHWI, dense weights ``(out, in)``.
+    """One array of a node. Filters are OHWI, dense weights ``(out, in)``.
 
-    `trained` is false for running statistics; `decay` says whether weight decay applies;
-    `init` is a row of `core.models.init.INITS` and `fan_in` feeds it.
+    trained: false for running statistics. decay: whether weight decay applies. init: key of `core.models.init.INITS`,
+    which uses `fan_in`.
     """
 
     role: str
@@ -65,7 +64,7 @@ class Node:
 @final
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Nodes in an order in which every input stands before its use. The first is the photo."""
+    """Nodes in topological order. The first is the photo."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -92,7 +91,7 @@ class Graph:
         return tuple(node for node in self.nodes if name in node.inputs)
 
     def without(self, names: Collection[str]) -> Graph:
-        """The graph without these nodes, whose readers then read their first input."""
+        """Return the graph without these nodes, whose readers then read their first input."""
         renamed, nodes = dict[str, str](), list[Node]()
         for node in self.nodes:
             inputs = tuple(renamed.get(i, i) for i in node.inputs)
@@ -104,7 +103,7 @@ class Graph:
 
 
 def to_json(graph: Graph) -> str:
-    """The graph as one JSON object; `from_json` gives an equal graph back."""
+    """Return the graph as one JSON object, from which `from_json` makes an equal graph."""
     nodes = [
         {"name": n.name, "op": n.op, "inputs": n.inputs, "shape": n.shape, "attributes": dict(n.attributes),
          "parameters": [asdict(p) for p in n.parameters]}
@@ -123,20 +122,18 @@ def from_json(text: str) -> Graph:
 
 
 def _read_node(raw: Mapping[str, Any]) -> Node:
-    return Node(
-        name=str(raw["name"]),
-        op=str(raw["op"]),
-        inputs=tuple(str(i) for i in raw["inputs"]),
-        shape=tuple(int(s) for s in raw["shape"]),
-        attributes=MappingProxyType({k: _read_attribute(v) for k, v in raw["attributes"].items()}),
-        parameters=tuple(
-            Parameter(
-                role=str(p["role"]), shape=tuple(int(s) for s in p["shape"]), init=str(p["init"]),
-                fan_in=int(p["fan_in"]), trained=bool(p["trained"]), decay=bool(p["decay"]),
-            )
-            for p in raw["parameters"]
-        ),
-    )
+    attributes = MappingProxyType({k: _read_attribute(v) for k, v in raw["attributes"].items()})
+    parameters = tuple(
+        Parameter(str(p["role"]), _read_shape(p["shape"]), str(p["init"]), int(p["fan_in"]), bool(p["trained"]),
+                  bool(p["decay"]))
+        for p in raw["parameters"]
+    )  # fmt: skip
+    inputs = tuple(str(i) for i in raw["inputs"])
+    return Node(str(raw["name"]), str(raw["op"]), inputs, _read_shape(raw["shape"]), attributes, parameters)
+
+
+def _read_shape(raw: Any) -> Shape:
+    return tuple(int(side) for side in raw)
 
 
 def _read_attribute(value: Any) -> Attribute:

@@ -1,8 +1,8 @@
-"""Arrays with a JSON header in one ``.safetensors`` file that proves itself whole when it is read.
+"""Arrays with a JSON header in one ``.safetensors`` file with a checksum, which is verified at reading.
 
-The metadata holds ``kind``, ``version``, ``header`` (JSON) and ``checksum``, the SHA-256 over header,
-names, shapes and values; beside them labels such as ``name``, which may change and are no part of the checksum.
-Nothing is allocated on the word of a header: safetensors checks all offsets against the file's length first.
+The metadata has ``kind``, ``version``, ``header`` (JSON) and ``checksum``, the SHA-256 over header, names, shapes and
+values, and labels such as ``name``, which may change and are not part of the checksum. safetensors checks all offsets
+against the file's length before it allocates.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from core.storage import write_file
 Tensors = Mapping[str, npt.NDArray[Any]]
 
 METADATA: Final = "__metadata__"
-PROVEN: Final = ("kind", "version", "header", "checksum")
-"""Metadata that a file cannot do without; all other metadata are labels."""
+REQUIRED: Final = ("kind", "version", "header", "checksum")
+"""Required metadata; all other metadata are labels."""
 NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
 WORDS: Final = {
@@ -59,8 +59,7 @@ def write_tensor_file(
 
 
 def _with_metadata(file: bytes, metadata: Mapping[str, str]) -> bytes:
-    """The file with sorted metadata; safetensors itself writes them in another order every time, and two equal runs
-    would leave files of different hashes."""
+    """Return the file with sorted metadata: safetensors writes them in random order, so equal runs would differ."""
     end = 8 + int.from_bytes(file[:8], "little")
     arrays = {name: place for name, place in json.loads(file[8:end]).items() if name != METADATA}
     head = json.dumps({METADATA: dict(sorted(metadata.items())), **arrays}, ensure_ascii=False).encode()
@@ -69,50 +68,42 @@ def _with_metadata(file: bytes, metadata: Mapping[str, str]) -> bytes:
 
 
 def read_tensor_file(path: Path, kind: str, version: int) -> TensorFile:
-    """Read and check. Raises ModelFileError with a sentence where the file is not whole, not ours or too new."""
-    if not path.is_file():
-        raise ModelFileError(f"There is no file {path}.")
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            _check_kind(path, metadata, kind, version)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
-        raise _unreadable(path, kind) from error
+    """Read and check. Raises ModelFileError with a sentence if the file is damaged, not ours or too new."""
+    metadata, tensors = _read(path, kind, version, arrays=True)
     text = metadata.get("header", "")
     if metadata.get("checksum") != _checksum(text, tensors):
         raise ModelFileError(f"{path} is damaged: its checksum does not match. Copy it again.")
     try:
-        labels = {name: text for name, text in metadata.items() if name not in PROVEN}
+        labels = {name: text for name, text in metadata.items() if name not in REQUIRED}
         return TensorFile(mapping(parse_json(text)), tensors, labels)
     except SchemaError as error:
         raise ModelFileError(f"{path} has an invalid header ({error}).") from error
 
 
 def read_metadata(path: Path, kind: str, version: int) -> dict[str, str]:
-    """All metadata without the arrays, so that nothing is proven. Raises ModelFileError."""
+    """Return all metadata without reading the arrays, so without a check of the checksum. Raises ModelFileError."""
+    return _read(path, kind, version, arrays=False)[0]
+
+
+def _read(path: Path, kind: str, version: int, arrays: bool) -> tuple[dict[str, str], dict[str, npt.NDArray[Any]]]:
     if not path.is_file():
         raise ModelFileError(f"There is no file {path}.")
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = dict(file.metadata() or {})
-    except (SafetensorError, OSError, ValueError) as error:
-        raise _unreadable(path, kind) from error
-    _check_kind(path, metadata, kind, version)
-    return metadata
+            _check_kind(path, metadata, kind, version)
+            return metadata, {name: file.get_tensor(name) for name in (file.keys() if arrays else ())}
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
+        raise ModelFileError(
+            f"{path} cannot be read as {WORDS[kind]}: it is incomplete, damaged or in another format. Copy it again "
+            "from its source."
+        ) from error
 
 
 def write_labels(path: Path, kind: str, version: int, labels: Mapping[str, str]) -> None:
-    """Give a file these labels too; nothing else in it changes. Raises ModelFileError and StorageError."""
+    """Add labels to a file; nothing else in it changes. Raises ModelFileError and StorageError."""
     metadata = read_metadata(path, kind, version)
     write_file(path, _with_metadata(path.read_bytes(), {**metadata, **labels}))
-
-
-def _unreadable(path: Path, kind: str) -> ModelFileError:
-    return ModelFileError(
-        f"{path} cannot be read as {WORDS[kind]}: it is incomplete, damaged or in another format. Copy it again from "
-        "its source."
-    )
 
 
 def _check_kind(path: Path, metadata: Mapping[str, str], kind: str, version: int) -> None:

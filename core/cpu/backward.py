@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from core.cpu import batch_norm as bn
-from core.cpu import depthwise, loss, pooling, products
 from core.cpu import elementwise as ew
+from core.cpu import loss, pooling
 from core.cpu.activation import number_of
 from core.cpu.forward import as_image, at_every_pixel, concat_parts, dropout_options, pool_fields, pool_shares
 from core.cpu.geometry import View
@@ -44,7 +43,7 @@ def backward_records(lowering: Lowering, wanted: frozenset[str], given: bool = F
     return records
 
 
-def _pool(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
+def write_pool(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     masks = step.op == "max_pool" and lone_clip(lowering, step) > 0  # the forward record dropped the masked winners
     target = ledger.targets(step, masks)[0]
     if target is None:
@@ -70,7 +69,7 @@ def _map(step: Step, target: GradientTarget | None, dy: View, mode: int = ew.COP
     return [*target.before, record]
 
 
-def _activation(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
+def write_activation(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     """List the activation's own gradient, in place of its output's, then the copy with the mask of its input."""
     target = ledger.targets(step, masks=False)[0]
     if target is None:
@@ -80,12 +79,12 @@ def _activation(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     return [own, *_map(step, target, dy)]
 
 
-def _add(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
+def write_add(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     dy = lowering.d(step.output)
     return [record for target in ledger.targets(step) for record in _map(step, target, dy)]
 
 
-def _multiply(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
+def write_multiply(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     """List the gradients of image and factors: factors times dy, and the sum over all pixels of image times dy."""
     image, factor = ledger.targets(step, masks=False)
     dy, x, scale = lowering.d(step.output), lowering.x(step.inputs[0]), lowering.x(step.inputs[1])
@@ -98,22 +97,22 @@ def _multiply(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     return records
 
 
-def _concat(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
+def write_concat(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     parts = zip(ledger.targets(step), concat_parts(step), strict=True)
     return [record for target, (_, part) in parts for record in _map(step, target, lowering.d(part))]
 
 
-def _flatten(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
+def write_flatten(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     target = ledger.targets(step)[0]
     return [] if target is None else _map(step, target, as_image(lowering.d(step.output), target.dx))
 
 
-def _dropout(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
+def write_dropout(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     options = dropout_options(lowering, step)
     return _map(step, ledger.targets(step)[0], lowering.d(step.output), ew.DROPOUT, **options)
 
 
-def _softmax(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
+def write_softmax(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     target = ledger.targets(step, masks=False)[0]
     if target is None:
         return []
@@ -129,7 +128,7 @@ def _softmax(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     return records
 
 
-def _loss(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
+def write_loss(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     x = lowering.x(step.inputs[0])
     fields: Fields = {loss.X: x.address, loss.CHANNELS: x.channels}
     kernel = loss.run_binary_cross_entropy
@@ -144,7 +143,7 @@ def _loss(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     return [*(target.before if target else ()), Record(kernel, fields, 1, step.node, "backward_input", "fused")]
 
 
-def _batch_norm(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
+def write_batch_norm(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     x, dy = lowering.x(step.inputs[0]), lowering.d(step.output)
     saved, sums = lowering.moments[step.node]
     frozen = bool(step.attributes["frozen"])
@@ -169,22 +168,3 @@ def _batch_norm(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     if target is not None:
         records += _map(step, replace(target, y=x), dy, ew.NORM_GRADIENT, scale=factors)
     return records
-
-
-BACKWARD: Final[Mapping[str, Callable[[Lowering, Step, Ledger], list[Record]]]] = {
-    "conv2d": products.write_backward,
-    "dense": products.write_backward,
-    "depthwise_conv2d": depthwise.write_backward,
-    "max_pool": _pool,
-    "avg_pool": _pool,
-    "global_avg_pool": _pool,
-    **dict.fromkeys(ACTIVATIONS, _activation),
-    "softmax": _softmax,
-    **dict.fromkeys(LOSSES, _loss),
-    "concat": _concat,
-    "add": _add,
-    "multiply": _multiply,
-    "batch_norm": _batch_norm,
-    "dropout": _dropout,
-    "flatten": _flatten,
-}

@@ -18,12 +18,10 @@ OUT, OUT_ROW, OUT_PIXEL = range(5, 8)
 A, A_ROW, A_PIXEL = range(8, 11)
 B, B_ROW, B_PIXEL = range(11, 14)
 SCALE, SHIFT = 14, 15
-"""Addresses of C floats each (AFFINE); of three times C floats (NORM_GRADIENT); of the float 1 / (1 - rate),
-with the threshold as a number in SHIFT (DROPOUT)."""
-ACTIVATION: int = 16
-"""Its number (`core.cpu.activation`)."""
-ACCUMULATE: int = 17
-KEY: int = 18
+"""AFFINE: addresses of C floats each. NORM_GRADIENT: SCALE is the address of three times C floats. DROPOUT: SCALE is
+the address of 1 / (1 - rate), SHIFT the threshold."""
+ACTIVATION, ACCUMULATE, KEY = range(16, 19)
+"""Number of the activation (`core.cpu.activation`), whether to add to `out`, and the key of a dropout."""
 
 COPY, ADD, MULTIPLY, AFFINE, DROPOUT, NORM_GRADIENT = range(6)
 
@@ -81,7 +79,7 @@ def run_dropout(record: int, context: int, image: int, low: int, high: int) -> N
 
 
 MAPS: Final = {COPY: run_copy, ADD: run_add, MULTIPLY: run_multiply, AFFINE: run_affine, DROPOUT: run_dropout}
-"""Forward kernel of each mode: a network compiles only those that it uses."""
+"""Forward kernel of each mode, so that a network compiles only those that it uses."""
 
 
 def run_map_gradient(record: int, context: int, image: int, low: int, high: int) -> None:
@@ -164,7 +162,7 @@ def _end(w, y):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 
 @njit(inline="always")
 def _drop(w, context, image, element, out, a):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Elements below the threshold become zero, the others are scaled; `element`: number of the first."""
+    """Zero elements whose random bits are below the threshold, scale the others; `element`: number of the first."""
     run = words(context)
     first = _stream(run[SEED], run[STEP], w[KEY], run[PHOTO0] + image)
     second = _mix(uint32(first + uint32(0x9E3779B9)))
@@ -195,7 +193,7 @@ def _stream(seed, step, key, image):  # type: ignore[no-untyped-def]  # noqa: AN
 
 
 def run_border(record: int, context: int, image: int, low: int, high: int) -> None:
-    """Zeros from each row's end to the next row's start. Tasks are rows; OUT_PIXEL is the bytes of a border."""
+    """Write zeros from each row's end to the next row's start. Tasks are rows; OUT_PIXEL is the bytes of a border."""
     w = words(record)
     for y in range(low, high):
         out = floats(w[OUT] + y * w[OUT_ROW], w[OUT_PIXEL] // 4)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from core.cpu import batch_norm as bn
-from core.cpu import depthwise, loss, photo, pooling, products
 from core.cpu import elementwise as ew
+from core.cpu import loss, photo, pooling
 from core.cpu.activation import number_of
 from core.cpu.geometry import View
 from core.cpu.gradients import lone_clip
 from core.cpu.lowering import Lowering, map_record
 from core.cpu.records import NULL, Address, Fields, Record
 from core.graph import PHOTO
-from core.ops.activation import ACTIVATIONS
 from core.ops.dropout import threshold
-from core.ops.op_table import LOSSES
 from core.ops.pooling import divisors
 from core.ops.window import Window, read_window
 from core.program import Step, Value
@@ -58,7 +55,7 @@ def pool_shares(lowering: Lowering, step: Step) -> Address:
     return lowering.constant((1 / divisors(step.attributes, height, width)).astype(np.float32).ravel())
 
 
-def _max_pool(lowering: Lowering, step: Step) -> list[Record]:
+def write_max_pool(lowering: Lowering, step: Step) -> list[Record]:
     x, y = lowering.x(step.inputs[0]), lowering.x(step.output)
     fields = pool_fields(step, x, y)
     if lowering.program.training:
@@ -67,7 +64,7 @@ def _max_pool(lowering: Lowering, step: Step) -> list[Record]:
     return [Record(pooling.run_max_pool, fields, y.height, step.node, "forward", "fused")]
 
 
-def _avg_pool(lowering: Lowering, step: Step) -> list[Record]:
+def write_avg_pool(lowering: Lowering, step: Step) -> list[Record]:
     x, y = lowering.x(step.inputs[0]), lowering.x(step.output)
     fields = pool_fields(step, x, y) | {pooling.AUX: pool_shares(lowering, step)}
     return [Record(pooling.run_avg_pool, fields, y.height, step.node, "forward", "fused")]
@@ -80,11 +77,11 @@ def _map(lowering: Lowering, step: Step, mode: int, activation: str = "", **more
     return [map_record(step.node, "forward", mode, lowering.x(step.output), *inputs, activation=number, **more)]
 
 
-def _activation(lowering: Lowering, step: Step) -> list[Record]:
+def write_activation(lowering: Lowering, step: Step) -> list[Record]:
     return _map(lowering, step, ew.COPY, step.op)
 
 
-def _add(lowering: Lowering, step: Step) -> list[Record]:
+def write_add(lowering: Lowering, step: Step) -> list[Record]:
     return _map(lowering, step, ew.ADD, step.activation)
 
 
@@ -93,7 +90,7 @@ def at_every_pixel(factor: View, image: View) -> View:
     return View(factor.address, image.height, image.width, image.channels, 0, 0)
 
 
-def _multiply(lowering: Lowering, step: Step) -> list[Record]:
+def write_multiply(lowering: Lowering, step: Step) -> list[Record]:
     y, (x, factor) = lowering.x(step.output), (lowering.x(v) for v in step.inputs)
     return [map_record(step.node, "forward", ew.MULTIPLY, y, x, at_every_pixel(factor, y))]
 
@@ -107,7 +104,7 @@ def concat_parts(step: Step) -> list[tuple[Value, Value]]:
     return parts
 
 
-def _concat(lowering: Lowering, step: Step) -> list[Record]:
+def write_concat(lowering: Lowering, step: Step) -> list[Record]:
     return [
         map_record(step.node, "forward", ew.COPY, lowering.x(part), lowering.x(value))
         for value, part in concat_parts(step)
@@ -120,7 +117,7 @@ def as_image(flat: View, image: View) -> View:
     return View(flat.address, image.height, image.width, image.channels, image.width * pixel, pixel)
 
 
-def _flatten(lowering: Lowering, step: Step) -> list[Record]:
+def write_flatten(lowering: Lowering, step: Step) -> list[Record]:
     x, y = lowering.x(step.inputs[0]), lowering.x(step.output)
     return [map_record(step.node, "forward", ew.COPY, as_image(y, x), x)]
 
@@ -131,22 +128,22 @@ def dropout_options(lowering: Lowering, step: Step) -> dict[str, Any]:
     return {"scale": lowering.constant([1 / (1 - rate)]), "shift": threshold(rate), "key": step.attributes["key"]}
 
 
-def _dropout(lowering: Lowering, step: Step) -> list[Record]:
+def write_dropout(lowering: Lowering, step: Step) -> list[Record]:
     return _map(lowering, step, ew.DROPOUT, **dropout_options(lowering, step))
 
 
-def _softmax(lowering: Lowering, step: Step) -> list[Record]:
+def write_softmax(lowering: Lowering, step: Step) -> list[Record]:
     x, y = lowering.x(step.inputs[0]), lowering.x(step.output)
     pixels = [(row, column) for row in range(x.height) for column in range(x.width)]
     fields: list[Fields] = [{loss.X: x.at(*p), loss.Y: y.at(*p), loss.CHANNELS: x.channels} for p in pixels]
     return [Record(loss.run_softmax, each, 1, step.node, "forward", "fused") for each in fields]
 
 
-def _loss(lowering: Lowering, step: Step) -> list[Record]:
+def write_loss(lowering: Lowering, step: Step) -> list[Record]:
     return []  # one record does forward and backward: core.cpu.backward
 
 
-def _batch_norm(lowering: Lowering, step: Step) -> list[Record]:
+def write_batch_norm(lowering: Lowering, step: Step) -> list[Record]:
     x = lowering.x(step.inputs[0])
     channels = x.channels
     saved = lowering.reserve(4 * channels)
@@ -172,22 +169,3 @@ def _batch_norm(lowering: Lowering, step: Step) -> list[Record]:
         Record(bn.run_merge, fields, blocks, step.node, "forward", "fused", once=True),
         *scaled,
     ]
-
-
-FORWARD: Final[Mapping[str, Callable[[Lowering, Step], list[Record]]]] = {
-    "conv2d": products.write_forward,
-    "dense": products.write_forward,
-    "depthwise_conv2d": depthwise.write_forward,
-    "max_pool": _max_pool,
-    "avg_pool": _avg_pool,
-    "global_avg_pool": _avg_pool,
-    **dict.fromkeys(ACTIVATIONS, _activation),
-    "softmax": _softmax,
-    **dict.fromkeys(LOSSES, _loss),
-    "concat": _concat,
-    "add": _add,
-    "multiply": _multiply,
-    "batch_norm": _batch_norm,
-    "dropout": _dropout,
-    "flatten": _flatten,
-}

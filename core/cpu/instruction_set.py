@@ -1,4 +1,4 @@
-"""The instruction set of the kernels: the widest the processor has, or forced by an environment variable."""
+"""The instruction set of the kernels, the widest of the processor or forced by a variable, and the kernel cache."""
 
 from __future__ import annotations
 

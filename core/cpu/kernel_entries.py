@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from core.cpu import im2col, naive
-from core.cpu.backward import BACKWARD as BACKWARDS
-from core.cpu.forward import FORWARD as FORWARDS
+from core.cpu import backward, depthwise, forward, im2col, naive, products
 from core.cpu.lowering import Writers
 from core.cpu.single import run_single
 from core.errors import KernelUnavailable
+from core.ops.activation import ACTIVATIONS
 from core.ops.contract import Mode
-from core.ops.op_table import OPS
+from core.ops.op_table import LOSSES, OPS
 from core.ops.registry import Kernel, KernelCase, Refusal, Registry, Tolerance
 from core.program import Program
 
@@ -23,8 +22,27 @@ FORWARD, INPUT, WEIGHT = "forward", "backward_input", "backward_weight"
 PRODUCTS: Final = ("conv2d", "depthwise_conv2d", "dense")
 """Ops with more than one algorithm."""
 
+_FUSED: Final[Mapping[str, Writers]] = {
+    "conv2d": Writers(products.write_forward, products.write_backward),
+    "dense": Writers(products.write_forward, products.write_backward),
+    "depthwise_conv2d": Writers(depthwise.write_forward, depthwise.write_backward),
+    "max_pool": Writers(forward.write_max_pool, backward.write_pool),
+    "avg_pool": Writers(forward.write_avg_pool, backward.write_pool),
+    "global_avg_pool": Writers(forward.write_avg_pool, backward.write_pool),
+    **dict.fromkeys(ACTIVATIONS, Writers(forward.write_activation, backward.write_activation)),
+    "softmax": Writers(forward.write_softmax, backward.write_softmax),
+    **dict.fromkeys(LOSSES, Writers(forward.write_loss, backward.write_loss)),
+    "concat": Writers(forward.write_concat, backward.write_concat),
+    "add": Writers(forward.write_add, backward.write_add),
+    "multiply": Writers(forward.write_multiply, backward.write_multiply),
+    "batch_norm": Writers(forward.write_batch_norm, backward.write_batch_norm),
+    "dropout": Writers(forward.write_dropout, backward.write_dropout),
+    "flatten": Writers(forward.write_flatten, backward.write_flatten),
+}
+"""The fast kernels of every op."""
+
 _DIRECTIONS: Final = {
-    op: (FORWARD, INPUT, WEIGHT) if op in (*PRODUCTS, "batch_norm") else (FORWARD, INPUT) for op in FORWARDS
+    op: (FORWARD, INPUT, WEIGHT) if op in (*PRODUCTS, "batch_norm") else (FORWARD, INPUT) for op in _FUSED
 }
 
 ALGORITHMS: Final = ("auto", "naive", "im2col", "tiled")
@@ -86,8 +104,7 @@ def _kernels_of(
 
 
 def _fast_kernels() -> Iterator[Kernel]:
-    for op in _DIRECTIONS:
-        writers = Writers(FORWARDS[op], BACKWARDS[op])
+    for op, writers in _FUSED.items():
         for kernel in _kernels_of([op], "tiled" if op in PRODUCTS else "fused", writers, ""):
             yield replace(kernel, idea=_FAST.get((op, kernel.direction), "one pass over all channels of a pixel"))
 

@@ -1,4 +1,4 @@
-"""Softmax, and the losses of a network, over the channels of one pixel. Sums are in float64."""
+"""Kernels of softmax and of the losses, over the channels of one pixel. Sums are in float64."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run_softmax_backward(record: int, context: int, image: int, low: int, high: 
 
 
 def run_cross_entropy(record: int, context: int, image: int, low: int, high: int) -> None:
-    """One task: the image's share of the loss, whether it is right, and with DX the gradient of the logits."""
+    """One task: the image's share of the loss, whether it is correct, and with DX the gradient of the logits."""
     w, run = words(record), words(context)
     x, weights = floats(w[X], w[CHANNELS]), floats(w[WEIGHTS], w[CHANNELS])
     smoothing, inverse = floats(w[SMOOTHING], 1)[0], floats(run[INVERSE_WEIGHT], 1)[0]
@@ -68,7 +68,7 @@ def run_cross_entropy(record: int, context: int, image: int, low: int, high: int
 
 
 def run_binary_cross_entropy(record: int, context: int, image: int, low: int, high: int) -> None:
-    """One task: the same for labels that do not exclude each other, of which all must be right."""
+    """One task: the same for several labels, of which all must be correct."""
     w, run = words(record), words(context)
     x, targets = floats(w[X], w[CHANNELS]), floats(run[TARGETS] + image * w[CHANNELS] * 4, w[CHANNELS])
     known = int32s(run[LABELS] + image * 4, 1)[0] >= 0

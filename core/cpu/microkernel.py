@@ -1,4 +1,4 @@
-"""The register tile every matrix-like kernel is made of, written as LLVM IR.
+"""The register tile of all products, written as LLVM IR.
 
 For rows m < MR and columns n < NV * lanes (float32, strides in bytes):
 
@@ -38,7 +38,7 @@ MASK: Final = 16
 
 END_FLAGS: Final = (0, RELU, RELU | CAP)
 MASK_FLAGS: Final = (0, MASK, MASK | CAP)
-"""Flags of a clip by its number (`core.cpu.activation.CLIP`), and of its mask in backward."""
+"""Flags by the number of a clip (`core.cpu.activation.CLIP`): of the clip, and of its mask in backward."""
 
 WHOLE: Final = 1024
 """Added to the shape of a tile that stores all its lanes."""
@@ -68,7 +68,7 @@ def make_tile(isa: InstructionSet) -> Any:
 
 
 def tile_shapes(isa: InstructionSet) -> Iterator[tuple[int, int, bool]]:
-    """Every tile of an instruction set: its vectors, its rows, and whether it stores all lanes."""
+    """Yield every tile of an instruction set: vectors, rows, and whether it stores all lanes."""
     for vectors, heights in isa.tile_heights.items():
         for rows in heights:
             yield vectors, rows, False
@@ -84,7 +84,7 @@ def add_tile(module: ir.Module, isa: InstructionSet, name: str, vectors: int, ro
 
 
 def _which(builder: ir.IRBuilder, isa: InstructionSet, shape: Any, lanes: Any) -> Any:
-    """The shape, and `WHOLE` where all lanes count and that is worth a tile of its own."""
+    """Return the shape, plus `WHOLE` if all lanes are valid and the instruction set has such tiles."""
     if isa.masks:
         return shape
     whole = builder.icmp_signed("==", lanes, ir.Constant(I64, isa.vector_width))
@@ -92,7 +92,7 @@ def _which(builder: ir.IRBuilder, isa: InstructionSet, shape: Any, lanes: Any) -
 
 
 class _Tile:
-    """Emits one tile function; the state of an emission is its builder, pointers and constants."""
+    """Emits one tile function."""
 
     def __init__(self, function: ir.Function, isa: InstructionSet, vectors: int, rows: int, whole: bool) -> None:
         self.function, self.isa, self.rows, self.whole = function, isa, rows, whole
@@ -127,7 +127,7 @@ class _Tile:
         return self.b.add(base, offset)
 
     def _mask(self, v: int) -> Any:
-        """The open lanes of vector v; None where it has all of them."""
+        """Return the valid lanes of vector v, None for all."""
         return self.open_lanes if not self.whole and v == self.vectors - 1 else None
 
     def _load(self, pointer: Any) -> Any:
@@ -139,7 +139,7 @@ class _Tile:
         return self.b.icmp_signed("!=", self.b.and_(self.flags, self._i64(flag)), self._i64(0))
 
     def _start(self) -> list[Any]:
-        """First values of the accumulators: C, the bias row, or zero."""
+        """Emit the initial accumulators: C, the bias row, or zero."""
         from_c, not_c, from_x, joined = (self.function.append_basic_block(n) for n in ("c", "not_c", "x", "start"))
         self.b.cbranch(self._has(ACCUMULATE), from_c, not_c)
         self.b.position_at_end(from_c)
@@ -161,7 +161,7 @@ class _Tile:
         return start
 
     def _loop(self, counts: list[Any], strides: list[Any], pointers: Any, sums: list[Any]) -> list[Any]:
-        """Nested loops, the last count outermost; each runs at least once."""
+        """Emit nested loops, the last count outermost; each runs at least once."""
         if not counts:
             return self._multiply_add(pointers[0], pointers[1], sums)
         before, body = self.b.block, self.function.append_basic_block("loop")
@@ -184,7 +184,7 @@ class _Tile:
         return new
 
     def _multiply_add(self, pa: Any, pb: Any, sums: list[Any]) -> list[Any]:
-        """One k: every row's float times every filter vector."""
+        """Emit one step of k: every row's float times every filter vector."""
         step = 4 * self.isa.vector_width
         filters = [
             self._load(self.b.bitcast(self.b.gep(pb, [self._i64(step * v)]), self.vector.as_pointer()))
@@ -207,7 +207,7 @@ class _Tile:
         return new
 
     def _address_form(self, m: int) -> tuple[str, list[Any]]:
-        """Row m as base + odd multiple of the row stride x 1, 2, 4 or 8: few registers for many rows."""
+        """Return row m as base + odd multiple of the row stride x 1, 2, 4 or 8: few registers for many rows."""
         odd, scale = m, 1
         while odd % 2 == 0 and scale < 8 and m:
             odd, scale = odd // 2, scale * 2
@@ -232,7 +232,7 @@ class _Tile:
         return self.b.call(code, [a, b, c])
 
     def _fma_from_memory(self, pa: Any, m: int, b: Any, c: Any) -> Any:
-        """A vector of A (depthwise), or one float that AVX-512 broadcasts within: best where it is used once."""
+        """Emit a multiply-add with a vector of A (depthwise) or a float that AVX-512 broadcasts, read from memory."""
         form, index = self._address_form(m)
         kind = ir.FunctionType(self.vector, [BYTES, *[I64] * len(index), self.vector, self.vector])
         spread = "" if self.depthwise else f"{{1to{self.isa.vector_width}}}"
@@ -244,7 +244,7 @@ class _Tile:
         return "v" if self.isa.name == "avx512" else "x"
 
     def _finish(self, total: list[Any]) -> None:
-        """ReLU or ReLU6, or the mask, then the store. NaN passes through."""
+        """Emit ReLU, ReLU6 or the mask, then the store. NaN passes through."""
         low = self.b.select(self._has(RELU), self.zero, self.v.constant(float("-inf")))
         names = ("masked", "not_masked", "capped", "plain", "end")
         masked, not_masked, capped, plain, end = (self.function.append_basic_block(n) for n in names)

@@ -1,6 +1,6 @@
-"""Products by their definition: plain loops over pixels, filters and taps, bounds checked at every tap.
+"""Products by their definition: plain loops over pixels, filters and taps, with bounds checked at every tap.
 
-A dense layer is a convolution whose window is its whole input, a depthwise one has as many groups as channels.
+A dense layer is a convolution whose window is its whole input; a depthwise convolution has a group for every channel.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from core.cpu.memory import floats, words
 from core.cpu.records import NULL, Fields, Record
 from core.program import Step
 
-# Record. X is the input and Y the output, in backward their gradients where these are computed.
+# Record. X is the input and Y the output, in backward their gradients.
 X, X_ROW, X_PIXEL, HEIGHT, WIDTH = range(1, 6)
 Y, Y_ROW, Y_PIXEL, ROWS, COLUMNS, FILTERS = range(6, 12)
 KERNEL_Y, KERNEL_X, STRIDE_Y, STRIDE_X, TOP, LEFT, GROUPS, DEPTH = range(12, 20)
-"""Of the window; groups, and input channels of one."""
+"""The window; groups, and input channels of one group."""
 WEIGHT, BIAS = 20, 21
-"""Filters OHWI and biases, or where their gradients are summed; 0 for none."""
+"""Filters OHWI and biases, or the sums of their gradients; 0 for none."""
 GROUP_STEP, FILTER_STEP, TAP_STEP = 22, 23, 24
-"""Bytes of the filters' gradient: from group to group, filter to filter of a group, and float to float of a filter."""
+"""Strides of the filters' gradient in bytes: of groups, of filters in a group, and of floats in a filter."""
 ACTIVATION = 25
 
 
@@ -130,7 +130,7 @@ def count_groups(step: Step) -> int:
 
 
 def _gradient_steps(step: Step) -> Fields:
-    """Order of a thread's gradient of the filters: (group, tap, filter); of depthwise ones (tap, filter)."""
+    """Return the strides of a thread's filter gradient: (group, tap, filter), if depthwise (tap, filter)."""
     shape = next(p.shape for p in step.parameters if p.role == "weight")
     if step.op == "depthwise_conv2d":
         return {GROUP_STEP: 4, FILTER_STEP: 0, TAP_STEP: 4 * shape[0]}

@@ -1,4 +1,4 @@
-"""Packs filters into the panels that the register tile reads, and sums the gradients of threads into one filter."""
+"""Kernels that pack filters into the panels of the register tile, and sum the gradients of threads into one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from core.cpu.memory import floats, words
 
 # Pack. A panel is (T1, T2, K, WIDE) floats; tasks are (group, block). Strides of the source in bytes.
 SOURCE, PANEL, WIDE, VALID, BLOCKS, PART = range(1, 7)
-"""VALID columns of a group in all blocks together; PART bytes of one panel."""
+"""VALID: columns of a group in all blocks; PART: bytes of one panel."""
 T1, T2, DEPTH, S_N, S_T1, S_T2, S_K, S_GROUP = range(7, 15)
 
 # Sum. The private gradient is (ROWS, N) floats, the filter (N, ROWS); tasks are blocks of 16 columns.

@@ -1,4 +1,4 @@
-"""The image transform of `core.ops.photo` for one image: uint8 pixels to the network's input buffer."""
+"""Kernels of the image transform of `core.ops.photo`: uint8 pixels of one image to the network's input buffer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OUT, OUT_ROW, HEIGHT, WIDTH, CHANNELS, NORMAL = range(1, 7)
 
 
 def run_plain_photo(record: int, context: int, image: int, low: int, high: int) -> None:
-    """Whole pixels of three channels, moved and normalised (`is_plain`). Tasks are rows of the output."""
+    """Crop and normalise three channels (`is_plain`). Tasks are rows of the output."""
     w, run = words(record), words(context)
     width = run[ctx.SOURCE_WIDTH]
     row = floats(run[ctx.ROWS] + image * AUGMENTATION_SIZE * 4, AUGMENTATION_SIZE)
@@ -95,7 +95,7 @@ def is_plain(rows: Array, size: Shape, source: Shape) -> bool:
 
 @njit(inline="always")
 def _sample_row(pixels, row, colours, y, height, width):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """One row of sampled colours in 0..1, four floats a pixel of which three count."""
+    """Sample one row of colours in 0..1, four floats per pixel of which three are used."""
     w, r, base = row[BLUR], row[BLUR_RADIUS], colours.ctypes.data
     one, zero = np.float32(1), np.float32(0)
     for x in range(len(colours) // 4):
@@ -131,7 +131,7 @@ def _set_on_background(run, row, colours, y, height, width):  # type: ignore[no-
 
 @njit(inline="always")
 def _mix_with_other(run, row, colours, y, height, width):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """One row of colours keeps the row's share of itself, none in the box; the rest is another photo of the set."""
+    """Mix one row of colours with another photo of the set; in the box only the other photo is visible."""
     other = run[ctx.PHOTOS] + (-int(row[BACKGROUND]) - 1) * run[ctx.PHOTO_BYTES]
     y0, x0, y1, x1 = int(row[BOX]), int(row[BOX + 1]), int(row[BOX + 2]), int(row[BOX + 3])
     base, g = colours.ctypes.data, BACKGROUND_MAP
@@ -145,7 +145,7 @@ def _mix_with_other(run, row, colours, y, height, width):  # type: ignore[no-unt
 
 @njit(inline="always")
 def _leaf_share(mask, mx, my, tall, wide):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Bilinear sample of one mask in 0..1, coordinates clamped."""
+    """Sample one mask bilinearly in 0..1, with clamped coordinates."""
     mx = min(max(mx, np.float32(0)), np.float32(wide - 1))
     my = min(max(my, np.float32(0)), np.float32(tall - 1))
     x0, y0 = np.int64(mx), np.int64(my)
@@ -158,7 +158,7 @@ def _leaf_share(mask, mx, my, tall, wide):  # type: ignore[no-untyped-def]  # no
 
 @njit(inline="always")
 def _sample(pixels, sx, sy, height, width, weight, keep, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Three floats at `out` become `keep` times themselves plus `weight` times the bilinear sample."""
+    """Set three floats at `out` to `keep` times themselves plus `weight` times the bilinear sample."""
     one = np.float32(1)
     sx = min(max(sx, np.float32(0)), np.float32(width - 1))
     sy = min(max(sy, np.float32(0)), np.float32(height - 1))

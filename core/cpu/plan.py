@@ -78,9 +78,8 @@ class CpuPlan(Plan):
         self._gradient = aligned(self.layout.trained if self.training else 0)
         self._lowering = lowering = Lowering(
             self.program, self.layout, self.batch, frozen, Buffers(self.program), self._writers, self._weights,
-            self._gradient,
-            together=together,
-        )
+            self._gradient, together=together,
+        )  # fmt: skip
         self._record_list = list_records(lowering, outputs)
         self.records, self._outputs = self._record_list.records, self._record_list.outputs
         self._arena = aligned(self._slots * lowering.buffers.slot_bytes // 4)
@@ -104,28 +103,21 @@ class CpuPlan(Plan):
             self._optimizer = CpuOptimizer(optimizer, lowering)
             self._updates = self._share_out(self._optimizer.records, [0, 1, 2])
             self._sums = [self._share_out(sum_records(lowering, add, self.threads)) for add in (False, True)]
-        self.memory = self._count_memory()
+        self.memory = Memory(
+            parameters=self._weights.nbytes, gradients=self._gradient.nbytes + self._private.nbytes,
+            optimizer=self._optimizer.bytes if self.training else 0, activations=self._arena.nbytes,
+            workspace=sum(array.nbytes for array in lowering.arrays), photos=0,
+        )  # fmt: skip
 
     def _share_out(self, records: Sequence[Record], bounds: Sequence[int] = ()) -> tuple[RecordTable, Schedule]:
         """Encode and schedule records over all threads; without bounds they are one group, in which no thread waits."""
         table = encode_records(records, self._slot_space, self._private_space)
         return table, share_out(records, bounds or [0, len(records)], self.threads)
 
-    def _count_memory(self) -> Memory:
-        optimizer = self._optimizer.bytes if self.training else 0
-        return Memory(
-            parameters=self._weights.nbytes, gradients=self._gradient.nbytes + self._private.nbytes,
-            optimizer=optimizer, activations=self._arena.nbytes,
-            workspace=sum(array.nbytes for array in self._lowering.arrays), photos=0,
-        )
-
     def load(self, weights: Mapping[str, Array]) -> None:
         self._weights[: self.layout.size] = flatten_parameters(weights, self.layout)
         if self.training:
             self._optimizer.start_average(self._weights)
-        self._pack()
-
-    def _pack(self) -> None:
         self._run_groups(*self._packs)
 
     def weights(self) -> dict[str, Array]:
@@ -171,7 +163,7 @@ class CpuPlan(Plan):
     def update(self, learning_rate: float) -> None:
         self._optimizer.prepare(learning_rate, self._accumulated)
         self._run_groups(*self._updates, 1, 2)
-        self._pack()
+        self._run_groups(*self._packs)
 
     def average(self, result: StepResult) -> StepResult:
         scores = np.array([result.loss, result.correct], np.float32)
@@ -218,8 +210,7 @@ class CpuPlan(Plan):
         return times
 
     def kernels(self) -> list[tuple[str, str, str]]:
-        listed = dict.fromkeys((r.layer, r.direction, r.name) for r in self.records)
-        return list(listed)
+        return list(dict.fromkeys((r.layer, r.direction, r.name) for r in self.records))
 
     def close(self) -> None:
         """Release all arrays, and with them the records that hold their addresses; the plan cannot run afterwards."""
@@ -255,16 +246,16 @@ class CpuPlan(Plan):
         """Compare every forward step with the reference and return the reference's gradients of a training step."""
         before, step = self._weights.copy(), int(self._context.fields[ctx.STEP])
         mode = Mode(self.training, self._seed, step, self._photos)
-        address, stride = self._slot_space
         photos, photo_part = [], (0, self._record_list.parts[0][1])
         for n in [0] if self._by_image else range(count):
-            run = partial(self._run, images=count) if self._by_image else partial(self._run_one, image=n)
+            run = partial(self._run, images=count) if self._by_image else partial(self._run_first_slot, image=n)
             for index in range(*photo_part):
                 run(index)
-            memory = Slots(address, stride, count if self._by_image else 1)
+            memory = Slots(*self._slot_space, count if self._by_image else 1)
             photos.append(read_value(self._lowering, self.program.values[PHOTO], memory))
-            shifted = replace(mode, photo0=mode.photo0 + n)
-            check_forward(self._lowering, self._record_list.parts, run, memory, shifted)
+            check_forward(
+                self._lowering, self._record_list.parts, run, memory, replace(mode, photo0=mode.photo0 + n)
+            )
         self._weights[:] = before
         if not self.training:
             return {}
@@ -273,8 +264,8 @@ class CpuPlan(Plan):
         _, _, labels, _, targets = self._alive
         return dict(loss_and_gradients(self.program.graph, weights, x, labels, mode, targets).gradients)
 
-    def _run_one(self, index: int, image: int) -> None:
-        """Run one record for one image in the first slot."""
+    def _run_first_slot(self, index: int, image: int) -> None:
+        """Run one record for one image, in the memory of the first slot."""
         self._run_groups(self._rows, self._ungrouped, index, index + 1, image)
 
     def _run(self, index: int, images: int) -> None:

@@ -1,7 +1,7 @@
-"""Compiles kernels before they are needed, in two processes, so that the wait of the first use is short and shown.
+"""Compiles kernels before they are needed, in two processes, so that the wait at the first use is short and reported.
 
-Numba compiles on one thread of a process only. A second process takes the costly kernels and leaves them in the
-cache, from which this one loads them.
+Numba compiles on only one thread of a process. A second process compiles the slowest kernels into the cache, from which
+this one loads them.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from core.cpu.records import entry
 from core.graph import Graph
 
 NAME: Final = "compile"
-"""Of the second process, where the program is a folder without Python (`app.processes.entry`)."""
+"""Name of the second process in a portable version, which has no Python (`app.processes.entry`)."""
 MODULES: Final = (
     "execution", "tiled", "photo", "depthwise", "pooling", "elementwise", "loss", "packing", "optimizer", "batch_norm",
 )  # fmt: skip
 COSTLY: Final = ("photo.run_photo", "elementwise.run_map_gradient", tile_code.NAME, "tiled.run_tiled",
                 "execution.run_groups", "execution.run_images")  # fmt: skip
-"""Begun first, by the second process: they take longest."""
+"""The slowest, which the second process compiles first."""
 TURN: Final = 0.2
-"""Seconds between two reports while the second process alone is at work."""
+"""Seconds between reports while only the second process compiles."""
 OF_EVERY_PREDICTION: Final = (
     "photo.run_plain_photo", "elementwise.run_border", "elementwise.run_output", "execution.run_sequence",
 )  # fmt: skip
@@ -50,19 +50,19 @@ OF_OP: Final = {
 
 
 def all_kernels() -> tuple[str, ...]:
-    """Names of all kernels that a training may run."""
+    """Return the names of all kernels that a training may run."""
     named = (f"{m}.{name}" for m in MODULES for name in vars(import_module(f"core.cpu.{m}")) if name[:4] == "run_")
     return (tile_code.NAME, *named)
 
 
 def prediction_kernels(graph: Graph) -> tuple[str, ...]:
-    """Names of the kernels that predict one image on one thread."""
+    """Return the names of the kernels that predict one image on one thread."""
     of_ops = (name for node in graph.nodes for name in OF_OP.get(node.op, ()))
     return tuple(dict.fromkeys((*OF_EVERY_PREDICTION, *of_ops)))
 
 
 def are_compiled(names: Sequence[str]) -> bool:
-    """True if an earlier process left all of these in the cache."""
+    """Return whether the cache has all of these."""
     return all(map(_is_compiled, names))
 
 
@@ -73,9 +73,9 @@ def _is_compiled(name: str) -> bool:
 
 
 def compile_kernels(names: Sequence[str], report: Callable[[int, int], None]) -> None:
-    """Compile kernels, or load them from the cache; `report(done, total)` before the first and after each.
+    """Compile kernels, or load them from the cache; call `report(done, total)` before the first and after each.
 
-    May run in a thread beside other work. What `report` raises ends it.
+    May run in a thread. An exception of `report` ends it.
     """
     waiting = deque(sorted(names, key=lambda name: COSTLY.index(name) if name in COSTLY else len(COSTLY)))
     given, answered, total = list[str](), list[str](), len(waiting)
@@ -115,8 +115,10 @@ def compile_kernel(name: str) -> None:
 
 
 def _let_compile(waiting: deque[str], given: list[str], answered: list[str]) -> None:
-    """Have a second process compile from the front of `waiting`; `given`: what it was given, `answered`: what it did.
-    A process that ends early costs time only: this one compiles what it finds missing."""
+    """Have a second process compile from the front of `waiting`; `given` and `answered` list its jobs and results.
+
+    If it ends early, this process compiles the rest.
+    """
     frozen = getattr(sys, "frozen", False)
     command = [sys.executable, "--process", NAME] if frozen else module_command("core.cpu.precompilation")
     with contextlib.suppress(OSError, IndexError), subprocess.Popen(

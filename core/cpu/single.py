@@ -1,4 +1,4 @@
-"""One step run alone on host arrays, with the records a plan would use: for tests and the laboratory."""
+"""Runs one step alone on host arrays, with the records of a plan: for tests and the laboratory."""
 
 from __future__ import annotations
 
@@ -22,22 +22,17 @@ from core.graph import LABEL, Graph, Node
 from core.ops.contract import Array, Cost, Mode, volume
 from core.ops.op_table import LOSSES, OPS
 from core.ops.registry import KernelCase
-from core.program import Program, Step, Value, lay_out_parameters
+from core.program import Program, Step, Value, lay_out_parameters, name_parameters
 
 
 def run_single(case: KernelCase, arrays: dict[str, Any], direction: str, writers: Writers, threads: int = 1) -> None:
-    """Compute one direction of a case; `arrays` as `core.ops.registry.Kernel.run` says.
+    """Compute one direction of a case; `arrays` as in `core.ops.registry.Kernel.run`.
 
-    A further entry "mode" (`core.ops.contract.Mode`) feeds dropout. New running statistics replace
-    the old ones in place.
+    The entry "mode" (`core.ops.contract.Mode`) is for dropout. New running statistics replace the old ones in place.
     """
     single = _run_before(case, arrays, direction, writers, threads)
-    if direction == "forward":
-        single.write_forward(arrays)
-    elif direction == "backward_input":
-        single.write_inputs(arrays)
-    else:
-        single.write_parameters(arrays)
+    write = {"forward": single.write_forward, "backward_input": single.write_inputs}
+    write.get(direction, single.write_parameters)(arrays)
 
 
 def prepare_single(
@@ -50,7 +45,7 @@ def prepare_single(
 
 
 def _run_before(case: KernelCase, arrays: dict[str, Any], direction: str, writers: Writers, threads: int) -> Single:
-    """The step with its inputs, after its forward records and, for a gradient, its backward records."""
+    """Return the step after its forward records and, for a gradient, its backward records."""
     single = Single(case, writers, threads, direction=direction)
     single.read(arrays)
     single.run(single.forward)
@@ -62,7 +57,7 @@ def _run_before(case: KernelCase, arrays: dict[str, Any], direction: str, writer
 
 @final
 class Single:
-    """A program of one step, every image with memory of its own; backward only where a direction asks for it."""
+    """A program of one step, in which every image has its own memory; with backward records for a gradient."""
 
     def __init__(
         self, case: KernelCase, writers: Writers, threads: int, training: bool = True, direction: str = ""
@@ -86,7 +81,7 @@ class Single:
         self.context = Context(case.batch)
 
     def read(self, arrays: dict[str, Any]) -> None:
-        """Inputs, parameters and what the context says."""
+        """Copy inputs and parameters in and fill the context."""
         for name, value in zip(self.names, self.program.steps[0].inputs, strict=True):
             self._copy_in(self.lowering.x(value), arrays[name])
         for name, (first, shape) in self.lowering.layout.offsets.items():
@@ -120,9 +115,9 @@ class Single:
             arrays["out"][...] = self.context.losses[:, None]
             return
         self._copy_out(self.lowering.x(self.program.output), arrays["out"])
-        for name, (first, shape) in self.lowering.layout.offsets.items():
-            if name.removeprefix("node.").startswith("running"):
-                arrays[name.removeprefix("node.")][...] = self.weights[first : first + volume(shape)].reshape(shape)
+        for name, array in name_parameters(self.weights, self.lowering.layout).items():
+            if (role := name.removeprefix("node.")).startswith("running"):
+                arrays[role][...] = array
 
     def write_inputs(self, arrays: dict[str, Any]) -> None:
         for name, value in zip(self.names, self.program.steps[0].inputs, strict=True):
@@ -132,10 +127,8 @@ class Single:
 
     def write_parameters(self, arrays: dict[str, Any]) -> None:
         self.run(sum_records(self.lowering, False, self.threads))
-        for name, (first, shape) in self.lowering.layout.offsets.items():
-            if first < self.lowering.layout.trained:
-                flat = self.gradient[first : first + volume(shape)]
-                arrays[f"d{name.removeprefix('node.')}"][...] = flat.reshape(shape)
+        for name, array in name_parameters(self.gradient, self.lowering.layout).items():
+            arrays[f"d{name.removeprefix('node.')}"][...] = array
 
     def _images(self, view: View) -> Iterator[Array]:
         return Slots(self.arena.ctypes.data, self.lowering.buffers.slot_bytes, self.case.batch).images(view)

@@ -23,16 +23,16 @@ from core.errors import StorageError
 from core.storage import write_file
 
 NAME: Final = "tile_code.tiles"
-"""Of the file, before the hash of the processor; also how `core.cpu.precompilation` names it."""
+"""Start of the file name, before the hash of the processor; also the name in `core.cpu.precompilation`."""
 DIGEST: Final = hashlib.sha256().digest_size
-"""Bytes at the start of the file: the hash of the rest. Damaged code is generated again, not run."""
+"""Bytes of the hash at the start of the file. Damaged code is generated again, not run."""
 _ENGINES: Final = list[Any]()
 """Keeps the loaded code in memory."""
 
 
 @functools.cache
 def tile_table(name: str) -> npt.NDArray[np.int64]:
-    """Addresses of an instruction set's tiles by shape (`core.cpu.microkernel.make_tile`), 0 where there is none."""
+    """Return the addresses of an instruction set's tiles by shape (`core.cpu.microkernel.make_tile`), 0 for none."""
     isa = INSTRUCTION_SETS[name]
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -48,7 +48,7 @@ def tile_table(name: str) -> npt.NDArray[np.int64]:
 
 
 def code_file(name: str) -> Path:
-    """Where the code of an instruction set's tiles is kept for this processor."""
+    """Return the file of the tiles' code of an instruction set on this processor."""
     processor = f"{name} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()} {llvm.llvm_version_info}"
     return cache_folder() / f"{NAME}-{hashlib.sha256(processor.encode()).hexdigest()[:16]}.o"
 
@@ -60,7 +60,7 @@ def _target_machine() -> Any:
 
 
 def _object_code(isa: InstructionSet, machine: Any) -> bytes:
-    """The object file from the cache, or a new one."""
+    """Return the object file from the cache, or a new one."""
     file = code_file(isa.name)
     with contextlib.suppress(OSError):
         kept = file.read_bytes()

@@ -1,13 +1,11 @@
-"""Everything that is a sum of products, as one loop nest around the register tile.
+"""The loop nest around the register tile, for every sum of products.
 
-A record says for groups g, blocks of columns j, rows r and taps (t1, t2) the addresses of A, B and C; the
-rows of a tile run along M. Convolution: rows are output rows, M runs along a row's pixels.
-Weight gradient: rows are blocks of output rows that are summed over, M runs along the input's
-channels and the taps move through the filter. Builders of such records:
-`core.cpu.convolution`, `input_gradient`, `weight_gradient`.
+A record gives the addresses of A, B and C for groups g, blocks of columns j, rows r and taps (t1, t2); the
+rows of a tile run along M. Convolution: rows are output rows, M runs along a row's pixels. Weight gradient: rows are
+blocks of output rows that are summed over, M runs along the input's channels and the taps move through the filter.
+`core.cpu.convolution` lists such records.
 
-Dense layers of a whole batch (`core.cpu.products`): images are the rows along M, or what is summed over, and
-their number is known only when the batch is there.
+Dense layers of a whole batch (`core.cpu.products`): M or the sum runs over images, whose number the context has.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from core.cpu.memory import TASKS, floats, words
 # Fields 1 to 12 are read by the tile (core.cpu.microkernel).
 LDC, LDM, SAM = microkernel.LDC, microkernel.LDM, microkernel.SAM
 VECTORS, COLUMNS, PARTS = 13, 14, 15
-"""Vectors a tile is wide, valid columns of a group, and from PARTS on three pairs (height, count)."""
+"""Vectors in the width of a tile, valid columns of a group, and from PARTS on three pairs (height, count)."""
 A, B, C, X, MASK_AT = range(21, 26)
 GROUPS, SAG, SBG, SCG, SMG, SXG = range(26, 32)
 BLOCKS, SBJ = 32, 33
@@ -33,20 +31,20 @@ ROWS, SAR, SBR, SCR, SMR = range(34, 39)
 KH, KH_LAST = 39, 40
 T1, SAT1, SCT1, T2, SAT2, SCT2 = range(41, 47)
 SAJ: Final = 48
-"""Bytes of A from block to block of columns: a depthwise product has channels of its own in A."""
+"""Stride of A between blocks of columns, for depthwise products."""
 
 AT_ONCE: Final = 49
 """Rows of one task of `run_tiled_batch`."""
 
 HEIGHT: Final = 50
-"""Rows of C where the images of a batch are summed over; 0 where each image is a row."""
+"""Rows of C if the images of a batch are summed over; 0 if each image is a row."""
 
 BY_ROW: Final = 51
-"""1: a row's blocks are tasks that follow each other, and threads share the rows; 0: a block's rows are, and threads
-share the columns."""
+"""1: blocks run fastest in the order of tasks, and threads share the rows; 0: rows run fastest, and threads share the
+columns."""
 
 ACTIVATION: Final = 52
-"""Number of what a forward product ends with (`core.cpu.activation`); the tile itself applies a clip."""
+"""Number of the activation of a forward product (`core.cpu.activation`); the tile itself applies a clip."""
 
 TILES: Final = 53
 """Address of the table of tiles."""
@@ -59,7 +57,7 @@ HIGHEST: Final = 14
 
 
 def _heights(isa: InstructionSet) -> np.ndarray:
-    """(vectors, rows left) to the highest compiled tile for them."""
+    """Return the highest compiled tile by (vectors, rows left)."""
     table = np.zeros((max(isa.tile_heights) + 1, HIGHEST + 1), np.int64)
     for vectors, heights in isa.tile_heights.items():
         for left in range(1, HIGHEST + 1):
@@ -105,7 +103,7 @@ def run_tiled(record: int, context: int, image: int, low: int, high: int) -> Non
 
 
 def run_tiled_batch(record: int, context: int, image: int, low: int, high: int) -> None:
-    """A dense layer of all images. Tasks are blocks of `AT_ONCE` rows; the last may be lower, or empty."""
+    """Compute a dense layer of all images. Tasks are blocks of `AT_ONCE` rows; the last may have fewer, or none."""
     w, run = words(record), words(context)
     vectors, rows, blocks = w[VECTORS], w[ROWS], w[BLOCKS]
     width = vectors * VECTOR_WIDTH * 4

@@ -1,4 +1,4 @@
-"""Compares every step of a CPU plan with the reference: forward on the step's own inputs, gradients by parameter."""
+"""Compares a CPU plan with the reference: each step forward on its own inputs, and the gradient of each parameter."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ FORWARD_TOLERANCE: Final = 1e-4
 """Largest error of one step against the reference on the same inputs, relative to its largest value."""
 
 GRADIENT_TOLERANCE: Final = 2e-2
-"""Looser: rounding may flip a ReLU, and a flip near the end moves a small layer's gradient by a percent."""
+"""Larger: rounding may flip a ReLU, and a flip near the end changes a small layer's gradient by a percent."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Memory of the images of one check: first slot, bytes from slot to slot, and how many."""
+    """Memory of several images: first slot, bytes from slot to slot, and number of slots."""
 
     address: int
     stride: int
     count: int
 
     def images(self, view: View) -> Iterator[Array]:
-        """The view of each image as an array (height, width, channels)."""
+        """Yield the view of each image as an array (height, width, channels)."""
         for slot in range(self.count):
             start = self.address + slot * self.stride + view.address.bytes
             yield view_at(start, (view.height, view.width, view.channels), (view.row, view.pixel, 4))
@@ -63,7 +63,7 @@ def check_gradients(got: Mapping[str, Array], wanted: Mapping[str, Array]) -> No
 
 
 def read_value(lowering: Lowering, value: Value, memory: Slots) -> Array:
-    """A copy of a forward value of every image, ``(N, *shape)``."""
+    """Return a copy of a forward value of every image, ``(N, *shape)``."""
     return np.stack(list(memory.images(lowering.x(value)))).reshape(memory.count, *value.shape)
 
 

@@ -28,7 +28,7 @@ MODELS: Final[Mapping[str, Architecture]] = MappingProxyType(
         "squeezenet1_1_complex_bypass": partial(squeezenet.squeezenet1_1, bypass=squeezenet.COMPLEX),
         "alexnet": alexnet,
         "mobilenetv2": mobilenetv2,
-        "mobilenetv2_wide": partial(mobilenetv2, name="mobilenetv2_wide", width=1.4),
+        "mobilenetv2_wide": partial(mobilenetv2, width=1.4),
         "mobilenetv3_small": mobilenetv3_small,
         "mobilenetv3_large": mobilenetv3_large,
         "cnn": cnn,
@@ -48,7 +48,7 @@ def build(name: str, classes: int, image_size: int = 224, dropout: float = 0.5, 
         raise ConfigError([Problem("classes", f"must be at least 1 (it is {classes}).")])
     chosen = replace(Options(classes, image_size, dropout=dropout), **options)
     try:
-        return MODELS[name](chosen)
+        return replace(MODELS[name](chosen), name=name)
     except ValueError as error:
         sentence = f"{name} cannot be built for photos of {image_size} pixels: {error}"
         raise ConfigError([Problem("image_size", sentence)]) from error

@@ -86,9 +86,9 @@ V3_NORM: Final[dict[str, Any]] = {"epsilon": 1e-3, "momentum": 0.01}
 """Options of every batch norm, as in torchvision."""
 
 
-def mobilenetv2(options: Options, name: str = "mobilenetv2", width: float = 1.0) -> Graph:
+def mobilenetv2(options: Options, width: float = 1.0) -> Graph:
     """MobileNetV2 with `width` times the channels in every block."""
-    b = start(name, options, paddings=("same", "tensorflow"))
+    b = start("mobilenetv2", options, paddings=("same", "tensorflow"))
     x = _convolve(b, "features.0", "photo", options, round_channels(V2_FIRST * width), 3, 2, "relu6")
     index = 1
     for expansion, channels, blocks, stride in V2_ROWS:

@@ -39,22 +39,17 @@ COMPLEX: Final = "complex_bypass"
 
 def squeezenet1_0(options: Options, norm: bool = False, bypass: str = "") -> Graph:
     """Seven by seven filters first, pooling late: 1,248,424 parameters at 1000 classes."""
-    return _squeezenet(_named("squeezenet1_0", norm, bypass), options, 96, 7, SQUEEZENET_1_0, norm, bypass)
+    return _squeezenet("squeezenet1_0", options, 96, 7, SQUEEZENET_1_0, norm, bypass)
 
 
 def squeezenet1_1(options: Options, norm: bool = False, bypass: str = "") -> Graph:
     """Three by three filters first, pooling early: 2.4 times less work, 1,235,496 parameters."""
-    return _squeezenet(_named("squeezenet1_1", norm, bypass), options, 64, 3, SQUEEZENET_1_1, norm, bypass)
+    return _squeezenet("squeezenet1_1", options, 64, 3, SQUEEZENET_1_1, norm, bypass)
 
 
 def squeezenet1_1_wide_bn(options: Options) -> Graph:
-    """SqueezeNet 1.1 a third wider, with batch norm and simple bypass. 1.29 million parameters at 34 classes: of the
-    shipped model's size."""
+    """SqueezeNet 1.1 a third wider, with batch norm and simple bypass: 1.29 million parameters at 34 classes."""
     return _squeezenet("squeezenet1_1_wide_bn", options, 64, 3, SQUEEZENET_1_1_WIDE, norm=True, bypass=SIMPLE)
-
-
-def _named(name: str, norm: bool, bypass: str) -> str:
-    return "_".join(filter(None, (name, "bn" if norm else "", bypass)))
 
 
 def _squeezenet(

@@ -35,13 +35,32 @@ def write_onnx(
 
     `more`: further metadata by key; with LABELS among it the output is "probabilities".
     """
-    names = {node.name: node.name for node in graph.nodes} | {graph.output: LOGITS}
+    return write_quantised_onnx(Quantised(graph, {}, weights, {}), classes, temperature, more)
+
+
+def write_quantised_onnx(
+    quantised: Quantised, classes: tuple[str, ...] = (), temperature: float = 1.0, more: Mapping[str, str] | None = None
+) -> bytes:
+    """Return an ONNX file like `write_onnx` that is float32 outside and eight bits inside."""
+    graph, scales = quantised.graph, quantised.scales
+    initializers: list[Any] = []
     nodes: list[Any] = []
-    for node in graph.nodes[1:]:
-        if LABEL not in node.inputs:
-            owned = (f"{node.name}.{p.role}" for p in node.parameters)
-            nodes += WRITERS[node.op](node, (*(names[i] for i in node.inputs), *owned), names[node.name])
-    return _serialise(graph, nodes, [*_initializers(graph, weights), *_constants_of(graph)], classes, temperature, more)
+    names: dict[str, str] = {}
+    for node in graph.nodes:
+        if LABEL in node.inputs:
+            continue
+        stored = node.name in scales
+        raw = LOGITS if node.name == graph.output else f"{node.name}.float" if stored else node.name
+        raw = PHOTO if node.name == PHOTO else raw
+        owned = []
+        for parameter in node.parameters:
+            name = f"{node.name}.{parameter.role}"
+            array = channels_first_of(graph, node, quantised.weights[name])
+            owned.append(_parameter(name, array, quantised, nodes, initializers))
+        if node.name != PHOTO:
+            nodes += WRITERS[node.op](node, (*(names[i] for i in node.inputs), *owned), raw)
+        names[node.name] = _store(node.name, raw, scales[node.name], nodes, initializers) if stored else raw
+    return _serialise(graph, nodes, [*initializers, *_constants_of(graph)], classes, temperature, more)
 
 
 def _serialise(
@@ -63,16 +82,6 @@ def _serialise(
     )
     helper.set_model_props(model, to_metadata(graph, classes, temperature) | dict(more or {}))
     return bytes(model.SerializeToString(deterministic=True))
-
-
-def _initializers(graph: Graph, weights: Arrays) -> list[Any]:
-    return [
-        numpy_helper.from_array(
-            channels_first_of(graph, node, weights[f"{node.name}.{p.role}"]), f"{node.name}.{p.role}"
-        )
-        for node in graph.nodes
-        for p in node.parameters
-    ]
 
 
 def _constants_of(graph: Graph) -> list[Any]:
@@ -175,29 +184,6 @@ WRITERS: Final[Mapping[str, Writer]] = MappingProxyType(
     }
 )
 """How each op is written; the loss is not exported."""
-
-
-def write_quantised_onnx(
-    quantised: Quantised, classes: tuple[str, ...] = (), temperature: float = 1.0, more: Mapping[str, str] | None = None
-) -> bytes:
-    """Return an ONNX file that computes "logits" from "photo", float32 outside and eight bits inside."""
-    graph, scales = quantised.graph, quantised.scales
-    initializers: list[Any] = _constants_of(graph)
-    nodes: list[Any] = []
-    names: dict[str, str] = {}
-    for node in graph.nodes:
-        stored = node.name in scales
-        raw = LOGITS if node.name == graph.output else f"{node.name}.float" if stored else node.name
-        raw = PHOTO if node.name == PHOTO else raw
-        owned = []
-        for parameter in node.parameters:
-            name = f"{node.name}.{parameter.role}"
-            array = channels_first_of(graph, node, quantised.weights[name])
-            owned.append(_parameter(name, array, quantised, nodes, initializers))
-        if node.name != PHOTO:
-            nodes += WRITERS[node.op](node, (*(names[i] for i in node.inputs), *owned), raw)
-        names[node.name] = _store(node.name, raw, scales[node.name], nodes, initializers) if stored else raw
-    return _serialise(graph, nodes, initializers, classes, temperature, more)
 
 
 def _parameter(name: str, array: Any, quantised: Quantised, nodes: list[Any], initializers: list[Any]) -> str:

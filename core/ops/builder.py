@@ -1,4 +1,4 @@
-"""Builds a graph node by node with the ops' shape rules, and checks one that came from a file."""
+"""Builds a graph node by node with the ops' shape rules, and checks a graph from a file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from core.ops.op_table import OPS
 from core.ops.photo import photo_shape
 
 MAX_ELEMENTS: Final = 1 << 31
-"""No array of a network may have more elements: a crafted header must not take the memory."""
+"""Most elements of an array of a network, so that a crafted header cannot exhaust the memory."""
 MAX_NODES: Final = 4096
-"""No network may have more nodes; MobileNetV2 has 153."""
+"""Most nodes of a network; MobileNetV2 has 153."""
 
 
 @final
 class Builder:
-    """Collects nodes; every method returns the new node's name, so that models read as tables."""
+    """Collects nodes; `add` returns the new node's name, so that models read as tables."""
 
     def __init__(self, name: str, photo_shape: Shape, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
         self.name = name
@@ -27,8 +27,6 @@ class Builder:
 
     def add(self, op: str, name: str, *inputs: str, **attributes: Attribute) -> str:
         """Append one node. Raises ValueError with a sentence where op, attributes or shapes do not fit."""
-        if name in self._nodes or name == LABEL:
-            raise ValueError(f"There are two nodes named {name!r}.")
         self._nodes[name] = make_node(op, name, inputs, attributes, self._nodes)
         return name
 
@@ -40,14 +38,16 @@ class Builder:
 
 
 def photo_node(shape: Shape, attributes: Attributes) -> Node:
-    """The first node of a graph. Raises ValueError where mean, deviation and shape do not fit."""
+    """Return the first node of a graph. Raises ValueError where mean, deviation and shape do not fit."""
     if set(attributes) != {"mean", "std"}:
         raise ValueError("A photo has the attributes mean and std, and no others.")
     return Node(PHOTO, "photo", (), photo_shape(attributes, shape), MappingProxyType(dict(attributes)))
 
 
 def make_node(op: str, name: str, inputs: tuple[str, ...], attributes: Attributes, known: dict[str, Node]) -> Node:
-    """One node with its shape and parameters worked out."""
+    """Return a node with its shape and parameters. Raises ValueError with a sentence where something does not fit."""
+    if name in known or name == LABEL:
+        raise ValueError(f"There are two nodes named {name!r}.")
     if op not in OPS:
         raise ValueError(f"There is no op {op!r}.")
     rule = OPS[op]
@@ -73,7 +73,7 @@ def make_node(op: str, name: str, inputs: tuple[str, ...], attributes: Attribute
 
 
 def check(graph: Graph) -> Graph:
-    """The same graph, its attributes complete, if every node agrees with its op's rules. Raises ModelFileError."""
+    """Return the graph with complete attributes. Raises ModelFileError where a node does not follow its op's rules."""
     if not graph.nodes or graph.nodes[0].op != "photo" or graph.nodes[0].name != PHOTO:
         raise ModelFileError("The network in this file does not start with a photo.")
     if len(graph.nodes) > MAX_NODES:
@@ -82,8 +82,6 @@ def check(graph: Graph) -> Graph:
     try:
         known[PHOTO] = photo_node(graph.nodes[0].shape, graph.nodes[0].attributes)
         for node in graph.nodes[1:]:
-            if node.name in known or node.name == LABEL:
-                raise ValueError(f"There are two nodes named {node.name!r}.")
             made = make_node(node.op, node.name, node.inputs, node.attributes, known)
             if (made.shape, made.parameters) != (node.shape, node.parameters):
                 raise ValueError(f"{node.op} {node.name!r} states a shape that does not follow from its inputs.")
@@ -98,7 +96,7 @@ def check(graph: Graph) -> Graph:
 def with_loss(
     graph: Graph, label_smoothing: float, class_weights: tuple[float, ...], taught: bool = False, multi: bool = False
 ) -> Graph:
-    """The graph with its loss, named "loss", at its end, for training; `taught`: batches have targets.
+    """Return the graph with its loss, named "loss", at its end, for training; `taught`: batches have targets.
 
     The loss is a softmax cross entropy; with `multi` (several labels per photo) it is a sigmoid cross entropy, whose
     targets have the smoothing already.

@@ -6,6 +6,7 @@ With the algorithm "auto", `Registry.choose` takes the last kernel in `ALGORITHM
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, final
@@ -21,21 +22,20 @@ ALGORITHM_ORDER: Final = (
 """Algorithms from the simplest to the fastest."""
 
 VENDOR_LIBRARIES: Final = ("cublas", "cudnn")
-"""Baselines for comparison, which "auto" never chooses."""
+"""Baselines for comparison, never chosen by "auto"."""
 
 
 def rank(algorithm: str) -> int:
-    """Its place in `ALGORITHM_ORDER`; other names follow as they are listed, then the libraries."""
+    """Return the place in `ALGORITHM_ORDER`; other names follow, then the libraries."""
     if algorithm in ALGORITHM_ORDER:
         return ALGORITHM_ORDER.index(algorithm)
     return len(ALGORITHM_ORDER) + (algorithm in VENDOR_LIBRARIES)
 
 
-
 @final
 @dataclass(frozen=True, slots=True)
 class KernelCase:
-    """The problem that a kernel solves, as known before the arrays exist."""
+    """The problem that a kernel solves: everything but the arrays."""
 
     op: str
     attributes: Attributes
@@ -49,7 +49,7 @@ class KernelCase:
 @final
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Largest relative error ``|got - want| / max|want|`` a kernel may have against float64."""
+    """Largest relative error ``|got - want| / max|want|`` of a kernel against float64."""
 
     relative: float
 
@@ -89,10 +89,7 @@ class Registry:
 
     def __init__(self, kernels: Iterable[Kernel]) -> None:
         self.kernels = tuple(kernels)
-        self._by_key = {kernel.key: kernel for kernel in self.kernels}
-        if len(self._by_key) != len(self.kernels):
-            keys = [kernel.key for kernel in self.kernels]
-            twice = sorted({key for key in keys if keys.count(key) > 1})
+        if twice := [key for key, count in Counter(kernel.key for kernel in self.kernels).items() if count > 1]:
             raise ValueError(f"kernels listed twice: {twice}")
 
     def of(self, op: str, direction: str) -> tuple[Kernel, ...]:
@@ -111,12 +108,10 @@ class Registry:
     def choose(self, case: KernelCase, direction: str, algorithm: str = "auto") -> Kernel:
         """Return the kernel by name, or the fastest that does not refuse. Raises KernelUnavailable."""
         kernels = self.of(case.op, direction)
-        if algorithm != "auto":
-            kernels = tuple(kernel for kernel in kernels if kernel.algorithm == algorithm)
-            if not kernels:
-                raise KernelUnavailable(f"There is no kernel {algorithm!r} for {case.op} {direction}.")
-        else:
+        if algorithm == "auto":
             kernels = tuple(kernel for kernel in kernels if kernel.algorithm not in VENDOR_LIBRARIES)
+        elif not (kernels := tuple(kernel for kernel in kernels if kernel.algorithm == algorithm)):
+            raise KernelUnavailable(f"There is no kernel {algorithm!r} for {case.op} {direction}.")
         reasons = []
         for kernel in reversed(kernels):
             reason = kernel.refuses(case)
