@@ -1,4 +1,4 @@
-"""Lays buffers out in one block of memory so that those alive at the same time never overlap."""
+"""Layout of buffers in one block of memory, in which buffers that are alive at the same time never overlap."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 LINE: Final = 256
-"""Buffers start at multiples of 256 bytes: a CUDA allocation's alignment, and four cache lines."""
+"""Alignment of buffers, bytes: that of a CUDA allocation, and four cache lines."""
 
 
 @final

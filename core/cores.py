@@ -1,4 +1,4 @@
-"""How many cores this process may use: fewer than the machine has where a batch system or a container says so."""
+"""The number of cores that this process may use, which a batch system or a container may limit."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ PROCESS: Final = Path("/proc/self")
 
 
 def usable_cores() -> int:
-    """1 or more. A thread keeps gradients and buffers of its own: threads beyond the cores
-    take memory and make nothing faster."""
+    """Return at least 1. Each thread has its own gradients and buffers, so more threads than cores only use memory."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cpu_quota()
-    # Of 1.5 cores' time two threads take all, one thread only two thirds.
+    # With a quota of 1.5 cores two threads use all of it, one thread only two thirds.
     return cores if quota is None else min(cores, max(1, math.ceil(quota)))
 
 
 def count_gpu_files(devices: Path = Path("/dev")) -> int:
-    """NVIDIA GPUs by their device files, without starting CUDA: on Linux alone, as NCCL."""
+    """Return the number of NVIDIA GPUs by their device files, without starting CUDA; Linux only, like NCCL."""
     return len([file for file in devices.glob("nvidia*") if file.name.removeprefix("nvidia").isdecimal()])
 
 
 @functools.cache
 def cpu_quota(process: Path = PROCESS) -> float | None:
-    """Cores' worth of time that control groups leave this process (``docker run --cpus``, Kubernetes' limits), None
-    where there is no limit; the least of its own group's and of those above. Read once, as it takes time.
+    """Return the CPU quota of this process in cores (``docker run --cpus``, Kubernetes), or None without a limit.
 
-    Source: cgroups(7), proc_pid_mountinfo(5).
+    It is the smallest quota of its control group and of those above, and is read once. Source: cgroups(7),
+    proc_pid_mountinfo(5).
     """
     try:
         groups = (process / "cgroup").read_text()
@@ -43,7 +42,7 @@ def cpu_quota(process: Path = PROCESS) -> float | None:
 
 
 def _group_folders(groups: str, mounts: str) -> Iterator[Path]:
-    """The folders of this process's CPU groups, version 1 and 2, and of all above them, as far as they are mounted."""
+    """Yield the mounted folders of this process's CPU groups, version 1 and 2, and of all groups above them."""
     for kind, controllers, root, place in _group_mounts(mounts):
         for line in groups.splitlines():
             number, names, group = line.split(":", 2)
@@ -57,7 +56,7 @@ def _group_folders(groups: str, mounts: str) -> Iterator[Path]:
 
 
 def _group_mounts(mounts: str) -> Iterator[tuple[str, list[str], str, Path]]:
-    """(type, controllers, the group that is mounted, where) of every mounted hierarchy of control groups."""
+    """Yield (type, controllers, mounted group, mount point) of every mounted hierarchy of control groups."""
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
         before, after = left.split(), right.split()
@@ -66,8 +65,10 @@ def _group_mounts(mounts: str) -> Iterator[tuple[str, list[str], str, Path]]:
 
 
 def _read_quota(folder: Path) -> float | None:
-    """Of one group: ``cpu.max`` holds "150000 100000" or "max 100000" (microseconds in each period); version 1 has a
-    file for either number, -1 for no limit."""
+    """Read the quota of a group: ``cpu.max`` is "150000 100000" or "max 100000" (microseconds per period).
+
+    Version 1 has a file for each number, with -1 for no limit.
+    """
     for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
         try:
             quota, period = " ".join((folder / name).read_text() for name in names).split()

@@ -1,4 +1,4 @@
-"""The door to the devices: compile a graph to a plan on the CPU or on a GPU."""
+"""Compiles a graph to a plan on the CPU or on a GPU."""
 
 from __future__ import annotations
 
@@ -19,27 +19,16 @@ PRECISIONS: Final = ("float32", "tf32", "mixed")
 
 
 def compile_plan(
-    graph: Graph,
-    *,
-    device: str = "cpu",
-    batch: int = 1,
-    training: bool = False,
-    precision: str = "float32",
-    algorithm: str = "auto",
-    optimizer: Optimizer | None = None,
-    outputs: Sequence[str] = (),
-    frozen: Sequence[str] = (),
-    seed: int = 0,
-    threads: int = 0,
-    verify: bool = False,
-    communicator: Communicator | None = None,
-    sync_batch_norm: bool = False,
-) -> Plan:
-    """A plan for `graph`, whose last node is the loss when `training` (`core.ops.builder.with_loss`).
+    graph: Graph, *, device: str = "cpu", batch: int = 1, training: bool = False, precision: str = "float32",
+    algorithm: str = "auto", optimizer: Optimizer | None = None, outputs: Sequence[str] = (),
+    frozen: Sequence[str] = (), seed: int = 0, threads: int = 0, verify: bool = False,
+    communicator: Communicator | None = None, sync_batch_norm: bool = False,
+) -> Plan:  # fmt: skip
+    """Compile `graph`, whose last node is the loss when `training` (`core.ops.builder.with_loss`).
 
-    `frozen` names parameters that keep their values; `outputs` further nodes that `predict` returns; `threads` 0 means
-    all cores; `communicator` connects ranks, which may share batch norm's statistics. Raises DeviceError,
-    KernelUnavailable or OutOfMemory, never another device or kernel than asked for; "auto" takes CUDA if it opens.
+    frozen: parameters that keep their values. outputs: further nodes that `predict` returns. threads: 0 is all cores.
+    communicator: connects ranks, which may share batch norm's statistics. Raises DeviceError, KernelUnavailable or
+    OutOfMemory, and never uses another device or kernel than requested; "auto" uses CUDA if it is available.
     """
     if device not in DEVICES:
         raise DeviceError(f"There is no device {device!r}. Choose one of {', '.join(DEVICES)}.")
@@ -61,7 +50,7 @@ def compile_plan(
 
 
 def count_gpus() -> int:
-    """GPUs of this machine that CUDA shows to this process."""
+    """Return the number of GPUs that are visible to this process."""
     if cuda_problem() is not None:
         return 0
     from core.gpu.driver.device import count_devices
@@ -70,7 +59,7 @@ def count_gpus() -> int:
 
 
 def cuda_problem() -> str | None:
-    """Why CUDA cannot be used here, as a sentence, or None."""
+    """Return why CUDA cannot be used here, as a sentence, or None."""
     if getattr(sys, "frozen", False):
         return "This portable version computes on the CPU. The version installed with pip also uses NVIDIA GPUs."
     if not has_driver():
@@ -83,7 +72,7 @@ def cuda_problem() -> str | None:
 
 
 def untuned_note() -> str | None:
-    """A sentence where nothing was measured on the GPU, which `cuda_problem` finds no fault with, or None."""
+    """Return a sentence if no kernel was measured on this GPU, else None."""
     from core.gpu.driver.device import open_device
     from core.gpu.tuning import load_table
 
@@ -97,7 +86,7 @@ def untuned_note() -> str | None:
 
 
 def tune_training(graph: Graph, weights: Mapping[str, Array], batch: int, precision: str) -> Iterator[tuple[int, int]]:
-    """Measure which kernels are fastest for a training plan on the GPU; gives (cases measured, all of them)."""
+    """Measure which kernels are fastest for a training plan on the GPU; yield (cases measured, all cases)."""
     from core.gpu import tuner, tuning
     from core.gpu.driver.device import open_device
 

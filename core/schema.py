@@ -1,4 +1,4 @@
-"""Data from files, read by a schema: every reader takes a value and gives it checked, or raises SchemaError.
+"""Schemas of data from files: a reader takes a value and returns it checked, or raises SchemaError.
 
     HEADER = record({"classes": listing(text), "temperature": number}, {"views": whole})
     header = HEADER(parse_json(text))
@@ -12,29 +12,27 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, final
 
 DEEPEST: Final = 64
-"""Levels of lists and objects within each other; our files have fewer than ten."""
+"""Most nested lists and objects; our files have fewer than ten."""
 LARGEST: Final = 1 << 63
 MOST: Final = 1_000_000
-"""Entries of a list or an object."""
+"""Most entries of a list or an object."""
 
 Reader: TypeAlias = Callable[[Any], Any]
 
 
 @final
 class SchemaError(ValueError):
-    """What a file holds instead of what it should, without the file's name."""
+    """A sentence part that says what is wrong in a file, without the file's name."""
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text. Raises SchemaError where it is none, too deep, or holds integers beyond 64 bits."""
+    """Parse a JSON text. Raises SchemaError if it is invalid, too deep, or has integers beyond 64 bits."""
     try:
         value = json.loads(text, parse_int=_parse_whole)
     except RecursionError:
         raise SchemaError("it is nested too deeply") from None
-    except SchemaError:
-        raise
-    except ValueError as error:
-        raise SchemaError(f"it is no JSON: {error}") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise SchemaError(f"it is not JSON: {error}") from error
     level = [value]
     for _ in range(DEEPEST):
         level = [inner for outer in level if isinstance(outer, dict | list)
@@ -51,7 +49,7 @@ def _parse_whole(digits: str) -> int:
 
 
 def anything(value: Any) -> Any:
-    """For what its own module checks."""
+    """Accept any value, which the caller checks."""
     return value
 
 
@@ -66,7 +64,7 @@ def text(value: Any) -> str:
 
 
 def number(value: Any) -> float:
-    """A finite number."""
+    """Read a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise SchemaError(f"{_shown(value)} is no number")
     return float(value)
@@ -79,21 +77,21 @@ def whole(value: Any) -> int:
 
 
 def count(value: Any) -> int:
-    """A whole number from 0 on."""
+    """Read a whole number of at least 0."""
     if whole(value) < 0:
         raise SchemaError(f"{value} is below 0")
     return int(value)
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """A JSON object of any content."""
+    """Read a JSON object of any content."""
     if not isinstance(value, dict) or len(value) > MOST:
         raise SchemaError(f"{_shown(value)} is no JSON object")
     return value
 
 
 def listing(reader: Reader) -> Reader:
-    """A list of values of one kind, as a tuple."""
+    """Return a reader of a list of values of one kind, as a tuple."""
 
     def read(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list) or len(value) > MOST:
@@ -104,17 +102,17 @@ def listing(reader: Reader) -> Reader:
 
 
 def named(reader: Reader) -> Reader:
-    """An object whose values are all of one kind."""
+    """Return a reader of an object whose values are all of one kind."""
     return lambda value: {name: _at(name, reader, entry) for name, entry in mapping(value).items()}
 
 
 def maybe(reader: Reader, missing: Any = None) -> Reader:
-    """`missing` where the file has null."""
+    """Return a reader that gives `missing` for null."""
     return lambda value: missing if value is None else reader(value)
 
 
 def record(required: Mapping[str, Reader], optional: Mapping[str, Reader] | None = None) -> Reader:
-    """An object with these fields; others are passed over. A field of `optional` may be missing."""
+    """Return a reader of an object with these fields; others are ignored. Fields of `optional` may be missing."""
 
     def read(value: Any) -> dict[str, Any]:
         found = mapping(value)

@@ -32,18 +32,14 @@ def read_conv(importer: Importer, node: Any, attributes: Attributes) -> OnnxValu
     if window.kernel != weight.shape[2:]:
         raise ModelFileError(f"{describe(node)} states another kernel size than its filters have.")
     top, left, bottom, right = (a + b for a, b in zip(window.padding, x.pad, strict=True))
-    shared: dict[str, Any] = {
-        "kernel": window.kernel,
-        "stride": window.stride,
-        "padding": (top, left, bottom, right),
-        "bias": importer.constant(node, 2) is not None,
-    }
-    if groups == image[2] == weight.shape[0] > 1:
-        name = importer.add("depthwise_conv2d", node, (x.node,), **shared)
-    else:
-        name = importer.add("conv2d", node, (x.node,), filters=weight.shape[0], groups=groups, **shared)
+    bias, depthwise = importer.constant(node, 2) is not None, groups == image[2] == weight.shape[0] > 1
+    name = importer.add(
+        "depthwise_conv2d" if depthwise else "conv2d", node, (x.node,), kernel=window.kernel, stride=window.stride,
+        padding=(top, left, bottom, right), bias=bias,
+        **({} if depthwise else {"filters": weight.shape[0], "groups": groups}),
+    )  # fmt: skip
     importer.own(name, "weight", weight.transpose(0, 2, 3, 1))
-    if shared["bias"]:
+    if bias:
         importer.own(name, "bias", _weights(importer, node, 2))
     return OnnxValue(name)
 
@@ -219,8 +215,10 @@ def _window_of(name: str, attributes: Attributes, kernel: Shape, image: Shape) -
     if auto in (b"SAME_UPPER", b"SAME_LOWER"):
         padding = _same(image, kernel, stride, auto == b"SAME_UPPER")
     elif auto in (b"NOTSET", b"VALID"):
-        pads = tuple(attributes.get("pads", (0, 0, 0, 0))) if auto == b"NOTSET" else (0, 0, 0, 0)
-        padding = _four(name, pads)
+        pads = attributes.get("pads", (0, 0, 0, 0)) if auto == b"NOTSET" else (0, 0, 0, 0)
+        if len(pads) != 4 or not all(isinstance(p, int) for p in pads):
+            raise ModelFileError(f"{name} needs four whole numbers as pads; only images are supported.")
+        padding = pads[0], pads[1], pads[2], pads[3]
     else:
         raise ModelFileError(f"{name} has the automatic padding {auto!r}, which does not exist.")
     return Window(kernel, stride, padding, bool(attributes.get("ceil_mode", 0)))
@@ -239,9 +237,3 @@ def _pair(name: str, key: str, attributes: Attributes, default: Shape) -> tuple[
     if not isinstance(value, list | tuple) or len(value) != 2 or not all(isinstance(v, int) for v in value):
         raise ModelFileError(f"{name} needs two whole numbers as {key}; only images are supported.")
     return value[0], value[1]
-
-
-def _four(name: str, pads: tuple[Any, ...]) -> tuple[int, int, int, int]:
-    if len(pads) != 4 or not all(isinstance(p, int) for p in pads):
-        raise ModelFileError(f"{name} needs four whole numbers as pads; only images are supported.")
-    return pads[0], pads[1], pads[2], pads[3]

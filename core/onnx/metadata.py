@@ -42,15 +42,9 @@ def to_metadata(graph: Graph, classes: tuple[str, ...], temperature: float) -> d
     photo = graph.nodes[0].attributes
     height, width, channels = graph.photo_shape
     described = {
-        "input": "photo",
-        "layout": "NCHW",
-        "colours": "RGB" if channels == 3 else "grey",
-        "height": height,
-        "width": width,
-        "scale": 1 / 255,
-        "mean": photo["mean"],
-        "std": photo["std"],
-    }
+        "input": "photo", "layout": "NCHW", "colours": "RGB" if channels == 3 else "grey", "height": height,
+        "width": width, "scale": 1 / 255, "mean": photo["mean"], "std": photo["std"],
+    }  # fmt: skip
     return {
         PREPROCESSING: json.dumps(described),
         CLASSES: json.dumps(classes, ensure_ascii=False),

@@ -61,14 +61,9 @@ IMAGENET: Final = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def read_onnx(
-    path: Path,
-    *,
-    mean: tuple[float, ...] = (),
-    std: tuple[float, ...] = (),
-    bgr: bool = False,
-    image_size: int = 0,
+    path: Path, *, mean: tuple[float, ...] = (), std: tuple[float, ...] = (), bgr: bool = False, image_size: int = 0,
     fold: bool = False,
-) -> Imported:
+) -> Imported:  # fmt: skip
     """Read the network of an ONNX file up to its logits (a final softmax, or sigmoid over labels, is dropped).
 
     mean, std: of photos in 0..1, in RGB order; by default the file's own, or ImageNet's. bgr: the network was trained

@@ -1,4 +1,4 @@
-"""Activations as one table. Their ops, what is fused, and which array a gradient needs follow from it."""
+"""The table of activations, from which their ops, their fusion and the inputs of their gradients follow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, final
 
 import numpy as np
 
-from core.graph import Attributes, Shape
+from core.graph import Attributes
 from core.ops.attributes import only_input
 from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, volume
 
@@ -19,9 +19,9 @@ from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, 
 class Activation:
     """A function of one element.
 
-    value: y of x. gradient: that of x, from that of y and `seen`, which is y, or x where `needs_input`. flops: an
-    element's. fuses: whether it may become the end of the step before it; one that `needs_input` fuses at inference
-    only, because a fused step does not keep its x.
+    value: y as a function of x. gradient: of x, from the gradient of y and from y, or from x if `needs_input`. flops:
+    per element. fuses: whether it may join the step before it; one that `needs_input` fuses at inference only,
+    because a fused step does not keep its x.
     """
 
     name: str
@@ -65,18 +65,8 @@ al., "Sigmoid-weighted linear units", 2018 (SiLU). At its bends a function has t
 swish, which has two sides there, has that of the outer side."""
 
 
-def _shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
-    return only_input(inputs)
-
-
 def _op(row: Activation) -> Op:
-    """The activation as an op of its own."""
-
-    def cost(attributes: Attributes, inputs: Sequence[Shape], output: Shape) -> Cost:
-        return Cost(row.flops * volume(output), 8 * volume(output))
-
-    def forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
-        return Result(row.value(inputs[0]))
+    """Return the activation as an op."""
 
     def backward(
         attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, dy: Array, mode: Mode
@@ -84,7 +74,11 @@ def _op(row: Activation) -> Op:
         seen = inputs[0] if row.needs_input else result.output
         return Gradients((row.gradient(dy, seen).astype(dy.dtype),))
 
-    return Op(row.name, {}, _shape, cost, forward, backward)
+    return Op(
+        row.name, {}, shape=lambda attributes, inputs: only_input(inputs), backward=backward,
+        cost=lambda attributes, inputs, output: Cost(row.flops * volume(output), 8 * volume(output)),
+        forward=lambda attributes, inputs, parameters, mode: Result(row.value(inputs[0])),
+    )
 
 
 ACTIVATION_OPS: Final = tuple(_op(row) for row in ACTIVATIONS.values())

@@ -34,10 +34,6 @@ def _parameters(attributes: Attributes, inputs: Sequence[Shape]) -> tuple[Parame
     )
 
 
-def _cost(attributes: Attributes, inputs: Sequence[Shape], output: Shape) -> Cost:
-    return Cost(2 * volume(output), 8 * volume(output))
-
-
 def _forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
     """Saves `mean` and `inverse` (one over the deviation), both ``(C,)``."""
     x, epsilon = inputs[0], read_number(attributes, "epsilon", 1e-12, 1.0)
@@ -78,5 +74,6 @@ def _uses_batch(attributes: Attributes, mode: Mode) -> bool:
 
 BATCH_NORM: Final = Op(
     name="batch_norm", defaults={"epsilon": 1e-5, "momentum": 0.1, "frozen": False}, shape=_shape,
-    parameters=_parameters, cost=_cost, forward=_forward, backward=_backward,
+    parameters=_parameters, cost=lambda attributes, inputs, output: Cost(2 * volume(output), 8 * volume(output)),
+    forward=_forward, backward=_backward,
 )

@@ -17,19 +17,11 @@ def _add_shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
     return inputs[0]
 
 
-def _add_forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
-    return Result(inputs[0] + inputs[1])
-
-
-def _add_backward(
-    attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
-) -> Gradients:
-    return Gradients((gradient, gradient))
-
-
 ADD: Final = Op(
-    name="add", defaults={}, shape=_add_shape, forward=_add_forward, backward=_add_backward,
+    name="add", defaults={}, shape=_add_shape,
     cost=lambda attributes, inputs, output: Cost(volume(output), 12 * volume(output)),
+    forward=lambda attributes, inputs, parameters, mode: Result(inputs[0] + inputs[1]),
+    backward=lambda attributes, inputs, parameters, result, gradient, mode: Gradients((gradient, gradient)),
 )
 """Sum of two inputs of one shape: the skip connection."""
 
@@ -40,10 +32,6 @@ def _multiply_shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
     return inputs[0]
 
 
-def _multiply_forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
-    return Result(inputs[0] * inputs[1][:, None, None])
-
-
 def _multiply_backward(
     attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
 ) -> Gradients:
@@ -51,7 +39,8 @@ def _multiply_backward(
 
 
 MULTIPLY: Final = Op(
-    name="multiply", defaults={}, shape=_multiply_shape, forward=_multiply_forward, backward=_multiply_backward,
+    name="multiply", defaults={}, shape=_multiply_shape, backward=_multiply_backward,
+    forward=lambda attributes, inputs, parameters, mode: Result(inputs[0] * inputs[1][:, None, None]),
     cost=lambda attributes, inputs, output: Cost(volume(output), 8 * volume(output) + 4 * volume(inputs[1])),
 )
 """Product of an image ``(H, W, C)`` and one factor per channel ``(C,)``: the scale of a squeeze and excitation."""
@@ -63,10 +52,6 @@ def _concat_shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
     return (*inputs[0][:-1], sum(s[-1] for s in inputs))
 
 
-def _concat_forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
-    return Result(np.concatenate(inputs, -1))
-
-
 def _concat_backward(
     attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
 ) -> Gradients:
@@ -75,7 +60,8 @@ def _concat_backward(
 
 
 CONCAT: Final = Op(
-    name="concat", defaults={}, shape=_concat_shape, forward=_concat_forward, backward=_concat_backward,
+    name="concat", defaults={}, shape=_concat_shape, backward=_concat_backward,
+    forward=lambda attributes, inputs, parameters, mode: Result(np.concatenate(inputs, -1)),
     cost=lambda attributes, inputs, output: Cost(0, 8 * volume(output)),
 )
 """Channels of several inputs side by side. Plans usually let the inputs write into slices of the output instead."""

@@ -62,10 +62,6 @@ def _shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
     return only_input(inputs)
 
 
-def _cost(attributes: Attributes, inputs: Sequence[Shape], output: Shape) -> Cost:
-    return Cost(volume(output), 8 * volume(output))
-
-
 def scales(attributes: Attributes, shape: Shape, mode: Mode) -> Array:
     """Return the factor of every element, 0 or ``1 / (1 - rate)``: float32 of the batch's shape."""
     rate, key = read_number(attributes, "rate", 0.0, MAX_RATE), read_int(attributes, "key", low=0)
@@ -90,5 +86,6 @@ def _backward(
 
 
 DROPOUT: Final = Op(
-    name="dropout", defaults={"rate": 0.5, "key": 0}, shape=_shape, cost=_cost, forward=_forward, backward=_backward,
+    name="dropout", defaults={"rate": 0.5, "key": 0}, shape=_shape, forward=_forward, backward=_backward,
+    cost=lambda attributes, inputs, output: Cost(volume(output), 8 * volume(output)),
 )

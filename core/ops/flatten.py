@@ -5,30 +5,14 @@ Plans implement the op as a new shape.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from core.graph import Attributes, Graph, Node, Shape
+from core.graph import Graph, Node, Shape
 from core.ops.activation import ACTIVATIONS
 from core.ops.attributes import only_input
-from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, volume
-
-
-def _shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
-    return (volume(only_input(inputs)),)
-
-
-def _forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
-    return Result(inputs[0].reshape(len(inputs[0]), -1))
-
-
-def _backward(
-    attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
-) -> Gradients:
-    return Gradients((gradient.reshape(inputs[0].shape),))
-
+from core.ops.contract import Array, Arrays, Cost, Gradients, Op, Result, volume
 
 _KEEPS_ORDER: Final = (*ACTIVATIONS, "dropout", "batch_norm")
 
@@ -72,6 +56,8 @@ def channels_last(array: Array, image: Shape) -> Array:
 
 
 FLATTEN: Final = Op(
-    name="flatten", defaults={}, shape=_shape, cost=lambda attributes, inputs, output: Cost(0, 0), forward=_forward,
-    backward=_backward,
+    name="flatten", defaults={}, shape=lambda attributes, inputs: (volume(only_input(inputs)),),
+    cost=lambda attributes, inputs, output: Cost(0, 0),
+    forward=lambda attributes, inputs, parameters, mode: Result(inputs[0].reshape(len(inputs[0]), -1)),
+    backward=lambda attributes, inputs, parameters, result, dy, mode: Gradients((dy.reshape(inputs[0].shape),)),
 )

@@ -14,7 +14,7 @@ import numpy as np
 
 from core.graph import Attributes, Shape
 from core.ops.attributes import read_numbers
-from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, volume
+from core.ops.contract import Array, Cost, Gradients, Op, Result, volume
 
 MAX_SIDE: Final = 1 << 14
 """Largest side of a network's photo, pixels."""
@@ -188,18 +188,9 @@ def _shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
     raise ValueError("a photo is the first node of a graph and no other")
 
 
-def _forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
-    return Result(inputs[0])
-
-
-def _backward(
-    attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
-) -> Gradients:
-    return Gradients((gradient,))
-
-
 PHOTO_OP: Final = Op(
     name="photo", defaults={"mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25)}, shape=_shape,
-    cost=lambda attributes, inputs, output: Cost(60 * volume(output), 7 * volume(output)), forward=_forward,
-    backward=_backward,
+    cost=lambda attributes, inputs, output: Cost(60 * volume(output), 7 * volume(output)),
+    forward=lambda attributes, inputs, parameters, mode: Result(inputs[0]),
+    backward=lambda attributes, inputs, parameters, result, gradient, mode: Gradients((gradient,)),
 )

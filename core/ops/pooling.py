@@ -27,9 +27,9 @@ def _shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
     return (*read_pool_window(attributes).output(height, width), channels)
 
 
-def _max_cost(attributes: Attributes, inputs: Sequence[Shape], output: Shape) -> Cost:
-    taps = volume(read_window(attributes).kernel)
-    return Cost(volume(output) * taps, 4 * (volume(inputs[0]) + volume(output)))
+def _cost(attributes: Attributes, inputs: Sequence[Shape], output: Shape) -> Cost:
+    taps, divisions = volume(read_window(attributes).kernel), int("count_include_pad" in attributes)
+    return Cost(volume(output) * (taps + divisions), 4 * (volume(inputs[0]) + volume(output)))
 
 
 def _max_forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
@@ -50,18 +50,13 @@ def _max_backward(
 
 
 MAX_POOL: Final = Op(
-    name="max_pool", defaults=_WINDOW, shape=_shape, cost=_max_cost, forward=_max_forward, backward=_max_backward,
+    name="max_pool", defaults=_WINDOW, shape=_shape, cost=_cost, forward=_max_forward, backward=_max_backward,
 )
 
 
 def _avg_shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
     read_bool(attributes, "count_include_pad")
     return _shape(attributes, inputs)
-
-
-def _avg_cost(attributes: Attributes, inputs: Sequence[Shape], output: Shape) -> Cost:
-    taps = volume(read_window(attributes).kernel)
-    return Cost(volume(output) * (taps + 1), 4 * (volume(inputs[0]) + volume(output)))
 
 
 def divisors(attributes: Attributes, height: int, width: int) -> Array:
@@ -95,17 +90,9 @@ def _avg_backward(
 
 
 AVG_POOL: Final = Op(
-    name="avg_pool", defaults={**_WINDOW, "count_include_pad": True}, shape=_avg_shape, cost=_avg_cost,
+    name="avg_pool", defaults={**_WINDOW, "count_include_pad": True}, shape=_avg_shape, cost=_cost,
     forward=_avg_forward, backward=_avg_backward,
 )
-
-
-def _global_cost(attributes: Attributes, inputs: Sequence[Shape], output: Shape) -> Cost:
-    return Cost(volume(inputs[0]), 4 * (volume(inputs[0]) + volume(output)))
-
-
-def _global_forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
-    return Result(inputs[0].mean((1, 2)))
 
 
 def _global_backward(
@@ -116,6 +103,7 @@ def _global_backward(
 
 
 GLOBAL_AVG_POOL: Final = Op(
-    name="global_avg_pool", defaults={}, shape=lambda attributes, inputs: only_image(inputs)[2:], cost=_global_cost,
-    forward=_global_forward, backward=_global_backward,
+    name="global_avg_pool", defaults={}, shape=lambda attributes, inputs: only_image(inputs)[2:],
+    cost=lambda attributes, inputs, output: Cost(volume(inputs[0]), 4 * (volume(inputs[0]) + volume(output))),
+    forward=lambda attributes, inputs, parameters, mode: Result(inputs[0].mean((1, 2))), backward=_global_backward,
 )

@@ -129,14 +129,6 @@ def _dense_parameters(attributes: Attributes, inputs: Sequence[Shape]) -> tuple[
     return _weight_and_bias(attributes, read_int(attributes, "units", low=1), only_input(inputs)[0])
 
 
-def _dense_cost(attributes: Attributes, inputs: Sequence[Shape], output: Shape) -> Cost:
-    return Cost(2 * inputs[0][0] * output[0], 4 * (inputs[0][0] + output[0]))
-
-
-def _dense_forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
-    return _add_bias(inputs[0] @ parameters["weight"].T, parameters)
-
-
 def _dense_backward(
     attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
 ) -> Gradients:
@@ -145,5 +137,7 @@ def _dense_backward(
 
 DENSE: Final = Op(
     name="dense", defaults={"units": 0, **_WEIGHTS}, shape=_dense_shape, parameters=_dense_parameters,
-    cost=_dense_cost, forward=_dense_forward, backward=_dense_backward,
+    cost=lambda attributes, inputs, output: Cost(2 * inputs[0][0] * output[0], 4 * (inputs[0][0] + output[0])),
+    forward=lambda attributes, inputs, parameters, mode: _add_bias(inputs[0] @ parameters["weight"].T, parameters),
+    backward=_dense_backward,
 )

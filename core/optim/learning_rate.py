@@ -1,4 +1,4 @@
-"""The course of the learning rate. Sources: Loshchilov and Hutter 2017 (cosine), Smith 2018 (one cycle)."""
+"""Learning-rate schedules. Sources: Loshchilov and Hutter 2017 (cosine), Smith 2018 (one cycle)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 from core.config import RunConfig
 
 START: Final = 1 / 25
-"""Where a warm-up begins, as a share of the highest rate (PyTorch's OneCycleLR `div_factor`)."""
+"""Rate at the start of a warm-up, as a share of the highest rate (`div_factor` of PyTorch's OneCycleLR)."""
 END: Final = 1e-4 / 25
-"""Where one cycle ends, as a share of the highest rate (PyTorch's `final_div_factor`)."""
+"""Rate at the end of one cycle, as a share of the highest rate (`final_div_factor`)."""
 
 
 def learning_rate(config: RunConfig, step: int, total_steps: int, steps_per_epoch: int) -> float:
-    """Rate of one step; the first is 0. `config.warmup` is the share of all steps in which the rate rises.
+    """Return the rate of one step; the first is 0. `config.warmup` is the share of all steps in which the rate rises.
 
     "one_cycle" rises and falls by a half cosine; the others rise in a straight line, then follow
     their own rule as if there had been no warm-up: "step" multiplies by `decay` every `decay_epochs`,
@@ -53,5 +53,5 @@ def _compounded(decay: float, step: int) -> float:
 
 
 def _fall(first: float, last: float, share: float) -> float:
-    """Half a cosine from `first` to `last`."""
+    """Return the value at `share` of half a cosine from `first` to `last`."""
     return last + (first - last) * (1 + cos(pi * min(share, 1.0))) / 2

@@ -46,7 +46,7 @@ def optimizer_of(config: RunConfig) -> Optimizer:
 @final
 @dataclass(frozen=True, slots=True)
 class Scalars:
-    """What changes from step to step, computed on the host in float64; kernels get it as float32.
+    """Values that change from step to step, computed on the host in float64; kernels get them as float32.
 
     rate: step size (with Adam's bias correction); root: factor on ``sqrt(second)`` (Adam); shrink:
     factor on decayed weights (AdamW); average: decay of the running average at this step.
@@ -59,7 +59,7 @@ class Scalars:
 
 
 def scalars(optimizer: Optimizer, learning_rate: float, step: int) -> Scalars:
-    """The scalars of one step; the first step is 1.
+    """Return the scalars of one step; the first step is 1.
 
     The running average starts with decay ``(1 + step) / (10 + step)``, so that it forgets the random
     first weights.
@@ -73,36 +73,31 @@ def scalars(optimizer: Optimizer, learning_rate: float, step: int) -> Scalars:
 
 
 def moments(optimizer: Optimizer) -> tuple[str, ...]:
-    """Names of the optimizer's flat arrays, each as long as the trained weights."""
+    """Return the names of the optimizer's flat arrays, each as long as the trained weights."""
     return ("momentum",) if optimizer.name == "sgd" else ("first", "second")
 
 
 def initial_state(optimizer: Optimizer, weights: Array) -> dict[str, Array]:
-    """Zero moments, and where wanted "average", a copy of the weights."""
+    """Return zero moments and, with a running average, "average", a copy of the weights."""
     state = {name: np.zeros_like(weights) for name in moments(optimizer)}
     return state | ({"average": weights.copy()} if optimizer.average > 0 else {})
 
 
 def gradient_norm(gradient: Array) -> float:
-    """Euclidean norm over all trained parameters, summed in float64."""
+    """Return the Euclidean norm over all trained parameters, summed in float64."""
     return float(np.sqrt(np.square(gradient, dtype=np.float64).sum()))
 
 
 def clip_factor(optimizer: Optimizer, norm: float) -> float:
-    """What the gradient is multiplied by, at most 1; 1e-6 guards the division, as in PyTorch."""
+    """Return the factor that clips the gradient, at most 1; 1e-6 guards the division, as in PyTorch."""
     return min(1.0, optimizer.clip_norm / (norm + 1e-6)) if optimizer.clip_norm > 0 else 1.0
 
 
 def update(
-    optimizer: Optimizer,
-    weights: Array,
-    gradient: Array,
-    state: Arrays,
-    decayed: Array,
-    learning_rate: float,
+    optimizer: Optimizer, weights: Array, gradient: Array, state: Arrays, decayed: Array, learning_rate: float,
     step: int,
-) -> tuple[Array, dict[str, Array]]:
-    """New weights and state after one step, all flat, in the dtype of `weights`.
+) -> tuple[Array, dict[str, Array]]:  # fmt: skip
+    """Return new weights and state after one step, all flat, in the dtype of `weights`.
 
     decayed: bool, where weight decay applies (`core.program.ParameterLayout.decayed`); step: from 1.
     """
