@@ -28,7 +28,7 @@ DY, DY_ROW, DY_PIXEL = range(7, 10)
 SUMS: int = 10
 """(image, 2, C) float64: sums of x and of x squared, or of dy and of dy times the normalised x.
 
-In float32 the difference of squares loses a variance that is small beside the mean (seen: 3e-4)."""
+In float32 the difference of squares loses a variance that is small compared with the mean (observed: 3e-4)."""
 SAVED: int = 11
 """(5, C) floats: mean, 1 / deviation, and three coefficients (forward: scale, shift; backward: of dy, x and 1)."""
 WEIGHT, BIAS, MEAN, VARIANCE, SETTINGS = range(12, 17)

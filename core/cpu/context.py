@@ -20,7 +20,7 @@ COUNT = 15
 MASKS, MASK_HEIGHT, MASK_WIDTH, BACKGROUNDS, BACKGROUND_HEIGHT, BACKGROUND_WIDTH = range(16, 22)
 """uint8 leaf masks and backgrounds (`core.ops.photo.Backgrounds`) and their sizes; read only if they are used."""
 ADD = 22
-"""1: sums over a batch add to what is there."""
+"""1: sums over a batch are accumulated."""
 TARGETS = 23
 """Address of every image's float targets, 0 without targets."""
 TOTAL, RANKS = 24, 25

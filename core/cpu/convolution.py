@@ -185,7 +185,7 @@ def input_gradient(lowering: Lowering, step: Step, c: Convolution, dy: View, tar
 def _whole_input_gradient(
     lowering: Lowering, step: Step, c: Convolution, dy: View, target: GradientTarget
 ) -> list[Record]:
-    """List `input_gradient` where the window is the whole input: each pixel of dx has taps of its own.
+    """List `input_gradient` where the window is the whole input: each pixel of dx has its own taps.
 
     As a sliding window it would multiply zeros for all but one of its taps (14x14: 196 times the work). Rows of
     contiguous pixels are one run of columns, with the rows as groups; otherwise the pixels of a row are the groups.

@@ -83,7 +83,7 @@ MAPS: Final = {COPY: run_copy, ADD: run_add, MULTIPLY: run_multiply, AFFINE: run
 
 
 def run_map_gradient(record: int, context: int, image: int, low: int, high: int) -> None:
-    """Tasks are rows. `b` is the factor of a product, or what the activation's gradient needs."""
+    """Tasks are rows. `b` is the factor of a product, or the input or output of the activation."""
     w = words(record)
     if w[MODE] == NORM_GRADIENT:
         for y in range(low, high):

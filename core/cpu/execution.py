@@ -29,7 +29,7 @@ LINE_BYTES: Final = 64
 """Bytes from one counter to the next: a cache line."""
 
 AWAKE: Final = 2000
-"""Pauses, about 30 us, after which a waiting thread yields its core."""
+"""Pauses, about 30 us, before a waiting thread yields its core."""
 
 SPIN: Final = "20000"
 """Iterations, about 50 us, that a thread spins between parallel regions before it sleeps.
@@ -74,7 +74,7 @@ def run_images(  # type: ignore[no-untyped-def]  # noqa: ANN201
 def run_groups(table, calls, shares, counters, first, last, threads, context, image):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Run groups `first` to `last` in order on all threads (`core.cpu.execution`).
 
-    A thread runs its own share, then what is left of the others', and waits until the group is done. It never
+    A thread runs its own share, then the rest of the others' shares, and waits until the group is done. It never
     waits for a thread that has not started, so that any number of threads can finish.
     """
     counters[first:last] = 0
@@ -181,7 +181,7 @@ def share_out(records: Sequence[Record], bounds: Sequence[int], threads: int) ->
     """Assign the tasks of each group to threads.
 
     Groups are records ``[bounds[g], bounds[g + 1])``; thread t has tasks ``[T t / N, T (t + 1) / N)`` of each. A thread
-    therefore mostly reads from its own caches what it wrote itself. Every second record's shares are rounded up
+    therefore mostly reads values that are in its own caches. Every second record's shares are rounded up
     instead of down, so that remainders even out within a group.
     """
     calls: list[tuple[int, int, int]] = []

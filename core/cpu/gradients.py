@@ -41,7 +41,7 @@ class GradientTarget:
 def fill_unreached(
     lowering: Lowering, step: Step, target: GradientTarget, spans: Sequence[tuple[Span, Span]], stride: tuple[int, int]
 ) -> list[Record]:
-    """List records for the phases of an input gradient that no tap reaches: zeros, or the mask of what is there."""
+    """List records for the phases of an input gradient that no tap reaches: zeros, or the mask of its value."""
     records = []
     for sy, sx in spans:
         if sy.taps * sx.taps:

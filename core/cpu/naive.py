@@ -49,7 +49,7 @@ def run_forward(record: int, context: int, image: int, low: int, high: int) -> N
 
 
 def run_input_gradient(record: int, context: int, image: int, low: int, high: int) -> None:
-    """Adds to what is there. One task."""
+    """Add to the gradient. One task."""
     w = words(record)
     depth, width = w[DEPTH], w[FILTERS] // w[GROUPS]
     size = w[KERNEL_Y] * w[KERNEL_X] * depth
@@ -68,7 +68,7 @@ def run_input_gradient(record: int, context: int, image: int, low: int, high: in
 
 
 def run_weight_gradient(record: int, context: int, image: int, low: int, high: int) -> None:
-    """Adds to what is there. One task."""
+    """Add to the gradient. One task."""
     w = words(record)
     depth, width = w[DEPTH], w[FILTERS] // w[GROUPS]
     for oy in range(w[ROWS]):

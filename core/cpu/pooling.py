@@ -25,7 +25,7 @@ X, X_ROW, X_PIXEL, HEIGHT, WIDTH, CHANNELS = range(1, 7)
 Y, Y_ROW, Y_PIXEL, ROWS, COLUMNS, AUX = range(7, 13)
 KERNEL_Y, KERNEL_X, STRIDE_Y, STRIDE_X, TOP, LEFT = range(13, 19)
 ACCUMULATE: int = 19
-"""Backward adds to what is there."""
+"""Backward adds to the gradient."""
 CLOSED: int = 20
 """Forward of max: 1 drops winners not above 0, 2 also those not below 6 (gradient of a fused ReLU or ReLU6)."""
 

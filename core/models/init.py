@@ -1,4 +1,4 @@
-"""First weights. Each parameter has a random stream of its own, seeded by its name.
+"""Initial weights. Each parameter has its own random stream, seeded by its name.
 
 Sources: He et al. 2015 (he), Glorot and Bengio 2010 (glorot).
 """
@@ -19,7 +19,7 @@ Init: TypeAlias = Callable[[np.random.Generator, Parameter], Array]
 
 
 def _fan_out(parameter: Parameter) -> int:
-    """Values that one input feeds, not divided by groups, as PyTorch counts it."""
+    """Return the fan-out, not divided by groups, as in PyTorch."""
     return parameter.size // parameter.shape[-1]
 
 
@@ -41,11 +41,11 @@ INITS: Final[Mapping[str, Init]] = MappingProxyType(
 
 
 def initial_weights(graph: Graph, seed: int) -> dict[str, Array]:
-    """Full name to float32 array; one parameter's values do not depend on which others there are."""
+    """Return float32 arrays by full name; a parameter's values do not depend on other parameters."""
     weights = {}
     for name, parameter in graph.parameters().items():
         if parameter.init not in INITS:
-            raise ValueError(f"There is no way {parameter.init!r} to start {name}.")
+            raise ValueError(f"There is no initialisation {parameter.init!r} for {name}.")
         words = np.frombuffer(hashlib.sha256(name.encode()).digest()[:16], np.uint32)
         rng = np.random.default_rng([seed, *(int(w) for w in words)])
         weights[name] = INITS[parameter.init](rng, parameter).astype(np.float32)

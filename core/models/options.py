@@ -1,4 +1,4 @@
-"""What all networks can be built with."""
+"""The options of all networks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DIGIT_STD: Final = (0.3081,)
 @final
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Choices of an architecture; each reads those it has a use for.
+    """Options of an architecture; each uses some of them.
 
     image_size: side of the photo, pixels; channels: 3 (RGB) or 1 (grey); padding: "same", of the small CNN also "full"
     or "valid", of MobileNetV2 also "tensorflow"; activation: "relu", of the MLP also "sigmoid"; frozen: batch norms are
@@ -39,7 +39,7 @@ class Options:
 
 
 def round_channels(wanted: float) -> int:
-    """The nearest multiple of 8 that is not below nine tenths of the number, as torchvision rounds channels."""
+    """Return the nearest multiple of 8 that is at least nine tenths of the number, as torchvision rounds channels."""
     rounded = max(8, int(wanted + 4) // 8 * 8)
     return rounded + 8 if rounded < 0.9 * wanted else rounded
 
@@ -50,7 +50,7 @@ Architecture: TypeAlias = Callable[[Options], Graph]
 def start(
     name: str, options: Options, paddings: Sequence[str] = ("same",), activations: Sequence[str] = ("relu",)
 ) -> Builder:
-    """A builder with nothing but the photo. Raises ConfigError for a padding or activation that the network lacks."""
+    """Return a builder with only the photo. Raises ConfigError for a padding or activation that the network lacks."""
     found = [
         Problem(field, f"{given!r} is not one of {', '.join(known)}, the choices of {name}.")
         for field, given, known in (

@@ -141,7 +141,7 @@ MAX_DIMENSIONS: Final = 8
 
 
 def to_array(tensor: Any) -> Array:
-    """Convert a TensorProto to an array of its own type. Raises ModelFileError."""
+    """Convert a TensorProto to an array of the same type. Raises ModelFileError."""
     name = tensor.name or "a constant"
     if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
         raise ModelFileError(f"The values of {name} are in another file, which is not supported.")

@@ -174,7 +174,7 @@ def _pool(importer: Importer, node: Any, op: str, attributes: Attributes, **more
 
 
 def read_global_average_pool(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
-    """To global_avg_pool: what is (N, C, 1, 1) in the file is (N, C) here."""
+    """To global_avg_pool: (N, C, 1, 1) in the file is (N, C) here."""
     x = importer.image(node.input[0], "GlobalAveragePool")
     return OnnxValue(importer.add("global_avg_pool", node, (x.node,)))
 

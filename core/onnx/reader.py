@@ -115,7 +115,7 @@ def _read(
 
 
 def _convert(importer: Importer, node: Any) -> None:
-    """Add what a node of the file computes."""
+    """Add the value that a node of the file computes."""
     output = node.output[0]
     if node.op_type == "Constant":
         attributes = attributes_of(node, CONSTANTS)
@@ -199,7 +199,7 @@ def _finish(importer: Importer, graph: Any, name: str, labels: bool) -> Graph:
 
 
 def _reverse_channels(graph: Graph, weights: dict[str, Array]) -> dict[str, Array]:
-    """Return the first filters for RGB instead of BGR. Raises ModelFileError where the first op is no convolution."""
+    """Return the first filters for RGB instead of BGR. Raises ModelFileError if the first op is not a convolution."""
     users = graph.users(PHOTO)
     if any(n.op != "conv2d" or n.attributes["groups"] != 1 or n.parameters[0].shape[-1] != 3 for n in users):
         raise ModelFileError("The order of its colours cannot be changed: its first op is not a convolution.")

@@ -1,4 +1,4 @@
-"""What an op is: shape rule, cost and reference, as plain functions in one dataclass.
+"""The interface of an op: shape rule, cost and reference, as plain functions in one dataclass.
 
 Batches are channels last: activations ``(N, H, W, C)`` or ``(N, F)``, filters OHWI. The reference
 runs in the dtype of its inputs (float32 or float64) and is never optimised: all kernels are compared with it.
@@ -31,7 +31,7 @@ class Cost:
 @final
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """What a run knows besides its arrays.
+    """The state of a run besides its arrays.
 
     `seed`, `step` and `photo0` (index of the batch's first photo in the step) feed dropout's
     counter-based generator, so that a mask is the same on every device.
@@ -74,8 +74,8 @@ Backward: TypeAlias = Callable[[Attributes, Sequence[Array], Arrays, Result, Arr
 class Op:
     """One operation. `shape` raises ValueError with a sentence where the attributes make no sense.
 
-    `defaults` names every attribute with its default; the builder fills them in and refuses others.
-    `backward` takes the gradient with respect to the output and gives those of the inputs.
+    `defaults` has every attribute; the builder fills them in and refuses others. `backward` takes the gradient of the
+    output and returns those of the inputs.
     """
 
     name: str

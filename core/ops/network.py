@@ -1,4 +1,4 @@
-"""A whole graph by the ops' references, forward and backward: what every plan is compared with.
+"""Forward and backward of a whole graph by the ops' references, with which every plan is compared.
 
 Runs in the dtype of the photos and weights it is given; use float64 to measure errors.
 """
@@ -38,7 +38,7 @@ class Trace:
 def forward(
     graph: Graph, weights: Arrays, photos: Array, mode: Mode | None = None, labels: Array | None = None
 ) -> dict[str, Array]:
-    """Output of every node, by name. photos: normalised ``(N, H, W, C)``; labels: int ``(N,)``, for a loss node."""
+    """Return the output of every node, by name. photos: normalised ``(N, H, W, C)``; labels: int ``(N,)``."""
     return {name: result.output for name, result in _run(graph, weights, photos, mode or Mode(), labels).items()}
 
 

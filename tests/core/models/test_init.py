@@ -56,5 +56,5 @@ def test_an_unknown_way_to_start_is_named():
     graph = build("mlp", 3, image_size=16)
     node = graph.nodes[2]
     strange = replace(node, parameters=tuple(replace(p, init="magic") for p in node.parameters))
-    with pytest.raises(ValueError, match="no way 'magic' to start dense1.weight"):
+    with pytest.raises(ValueError, match="no initialisation 'magic' for dense1.weight"):
         initial_weights(replace(graph, nodes=(*graph.nodes[:2], strange)), 0)
