@@ -31,8 +31,8 @@ def run_copy(record: int, context: int, image: int, low: int, high: int) -> None
     w = words(record)
     for y in range(low, high):
         for x in range(w[WIDTH]):
-            out = floats(w[OUT] + y * w[OUT_ROW] + x * w[OUT_PIXEL], w[CHANNELS])
-            _copy(floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS]), out)
+            out = _pixel(w, OUT, y, x)
+            _copy(_pixel(w, A, y, x), out)
         _end(w, y)
 
 
@@ -40,9 +40,7 @@ def run_add(record: int, context: int, image: int, low: int, high: int) -> None:
     w = words(record)
     for y in range(low, high):
         for x in range(w[WIDTH]):
-            out = floats(w[OUT] + y * w[OUT_ROW] + x * w[OUT_PIXEL], w[CHANNELS])
-            a = floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS])
-            b = floats(w[B] + y * w[B_ROW] + x * w[B_PIXEL], w[CHANNELS])
+            out, a, b = _pixel(w, OUT, y, x), _pixel(w, A, y, x), _pixel(w, B, y, x)
             for c in range(len(out)):
                 out[c] = a[c] + b[c]
         _end(w, y)
@@ -52,9 +50,8 @@ def run_multiply(record: int, context: int, image: int, low: int, high: int) -> 
     w = words(record)
     for y in range(low, high):
         for x in range(w[WIDTH]):
-            out = floats(w[OUT] + y * w[OUT_ROW] + x * w[OUT_PIXEL], w[CHANNELS])
-            a = floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS])
-            _multiply(a, floats(w[B] + y * w[B_ROW] + x * w[B_PIXEL], w[CHANNELS]), out)
+            out, a, b = _pixel(w, OUT, y, x), _pixel(w, A, y, x), _pixel(w, B, y, x)
+            _multiply(a, b, out)
 
 
 def run_affine(record: int, context: int, image: int, low: int, high: int) -> None:
@@ -72,8 +69,7 @@ def run_dropout(record: int, context: int, image: int, low: int, high: int) -> N
     w = words(record)
     for y in range(low, high):
         for x in range(w[WIDTH]):
-            out = floats(w[OUT] + y * w[OUT_ROW] + x * w[OUT_PIXEL], w[CHANNELS])
-            a = floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS])
+            out, a = _pixel(w, OUT, y, x), _pixel(w, A, y, x)
             _drop(w, context, image, (y * w[WIDTH] + x) * w[CHANNELS], out, a)
         _end(w, y)
 
@@ -95,9 +91,7 @@ def run_map_gradient(record: int, context: int, image: int, low: int, high: int)
     line = np.empty(w[CHANNELS], np.float32)
     for y in range(low, high):
         for x in range(w[WIDTH]):
-            out = floats(w[OUT] + y * w[OUT_ROW] + x * w[OUT_PIXEL], w[CHANNELS])
-            a = floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS])
-            b = floats(w[B] + y * w[B_ROW] + x * w[B_PIXEL], w[CHANNELS])
+            out, a, b = _pixel(w, OUT, y, x), _pixel(w, A, y, x), _pixel(w, B, y, x)
             _gradient(w, context, image, (y * w[WIDTH] + x) * w[CHANNELS], line, a, b)
             if w[ACCUMULATE]:
                 for c in range(len(line)):
@@ -119,8 +113,7 @@ def run_factor_gradient(record: int, context: int, image: int, low: int, high: i
     for y in range(w[HEIGHT]):
         row[:] = 0
         for x in range(w[WIDTH]):
-            a = floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS])
-            b = floats(w[B] + y * w[B_ROW] + x * w[B_PIXEL], w[CHANNELS])
+            a, b = _pixel(w, A, y, x), _pixel(w, B, y, x)
             for c in range(len(row)):
                 row[c] += a[c] * b[c]
         for c in range(len(row)):
@@ -140,6 +133,12 @@ def _gradient(w, context, image, element, out, a, b):  # type: ignore[no-untyped
         _multiply(a, b, out)
     else:
         _drop(w, context, image, element, out, a)
+
+
+@njit(inline="always")
+def _pixel(w, first, y, x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Return the channels of a pixel; fields `first` to `first + 2` are its array's address and strides."""
+    return floats(w[first] + y * w[first + 1] + x * w[first + 2], w[CHANNELS])
 
 
 @njit(inline="always")
@@ -209,6 +208,4 @@ def run_output(record: int, context: int, image: int, low: int, high: int) -> No
         for x in range(w[WIDTH]):
             start = w[OUT] + (image * w[HEIGHT] + y) * size + x * w[CHANNELS] * 4
             out = floats(start, w[CHANNELS])
-            a = floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS])
-            for c in range(len(out)):
-                out[c] = a[c]
+            _copy(_pixel(w, A, y, x), out)

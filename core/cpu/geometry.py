@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias, final
+from typing import TypeAlias, final
 
 from core.arena import Lifetime, lay_out
 from core.cpu.memory import LINE, SLACK
@@ -20,9 +20,6 @@ from core.program import Program, Step, Value
 
 Border: TypeAlias = tuple[int, int, int, int]
 """Pixels (top, left, bottom, right)."""
-
-INHERITS: Final = (*ACTIVATIONS, "dropout")
-"""Ops whose flat output keeps the height and width of a flattened input."""
 
 
 @final
@@ -165,10 +162,15 @@ def _image_shapes(program: Program) -> Mapping[str, Shape]:
     for name, shape in program.buffers.items():
         shapes[name] = shape if len(shape) == 3 else (1, 1, volume(shape))
     for step in program.steps:
-        if step.op in INHERITS and len(step.output.shape) == 1 and step.output.buffer == step.node:
+        if _inherits_image(step):
             height, width, _ = shapes[step.inputs[0].buffer]
             shapes[step.output.buffer] = (height, width, volume(step.output.shape) // (height * width))
     return shapes
+
+
+def _inherits_image(step: Step) -> bool:
+    """Return whether the flat output of a step has the height and width of its input."""
+    return step.op in (*ACTIVATIONS, "dropout") and len(step.output.shape) == 1 and step.output.buffer == step.node
 
 
 def insert_flatten(program: Program) -> Program:
@@ -181,26 +183,21 @@ def insert_flatten(program: Program) -> Program:
     image = {name for name, shape in buffers.items() if len(shape) == 3 and volume(shape[:2]) > 1}
     steps: list[Step] = []
     copies: dict[Value, Value] = {}
+
+    def flatten(value: Value) -> Value:
+        if len(value.shape) != 1 or value.buffer not in image:
+            return value
+        if value not in copies:
+            name = f"{value.buffer}:{value.channel} flat"
+            buffers[name], copies[value] = value.shape, Value(name, value.shape)
+            cost = Cost(0, 8 * volume(value.shape))
+            steps.append(Step(name, "flatten", {}, (value,), copies[value], "", (), cost))
+        return copies[value]
+
     for step in program.steps:
-        if step.op in INHERITS and len(step.output.shape) == 1 and step.inputs[0].buffer in image:
-            if step.output.buffer == step.node:
-                image.add(step.output.buffer)
-                steps.append(step)
-                continue
-        elif step.op == "dense":
-            steps.append(step)
-            continue
-        inputs = []
-        for value in step.inputs:
-            if len(value.shape) == 1 and value.buffer in image:
-                if value not in copies:
-                    name = f"{value.buffer}:{value.channel} flat"
-                    buffers[name] = value.shape
-                    copies[value] = Value(name, value.shape)
-                    cost = Cost(0, 8 * volume(value.shape))
-                    steps.append(Step(name, "flatten", {}, (value,), copies[value], "", (), cost))
-                inputs.append(copies[value])
-            else:
-                inputs.append(value)
-        steps.append(replace(step, inputs=tuple(inputs)))
+        inherits = _inherits_image(step) and step.inputs[0].buffer in image
+        if inherits:
+            image.add(step.output.buffer)
+        keeps = inherits or step.op == "dense"
+        steps.append(step if keeps else replace(step, inputs=tuple(flatten(value) for value in step.inputs)))
     return replace(program, steps=tuple(steps), buffers=buffers)
