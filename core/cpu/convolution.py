@@ -1,4 +1,7 @@
-"""Records of convolutions, forward and backward; a dense layer is one whose window is the whole input."""
+"""Records of convolutions, forward and backward, and the kernel that packs their filters.
+
+A dense layer is a convolution whose window is the whole input.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,46 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from core.cpu import microkernel as mk
-from core.cpu import packing, tiled
+from core.cpu import tiled
 from core.cpu.activation import clip_of, number_of
 from core.cpu.geometry import Border, View, phases, window_of
 from core.cpu.gradients import GradientTarget, fill_unreached
 from core.cpu.instruction_set import current_isa
 from core.cpu.lowering import Lowering
+from core.cpu.memory import floats, words
 from core.cpu.records import NULL, Address, Fields, Record
 from core.cpu.tiling import Columns, packed_product, split_columns, tile_rows
 from core.program import Step
 
 REDUCED_PIXELS: Final = 220
 """Output pixels a weight gradient sums over at a time: 220 x 32 floats are 28 KB, inside the L1 cache."""
+
+# Record of `run_pack`. A panel is (T1, T2, K, WIDE) floats. S_N to S_GROUP: strides of the source in bytes.
+SOURCE, PANEL, WIDE, VALID, BLOCKS, PART = range(1, 7)
+"""VALID: columns of a group in all blocks; PART: bytes of one panel."""
+T1, T2, DEPTH, S_N, S_T1, S_T2, S_K, S_GROUP = range(7, 15)
+
+
+def run_pack(record: int, context: int, image: int, low: int, high: int) -> None:
+    """Pack a filter into panels for the register tile. Tasks are (group, block); columns past VALID are zero."""
+    w = words(record)
+    wide, depth = w[WIDE], w[DEPTH]
+    for task in range(low, high):
+        block, group = task % w[BLOCKS], task // w[BLOCKS]
+        panel = floats(w[PANEL] + task * w[PART], w[PART] // 4)
+        valid = min(wide, w[VALID] - block * wide)
+        base = w[SOURCE] + group * w[S_GROUP] + block * wide * w[S_N]
+        for t1 in range(w[T1]):
+            for t2 in range(w[T2]):
+                start = (t1 * w[T2] + t2) * depth * wide
+                for n in range(wide):
+                    at = base + n * w[S_N] + t1 * w[S_T1] + t2 * w[S_T2]
+                    if n < valid:
+                        for k in range(depth):
+                            panel[start + k * wide + n] = floats(at + k * w[S_K], 1)[0]
+                    else:
+                        for k in range(depth):
+                            panel[start + k * wide + n] = 0
 
 
 @final
@@ -93,13 +124,13 @@ def _pack(
     wide, (t1, t2, depth) = part.vectors * current_isa().vector_width, counts
     panel = lowering.reserve(groups * part.blocks * wide * t1 * t2 * depth)
     fields: Fields = {
-        packing.SOURCE: source, packing.PANEL: panel, packing.WIDE: wide, packing.VALID: part.count,
-        packing.BLOCKS: part.blocks, packing.PART: t1 * t2 * depth * wide * 4,
-        packing.T1: t1, packing.T2: t2, packing.DEPTH: depth,
-        packing.S_N: strides[0], packing.S_T1: strides[1], packing.S_T2: strides[2],
-        packing.S_K: strides[3], packing.S_GROUP: strides[4],
+        SOURCE: source, PANEL: panel, WIDE: wide, VALID: part.count,
+        BLOCKS: part.blocks, PART: t1 * t2 * depth * wide * 4,
+        T1: t1, T2: t2, DEPTH: depth,
+        S_N: strides[0], S_T1: strides[1], S_T2: strides[2],
+        S_K: strides[3], S_GROUP: strides[4],
     }  # fmt: skip
-    lowering.packs.append(Record(packing.run_pack, fields, groups * part.blocks, step.node, "update", "pack"))
+    lowering.packs.append(Record(run_pack, fields, groups * part.blocks, step.node, "update", "pack"))
     return panel
 
 

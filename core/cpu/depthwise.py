@@ -12,10 +12,10 @@ from typing import Any, Final
 from llvmlite import ir
 from numba.core import cgutils
 
+from core.cpu import convolution as conv
 from core.cpu import microkernel as mk
-from core.cpu import packing, tiled
+from core.cpu import tiled
 from core.cpu.activation import CLIP, activate, clip_of, number_of
-from core.cpu.convolution import bias_gradient, sum_over_pixels
 from core.cpu.geometry import View, phases
 from core.cpu.gradients import GradientTarget, Ledger, fill_unreached
 from core.cpu.instruction_set import InstructionSet, current_isa
@@ -140,11 +140,11 @@ def _pack_filter(lowering: Lowering, step: Step) -> Address:
     channels, taps = step.output.shape[2], kh * kw
     panel = lowering.reserve(channels * taps)
     fields: Fields = {
-        packing.SOURCE: lowering.parameter(step, "weight"), packing.PANEL: panel, packing.WIDE: channels,
-        packing.VALID: channels, packing.BLOCKS: 1, packing.PART: channels * taps * 4, packing.T1: 1, packing.T2: 1,
-        packing.DEPTH: taps, packing.S_N: taps * 4, packing.S_K: 4,
+        conv.SOURCE: lowering.parameter(step, "weight"), conv.PANEL: panel, conv.WIDE: channels,
+        conv.VALID: channels, conv.BLOCKS: 1, conv.PART: channels * taps * 4, conv.T1: 1, conv.T2: 1,
+        conv.DEPTH: taps, conv.S_N: taps * 4, conv.S_K: 4,
     }  # fmt: skip
-    lowering.packs.append(Record(packing.run_pack, fields, 1, step.node, "update", "pack"))
+    lowering.packs.append(Record(conv.run_pack, fields, 1, step.node, "update", "pack"))
     return panel
 
 
@@ -166,7 +166,7 @@ def write_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[Recor
     if lowering.trains(step, "weight"):
         records.append(_weight_gradient(lowering, step, dy))
     if lowering.trains(step, "bias"):
-        records += bias_gradient(lowering, step, dy)
+        records += conv.bias_gradient(lowering, step, dy)
     target = ledger.targets(step)[0]
     return records if target is None else [*records, *target.before, *_input_gradient(lowering, step, dy, target)]
 
@@ -195,7 +195,7 @@ def _weight_gradient(lowering: Lowering, step: Step, dy: View) -> Record:
     """Return the record that adds the filter's gradient: a tile's rows are the taps of one row of the filter."""
     x, window = lowering.x(step.inputs[0]), read_window(step.attributes)
     (kh, kw), (sh, sw), (top, left, _, _) = window.kernel, window.stride, window.padding
-    rows, times, summed = sum_over_pixels(dy)
+    rows, times, summed = conv.sum_over_pixels(dy)
     pixel = 4 * x.channels
     fields = summed | _tile_fields(x.channels, kw, rows * dy.width) | {
         tiled.A: x.at(-top, -left), mk.SAM: x.pixel, mk.SAK: sw * x.pixel,

@@ -95,8 +95,8 @@ def current_isa() -> InstructionSet:
 
 
 KERNEL_SOURCES: Final = (
-    "activation", "atomics", "batch_norm", "context", "depthwise", "elementwise", "execution", "im2col",
-    "instruction_set", "loss", "memory", "microkernel", "naive", "optimizer", "packing", "photo", "pooling",
+    "activation", "atomics", "batch_norm", "context", "convolution", "depthwise", "elementwise", "execution", "im2col",
+    "instruction_set", "loss", "memory", "microkernel", "naive", "optimizer", "photo", "pooling",
     "records", "tile_code", "tiled", "timing", "vectors",
 )  # fmt: skip
 """Modules whose source determines the compiled code."""

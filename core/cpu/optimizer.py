@@ -11,7 +11,6 @@ from typing import final
 import numpy as np
 from numba import njit
 
-from core.cpu import packing
 from core.cpu.lowering import Lowering
 from core.cpu.memory import F32, aligned, bytes_at, doubles, floats, words
 from core.cpu.records import Address, Fields, Record, Space, address_of
@@ -33,6 +32,12 @@ SGD, ADAM, ADAMW = range(3)
 # Settings, float32, as `core.optim.optimizer.scalars` and `Optimizer` give them.
 RATE, ROOT, SHRINK, EMA, CLIP, PARTS, MOMENTUM, NESTEROV, BETA1, REST1, BETA2, REST2, EPSILON, DECAY = range(14)
 SETTING_COUNT: int = 14
+
+
+# Record of `run_sum`. The private gradient is (ROWS, N) floats, the filter (N, ROWS).
+PRIVATE, PRIVATE_STRIDE, THREADS, FILTER, SUM_ROWS, SUM_N, ADD_TO = range(1, 8)
+SUM_COLUMNS: int = 16
+"""Columns of one task: a cache line of the private gradient."""
 
 
 def run_norm(record: int, context: int, image: int, low: int, high: int) -> None:
@@ -99,6 +104,36 @@ def _adam(w, s, x, g, first, second, role):  # type: ignore[no-untyped-def]  # n
         x[i] = new if learns else x[i]
 
 
+def run_sum(record: int, context: int, image: int, low: int, high: int) -> None:
+    """Compute filter[n, r] = sum over threads of private[thread][r, n], in order, and zero the private sums.
+
+    Tasks are blocks of columns.
+    """
+    w = words(record)
+    rows, columns, threads = w[SUM_ROWS], w[SUM_N], w[THREADS]
+    square = np.empty((SUM_COLUMNS, SUM_COLUMNS), np.float32)
+    for task in range(low, high):
+        first = task * SUM_COLUMNS
+        wide = min(columns - first, SUM_COLUMNS)
+        for r0 in range(0, rows, SUM_COLUMNS):  # in squares that are read by rows and written by columns
+            high_rows = min(rows - r0, SUM_COLUMNS)
+            for r in range(high_rows):
+                line = w[PRIVATE] + ((r0 + r) * columns + first) * 4
+                for t in range(threads):
+                    part = floats(line + t * w[PRIVATE_STRIDE], wide)
+                    for n in range(wide):
+                        square[n, r] = part[n] if t == 0 else square[n, r] + part[n]
+                    part[:] = 0
+            for n in range(wide):
+                out = floats(w[FILTER] + ((first + n) * rows + r0) * 4, high_rows)
+                if w[ADD_TO]:
+                    for r in range(high_rows):
+                        out[r] += square[n, r]
+                else:
+                    for r in range(high_rows):
+                        out[r] = square[n, r]
+
+
 def sum_records(lowering: Lowering, add: bool, threads: int) -> list[Record]:
     """List the records that sum the threads' gradients into the flat one, in the parameters' own order of axes."""
     records = []
@@ -112,13 +147,13 @@ def sum_records(lowering: Lowering, add: bool, threads: int) -> list[Record]:
         first, _ = lowering.layout.offsets[f"{step.node}.{parameter.role}"]
         for start in range(first, first + groups * rows * columns, rows * columns):
             fields: Fields = {
-                packing.PRIVATE: Address(Space.PRIVATE, 4 * start),
-                packing.FILTER: address_of(lowering.gradient, start),
-                packing.SUM_ROWS: rows, packing.SUM_N: columns, packing.ADD_TO: int(add),
-                packing.PRIVATE_STRIDE: 4 * lowering.layout.trained, packing.THREADS: threads,
+                PRIVATE: Address(Space.PRIVATE, 4 * start),
+                FILTER: address_of(lowering.gradient, start),
+                SUM_ROWS: rows, SUM_N: columns, ADD_TO: int(add),
+                PRIVATE_STRIDE: 4 * lowering.layout.trained, THREADS: threads,
             }  # fmt: skip
-            tasks = -(-columns // packing.BLOCK)
-            records.append(Record(packing.run_sum, fields, tasks, step.node, "update", "sum"))
+            tasks = -(-columns // SUM_COLUMNS)
+            records.append(Record(run_sum, fields, tasks, step.node, "update", "sum"))
     return records
 
 

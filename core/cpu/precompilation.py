@@ -27,7 +27,8 @@ from core.graph import Graph
 NAME: Final = "compile"
 """Name of the second process in a portable version, which has no Python (`app.processes.entry`)."""
 MODULES: Final = (
-    "execution", "tiled", "photo", "depthwise", "pooling", "elementwise", "loss", "packing", "optimizer", "batch_norm",
+    "execution", "tiled", "photo", "depthwise", "pooling", "elementwise", "loss", "convolution", "optimizer",
+    "batch_norm",
 )  # fmt: skip
 COSTLY: Final = ("photo.run_photo", "elementwise.run_map_gradient", tile_code.NAME, "tiled.run_tiled",
                 "execution.run_groups", "execution.run_images")  # fmt: skip
@@ -38,9 +39,9 @@ OF_EVERY_PREDICTION: Final = (
     "photo.run_plain_photo", "elementwise.run_border", "elementwise.run_output", "execution.run_sequence",
 )  # fmt: skip
 OF_OP: Final = {
-    "conv2d": (tile_code.NAME, "tiled.run_tiled", "packing.run_pack"),
-    "dense": (tile_code.NAME, "tiled.run_tiled", "packing.run_pack"),
-    "depthwise_conv2d": ("depthwise.run_depthwise", "packing.run_pack"),
+    "conv2d": (tile_code.NAME, "tiled.run_tiled", "convolution.run_pack"),
+    "dense": (tile_code.NAME, "tiled.run_tiled", "convolution.run_pack"),
+    "depthwise_conv2d": ("depthwise.run_depthwise", "convolution.run_pack"),
     "max_pool": ("pooling.run_max_pool",),
     "avg_pool": ("pooling.run_avg_pool",),
     "global_avg_pool": ("pooling.run_avg_pool",),

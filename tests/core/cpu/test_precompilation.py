@@ -41,7 +41,7 @@ def test_a_prediction_compiles_only_what_was_compiled_ahead(network, views, monk
 
 def test_two_processes_leave_every_kernel_in_the_cache(tmp_path):
     code = ("from core.cpu import precompilation\n"
-            "names = ('packing.run_pack', 'tile_code.tiles', 'tiled.run_tiled', 'execution.run_sequence')\n"
+            "names = ('convolution.run_pack', 'tile_code.tiles', 'tiled.run_tiled', 'execution.run_sequence')\n"
             "seen = []\n"
             "print(precompilation.are_compiled(names))\n"
             "precompilation.usable_cores = lambda: 2\n"
@@ -59,8 +59,8 @@ def test_a_second_process_that_ends_at_once_costs_nothing_but_time(monkeypatch):
     monkeypatch.setattr(precompilation, "usable_cores", lambda: 2)
     done = []
     monkeypatch.setattr(precompilation, "compile_kernel", done.append)
-    precompilation.compile_kernels(["tiled.run_tiled", "packing.run_pack"], lambda done, total: None)
-    assert sorted(done) == ["packing.run_pack", "tiled.run_tiled"]
+    precompilation.compile_kernels(["tiled.run_tiled", "convolution.run_pack"], lambda done, total: None)
+    assert sorted(done) == ["convolution.run_pack", "tiled.run_tiled"]
 
 
 def test_what_stops_the_report_stops_the_compiling(monkeypatch):
