@@ -1,4 +1,4 @@
-"""Schedules: every task runs once, in the order of groups, on any number of threads."""
+"""Schedules: every task runs once, in the order of groups, on any number of threads; denormals are flushed in them."""
 
 import threading
 
@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 from core.cpu import elementwise as ew
+from core.cpu.atomics import X86
 from core.cpu.execution import execute_schedule, share_out
+from core.cpu.plan import CpuPlan
 from core.cpu.records import Address, Record, Space, encode_records
+from core.device import Optimizer, PhotoBatch
+from core.models.architectures import build
+from core.ops.builder import with_loss
+from core.ops.photo import identity_augmentation
+from tests.helpers.golden import weights_of
 
 ONES, BUSY = np.ones(512, np.float32), np.zeros((1, 512), np.float32)
 
@@ -80,3 +87,24 @@ def test_a_thread_has_the_same_part_of_records_that_follow_each_other(threads):
                 assert high <= 60 * (t + 1) + 1
     counts = [(schedule.calls[a:b, 2] - schedule.calls[a:b, 1]).sum() for a, b in schedule.shares[0, [[0, 1], [1, 2]]]]
     assert counts == [121, 121] or threads > 2  # 60 + 61 and 61 + 60
+
+
+TINY = np.float32(1e-40)
+"""Denormal: the smallest normal float32 is 1.2e-38."""
+
+
+@pytest.mark.skipif(not X86, reason="only x86 processors have MXCSR; elsewhere denormals are kept")
+def test_denormals_are_flushed_in_kernels_and_kept_outside():
+    graph = with_loss(build("cnn", 3, 20), 0.0, ())
+    plan = CpuPlan(graph, batch=2, training=True, optimizer=Optimizer("adam"), threads=2)
+    plan.load(weights_of(graph))
+    first = {name: np.full_like(array, TINY) for name, array in plan.state().items() if name != "step"}
+    plan.load_state({**first, "step": np.array(3)})
+    photos, rows = np.zeros((2, 20, 20, 3), np.uint8), identity_augmentation(2, (20, 20), (20, 20))
+    batch = PhotoBatch(photos, rows, np.full(2, -1, np.int32))
+    plan.train_step(batch, 1e-3)  # photos without labels have no gradient: moments only shrink
+    start, shape = plan.layout.offsets["conv1.weight"]
+    for name in first:
+        assert not plan.state()[name][start : start + np.prod(shape)].any(), name
+    small = np.full(4, 1e-30, np.float32)
+    assert (small * np.float32(1e-10) > 0).all()

@@ -1,11 +1,13 @@
-"""Every kernel of the CPU on the shared odd cases, outputs poisoned, against float64."""
+"""Every kernel of the CPU on the shared odd cases, outputs poisoned, against float64; depthwise rows and max pools."""
 
 import numpy as np
 import pytest
 
+from core.cpu import depthwise, tiled
 from core.cpu.kernel_entries import CPU
 from core.ops.contract import Mode
 from core.ops.op_table import OPS
+from tests.helpers import shapes
 from tests.helpers.compare import assert_close, poisoned
 from tests.helpers.cpu_kernel import forward
 from tests.helpers.shapes import MODE, cases, label, solve
@@ -62,3 +64,56 @@ def test_inference_mode_of_batch_norm_uses_the_running_statistics():
     CPU.choose(case, "forward", "fused").run(case, arrays)
     assert_close(arrays["out"], problem.wanted["out"], 1e-5)
     assert np.array_equal(arrays["running_mean"], problem.given["running_mean"])
+
+
+@pytest.mark.parametrize("activation", ["", "relu", "relu6"])
+@pytest.mark.parametrize(("shape", "by_row"), [((13, 11, 150), 1), ((4, 3, 150), 0)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_bits_are_those_of_a_larger_window_on_the_tile(shape, by_row, activation, stride):
+    about = {"stride": (stride, stride), "activation": activation, "batch": 1}
+    rows = shapes.case("depthwise_conv2d", shape, kernel=(3, 3), padding=(1, 1, 1, 1), **about)
+    tile = shapes.case("depthwise_conv2d", shape, kernel=(5, 5), padding=(2, 2, 2, 2), **about)
+    given = dict(solve(rows).given)
+    got, single = forward(rows, given, threads=2)
+    record = single.forward[0]
+    assert record.kernel is depthwise.run_depthwise
+    assert record.fields[depthwise.BY_ROW] == by_row
+    wide = np.pad(given["weight"], [(0, 0) if side != 3 else (1, 1) for side in given["weight"].shape])
+    wanted, single = forward(tile, {**given, "weight": wide})
+    assert single.forward[0].kernel is tiled.run_tiled
+    assert np.array_equal(got, wanted)
+
+
+def _pool(x, case, training):
+    return forward(case, {"x": x}, training=training)[0]
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("case", cases("max_pool"), ids=lambda c: str(c.inputs[0]))
+def test_a_nan_anywhere_is_seen_by_every_window_over_it_and_by_no_other(case, training):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(case.batch, *case.inputs[0])).astype(np.float32)
+    clean = _pool(x, case, training)
+    shape = case.inputs[0]
+    for place in ((0, 0, 0), tuple(n // 2 for n in shape), (shape[0] // 2, 1 % shape[1], shape[2] - 1)):
+        broken = x.copy()
+        broken[0][place] = np.nan
+        got = _pool(broken, case, training)
+        changed = np.isnan(got)
+        highest = x.copy()
+        highest[0][place] = 1e30
+        assert np.array_equal(changed, _pool(highest, case, training) == np.float32(1e30))
+        assert np.array_equal(got[~changed], clean[~changed])
+
+
+def test_windows_of_minus_infinity_stay_so_and_give_their_gradient_to_their_first_pixel():
+    case = cases("max_pool")[0]
+    x = np.full((case.batch, *case.inputs[0]), -np.inf, np.float32)
+    out, single = forward(case, {"x": x}, training=True)
+    assert (out == -np.inf).all()
+    dy = np.ones((case.batch, *case.output), np.float32)
+    single.read_gradient(dy)
+    single.run(single.backward)
+    arrays = {"dx": poisoned(x.shape)}
+    single.write_inputs(arrays)
+    assert arrays["dx"].sum() == dy.sum()
