@@ -50,7 +50,7 @@ def write_pool(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
         return []
     fields = pool_fields(step, target.dx, lowering.d(step.output)) | {pooling.ACCUMULATE: int(target.accumulate)}
     if step.op == "max_pool":
-        fields[pooling.AUX] = lowering.buffers.address(f"w {step.node}")
+        fields[pooling.AUX] = lowering.buffers.whole(f"w {step.node}").address
         kernel = pooling.run_max_pool_backward
     else:
         fields[pooling.AUX] = pool_shares(lowering, step)

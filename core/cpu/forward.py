@@ -59,7 +59,7 @@ def write_max_pool(lowering: Lowering, step: Step) -> list[Record]:
     x, y = lowering.x(step.inputs[0]), lowering.x(step.output)
     fields = pool_fields(step, x, y)
     if lowering.program.training:
-        fields[pooling.AUX] = lowering.buffers.address(f"w {step.node}")
+        fields[pooling.AUX] = lowering.buffers.whole(f"w {step.node}").address
         fields[pooling.CLOSED] = lone_clip(lowering, step)
     return [Record(pooling.run_max_pool, fields, y.height, step.node, "forward", "fused")]
 

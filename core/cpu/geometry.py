@@ -129,9 +129,6 @@ class Buffers:
         self._lives[name] = Lifetime(size, first, last)
         self._views[name] = View(Address(Space.SLOT, 0), 1, 1, 1, size, size)
 
-    def address(self, name: str) -> Address:
-        return self._views[name].address
-
     def settle(self) -> None:
         """Assign an address to every requested array. Arrays that are never alive together share memory."""
         arena = lay_out(self._lives)

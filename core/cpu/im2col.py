@@ -96,7 +96,7 @@ def _unfold(lowering: Lowering, step: Step, y: View) -> tuple[Record, View, conv
     """Return the record that fills the matrix, the matrix as an image, and the 1x1 convolution that remains."""
     x, c = lowering.x(step.inputs[0]), conv.convolution_of(lowering, step)
     (kh, kw), (sh, sw), (top, left, _, _) = c.kernel, c.stride, c.padding
-    depth, at = kh * kw * c.channels, lowering.buffers.address(MATRIX)
+    depth, at = kh * kw * c.channels, lowering.buffers.whole(MATRIX).address
     fields: Fields = {
         X: x.address, X_ROW: x.row, X_PIXEL: x.pixel, HEIGHT: x.height, WIDTH: x.width, CHANNELS: x.channels,
         MATRIX_AT: at, ROWS: y.height, COLUMNS: y.width, KERNEL_Y: kh, KERNEL_X: kw, STRIDE_Y: sh, STRIDE_X: sw,

@@ -192,18 +192,14 @@ class _Tile:
         ]
         new = []
         for m in range(self.rows):
-            if self.depthwise and self.isa.assembly:
+            if self.isa.assembly and (self.depthwise or (self.isa.name == "avx512" and self.vectors == 1)):
                 new.append(self._fma_from_memory(pa, m, filters[0], sums[m]))
-                continue
-            if self.depthwise:
+            elif self.depthwise:
                 seen = self._load(self.b.bitcast(self.b.gep(pa, [self.row_offset[m]]), self.vector.as_pointer()))
                 new.append(self._fma(seen, filters[0], sums[m]))
-                continue
-            if self.isa.name == "avx512" and self.vectors == 1:
-                new.append(self._fma_from_memory(pa, m, filters[0], sums[m]))
-                continue
-            value = self._broadcast(pa, m)
-            new += [self._fma(value, filters[v], sums[m * self.vectors + v]) for v in range(self.vectors)]
+            else:
+                value = self._broadcast(pa, m)
+                new += [self._fma(value, filters[v], sums[m * self.vectors + v]) for v in range(self.vectors)]
         return new
 
     def _address_form(self, m: int) -> tuple[str, list[Any]]:

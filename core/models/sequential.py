@@ -6,13 +6,12 @@ from typing import Final
 
 from core.graph import Graph
 from core.models.options import Options, start
-from core.ops.window import full_padding, same_padding
 
 MLP_UNITS: Final = 500
 CNN_FILTERS: Final = 8
 CNN_KERNEL: Final = (5, 5)
 CNN_UNITS: Final = 128
-PADDINGS: Final = {"same": same_padding(CNN_KERNEL), "full": full_padding(CNN_KERNEL), "valid": (0, 0, 0, 0)}
+PADDINGS: Final = {"same": (2, 2, 2, 2), "full": (4, 4, 4, 4), "valid": (0, 0, 0, 0)}
 """Padding above, left, below and right: the output keeps its size, grows by 4, or shrinks by 4."""
 ALEXNET_FEATURES: Final = ((64, 11, 4, 2, True), (192, 5, 1, 2, True), (384, 3, 1, 1, False), (256, 3, 1, 1, False),
                            (256, 3, 1, 1, True))  # fmt: skip

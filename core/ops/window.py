@@ -58,18 +58,6 @@ def read_pool_window(attributes: Attributes) -> Window:
     return window
 
 
-def same_padding(kernel: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Return the padding that keeps the size at stride 1; an even kernel pads one more at the bottom and right."""
-    kh, kw = kernel
-    return ((kh - 1) // 2, (kw - 1) // 2, kh // 2, kw // 2)
-
-
-def full_padding(kernel: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Return the padding at which the kernel overlaps the image with at least one row and column."""
-    kh, kw = kernel
-    return (kh - 1, kw - 1, kh - 1, kw - 1)
-
-
 def _positions(side: str, size: int, kernel: int, stride: int, before: int, after: int, ceil_mode: bool) -> int:
     """Follow PyTorch: in ceil mode a last window may hang over, but must not start after the end of the image."""
     room = size + before + after - kernel

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from core.ops.window import Window, add_windows, full_padding, read_pool_window, read_window, same_padding, windows
+from core.ops.window import Window, add_windows, read_pool_window, read_window, windows
 
 
 @pytest.mark.parametrize(("size", "kernel", "stride", "before", "after", "ceil_mode", "wanted"), [
@@ -20,12 +20,6 @@ from core.ops.window import Window, add_windows, full_padding, read_pool_window,
 def test_output_sizes_follow_pytorchs_rule(size, kernel, stride, before, after, ceil_mode, wanted):
     window = Window((kernel, 1), (stride, 1), (before, 0, after, 0), ceil_mode)
     assert window.output(size, 4) == (wanted, 4)
-
-
-def test_same_padding_keeps_the_size_and_full_padding_touches_every_pixel():
-    for kernel in (1, 2, 3, 4, 5, 7):
-        assert Window((kernel, 3), (1, 1), same_padding((kernel, 3))).output(9, 9) == (9, 9)
-        assert Window((kernel, 3), (1, 1), full_padding((kernel, 3))).output(9, 9) == (9 + kernel - 1, 11)
 
 
 def test_a_window_larger_than_the_padded_photo_is_refused_with_a_sentence():
