@@ -10,7 +10,7 @@
 
 Bytes: the activations once, and once more for the mask of the gradient, which is written once: the floor. With soft
 targets (`taught`) it is another kernel. For several labels per photo (`make_label_head`) the loss is a sigmoid per
-label. Source: `core.ops.softmax_cross_entropy`, `core.ops.sigmoid_cross_entropy`.
+label. Source: `core.ops.loss`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Windows: one thread per vector (16 bytes of channels) of a pixel. Forward it adds the window of its pixel of out. The
 gradient adds, for its pixel of dx, the share of every window that contains the pixel, so that no two threads write the
-same pixel. Both read a window of the other side, divided by the number of pixels that count (`core.ops.avg_pool`): the
+same pixel. Both read a window of the other side, divided by the number of pixels that count (`core.ops.pooling`): the
 part of the window on the image, or on image and padding. Grid: vectors / 256.
 
 Whole image: a block of 32 x 8 threads averages 32 vectors of one image. The gradient has one block of 128 threads per
