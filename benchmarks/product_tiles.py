@@ -21,12 +21,12 @@ from benchmarks.record import make_row, write_results
 from core.gpu.candidates import CANDIDATES
 from core.gpu.compilation.cuda import cuda
 from core.gpu.single import runner
-from core.gpu.sm90.matmul_tma import TILES, Tile
+from core.gpu.sm90.matmul_tma import TILES, MatmulTile
 from core.ops.registry import KernelCase
 
 SIZES = (512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 4096)
 TRIED = (
-    *TILES, Tile(2, 64, 8), Tile(3, 128, 4), Tile(1, 256, 4), Tile(1, 192, 4),
+    *TILES, MatmulTile(2, 64, 8), MatmulTile(3, 128, 4), MatmulTile(1, 256, 4), MatmulTile(1, 192, 4),
 )  # fmt: skip
 """Tiles: those of `choose`, then those that were the fastest nowhere."""
 

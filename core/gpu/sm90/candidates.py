@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from core.gpu.cost_model import rank_tiles
+from core.gpu.launch import blocks_of
 from core.gpu.ops.conv import products
 from core.gpu.ops.matmul.tensor_core import refuse as refuse_product
 from core.gpu.parts.tile import Tile
@@ -16,6 +17,7 @@ from core.gpu.select import BACKWARD, BF16, FORWARD, INPUT, WEIGHT, Candidate, C
 from core.gpu.sm90 import halo, halo_resident, image, matmul_tma, pointwise, pointwise_forward, pointwise_gradients
 from core.gpu.sm90.halo_tma import HaloShape
 from core.gpu.sm90.row_weight_gradient import RowShape
+from core.gpu.sm90.wgmma import PERIOD
 
 SHARED, REGISTERS, PARTITIONS = 228 << 10, 65536, 4
 """Bytes and registers of a multiprocessor, and its partitions; each block takes 1 KiB in addition to its own."""
@@ -104,9 +106,10 @@ def row_shapes(case: Case) -> tuple[RowShape, ...]:
         return ()
     found = []
     for pixels in K_BLOCKS:
-        rows = max(1, pixels // (dy.width + 1))
-        shape = RowShape(x.padded, channels, dy.width + 1, rows, 1, 6).fitted(dy.height, dy.width)
-        if shape.suits(dy.height, dy.width) and shape.shared <= frame.shared:
+        k_blocks = blocks_of(dy.height, max(1, pixels // (dy.width + 1)))  # of nearly equal rows
+        shape = RowShape(x.padded, channels, dy.width + 1, blocks_of(dy.height, k_blocks), 0)
+        shape = shape._replace(stages=min(6, (frame.shared - PERIOD) // (shape.stage + 16)))
+        if shape.suits(dy.height, dy.width):
             found.append(shape)
     return tuple(dict.fromkeys(found))
 

@@ -71,7 +71,7 @@ def rows_launch(
 ) -> Launch:
     """The partial weight gradients of a 3x3 convolution, one for each block of the grid."""
     filters, depth, pixels = dy.padded, 9 * x.padded, batch * x.height * x.width
-    across, image_blocks = filters // (64 * shape.tiles), blocks_of(x.height, shape.rows)
+    across, image_blocks = filters // 64, blocks_of(x.height, shape.rows)
     total, size = batch * image_blocks, filters * depth + filters
     per_block = blocks_of(total, max(1, processors // across))
     splits = blocks_of(total, per_block)

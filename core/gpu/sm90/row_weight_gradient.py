@@ -30,7 +30,7 @@ from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisi
 from core.gpu.parts.tile import ONES
 from core.gpu.parts.vectors import divide, in_turn
 from core.gpu.sm90 import tma, wgmma
-from core.gpu.sm90.wgmma import PERIOD, SHARED, TILE, Offsets, low_word, swizzled_high_word
+from core.gpu.sm90.wgmma import PERIOD, TILE, Offsets, low_word, swizzled_high_word
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -56,7 +56,7 @@ SIGNATURE: Final = KernelSignature((
 
 
 class RowShape(NamedTuple):
-    """A block's work: k blocks of `rows` image rows, `pitch` pixels from one to the next, `tiles` x 64 filters, stages.
+    """A block's work: k blocks of `rows` image rows, `pitch` pixels from one to the next, by 64 filters.
 
     TMA tiles of x have `tile_channels` of its `channels`: 16, 32 or 64.
     """
@@ -65,18 +65,7 @@ class RowShape(NamedTuple):
     tile_channels: int
     pitch: int
     rows: int
-    tiles: int
     stages: int
-
-    def fitted(self, height: int, width: int) -> RowShape:
-        """The shape for feature maps of a size: about as many pixels per k block, k blocks of nearly equal rows.
-
-        As many stages as fit, at most as many as here; perhaps none.
-        """
-        pitch = self.pitch if 0 < self.pitch - width <= 2 else width + 1
-        k_blocks = -(-height // max(1, self.rows * self.pitch // pitch))
-        shape = self._replace(pitch=pitch, rows=-(-height // k_blocks))
-        return shape._replace(stages=min(self.stages, (SHARED - PERIOD) // (shape.stage + 16)))
 
     def suits(self, height: int, width: int) -> bool:
         """Whether TMA tiles and stages have a possible size, and little padding is computed."""
@@ -96,7 +85,7 @@ class RowShape(NamedTuple):
     @property
     def x_offset(self) -> int:
         """Where x begins in a stage, in bytes; the gradient is before it."""
-        return self.tiles * self.pixels * FILTER_ROW
+        return self.pixels * FILTER_ROW
 
     @property
     def x_tile_bytes(self) -> int:
@@ -121,33 +110,30 @@ class RowShape(NamedTuple):
     @property
     def copied(self) -> int:
         """Bytes that TMA copies for a k block."""
-        gradient = self.tiles * self.rows * FILTER_ROW
-        return self.pitch * (gradient + self.x_tiles * (self.rows + 2) * 2 * self.tile_channels)
+        return self.pitch * (self.rows * FILTER_ROW + self.x_tiles * (self.rows + 2) * 2 * self.tile_channels)
 
     @property
     def gaps(self) -> list[tuple[int, int]]:
         """Where what TMA does not fill begins and ends in a stage: zeros, but for the ones, which come last."""
         filled = self.rows * self.pitch
-        gaps = [((m * self.pixels + filled) * FILTER_ROW, (m + 1) * self.pixels * FILTER_ROW)
-                for m in range(self.tiles)]  # fmt: skip
+        gaps = [(filled * FILTER_ROW, self.x_offset)]
         for p in range(self.x_tiles):
             begin = self.x_offset + p * self.x_tile_bytes
             gaps.append((begin + (filled + 2 * self.pitch) * 2 * self.tile_channels, begin + self.x_tile_bytes))
         return [*gaps, (self.ones, self.stage)]
 
-    def products(self) -> tuple[list[list[Offsets]], list[list[Offsets]]]:
-        """The products of a k block: of every 64 filters and TMA tile of x, and those with ones."""
+    def products(self) -> tuple[list[list[Offsets]], list[Offsets]]:
+        """The products of a k block: of every TMA tile of x, and that with ones."""
         steps, ones = range(self.pixels // 16), (self.ones - self.x_offset) // 16
-        firsts = [[(m * self.pixels // 16 + k) * FILTER_ROW for k in steps] for m in range(self.tiles)]
-        wide = [[(first, 0, p * self.x_tile_bytes // 16 + k * 2 * self.tile_channels) for k, first in enumerate(tile)]
-                for tile in firsts for p in range(self.x_tiles)]  # fmt: skip
-        return wide, [[(first, 0, ones) for first in tile] for tile in firsts]
+        wide = [[(k * FILTER_ROW, 0, p * self.x_tile_bytes // 16 + k * 2 * self.tile_channels) for k in steps]
+                for p in range(self.x_tiles)]  # fmt: skip
+        return wide, [(k * FILTER_ROW, 0, ones) for k in steps]
 
 
 def make_producer(shape: RowShape) -> Any:
     """Device function of one thread: start the copies of a k block into a stage."""
-    STAGE, R, MT, P, C = shape.stage, shape.rows, shape.tiles, shape.x_tiles, shape.tile_channels
-    DY, X, X_TILE, BYTES = shape.pixels * FILTER_ROW, shape.x_offset, shape.x_tile_bytes, shape.copied
+    STAGE, R, P, C = shape.stage, shape.rows, shape.x_tiles, shape.tile_channels
+    X, X_TILE, BYTES = shape.x_offset, shape.x_tile_bytes, shape.copied
 
     @device_function
     def produce(base, full, stage, map_x, map_dy, bf, k_block, image_blocks, by_mul, by_shift):
@@ -155,8 +141,7 @@ def make_producer(shape: RowShape) -> Any:
         y, to = i32((k_block - n * image_blocks) * R), u32(base + stage * u32(STAGE))
         barrier = u32(full + stage * u32(8))
         tma.expect_bytes(barrier, u32(BYTES))
-        for m in range(MT):
-            tma.copy_activation_tile(u32(to + u32(m * DY)), map_dy, i32(bf + m * TILE), i32(0), y, n, barrier)
+        tma.copy_activation_tile(to, map_dy, bf, i32(0), y, n, barrier)
         for p in range(P):
             at = u32(to + u32(X + p * X_TILE))
             tma.copy_activation_tile(at, map_x, i32(p * C), i32(-1), i32(y - 1), n, barrier)
@@ -166,27 +151,23 @@ def make_producer(shape: RowShape) -> Any:
 
 def make_store(shape: RowShape) -> Any:
     """Device function: a warpgroup's sums to the block's partial result; the first one's have the bias gradient."""
-    MT, P, C, EIGHTS, WIDTH = (
-        shape.tiles, shape.x_tiles, shape.channels, shape.tile_channels // 8, shape.tile_channels
-    )  # fmt: skip
-    BLOCKS = 3 * EIGHTS * P
+    C, WIDTH, EIGHTS = shape.channels, shape.tile_channels, shape.tile_channels // 8
+    BLOCKS = 3 * EIGHTS * shape.x_tiles
 
     @device_function
     def store(acc, partial, bf, group, warp, lane, filters):
         g, t, depth = i32(lane >> 2), i32(lane & 3), i32(9 * C)
-        for m in range(MT):
-            for half in range(2):
-                f = i32(bf + m * TILE + (warp & 3) * 16 + g + half * 8)
-                row = u64(partial + u64((i64(f) * depth + group * C + t * 2) * 4))
-                for i in range(BLOCKS):
-                    ky, c = i // EIGHTS % 3, i // EIGHTS // 3 * WIDTH + i % EIGHTS * 8
-                    o = (m * BLOCKS + i) * 4 + half * 2
-                    if c < C:
-                        at = u64(row + u64((ky * 3 * C + c) * 4))
-                        store2(at, float_to_bits(acc[o]), float_to_bits(acc[o + 1]))
-                if group == 0 and t == 0:
-                    at = u64(partial + u64((i64(filters) * depth + f) * 4))
-                    store_float(at, acc[MT * BLOCKS * 4 + m * 4 + half * 2])
+        for half in range(2):
+            f = i32(bf + (warp & 3) * 16 + g + half * 8)
+            row = u64(partial + u64((i64(f) * depth + group * C + t * 2) * 4))
+            for i in range(BLOCKS):
+                ky, c = i // EIGHTS % 3, i // EIGHTS // 3 * WIDTH + i % EIGHTS * 8
+                o = i * 4 + half * 2
+                if c < C:
+                    store2(u64(row + u64((ky * 3 * C + c) * 4)), float_to_bits(acc[o]), float_to_bits(acc[o + 1]))
+            if group == 0 and t == 0:
+                at = u64(partial + u64((i64(filters) * depth + f) * 4))
+                store_float(at, acc[BLOCKS * 4 + half * 2])
 
     return store
 
@@ -212,11 +193,11 @@ def make_clear(shape: RowShape) -> Any:
 def make_row_weight_gradient(*shape_numbers: int) -> Any:
     """The kernel as a Python function; the arguments are those of `RowShape`."""
     shape = RowShape(*shape_numbers)
-    ST, STAGE, X, ROW, FILTERS = shape.stages, shape.stage, shape.x_offset, 2 * shape.tile_channels, TILE * shape.tiles
-    NACC, APART = shape.tiles * (shape.x_tiles * 3 * shape.tile_channels // 2 + 4), shape.pitch * ROW
+    ST, STAGE, X, ROW = shape.stages, shape.stage, shape.x_offset, 2 * shape.tile_channels
+    NACC, APART = shape.x_tiles * 3 * shape.tile_channels // 2 + 4, shape.pitch * ROW
     HIGH_A, HIGH_B = swizzled_high_word(FILTER_ROW), swizzled_high_word(ROW)
     wide, narrow = shape.products()
-    products = wgmma.make_products(3 * shape.tile_channels, wide, (True, True), narrow=narrow)
+    products = wgmma.make_products(3 * shape.tile_channels, wide, (True, True), narrow=[narrow])
     keep_one, finish = wgmma.make_wait(NACC, 1), wgmma.make_wait(NACC, 0)
     produce, store, clear = make_producer(shape), make_store(shape), make_clear(shape)
     advance, initialise_barriers = tma.make_advance(ST), tma.make_barriers(ST, WARPS)
@@ -228,7 +209,7 @@ def make_row_weight_gradient(*shape_numbers: int) -> Any:
         base = wgmma.aligned(shared_address(cuda.shared.array(0, types.uint8)))
         full = u32(base + u32(ST * STAGE))
         empty = u32(full + u32(8 * ST))
-        tid, bf = i32(cuda.threadIdx.x), i32(i32(cuda.blockIdx.y) * FILTERS)
+        tid, bf = i32(cuda.threadIdx.x), i32(i32(cuda.blockIdx.y) * TILE)
         lane, warp = i32(tid & 31), wgmma.uniform(i32(tid >> 5))
         k_block = i32(i32(cuda.blockIdx.x) * per_block)
         end = i32(min(k_block + per_block, total))

@@ -54,7 +54,7 @@ KERNELS = (
     (expand_depthwise.SIGNATURE, expand_depthwise.make_expand_depthwise(1, 1, 4, 2)),
     (halo_resident.SIGNATURE, halo_resident.make_resident_halo((128, 32, 32, 2, 8, 1, 1))),
     (halo_tma.SIGNATURE, halo_tma.make_halo_tma(16, 32, 2, 11, 3, 1, 1, 3)),
-    (row_weight_gradient.SIGNATURE, row_weight_gradient.make_row_weight_gradient(16, 16, 8, 2, 1, 2)),
+    (row_weight_gradient.SIGNATURE, row_weight_gradient.make_row_weight_gradient(16, 16, 8, 2, 2)),
     (pointwise_forward.SIGNATURE, pointwise_forward.make_pointwise_convolution((64, 16, 16, 2, 4, 1, 1), 1)),
     (pointwise_gradients.SIGNATURE, pointwise_gradients.make_pointwise_gradients((64, 64, 32, 2, 4, 1, 1), 1)),
     (image_pool.SIGNATURE, image_pool.make_image_pool(7, 2, 48, 4, True)),

@@ -1,9 +1,19 @@
 """The matrix product on the tensor cores: bf16 factors, float32 sums, bf16 result.
 
-A block of eight warps makes a BM x BN tile. Slices of both factors travel by `cp.async` through a ring of
-stages in shared memory; each warp reads fragments with `ldmatrix` and multiplies 16 x 8 x 16 at a time with
-`mma.sync`. The tile goes back through shared memory, so that lanes store 16 bytes. Blocks are ordered in
-groups of rows, so that neighbours find each other's slices in the L2 cache.
+A block of eight warps computes a tile of C. `cp.async` copies k blocks of both factors into a ring of stages in shared
+memory; each warp reads fragments with `ldmatrix` and multiplies 16 x 8 x 16 at a time with `mma.sync`.
+
+                 columns
+            +------+------+
+      rows  | warp | warp |   4 x 2 warps, each 32 x 64 sums in registers
+            | ...  | ...  |
+            +------+------+
+
+Shared memory: stages, each A (rows x depth) and B (depth x columns), rows padded by 16 bytes against bank conflicts.
+Epilogue: the tile replaces the stages, so that each lane stores 16 bytes. Blocks are ordered in groups of rows, so that
+concurrent blocks share k blocks in the L2 cache.
+Bytes: A once for each tile across, B once for each tile down, C once. Floor: 2 m n k operations at the peak.
+Source: NVIDIA CUTLASS, multistage GEMM and threadblock swizzle; PTX ISA 8.x, 9.7.14.
 """
 
 from __future__ import annotations
@@ -12,32 +22,31 @@ from typing import Any, Final
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, Tensor, blocks_of, make_launch
+from core.gpu.launch import INTEGER, POINTER, KernelSignature, Tensor, arguments, blocks_of, make_launch
 from core.gpu.select import Case
 
 i32, u32, u64, f32 = types.int32, types.uint32, types.uint64, types.float32
 
 GROUP: Final = 8
-"""Rows of tiles computed together: their slices of A stay in L2 while the columns go by."""
+"""Rows of tiles computed together: their k blocks of A stay in the L2 cache for all columns."""
 
 TILE: Final = (128, 128, 32, 4, 2, 4)
-"""Rows, columns, depth of a block's tile, stages, warps along rows and columns: 74 KB, which every GPU since Ampere
-has. The H200 is fastest with (128, 128, 64, 3, 2, 2), at 105 KB."""
+"""Rows, columns and depth of a tile, stages, warps along rows and columns: 74 KB, which every GPU since Ampere has.
+The H200 is fastest with (128, 128, 64, 3, 2, 2), at 105 KB."""
 
 SIGNATURE: Final = KernelSignature((
-    Argument("a", POINTER, "bf16 (m, k)"), Argument("b", POINTER, "bf16 (k, n)"), Argument("c", POINTER, "bf16 (m, n)"),
-    Argument("m", INTEGER, "rows of c"), Argument("n", INTEGER, "columns of c, a multiple of 8"),
-    Argument("k", INTEGER, "depth, a multiple of 8"),
+    *arguments(POINTER, a="bf16 (m, k)", b="bf16 (k, n)", c="bf16 (m, n)"),
+    *arguments(INTEGER, m="rows of c", n="columns of c, a multiple of 8", k="depth, a multiple of 8"),
 ))  # fmt: skip
 
 
-def make_sender(rows: int, columns: int, depth: int, threads: int) -> Any:
-    """Device function that starts the copies of one slice of both factors, zeros beyond their edges."""
+def make_producer(rows: int, columns: int, depth: int, threads: int) -> Any:
+    """Device function that starts the copies of one k block of both factors, zeros beyond their edges."""
     a_row, b_row, b_at = depth * 2 + 16, columns * 2 + 16, rows * (depth * 2 + 16)
     a_chunks, b_chunks = depth // 8, columns // 8
 
     @device_function
-    def send_slice(slot, a, b, row0, column0, first, m, n, k, thread):
+    def copy_k_block(slot, a, b, row0, column0, first, m, n, k, thread):
         for j in range(rows * a_chunks // threads):
             i = i32(thread + j * threads)
             r, q = i32(i // a_chunks), i32(i % a_chunks * 8)
@@ -53,15 +62,15 @@ def make_sender(rows: int, columns: int, depth: int, threads: int) -> Any:
             source = u64(b + place * u64(2)) if real else u64(b)
             ptx.copy_async16(u32(slot + u32(b_at + r * b_row + q * 2)), source, u32(16 if real else 0))
 
-    return send_slice
+    return copy_k_block
 
 
 def make_multiplier(rows: int, columns: int, depth: int, down: int, across: int) -> Any:
-    """Device function that adds one slice's product to a warp's `down` x `across` tiles of 16 x 8."""
+    """Device function that adds the product of one k block to a warp's `down` x `across` tiles of 16 x 8."""
     a_row, b_row, b_at, fragments = depth * 2 + 16, columns * 2 + 16, rows * (depth * 2 + 16), across * 2
 
     @device_function
-    def multiply_slice(acc, slot, warp_row, warp_column, lane):
+    def multiply_k_block(acc, slot, warp_row, warp_column, lane):
         for kk in range(depth // 16):
             bits = cuda.local.array(fragments, u32)
             for j in range(across // 2):
@@ -77,11 +86,11 @@ def make_multiplier(rows: int, columns: int, depth: int, down: int, across: int)
                     z = ptx.mma_bf16(*f, *pair, acc[o], acc[o + 1], acc[o + 2], acc[o + 3])
                     acc[o], acc[o + 1], acc[o + 2], acc[o + 3] = z[0], z[1], z[2], z[3]
 
-    return multiply_slice
+    return multiply_k_block
 
 
 def make_writer(rows: int, columns: int, threads: int, down: int, across: int) -> Any:
-    """Device function that sends the sums through shared memory, so that every lane stores 16 bytes."""
+    """Device function, the epilogue: the sums through shared memory, so that every lane stores 16 bytes."""
     c_row, c_chunks = columns * 2 + 16, columns // 8
 
     @device_function
@@ -106,12 +115,12 @@ def make_writer(rows: int, columns: int, threads: int, down: int, across: int) -
 def make_kernel(rows: int, columns: int, depth: int, stages: int, warps_down: int, warps_across: int) -> Any:
     """``C = A B`` for a tile; A (M, K), B (K, N), C (M, N) in bf16 at 64-bit addresses, K and N multiples of 8."""
     threads = 32 * warps_down * warps_across
-    stage = rows * (depth * 2 + 16) + depth * (columns * 2 + 16)  # 16 bytes more a line: no bank conflicts
+    stage = rows * (depth * 2 + 16) + depth * (columns * 2 + 16)  # rows padded by 16 bytes: no bank conflicts
     down, across = rows // warps_down // 16, columns // warps_across // 8
     sums, ahead = down * across * 4, stages - 1
     wait, wait_all = ptx.WAIT_COPIES[stages - 2], ptx.WAIT_COPIES[0]
-    send_slice = make_sender(rows, columns, depth, threads)
-    multiply_slice = make_multiplier(rows, columns, depth, down, across)
+    copy_k_block = make_producer(rows, columns, depth, threads)
+    multiply_k_block = make_multiplier(rows, columns, depth, down, across)
     write_tile = make_writer(rows, columns, threads, down, across)
 
     def product(a, b, c, m, n, k):
@@ -132,48 +141,46 @@ def make_kernel(rows: int, columns: int, depth: int, stages: int, warps_down: in
         for step in range(steps + ahead):
             if step >= ahead:
                 wait()
-                cuda.syncthreads()  # this turn's slice is here, and nobody reads the slot that is filled next
-            if step < steps:  # slice `step` starts its way here and is used `ahead` steps later
+                cuda.syncthreads()  # this k block is in shared memory; the stage filled next has been read
+            if step < steps:  # copied now, multiplied `ahead` steps later
                 slot = u32(base + u32(step % stages * stage))
-                send_slice(slot, a, b, row0, column0, i32(step * depth), m, n, k, thread)
+                copy_k_block(slot, a, b, row0, column0, i32(step * depth), m, n, k, thread)
             ptx.commit_copies()
             if step >= ahead:
                 slot = u32(base + u32((step - ahead) % stages * stage))
-                multiply_slice(acc, slot, warp_row, warp_column, lane)
+                multiply_k_block(acc, slot, warp_row, warp_column, lane)
         wait_all()
-        cuda.syncthreads()  # the ring is free for the result
+        cuda.syncthreads()  # all products are complete: the tile replaces the stages
         write_tile(acc, base, c, row0, column0, m, n, warp_row, warp_column, thread)
 
     return product
 
 
 def shared_bytes(rows: int, columns: int, depth: int, stages: int, warps_down: int, warps_across: int) -> int:
-    """Dynamic shared memory of a tile: the ring, or the result on its way out."""
+    """Dynamic shared memory of a tile: the stages, or the result that replaces them."""
     return max(stages * (rows * (depth * 2 + 16) + depth * (columns * 2 + 16)), rows * (columns * 2 + 16))
 
 
 def write(case: Case) -> None:
-    """Blocks of a tile each, one after another."""
+    """One block for each tile."""
     x, x2, out = product_of(case)
     tile = case.configuration or TILE
+    values = {
+        "a": x.address, "b": x2.address, "c": out.address, "m": out.width, "n": out.channels, "k": x.channels
+    }  # fmt: skip
     grid = (blocks_of(out.width, tile[0]) * blocks_of(out.channels, tile[1]), 1, 1)
     case.frame.add(
         make_launch(
             case.step.node, case.direction, "tensor_core", ("ops.matmul.tensor_core", "make_kernel", tile), SIGNATURE,
-            product_values(x, x2, out), grid, (32 * tile[4] * tile[5], 1, 1), shared_bytes(*tile), resident=1,
+            values, grid, (32 * tile[4] * tile[5], 1, 1), shared_bytes(*tile), resident=1,
         )
     )  # fmt: skip
 
 
 def product_of(case: Case) -> tuple[Tensor, Tensor, Tensor]:
-    """Both factors and the product: the columns of a matrix are channels, its rows the pixels of one row."""
+    """Both factors and the product: columns of a matrix are channels, its rows are the pixels of one row."""
     x, x2 = case.step.inputs
     return case.frame.image(x), case.frame.image(x2), case.frame.image(case.step.output)
-
-
-def product_values(x: Tensor, x2: Tensor, out: Tensor) -> dict[str, int]:
-    """As arguments of `SIGNATURE`."""
-    return {"a": x.address, "b": x2.address, "c": out.address, "m": out.width, "n": out.channels, "k": x.channels}
 
 
 def refuse(case: Case) -> str:
