@@ -212,7 +212,6 @@ def problems(config: RunConfig) -> list[Problem]:
 
 
 def to_dict(config: RunConfig) -> dict[str, Any]:
-    """Plain values, for JSON."""
     return asdict(config)
 
 

@@ -73,7 +73,6 @@ class Check:
 
 
 def examine() -> Iterator[Check]:
-    """All findings, those of the CPU first."""
     yield from _software()
     yield _processor()
     yield _threads()
@@ -202,7 +201,6 @@ def _device_properties(driver: Any) -> Iterator[Check]:
 
 
 def report(findings: list[Check]) -> str:
-    """Lines for a terminal."""
     lines = []
     for finding in findings:
         lines.append(f"{'ok ' if finding.well else '-- '} {finding.part:24} {finding.sentence}")

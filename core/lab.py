@@ -353,17 +353,10 @@ def run_tune(arguments: argparse.Namespace) -> None:
 
 
 COMMANDS: Final = {
-    "conv": run_conv,
-    "matmul": run_matmul,
-    "depthwise": run_depthwise,
-    "kernels": run_kernels,
-    "algorithms": run_algorithms,
-    "roofline": run_roofline,
-    "sweep": run_sweep,
-    "explain": run_explain,
-    "tune": run_tune,
-    "mnist": run_mnist,
-}
+    "conv": run_conv, "matmul": run_matmul, "depthwise": run_depthwise, "kernels": run_kernels,
+    "algorithms": run_algorithms, "roofline": run_roofline, "sweep": run_sweep, "explain": run_explain,
+    "tune": run_tune, "mnist": run_mnist,
+}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -82,7 +82,6 @@ def sync_folder(folder: Path) -> None:
 
 
 def storage_error(path: Path, error: OSError) -> StorageError:
-    """The error for a failed write."""
     reason = error.strerror or str(error)
     if error.errno in NO_ROOM:
         return StorageError(f"{path} could not be saved: {reason}. Free disk space or choose another folder.")

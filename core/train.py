@@ -43,7 +43,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def print_failed_event(message: str, exit_code: int) -> None:
-    """Print the error as the last event of the run."""
     JsonReader(sys.stdout).show(RunFailed(message, traceback.format_exc(), exit_code))
 
 

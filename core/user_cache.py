@@ -80,7 +80,6 @@ def make_kernel_folder(folder: Path) -> Path:
 
 
 def kernel_bytes() -> int:
-    """Bytes of all compiled kernels in the user's cache folder."""
     return sum(_newest_and_size(entry)[1] for entry in _kernel_entries())
 
 

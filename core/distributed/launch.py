@@ -16,19 +16,9 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Final, final
 
+from core import errors
 from core.child_process import child_environment
 from core.distributed.rank_environment import RENDEZVOUS, RankEnvironment, find_rank
-from core.errors import (
-    EXIT_DONE,
-    EXIT_FAILED,
-    EXIT_LOST,
-    EXIT_STOPPED,
-    RESUME,
-    LeafClinicError,
-    RankFailed,
-    RankLost,
-    StorageError,
-)
 
 GRACE_SECONDS: Final = 2.0
 """Time for the other ranks to end by themselves."""
@@ -36,7 +26,7 @@ OTHERS_SECONDS: Final = 1.0
 """Time that other ranks give rank 0 to report an error that concerns all."""
 POLL_SECONDS: Final = 0.05
 REQUEST: Final = "request"
-GOOD: Final = (EXIT_DONE, EXIT_STOPPED)
+GOOD: Final = (errors.EXIT_DONE, errors.EXIT_STOPPED)
 PARENT_DIED: Final = 1
 """PR_SET_PDEATHSIG of prctl (linux/prctl.h)."""
 
@@ -44,11 +34,11 @@ PARENT_DIED: Final = 1
 @final
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """A started rank. errors: the file of its error stream; None for rank 0, which uses that of the launcher."""
+    """A started rank. log: the file of its error stream; None for rank 0, which uses that of the launcher."""
 
     number: int
     process: subprocess.Popen[bytes]
-    errors: Path | None
+    log: Path | None
 
     def describe(self) -> str:
         """Why it ended, as a sentence."""
@@ -58,8 +48,8 @@ class Rank:
         if code < 0:
             return f"Rank {self.number} was ended by signal {-code} ({signal.Signals(-code).name})."
         last_line = ""
-        if self.errors is not None:
-            last_line = self.errors.read_text("utf-8", "replace").strip().rpartition("\n")[2]
+        if self.log is not None:
+            last_line = self.log.read_text("utf-8", "replace").strip().rpartition("\n")[2]
         reason = last_line or f"exit code {code}"
         return reason if last_line.startswith("Rank") else f"Rank {self.number} failed: {reason}"
 
@@ -85,7 +75,6 @@ def run_ranks(command: Sequence[str], count: int, request: str = "", output: IO[
 
 
 def read_request(environment: RankEnvironment) -> str:
-    """The request of the launcher of this rank."""
     return (Path(environment.rendezvous) / REQUEST).read_text("utf-8")
 
 
@@ -96,10 +85,10 @@ def _start(command: Sequence[str], number: int, count: int, rendezvous: Path, ou
     how: dict[str, Any] = {"env": child_environment(**variables), "preexec_fn": _end_with_parent}
     if number == 0:
         return Rank(0, subprocess.Popen(command, stdout=output, **how), None)
-    errors = rendezvous / f"errors-{number}"
-    with errors.open("wb") as file:
+    log = rendezvous / f"errors-{number}"
+    with log.open("wb") as file:
         nothing = subprocess.DEVNULL
-        return Rank(number, subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=file, **how), errors)
+        return Rank(number, subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=file, **how), log)
 
 
 def _end_with_parent() -> None:
@@ -124,11 +113,11 @@ def _follow(ranks: Sequence[Rank]) -> int:
     while time.monotonic() < until and any(rank.process.poll() is None for rank in ranks):
         time.sleep(POLL_SECONDS)
     first = ranks[0]
-    if (first.process.returncode or 0) > 0 and first.process.returncode != EXIT_LOST:
+    if (first.process.returncode or 0) > 0 and first.process.returncode != errors.EXIT_LOST:
         return first.process.returncode  # it has printed the reason
-    failed = [rank for rank in ranks if rank.process.returncode not in (None, EXIT_LOST, *GOOD)]
+    failed = [rank for rank in ranks if rank.process.returncode not in (None, errors.EXIT_LOST, *GOOD)]
     silent = [rank for rank in ranks if rank.process.returncode is None]
-    raise LeafClinicError(f"{(failed or silent or ranks)[0].describe()} {RESUME}")
+    raise errors.LeafClinicError(f"{(failed or silent or ranks)[0].describe()} {errors.RESUME}")
 
 
 def run_rank(work: Callable[[RankEnvironment], int]) -> int:
@@ -136,18 +125,18 @@ def run_rank(work: Callable[[RankEnvironment], int]) -> int:
     environment = find_rank()
     try:
         return work(environment)
-    except RankLost as error:
+    except errors.RankLost as error:
         first = min(set(range(environment.size)) - set(error.ranks))
         if environment.mpi and environment.rank > first:
             time.sleep(GRACE_SECONDS)  # that rank reports it, and MPI ends this one
         elif not environment.rendezvous:
             raise
-        os._exit(EXIT_LOST)  # the launcher names the rank
-    except LeafClinicError as error:
-        if environment.size == 1 or (environment.rank == 0 and not isinstance(error, StorageError)):
+        os._exit(errors.EXIT_LOST)  # the launcher names the rank
+    except errors.LeafClinicError as error:
+        if environment.size == 1 or (environment.rank == 0 and not isinstance(error, errors.StorageError)):
             raise  # an error of all ranks, reported once; a full disk concerns one machine
         time.sleep(OTHERS_SECONDS if environment.rank else 0)
-        raise RankFailed(environment.rank, error) from error
+        raise errors.RankFailed(environment.rank, error) from error
 
 
 def end_rank(work: Callable[[], int]) -> int:
@@ -156,7 +145,7 @@ def end_rank(work: Callable[[], int]) -> int:
         code = work()
     except Exception:  # noqa: BLE001 - the others would wait for this rank
         traceback.print_exc()
-        code = EXIT_FAILED
+        code = errors.EXIT_FAILED
     if code in GOOD:
         return code
     for stream in (sys.stdout, sys.stderr):

@@ -88,7 +88,6 @@ def tune_plans(
 
 
 def target_of(planned: Planned) -> TuningTarget:
-    """The plan with its network and initial weights."""
     from core.gpu.tuner import TuningTarget
 
     base = build(planned.model, CLASSES, planned.image_size)

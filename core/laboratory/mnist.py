@@ -130,7 +130,6 @@ def predict(graph: Graph, weights: Arrays, photos: Array, device: str, batch: in
 
 
 def _batches(recipe: MnistRecipe, photos: Array, labels: Array, total: int, seed: int) -> Iterator[PhotoBatch]:
-    """`total` batches."""
     per_epoch, order = len(photos) // recipe.batch, np.arange(len(photos))
     for step in range(total):
         if step % per_epoch == 0 and recipe.shuffled:

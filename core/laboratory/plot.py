@@ -33,8 +33,6 @@ COLOURS: Final = (
 @final
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One kernel on the roofline."""
-
     label: str
     group: str
     intensity: float

@@ -115,7 +115,6 @@ def _repeat(kernel: Any, count: int, arguments: tuple[Any, ...]) -> None:
 def roofline_study(
     model: str, device: str, batch: int, image_size: int, precision: str = "float32"
 ) -> list[KernelTime]:
-    """Every kernel of one training step of a network, timed by its plan."""
     plan, photos = _training_plan(model, device, batch, image_size, precision)
     times = plan.time_kernels(photos)
     plan.close()
@@ -123,7 +122,6 @@ def roofline_study(
 
 
 def points(times: Sequence[KernelTime]) -> list[Point]:
-    """Points of the roofline, for kernels with operations."""
     return [
         Point(t.layer, t.direction or "other", t.flops / t.bytes, t.flops / t.milliseconds / 1e6)
         for t in times

@@ -71,7 +71,6 @@ class UnfusedNetwork:
             call.run()
 
     def loss(self) -> float:
-        """Return the mean loss of the last step."""
         return float(self.values[self.graph.nodes[-1].name].sum())
 
     def _add_forward(self, node: Node) -> None:
@@ -119,7 +118,6 @@ class UnfusedNetwork:
             self.backward.append(self._call(node, "backward_weight"))
 
     def _sum(self, node: Node, parts: list[Any]) -> Any:
-        """Add the gradients from several consumers."""
         total = parts[0]
         for part in parts[1:]:
             case = KernelCase("add", MappingProxyType({}), (node.shape, node.shape), node.shape, self.batch)

@@ -53,7 +53,6 @@ def check_weights(communicator: Communicator, plan: Plan) -> None:
 
 
 def share_state(communicator: Communicator, state: RunState) -> RunState:
-    """Return the state of rank 0."""
     return RunState(**communicator.gather_values(asdict(state))[0])
 
 
@@ -78,7 +77,6 @@ class Agreement:
         self.seconds = 0.0
 
     def saved(self) -> None:
-        """Record that a checkpoint was written."""
         self._saved_at = time.monotonic()
 
     def renew(self, seconds: float) -> None:

@@ -102,14 +102,12 @@ def open_svg(width: float, height: float, label: str, scale: float = 1.0) -> str
 
 def text(x: float, y: float, words: str, kind: str = "muted", *, anchor: str = "start", size: float = 11.5,
          weight: int = 400) -> str:  # fmt: skip
-    """A text element; kind: "ink" or "muted"."""
     fill = INK if kind == "ink" else MUTED
     return (f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" fill="{fill}" {FONT} font-size="{size:g}" '
             f'font-weight="{weight}" text-anchor="{anchor}">{escape(words)}</text>')  # fmt: skip
 
 
 def _curve(s: ChartSeries, places: Sequence[tuple[float, float]], style: tuple[str, str], legend: float) -> list[str]:
-    """The line or dots, and its entry in the legend."""
     colour, dash = style
     pen = f'fill="none" stroke="{colour}" stroke-width="1.8" stroke-linejoin="round"'
     pen += f' stroke-dasharray="{dash}"' if dash else ""

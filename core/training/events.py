@@ -96,8 +96,6 @@ class EpochDone:
 @final
 @dataclass(frozen=True, slots=True)
 class CheckpointSaved:
-    """A checkpoint has been written."""
-
     step: int
     path: str
     best: bool
@@ -239,7 +237,6 @@ class History:
 
     @property
     def best(self) -> EpochDone | None:
-        """The best epoch, whose weights are in the model file."""
         marked = [epoch for epoch in self.epochs if epoch.best]
         return marked[-1] if marked else None
 

@@ -37,15 +37,12 @@ MOST_BYTES: Final = 512 << 20
 @final
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """The results of a finished run."""
-
     evaluation: RunEvaluation
     model: Path
     report: Path
 
 
 def save_best(setup: Setup, folder: RunFolder, weights: Mapping[str, Array], figures: Metrics, epoch: int) -> None:
-    """Write the model file of the best epoch so far."""
     model = ModelFile(
         graph=setup.graph_in_use, weights=weights, classes=setup.classes, source_side=setup.photos.cache.side,
         data_hash=setup.fingerprint, name=setup.config.name, date=today(), learned=setup.learned,
@@ -134,7 +131,6 @@ def complete_trained_model(
 
 
 def _take_some(photos: PhotoSet, seed: int) -> LabelledPhotos:
-    """The training photos for the feature statistics."""
     rows = photos.rows(TRAIN)
     rows = rows[sample_per_class(photos.dataset.labels[rows], PER_CLASS, seed)]
     return LabelledPhotos(photos.cache.gather(rows), np.asarray(photos.dataset.labels[rows]), photos.sets)

@@ -67,7 +67,6 @@ class KernelTable:
         self._sums: dict[tuple[str, str, str], KernelTime] = {}
 
     def add(self, times: Iterable[KernelTime]) -> None:
-        """Add a timed step."""
         self._samples += 1
         for time in times:
             key = (time.layer, time.direction, time.kernel)

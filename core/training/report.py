@@ -38,8 +38,6 @@ LOW_RECALL: Final = 0.8
 @final
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """A finished run: settings, history, evaluation and model."""
-
     config: RunConfig
     history: History
     evaluation: RunEvaluation
@@ -49,7 +47,6 @@ class ReportData:
 
 
 def render_report(data: ReportData) -> str:
-    """The HTML page."""
     evaluation = data.evaluation
     figures, device = evaluation.figures, data.conditions.device
     title = f"LeafClinic: {data.config.model} on {len(figures.classes)} classes"

@@ -70,7 +70,6 @@ class RunEvaluation:
         return ()
 
     def words(self) -> tuple[str, ...]:
-        """The whole evaluation as sentences."""
         kind = (VALIDATION_NOTE,) if self.split == "validation" else ()
         stated = () if self.calibration_error is None else (describe_error(self.calibration_error),)
         return (self.verdict(), *kind, *self.doubts(), *stated)

@@ -86,7 +86,6 @@ class RunFolder:
                 os.truncate(path, sizes.get(name, 0))
 
     def write(self, name: str, content: str) -> Path:
-        """Write one of `FILES`."""
         write_file(self.path / name, content)
         return self.path / name
 
@@ -133,7 +132,6 @@ class RunFolder:
 
 
 def default_folder(config: RunConfig) -> str:
-    """The folder of a run without --out."""
     return str(unused(Path(f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{config.model}")))
 
 

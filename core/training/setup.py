@@ -255,7 +255,6 @@ def choose_precision(wanted: str, device: str) -> tuple[str, tuple[str, ...]]:
 
 
 def fingerprint(photos: PhotoSet) -> str:
-    """Identity of the photos and their split."""
     splits = photos.splits[photos.cache.kept]
     return hashlib.sha256(photos.fingerprint.encode() + splits.tobytes()).hexdigest()
 

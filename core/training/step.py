@@ -107,7 +107,6 @@ def with_photos(batch: PhotoBatch, photos: Array) -> PhotoBatch:
 
 
 def diverged(step: int, loss: float, layer: str, checkpoint: str) -> TrainingDiverged:
-    """The error with step, layer and last checkpoint."""
     what = f"The loss is {loss}" if not math.isfinite(loss) else "The gradient is not finite"
     kept = f"The last checkpoint {checkpoint} is kept. " if checkpoint else ""
     return TrainingDiverged(

@@ -127,7 +127,6 @@ class Teachers:
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """SHA-256 of the model files."""
         return tuple(teacher.digest for teacher in self._read)
 
     @property

@@ -43,8 +43,6 @@ PLAIN_SECONDS: Final = 10.0
 
 @final
 class JsonReader:
-    """Prints every event as one line of JSON."""
-
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
@@ -55,8 +53,6 @@ class JsonReader:
 
 @final
 class TerminalReader:
-    """Prints sentences and a progress bar."""
-
     def __init__(self, stream: TextIO, moving: bool) -> None:
         self._stream = stream
         self._moving = moving

@@ -131,8 +131,6 @@ class Trainer:
 
 @final
 class _Run:
-    """The state of a run during training."""
-
     def __init__(self, setup: Setup, started: Started, path: Path, commands: Commands, profiled: bool) -> None:
         self.setup, self.folder, self.path, self.commands = setup, started.folder, path, commands
         self.state = started.state
@@ -322,7 +320,6 @@ class _Run:
 
 
 def watch_for_stall(setup: Setup) -> StallWatch:
-    """The watch on the loss of this run, from the end of the warm-up."""
     config, train = setup.config, setup.train
     guessing = guessing_loss(train.labels, len(setup.classes), config.sampling, config.class_weights,
                              config.label_smoothing, train.targets)  # fmt: skip

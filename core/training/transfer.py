@@ -163,7 +163,6 @@ def frozen_parameters(config: RunConfig, graph: Graph) -> tuple[str, ...]:
 
 
 def head_parameters(graph: Graph) -> set[str]:
-    """Full names of the parameters of the head."""
     head = head_node(graph)
     return {f"{head.name}.{p.role}" for p in head.parameters}
 
