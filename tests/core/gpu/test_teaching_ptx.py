@@ -16,7 +16,7 @@ from tests.helpers.resources import CAPABILITIES, assemble, assembler_log
 
 FAMILIES = (
     "conv.naive", "conv.shared", "conv.im2col", "conv.transformed", "conv.winograd", "conv.fft",
-    "dense.naive", "dense.product", "depthwise.shared", "elementwise.naive",
+    "dense.product", "depthwise.shared", "elementwise.naive",
     "loss.naive", "matmul.narrow", "matmul.tiled", "matmul.warp_tiled", "norm.naive",
     "pool.naive",
 )  # fmt: skip

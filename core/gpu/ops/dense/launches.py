@@ -1,4 +1,4 @@
-"""Launches of dense layers: 1x1 convolutions of one pixel, whose features may have gaps between them."""
+"""Launches of dense layers: 1x1 convolutions of one pixel, whose features may have gaps between them in memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from core.ops.window import POINT
 from core.program import Step
 
 
-def pack_filters(frame: Frame, step: Step, places: Array, length: int) -> Array:
-    """Weights as 1x1 filters ``(units, 1, 1, length)``: features at the places they have in memory."""
+def pack_filters(frame: Frame, step: Step, positions: Array, length: int) -> Array:
+    """Weights as 1x1 filters ``(units, 1, 1, length)``, with features at their positions in memory."""
     indices = frame.indices(f"{step.node}.weight")
     wide = np.full((len(indices), 1, 1, length), -1, np.int32)
-    wide[:, 0, 0, places] = indices
+    wide[:, 0, 0, positions] = indices
     return wide
 
 
@@ -43,11 +43,8 @@ def pack_rows(case: Case) -> int:
 def forward(case: Case) -> None:
     frame, step, (x, out, taps) = case.frame, case.step, sides_of(case)
     ending = Ending(bias_of(frame, step), step.activation)
-    frame.add(
-        products.forward(
-            frame, step.node, x, out, POINT, taps, pack_rows(case), ending, case.configuration
-        )
-    )
+    weight = pack_rows(case)
+    frame.add(products.forward(frame, step.node, x, out, POINT, taps, weight, ending, case.configuration))
 
 
 def backward_input(case: Case) -> None:
@@ -61,7 +58,7 @@ def backward_input(case: Case) -> None:
 
 
 def read_input(case: Case) -> backward_weight.Reading:
-    """A dense layer reads features at their places in memory."""
+    """A dense layer reads features at their positions in memory."""
     frame, step = case.frame, case.step
     x, places = frame.flat(step.inputs[0])
     taps, units = packing.taps_of(x, POINT, False), frame.layout.offsets[f"{step.node}.weight"][1][0]

@@ -1,9 +1,11 @@
-"""The tiled matrix product that im2col and dense stand on, in the three transpositions they need.
+"""Fully connected layer ``out[n, o] = bias[o] + sum over i of x[n, i] weight[o, i]``, and its tiled product.
 
-A block of 16 x 16 threads makes a 64 x 64 tile of the result: both factors' tiles, 16 deep, lie in
-shared memory, every thread keeps 4 x 4 sums in registers. `matmul.py` shows how to get here step by
-step. Long sums are cut into slices along the depth, so that a narrow result still fills the GPU;
-the slices are added in their order (the same bits every time).
+- naive:  one thread per element of the result reads the whole sum from global memory
+- shared: the tiled matrix product, which im2col uses too, and its transpositions for the gradients
+
+A block of 16 x 16 threads computes a 64 x 64 tile of the result: tiles of both factors, 16 deep, are in shared memory,
+and each thread has 4 x 4 sums in registers (`ops/matmul/tiled.py` derives this step by step). Long sums are split along
+the depth (split-K), so that a small result still fills the GPU; the slices are added in order: the same bits each time.
 """
 
 from __future__ import annotations
@@ -12,18 +14,56 @@ from typing import Any, Final
 
 from core.gpu.compilation.arrays import Cube, Int, Matrix, Vector, float32, index
 from core.gpu.compilation.cuda import cuda, device_function
-from core.gpu.teaching.column_sums import sum_slices
+from core.gpu.teaching.column_sums import launch_sum_columns, sum_slices
 from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, at, blocks, flat, kernel, over
+from core.gpu.teaching.step_arrays import StepArrays
+from core.ops.registry import KernelCase
 
 SIDE: Final = 16
 EACH: Final = 4
 SUMS: Final = EACH * EACH
 TILE: Final = SIDE * EACH
 PITCH: Final = TILE + 1
-"""Floats of a line of a tile in shared memory: one more than the tile has, against bank conflicts."""
+"""Floats of a tile row in shared memory: one more than the tile has, against bank conflicts."""
 DEPTH: Final = 16
 BLOCKS_WANTED: Final = 512
-"""Blocks below which the depth is sliced: 132 SMs hold about four blocks each."""
+"""Fewest blocks without split-K: 132 multiprocessors hold about four blocks each."""
+
+
+@kernel
+def naive_forward(x: Matrix, weight: Matrix, bias: Vector, out: Matrix) -> None:
+    """One thread per output: row n of x against row o of weight."""
+    i = cuda.grid(1)
+    if i < out.size:
+        n, o = i // out.shape[1], i % out.shape[1]
+        total = bias[o]
+        for k in range(x.shape[1]):
+            total += x[n, k] * weight[o, k]
+        out[n, o] = total
+
+
+@kernel
+def naive_backward_input(dy: Matrix, weight: Matrix, dx: Matrix) -> None:
+    """One thread per input: the gradient of each unit times its weight."""
+    i = cuda.grid(1)
+    if i < dx.size:
+        n, k = i // dx.shape[1], i % dx.shape[1]
+        total = dy[n, 0] * weight[0, k]
+        for o in range(1, dy.shape[1]):
+            total += dy[n, o] * weight[o, k]
+        dx[n, k] = total
+
+
+@kernel
+def naive_backward_weight(x: Matrix, dy: Matrix, dweight: Matrix) -> None:
+    """One thread per weight: the sum over the batch."""
+    i = cuda.grid(1)
+    if i < dweight.size:
+        o, k = i // dweight.shape[1], i % dweight.shape[1]
+        total = dy[0, o] * x[0, k]
+        for n in range(1, x.shape[0]):
+            total += dy[n, o] * x[n, k]
+        dweight[o, k] = total
 
 
 @device_function
@@ -58,7 +98,7 @@ def make_product(a_transposed: bool, b_transposed: bool) -> Any:
         for i in range(SUMS):
             total[i] = float32(0)
         for k0 in range(first, last, DEPTH):
-            # Neighbouring threads read neighbouring floats, whichever way the factor lies.
+            # Neighbouring threads read neighbouring floats, whether the factor is transposed or not.
             for i in range(ty * SIDE + tx, TILE * DEPTH, SIDE * SIDE):
                 m, k = (i % TILE, i // TILE) if a_transposed else (i // DEPTH, i % DEPTH)
                 inside = row0 + m < rows and k0 + k < last
@@ -73,12 +113,12 @@ def make_product(a_transposed: bool, b_transposed: bool) -> Any:
                 else:
                     b_tile[k, n] = b[k0 + k, column0 + n] if inside else float32(0)
             cuda.syncthreads()  # both tiles are loaded
-            for k in range(0, DEPTH, 4):  # four at a time: the loop's counter costs as much as eight multiplications
+            for k in range(0, DEPTH, 4):  # unrolled by four: the loop counter costs as much as eight multiplications
                 multiply_column(a_tile, b_tile, k, tx, ty, total, left, top)
                 multiply_column(a_tile, b_tile, k + 1, tx, ty, total, left, top)
                 multiply_column(a_tile, b_tile, k + 2, tx, ty, total, left, top)
                 multiply_column(a_tile, b_tile, k + 3, tx, ty, total, left, top)
-            cuda.syncthreads()  # nobody needs the tiles any more
+            cuda.syncthreads()  # all threads have read the tiles
         for i in range(EACH):
             for j in range(EACH):
                 row = row0 + ty + i * SIDE
@@ -118,3 +158,19 @@ def launch_product(kernel: TeachingKernel, a: DeviceArray, b: DeviceArray, c: De
     kernel[at(grid, (SIDE, SIDE))](a, b, parts, each)
     if slices > 1:
         sum_slices[over(rows * columns)](parts.reshape(slices, rows * columns), flat(c))
+
+
+def launch_shared_forward(case: KernelCase, arrays: StepArrays) -> None:
+    launch_product(product_nt, arrays["x"], arrays["weight"], arrays["out"])
+    if "bias" in arrays:
+        add_bias[over(arrays["out"].size)](arrays["out"], arrays["bias"])
+
+
+def launch_shared_backward_input(case: KernelCase, arrays: StepArrays) -> None:
+    launch_product(product_nn, arrays["dy"], arrays["weight"], arrays["dx"])
+
+
+def launch_shared_backward_weight(case: KernelCase, arrays: StepArrays) -> None:
+    launch_product(product_tn, arrays["dy"], arrays["x"], arrays["dweight"])
+    if "dbias" in arrays:
+        launch_sum_columns(arrays["dy"], arrays["dbias"])

@@ -1,1 +1,1 @@
-"""The matrix product, from naive to the tensor cores: no op of a network, but the core of convolutions."""
+"""The matrix product, from naive to tensor cores: not an op of a network, but the core of convolutions."""

@@ -1,4 +1,4 @@
-"""Candidates for the matrix product ``out = x x2``, simplest first: measured by itself, no network has it as a step."""
+"""Candidates for the matrix product ``out = x x2``, simplest first: for the laboratory, no network has it as a step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CANDIDATES: Final = (
           "8 x 16 sums per thread, a tile per warp, no bank conflicts",
           tiled.refuse_unaligned, "shared"),
     teach("narrow", OP, FORWARD, by_names(narrow.narrow, narrow.tiles, **FACTORS),
-          "a depth of at most 32 is loaded at once, 4 x 4 sums per thread",
+          "a depth of at most 32, all loads at once, 4 x 4 sums per thread",
           narrow.refuse, "shared"),
     teach("cublas", OP, FORWARD, cublas.launch_product, "the vendor's library, float32", cublas.refuse),
     Candidate("tensor_core", (OP,), FORWARD, tensor_core.write, "bf16 through cp.async and mma.sync, float32 sums",

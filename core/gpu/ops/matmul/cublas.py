@@ -1,6 +1,6 @@
-"""Products by cuBLAS: the matrix product, and dense layers as a student's first GPU program has them.
+"""Products by cuBLAS: the matrix product, and dense layers as in a student's first GPU program.
 
-A bias is added by a product with ones before that with the weights, and summed by another in the gradient.
+A bias is added by a product with ones before the product with the weights; its gradient is another product with ones.
 """
 
 from __future__ import annotations

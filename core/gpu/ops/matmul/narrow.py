@@ -1,8 +1,8 @@
-"""The float32 matrix product of a short depth, as unfolded first layers have it: everything is asked for at once.
+"""The float32 matrix product of a short depth, as im2col of a first layer has it: all loads are issued at once.
 
-With a depth of 27 the launch and one access to memory are the whole time. A block makes 32 x 64
-of the result; its 128 threads ask for all they need of both factors before they wait for any of it, and keep 4 x 4
-sums each. A may begin anywhere (rows of 27 floats are not aligned to 16 bytes), B is read 16 bytes at a time.
+With a depth of 27 the launch and one access to memory are the whole time. A block of 128 threads computes 32 x 64
+elements; all loads of both factors are in flight before the first is waited for, and each thread has 4 x 4 sums. A may
+begin anywhere (rows of 27 floats are not aligned to 16 bytes); B is read 16 bytes at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEPTH: Final = 32
 """The longest depth."""
 THREADS: Final = 128
 PITCH: Final = ROWS + 4
-"""Floats of a line of A's tile, a multiple of four."""
+"""Floats of a row of A's tile, a multiple of four."""
 A_SIZE: Final = DEPTH * PITCH
 B_SIZE: Final = DEPTH * COLUMNS
 A_LOADS: Final = ROWS * DEPTH // THREADS
@@ -52,7 +52,7 @@ def narrow(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, depth: Int)
     from_b = cuda.local.array(B_KEPT, float32)
     a_row, a_deep = index(thread // index(DEPTH)), index(thread % index(DEPTH))
     b_deep, quad = index(thread // index(LINE)), index(index(thread % index(LINE)) * index(4))
-    column = index(min(index(column0 + quad), index(n - index(4))))  # what lies beyond the edge is not stored
+    column = index(min(index(column0 + quad), index(n - index(4))))  # results beyond the edge are not stored
     for j in range(A_LOADS):
         row = index(min(index(row0 + a_row + index(j * THREADS // DEPTH)), index(m - index(1))))
         from_a[j] = a[index(row * k + a_deep)] if a_deep < k else float32(0)
@@ -89,7 +89,7 @@ def narrow(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, depth: Int)
 def refuse(case: KernelCase) -> str:
     (_, depth), (_, columns) = case.inputs
     if depth > DEPTH:
-        return f"It takes a depth of at most {DEPTH} in one piece; here it is {depth}."
+        return f"It takes a depth of at most {DEPTH}; here it is {depth}."
     if columns % 4:
         return f"16-byte loads need the columns {columns} to be a multiple of 4."
     return ""

@@ -1,10 +1,10 @@
 """The matrix product ``C = A B``, step by step: A (M, K), B (K, N), C (M, N), row-major.
 
-- naive:            one thread per element of C, both factors from global memory: 2 loads a multiply-add
+- naive:            one thread per element of C, both factors from global memory: 2 loads per multiply-add
 - shared:           16 x 16 tiles of both factors in shared memory: 1/16 of the global loads
-- tiled:            128 x 128 a block and 8 x 8 sums a thread in registers: 16 loads for 64 multiply-adds
-- tiled_vectorised: the same with 16-byte loads, A turned on its way into shared memory, C stored 16 bytes wide
-- double_buffered:  the next tile travels while the current one is multiplied; one barrier a tile
+- tiled:            128 x 128 per block, 8 x 8 sums per thread in registers: 16 loads for 64 multiply-adds
+- tiled_vectorised: the same with 16-byte loads and stores, A transposed on its way to shared memory
+- double_buffered:  the next tile is loaded while the current one is multiplied; one barrier per tile
 - tensor_core:      bf16 on the tensor cores (`tensor_core.py`)
 - cublas:           the vendor's library, for comparison (`core/gpu/driver/cublas.py`)
 
@@ -31,12 +31,12 @@ TILE: Final = 128
 EACH: Final = 8
 SUMS: Final = EACH * EACH
 DEPTH: Final = 8
-"""One 16-byte load a thread and factor fills a tile: 128 x 8 floats = 256 threads x 4."""
+"""One 16-byte load per thread and factor fills a tile: 128 x 8 floats = 256 threads x 4."""
 AREA: Final = TILE * DEPTH
 TWO: Final = 2 * AREA
 HALF: Final = TILE // 2
 two_blocks: Final = partial(TeachingKernel, resident=2)
-"""At most 128 registers a thread, so that two blocks share a multiprocessor."""
+"""At most 128 registers per thread, so that two blocks share a multiprocessor."""
 
 
 @kernel
@@ -65,14 +65,14 @@ def shared(a: Matrix, b: Matrix, c: Matrix) -> None:
         cuda.syncthreads()  # both tiles are loaded
         for k in range(SIDE):
             total += a_tile[ty, k] * b_tile[k, tx]
-        cuda.syncthreads()  # nobody reads them any more
+        cuda.syncthreads()  # all threads have read them
     if row < c.shape[0] and column < c.shape[1]:
         c[row, column] = total
 
 
 @two_blocks
 def tiled(a: Matrix, b: Matrix, c: Matrix) -> None:
-    a_tile = cuda.shared.array(AREA, float32)  # (DEPTH, TILE): a column of A lies side by side
+    a_tile = cuda.shared.array(AREA, float32)  # (DEPTH, TILE): a column of A is contiguous
     b_tile = cuda.shared.array(AREA, float32)  # (DEPTH, TILE)
     tx = cuda.threadIdx.x
     ty = cuda.threadIdx.y
@@ -97,7 +97,7 @@ def tiled(a: Matrix, b: Matrix, c: Matrix) -> None:
             for i in range(EACH):
                 for j in range(EACH):
                     total[i * EACH + j] += left[i] * top[j]
-        cuda.syncthreads()  # nobody reads them any more
+        cuda.syncthreads()  # all threads have read them
     for i in range(EACH):
         for j in range(EACH):
             row, column = row0 + ty + i * SIDE, column0 + tx + j * SIDE
@@ -115,7 +115,7 @@ def fetch(matrix: Vector, row, column, rows, columns):
 
 @device_function
 def keep(tile, at, line, a):
-    """Four floats of a row of A become a column of the tile."""
+    """Store four floats of a row of A as a column of the tile."""
     tile[at + line] = a[0]
     tile[at + TILE + line] = a[1]
     tile[at + 2 * TILE + line] = a[2]
@@ -124,7 +124,7 @@ def keep(tile, at, line, a):
 
 @device_function
 def multiply_column(a_tile, b_tile, at, total, left, top, tx, ty, k):
-    """Column k of A's tile times row k of B's, which start at float `at`: rows of the thread and 64 further."""
+    """Column k of A's tile times row k of B's, both from float `at` on: the thread's rows and those 64 further."""
     for half in range(2):
         u = load4(a_tile, at + ty * 4 + k * TILE + half * HALF)
         v = load4(b_tile, at + tx * 4 + k * TILE + half * HALF)
@@ -137,7 +137,7 @@ def multiply_column(a_tile, b_tile, at, total, left, top, tx, ty, k):
 
 
 multiply: Final = unrolled(multiply_column, DEPTH)
-"""Adds the product of two tiles. The compiler leaves a loop of this size; its counter took a third of the time."""
+"""Add the product of two tiles. The compiler does not unroll a loop of this size; its counter took 1/3 of the time."""
 
 
 @device_function
@@ -173,7 +173,7 @@ def tiled_vectorised(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, d
         store4(b_tile, thread * 4, v[0], v[1], v[2], v[3])
         cuda.syncthreads()  # both tiles are loaded
         multiply(a_tile, b_tile, 0, total, left, top, tx, ty)
-        cuda.syncthreads()  # nobody reads them any more
+        cuda.syncthreads()  # all threads have read them
     write(c, total, row0 + ty * 4, column0 + tx * 4, rows, columns)
 
 
@@ -181,7 +181,7 @@ def tiled_vectorised(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, d
 def double_buffered(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, depth: Int) -> None:
     a_tile = cuda.shared.array(TWO, float32)
     b_tile = cuda.shared.array(TWO, float32)
-    tx = index(cuda.threadIdx.x)  # 32 bits each: with 64 the sums would not fit into the registers of every GPU
+    tx = index(cuda.threadIdx.x)  # 32 bits each: with 64 the sums do not fit into the registers of every GPU
     ty = index(cuda.threadIdx.y)
     thread = index(ty * SIDE + tx)
     row0 = index(cuda.blockIdx.x * TILE)
@@ -195,11 +195,11 @@ def double_buffered(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, de
     for k0 in range(0, depth + DEPTH, DEPTH):
         u = fetch(a, row0 + thread // 2, k0 + thread % 2 * 4, rows, depth)
         v = fetch(b, k0 + thread // 32, column0 + thread % 32 * 4, depth, columns)
-        if k0 > 0:  # the tile fetched one turn ago, while the loads above are on their way
+        if k0 > 0:  # the tile fetched one step ago, while the loads above are in flight
             multiply(a_tile, b_tile, AREA - at, total, left, top, tx, ty)
         keep(a_tile, at + thread % 2 * 4 * TILE, thread // 2, u)
         store4(b_tile, at + thread * 4, v[0], v[1], v[2], v[3])
-        cuda.syncthreads()  # this tile is loaded, and nobody reads the other any more
+        cuda.syncthreads()  # this tile is loaded, and all threads have read the other
         at = AREA - at
     write(c, total, row0 + ty * 4, column0 + tx * 4, rows, columns)
 
@@ -217,7 +217,7 @@ def matrices(arrays: StepArrays) -> tuple[DeviceArray, DeviceArray, DeviceArray]
 
 
 def tiles(side: int) -> Callable[[DeviceArray], Where]:
-    """A block for each `side` x `side` elements of the product, of SIDE x SIDE threads."""
+    """A block of SIDE x SIDE threads for each `side` x `side` elements of the product."""
 
     def where(result: DeviceArray) -> Where:
         rows, columns = as_matrix(result).shape

@@ -1,12 +1,12 @@
-"""The float32 matrix product at the rate of the vendor's library: a warp's own tile, 8 x 16 sums a thread.
+"""The float32 matrix product at the rate of the vendor's library: a tile for each warp, 8 x 16 sums per thread.
 
-A block of warps makes a tile of C; within it every warp has a rectangle of its own, computed by 4 x 8 threads that
-load four neighbours at a time. So one 16-byte load of A and one of B serve whole lines of the warp without a bank
-conflict, and 6 loads feed 128 multiply-adds (`double_buffered`: 4 feed 64). The next slices travel to registers
-while the present ones are multiplied; rows and columns beyond the edge read the last ones inside, since what they
-would make is never stored, and only a last, shorter slice is filled up with zeros. Where there are fewer tiles than
-processors, the warps of a block share the depth of one small tile instead (`parts`), and their sums are added in a
-fixed order: the same bits every time.
+A block of warps computes a tile of C; within it every warp has a rectangle of its own, computed by 4 x 8 threads that
+load four neighbours at a time. So one 16-byte load of A and one of B serve whole rows of the warp without a bank
+conflict, and 6 loads feed 128 multiply-adds (`double_buffered`: 4 feed 64). The next k blocks are loaded into registers
+while the present ones are multiplied. Rows and columns beyond the edge read the last ones inside, since their results
+are never stored; only a last, shorter k block is filled with zeros. Where there are fewer tiles than multiprocessors,
+the warps of a block split the depth of one small tile instead (`parts`, sliced-K), and their sums are added in a fixed
+order: the same bits every time.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ DOWN: Final = 4
 ACROSS: Final = 8
 """Threads of a warp along rows and columns, four neighbours each: 16 rows and 32 columns at a time."""
 LARGE: Final = (128, 128, 8, 4, 1)
-"""Rows, columns and depth of a tile; warps, one below the other; parts."""
+"""Rows, columns and depth of a tile; warps along the rows; parts."""
 SMALL: Final = (64, 64, 16, 2, 1)
-"""Where the large tile would leave most processors idle."""
+"""Where the large tile would leave most multiprocessors idle."""
 DEEP: Final = (32, 64, 8, 1, 8)
-"""Where the small one does, too: at 512 there are 128 blocks, each of eight warps, each with an eighth of the depth."""
+"""Where the small one does too: at 512 there are 128 blocks of eight warps, each with an eighth of the depth."""
 TILES: Final = (LARGE, SMALL, DEEP)
-"""Largest first: the first that gives work to `ENOUGH` blocks is taken, else the last."""
+"""Largest first: the first with at least `ENOUGH` blocks is taken, otherwise the last."""
 ENOUGH: Final = 132
-"""One block for each processor of the largest GPU."""
+"""One block for each multiprocessor of the largest GPU."""
 
 
 def make_column(columns: int, down: int, across: int, pitch: int) -> Any:
@@ -59,7 +59,7 @@ def make_column(columns: int, down: int, across: int, pitch: int) -> Any:
 
 
 def make_fetcher(slice_depth: int, a_loads: int, b_loads: int, b_step: int) -> Any:
-    """Device function that brings the next slices to registers, 16 bytes a load, zeros beyond the depth.
+    """Device function that loads the next k blocks into registers, 16 bytes per load, zeros beyond the depth.
 
     The loads begin at the floats `a_first` + `first` of A, at depth `a_deep`, and `b_first` + `moved` of B.
     """
@@ -72,7 +72,7 @@ def make_fetcher(slice_depth: int, a_loads: int, b_loads: int, b_step: int) -> A
 
     @device_function
     def fetch(a, b, a_first, b_first, first, moved, a_deep, b_deep, depth, from_a, from_b):
-        if first + index(slice_depth) <= depth:  # no comparison a load: all but the last slices
+        if first + index(slice_depth) <= depth:  # no comparison per load: all but the last k blocks
             for j in range(a_loads):
                 take(a, index(a_first[j] + first), from_a, j)
             for j in range(b_loads):
@@ -93,12 +93,12 @@ def make_fetcher(slice_depth: int, a_loads: int, b_loads: int, b_step: int) -> A
 
 
 def make_keeper(a_loads: int, b_loads: int, a_step: int, b_step: int, pitch: int) -> Any:
-    """Device function that writes what `make_fetcher` brought into the tiles in shared memory."""
+    """Device function that stores what `make_fetcher` loaded in the tiles in shared memory."""
 
     @device_function
     def keep(a_tile, b_tile, a_at, b_at, from_a, from_b):
         for j in range(a_loads):
-            for x in range(4):  # four floats of a row of A become a column of the tile
+            for x in range(4):  # four floats of a row of A are stored as a column of the tile
                 a_tile[index(a_at + index(x * pitch + j * a_step))] = from_a[j * 4 + x]
         for j in range(b_loads):
             v = from_b[j * 4], from_b[j * 4 + 1], from_b[j * 4 + 2], from_b[j * 4 + 3]
@@ -117,12 +117,12 @@ def make_gatherer(size: int, threads: int, parts: int) -> Any:
     def gather(tile, total, thread):
         half = index(parts // 2 * threads)
         while half >= index(threads):
-            cuda.syncthreads()  # nobody reads the tile any more
+            cuda.syncthreads()  # all threads have read the tile
             if half <= thread and thread < index(half + half):
                 for j in range(size // 4):
                     o, t = index(index(thread - half + index(j) * half) * index(4)), j * 4
                     store4(tile, o, total[t], total[t + 1], total[t + 2], total[t + 3])
-            cuda.syncthreads()  # the upper half's sums stand
+            cuda.syncthreads()  # the upper half's sums are stored
             if thread < half:
                 for j in range(size // 4):
                     v = load4(tile, index(index(thread + index(j) * half) * index(4)))
@@ -137,7 +137,7 @@ def make_kernel(rows: int, columns: int, depth: int, warps: int, parts: int) -> 
     """``C = A B`` on flat arrays with (rows, columns, depth), the last two multiples of 4."""
     threads = 32 * warps
     down, across, a_line, b_line = rows // warps // DOWN, columns // ACROSS, depth // 4, columns // 4
-    pitch = rows + 4 if parts == 1 else rows  # 16 bytes more a line: no bank conflicts; parts have no room for them
+    pitch = rows + 4 if parts == 1 else rows  # rows padded by 16 bytes: no bank conflicts; parts have no room for it
     a_loads, b_loads = rows * a_line // threads, depth * b_line // threads
     a_step, b_step = threads // a_line, threads // b_line
     a_size, b_size, sums, a_kept, b_kept = depth * pitch, depth * columns, down * across, 4 * a_loads, 4 * b_loads
@@ -186,7 +186,7 @@ def make_kernel(rows: int, columns: int, depth: int, warps: int, parts: int) -> 
             total[i] = float32(0)
         a_keep, b_keep = index(a_deep * index(pitch) + a_row), index(thread * index(4))
         a_at, b_at, first, moved, last = index(0), index(0), index(0), index(0), k
-        if several:  # every part has a ring of its own and as many slices, the last ones zeros
+        if several:  # every part has its own two stages and as many k blocks, the last ones zeros
             part = index(index(cuda.threadIdx.x) // index(threads))
             each = index(index(index(k + index(depth * parts - 1)) // index(depth * parts)) * index(depth))
             first, last = index(part * each), index(part * each + each)
@@ -196,20 +196,20 @@ def make_kernel(rows: int, columns: int, depth: int, warps: int, parts: int) -> 
             a_keep, b_keep = index(a_keep + a_ring_at), index(b_keep + b_ring_at)
         fetch(a, b, first_a, first_b, first, moved, a_deep, b_deep, k, from_a, from_b)
         keep(a_tile, b_tile, a_keep, b_keep, from_a, from_b)
-        cuda.syncthreads()  # the first slices are loaded
+        cuda.syncthreads()  # the first k blocks are loaded
         first, moved = index(first + index(depth)), index(moved + n * index(depth))
         while first < last:
             fetch(a, b, first_a, first_b, first, moved, a_deep, b_deep, k, from_a, from_b)
             multiply(a_tile, b_tile, index(a_at + row), index(b_at + column), total, left, top)
             a_at, b_at = index(index(a_size) - a_at), index(index(b_size) - b_at)
             keep(a_tile, b_tile, index(a_at + a_keep), index(b_at + b_keep), from_a, from_b)
-            cuda.syncthreads()  # these slices are loaded, and nobody reads the others any more
+            cuda.syncthreads()  # these k blocks are loaded, and all threads have read the others
             first, moved = index(first + index(depth)), index(moved + n * index(depth))
         multiply(a_tile, b_tile, index(a_at + row), index(b_at + column), total, left, top)
         if several:
             gather(b_tile, total, index(cuda.threadIdx.x))
             if cuda.threadIdx.x >= threads:
-                return  # the first part has all
+                return  # the first part has all sums
         write(c, total, index(row0 + row), index(column0 + column), m, n)
 
     return product
