@@ -133,7 +133,7 @@ def write_conv(case: Case) -> None:
 
 
 MAX_FIRE_PIXELS: Final = 3100
-"""Pixels up to which both halves of a fire are one launch: with more, they were measured faster beside each other."""
+"""Pixels up to which both halves of a fire are one launch: with more, two overlapping launches were measured faster."""
 Half: TypeAlias = tuple[int, int, int, int]
 """Packed filters, bias, number of filters and elements of a filter of the 1x1 half of a fire."""
 
