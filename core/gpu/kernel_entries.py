@@ -64,8 +64,9 @@ def source_file(row: Kernel) -> Path:
         if c.pattern == (row.op,) and c.name == row.algorithm and row.direction in directions_of(c)
     )  # fmt: skip
     while not hasattr(write, "__code__"):  # the launcher of one or several teaching kernels
-        inner = write.args[-1] if isinstance(write, partial) else write
-        write = inner[0] if isinstance(inner, tuple) else getattr(inner, "py_func", inner)
+        inner = write.args[-1] if isinstance(write, partial) else write.py_func
+        inner = inner[0] if isinstance(inner, tuple) else inner
+        write = inner if callable(inner) else write.func  # its last argument is a number or an array
     return Path(write.__code__.co_filename)
 
 
