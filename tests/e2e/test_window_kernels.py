@@ -56,10 +56,10 @@ def test_the_choices_of_a_whole_network_are_shown_with_costs_and_reasons(start, 
     qtbot.mouseClick(plan.ask, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: bool(program.benchmark.explanation), timeout=PATIENCE)
     rows = plan.rows.rows
-    chosen = [r for r in rows if r.chosen]
-    assert {"forward", "backward_weight"} <= {r.direction for r in chosen}
-    assert all(r.microseconds > 0 and not r.reason for r in chosen)
-    assert "It needs compute capability 9.0." in {r.reason for r in rows}
+    chosen = [r for r in rows if r["chosen"]]
+    assert {"forward", "backward_weight"} <= {r["direction"] for r in chosen}
+    assert all(r["microseconds"] > 0 and not r["reason"] for r in chosen)
+    assert "It needs compute capability 9.0." in {r["reason"] for r in rows}
     assert "µs" in plan.summary.text()
     plan.chosen.setChecked(True)
     assert plan.rows.rows == chosen
