@@ -170,11 +170,11 @@ def count_final_tests(
     node = feature_node(graph)
     map_bytes = 4 * prod(graph.node(node).shape) if node else 0
     predictor = compile_inference(graph, device, CHUNK, config.threads, outputs=(node,) if node else ())
-    seen, batch = min(validation, MOST_BYTES // photo_bytes), min(validation, VALIDATION_BATCH[device])
+    seen, last_batch = min(validation, MOST_BYTES // photo_bytes), (validation - 1) % VALIDATION_BATCH[device] + 1
     looked_at = min(BACKGROUND_PHOTOS, seen) if config.leaf_tests else 0
     pooling = 3 * CHUNK * map_bytes  # one in float32 and one in float64
     pooled = 8 * (known + seen) * (graph.node(node).shape[-1] if node else 0)
     changed = looked_at * (2 * photo_bytes + photo_bytes // 3) + 2 * CHUNK * map_bytes  # two copies, and masks
     model = predictor.memory.total + predictor.memory.parameters  # those of the model file are another copy
     predictor.close()
-    return model + (known + seen + batch) * photo_bytes + pooled + max(pooling, changed)
+    return model + (known + seen + last_batch) * photo_bytes + pooled + max(pooling, changed)

@@ -99,6 +99,7 @@ def test_a_full_disk_is_told_in_a_sentence_and_hinders_nobody_from_closing(opene
     (tmp_path / "taken").touch()  # a process writes results, so it meets another obstacle: a file for a folder
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: (str(tmp_path / "taken" / "out.csv"), ""))
     place = opened.window.go("diagnose")
+    drop(opened.window, ["/not/there.jpg"])  # one result to export
     opened.window.actions_.export_csv.trigger()
     qtbot.waitUntil(lambda: "could not be saved" in place.notice.text.text(), timeout=PATIENCE)
     opened.document.exclude([1], True)
