@@ -1,6 +1,7 @@
 """Random shapes that no table was tuned for: the kernel our selection chooses beside cuDNN or cuBLAS, float32.
 
     python -m benchmarks.random_shapes [--shapes 50] [--seconds 200] [--machine NAME]
+    python -m benchmarks.random_shapes --families "conv 3x3 in groups" --name group_convolutions
 
 Convolutions (3x3, 1x1, 5x5 with stride 2), depthwise convolutions and dense layers, forward and both gradients. Every
 result is compared with the library's before it is timed. Rows give the median and the worst ratio of a family.
@@ -26,6 +27,7 @@ from core.laboratory.kernel_comparison import make_case
 from core.ops.registry import VENDOR_LIBRARIES, Kernel, KernelCase
 
 FAMILIES = ("conv 3x3", "conv 1x1", "conv 5x5 / 2", "depthwise 3x3", "dense")
+IN_GROUPS = "conv 3x3 in groups"
 MOST_FLOPS, MOST_FLOATS = 4e10, 1e8
 """Larger shapes are drawn again: operations of a forward pass, elements of an array."""
 
@@ -33,20 +35,22 @@ MOST_FLOPS, MOST_FLOATS = 4e10, 1e8
 def draw(family: str, rng: np.random.Generator) -> KernelCase:
     """A shape of the family; sizes are drawn evenly by their logarithm, every second one a multiple of 8."""
     while True:
-        step = 8 if rng.random() < 0.5 else 1
+        groups = 2 ** int(rng.integers(1, 6)) if family == IN_GROUPS else 1
+        step = groups * (8 if rng.random() < 0.5 else 1)
         channels, filters = (max(step, int(np.exp(rng.uniform(np.log(3), np.log(600)))) // step * step) for _ in "io")
         batch, side = 2 ** int(rng.integers(0, 8)), int(np.exp(rng.uniform(np.log(6), np.log(130))))
-        kernel = {"conv 3x3": 3, "conv 1x1": 1, "conv 5x5 / 2": 5, "depthwise 3x3": 3, "dense": 1}[family]
+        kernel = {"conv 1x1": 1, "conv 5x5 / 2": 5, "dense": 1}.get(family, 3)
         if family == "dense":
             channels, filters, side = 4 * channels, 4 * filters, 1
         outputs = 1 if family == "depthwise 3x3" else filters
-        flops = 2 * batch * side * side * channels * outputs * kernel * kernel
+        flops = 2 * batch * side * side * channels * outputs * kernel * kernel // groups
         if flops > MOST_FLOPS or batch * side * side * max(channels, filters) > MOST_FLOATS:
             continue
         if family == "dense":
             return make_case("dense", (channels,), batch, units=filters, bias=True)
-        more: dict[str, Any] = {"kernel": (kernel,) * 2, "padding": (kernel // 2,) * 4, "bias": True}
+        more: dict[str, Any] = {"kernel": (kernel,) * 2, "padding": (kernel // 2,) * 4, "bias": True, "groups": groups}
         if family == "depthwise 3x3":
+            del more["groups"]
             return make_case("depthwise_conv2d", (side, side, channels), batch, **more)
         stride = (2, 2) if kernel == 5 else (1, 1)
         return make_case("conv2d", (side, side, channels), batch, filters=filters, stride=stride, **more)
@@ -57,13 +61,15 @@ def weight_shape(case: KernelCase) -> tuple[int, ...]:
     if case.op == "dense":
         return case.output[0], depth
     kernel = case.attributes["kernel"]
-    return (depth, *kernel, 1) if case.op == "depthwise_conv2d" else (case.output[-1], *kernel, depth)
+    if case.op == "depthwise_conv2d":
+        return depth, *kernel, 1
+    return case.output[-1], *kernel, depth // case.attributes["groups"]
 
 
 def library(case: KernelCase, arrays: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     """PyTorch's functions by direction, on the same memory."""
     if case.op != "dense":
-        return torch_convolution(case, arrays, 1 if case.op == "conv2d" else case.inputs[0][-1])
+        return torch_convolution(case, arrays, case.attributes.get("groups", case.inputs[0][-1]))
     x, weight, bias, dy = (torch_view(arrays[name]) for name in ("x", "weight", "bias", "dy"))
     return {
         "forward": lambda: torch.addmm(bias, x, weight.T),
@@ -98,6 +104,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", type=int, default=50, help="of each family")
     parser.add_argument("--seconds", type=float, default=1e9, help="draw no further shapes after so long")
+    parser.add_argument("--families", nargs="*", default=FAMILIES, choices=(*FAMILIES, IN_GROUPS))
+    parser.add_argument("--name", default="random_shapes", help="of the file of results")
     parser.add_argument("--machine", default="")
     options = parser.parse_args()
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
@@ -105,7 +113,7 @@ def main() -> None:
     rng, clock, begin = np.random.default_rng(0), Clock(), time.perf_counter()
     found: dict[str, list[tuple[float, str]]] = {}
     for number in range(options.shapes):
-        for family in FAMILIES:
+        for family in options.families:
             if time.perf_counter() - begin > options.seconds:
                 continue
             case = draw(family, rng)
@@ -119,7 +127,7 @@ def main() -> None:
         middle = statistics.median(ratio for ratio, _ in all_of_it)
         rows.append(Row(f"{name}, median of {len(all_of_it)} shapes", middle, {"library": 1.0}, "x", middle))
         rows.append(Row(f"{name}, worst: {shape}", worst, {"library": 1.0}, "x", worst))
-    write_results("random_shapes", rows, options.machine, shapes={k: sorted(v) for k, v in found.items()})
+    write_results(options.name, rows, options.machine, shapes={k: sorted(v) for k, v in found.items()})
 
 
 if __name__ == "__main__":

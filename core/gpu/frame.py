@@ -260,18 +260,17 @@ class Frame:
         start, shape = self.layout.offsets[name]
         return (start + np.arange(volume(shape), dtype=np.int32)).reshape(shape)
 
-    def filters(self, step: Step) -> Array:
-        """Indices of a convolution's filters, OHWI over all input channels, -1 for channels of other groups.
+    def filters(self, step: Step, slices: int = 1) -> Array:
+        """Indices of a convolution's filters, OHWI over the input channels of a slice, -1 for channels of other groups.
 
-        Every fast kernel then computes a grouped convolution as an ordinary one, with as many times the work as there
-        are groups.
+        `slices`: of the groups, each computed as an ordinary convolution (`core.gpu.ops.conv.geometry.slices_of`).
         """
         own, groups = self.indices(f"{step.node}.weight"), int(step.attributes["groups"])  # type: ignore[arg-type]
         filters, channels = len(own) // groups, own.shape[3]
-        dense = np.full((*own.shape[:3], groups * channels), -1, np.int32)
+        dense = np.full((*own.shape[:3], groups // slices * channels), -1, np.int32)
         for g in range(groups):
-            mine = slice(g * filters, (g + 1) * filters)
-            dense[mine, ..., g * channels : (g + 1) * channels] = own[mine]
+            mine, first = slice(g * filters, (g + 1) * filters), g % (groups // slices) * channels
+            dense[mine, ..., first : first + channels] = own[mine]
         return dense
 
     def following(self, step: Step) -> Step | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, final
 
 from core.gpu.compilation.compiler import Argument as Constant
@@ -45,6 +45,10 @@ class Tensor:
     def padded(self) -> int:
         """Channels, rounded up to 16 bytes."""
         return -(-self.channels // self.vector) * self.vector
+
+    def first_of(self, slices: int) -> Tensor:
+        """The first of equal slices of the channels."""
+        return replace(self, channels=self.channels // slices)
 
 
 class Target(NamedTuple):

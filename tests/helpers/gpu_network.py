@@ -65,7 +65,7 @@ def rare_network(side=30):
     x = b.add("relu", "first_relu", x)
     x = b.add("avg_pool", "mean_inside", x, kernel=(3, 3), stride=(2, 2), padding=(1, 1, 0, 1), ceil_mode=True,
               count_include_pad=False)
-    x = b.add("conv2d", "halves", x, filters=20, kernel=(3, 3), padding=(1, 1, 1, 1), groups=2)
+    x = b.add("conv2d", "halves", x, filters=32, kernel=(3, 3), padding=(1, 1, 1, 1), groups=2)
     x = b.add("softmax", "shares", x)
     x = b.add("conv2d", "strided", x, filters=32, kernel=(3, 3), stride=(2, 2), padding=(1, 1, 1, 1), groups=4)
     x = b.add("relu6", "strided_relu", x)

@@ -189,6 +189,8 @@ _CASES = {
         _conv2d((9, 9, 8), 12, (3, 3), padding=(1, 1, 1, 1), groups=4, activation="relu"),
         _conv2d((8, 7, 6), 6, (3, 3), groups=6, stride=(2, 1)),
         _conv2d((8, 8, 10), 4, (1, 1), groups=2, bias=False),
+        _conv2d((7, 9, 48), 80, (3, 2), padding=(1, 0, 1, 1), stride=(2, 1), groups=2, activation="relu"),
+        _conv2d((6, 5, 64), 64, (3, 3), padding=(1, 1, 1, 1), groups=16, bias=False),
         _conv2d((7, 7, 65), 130, (1, 1), bias=False),
         _conv2d((6, 6, 64), 48, (3, 3), padding=(1, 1, 1, 1), bias=False, activation="relu"),
         # The last layer of the first SqueezeNet (Caffe): windows that see padding only, and so give the bias.

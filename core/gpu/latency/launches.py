@@ -33,7 +33,7 @@ def refuse_unless(case: Case, *conditions: tuple[str, Callable[[], bool]]) -> st
         return "It only computes predictions."
     if case.frame.batch > MAX_IMAGES:
         return f"It computes up to {MAX_IMAGES} images."
-    return next((reason for reason, holds in conditions if not holds()), "")
+    return products.refuse_groups(case) or next((reason for reason, holds in conditions if not holds()), "")
 
 
 def read_by(step: Step) -> list[str]:

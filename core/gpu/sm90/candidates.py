@@ -119,7 +119,8 @@ def _candidate(
     write: Callable[[Case], None], idea: str, configurations: Callable[[Case], Sequence[Any]] = lambda case: (None,),
 ) -> Candidate:  # fmt: skip
     return Candidate(
-        name, pattern, direction, write, idea, "auto", efficiency, refuses, (9, 0), BF16, configurations
+        name, pattern, direction, write, idea, "auto", efficiency,
+        lambda case: products.refuse_groups(case) or refuses(case), (9, 0), BF16, configurations,
     )
 
 

@@ -31,6 +31,7 @@ def recipes():
             recipe = launch.recipe
             if (precision == "mixed" and recipe.factory not in ELSEWHERE) or recipe.factory in MATRIX:
                 first = recipe.arguments[: 2 if recipe.factory == "make_combine" else 1]
+                first += recipe.arguments[3:] if recipe.module.startswith("ops.conv") else ()  # for groups
                 found.setdefault(f"{recipe.factory} {first}", recipe)
     return found
 

@@ -14,6 +14,7 @@ from core.gpu.hardware import typical
 from core.gpu.launch import RELU, Tensor, windows_of
 from core.gpu.lowering import write_backward, write_forward, write_launches
 from core.gpu.ops.conv import packing
+from core.gpu.ops.conv.geometry import THREE, slices_of
 from core.gpu.ops.loss.head import head_launch
 from core.gpu.parts.vectors import fast_divisor
 from core.gpu.sm90.filters import pack_vectors
@@ -176,18 +177,27 @@ def test_a_photos_window_is_unfolded_into_whole_fragments():
     assert packed[5, 3 * 32 + 2 * 4 + 1] == indices[5, 3, 2, 1]
 
 
-def test_a_convolution_in_groups_is_packed_with_zeros_for_the_other_groups():
+@pytest.mark.parametrize(("name", "slices"), [("halves", 1), ("strided", 2)])
+def test_a_convolution_in_groups_has_zeros_only_for_other_groups_of_a_slice(name, slices):
     frame = frame_of("rare")
-    step = next(s for s in frame.program.steps if s.node == "halves")
-    own, wide = frame.indices("halves.weight"), frame.filters(step)
-    assert (own.shape, wide.shape) == ((20, 3, 3, 9), (20, 3, 3, 18))
-    assert np.array_equal(wide[:10, ..., :9], own[:10])
-    assert np.array_equal(wide[10:, ..., 9:], own[10:])
+    step = next(s for s in frame.program.steps if s.node == name)
+    own, wide = frame.indices(f"{name}.weight"), frame.filters(step, slices)
+    groups, (filters, channels) = step.attributes["groups"], (step.output.shape[-1], step.inputs[0].shape[-1])
+    assert slices_of(frame, step) == slices
+    assert wide.shape == (filters, 3, 3, channels // slices)
+    for g in range(groups):
+        rows, first = slice(g * filters // groups, (g + 1) * filters // groups), g % (groups // slices) * own.shape[3]
+        assert np.array_equal(wide[rows, ..., first : first + own.shape[3]], own[rows])
     assert (wide >= 0).sum() == own.size
-    taps = packing.taps_of(Tensor(0, 9, 9, 18, 24, 2), Window((3, 3), (1, 1), (1, 1, 1, 1)), False)
-    packed = packing.pack_forward(wide, taps, 2)[:, : taps.total].reshape(-1)
-    places = packing.gradient_places(own.shape, taps, 24, False, 2)
-    assert np.array_equal(packed[places], own.reshape(-1))
+    width = -(-filters // slices // 8) * 8
+    taps = packing.taps_of(Tensor(0, 9, 9, channels // slices, 40, 2), THREE, False)
+    rows = packing.pack_forward(wide, taps, 2)[:filters, : taps.total].reshape(slices, -1, taps.total)
+    partial = [np.append(np.pad(part, ((0, width - len(part)), (0, 0))), np.arange(width)) for part in rows]
+    places = packing.gradient_places(own.shape, taps, width, True, groups, slices)
+    assert np.array_equal(np.concatenate(partial)[places[: own.size]], own.reshape(-1))
+    assert np.array_equal(np.concatenate(partial)[places[own.size :]], np.arange(filters) % (filters // slices))
+    made = [n for n in frame.launches if n.layer == name and n.recipe.module == "ops.conv.implicit_gemm"]
+    assert [launch.grid[2] for launch in made] == [slices, slices]
 
 
 def test_a_pool_of_the_photo_itself_is_refused_with_a_sentence():

@@ -14,7 +14,7 @@ from core.gpu.cost_model import rank_tiles
 from core.gpu.frame import Frame
 from core.gpu.launch import Tensor, blocks_of
 from core.gpu.ops.conv import implicit_gemm, weight_gradient
-from core.gpu.ops.conv.geometry import reads_image, window_of
+from core.gpu.ops.conv.geometry import reads_image, slices_of, window_of
 from core.gpu.ops.conv.packing import taps_of
 from core.gpu.parts.tile import Tile
 from core.gpu.select import FORWARD, Case
@@ -103,17 +103,18 @@ def _sides(case: Case) -> tuple[Tensor, Tensor]:
 
 def product_tiles(case: Case) -> tuple[Tile, ...]:
     """Configurations of the implicit product."""
-    frame, (_, out) = case.frame, _sides(case)
+    frame, slices = case.frame, slices_of(case.frame, case.steps[-1])
+    out = _sides(case)[1].first_of(slices)
     found = _tiles(PRODUCT, frame, lambda tile: implicit_gemm.shared_bytes(tile, frame.element))
-    return rank_tiles(found, frame.batch * out.height * out.width, out.padded, frame.processors)
+    return rank_tiles(found, slices * frame.batch * out.height * out.width, out.padded, frame.processors)
 
 
 def weight_tiles(case: Case) -> tuple[tuple[Tile, int], ...]:
     """Configurations of the weight gradient: a tile, and blocks per multiprocessor (`backward_weight.split_of`)."""
-    frame, step, value = case.frame, case.step, case.step.inputs[0]
-    dy, dense = frame.image(step.output, True), step.op == "dense"
+    frame, step, value, slices = case.frame, case.step, case.step.inputs[0], slices_of(case.frame, case.step)
+    dy, dense = frame.image(step.output, True).first_of(slices), step.op == "dense"
     window = POINT if dense else window_of(frame, step)
-    x = frame.flat(value)[0] if dense else frame.image(value)
+    x = frame.flat(value)[0] if dense else frame.image(value).first_of(slices)
     depth = taps_of(x, window, reads_image(step) and not dense).total
     tiles = _tiles(WEIGHT, frame, lambda tile: weight_gradient.shared_bytes(tile, frame.element))
     fewest = min(blocks_of(dy.padded, tile.rows) * tile.rows for tile in tiles)

@@ -14,6 +14,9 @@ from core.program import Step
 THREE: Final = Window((3, 3), (1, 1), (1, 1, 1, 1))
 """The 3x3 window that keeps height and width: its nine taps are constant offsets in a numbering of the pixels."""
 
+NARROWEST: Final = 16
+"""Columns of the narrowest tile."""
+
 WINDOWS: Final = Group("windows", (
     *divisions(area="`area`", across="`across`"),
     Argument("area", INTEGER, "windows per image: pixels of out, or of dy"),
@@ -52,6 +55,22 @@ def window_of(frame: Frame, step: Step) -> Window:
         return window
     top, left = window.padding[0] - frame.border[0], window.padding[1] - frame.border[1]
     return replace(window, padding=(top, left, 0, 0))
+
+
+def slices_of(frame: Frame, step: Step) -> int:
+    """Slices of a convolution's groups, each of which is computed as an ordinary convolution.
+
+    A slice has one group, or more with zeros between them: as many as it takes for whole 16-byte vectors of channels
+    and filters, and for the columns of a tile. The photo's channels are one slice. 1 for a step without groups.
+    """
+    groups = int(step.attributes.get("groups", 1))  # type: ignore[arg-type]
+    sides = step.inputs[0].shape[-1], step.output.shape[-1]
+
+    def suits(slices: int) -> bool:
+        sizes = [side // slices for side in sides]
+        return groups % slices == 0 and min(sizes) >= NARROWEST and not any(size % frame.vector for size in sizes)
+
+    return 1 if reads_image(step) else next(filter(suits, range(groups, 1, -1)), 1)
 
 
 def is_fire(one: Step, three: Step | None) -> bool:

@@ -139,9 +139,10 @@ def find_tap(ky, kx, c, channels, kernel_width):
     return ky, kx, c
 
 
-def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str) -> Any:
+def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sliced: bool = False) -> Any:
     """The kernel as a Python function. `window`: "point" (1x1, no border), "window", or "spread" (a strided
-    convolution's input gradient, which reads every stride-th position)."""
+    convolution's input gradient, which reads every stride-th position). `sliced`: x, weight, bias, out and mask are the
+    first of the slices of the groups, and the third axis of the grid has them all."""
     tile = Tile(*numbers)
     BM, BN, KB, ST, WM, WN = tile.rows, tile.columns, tile.depth, tile.stages, tile.warp_rows, tile.warp_columns
     E, TH, ROW, CH = ELEMENT[arithmetic], tile.threads, KB + 16, KB // 16
@@ -160,6 +161,11 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str) -> 
         x, weight, bias, out, mask, rows, columns, depth, total, windows, channels, kernel_width,
         ldo, ldm, activation, masking, accumulate,
     ):
+        if sliced:
+            slice_of = i64(cuda.blockIdx.z)
+            x, out = u64(x + u64(slice_of * channels * E)), u64(out + u64(slice_of * columns * E))
+            weight, mask = u64(weight + u64(slice_of * columns * depth * E)), u64(mask + u64(slice_of * columns * E))
+            bias = u64(bias + u64(slice_of * columns * 4)) if bias != u64(0) else bias
         shared = cuda.shared.array(0, dtype=types.uint8)
         base, tid = ptx.shared_address(shared), i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)

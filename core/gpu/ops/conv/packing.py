@@ -70,19 +70,28 @@ def pack_forward(weight: Array, taps: Taps, element: int) -> Array:
     return packed
 
 
-def pack_backward(weight: Array, element: int) -> Array:
-    """Rotated filters ``(channels, depth)`` for the input gradient."""
-    rotated, vector = weight[:, ::-1, ::-1].transpose(3, 1, 2, 0), 16 // element
-    return pack_forward(rotated, Taps(weight.shape[1:3], -(-len(weight) // vector) * vector), element)
+def pack_backward(weight: Array, element: int, slices: int = 1) -> Array:
+    """Rotated filters ``(channels, depth)`` for the input gradient; slices of the groups one after another."""
+    vector, sliced = 16 // element, weight.reshape(slices, -1, *weight.shape[1:])
+    rotated = sliced[:, :, ::-1, ::-1].transpose(0, 4, 2, 3, 1)
+    taps = Taps(weight.shape[1:3], -(-sliced.shape[1] // vector) * vector)
+    return pack_forward(rotated.reshape(-1, *rotated.shape[2:]), taps, element)
 
 
-def gradient_places(shape: Sequence[int], taps: Taps, packed_rows: int, bias: bool, groups: int = 1) -> Array:
-    """Index in a partial result of each weight (OHWI order), then of each bias."""
-    filters, kh, kw, depth = shape
+def gradient_places(
+    shape: Sequence[int], taps: Taps, packed_rows: int, bias: bool, groups: int = 1, slices: int = 1
+) -> Array:
+    """Index in a partial result of each weight (OHWI order), then of each bias.
+
+    A partial result has the weights and biases of each slice of the groups in turn; `packed_rows`: filters of a slice.
+    """
+    filters, _, kw, depth = shape
     f, i, j, c = np.meshgrid(*(np.arange(s) for s in shape), indexing="ij")
-    c = c + f // (filters // groups) * depth
+    c = c + f // (filters // groups) % (groups // slices) * depth
     column = i * taps.channels + j * taps.pixel + c if taps.unfold else (i * kw + j) * taps.channels + c
-    places = (f * taps.total + column).reshape(-1)
+    own, size = filters // slices, partial_size(packed_rows, taps)
+    places = (f // own * size + f % own * taps.total + column).reshape(-1)
     if bias:
-        places = np.concatenate([places, packed_rows * taps.total + np.arange(filters)])
+        every = np.arange(filters)
+        places = np.concatenate([places, every // own * size + packed_rows * taps.total + every % own])
     return places.astype(np.int32)

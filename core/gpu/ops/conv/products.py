@@ -8,7 +8,7 @@ from typing import final
 from core.gpu.frame import Frame, bias_of
 from core.gpu.launch import PLAIN, RELU, Launch, Target, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import implicit_gemm, packing
-from core.gpu.ops.conv.geometry import THREE, is_fire, reads_image, window_of, window_values
+from core.gpu.ops.conv.geometry import THREE, is_fire, reads_image, slices_of, window_of, window_values
 from core.gpu.ops.conv.packing import Taps, padded_depth
 from core.gpu.parts.tile import Tile
 from core.gpu.select import Case
@@ -21,9 +21,11 @@ def sides_of(case: Case) -> tuple[Tensor, Tensor]:
     return case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output)
 
 
-def pack_rows(frame: Frame, step: Step, taps: Taps) -> int:
+def pack_rows(frame: Frame, step: Step, taps: Taps, slices: int = 1) -> int:
     """Address of a convolution's filters, row by row."""
-    return frame.packed(f"{step.node}.weight", lambda: packing.pack_forward(frame.filters(step), taps, frame.element))
+    return frame.packed(
+        f"{step.node}.weight", lambda: packing.pack_forward(frame.filters(step, slices), taps, frame.element)
+    )
 
 
 def add_forward(case: Case, launch: Launch) -> None:
@@ -36,11 +38,17 @@ def add_forward(case: Case, launch: Launch) -> None:
 
 
 def write_forward(case: Case) -> None:
-    frame, step, (x, out) = case.frame, case.step, sides_of(case)
+    frame, step, slices = case.frame, case.step, slices_of(case.frame, case.step)
+    x, out = (side.first_of(slices) for side in sides_of(case))
     ending, window = Ending(bias_of(frame, step), step.activation), window_of(frame, step)
     taps = packing.taps_of(x, window, reads_image(step))
-    weight = pack_rows(frame, step, taps)
-    add_forward(case, forward(frame, step.node, x, out, window, taps, weight, ending, case.configuration))
+    weight = pack_rows(frame, step, taps, slices)
+    add_forward(case, forward(frame, step.node, x, out, window, taps, weight, ending, case.configuration, slices))
+
+
+def refuse_groups(case: Case) -> str:
+    """Why kernels without groups refuse."""
+    return "It has no groups." if any(slices_of(case.frame, step) > 1 for step in case.steps) else ""
 
 
 def refuse_three(case: Case) -> str:
@@ -56,13 +64,14 @@ def gradient_ending(case: Case) -> Ending:
 
 
 def write_input(case: Case) -> None:
-    frame, step, ending = case.frame, case.step, gradient_ending(case)
-    dy, dx = frame.image(step.output, True), frame.image(step.inputs[0], True)
+    frame, step, ending, slices = case.frame, case.step, gradient_ending(case), slices_of(case.frame, case.step)
+    dy, dx = (frame.image(value, True).first_of(slices) for value in (step.output, step.inputs[0]))
     weight = frame.packed(
-        f"backward:{step.node}", lambda: packing.pack_backward(frame.filters(step), frame.element)
+        f"backward:{step.node}",
+        lambda: packing.pack_backward(frame.filters(step, slices), frame.element, slices),
     )
     window = read_window(step.attributes)
-    frame.add(backward_input(frame, step.node, dy, dx, window, weight, ending, case.configuration))
+    frame.add(backward_input(frame, step.node, dy, dx, window, weight, ending, case.configuration, slices))
 
 
 @final
@@ -82,9 +91,9 @@ class Ending:
 
 def forward(
     frame: Frame, layer: str, x: Tensor, out: Tensor, window: Window, taps: Taps, weight: int, ending: Ending,
-    tile: Tile,
+    tile: Tile, slices: int = 1,
 ) -> Launch:  # fmt: skip
-    """The implicit product."""
+    """The implicit product; x and out are the first of `slices`."""
     rows = frame.batch * out.height * out.width
     kind = "point" if window.kernel == POINT.kernel and window.padding == POINT.padding else "window"
     values = {
@@ -92,15 +101,16 @@ def forward(
         **window_values(x, out, window.stride, window.padding),
     }  # fmt: skip
     return _product(
-        frame, layer, "forward", kind, tile, x, out, weight, ending, values,
+        frame, layer, "forward", kind, tile, x, out, weight, ending, values, slices,
         flops=2 * rows * out.padded * taps.total,
         moved=x.element * (frame.batch * x.height * x.width * x.padded + rows * out.padded),
     )  # fmt: skip
 
 
 def backward_input(
-    frame: Frame, layer: str, dy: Tensor, dx: Tensor, window: Window, weight: int, ending: Ending, tile: Tile
-) -> Launch:
+    frame: Frame, layer: str, dy: Tensor, dx: Tensor, window: Window, weight: int, ending: Ending, tile: Tile,
+    slices: int = 1,
+) -> Launch:  # fmt: skip
     """dx from dy with rotated filters. A strided convolution's gradient reads every stride-th position ("spread")."""
     (kh, kw), (sy, sx), (top, left, _, _) = window.kernel, window.stride, window.padding
     rows, total = frame.batch * dx.height * dx.width, kh * kw * dy.padded
@@ -113,24 +123,25 @@ def backward_input(
         values |= {"height": sy << 16 | dy.height, "width": sx << 16 | dy.width}
     read = frame.batch * dy.height * dy.width * dy.padded
     return _product(
-        frame, layer, "backward_input", kind, tile, dy, dx, weight, ending, values,
+        frame, layer, "backward_input", kind, tile, dy, dx, weight, ending, values, slices,
         flops=2 * rows * dx.padded * total, moved=dy.element * (read + rows * dx.padded * ending.target.passes),
     )  # fmt: skip
 
 
 def _product(
     frame: Frame, layer: str, direction: str, kind: str, tile: Tile, x: Tensor, out: Tensor, weight: int,
-    ending: Ending, values: dict[str, int], **cost: int,
+    ending: Ending, values: dict[str, int], slices: int, *, flops: int, moved: int,
 ) -> Launch:  # fmt: skip
-    """The implicit product; `kind`: how windows are read."""
+    """The implicit product; `kind`: how windows are read. `flops` and `moved`: of a slice."""
     rows, columns = frame.batch * out.height * out.width, out.padded
     values |= {
         "x": x.address, "weight": weight, "out": out.address, "rows": rows, "columns": columns,
         "depth": padded_depth(values["total"], x.element), "ldo": out.pitch, **ending.values,
     }  # fmt: skip
-    made = ("ops.conv.implicit_gemm", "make_convolution", (frame.arithmetic, tile.numbers, kind))
+    constants = (frame.arithmetic, tile.numbers, kind, *((True,) if slices > 1 else ()))
+    made = ("ops.conv.implicit_gemm", "make_convolution", constants)
     return make_launch(
         layer, direction, "tensor_core", made, implicit_gemm.SIGNATURE, values,
-        (blocks_of(rows, tile.rows), blocks_of(columns, tile.columns), 1), (tile.threads, 1, 1),
-        implicit_gemm.shared_bytes(tile, x.element), resident=tile.blocks, **cost,
+        (blocks_of(rows, tile.rows), blocks_of(columns, tile.columns), slices), (tile.threads, 1, 1),
+        implicit_gemm.shared_bytes(tile, x.element), slices * moved, tile.blocks, flops=slices * flops,
     )  # fmt: skip

@@ -177,8 +177,9 @@ def make_partial_writer(tile: Tile) -> Any:
     return write_partial
 
 
-def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool) -> Any:
-    """The kernel as a Python function; `border` is false where no tap is outside the image."""
+def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool, sliced: bool = False) -> Any:
+    """The kernel as a Python function; `border` is false where no tap is outside the image. `sliced`: x, dy and partial
+    are the first of the slices of the groups, and the first axis of the grid has the blocks of all."""
     tile = Tile(*numbers)
     BF, BN, BP, ST, WM, WN = tile.rows, tile.columns, tile.depth, tile.stages, tile.warp_rows, tile.warp_columns
     E = ELEMENT[arithmetic]
@@ -202,6 +203,11 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
         lane, warp = i32(tid & 31), i32(tid >> 5)
         wm, wn = i32((warp % WM) * (BF // WM)), i32((warp // WM) * (BN // WN))
         bf, bn = i32(i32(cuda.blockIdx.x) * BF), i32(i32(cuda.blockIdx.y) * BN)
+        if sliced:
+            across = i32((filters + BF - 1) // BF)
+            slice_of, bf = i64(i32(cuda.blockIdx.x) // across), i32(i32(cuda.blockIdx.x) % across * BF)
+            x, dy = u64(x + u64(slice_of * channels * E)), u64(dy + u64(slice_of * filters * E))
+            partial = u64(partial + u64(slice_of * packed * (depth + 1) * 4))
         start = i32(i32(cuda.blockIdx.z) * split)
         end = i32(min(i32(start + split), pixels))  # this block's share of the pixels
         steps = i32((end - start + BP - 1) // BP)
