@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, final
@@ -88,20 +88,16 @@ def start(application: QApplication, given: Sequence[str], early: Child | None =
     return program
 
 
-def introduce(application: QApplication) -> None:
-    application.setApplicationName("leafclinic")
-    application.setApplicationDisplayName("LeafClinic")
-    QGuiApplication.setDesktopFileName("leafclinic")
-    application.setWindowIcon(QIcon(resources.pixmap("leafclinic", "", 128)))
-
-
 @final
 class Application:
     """Everything that lives as long as the window."""
 
     def __init__(self, application: QApplication, early: Child | None = None) -> None:
         self.application = application
-        introduce(application)
+        application.setApplicationName("leafclinic")
+        application.setApplicationDisplayName("LeafClinic")
+        QGuiApplication.setDesktopFileName("leafclinic")
+        application.setWindowIcon(QIcon(resources.pixmap("leafclinic", "", 128)))
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self.collector = Collector(application)
         self.crash = CrashReporter(application)
@@ -136,7 +132,7 @@ class Application:
             self.window, self.settings, self.theme, self.document, self.training.session, self.photo_commands,
             self.first, self.crash,
         )  # fmt: skip
-        self.window.set_pages(makers(self))
+        self.window.makers = {name: partial(make, self) for name, make in MAKERS.items()}
         window = self.window
         self.commands.language_chosen.connect(
             lambda name: QTimer.singleShot(0, window, lambda: self.change_language(name))
@@ -187,12 +183,6 @@ class Application:
         translation.remove(self.application)
 
 
-def makers(program: Application) -> dict[str, Callable[[], QWidget]]:
-    """Page name to function. A page's modules and the plotting library are imported on its first visit."""
-    pages = {"dataset": _dataset, "train": _train, "diagnose": _diagnose, "kernels": _kernels}
-    return {name: partial(make, program) for name, make in pages.items()}
-
-
 def _dataset(program: Application) -> QWidget:
     from app.panels.dataset.panel import DatasetPanel
     from app.panels.dataset.review import ReviewPane
@@ -225,7 +215,7 @@ def _train(program: Application) -> QWidget:
     panel.diagnose_asked.connect(program.photo_commands.use_model)
     panel.cell_opened.connect(program.run_commands.open_cell)
     follow_writing(panel.notice, program.prints)
-    program.memory.estimated.connect(panel.setup.show_memory)
+    program.memory.estimated.connect(panel.setup.memory.setText)
     program.memory.device_known.connect(panel.setup.show_device)
 
     def estimate() -> None:
@@ -262,3 +252,7 @@ def _kernels(program: Application) -> QWidget:
     from app.panels.kernels import KernelsPanel
 
     return KernelsPanel(program.benchmark, program.theme)
+
+
+MAKERS: Final = {"dataset": _dataset, "train": _train, "diagnose": _diagnose, "kernels": _kernels}
+"""Page name to function. A page's modules and the plotting library are imported on its first visit."""

@@ -92,8 +92,8 @@ def card_html(card: Card | None, sure: bool = True) -> str:
     ):
         parts.append(f"<p style='margin:0 0 2px 0'><b>{html.escape(title)}</b></p><p style='margin:0 0 8px 0'>"
                      f"{html.escape(text)}</p>")  # fmt: skip
-    note = tr("Summary by the LeafClinic authors. Read more: "
-              "{source}", source=card.source) if card.link else tr("Summary by the "
-                                                                                                 "LeafClinic authors.")
+    note = tr("Summary by the LeafClinic authors.")
+    if card.link:
+        note = tr("Summary by the LeafClinic authors. Read more: {source}", source=card.source)
     parts.append(f"<p style='font-size:small'>{html.escape(note)}<br>{html.escape(card.link)}</p>")
     return "".join(parts)

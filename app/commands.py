@@ -44,7 +44,7 @@ class WindowCommands(QObject):
         crash.reported.connect(window.show_error)
         first.asked.connect(self._on_second_start)
         window.dropped.connect(self.open)
-        window.set_close_question(self._may_close)
+        window.may_close = self._may_close
         window.closing.connect(self._on_closing)
         document.opened.connect(self._on_opened)
         session.state_changed.connect(self._on_state)
@@ -171,6 +171,6 @@ class WindowCommands(QObject):
         return not session.busy
 
     def _on_closing(self) -> None:
-        self._settings.set_bytes("geometry", self._window.saveGeometry())
+        self._settings.set("geometry", self._window.saveGeometry())
         shown = self._window.stack.currentWidget()
         self._settings.set("page", shown.objectName().removeprefix("page_") if shown else PAGES[0])

@@ -40,18 +40,15 @@ def install() -> int:
     base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     icon = base / "icons" / "hicolor" / "scalable" / "apps" / "leafclinic.svg"
     entry = base / "applications" / "leafclinic.desktop"
-    for path, content in ((icon, resources.data("icons/leafclinic.svg")), (entry, entry_text().encode())):
+    text = ENTRY.format(command=command()).encode()
+    for path, content in ((icon, resources.data("icons/leafclinic.svg")), (entry, text)):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         sys.stdout.write(f"wrote {path}\n")
     return 0
 
 
-def entry_text() -> str:
-    return ENTRY.format(command=_command())
-
-
-def _command() -> str:
+def command() -> str:
     """The installed command, or this interpreter; paths with spaces are quoted as the specification requires."""
     if getattr(sys, "frozen", False):
         return _quote(sys.executable)

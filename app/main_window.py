@@ -54,9 +54,11 @@ class MainWindow(QMainWindow):
         self.resize(first_size(self.screen().availableSize()))
         self.setAcceptDrops(True)
         self._theme = theme
-        self._make: Mapping[str, Callable[[], QWidget]] = {}
+        self.makers: Mapping[str, Callable[[], QWidget]] = {}
+        """How each of `PAGES` is created on its first visit."""
         self._made: dict[str, QWidget] = {}
-        self._may_close: Callable[[], bool] = lambda: True
+        self.may_close: Callable[[], bool] = lambda: True
+        """Asked before the window closes; False keeps it open."""
         self.actions_ = build_actions(self)
         build_menus(self, self.actions_)
         self.stack = QStackedWidget()
@@ -69,18 +71,10 @@ class MainWindow(QMainWindow):
         theme.changed.connect(self._draw_icons)
         self._draw_icons()
 
-    def set_pages(self, make: Mapping[str, Callable[[], QWidget]]) -> None:
-        """Set how each of `PAGES` is created on its first visit."""
-        self._make = make
-
-    def set_close_question(self, may_close: Callable[[], bool]) -> None:
-        """Set the function that is asked before the window closes; False keeps it open."""
-        self._may_close = may_close
-
     def page(self, name: str) -> Any:
         """A page, created if it was not visited yet; the caller knows the type of its panel."""
         if name not in self._made:
-            self._made[name] = self._make[name]()
+            self._made[name] = self.makers[name]()
             self._made[name].setObjectName(f"page_{name}")
             self.stack.addWidget(self._made[name])
         return self._made[name]
@@ -140,9 +134,8 @@ class MainWindow(QMainWindow):
         return button
 
     def _draw_icons(self) -> None:
-        colours = self._theme.colours
         for page, button in self._buttons.items():
-            button.setIcon(resources.icon(page, colours.muted, colours.accent))
+            button.setIcon(resources.icon(page, self._theme.colours.muted, self._theme.colours.accent))
 
     def bring_to_front(self) -> None:
         """Bring the window to the front for a second start."""
@@ -182,7 +175,7 @@ class MainWindow(QMainWindow):
             self.dropped.emit(found)
 
     def closeEvent(self, event: QCloseEvent) -> None:  # noqa: N802
-        if self._may_close():
+        if self.may_close():
             self.closing.emit()
             event.accept()
         else:

@@ -53,10 +53,10 @@ class Settings:
     def text(self, name: str, default: str = "") -> str:
         return str(self._store.value(name, default))
 
-    def flag(self, name: str, default: bool = False) -> bool:
-        return self.text(name, "true" if default else "false") == "true"
+    def flag(self, name: str) -> bool:
+        return self.text(name) == "true"
 
-    def set(self, name: str, value: str | bool) -> None:
+    def set(self, name: str, value: str | bool | QByteArray | list[str]) -> None:
         """Store a value; booleans are stored as words, because INI files have no booleans."""
         self._store.setValue(name, str(value).lower() if isinstance(value, bool) else value)
 
@@ -64,24 +64,15 @@ class Settings:
         value = self._store.value(name)
         return value if isinstance(value, QByteArray) else QByteArray()
 
-    def set_bytes(self, name: str, value: QByteArray) -> None:
-        self._store.setValue(name, value)
-
-    def recent(self) -> list[str]:
-        return self.paths("recent")
-
     def add_recent(self, path: str) -> None:
-        rest = [p for p in self.recent() if p != path]
-        self.set_paths("recent", [path, *rest][:RECENT])
+        rest = [p for p in self.paths("recent") if p != path]
+        self.set("recent", [path, *rest][:RECENT])
 
     def paths(self, name: str) -> list[str]:
         """A list of files and folders, those that still exist."""
         value: Any = self._store.value(name, [])
         known = [value] if isinstance(value, str) else list(value or [])
         return [p for p in known if Path(p).exists()]
-
-    def set_paths(self, name: str, paths: list[str]) -> None:
-        self._store.setValue(name, paths)
 
     def sync(self) -> None:
         self._store.sync()

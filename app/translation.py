@@ -18,6 +18,7 @@ from PySide6.QtCore import QCoreApplication, QLocale, QTranslator
 from app import resources
 from app.viewmodels.runs import RunView
 from core.percent import keep_percents
+from core.training.events import STAGES
 
 CONTEXT: Final = "LeafClinic"
 LANGUAGES: Final = {"en": "English", "vi": "Tiếng Việt"}
@@ -138,24 +139,5 @@ def epoch_text(view: RunView, running: bool) -> str:
 
 def stage_text(stage: str, done: int, total: int) -> str:
     """What the run does besides its steps."""
-    known = {
-        "scan": tr("Listing photos"),
-        "cache": tr("Decoding the photos once"),
-        "health": tr("Checking photos"),
-        "copies": tr("Looking for near-duplicates"),
-        "review": tr("Computing features of the photos"),
-        "folds": tr("Comparing labels with predictions"),
-        "leaves": tr("Segmenting leaves"),
-        "compile": tr("Preparing the kernels"),
-        "tune": tr("Measuring the kernels"),
-        "validate": tr("Evaluating on validation photos"),
-        "validation": tr("Evaluating on validation photos"),
-        "test": tr("Evaluating on test photos"),
-        "field": tr("Evaluating on your field photos"),
-        "border": tr("How much can be predicted from the photo borders?"),
-        "features": tr("Measuring feature statistics"),
-        "calibration": tr("Calibrating confidence"),
-        "background": tr("Testing dependence on the background"),
-    }
-    text = known.get(stage, tr(stage.capitalize()))
-    return f"{text}: {done:,} / {total:,}" if total else text if text.endswith("?") else f"{text}…"
+    text = tr(STAGES[stage])
+    return f"{text}: {done:,} / {total:,}" if total else f"{text}…"

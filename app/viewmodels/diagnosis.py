@@ -290,13 +290,9 @@ def photo_files(paths: Iterable[str]) -> tuple[list[str], list[str]]:
             continue
         for folder, folders, names in os.walk(path, onerror=lambda error: refused.append(str(error.filename))):
             folders.sort()
-            photos = (os.path.join(folder, name) for name in sorted(names) if is_photo_name(name))
-            found += (photo for photo in photos if os.path.isfile(photo))
+            named = (name for name in sorted(names) if Path(name).suffix.lower() in NAMED and name[0] != ".")
+            found += (photo for name in named if os.path.isfile(photo := os.path.join(folder, name)))
     return found, refused
-
-
-def is_photo_name(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in NAMED and not name.startswith(".")
 
 
 PIECE: Final = 256

@@ -52,12 +52,12 @@ def list_models(settings: Settings) -> list[KnownModel]:
 def keep_import(settings: Settings, path: str) -> None:
     """Add a model file from elsewhere."""
     if path not in {known for known, _ in _places(settings)}:
-        settings.set_paths(IMPORTS, [path, *settings.paths(IMPORTS)])
+        settings.set(IMPORTS, [path, *settings.paths(IMPORTS)])
 
 
 def forget_import(settings: Settings, path: str) -> None:
     """Remove an imported file from the list; the file itself is kept."""
-    settings.set_paths(IMPORTS, [known for known in settings.paths(IMPORTS) if known != path])
+    settings.set(IMPORTS, [known for known in settings.paths(IMPORTS) if known != path])
 
 
 def _places(settings: Settings) -> Iterator[tuple[str, str]]:

@@ -97,33 +97,18 @@ class PhotoResult:
 
 def read_result(row: PhotoResult, answer: Mapping[str, Any]) -> PhotoResult:
     """The row with its result."""
+    same = ("verdict", "error", "milliseconds", "sure", "reason", "diseased", "familiarity", "hash", "share")
+    lists = ("limits", "notes", "probabilities", "box")
+    found: dict[str, Any] = {name: answer[name] for name in same if name in answer}
+    found |= {name: tuple(answer[name]) for name in lists if name in answer}
+    maps = {label: np.frombuffer(base64.b64decode(raw["data"]), np.uint8).reshape(raw["height"], raw["width"])
+            for label, raw in answer.get("maps", {}).items()}  # fmt: skip
     return replace(
-        row,
-        done=True,
-        verdict=answer.get("verdict", ""),
+        row, done=True, maps=maps, measured=answer.get("mask"), model=ModelIdentity(**answer.get("model", {})),
         top=tuple((label, float(p)) for label, p in answer.get("top", ())),
-        limits=tuple(answer.get("limits", ())),
-        error=answer.get("error", ""),
-        milliseconds=float(answer.get("milliseconds", 0.0)),
-        sure=bool(answer.get("sure", True)),
-        reason=answer.get("reason", ""),
-        notes=tuple(answer.get("notes", ())),
-        diseased=answer.get("diseased"),
-        maps={label: read_map(raw) for label, raw in answer.get("maps", {}).items()},
-        probabilities=tuple(answer.get("probabilities", ())),
-        familiarity=float(answer.get("familiarity", 0.0)),
-        hash=answer.get("hash", ""),
-        measured=answer.get("mask"),
-        model=ModelIdentity(**answer.get("model", {})),
-        box=tuple(answer.get("box", row.box)),
         leaves=tuple(read_result(replace(row, id=leaf["id"]), leaf) for leaf in answer.get("leaves", ())),
-        share=float(answer.get("share", 0.0)),
-    )
-
-
-def read_map(raw: Mapping[str, Any]) -> Array:
-    """A class map, uint8 ``(height, width)``."""
-    return np.frombuffer(base64.b64decode(raw["data"]), np.uint8).reshape(raw["height"], raw["width"])
+        **found,
+    )  # fmt: skip
 
 
 def decide(result: PhotoResult, thresholds: Thresholds | None, classes: Sequence[str], coverage: float) -> PhotoResult:
@@ -209,14 +194,12 @@ def _diseased(result: PhotoResult) -> str:
 def to_line(result: PhotoResult) -> dict[str, Any]:
     """What a file states of a photo, as JSON, without class maps."""
     mask = result.mask
-    return {
-        "id": result.id, "path": result.path, "done": result.done, "cancelled": result.cancelled,
-        "verdict": result.verdict, "top": result.top, "limits": result.limits, "error": result.error,
-        "milliseconds": result.milliseconds, "sure": result.sure, "reason": result.reason, "notes": result.notes,
-        "diseased": result.diseased, "mask": result.measured, "model": asdict(result.model),
+    same = ("id", "path", "done", "cancelled", "verdict", "top", "limits", "error", "milliseconds", "sure", "reason",
+            "notes", "diseased", "box", "share")  # fmt: skip
+    return {name: getattr(result, name) for name in same} | {
+        "mask": result.measured, "model": asdict(result.model), "leaves": [to_line(leaf) for leaf in result.leaves],
         "corrected": None if mask is None else encode_mask(mask.severity, mask.box),
-        "box": result.box, "share": result.share, "leaves": [to_line(leaf) for leaf in result.leaves],
-    }  # fmt: skip
+    }
 
 
 def from_line(line: Mapping[str, Any]) -> PhotoResult:

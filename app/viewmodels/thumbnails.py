@@ -32,7 +32,7 @@ class Thumbnails(QObject):
 
     def __init__(self, parent: QObject | None, side: int = SIDE, cached: int = CACHED, whole: bool = False) -> None:
         super().__init__(parent)
-        self._side, self._most, self._read = side, cached, decode_whole if whole else decode_square
+        self._side, self._most, self._whole = side, cached, whole
         self._cache: OrderedDict[str, QPixmap | None] = OrderedDict()
         self._requests: OrderedDict[str, str] = OrderedDict()
         self._lock = threading.Lock()
@@ -69,7 +69,7 @@ class Thumbnails(QObject):
                     self._busy -= 1
                     return
                 path, _ = self._requests.popitem()
-            self._decoded.emit(path, self._read(path, self._side))
+            self._decoded.emit(path, decode(path, self._side, self._whole))
 
     def _on_decoded(self, path: str, image: QImage) -> None:
         self._cache[path] = QPixmap.fromImage(image)
@@ -78,26 +78,13 @@ class Thumbnails(QObject):
         self.ready.emit(path)
 
 
-def decode_square(path: str, side: int) -> QImage:
-    """The central square of a photo as the network sees it; a null image if the file is not a photo."""
-    from core.data.photo import SQUARE
-
-    return _decode(path, side, SQUARE)
-
-
-def decode_whole(path: str, side: int) -> QImage:
-    """A photo no larger than `side`; a null image if the file is not a photo."""
-    from core.data.photo import WHOLE
-
-    return _decode(path, side, WHOLE)
-
-
-def _decode(path: str, side: int, part: str) -> QImage:
-    from core.data.photo import PhotoError
+def decode(path: str, side: int, whole: bool) -> QImage:
+    """A photo no larger than `side`, or its central square, which networks see; a null image for other files."""
+    from core.data.photo import SQUARE, WHOLE, PhotoError
     from core.data.photo_reader import read_photo
 
     try:
-        return to_image(read_photo(path, side, part=part))
+        return to_image(read_photo(path, side, part=WHOLE if whole else SQUARE))
     except PhotoError:
         return QImage()
 

@@ -33,7 +33,8 @@ class Notice(QFrame):
         self.do.setProperty("role", "primary")
         self.do.clicked.connect(self._on_do)
         self.do.hide()
-        self.copy = button(tr("Copy details"), self._on_copy, "flat", tr("Copy the technical details"))
+        self.copy = button(tr("Copy details"), lambda: QApplication.clipboard().setText(
+            f"{self.text.text()}\n\n{self._details}"), "flat", tr("Copy the technical details"))  # fmt: skip
         self.dismiss = button(tr("Close"), self.hide, "flat")
         buttons = (self.do, self.copy, self.dismiss)
         self.setLayout(row(self._icon, (self.text, 1), *buttons, spacing=10, margins=(12, 8, 8, 8)))
@@ -70,9 +71,6 @@ class Notice(QFrame):
         self.hide()
         if self._act is not None:
             self._act()
-
-    def _on_copy(self) -> None:
-        QApplication.clipboard().setText(f"{self.text.text()}\n\n{self._details}")
 
 
 READABLE: Final = frozenset({".csv", ".html", ".pdf"})

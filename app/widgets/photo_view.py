@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QDialog, QDialogButtonBox, QWidget
 
 from app.mask import Box
 from app.translation import tr
-from app.viewmodels.thumbnails import Thumbnails, decode_whole
+from app.viewmodels.thumbnails import Thumbnails, decode
 from app.widgets.layouts import column
 from app.widgets.overlays import coloured
 from app.widgets.parts import fit, label
@@ -226,7 +226,7 @@ class PhotoDialog(QDialog):
         self.setWindowTitle(title)
         fit(self, 900, 760)
         view = PhotoView(title)
-        picture = decode_whole(path, LARGE)
+        picture = decode(path, LARGE, whole=True)
         view.show_photo(picture)
         where = label(path, "caption", wrap=True)
         where.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)

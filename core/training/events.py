@@ -15,11 +15,35 @@ from core.device import KernelTime
 from core.schema import mapping, parse_json
 from core.text import json_line
 
+STAGES: Final = {
+    "demo": "Generating synthetic leaves",
+    "scan": "Listing photos",
+    "cache": "Decoding the photos once",
+    "health": "Checking photos",
+    "copies": "Looking for near-duplicates",
+    "leaves": "Segmenting leaves",
+    "compile": "Preparing the kernels",
+    "tune": "Measuring the kernels",
+    "validate": "Evaluating on validation photos",
+    "validation": "Evaluating on validation photos",
+    "test": "Evaluating on test photos",
+    "field": "Evaluating on your field photos",
+    "border": "Evaluating the border baseline",
+    "features": "Measuring feature statistics",
+    "calibration": "Calibrating confidence",
+    "background": "Testing dependence on the background",
+    "review": "Computing features of the photos",
+    "folds": "Comparing labels with predictions",
+    "ranges": "Measuring activation ranges",
+    "loss": "Measuring the loss of accuracy",
+}
+"""Stages of a run and of other commands, in words."""
+
 
 @final
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a stage before or after training ("scan", "cache", "compile", "tune"); total 0 is unknown."""
+    """Progress of a stage of `STAGES`, before or after the steps; total 0 is unknown."""
 
     stage: str
     done: int

@@ -12,26 +12,6 @@ from core.text import printable
 from core.training import events
 from core.training.kernel_timing import KernelTable
 
-STAGES: Final = {
-    "demo": "Generating synthetic leaves",
-    "scan": "Listing photos",
-    "cache": "Decoding photos",
-    "copies": "Looking for near-duplicates",
-    "leaves": "Segmenting leaves",
-    "compile": "Compiling kernels",
-    "tune": "Measuring kernels",
-    "validate": "Evaluating on validation photos",
-    "validation": "Evaluating on validation photos",
-    "test": "Evaluating on test photos",
-    "field": "Evaluating on field photos",
-    "border": "Evaluating the border baseline",
-    "features": "Measuring feature statistics",
-    "calibration": "Calibrating confidence",
-    "background": "Testing dependence on the background",
-    "review": "Computing features",
-    "ranges": "Measuring activation ranges",
-    "loss": "Measuring the loss of accuracy",
-}
 LOGGED_STAGES: Final = ("demo", "scan", "cache", "copies", "leaves", "compile", "tune")
 """Stages whose end is always printed."""
 SMOOTHING: Final = 0.95
@@ -134,7 +114,7 @@ class TerminalReader:
 
 
 def describe_progress(event: events.Progress) -> str:
-    stage = STAGES.get(event.stage, event.stage)
+    stage = events.STAGES.get(event.stage, event.stage)
     return f"{stage}: {event.done}" + (f" of {event.total}" if event.total else "")
 
 

@@ -33,6 +33,7 @@ def core_texts() -> set[str]:
     from core.config import MODELS, settings
     from core.data.health import KINDS
     from core.diagnosis.verdict import NO_LEAF, NOT_SURE
+    from core.training.events import STAGES
     from core.training.presets import PRESETS
 
     rows = [row for _, row in settings().values()]
@@ -40,7 +41,8 @@ def core_texts() -> set[str]:
     found |= {row.zero for row in rows} - {""}
     found |= {choice for row in rows for choice in row.choices} - set(MODELS) - set(PRESETS)
     found |= set(KINDS.values()) | {state.value for state in State} | {d.replace("_", " ") for d in DIRECTIONS}
-    return found | set(MENUS) | {NO_LEAF, NOT_SURE, "each step", "training", "validation", "learning rate"}
+    found |= set(MENUS) | set(STAGES.values())
+    return found | {NO_LEAF, NOT_SURE, "each step", "training", "validation", "learning rate"}
 
 
 def error_texts() -> set[str]:

@@ -119,7 +119,7 @@ class DatasetPanel(QWidget):
 
     def _recent(self, settings: Settings) -> None:
         holder = self.empty.column
-        known = settings.recent()
+        known = settings.paths("recent")
         if known:
             holder.addSpacing(16)
             holder.addWidget(label(tr("Recent"), "caption"), 0, Qt.AlignmentFlag.AlignHCenter)

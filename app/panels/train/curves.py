@@ -27,7 +27,8 @@ class CurvesPane(QWidget):
             "accuracy": CurvePlot(theme, tr("Accuracy")),
             "rate": CurvePlot(theme, tr("Learning rate")),
         }
-        self._over: dict[str, RunView] = {}
+        self.compared: dict[str, RunView] = {}
+        """Earlier runs by name, drawn with their validation curve."""
         self._next = 0
         self._empty = EmptyPlace(theme, "train", "", "")
         self.show_stage("")
@@ -62,17 +63,13 @@ class CurvesPane(QWidget):
 
     def show_run(self, view: RunView, which: Iterable[str] = ("loss", "accuracy", "rate")) -> None:
         """Update the plots with the run and the runs compared with it."""
-        self._stack.setCurrentIndex(1 if view.started is not None or self._over else 0)
+        self._stack.setCurrentIndex(1 if view.started is not None or self.compared else 0)
         for what in which:
             curves = view.curves(what)
-            for name, other in self._over.items():
+            for name, other in self.compared.items():
                 last = other.curves(what)[-1]
                 curves.append(Curve(name, last.x, last.y))
             self.plots[what].show_curves(curves)
-
-    def lay_over(self, runs: dict[str, RunView]) -> None:
-        """Compare with earlier runs, by name, drawn with their validation curve."""
-        self._over = runs
 
     def reset_zoom(self) -> None:
         for plot in self.plots.values():

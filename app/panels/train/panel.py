@@ -214,7 +214,7 @@ class TrainPanel(QWidget):
         self.notice.alarm(failure.message, failure.details, *again)
 
     def _on_lay_over(self, runs: list[RunSummary]) -> None:
-        self.curves.lay_over({run.name: read_run(Path(run.folder)) for run in runs})
+        self.curves.compared = {run.name: read_run(Path(run.folder)) for run in runs}
         self.tabs.setCurrentWidget(self.curves)
 
     def _on_result_asked(self, folder: str) -> None:

@@ -167,7 +167,8 @@ class SetupPane(QFrame):
 
     def show_problems(self, problems: list[Problem] | tuple[Problem, ...]) -> None:
         rest = self.form.show_problems(problems)
-        texts = [f"{tr(self._caption(p.field))}: {sentence(p.message)}" for p in rest]
+        captions = {name: field.row.label for name, field in self.form.fields.items()}
+        texts = [f"{tr(captions.get(p.field, p.field))}: {sentence(p.message)}" for p in rest]
         self.others.setText("\n".join(texts))
         self.others.setVisible(bool(texts))
 
@@ -176,12 +177,6 @@ class SetupPane(QFrame):
         field = self.form.wrong()
         if field is not None:
             self._scroll.ensureWidgetVisible(field)
-
-    def show_memory(self, text: str) -> None:
-        self.memory.setText(text)
-
-    def _caption(self, name: str) -> str:
-        return self.form.fields[name].row.label if name in self.form.fields else name
 
     def _on_mode(self, expert: int, checked: bool) -> None:
         if checked:
