@@ -168,7 +168,6 @@ class Application:
             self.photo_commands.find_model()
 
     def close(self) -> None:
-        """End all processes and threads, and release hooks and locks."""
         self.collector.stop()
         self.window.status.stop()
         self.training.session.shutdown()

@@ -78,7 +78,6 @@ def normal(label: str) -> str:
 
 
 def card_html(card: Card | None, sure: bool = True) -> str:
-    """The card as rich text for Qt."""
     if card is None:
         text = tr("There is no information about this class.")
         return f"<p>{html.escape(text)}</p>"

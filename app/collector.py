@@ -26,8 +26,7 @@ class Collector(QObject):
         gc.disable()
         gc.collect()
         gc.freeze()  # startup objects live on; skipping them keeps a collection at a few milliseconds
-        self._timer = QTimer(self)
-        self._timer.setInterval(INTERVAL_MS)
+        self._timer = QTimer(self, interval=INTERVAL_MS)
         self._timer.timeout.connect(collect)
         self._timer.start()
 

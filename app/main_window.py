@@ -7,15 +7,7 @@ from typing import Any, Final, final
 
 from PySide6.QtCore import QMimeData, QSize, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QIcon, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import (
-    QApplication,
-    QLabel,
-    QMainWindow,
-    QMessageBox,
-    QPushButton,
-    QStackedWidget,
-    QWidget,
-)
+from PySide6.QtWidgets import QApplication, QLabel, QMainWindow, QMessageBox, QPushButton, QStackedWidget, QWidget
 
 from app import resources
 from app.actions import Actions, build_actions, build_menus
@@ -138,7 +130,6 @@ class MainWindow(QMainWindow):
             button.setIcon(resources.icon(page, self._theme.colours.muted, self._theme.colours.accent))
 
     def bring_to_front(self) -> None:
-        """Bring the window to the front for a second start."""
         self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
         self.show()
         self.raise_()

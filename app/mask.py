@@ -101,9 +101,8 @@ def read_mask(path: Path) -> Mask | None:
         found = read_tensor_file(path, KIND, VERSION) if path.is_file() else None
         if found is None:
             return None
-        y0, x0, y1, x1 = (float(v) for v in found.header["box"])
-        labels = found.tensors["labels"]
+        box, labels = decode_box(found.header), found.tensors["labels"]
     except (LeafClinicError, KeyError, TypeError, ValueError):
         return None
     sound = labels.ndim == 2 and labels.dtype == np.uint8 and labels.size and int(labels.max()) <= DISEASED
-    return Mask(labels, (y0, x0, y1, x1), corrected=True) if sound else None
+    return Mask(labels, box, corrected=True) if sound else None

@@ -84,7 +84,6 @@ class PhotoCommands(QObject):
         dialog.open()
 
     def _on_export_model(self) -> None:
-        """Export the model in use for other programs."""
         from app.panels.diagnose.models import ModelExportDialog
 
         self.find_model()
@@ -121,7 +120,6 @@ class PhotoCommands(QObject):
             self.diagnose([found])
 
     def _on_paste(self) -> None:
-        """Diagnose a picture or files from the clipboard."""
         data = QApplication.clipboard().mimeData()
         files = [url.toLocalFile() for url in data.urls() if url.isLocalFile()]
         image = QApplication.clipboard().image()

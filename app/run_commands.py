@@ -50,7 +50,6 @@ class RunCommands(QObject):
         self._on_state(session.state)
 
     def resume_run(self, folder: str) -> None:
-        """Resume an earlier run."""
         if self._training.session.busy:
             return
         try:
@@ -85,7 +84,6 @@ class RunCommands(QObject):
         self._show_run()
 
     def _on_pause(self) -> None:
-        """Pause or resume the run."""
         session = self._training.session
         if session.state is State.PAUSED:
             session.resume()
@@ -140,7 +138,6 @@ class RunCommands(QObject):
         QDesktopServices.openUrl(QUrl.fromLocalFile(self._window.page("train").outcome.report))
 
     def _on_pdf(self) -> None:
-        """Write the report of the shown run as PDF."""
         report = Path(self._window.page("train").outcome.report)
         title = tr("Save the report")
         name, _ = ask_target(self._window, title, f"{report.parent.name}.pdf", "PDF (*.pdf)")

@@ -108,7 +108,6 @@ class SyntheticTour(QObject):
         self._window.page("train").notice.show_message(text)
 
     def _diagnose(self) -> None:
-        """Diagnose a few leaves with the new model."""
         from app.viewmodels.model_list import shipped_model
 
         finished = self._training.view.finished

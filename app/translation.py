@@ -105,7 +105,6 @@ def install(application: QCoreApplication, language: str) -> str:
 
 
 def language() -> str:
-    """The current language."""
     return _active[-1].name if _active else "en"
 
 

@@ -22,14 +22,7 @@ from typing import Any, Final
 import cv2
 import numpy as np
 
-from benchmarks.composed_photos import (
-    CutLeaf,
-    compose,
-    compound_leaf,
-    cut_leaf,
-    random_background,
-    random_shape,
-)
+from benchmarks.composed_photos import CutLeaf, compose, compound_leaf, cut_leaf, random_background, random_shape
 from benchmarks.detector_training import (
     WIDTH,
     Batch,

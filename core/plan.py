@@ -50,7 +50,6 @@ def compile_plan(
 
 
 def count_gpus() -> int:
-    """Return the number of GPUs that are visible to this process."""
     if cuda_problem() is not None:
         return 0
     from core.gpu.driver.device import count_devices

@@ -88,7 +88,6 @@ def read_photos(
 
 
 def show_suspects(photos: ReviewedPhotos, result: Review, arguments: argparse.Namespace) -> None:
-    """Print the suspects, and a summary on the error stream."""
     dataset = photos.photos.dataset
     classes = dataset.classes
     few = f" Classes with fewer than {FEWEST} groups are not reviewed: {', '.join(classes[c] for c in result.few)}."

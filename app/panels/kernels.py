@@ -5,14 +5,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from PySide6.QtGui import QFontDatabase
-from PySide6.QtWidgets import (
-    QCheckBox,
-    QHBoxLayout,
-    QHeaderView,
-    QPlainTextEdit,
-    QTabWidget,
-    QWidget,
-)
+from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QHeaderView, QPlainTextEdit, QTabWidget, QWidget
 
 from app.theme import Theme
 from app.translation import sentence, tr

@@ -47,7 +47,6 @@ class Child:
     errors: BinaryIO
 
     def close(self) -> None:
-        """End the process at once."""
         self.process.kill()
         self.process.communicate()
         self.errors.close()

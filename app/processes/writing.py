@@ -22,7 +22,7 @@ from app.processes.entry import Channel
 from app.translation import sentence, tr
 from app.viewmodels.result import PhotoResult, doubts, findings, from_line, severity_text, verdict_text
 from core.cores import usable_cores
-from core.data.dataset import Cancelled
+from core.data.dataset import Cancelled, ignore
 from core.data.photo import PhotoError
 from core.data.photo_reader import read_photo
 from core.diagnosis.batch_report import Entry, draw_picture, picture_side, render_batch
@@ -75,7 +75,6 @@ def _results(channel: Channel, asked: dict[str, Any]) -> list[str]:
 
 
 def _print(channel: Channel, asked: dict[str, Any]) -> list[str]:
-    """Write the page `source` as PDF."""
     channel.send(ready=True)
     write_pdf(Path(asked["source"]).read_text("utf-8"), Path(asked["target"]), _progress(channel))
     return []
@@ -95,11 +94,7 @@ def _export(channel: Channel, asked: dict[str, Any]) -> list[str]:
     return printed.getvalue().splitlines()[:-1]  # the last line names the file, as the window does
 
 
-def no_progress(done: int, total: int) -> None:
-    """Progress that nobody reads."""
-
-
-def write_csv(path: Path, results: Sequence[PhotoResult], progress: Progress = no_progress) -> None:
+def write_csv(path: Path, results: Sequence[PhotoResult], progress: Progress = ignore) -> None:
     """Write one row per photo, and below it one for each of its leaves where it shows several. Raises StorageError.
 
     Columns: path, diagnosis, the three most probable classes with probabilities, diseased area with its Horsfall-
@@ -132,7 +127,7 @@ def finished(results: Iterable[PhotoResult]) -> list[PhotoResult]:
     return [result for result in results if result.done and not result.cancelled]
 
 
-def render(results: Sequence[PhotoResult], remarks: Remarks = (), progress: Progress = no_progress) -> str:
+def render(results: Sequence[PhotoResult], remarks: Remarks = (), progress: Progress = ignore) -> str:
     """The page, in the language of the window."""
     done = finished(results)
     side, entries = picture_side(len(done)), []

@@ -135,7 +135,6 @@ class DiagnosisModel(ProcessModel):
         self.brought.emit(places.get(found[0], first), len(known) - len(again))
 
     def _wait(self, rows: Sequence[int]) -> None:
-        """Queue these rows."""
         again = {at for at in rows if self.rows.rows[at].done or self.rows.rows[at].cancelled}
         if again:  # at once: one by one, a sorted table is sorted again for each
             self.rows.replace_all([PhotoResult(r.id, r.path) if r.id in again else r for r in self.rows.rows])
@@ -144,11 +143,9 @@ class DiagnosisModel(ProcessModel):
         self._feed()
 
     def diagnose_cancelled(self) -> None:
-        """Diagnose the cancelled photos."""
         self._wait([row.id for row in self.rows.rows if row.cancelled])
 
     def cancel(self) -> None:
-        """Cancel the waiting photos."""
         cancelled = set(self._waiting)
         self._waiting.clear()
         self._total -= len(cancelled)
@@ -177,7 +174,6 @@ class DiagnosisModel(ProcessModel):
         self.busy.emit(*self.progress)
 
     def close(self) -> None:
-        """End the process and the threads."""
         if self._early is not None:
             self._early.close()
         self._end_process()

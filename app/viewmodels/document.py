@@ -83,7 +83,6 @@ class Document(QObject):
             task.dispose()
 
     def give_up(self) -> None:
-        """Cancel the generation or scan of photos."""
         self.cancel()
         self.given_up.emit()
 
@@ -142,7 +141,6 @@ class Document(QObject):
         self.undo.push(Edit(text, do, undo))
 
     def _rename(self, table: project.EditedDataset, old: str, new: str) -> None:
-        """Rename a class, or merge it with the class of that name."""
         labels, names = table.labels.copy(), self._names
 
         def do() -> None:

@@ -67,7 +67,6 @@ class ProcessThread(QThread):
                 self._process.kill()
 
     def dispose(self) -> None:
-        """End process and thread, and delete this object."""
         self.kill()
         self.wait()
         self.deleteLater()
@@ -154,7 +153,6 @@ class ProcessModel(QObject):
             self._thread.end_input()
 
     def close(self) -> None:
-        """End the process and the thread."""
         self._end_process()
 
     def _start_process(

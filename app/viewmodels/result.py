@@ -96,7 +96,6 @@ class PhotoResult:
 
 
 def read_result(row: PhotoResult, answer: Mapping[str, Any]) -> PhotoResult:
-    """The row with its result."""
     same = ("verdict", "error", "milliseconds", "sure", "reason", "diseased", "familiarity", "hash", "share")
     lists = ("limits", "notes", "probabilities", "box")
     found: dict[str, Any] = {name: answer[name] for name in same if name in answer}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias, final
@@ -236,13 +237,15 @@ def delete_run(folder: Path) -> None:
 def read_run(folder: Path) -> RunView:
     """A run's history from its log; lines truncated by a crash are skipped."""
     view = RunView()
-    view.read(e for e in (_event(line) for line in _lines(folder / LOG)) if e is not None)
+    with suppress(OSError):
+        view.read(events.read_events(folder / LOG))
     return view
 
 
 def _summary(folder: Path, config: dict[str, Any]) -> RunSummary:
-    kinds = ('"EpochDone"', '"RunFinished"')
-    found = [_event(line) for line in _lines(folder / LOG) if any(kind in line[:40] for kind in kinds)]
+    found: list[events.Event] = []
+    with suppress(OSError):
+        found += events.read_events(folder / LOG, ("EpochDone", "RunFinished"))
     epochs = [e for e in found if isinstance(e, events.EpochDone)]
     ended = [e for e in found if isinstance(e, events.RunFinished)]
     best = folder / "best.safetensors"
@@ -265,17 +268,3 @@ def _name(folder: Path) -> str:
         return (folder / NAME).read_text("utf-8").strip() or folder.name
     except (OSError, ValueError):
         return folder.name
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return []
-
-
-def _event(line: str) -> events.Event | None:
-    try:
-        return events.from_line(line)
-    except (ValueError, KeyError, TypeError):
-        return None

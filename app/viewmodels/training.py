@@ -171,7 +171,7 @@ def read_event(line: str) -> Any:
     """The event of a line, or None (and a log entry) for other output."""
     try:
         return events.from_line(line)
-    except (ValueError, KeyError, TypeError):
+    except ValueError:
         log.warning("not an event from the training process: %s", line[:200])
         return None
 
@@ -205,7 +205,6 @@ class TrainingModel(QObject):
         session.events.connect(self._on_events)
 
     def start(self, request: str) -> None:
-        """Start a new run with the first line of the training process."""
         self.view = RunView()
         self._begin(request)
 

@@ -58,7 +58,6 @@ def _fill(layout: B, items: Iterable[Item], spacing: int, margins: Margins | Non
 
 
 def holding(layout: QLayout) -> QWidget:
-    """A widget with this layout."""
     widget = QWidget()
     widget.setLayout(layout)
     return widget

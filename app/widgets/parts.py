@@ -81,7 +81,6 @@ def label(text: str, role: str = "", wrap: bool = False) -> QLabel:
 
 
 def card(*items: Item, role: str = "card", spacing: int = 8, margins: Margins = (14, 12, 14, 12)) -> QFrame:
-    """A framed surface with items below one another."""
     frame = QFrame()
     frame.setProperty("role", role)
     frame.setLayout(column(*items, spacing=spacing, margins=margins))

@@ -11,6 +11,7 @@ from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QLabel, QProgressBar, QStatusBar
 
 from app.translation import tr
+from app.widgets.parts import named
 from core.cores import usable_cores
 
 REFRESH_MS: Final = 2000
@@ -23,20 +24,15 @@ class StatusLine(QStatusBar):
     def __init__(self) -> None:
         super().__init__()
         self.setSizeGripEnabled(False)
-        self.run = QLabel()
-        self.run.setAccessibleName(tr("Current run"))
+        self.run = named(QLabel(), tr("Current run"))
         self.bar = QProgressBar()
         self.bar.setFixedWidth(120)
         self.bar.setTextVisible(False)
         self.bar.hide()
-        self.device = QLabel(processor())
-        self.device.setAccessibleName(tr("Device"))
-        self.memory = QLabel()
-        self.memory.setAccessibleName(tr("Memory"))
+        self.device, self.memory = named(QLabel(processor()), tr("Device")), named(QLabel(), tr("Memory"))
         for widget in (self.run, self.bar, self.device, self.memory):
             self.addPermanentWidget(widget)
-        self._timer = QTimer(self)
-        self._timer.setInterval(REFRESH_MS)
+        self._timer = QTimer(self, interval=REFRESH_MS)
         self._timer.timeout.connect(self._show_memory)
         self._timer.start()
         self._show_memory()

@@ -269,7 +269,6 @@ class CpuPlan(Plan):
         self._run_groups(self._rows, self._ungrouped, index, index + 1, image)
 
     def _run(self, index: int, images: int) -> None:
-        """Run one record for all images."""
         if self.records[index].once or (images == 1 and not self.training):
             self._run_groups(self._rows, self._ungrouped, index, index + 1)
         else:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Final
 
-from core.child_process import child_environment, module_command
+from core.child_process import child_environment, command
 from core.cores import usable_cores
 from core.cpu import tile_code
 from core.cpu.execution import runner
@@ -24,8 +24,6 @@ from core.cpu.instruction_set import cache_folder, current_isa, kernel_home
 from core.cpu.records import entry
 from core.graph import Graph
 
-NAME: Final = "compile"
-"""Name of the second process in a portable version, which has no Python (`app.processes.entry`)."""
 MODULES: Final = (
     "execution", "tiled", "photo", "depthwise", "pooling", "elementwise", "loss", "convolution", "optimizer",
     "batch_norm",
@@ -120,10 +118,9 @@ def _let_compile(waiting: deque[str], given: list[str], answered: list[str]) -> 
 
     If it ends early, this process compiles the rest.
     """
-    frozen = getattr(sys, "frozen", False)
-    command = [sys.executable, "--process", NAME] if frozen else module_command("core.cpu.precompilation")
     with contextlib.suppress(OSError, IndexError), subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=child_environment(),
+        command("compile", "core.cpu.precompilation"),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=child_environment(),
         creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
     ) as process:  # fmt: skip
         assert process.stdin is not None

@@ -31,13 +31,11 @@ def is_dense_dominated(program: Program) -> bool:
 
 
 def write_forward(lowering: Lowering, step: Step) -> list[Record]:
-    """List the forward records of a convolution or dense layer."""
     x, y = lowering.x(step.inputs[0]), lowering.x(step.output)
     return _for_batch(lowering, step, conv.forward_records(lowering, step, conv.convolution_of(lowering, step), x, y))
 
 
 def write_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
-    """List the backward records of a convolution or dense layer."""
     x, dy, records = lowering.x(step.inputs[0]), lowering.d(step.output), list[Record]()
     c, together = conv.convolution_of(lowering, step), lowering.is_together(step)
     if lowering.trains(step, "weight"):

@@ -89,7 +89,6 @@ class Vectors:
         return self.b.call(function, [pointer, ir.Constant(I32, 4), mask, ir.Constant(vector, None)])
 
     def store(self, value: Any, address: Any, mask: Any = None) -> None:
-        """Store floats, doubles or int32."""
         pointer = self.b.inttoptr(address, value.type.as_pointer())
         if mask is None:
             self.b.store(value, pointer).align = 4

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final, TypeAlias, final
 
 import numpy as np
 
+from core.data.dataset import ignore
 from core.device import Optimizer, PhotoBatch
 from core.graph import Graph
 from core.laboratory.convolutions import LABORATORY
@@ -19,7 +19,7 @@ from core.models.init import initial_weights
 from core.models.options import DIGIT_MEAN, DIGIT_STD, Options
 from core.models.sequential import cnn
 from core.ops.builder import with_loss
-from core.ops.contract import Array, Mode
+from core.ops.contract import Array
 from core.ops.photo import identity_augmentation
 from core.plan import compile_plan
 
@@ -31,7 +31,7 @@ Prepare: TypeAlias = Callable[[Array, Array], Callable[[], float]]
 CPU_ALGORITHMS: Final = ("naive", "vectorised", "vectorised_parallel", "im2col", "im2col_parallel")
 GPU_ALGORITHMS: Final = ("naive", "shared", "im2col", "tensor_core")
 
-TITLES: Final[Mapping[str, str]] = MappingProxyType({
+TITLES: Final[Mapping[str, str]] = {
     "naive": "plain loops",
     "vectorised": "array operations",
     "vectorised_parallel": "array operations, batch in parallel",
@@ -40,7 +40,7 @@ TITLES: Final[Mapping[str, str]] = MappingProxyType({
     "plan": "LeafClinic plan",
     "tensor_core": "tensor cores",
     "shared": "tiles in shared memory",
-})  # fmt: skip
+}  # fmt: skip
 
 
 @final
@@ -81,13 +81,9 @@ def normalised(photos: Array) -> Array:
     return ((photos / np.float32(255) - np.float32(DIGIT_MEAN[0])) / np.float32(DIGIT_STD[0])).astype(np.float32)
 
 
-def keep_quiet(stage: str, done: int, total: int) -> None:
-    """Report nothing."""
-
-
 def run_lesson(
     lesson: Lesson, algorithm: str, train: tuple[Array, Array], test: tuple[Array, Array] | None,
-    report: Report = keep_quiet,
+    report: Report = ignore,
 ) -> Outcome:  # fmt: skip
     """Run the lesson on the CPU with one algorithm, kernel by kernel."""
     graph = lesson_graph(lesson)
@@ -109,7 +105,7 @@ def run_lesson(
 
 def run_plan(
     lesson: Lesson, device: str, train: tuple[Array, Array], test: tuple[Array, Array] | None,
-    report: Report = keep_quiet, algorithm: str = "auto",
+    report: Report = ignore, algorithm: str = "auto",
 ) -> Outcome:  # fmt: skip
     """Run the lesson with the engine's plan: fused kernels, on the GPU one captured graph."""
     network = lesson_network(lesson)
@@ -162,7 +158,6 @@ def _fill(network: UnfusedNetwork, photos: Array, labels: Array) -> None:
 def _accuracy(network: UnfusedNetwork, photos: Array, labels: Array, report: Report) -> float:
     """Return the accuracy of the network (no dropout in this lesson) over whole batches."""
     right = seen = 0
-    network.mode = Mode()
     for first in range(0, len(photos) - network.batch + 1, network.batch):
         rows = slice(first, first + network.batch)
         _fill(network, photos[rows], labels[rows])

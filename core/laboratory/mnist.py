@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Final, TypeAlias, final
 
 import numpy as np
@@ -52,12 +51,12 @@ class MnistRecipe:
 
 CLASSIC: Final = MnistRecipe("mlp", batch=256, steps=1600, rate=0.02, momentum=0.0, schedule="compounding", decay=5e-5,
                              weight_decay=0.0)  # fmt: skip
-RECIPES: Final[Mapping[str, MnistRecipe]] = MappingProxyType({
+RECIPES: Final[Mapping[str, MnistRecipe]] = {
     "cnn": MnistRecipe("cnn", dropout=0.4, turn=10, shift=1.5, zoom=0.1, epochs=20),
     "mlp": MnistRecipe("mlp", turn=8, shift=1.0, zoom=0.08, epochs=25),
     "classic": CLASSIC,
     "classic-sigmoid": replace(CLASSIC, activation="sigmoid"),
-})  # fmt: skip
+}  # fmt: skip
 """The classic recipes have the settings of the original course."""
 
 

@@ -41,7 +41,6 @@ class Point:
 
 
 def save_png(picture: Array, path: Path) -> None:
-    """Write a picture. Raises StorageError."""
     write_file(path, cv2.imencode(".png", picture)[1].tobytes())
 
 

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from core.data.dataset import ignore
 from core.errors import DeviceError
 from core.graph import Attributes, Graph
-from core.laboratory.digits import Lesson, Outcome, Report, keep_quiet, lesson_graph, normalised, time_training
+from core.laboratory.digits import Lesson, Outcome, Report, lesson_graph, normalised, time_training
 from core.models.init import initial_weights
 from core.models.sequential import PADDINGS
 from core.ops.contract import Array
@@ -35,7 +36,7 @@ def problem(device: str) -> str | None:
 
 def run_torch(
     lesson: Lesson, device: str, train: tuple[Array, Array], test: tuple[Array, Array] | None,
-    report: Report = keep_quiet,
+    report: Report = ignore,
 ) -> Outcome:  # fmt: skip
     """Run the lesson in PyTorch: float32, plain SGD, all cores or the GPU. Check `problem` first."""
     torch: Any = import_module("torch")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Final
 
 from core.errors import ConfigError, Problem
@@ -15,26 +14,24 @@ from core.models.mobilenet import mobilenetv2, mobilenetv3_large, mobilenetv3_sm
 from core.models.options import Architecture, Options
 from core.models.sequential import alexnet, cnn, mlp
 
-MODELS: Final[Mapping[str, Architecture]] = MappingProxyType(
-    {
-        "squeezenet1_0": squeezenet.squeezenet1_0,
-        "squeezenet1_1": squeezenet.squeezenet1_1,
-        "squeezenet1_0_bn": partial(squeezenet.squeezenet1_0, norm=True),
-        "squeezenet1_1_bn": partial(squeezenet.squeezenet1_1, norm=True),
-        "squeezenet1_1_wide_bn": squeezenet.squeezenet1_1_wide_bn,
-        "squeezenet1_0_bypass": partial(squeezenet.squeezenet1_0, bypass=squeezenet.SIMPLE),
-        "squeezenet1_0_complex_bypass": partial(squeezenet.squeezenet1_0, bypass=squeezenet.COMPLEX),
-        "squeezenet1_1_bypass": partial(squeezenet.squeezenet1_1, bypass=squeezenet.SIMPLE),
-        "squeezenet1_1_complex_bypass": partial(squeezenet.squeezenet1_1, bypass=squeezenet.COMPLEX),
-        "alexnet": alexnet,
-        "mobilenetv2": mobilenetv2,
-        "mobilenetv2_wide": partial(mobilenetv2, width=1.4),
-        "mobilenetv3_small": mobilenetv3_small,
-        "mobilenetv3_large": mobilenetv3_large,
-        "cnn": cnn,
-        "mlp": mlp,
-    }
-)
+MODELS: Final[Mapping[str, Architecture]] = {
+    "squeezenet1_0": squeezenet.squeezenet1_0,
+    "squeezenet1_1": squeezenet.squeezenet1_1,
+    "squeezenet1_0_bn": partial(squeezenet.squeezenet1_0, norm=True),
+    "squeezenet1_1_bn": partial(squeezenet.squeezenet1_1, norm=True),
+    "squeezenet1_1_wide_bn": squeezenet.squeezenet1_1_wide_bn,
+    "squeezenet1_0_bypass": partial(squeezenet.squeezenet1_0, bypass=squeezenet.SIMPLE),
+    "squeezenet1_0_complex_bypass": partial(squeezenet.squeezenet1_0, bypass=squeezenet.COMPLEX),
+    "squeezenet1_1_bypass": partial(squeezenet.squeezenet1_1, bypass=squeezenet.SIMPLE),
+    "squeezenet1_1_complex_bypass": partial(squeezenet.squeezenet1_1, bypass=squeezenet.COMPLEX),
+    "alexnet": alexnet,
+    "mobilenetv2": mobilenetv2,
+    "mobilenetv2_wide": partial(mobilenetv2, width=1.4),
+    "mobilenetv3_small": mobilenetv3_small,
+    "mobilenetv3_large": mobilenetv3_large,
+    "cnn": cnn,
+    "mlp": mlp,
+}
 
 
 def build(name: str, classes: int, image_size: int = 224, dropout: float = 0.5, **options: Any) -> Graph:

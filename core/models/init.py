@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -27,17 +26,15 @@ def _uniform(rng: np.random.Generator, parameter: Parameter, bound: float) -> Ar
     return rng.uniform(-bound, bound, parameter.shape)
 
 
-INITS: Final[Mapping[str, Init]] = MappingProxyType(
-    {
-        "zeros": lambda rng, p: np.zeros(p.shape),
-        "ones": lambda rng, p: np.ones(p.shape),
-        "he_uniform": lambda rng, p: _uniform(rng, p, (6 / p.fan_in) ** 0.5),
-        "he_normal": lambda rng, p: rng.normal(0, (2 / p.fan_in) ** 0.5, p.shape),
-        "he_normal_out": lambda rng, p: rng.normal(0, (2 / _fan_out(p)) ** 0.5, p.shape),
-        "glorot_uniform": lambda rng, p: _uniform(rng, p, (6 / (p.fan_in + _fan_out(p))) ** 0.5),
-        "normal_0.01": lambda rng, p: rng.normal(0, 0.01, p.shape),
-    }
-)
+INITS: Final[Mapping[str, Init]] = {
+    "zeros": lambda rng, p: np.zeros(p.shape),
+    "ones": lambda rng, p: np.ones(p.shape),
+    "he_uniform": lambda rng, p: _uniform(rng, p, (6 / p.fan_in) ** 0.5),
+    "he_normal": lambda rng, p: rng.normal(0, (2 / p.fan_in) ** 0.5, p.shape),
+    "he_normal_out": lambda rng, p: rng.normal(0, (2 / _fan_out(p)) ** 0.5, p.shape),
+    "glorot_uniform": lambda rng, p: _uniform(rng, p, (6 / (p.fan_in + _fan_out(p))) ** 0.5),
+    "normal_0.01": lambda rng, p: rng.normal(0, 0.01, p.shape),
+}
 
 
 def initial_weights(graph: Graph, seed: int) -> dict[str, Array]:

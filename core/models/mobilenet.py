@@ -87,7 +87,6 @@ V3_NORM: Final[dict[str, Any]] = {"epsilon": 1e-3, "momentum": 0.01}
 
 
 def mobilenetv2(options: Options, width: float = 1.0) -> Graph:
-    """MobileNetV2 with `width` times the channels in every block."""
     b = start("mobilenetv2", options, paddings=("same", "tensorflow"))
     x = _convolve(b, "features.0", "photo", options, round_channels(V2_FIRST * width), 3, 2, "relu6")
     index = 1

@@ -56,7 +56,6 @@ class Quantised:
 
 
 def without_dropout(graph: Graph) -> Graph:
-    """Return the graph for inference, where dropout has no effect."""
     return graph.without([node.name for node in graph.nodes if node.op == "dropout"])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -22,33 +21,31 @@ from core.program import fold_batch_norm, fold_weights
 
 _WINDOW: Final = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
 
-RULES: Final[Mapping[str, tuple[layers.Rule, tuple[str, ...]]]] = MappingProxyType(
-    {
-        "Add": (layers.read_add, ()),
-        "AveragePool": (layers.read_average_pool, (*_WINDOW, "count_include_pad")),
-        "BatchNormalization": (
-            layers.read_batch_norm, ("epsilon", "momentum", "spatial", "training_mode", "is_test"),
-        ),
-        "Clip": (layers.read_clip, ("min", "max")),
-        "Concat": (reshaping.read_concat, ("axis",)),
-        "Conv": (layers.read_conv, (*_WINDOW, "group")),
-        "Dropout": (layers.read_dropout, ("ratio", "seed", "is_test", "consumed_inputs")),
-        "Flatten": (reshaping.read_flatten, ("axis",)),
-        "Gemm": (layers.read_gemm, ("alpha", "beta", "transA", "transB")),
-        "GlobalAveragePool": (layers.read_global_average_pool, ()),
-        "HardSigmoid": (layers.read_hard_sigmoid, ("alpha", "beta")),
-        "HardSwish": (layers.elementwise("hard_swish"), ()),
-        "MaxPool": (layers.read_max_pool, (*_WINDOW, "storage_order")),
-        "Mul": (layers.read_multiply, ()),
-        "Pad": (reshaping.read_pad, ("mode", "pads", "value")),
-        "Relu": (layers.elementwise("relu"), ()),
-        "Reshape": (reshaping.read_reshape, ("allowzero",)),
-        "Sigmoid": (layers.elementwise("sigmoid"), ()),
-        "Softmax": (layers.read_softmax, ("axis",)),
-        "Transpose": (reshaping.read_transpose, ("perm",)),
-        "Unsqueeze": (reshaping.read_unsqueeze, ("axes",)),
-    }
-)  # fmt: skip
+RULES: Final[Mapping[str, tuple[layers.Rule, tuple[str, ...]]]] = {
+    "Add": (layers.read_add, ()),
+    "AveragePool": (layers.read_average_pool, (*_WINDOW, "count_include_pad")),
+    "BatchNormalization": (
+        layers.read_batch_norm, ("epsilon", "momentum", "spatial", "training_mode", "is_test"),
+    ),
+    "Clip": (layers.read_clip, ("min", "max")),
+    "Concat": (reshaping.read_concat, ("axis",)),
+    "Conv": (layers.read_conv, (*_WINDOW, "group")),
+    "Dropout": (layers.read_dropout, ("ratio", "seed", "is_test", "consumed_inputs")),
+    "Flatten": (reshaping.read_flatten, ("axis",)),
+    "Gemm": (layers.read_gemm, ("alpha", "beta", "transA", "transB")),
+    "GlobalAveragePool": (layers.read_global_average_pool, ()),
+    "HardSigmoid": (layers.read_hard_sigmoid, ("alpha", "beta")),
+    "HardSwish": (layers.elementwise("hard_swish"), ()),
+    "MaxPool": (layers.read_max_pool, (*_WINDOW, "storage_order")),
+    "Mul": (layers.read_multiply, ()),
+    "Pad": (reshaping.read_pad, ("mode", "pads", "value")),
+    "Relu": (layers.elementwise("relu"), ()),
+    "Reshape": (reshaping.read_reshape, ("allowzero",)),
+    "Sigmoid": (layers.elementwise("sigmoid"), ()),
+    "Softmax": (layers.read_softmax, ("axis",)),
+    "Transpose": (reshaping.read_transpose, ("perm",)),
+    "Unsqueeze": (reshaping.read_unsqueeze, ("axes",)),
+}  # fmt: skip
 """The ops that are supported besides Constant and Identity: the rule that converts each, and its known attributes."""
 
 CONSTANTS: Final = ("value", "value_float", "value_floats", "value_int", "value_ints")

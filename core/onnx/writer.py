@@ -7,7 +7,6 @@ A quantised network has QuantizeLinear and DequantizeLinear (QDQ) around its lay
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -98,23 +97,29 @@ def _scalar(name: str, value: Any) -> Any:
     return numpy_helper.from_array(np.array(value, np.float32), name)
 
 
-def _plain(op_type: str, **fixed: Any) -> Writer:
-    return lambda node, inputs, output: [helper.make_node(op_type, inputs, [output], node.name, **fixed)]
+def _plain(op_type: str, *constants: str, **fixed: Any) -> Writer:
+    """Return the writer of an op as one ONNX node; constants: further inputs, which `_constants_of` makes."""
+
+    def write(node: Node, inputs: tuple[str, ...], output: str) -> list[Any]:
+        more = [name.format(node.name) for name in constants]
+        return [helper.make_node(op_type, [*inputs, *more], [output], node.name, **fixed)]
+
+    return write
+
+
+def _pool(op_type: str, *flags: str) -> Writer:
+    """Return the writer of a pool; flags: its attributes that are 0 or 1 in the file."""
+
+    def write(node: Node, inputs: tuple[str, ...], output: str) -> list[Any]:
+        given = {flag: int(bool(node.attributes[flag])) for flag in flags}
+        return [helper.make_node(op_type, inputs, [output], node.name, **given, **_window(node))]
+
+    return write
 
 
 def _conv(node: Node, inputs: tuple[str, ...], output: str) -> list[Any]:
     groups = node.shape[-1] if node.op == "depthwise_conv2d" else node.attributes["groups"]
     return [helper.make_node("Conv", inputs, [output], node.name, group=groups, **_window(node))]
-
-
-def _max_pool(node: Node, inputs: tuple[str, ...], output: str) -> list[Any]:
-    ceil_mode = int(bool(node.attributes["ceil_mode"]))
-    return [helper.make_node("MaxPool", inputs, [output], node.name, ceil_mode=ceil_mode, **_window(node))]
-
-
-def _avg_pool(node: Node, inputs: tuple[str, ...], output: str) -> list[Any]:
-    flags = {key: int(bool(node.attributes[key])) for key in ("ceil_mode", "count_include_pad")}
-    return [helper.make_node("AveragePool", inputs, [output], node.name, **flags, **_window(node))]
 
 
 def _window(node: Node) -> dict[str, Any]:
@@ -135,10 +140,6 @@ def _batch_norm(node: Node, inputs: tuple[str, ...], output: str) -> list[Any]:
     return [helper.make_node("BatchNormalization", inputs, [output], node.name, epsilon=epsilon, momentum=momentum)]
 
 
-def _relu6(node: Node, inputs: tuple[str, ...], output: str) -> list[Any]:
-    return [helper.make_node("Clip", [*inputs, "relu6.low", "relu6.high"], [output], node.name)]
-
-
 def _silu(node: Node, inputs: tuple[str, ...], output: str) -> list[Any]:
     gate = f"{node.name}.gate"
     return [
@@ -156,33 +157,27 @@ def _multiply(node: Node, inputs: tuple[str, ...], output: str) -> list[Any]:
     ]
 
 
-def _dropout(node: Node, inputs: tuple[str, ...], output: str) -> list[Any]:
-    return [helper.make_node("Dropout", [*inputs, f"{node.name}.rate"], [output], node.name)]
-
-
-WRITERS: Final[Mapping[str, Writer]] = MappingProxyType(
-    {
-        "conv2d": _conv,
-        "depthwise_conv2d": _conv,
-        "max_pool": _max_pool,
-        "avg_pool": _avg_pool,
-        "global_avg_pool": _global_avg_pool,
-        "dense": _plain("Gemm", transB=1),
-        "relu": _plain("Relu"),
-        "relu6": _relu6,
-        "sigmoid": _plain("Sigmoid"),
-        "hard_sigmoid": _plain("HardSigmoid", alpha=1 / 6, beta=0.5),
-        "hard_swish": _plain("HardSwish"),
-        "silu": _silu,
-        "softmax": _plain("Softmax", axis=1),
-        "concat": _plain("Concat", axis=1),
-        "add": _plain("Add"),
-        "multiply": _multiply,
-        "batch_norm": _batch_norm,
-        "dropout": _dropout,
-        "flatten": _plain("Flatten", axis=1),
-    }
-)
+WRITERS: Final[Mapping[str, Writer]] = {
+    "conv2d": _conv,
+    "depthwise_conv2d": _conv,
+    "max_pool": _pool("MaxPool", "ceil_mode"),
+    "avg_pool": _pool("AveragePool", "ceil_mode", "count_include_pad"),
+    "global_avg_pool": _global_avg_pool,
+    "dense": _plain("Gemm", transB=1),
+    "relu": _plain("Relu"),
+    "relu6": _plain("Clip", "relu6.low", "relu6.high"),
+    "sigmoid": _plain("Sigmoid"),
+    "hard_sigmoid": _plain("HardSigmoid", alpha=1 / 6, beta=0.5),
+    "hard_swish": _plain("HardSwish"),
+    "silu": _silu,
+    "softmax": _plain("Softmax", axis=1),
+    "concat": _plain("Concat", axis=1),
+    "add": _plain("Add"),
+    "multiply": _multiply,
+    "batch_norm": _batch_norm,
+    "dropout": _plain("Dropout", "{}.rate"),
+    "flatten": _plain("Flatten", axis=1),
+}
 """How each op is written; the loss is not exported."""
 
 

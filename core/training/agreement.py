@@ -57,7 +57,6 @@ def share_state(communicator: Communicator, state: RunState) -> RunState:
 
 
 def share_plan(communicator: Communicator, plan: Plan) -> None:
-    """Load the weights and the optimizer state of rank 0."""
     if communicator.size > 1:
         state = communicator.broadcast_arrays(plan.state())  # before weights are loaded, which start its average
         plan.load(communicator.broadcast_arrays(plan.weights()))

@@ -79,7 +79,6 @@ class RunState:
         return replace(state.after_unvalidated_epoch(), seconds=self.seconds + seconds)
 
     def after_unvalidated_epoch(self) -> RunState:
-        """The start of the next epoch after one without validation."""
         return replace(
             self, epoch=self.epoch + 1, step_in_epoch=0, loss_sum=0.0, correct=0, photos=0, epoch_seconds=0.0
         )

@@ -43,7 +43,6 @@ class Commands:
         return not self._go.is_set()
 
     def wait_while_paused(self) -> None:
-        """Return when the run is resumed or stopped."""
         while not self._stop.is_set() and not self._go.wait(POLL_SECONDS):
             pass
 

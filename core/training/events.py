@@ -5,7 +5,7 @@ Each event is written as one line of JSON and read back equal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
@@ -271,10 +271,19 @@ class History:
 
 
 def read_history(path: Path) -> History:
-    """Read an ``events.jsonl``. Invalid lines are skipped: a crash may truncate the last one."""
     history = History()
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            with suppress(ValueError):
-                history.add(from_line(line))
+    for event in read_events(path):
+        history.add(event)
     return history
+
+
+def read_events(path: Path, kinds: Sequence[str] = ()) -> Iterator[Event]:
+    """Yield the events of an ``events.jsonl``, or those of these kinds. Raises OSError.
+
+    Invalid lines are skipped: a crash may truncate the last one.
+    """
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if not kinds or any(f'"{kind}"' in line[:40] for kind in kinds):
+                with suppress(ValueError):
+                    yield from_line(line)

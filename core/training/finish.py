@@ -78,7 +78,6 @@ def finish_run(
 
 
 def assist_finish(setup: Setup) -> Generator[Progress, None, None]:
-    """Compute the share of the tests of a rank other than 0."""
     yield from complete_trained_model(setup, *share_best(setup))
     setup.validator.assist(setup.evaluated)
 

@@ -44,7 +44,6 @@ class KernelSampling:
         return step >= self._next and self._spent + cost <= SHARE * self._trained
 
     def count(self, step: int, seconds: float) -> None:
-        """Record that timing the step took `seconds`."""
         self._spent, self._cost, self._next, self._soon = self._spent + seconds, seconds, step + LEAST_STEPS, False
 
 

@@ -134,7 +134,6 @@ class Teachers:
         return _listed(self._read)
 
     def borrow_photos(self, student: Plan) -> None:
-        """Share the photos and backgrounds of the student's plan."""
         for plan in self.plans:
             plan.borrow_photos(student)
 

@@ -45,7 +45,6 @@ class TraceWriter:
             self._add(_named("thread_name", thread, name))
 
     def show(self, event: Event) -> None:
-        """Write an event of the run, at the moment it happens."""
         now = 1e6 * (time.perf_counter() - self._origin)
         match event:
             case RunStarted():

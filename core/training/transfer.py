@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, final
 
 from core.config import MODELS, RunConfig, problems
@@ -28,12 +27,12 @@ from core.program import fold_batch_norm, fold_weights
 
 ONNX: Final = ".onnx"
 
-INPUT_NORMALIZATIONS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType({
+INPUT_NORMALIZATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "auto": {},
     "imagenet": {"mean": IMAGENET_MEAN, "std": IMAGENET_STD},
     "tensorflow": {"mean": (0.5,) * 3, "std": (0.5,) * 3},
     "caffe": {"mean": (123 / 255, 117 / 255, 104 / 255), "std": (1 / 255,) * 3, "bgr": True},
-})  # fmt: skip
+}  # fmt: skip
 """Input normalization of an ONNX file, by the program that trained it: mean and standard deviation, -1..1, or BGR in
 0..255 minus a mean. "auto" takes that of the file, or ImageNet's."""
 

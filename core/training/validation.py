@@ -53,7 +53,6 @@ class Validator:
                 pass
 
     def dismiss(self) -> None:
-        """End `assist` on the other ranks."""
         if self._communicator.size > 1:
             self._communicator.broadcast(b"")
 

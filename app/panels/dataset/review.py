@@ -38,7 +38,7 @@ class ReviewPane(QWidget):
         self._shown: SuspectPhoto | None = None
         self.state = label("", "muted", wrap=True)
         self.bar = progress_bar(tr("Progress of the review"))
-        self.start = button(tr("Review labels"), self._on_start, "primary")
+        self.start = button(tr("Review labels"), lambda: review.start(model()), "primary")
         self.stop = button(tr("Cancel"), review.cancel)
         self.next = button(tr("What to label next…"), self._on_next,
                            tip=tr("Chooses from a folder of unlabelled photos those that would teach the model most"))
@@ -117,9 +117,6 @@ class ReviewPane(QWidget):
                                         probability=stated(suspect.probability), n=suspect.agreeing, total=NEIGHBOURS))
         self.relabel.setText(tr("Relabel as {name}", name=suggested))
         self.relabel.setAccessibleName(self.relabel.text())
-
-    def _on_start(self) -> None:
-        self._review.start(self._model())
 
     def _on_next(self) -> None:
         chosen = QFileDialog.getExistingDirectory(self, tr("Unlabelled photos"))

@@ -6,15 +6,7 @@ from pathlib import Path
 from typing import final
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import (
-    QButtonGroup,
-    QDialog,
-    QFileDialog,
-    QInputDialog,
-    QRadioButton,
-    QSizePolicy,
-    QWidget,
-)
+from PySide6.QtWidgets import QButtonGroup, QDialog, QFileDialog, QInputDialog, QRadioButton, QSizePolicy, QWidget
 
 from app import paths
 from app.paths import Settings

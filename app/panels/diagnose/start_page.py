@@ -91,15 +91,11 @@ def crops_html(classes: Sequence[str]) -> str:
         crops.setdefault(crop, []).append(disease_name(name))
     lines = []
     for crop, diseases in crops.items():
-        head = f"<b>{html.escape(crop_name(crop))}</b>: " if crop else ""
+        name = crop_names().get(crop, disease_name(crop).capitalize())
+        head = f"<b>{html.escape(name)}</b>: " if crop else ""
         if diseases:
             lines.append(f"<p style='margin:0 0 4px 0'>{head}{html.escape('; '.join(diseases))}</p>")
     return "".join(lines)
-
-
-def crop_name(crop: str) -> str:
-    """The display name of a crop, capitalised; an unknown crop keeps its own name."""
-    return crop_names().get(crop, disease_name(crop).capitalize())
 
 
 def crop_names() -> dict[str, str]:

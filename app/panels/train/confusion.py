@@ -55,8 +55,11 @@ class ConfusionModel(QAbstractTableModel):
             name = disease_name(self.classes[section])
             return two_lines(name) if orientation == Qt.Orientation.Horizontal else name
         if role == Qt.ItemDataRole.ToolTipRole:
-            label = self.classes[section]
-            return f"{label}\n{self._recall(section)}" if orientation == Qt.Orientation.Vertical else label
+            label, counts = self.classes[section], self.counts[section]
+            if orientation == Qt.Orientation.Horizontal:
+                return label
+            share = percent(counts[section] / max(sum(counts), 1))
+            return label + "\n" + tr("{share} of {count} photos found", share=share, count=sum(counts))
         return None
 
     def data(self, index: QModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
@@ -80,11 +83,6 @@ class ConfusionModel(QAbstractTableModel):
         colour = QColor(self._theme.colours.accent if right else self._theme.colours.danger)
         colour.setAlphaF(0.12 + 0.55 * share)
         return colour
-
-    def _recall(self, truth: int) -> str:
-        total = sum(self.counts[truth])
-        share = self.counts[truth][truth] / total if total else 0.0
-        return tr("{share} of {count} photos found", share=percent(share), count=total)
 
 
 def two_lines(name: str) -> str:

@@ -52,7 +52,6 @@ class OutcomePane(QWidget):
         self.setLayout(column(self._stack, margins=TAB))
 
     def show_run(self, view: RunView) -> None:
-        """Show the result of a run, or that there is none yet."""
         end, evaluated = view.finished, view.evaluated
         self.report = end.report_path if end is not None and Path(end.report_path).is_file() else ""
         for action in (self._actions.run_report, self._actions.run_pdf):

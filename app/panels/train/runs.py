@@ -8,12 +8,7 @@ from typing import final
 
 from PySide6.QtCore import QUrl, Signal
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import (
-    QAbstractItemView,
-    QInputDialog,
-    QPushButton,
-    QWidget,
-)
+from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QPushButton, QWidget
 
 from app.theme import Theme
 from app.translation import count, tr
@@ -55,7 +50,8 @@ class RunsPane(QWidget):
         self._over = button(tr("Compare curves"), self._on_over)
         self._rename = self._button(tr("Rename…"), self._on_rename)
         self._delete = button(tr("Delete…"), self._on_delete)
-        self._show = self._button(tr("Open folder"), self._on_show, "flat")
+        self._show = self._button(
+            tr("Open folder"), lambda run: QDesktopServices.openUrl(QUrl.fromLocalFile(run.folder)), "flat")
         tools = Flow(self._resume, self._result, self._diagnose, self._over, self._rename, self._delete, self._show)
         empty = EmptyPlace(theme, "train", tr("No runs yet"), tr(
             "Every training is saved as a run. Runs can be resumed, compared and used for diagnosis here."))
@@ -84,7 +80,7 @@ class RunsPane(QWidget):
                 return []
         return runs
 
-    def _button(self, text: str, act: Callable[[RunSummary], None], kind: str = "") -> QPushButton:
+    def _button(self, text: str, act: Callable[[RunSummary], object], kind: str = "") -> QPushButton:
         def click() -> None:
             for run in self._present_runs():
                 act(run)
@@ -104,9 +100,6 @@ class RunsPane(QWidget):
     def _on_over(self) -> None:
         if runs := self._present_runs():
             self.chosen_over.emit(runs)
-
-    def _on_show(self, run: RunSummary) -> None:
-        QDesktopServices.openUrl(QUrl.fromLocalFile(run.folder))
 
     def _on_rename(self, run: RunSummary) -> None:
         name, fine = QInputDialog.getText(self, tr("Rename the run"), tr("Name of the run:"), text=run.name)

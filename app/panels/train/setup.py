@@ -173,7 +173,6 @@ class SetupPane(QFrame):
         self.others.setVisible(bool(texts))
 
     def show_wrong(self) -> None:
-        """Scroll to the first field with a problem."""
         field = self.form.wrong()
         if field is not None:
             self._scroll.ensureWidgetVisible(field)
