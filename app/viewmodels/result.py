@@ -102,8 +102,9 @@ def read_result(row: PhotoResult, answer: Mapping[str, Any]) -> PhotoResult:
     found |= {name: tuple(answer[name]) for name in lists if name in answer}
     maps = {label: np.frombuffer(base64.b64decode(raw["data"]), np.uint8).reshape(raw["height"], raw["width"])
             for label, raw in answer.get("maps", {}).items()}  # fmt: skip
-    return replace(
-        row, done=True, maps=maps, measured=answer.get("mask"), model=ModelIdentity(**answer.get("model", {})),
+    return PhotoResult(
+        row.id, row.path, done=True, cancelled=row.cancelled, maps=maps, measured=answer.get("mask"),
+        model=ModelIdentity(**answer.get("model", {})),
         top=tuple((label, float(p)) for label, p in answer.get("top", ())),
         leaves=tuple(read_result(replace(row, id=leaf["id"]), leaf) for leaf in answer.get("leaves", ())),
         **found,
