@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from llvmlite import ir
-from numba import types
+from numba import config, types
 from numba.core import cgutils
 
 from core.cpu.memory import make_intrinsic
@@ -37,6 +37,21 @@ def _emit_pause(b: ir.IRBuilder, arguments: Sequence[Any]) -> None:
 def _emit_yield(b: ir.IRBuilder, arguments: Sequence[Any]) -> None:
     if os.name == "posix":
         _call(b, "sched_yield", I32)
+
+
+def _emit_limit(b: ir.IRBuilder, arguments: Sequence[Any]) -> Any:
+    if config.THREADING_LAYER != "omp":  # loops run on one thread (`core.cpu.execution.has_openmp`)
+        return arguments[0]
+    get = cgutils.get_or_insert_function(b.module, ir.FunctionType(I64, []), "get_num_threads")
+    before = b.trunc(b.call(get, []), I32)
+    wanted = b.trunc(arguments[0], I32)
+    _call(b, "set_num_threads", ir.VoidType(), b.select(b.icmp_signed("<", wanted, before), wanted, before))
+    return b.zext(before, I64)
+
+
+def _emit_set(b: ir.IRBuilder, arguments: Sequence[Any]) -> None:
+    if config.THREADING_LAYER == "omp":
+        _call(b, "set_num_threads", ir.VoidType(), b.trunc(arguments[0], I32))
 
 
 def _emit_flush(b: ir.IRBuilder, arguments: Sequence[Any]) -> Any:
@@ -73,6 +88,14 @@ pause = make_intrinsic(types.void, [], _emit_pause)
 
 give_way = make_intrinsic(types.void, [], _emit_yield)
 """Yield the core to another thread, if the system supports it."""
+
+limit_team = make_intrinsic(types.int64, [types.int64], _emit_limit)
+"""Limit the threads of this thread's next parallel loops; returns the number before, for `set_team`.
+
+Numba otherwise starts, and waits for, a thread for every core that the process had when Numba was imported."""
+
+set_team = make_intrinsic(types.void, [types.int64], _emit_set)
+"""Set the threads of this thread's next parallel loops."""
 
 flush_denormals = make_intrinsic(types.int64, [], _emit_flush)
 """Treat denormal floats as zero in this thread; returns the mode for `restore_floats`."""

@@ -33,12 +33,9 @@ class Context:
 
     def __init__(self, batch: int) -> None:
         self.fields = np.zeros(FIELDS, np.int64)
+        self.address = self.fields.ctypes.data
         self.losses, self.correct = np.zeros(batch, np.float32), np.zeros(batch, np.int32)
         self.inverse_weight = np.ones(1, np.float32)
-
-    @property
-    def address(self) -> int:
-        return self.fields.ctypes.data
 
     def set_count(self, images: int) -> None:
         self.fields[COUNT], self.fields[TOTAL], self.fields[RANKS] = images, images, 1

@@ -23,6 +23,9 @@ from core.program import Step
 REDUCED_PIXELS: Final = 220
 """Output pixels a weight gradient sums over at a time: 220 x 32 floats are 28 KB, inside the L1 cache."""
 
+PACKED_DEPTH: int = 64
+"""Rows of a panel in one task of `run_pack`: 64 x 64 floats are 16 KB, inside the L1 cache."""
+
 # Record of `run_pack`. A panel is (T1, T2, K, WIDE) floats. S_N to S_GROUP: strides of the source in bytes.
 SOURCE, PANEL, WIDE, VALID, BLOCKS, PART = range(1, 7)
 """VALID: columns of a group in all blocks; PART: bytes of one panel."""
@@ -30,12 +33,18 @@ T1, T2, DEPTH, S_N, S_T1, S_T2, S_K, S_GROUP = range(7, 15)
 
 
 def run_pack(record: int, context: int, image: int, low: int, high: int) -> None:
-    """Pack a filter into panels for the register tile. Tasks are (group, block); columns past VALID are zero."""
+    """Pack a filter into panels for the register tile; columns past VALID are zero.
+
+    Tasks are (group, block, `PACKED_DEPTH` of the depth).
+    """
     w = words(record)
     wide, depth = w[WIDE], w[DEPTH]
+    slices = (depth + PACKED_DEPTH - 1) // PACKED_DEPTH
     for task in range(low, high):
-        block, group = task % w[BLOCKS], task // w[BLOCKS]
-        panel = floats(w[PANEL] + task * w[PART], w[PART] // 4)
+        part, first = task // slices, task % slices * PACKED_DEPTH
+        last = min(first + PACKED_DEPTH, depth)
+        block, group = part % w[BLOCKS], part // w[BLOCKS]
+        panel = floats(w[PANEL] + part * w[PART], w[PART] // 4)
         valid = min(wide, w[VALID] - block * wide)
         base = w[SOURCE] + group * w[S_GROUP] + block * wide * w[S_N]
         for t1 in range(w[T1]):
@@ -44,10 +53,10 @@ def run_pack(record: int, context: int, image: int, low: int, high: int) -> None
                 for n in range(wide):
                     at = base + n * w[S_N] + t1 * w[S_T1] + t2 * w[S_T2]
                     if n < valid:
-                        for k in range(depth):
+                        for k in range(first, last):
                             panel[start + k * wide + n] = floats(at + k * w[S_K], 1)[0]
                     else:
-                        for k in range(depth):
+                        for k in range(first, last):
                             panel[start + k * wide + n] = 0
 
 
@@ -130,7 +139,8 @@ def _pack(
         S_N: strides[0], S_T1: strides[1], S_T2: strides[2],
         S_K: strides[3], S_GROUP: strides[4],
     }  # fmt: skip
-    lowering.packs.append(Record(run_pack, fields, groups * part.blocks, step.node, "update", "pack"))
+    tasks = groups * part.blocks * -(-depth // PACKED_DEPTH)
+    lowering.packs.append(Record(run_pack, fields, tasks, step.node, "update", "pack"))
     return panel
 
 

@@ -18,7 +18,16 @@ import numba
 import numpy as np
 from numba import int64, njit, prange, types
 
-from core.cpu.atomics import add_shared, flush_denormals, give_way, pause, read_shared, restore_floats
+from core.cpu.atomics import (
+    add_shared,
+    flush_denormals,
+    give_way,
+    limit_team,
+    pause,
+    read_shared,
+    restore_floats,
+    set_team,
+)
 from core.cpu.instruction_set import cached
 from core.cpu.memory import FIELDS, TASKS
 from core.cpu.records import Record, RecordTable, Words, call
@@ -57,6 +66,7 @@ def run_images(  # type: ignore[no-untyped-def]  # noqa: ANN201
     `backwards` 1: a thread takes its images in reverse order. `by_thread` 1: an image uses the memory of its thread
     (slot t); 0: its own memory (slot n).
     """
+    pool = limit_team(threads)
     for t in prange(threads):
         mode = flush_denormals()
         row = np.empty(FIELDS, np.int64)
@@ -69,6 +79,7 @@ def run_images(  # type: ignore[no-untyped-def]  # noqa: ANN201
                     row[f] = table[r, f] + slot * slot_shift[r, f] + t * thread_shift[r, f]
                 call(row[0], row.ctypes.data, context, n, 0, row[TASKS])
         restore_floats(mode)
+    set_team(pool)
 
 
 def run_groups(table, calls, shares, counters, first, last, threads, context, image):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
@@ -79,6 +90,7 @@ def run_groups(table, calls, shares, counters, first, last, threads, context, im
     """
     counters[first:last] = 0
     stride, base = counters.strides[0], counters.ctypes.data
+    pool = limit_team(threads)
     for t in prange(threads):
         mode = flush_denormals()
         for g in range(first, last):
@@ -95,6 +107,7 @@ def run_groups(table, calls, shares, counters, first, last, threads, context, im
             add_shared(own + threads * LINE_BYTES, done)
             _wait_for(own + threads * LINE_BYTES, shares[g, threads] - shares[g, 0])
         restore_floats(mode)
+    set_team(pool)
 
 
 def run_sequence(table, calls, first, last, context, image):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201

@@ -19,9 +19,9 @@ DENSE_SHARE: Final = 1 / 16
 """Share of a network's multiply-adds above which its dense layers are computed for all images at once: image by image
 their weights are read again and again, but all other layers stay in the caches of their thread."""
 
-IMAGES_PER_TASK: Final = 24
+IMAGES_PER_TASK: Final = 12
 UNITS_PER_TASK: Final = 48
-"""Rows of one task: multiples of every tile's height but 5."""
+"""Rows of one task: whole tiles, and enough tasks for many threads."""
 
 
 def is_dense_dominated(program: Program) -> bool:

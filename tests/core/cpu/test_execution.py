@@ -1,6 +1,10 @@
 """Schedules: every task runs once, in the order of groups, on any number of threads; denormals are flushed in them."""
 
+import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,3 +112,23 @@ def test_denormals_are_flushed_in_kernels_and_kept_outside():
         assert not plan.state()[name][start : start + np.prod(shape)].any(), name
     small = np.full(4, 1e-30, np.float32)
     assert (small * np.float32(1e-10) > 0).all()
+
+
+TEAM = """
+import os
+import numpy as np
+from numba import config
+from core.cpu.plan import CpuPlan
+from core.models.architectures import build
+before = len(os.listdir("/proc/self/task"))
+plan = CpuPlan(build("mlp", 3, 20), batch=4, training=False, threads=2)
+plan.load({name: np.zeros(p.shape, np.float32) for name, p in plan.program.graph.parameters().items()})
+print(config.NUMBA_NUM_THREADS, len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="Linux alone lists the threads of a process")
+def test_a_plan_wakes_no_more_threads_than_its_own():
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "7"}
+    done = subprocess.run([sys.executable, "-c", TEAM], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["7", "1"]
