@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 
-from core.gpu.compilation.cuda import device_function, types
+from core.gpu.compilation.cuda import device_function, types, u64
 from core.gpu.compilation.ptx import load1, load_float
 from core.ops.contract import Array
 from core.ops.photo import AUGMENTATION_SIZE
@@ -47,7 +47,6 @@ def make_reader(name: str) -> Any:
     """Device function: a field of 4 bytes of the control block at `control`."""
     at, kind = offset(name), SETTINGS[name]
     convert = getattr(types, kind.name)
-    u64 = types.uint64
 
     @device_function
     def read_float(control: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The CUDA front end: kernels and plans import `cuda`, `types` and `driver` from here only.
+"""The CUDA front end: kernels and plans import `cuda`, `driver` and types from here only.
 
 numba-cuda is in maintenance mode; its replacement changes this module and `ptx`, but no kernel.
 """
@@ -18,8 +18,17 @@ from numba import cuda
 from numba.core import config, types
 from numba.cuda.extending import intrinsic
 
-__all__ = ["compile_to_ptx", "cuda", "device_function", "driver", "intrinsic", "ir", "types"]
+__all__ = [
+    "compile_to_ptx", "cuda", "device_function", "driver", "f32", "f64", "i32", "i64", "intrinsic", "ir", "types",
+    "u32", "u64",
+]  # fmt: skip
 
+i32: Any = types.int32
+u32: Any = types.uint32
+i64: Any = types.int64
+u64: Any = types.uint64
+f32: Any = types.float32
+f64: Any = types.float64
 
 config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 """No warning that a laboratory kernel on a small array leaves the GPU idle."""

@@ -15,12 +15,10 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from core.gpu.compilation.cuda import device_function, types
+from core.gpu.compilation.cuda import device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.generations import LAUNCH_DEPENDENTS, WAIT
 from core.gpu.compilation.ptx import bits_to_float, float_to_bits, instruction, shared_load4, shared_store2, store4
 from core.gpu.parts.vectors import PACK, UNPACK, activate
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 wait_for_previous = instruction("wait_for_previous", f"{WAIT} {LAUNCH_DEPENDENTS}", "", "", memory=True)
 """Wait until the previous kernel has ended and its stores are visible; no wait in an ordinary launch."""

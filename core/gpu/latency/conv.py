@@ -24,14 +24,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import max_bf16, mma_bf16, shared_address
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
+from core.gpu.compilation.ptx import dynamic_shared, max_bf16, mma_bf16
 from core.gpu.latency.block import BlockShape, load4_where, make_epilogue, make_filter_loads, wait_for_previous
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.epilogue import pixel_of_row
-from core.gpu.parts.vectors import divide
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+from core.gpu.parts.vectors import clear, divide
 
 SIGNATURE: Final = KernelSignature((
     *arguments(
@@ -102,7 +100,7 @@ def make_pooled_loads(shape: BlockShape, chunks: int) -> Any:
 
     @device_function
     def load_pixels(x, py, px, pa, first, vectors, c_mul, c_shift, c_vectors, height, width, row, pitch, registers):
-        nine = cuda.local.array(36, dtype=types.uint32)
+        nine = cuda.local.array(36, u32)
         for c in range(CHUNKS):
             vector = i32(first + c * 4)
             for m in range(TM):
@@ -164,8 +162,7 @@ def make_small_convolution(
         area, wo, channel_vectors, height, width, ldx, row_pitch, image_pitch, stride_y, stride_x, top, left, ldo, lda,
         activation,
     ):
-        shared = cuda.shared.array(0, dtype=types.uint8)
-        base = shared_address(shared)
+        base = dynamic_shared()
         tid = i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         g, t = i32(lane >> 2), i32(lane & 3)
@@ -173,29 +170,28 @@ def make_small_convolution(
         bm, bn = i32(i32(cuda.blockIdx.x) * ROWS), i32(i32(cuda.blockIdx.y) * COLUMNS)
         first = i32(slice_index * (chunks * 4) + t)
         # Filters and biases, which no kernel of the graph writes, are loaded while the previous kernel still runs.
-        b = cuda.local.array(NB, dtype=types.uint32)
+        b = cuda.local.array(NB, u32)
         load_filters(weight, i32(bn + wn + g), columns, depth, first, vectors, b)
-        initial = cuda.local.array(INITIAL, dtype=types.float32)
+        initial = cuda.local.array(INITIAL, f32)
         load_bias(tid, bias, weight, bn, columns, initial)
-        py = cuda.local.array(BOTH, dtype=types.int32)
-        px = cuda.local.array(BOTH, dtype=types.int32)
-        pa = cuda.local.array(BOTH, dtype=types.uint64)
+        py = cuda.local.array(BOTH, i32)
+        px = cuda.local.array(BOTH, i32)
+        pa = cuda.local.array(BOTH, u64)
         find_windows(
             x, i32(bm + g), rows, by_area_mul, by_area_shift, by_columns_mul, by_columns_shift, area, wo,
             (stride_y, stride_x, top, left), ldx, row_pitch, image_pitch, py, px, pa,
         )  # fmt: skip
         wait_for_previous()
-        a = cuda.local.array(NA, dtype=types.uint32)
+        a = cuda.local.array(NA, u32)
         load_pixels(
             x, py, px, pa, first, vectors, by_channels_mul, by_channels_shift, channel_vectors, height, width,
             row_pitch, ldx, a,
         )  # fmt: skip
-        value = cuda.local.array(8, dtype=types.float32)
+        value = cuda.local.array(8, f32)
         if added:
             load_addend(tid, addend, lda, bn, columns, value, initial, (bm, rows))
-        acc = cuda.local.array(NACC, dtype=types.float32)
-        for i in range(NACC):
-            acc[i] = f32(0.0)
+        acc = cuda.local.array(NACC, f32)
+        clear(acc)
         multiply(a, b, acc)
         store_sums(acc, base, slice_index, wn, g, t)
         cuda.syncthreads()  # the sums of all slices are stored

@@ -20,12 +20,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.latency.block import load4_constant_where, load4_where, wait_for_previous
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.vectors import PACK, UNPACK, activate, divide
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 SIGNATURE: Final = KernelSignature((
     *arguments(
@@ -160,8 +158,7 @@ def make_expand_depthwise(tiles: int, chunks: int, warps: int, stride: int) -> A
         x, weight, bias, weight2, bias2, out, depth, vectors, channels, strip_rows, height, width, ho, wo,
         by_columns_mul, by_columns_shift, ldx, ldo, activation, activation2,
     ):
-        shared = cuda.shared.array(0, dtype=types.uint8)
-        base = ptx.shared_address(shared)
+        base = ptx.dynamic_shared()
         tid, image = i32(cuda.threadIdx.x), i32(cuda.blockIdx.z)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         g, t = i32(lane >> 2), i32(lane & 3)
@@ -169,24 +166,24 @@ def make_expand_depthwise(tiles: int, chunks: int, warps: int, stride: int) -> A
         last = i32(min(i32(row0 + strip_rows), ho))
         top = i32(max(i32(row0 * S - 1), i32(0)))
         pixels = i32(i32(min(i32((last - 1) * S + 2), height) - top) * width)
-        b = cuda.local.array(NB, dtype=types.uint32)
-        biases = cuda.local.array(4, dtype=types.float32)
-        filters = cuda.local.array(36, dtype=types.uint32)
-        start = cuda.local.array(8, dtype=types.float32)
+        b = cuda.local.array(NB, u32)
+        biases = cuda.local.array(4, f32)
+        filters = cuda.local.array(36, u32)
+        start = cuda.local.array(8, f32)
         side = i32(first + (tid & 1) * 8)
         load_constants(
             weight, bias, weight2, bias2, first, side, depth, vectors, channels, g, t, b, biases, filters, start
         )  # fmt: skip
         wait_for_previous()  # the loads above overlap the previous kernel
-        a = cuda.local.array(NA, dtype=types.uint32)
-        acc = cuda.local.array(4, dtype=types.float32)
+        a = cuda.local.array(NA, u32)
+        acc = cuda.local.array(4, f32)
         rows_of_x = u64(x + u64((i64(image) * i64(height) + i64(top)) * i64(width) * i64(ldx) * 2))
         load_pixels(rows_of_x, i32(warp * 16 + g), pixels, ldx, t, vectors, a)
         expand(a, b, base, i32(warp * 16 + g), t, biases, activation, acc)
         cuda.syncthreads()  # the expansion is in shared memory
-        value = cuda.local.array(8, dtype=types.float32)
-        filt = cuda.local.array(8, dtype=types.float32)
-        sums = cuda.local.array(8, dtype=types.float32)
+        value = cuda.local.array(8, f32)
+        filt = cuda.local.array(8, f32)
+        sums = cuda.local.array(8, f32)
         for item in range(tid, i32((last - row0) * wo * 2), TH):
             down = i32(divide(u32(item >> 1), by_columns_mul, by_columns_shift))
             ox = i32((item >> 1) - down * wo)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.latency.block import (
     MAX_REGISTERS,
     REGISTERS,
@@ -31,9 +31,7 @@ from core.gpu.latency.block import (
 )
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.epilogue import pixel_of_number
-from core.gpu.parts.vectors import divide
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+from core.gpu.parts.vectors import clear, divide
 
 SIGNATURE: Final = KernelSignature((
     *arguments(
@@ -131,8 +129,7 @@ def make_fire_halo(numbers: tuple[int, ...], chunks: int) -> Any:
         by_numbers_mul, by_numbers_shift, by_columns_mul, by_columns_shift, by_channels_mul, by_channels_shift,
         height, width, channel_vectors, vector_pitch, ldx, ldo, activation,
     ):
-        shared = cuda.shared.array(0, dtype=types.uint8)
-        base = ptx.shared_address(shared)
+        base = ptx.dynamic_shared()
         tid = i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         g, t = i32(lane >> 2), i32(lane & 3)
@@ -144,18 +141,17 @@ def make_fire_halo(numbers: tuple[int, ...], chunks: int) -> Any:
         elif columns1 > 0:
             first, last = i32(bn - columns1), i32(columns - columns1)
         begin = i32(slice_index * (chunks * 4) + t)
-        b = cuda.local.array(NB, dtype=types.uint32)
+        b = cuda.local.array(NB, u32)
         load_filters(weight, i32(first + wn + g), last, depth, begin, vectors, b)
-        initial = cuda.local.array(INITIAL, dtype=types.float32)
+        initial = cuda.local.array(INITIAL, f32)
         load_bias(tid, bias, weight, first, last, initial)
-        offsets = cuda.local.array(chunks, dtype=types.int32)
+        offsets = cuda.local.array(chunks, i32)
         find_taps(
             begin, vectors, centre, by_channels_mul, by_channels_shift, channel_vectors, width, vector_pitch, offsets
         )  # fmt: skip
         geometry = (bm, limit, height, width, by_numbers_mul, by_numbers_shift, by_columns_mul, by_columns_shift)
-        acc = cuda.local.array(NACC, dtype=types.float32)
-        for i in range(NACC):
-            acc[i] = f32(0.0)
+        acc = cuda.local.array(NACC, f32)
+        clear(acc)
         wait_for_previous()  # the loads above overlap the previous kernel
         copy_pixels(
             base, x, tid, i32(ROWS + 2 * (width + 2)), by_channels_mul, by_channels_shift, channel_vectors,
@@ -167,7 +163,7 @@ def make_fire_halo(numbers: tuple[int, ...], chunks: int) -> Any:
         cuda.syncthreads()  # all warps have read the pixels: the sums replace them
         store_sums(acc, base, slice_index, wn, g, t)
         cuda.syncthreads()  # the sums of all slices are stored
-        value = cuda.local.array(8, dtype=types.float32)
+        value = cuda.local.array(8, f32)
         write_output(tid, base, out, ldo, bn, columns, activation, value, initial, geometry)
 
     return fire_halo

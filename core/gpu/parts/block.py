@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.gpu.compilation.cuda import cuda, device_function, types
-
-i32, f32 = types.int32, types.float32
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32
 
 
 def _make_reduction(combine: Any) -> Any:

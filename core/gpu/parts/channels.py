@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, types
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u64
 
 
 def make_load(words: int) -> Any:

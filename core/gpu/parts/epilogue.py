@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.parts.vectors import ADD, KEEP, activate, divide
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 AT_ONCE = 8
 """Masks that a thread loads before its first store: one by one they cost a third of a 1x1 gradient's time."""
@@ -58,8 +56,8 @@ def make_writing(element: int, rows: int, columns: int, threads: int, place: Any
 
     @device_function
     def write(base, tid, bn, limit, out, ldc, mask, ldm, masking, accumulate, about):
-        masks = cuda.local.array(MASKS, dtype=types.uint32)
-        pixels = cuda.local.array(GROUP, dtype=types.int32)
+        masks = cuda.local.array(MASKS, u32)
+        pixels = cuda.local.array(GROUP, i32)
         for first in range(0, ROUNDS, GROUP):
             for j in range(GROUP):
                 i = i32(tid + (first + j) * threads)

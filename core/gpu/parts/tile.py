@@ -6,15 +6,13 @@ from dataclasses import astuple, dataclass
 from typing import Any, Final, final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, u32
 
 ELEMENT: Final = {"bf16": 2, "tf32": 4, "float32": 4, "fma": 4}
 """Bytes of an element in memory by arithmetic."""
 
 ONES: Final = {"bf16": 0x3F803F80, "tf32": 0x3F800000, "float32": 0x3F800000, "fma": 0x3F800000}
 """Bits of a fragment register of ones."""
-
-i32, f32, u32, u64 = types.int32, types.float32, types.uint32, types.uint64
 
 
 @final

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import device_function, types
-
-i32, f32, u32, i64, u64 = types.int32, types.float32, types.uint32, types.int64, types.uint64
+from core.gpu.compilation.cuda import device_function, f32, i32, i64, u32, u64
 
 
 def fast_divisor(divisor: int) -> tuple[int, int]:
@@ -55,6 +53,13 @@ def unrolled(step: Any, count: int) -> Any:
         return one
 
     return in_turn([at(k) for k in range(count)])
+
+
+@device_function
+def clear(values):
+    """Set a local array to zero."""
+    for i in range(len(values)):
+        values[i] = 0
 
 
 @device_function

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, u32
 from core.gpu.compilation.ptx import fma_bf16, permute, store1, store2
 from core.gpu.parts.vectors import in_turn
-
-u32: Any = types.uint32
 
 STOPPED: Final = 127
 """Position of a maximum whose gradient is zero by the ReLU before the pool; windows have fewer positions."""
@@ -25,7 +23,7 @@ Shape: TypeAlias = tuple[int, int, int, int]
 
 @device_function
 def write_places(target, marks, wide):
-    words = cuda.local.array(2, dtype=types.uint32)
+    words = cuda.local.array(2, u32)
     words[0], words[1] = u32(0), u32(0)
     for i in range(len(marks)):
         words[i // 4] = u32(words[i // 4] | u32(marks[i] << u32(8 * (i % 4))))

@@ -11,12 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from core.gpu.compilation.cuda import device_function, types
+from core.gpu.compilation.cuda import device_function, i32, i64, u32, u64
 from core.gpu.compilation.ptx import copy_async16
 from core.gpu.ops.conv.packing import Taps, pack_forward
 from core.ops.contract import Array
-
-i32, u32, i64, u64 = types.int32, types.uint32, types.int64, types.uint64
 
 VECTOR: Final = 8
 """bf16 channels in 16 bytes."""

@@ -24,16 +24,14 @@ from itertools import product
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.epilogue import pixel_of_number
 from core.gpu.parts.tile import Tile, exchange
-from core.gpu.parts.vectors import activate, in_turn
+from core.gpu.parts.vectors import activate, clear, in_turn
 from core.gpu.sm90 import wgmma
 from core.gpu.sm90.filters import make_filter_loader
 from core.gpu.sm90.wgmma import TILE, fence_async_proxy, high_word, low_word
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 SIGNATURE: Final = KernelSignature((
     *arguments(POINTER, x="input", weight="filters of `pack_vectors`", bias="float32, or 0", out="output"),
@@ -85,7 +83,7 @@ def make_store(columns: int, tiles: int) -> Any:
 
         @device_function
         def store(acc, pixels, out, bias, bn, ldo, lane, activation):
-            quad = cuda.local.array(4, dtype=types.uint32)
+            quad = cuda.local.array(4, u32)
             t = i32(lane & 3)
             for j in range(4):
                 b0, b1 = f32(0.0), f32(0.0)
@@ -125,8 +123,7 @@ def make_resident_halo(tile_numbers: tuple[int, ...]) -> Any:
         x, weight, bias, out, limit, tiles, columns, vector_pitch, by_area_mul, by_area_shift, by_across_mul,
         by_across_shift, height, width, pitch, ldo, activation,
     ):
-        shared = cuda.shared.array(0, dtype=types.uint8)
-        base = ptx.shared_address(shared)
+        base = ptx.dynamic_shared()
         tid = i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         group, bn = i32(warp >> 2), i32(i32(cuda.blockIdx.y) * BN)
@@ -142,8 +139,8 @@ def make_resident_halo(tile_numbers: tuple[int, ...]) -> Any:
         wait_all()
         fence_async_proxy()
         cuda.syncthreads()  # the filters are in shared memory
-        acc = cuda.local.array(NACC, dtype=types.float32)
-        pixels = cuda.local.array(ROWS, dtype=types.int32)
+        acc = cuda.local.array(NACC, f32)
+        pixels = cuda.local.array(ROWS, i32)
         b = low_word(filters, u32(BN * 16))
         while tile < tiles:
             following = i32(tile + stride)
@@ -151,8 +148,7 @@ def make_resident_halo(tile_numbers: tuple[int, ...]) -> Any:
                 target = u32(base + (stage ^ u32(1)) * buffer)
                 load_pixels(target, x, above, halo, vector_pitch, pitch, (i32(following * BM), *numbering), tid)
             ptx.commit_copies()
-            for i in range(NACC):
-                acc[i] = f32(0.0)
+            clear(acc)
             wait()
             fence_async_proxy()
             wgmma.warpgroup_barrier(u32(group + 1))  # all copies of this tile are complete

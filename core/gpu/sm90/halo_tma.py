@@ -25,15 +25,13 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import shared_address, shared_store4
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
+from core.gpu.compilation.ptx import dynamic_shared, shared_store4
 from core.gpu.launch import INTEGER, MASKING, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.epilogue import make_staging, make_writing
-from core.gpu.parts.vectors import divide
+from core.gpu.parts.vectors import clear, divide
 from core.gpu.sm90 import tma, wgmma
 from core.gpu.sm90.wgmma import PERIOD, TILE, high_word, low_word
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 STEPS: Final = 4
 """Stages of a block of channels: three rows of taps, and the tenth tap."""
@@ -175,7 +173,7 @@ def make_halo_tma(*shape_numbers: int) -> Any:
         map_x, map_second, weight, out, mask, blocks, height, width, by_blocks_mul, by_blocks_shift, by_pitch_mul,
         by_pitch_shift, ldo, ldm, masking, accumulate,
     ):
-        base = wgmma.aligned(shared_address(cuda.shared.array(0, types.uint8)))
+        base = wgmma.aligned(dynamic_shared())
         full = u32(base + u32(BARRIERS))
         empty = u32(full + u32(8 * ST))
         tid = i32(cuda.threadIdx.x)
@@ -195,9 +193,8 @@ def make_halo_tma(*shape_numbers: int) -> Any:
             for step in range(ST - 1):
                 produce(base, full, u32(step), map_x, map_second, weight, i32(step), n, y)
         wm = i32((warp >> 2) * MT * TILE)
-        acc = cuda.local.array(NACC, dtype=types.float32)
-        for i in range(NACC):
-            acc[i] = f32(0.0)
+        acc = cuda.local.array(NACC, f32)
+        clear(acc)
         stage, parity, before = u32(0), u32(0), u32(ST - 1)
         for step in range(TOTAL):
             tma.wait_for(u32(full + stage * u32(8)), parity)

@@ -24,14 +24,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
-from core.gpu.parts.vectors import divide, in_turn, passes
+from core.gpu.parts.vectors import clear, divide, in_turn, passes
 from core.gpu.parts.winners import STOPPED, write_places
 from core.gpu.sm90.filters import make_filter_loader
 from core.gpu.sm90.wgmma import TILE, fence_async_proxy, high_word, low_word, make_products, make_wait
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 STEP_ROWS: Final = 4
 """Output rows of the convolution in a step, two of the pool."""
@@ -142,15 +140,14 @@ def make_pool(columns: int, threads: int, stores: bool) -> Any:
             down = i32(1) if pixel >= wp else i32(0)
             q, row = i32(pixel - down * wp), i32(top + 2 * down)
             if (row >> 1) < hp:
-                best = cuda.local.array(8, dtype=types.int32)
-                at = cuda.local.array(POOL, dtype=types.uint32)
-                for j in range(8):
-                    best[j] = i32(0)
+                best = cuda.local.array(8, i32)
+                at = cuda.local.array(POOL, u32)
+                clear(best)
                 for j in range(POOL):
                     slot = i32(u32(row + j) % u32(RING_ROWS))
                     at[j] = u32(ring + u32((slot * row_vectors + 2 * q) * PITCH + vector * 16))
                 take_taps(at, best)
-                pairs = cuda.local.array(4, dtype=types.uint32)
+                pairs = cuda.local.array(4, u32)
                 for j in range(4):
                     low, high = u32(best[2 * j]), u32(best[2 * j + 1])
                     pairs[j] = ptx.permute(low, high, u32(0x7632)) if STORES else u32(best[j])
@@ -158,7 +155,7 @@ def make_pool(columns: int, threads: int, stores: bool) -> Any:
                 target = u64(out + u64((pooled * ldo + first + vector * 8) * 2))
                 ptx.store4(target, pairs[0], pairs[1], pairs[2], pairs[3])
                 if STORES:
-                    codes = cuda.local.array(8, dtype=types.uint32)
+                    codes = cuda.local.array(8, u32)
                     for j in range(8):
                         value = ptx.high_bf16(u32(best[j]))
                         position = u32(255) - u32(u32(best[j]) & u32(255))
@@ -204,8 +201,7 @@ def make_image_pool(kernel: int, steps: int, columns: int, groups: int, stores: 
         by_strips_shift, ho, wo, hp, wp, rows, row_vectors, image_bytes, by_row_vectors_mul, by_row_vectors_shift, ldo,
         ldp, activation,
     ):
-        shared = cuda.shared.array(0, dtype=types.uint8)
-        base = ptx.shared_address(shared)
+        base = ptx.dynamic_shared()
         tid = i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         group = i32(warp >> 2)
@@ -218,7 +214,7 @@ def make_image_pool(kernel: int, steps: int, columns: int, groups: int, stores: 
         image = u32(base + u32(FILTERS))
         ring = u32(image + u32((ROWS * row_vectors + TILE + 2 * STEPS) * 16))
         tiles, begin = i32((STEP_ROWS * row_vectors + TILE - 1) // TILE), i32((STEP_ROWS - 1) * row_vectors // TILE)
-        acc = cuda.local.array(NACC, dtype=types.float32)
+        acc = cuda.local.array(NACC, f32)
         biases = u32(ring + u32(RING_ROWS * row_vectors * PITCH))
         if tid < N:  # ordered so that those of a lane's columns are consecutive
             value = ptx.load_float(u64(bias + u64((first + tid) * 4))) if bias != u64(0) else f32(0.0)

@@ -22,13 +22,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions
-from core.gpu.parts.vectors import divide, in_turn
+from core.gpu.parts.vectors import clear, divide, in_turn
 from core.gpu.parts.winners import EVERY, STOPPED, make_sharing
 from core.gpu.sm90.wgmma import fence_async_proxy, high_word, low_word, make_products, make_wait
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 ROWS: Final = 2
 """Rows of the convolution's output in a k block."""
@@ -150,15 +148,14 @@ def make_gather(filters: int, steps: int, threads: int) -> Any:
 
     @device_function
     def gather(to, above, own, a, hp, wp, tid):
-        v = cuda.local.array(WORDS, dtype=types.uint32)
-        positions = cuda.local.array(POSITIONS, dtype=types.uint32)
-        four = cuda.local.array(16, dtype=types.uint32)  # gradients of 2 x 2 pixels
+        v = cuda.local.array(WORDS, u32)
+        positions = cuda.local.array(POSITIONS, u32)
+        four = cuda.local.array(16, u32)  # gradients of 2 x 2 pixels
         if tid < WORKERS:
             vector = i32(tid % EIGHTS)
             for i in range(tid, TASKS, WORKERS):
                 b = i32(i // EIGHTS)
-                for j in range(16):
-                    four[j] = u32(0)
+                clear(four)
                 take_windows(above, own, a, b, vector, hp, wp, v, positions, four)
                 for j in range(4):
                     at = u32(to + u32(((j >> 1) * EIGHTS + vector) * VECTOR + (2 * b + (j & 1)) * 16))
@@ -173,7 +170,7 @@ def make_bias_sums(filters: int, threads: int) -> Any:
 
     @device_function
     def add_windows(row, stored, a, hp, wp, tid):
-        sums = cuda.local.array(8, dtype=types.float32)
+        sums = cuda.local.array(8, f32)
         if tid < WORKERS and a < hp:
             for j in range(2):
                 v = ptx.shared_load4(u32(stored + u32(j * 16)))
@@ -248,8 +245,7 @@ def make_image_gradient(kernel: int, vectors: int, steps: int, filters: int) -> 
         x, dy, partial, positions, total, per_block, image_blocks, by_image_blocks_mul, by_image_blocks_shift, hp, wp,
         rows, row_vectors, image_bytes, channels, depth, size,
     ):
-        shared = cuda.shared.array(0, dtype=types.uint8)
-        base = ptx.shared_address(shared)
+        base = ptx.dynamic_shared()
         tid = i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         group = i32(warp >> 2)
@@ -259,9 +255,8 @@ def make_image_gradient(kernel: int, vectors: int, steps: int, filters: int) -> 
         for i in range(tid, 2 * image_stage // 16, TH):
             ptx.shared_store4(u32(base + u32(i * 16)), u32(0), u32(0), u32(0), u32(0))
         cuda.syncthreads()  # what the copies do not write stays zero
-        acc = cuda.local.array(NACC, dtype=types.float32)
-        for i in range(NACC):
-            acc[i] = f32(0.0)
+        acc = cuda.local.array(NACC, f32)
+        clear(acc)
         block = i32(cuda.blockIdx.x)
         k_block = i32(block * per_block)
         end = i32(min(k_block + per_block, total))

@@ -19,15 +19,14 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import pack_bf16, shared_address, shared_load4, shared_store1, store4
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, u32, u64
+from core.gpu.compilation.ptx import dynamic_shared, pack_bf16, shared_load4, shared_store1, store4
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, blocks_of, make_launch
 from core.gpu.ops.matmul.tensor_core import GROUP, product_of
+from core.gpu.parts.vectors import clear
 from core.gpu.select import Case
 from core.gpu.sm90 import tma
 from core.gpu.sm90.wgmma import aligned, low_word, make_products, make_wait, swizzled_high_word
-
-i32, u32, u64, f32 = types.int32, types.uint32, types.uint64, types.float32
 
 SIGNATURE: Final = KernelSignature((
     *arguments(tma.TENSOR_MAP, map_a="bf16 (m, k)", map_b="bf16 (k, n)"),
@@ -178,8 +177,7 @@ def make_consumer(tile: MatmulTile) -> Any:
         tile = i32(cuda.blockIdx.x)
         while tile < down * across:
             row, column = find_tile(tile, down, across)
-            for i in range(sums):
-                acc[i] = f32(0.0)
+            clear(acc)
             step = i32(0)
             while step < steps:
                 tma.wait_for(u32(full + stage * u32(8)), parity)
@@ -209,7 +207,7 @@ def make_product(groups: int, columns: int, stages: int) -> Any:
     initialise_barriers = tma.make_barriers(stages, warps)
 
     def product(map_a, map_b, c, m, n, k, down, across):
-        ring = aligned(shared_address(cuda.shared.array(0, types.uint8)))
+        ring = aligned(dynamic_shared())
         c_rows = u32(ring + u32(stages * STAGE))
         full = u32(c_rows + u32(warps * C_BYTES))
         empty = u32(full + u32(8 * stages))

@@ -24,15 +24,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, u32, u64
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments
 from core.gpu.parts.tile import Tile
 from core.gpu.parts.vectors import activate, unrolled
 from core.gpu.sm90 import tma, wgmma
 from core.gpu.sm90.filters import make_filter_loader
 from core.gpu.sm90.wgmma import TILE, row_bytes, swizzled_high_word, tile_bytes, tiles_of
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 SIGNATURE: Final = KernelSignature((
     *arguments(tma.TENSOR_MAP, map_x="input, pixels x channels", map_out="output, pixels x filters"),
@@ -146,7 +144,7 @@ def make_pointwise_convolution(tile_numbers: tuple[int, ...], activation: int) -
     begin = unrolled(begin_column, BN // 8)
 
     def convolution(map_x, map_out, weight, bias, tiles, columns):
-        ring = wgmma.aligned(ptx.shared_address(cuda.shared.array(0, types.uint8)))
+        ring = wgmma.aligned(ptx.dynamic_shared())
         results = u32(ring + u32(GROUPS * ST * BYTES))
         filters = u32(results + u32(GROUPS * OUT))
         biases = u32(filters + u32(VECTORS * BN * 16))
@@ -172,7 +170,7 @@ def make_pointwise_convolution(tile_numbers: tuple[int, ...], activation: int) -
             wgmma.named_barrier(u32(GROUPS + 1), u32(TH))  # filters and biases are in shared memory
             group = i32(warp >> 2)
             results = u32(results + u32(group * OUT))  # from here on: of this warpgroup
-            acc = cuda.local.array(NACC, dtype=types.float32)
+            acc = cuda.local.array(NACC, f32)
             ring = u32(ring + u32(group * (ST * BYTES)))
             full, empty = u32(full + u32(group * (ST * 8))), u32(empty + u32(group * (ST * 8)))
             stage, parity, last = u32(0), u32(0), u32(0)

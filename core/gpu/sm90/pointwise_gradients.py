@@ -20,15 +20,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments
 from core.gpu.parts.tile import Tile
-from core.gpu.parts.vectors import UNPACK, in_turn, passes, unrolled
+from core.gpu.parts.vectors import UNPACK, clear, in_turn, passes, unrolled
 from core.gpu.sm90 import tma, wgmma
 from core.gpu.sm90.filters import make_filter_loader
 from core.gpu.sm90.wgmma import TILE, row_bytes, swizzled_high_word, tile_bytes
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 SIGNATURE: Final = KernelSignature((
     *arguments(
@@ -115,10 +113,9 @@ def make_bias_warp(tile: Tile) -> Any:
 
     @device_function
     def add_biases(stages, full, empty, out, tiles, first, lane):
-        sums = cuda.local.array(8, dtype=types.float32)
-        eight = cuda.local.array(8, dtype=types.float32)
-        for i in range(8):
-            sums[i] = f32(0.0)
+        sums = cuda.local.array(8, f32)
+        eight = cuda.local.array(8, f32)
+        clear(sums)
         stage, parity, tile_index = u32(0), u32(0), i32(cuda.blockIdx.x)
         while tile_index < tiles:
             tma.wait_for(u32(full + stage * u32(8)), parity)
@@ -205,7 +202,7 @@ def make_pointwise_gradients(tile_numbers: tuple[int, ...], masking: int) -> Any
     (read_first, write_first), (read_rest, write_rest) = make_mask(masking, 0), make_mask(masking, 4)
 
     def gradients(map_x, map_dy, partial, map_dx, weight, tiles, columns, channels, size):
-        stages = wgmma.aligned(ptx.shared_address(cuda.shared.array(0, types.uint8)))
+        stages = wgmma.aligned(ptx.dynamic_shared())
         filters = u32(stages + u32(ST * STAGE))
         full = u32(filters + u32(VECTORS * BN * 16))
         empty = u32(full + u32(8 * ST))
@@ -229,16 +226,14 @@ def make_pointwise_gradients(tile_numbers: tuple[int, ...], masking: int) -> Any
             group = i32(warp >> 2)
             bn = i32(bn + group * CHANNELS)
             elected = i32(warp & 3) == 0 and lane == 0
-            sums = cuda.local.array(NDW, dtype=types.float32)
-            acc = cuda.local.array(NDX, dtype=types.float32)
-            mask = cuda.local.array(8, dtype=types.uint32)
-            for i in range(NDW):
-                sums[i] = f32(0.0)
+            sums = cuda.local.array(NDW, f32)
+            acc = cuda.local.array(NDX, f32)
+            mask = cuda.local.array(8, u32)
+            clear(sums)
             b = wgmma.low_word(u32(filters + u32(group * (CHANNELS * 16))), u32(BN * 16))
             stage, parity, last, tile_index = u32(0), u32(0), u32(ST), i32(cuda.blockIdx.x)
             while tile_index < tiles:
-                for i in range(NDX):
-                    acc[i] = f32(0.0)
+                clear(acc)
                 x = u32(stages + stage * u32(STAGE) + u32(group * X_BYTES))
                 dy = wgmma.low_word(u32(stages + stage * u32(STAGE) + u32(GROUPS * X_BYTES)), u32(16))
                 tma.wait_for(u32(full + stage * u32(8)), parity)

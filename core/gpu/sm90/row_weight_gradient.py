@@ -24,15 +24,13 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import float_to_bits, shared_address, shared_store4, store2, store_float
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
+from core.gpu.compilation.ptx import dynamic_shared, float_to_bits, shared_store4, store2, store_float
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions
 from core.gpu.parts.tile import ONES
-from core.gpu.parts.vectors import divide, in_turn
+from core.gpu.parts.vectors import clear, divide, in_turn
 from core.gpu.sm90 import tma, wgmma
 from core.gpu.sm90.wgmma import PERIOD, TILE, Offsets, low_word, swizzled_high_word
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 WARPS: Final = 12
 """A warpgroup for each kx. A producer warp in addition would leave each thread 128 registers instead of 168."""
@@ -172,22 +170,22 @@ def make_store(shape: RowShape) -> Any:
     return store
 
 
-def make_clear(shape: RowShape) -> Any:
+def make_gap_filler(shape: RowShape) -> Any:
     """Device function: zeros and ones into every stage where TMA does not write."""
     ST, STAGE = shape.stages, shape.stage
 
-    def clear_gap(first: int, count: int, value: int) -> Any:
+    def fill_gap(first: int, count: int, value: int) -> Any:
         @device_function
-        def clear(base, tid):
+        def fill(base, tid):
             for i in range(tid, ST * count, THREADS):
                 stage = i32(i // count)
                 at = u32(base + u32(stage * STAGE + (first + i - stage * count) * 16))
                 shared_store4(at, u32(value), u32(value), u32(value), u32(value))
 
-        return clear
+        return fill
 
     gaps = [(begin // 16, (end - begin) // 16) for begin, end in shape.gaps]
-    return in_turn([*[clear_gap(*gap, 0) for gap in gaps[:-1] if gap[1]], clear_gap(*gaps[-1], ONES["bf16"])])
+    return in_turn([*[fill_gap(*gap, 0) for gap in gaps[:-1] if gap[1]], fill_gap(*gaps[-1], ONES["bf16"])])
 
 
 def make_row_weight_gradient(*shape_numbers: int) -> Any:
@@ -199,14 +197,14 @@ def make_row_weight_gradient(*shape_numbers: int) -> Any:
     wide, narrow = shape.products()
     products = wgmma.make_products(3 * shape.tile_channels, wide, (True, True), narrow=[narrow])
     keep_one, finish = wgmma.make_wait(NACC, 1), wgmma.make_wait(NACC, 0)
-    produce, store, clear = make_producer(shape), make_store(shape), make_clear(shape)
+    produce, store, fill_gaps = make_producer(shape), make_store(shape), make_gap_filler(shape)
     advance, initialise_barriers = tma.make_advance(ST), tma.make_barriers(ST, WARPS)
 
     def weight_gradient(
         map_x, map_dy, partial, total, per_block, image_blocks, by_image_blocks_mul, by_image_blocks_shift, filters,
         size,
     ):
-        base = wgmma.aligned(shared_address(cuda.shared.array(0, types.uint8)))
+        base = wgmma.aligned(dynamic_shared())
         full = u32(base + u32(ST * STAGE))
         empty = u32(full + u32(8 * ST))
         tid, bf = i32(cuda.threadIdx.x), i32(i32(cuda.blockIdx.y) * TILE)
@@ -215,7 +213,7 @@ def make_row_weight_gradient(*shape_numbers: int) -> Any:
         end = i32(min(k_block + per_block, total))
         if tid == 0:
             initialise_barriers(full, empty)
-        clear(base, tid)
+        fill_gaps(base, tid)
         wgmma.fence_async_proxy()
         cuda.syncthreads()  # the barriers are initialised, and zeros and ones are where TMA does not write
         if tid == 0:
@@ -227,9 +225,8 @@ def make_row_weight_gradient(*shape_numbers: int) -> Any:
                             by_image_blocks_mul, by_image_blocks_shift)
         group = i32(warp >> 2)
         first_group = u32(1) if group == 0 else u32(0)  # the only one that multiplies with the ones
-        acc = cuda.local.array(NACC, dtype=types.float32)
-        for i in range(NACC):
-            acc[i] = f32(0.0)
+        acc = cuda.local.array(NACC, f32)
+        clear(acc)
         stage, parity, before = u32(0), u32(0), u32(ST - 1)
         while k_block < end:
             tma.wait_for(u32(full + stage * u32(8)), parity)

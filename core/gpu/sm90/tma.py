@@ -15,13 +15,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.compilation.cuda import device_function, types
+from core.gpu.compilation.cuda import device_function, u32
 from core.gpu.compilation.generations import MAP
 from core.gpu.compilation.ptx import instruction
 from core.gpu.driver.tensor_map import TensorMap
 from core.gpu.launch import Tensor
-
-u32 = types.uint32
 
 TENSOR_MAP: Final = MAP
 """Type of a kernel's argument that is a tensor map."""

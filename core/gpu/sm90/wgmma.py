@@ -26,10 +26,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
-from core.gpu.compilation.cuda import device_function, intrinsic, ir, types
+from core.gpu.compilation.cuda import device_function, i32, intrinsic, ir, types, u32
 from core.gpu.compilation.ptx import instruction
-
-i32, u32 = types.int32, types.uint32
 
 TILE: Final = 64
 """Rows of a product, and of a TMA tile of a matrix."""

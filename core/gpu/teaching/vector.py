@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.gpu.compilation.cuda import intrinsic, ir, types
+from core.gpu.compilation.cuda import f32, intrinsic, ir, types
 
 _VECTOR = ir.VectorType(ir.FloatType(), 4)
 _INDEX = ir.IntType(32)
@@ -22,7 +22,7 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any
 @intrinsic
 def load4(typingctx: Any, array: Any, index: Any) -> Any:
     """`array[index : index + 4]` as a tuple."""
-    signature = types.UniTuple(types.float32, 4)(array, index)  # type: ignore[attr-defined]
+    signature = types.UniTuple(f32, 4)(array, index)  # type: ignore[attr-defined]
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         values = builder.load(_pointer(context, builder, sig.args[0], *args))
@@ -36,7 +36,7 @@ def load4(typingctx: Any, array: Any, index: Any) -> Any:
 @intrinsic
 def store4(typingctx: Any, array: Any, index: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     """Write four floats at `index`."""
-    signature = types.void(array, index, *[types.float32] * 4)
+    signature = types.void(array, index, *[f32] * 4)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         values = ir.Constant(_VECTOR, ir.Undefined)

@@ -26,14 +26,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.launch import INTEGER, MASK, MASKING, POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.conv.geometry import WINDOWS
 from core.gpu.parts.epilogue import make_staging, make_writing, pixel_of_row
 from core.gpu.parts.tile import ELEMENT, Tile, make_multiplier
-from core.gpu.parts.vectors import divide
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+from core.gpu.parts.vectors import clear, divide
 
 
 def shared_bytes(tile: Tile, element: int) -> int:
@@ -166,22 +164,20 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sli
             x, out = u64(x + u64(slice_of * channels * E)), u64(out + u64(slice_of * columns * E))
             weight, mask = u64(weight + u64(slice_of * columns * depth * E)), u64(mask + u64(slice_of * columns * E))
             bias = u64(bias + u64(slice_of * columns * 4)) if bias != u64(0) else bias
-        shared = cuda.shared.array(0, dtype=types.uint8)
-        base, tid = ptx.shared_address(shared), i32(cuda.threadIdx.x)
+        base, tid = ptx.dynamic_shared(), i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         wm, wn = i32((warp % WM) * (BM // WM)), i32((warp // WM) * (BN // WN))
         bm, bn = i32(i32(cuda.blockIdx.x) * BM), i32(i32(cuda.blockIdx.y) * BN)
         q, r0 = i32(tid % CH), i32(tid // CH)
         ky, kx, c, at, steps = i32(0), i32(0), i32(q * VEC), i32(q * VEC), i32((total + BK - 1) // BK)
-        py = cuda.local.array(AR, dtype=types.int32)
-        px = cuda.local.array(AR, dtype=types.int32)
-        pa = cuda.local.array(AR, dtype=types.uint64)
+        py = cuda.local.array(AR, i32)
+        px = cuda.local.array(AR, i32)
+        pa = cuda.local.array(AR, u64)
         find_windows(x, i32(bm + r0), rows, windows, py, px, pa)
         wa = u64(weight + u64((i64(bn + r0) * i64(depth) + i64(q * VEC)) * E))
-        acc = cuda.local.array(NACC, dtype=types.float32)
-        bf = cuda.local.array(NB, dtype=types.uint32)
-        for i in range(NACC):
-            acc[i] = f32(0.0)
+        acc = cuda.local.array(NACC, f32)
+        bf = cuda.local.array(NB, u32)
+        clear(acc)
         filled, used = u32(0), u32(0)
         for k in range(1 - ST, steps):  # the first ST - 1 iterations only fill the ring
             if k >= 0:

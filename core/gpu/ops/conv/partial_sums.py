@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from core.gpu.compilation.cuda import cuda, types
+from core.gpu.compilation.cuda import cuda, f32, i32, i64, u64
 from core.gpu.compilation.ptx import load1, load_float, store_float
 from core.gpu.frame import has_bias
 from core.gpu.gradients import Backward
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, blocks_of, make_launch
 from core.ops.contract import Array, volume
 from core.program import Step
-
-i32, u64, i64, f32 = types.int32, types.uint64, types.int64, types.float32
 
 SIGNATURE: Final = KernelSignature((
     Argument("partial", POINTER, "partial results (splits, size)"),
@@ -36,7 +34,7 @@ SIGNATURE: Final = KernelSignature((
 
 def reduction(partial, table, weights, biases, splits, size, first, count, accumulate):
     """Add the partial results of each parameter in order."""
-    sums = cuda.shared.array((8, 32), dtype=types.float32)
+    sums = cuda.shared.array((8, 32), f32)
     tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
     i = i32(i32(cuda.blockIdx.x) * 32 + tx)
     total = f32(0.0)

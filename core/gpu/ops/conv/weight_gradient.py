@@ -21,13 +21,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.conv.geometry import WINDOWS
 from core.gpu.parts.tile import ELEMENT, ONES, Tile, multiply_add
-from core.gpu.parts.vectors import divide
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+from core.gpu.parts.vectors import clear, divide
 
 
 def shared_bytes(tile: Tile, element: int) -> int:
@@ -197,8 +195,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
     def weight_gradient(
         x, dy, partial, pixels, split, filters, packed, depth, windows, channels, kernel_width, used, ldy, size
     ):
-        shared = cuda.shared.array(0, dtype=types.uint8)
-        base = ptx.shared_address(shared)
+        base = ptx.dynamic_shared()
         tid = i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         wm, wn = i32((warp % WM) * (BF // WM)), i32((warp // WM) * (BN // WN))
@@ -211,19 +208,17 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
         start = i32(i32(cuda.blockIdx.z) * split)
         end = i32(min(i32(start + split), pixels))  # this block's share of the pixels
         steps = i32((end - start + BP - 1) // BP)
-        ky = cuda.local.array(BR, dtype=types.int32)
-        kx = cuda.local.array(BR, dtype=types.int32)
-        ko = cuda.local.array(BR, dtype=types.int32)
+        ky = cuda.local.array(BR, i32)
+        kx = cuda.local.array(BR, i32)
+        ko = cuda.local.array(BR, i32)
         # A thread copies the same columns (taps and channels) of every stage: found once, only the pixels move on.
         find_taps(bn, channels, kernel_width, used, windows.row_pitch, windows.pitch, tid, ky, kx, ko)
-        acc = cuda.local.array(NACC, dtype=types.float32)
-        for i in range(NACC):
-            acc[i] = f32(0.0)
-        sums = cuda.local.array(NS, dtype=types.float32)
-        ones = cuda.local.array(2, dtype=types.uint32)
+        acc = cuda.local.array(NACC, f32)
+        clear(acc)
+        sums = cuda.local.array(NS, f32)
+        ones = cuda.local.array(2, u32)
         ones[0], ones[1] = u32(ONE), u32(ONE)
-        for i in range(NS):
-            sums[i] = f32(0.0)
+        clear(sums)
         biased = bn == 0 and wn == 0  # one column of blocks and warps computes the bias gradient
         filled, used = u32(0), u32(0)
         for k in range(1 - ST, steps):  # the first ST - 1 iterations only fill the ring
@@ -241,7 +236,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
                 stage = u32(base + used)
                 used = u32(used + u32(STG)) if used != u32(LAST) else u32(0)
                 for kk in range(BP // KK):
-                    b = cuda.local.array(NB, dtype=types.uint32)
+                    b = cuda.local.array(NB, u32)
                     load_b(u32(stage + u32(STB)), kk * KK, wn, lane, b)
                     for tm in range(TM):
                         a = load_a(stage, kk * KK, wm + tm * 16, lane)  # both operands have pixels as rows: transposed

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.compilation.cuda import cuda, types
+from core.gpu.compilation.cuda import cuda, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load4, load_float, store_float
 from core.gpu.launch import INTEGER, MASKING, PIXELS, POINTER, SIDES, Argument, KernelSignature, pitches
-from core.gpu.parts.vectors import PACK, UNPACK, activate, divide, find_pixel, make_deliver, make_take
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+from core.gpu.parts.vectors import PACK, UNPACK, activate, clear, divide, find_pixel, make_deliver, make_take
 
 _PADDING: Final = (
     Argument("top", INTEGER, "padding above"),
@@ -65,9 +63,9 @@ def make_depthwise(element: int, gradient: bool, shape: tuple[int, int, int, int
             return
         pixel, part, n, oy, ox = find_pixel(at, pixels)
         height, width = sides.height, sides.width
-        sums = cuda.local.array(VEC, dtype=types.float32)
-        value = cuda.local.array(VEC, dtype=types.float32)
-        filt = cuda.local.array(VEC, dtype=types.float32)
+        sums = cuda.local.array(VEC, f32)
+        value = cuda.local.array(VEC, f32)
+        filt = cuda.local.array(VEC, f32)
         for i in range(VEC):
             sums[i] = load_float(u64(bias + u64(i64(part * VEC + i) * 4))) if bias != u64(0) else f32(0.0)
         for ky in range(KH):
@@ -98,7 +96,7 @@ def make_depthwise_weight(element: int, shape: tuple[int, int, int, int]) -> Any
     SUMS, STORED = (KW + 1) * VEC, THREADS * VEC
 
     def depthwise_weight(x, dy, partial, pixels, split, wide, sides, top, left):
-        shared = cuda.shared.array(STORED, dtype=types.float32)
+        shared = cuda.shared.array(STORED, f32)
         t, ky = i32(cuda.threadIdx.x), i32(cuda.blockIdx.y)
         rows = i32(256 // wide)
         ty = i32(t // wide)
@@ -107,11 +105,10 @@ def make_depthwise_weight(element: int, shape: tuple[int, int, int, int]) -> Any
         start, height, width = i32(i32(cuda.blockIdx.z) * split), sides.height, sides.width
         count = i32(divide(pixels.total, pixels.by_vectors_mul, pixels.by_vectors_shift))
         end = i32(min(i32(start + split), count))
-        sums = cuda.local.array(SUMS, dtype=types.float32)
-        value = cuda.local.array(VEC, dtype=types.float32)
-        other = cuda.local.array(VEC, dtype=types.float32)
-        for i in range(SUMS):
-            sums[i] = f32(0.0)
+        sums = cuda.local.array(SUMS, f32)
+        value = cuda.local.array(VEC, f32)
+        other = cuda.local.array(VEC, f32)
+        clear(sums)
         if part < vectors and ty < rows:
             for m in range(i32(start + ty), end, rows):
                 n = divide(m, pixels.by_area_mul, pixels.by_area_shift)

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import prefetch
 from core.gpu.ops.depthwise.strips import find_columns, make_row_loads
 from core.gpu.parts.channels import make_apply_norm, make_load, make_store, make_unpack
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+from core.gpu.parts.vectors import clear
 
 AHEAD: Final = 2
 """Rows of y, and twice as many of x, that the strided execution prefetches before those it loads."""
@@ -27,7 +26,7 @@ def make_upstream(element: int) -> Any:
 
     @device_function
     def upstream(raw_g, raw_y, p, inside, factors, out):
-        other = cuda.local.array(2, dtype=types.float32)
+        other = cuda.local.array(2, f32)
         unpack(raw_g, p * WORDS, out, 0)
         unpack(raw_y, p * WORDS, other, 0)
         for i in range(2):
@@ -46,7 +45,7 @@ def make_finish(element: int, norm: int) -> Any:
 
     @device_function
     def finish(sums, at, pixels, e, raw, w, target, totals):
-        x = cuda.local.array(2, dtype=types.float32)
+        x = cuda.local.array(2, f32)
         unpack(raw, w, x, 0)
         for i in range(2):
             g = sums[at + i]
@@ -80,23 +79,22 @@ def make_dense(element: int, norm: int) -> Any:
         px, py, pg, pd = pitches
         taps, scale, shift, factors = constants
         height, width, ho, wo = strips.height, strips.width, strips.ho, strips.wo
-        at_x = cuda.local.array(2, dtype=types.int32)
-        at_y = cuda.local.array(4, dtype=types.int32)
-        at_g = cuda.local.array(4, dtype=types.int32)
+        at_x = cuda.local.array(2, i32)
+        at_y = cuda.local.array(4, i32)
+        at_g = cuda.local.array(4, i32)
         inside_x = find_columns(column, 2, width, px, at_x)
         inside = find_columns(column - 1, 4, wo, py, at_y)
         find_columns(column - 1, 4, wo, pg, at_g)
-        raw_g = cuda.local.array(RAWY, dtype=types.uint32)
-        raw_y = cuda.local.array(RAWY, dtype=types.uint32)
-        coming = cuda.local.array(RAWX, dtype=types.uint32)
-        raws = cuda.local.array(RING, dtype=types.uint32)
-        sums = cuda.local.array(12, dtype=types.float32)
-        pixels = cuda.local.array(12, dtype=types.float32)
-        d = cuda.local.array(2, dtype=types.float32)
+        raw_g = cuda.local.array(RAWY, u32)
+        raw_y = cuda.local.array(RAWY, u32)
+        coming = cuda.local.array(RAWX, u32)
+        raws = cuda.local.array(RING, u32)
+        sums = cuda.local.array(12, f32)
+        pixels = cuda.local.array(12, f32)
+        d = cuda.local.array(2, f32)
         for i in range(12):
             sums[i], pixels[i] = f32(0.0), f32(0.0)
-        for i in range(RING):
-            raws[i] = u32(0)
+        clear(raws)
         line_g, line_y, line_x = i64(wo * pg), i64(wo * py), i64(width * px)
         start = i64(max(i32(row0 - 1), i32(0)))
         load_row(g, start * line_g, at_g, 4, raw_g, 0)
@@ -171,21 +169,21 @@ def make_strided(element: int, norm: int) -> Any:
         px, py, pg, pd = pitches
         taps, scale, shift, factors = constants
         height, width, ho, wo = strips.height, strips.width, strips.ho, strips.wo
-        at_x = cuda.local.array(2, dtype=types.int32)
-        at_y = cuda.local.array(2, dtype=types.int32)
-        at_g = cuda.local.array(2, dtype=types.int32)
+        at_x = cuda.local.array(2, i32)
+        at_y = cuda.local.array(2, i32)
+        at_g = cuda.local.array(2, i32)
         inside_x = find_columns(column, 2, width, px, at_x)
         inside = find_columns(column // 2, 2, wo, py, at_y)
         find_columns(column // 2, 2, wo, pg, at_g)
-        raw_g = cuda.local.array(RAWY, dtype=types.uint32)
-        raw_y = cuda.local.array(RAWY, dtype=types.uint32)
-        raw_x = cuda.local.array(RAWX, dtype=types.uint32)
-        coming = cuda.local.array(RAWX, dtype=types.uint32)
-        sums = cuda.local.array(8, dtype=types.float32)
-        pixels = cuda.local.array(8, dtype=types.float32)
-        above = cuda.local.array(4, dtype=types.float32)
-        below = cuda.local.array(4, dtype=types.float32)
-        d = cuda.local.array(2, dtype=types.float32)
+        raw_g = cuda.local.array(RAWY, u32)
+        raw_y = cuda.local.array(RAWY, u32)
+        raw_x = cuda.local.array(RAWX, u32)
+        coming = cuda.local.array(RAWX, u32)
+        sums = cuda.local.array(8, f32)
+        pixels = cuda.local.array(8, f32)
+        above = cuda.local.array(4, f32)
+        below = cuda.local.array(4, f32)
+        d = cuda.local.array(2, f32)
         line_g, line_y, line_x, line_d = i64(wo * pg), i64(wo * py), i64(width * px), i64(width * pd)
         load_row(g, i64(row0) * line_g, at_g, 2, raw_g, 0)
         load_row(y, i64(row0) * line_y, at_y, 2, raw_y, 0)

@@ -19,15 +19,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load_float
 from core.gpu.control import read_photos
 from core.gpu.launch import POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.depthwise.strip_executions import make_dense, make_strided
 from core.gpu.ops.depthwise.strips import STRIPS, find_strip
 from core.gpu.parts.channels import make_fold, make_load, make_unpack
-
-i32, i64, u64, f32 = types.int32, types.int64, types.uint64, types.float32
+from core.gpu.parts.vectors import clear
 
 SIGNATURE: Final = KernelSignature((
     Argument("x", POINTER, "input before its batch norm (N, height, width, C)"),
@@ -56,12 +55,11 @@ def make_constant_loads(element: int, six: float) -> Any:
 
     @device_function
     def load_constants(weight, before, after, c, channels, taps, scale, shift, factors, weight_sums, totals):
-        words = cuda.local.array(2, dtype=types.uint32)
+        words = cuda.local.array(2, u32)
         for k in range(9):
             load(u64(weight + u64((i64(k) * channels + c) * element)), words, 0)
             unpack(words, 0, taps, k * 2)
-        for i in range(18):
-            weight_sums[i] = f32(0.0)
+        clear(weight_sums)
         for i in range(2):
             totals[i], totals[2 + i] = f32(0.0), f32(0.0)
             scale[i] = f32(load_float(u64(before + u64((i64(channels) * 2 + c + i) * 4))) * f32(1.0 / SIX))
@@ -81,18 +79,18 @@ def make_depthwise_gradient(element: int, stride: int, norm: int) -> Any:
     def depthwise_gradient(
         x, y, g, weight, dx, before, after, partial, sums, control, strips, ldy, ldg, ldd
     ):
-        shared = cuda.shared.array(STORED, dtype=types.float32)
+        shared = cuda.shared.array(STORED, f32)
         t, wide = i32(cuda.threadIdx.x), strips.wide
         ty = i32(t // wide)
         across = i32(i32(cuda.blockDim.x) // wide)
         c = i32((i32(cuda.blockIdx.y) * wide + t - ty * wide) * 2)
         channels = i32(strips.groups * 2)
-        taps = cuda.local.array(18, dtype=types.float32)
-        weight_sums = cuda.local.array(18, dtype=types.float32)
-        scale = cuda.local.array(2, dtype=types.float32)
-        shift = cuda.local.array(2, dtype=types.float32)
-        factors = cuda.local.array(6, dtype=types.float32)
-        totals = cuda.local.array(4, dtype=types.float32)
+        taps = cuda.local.array(18, f32)
+        weight_sums = cuda.local.array(18, f32)
+        scale = cuda.local.array(2, f32)
+        shift = cuda.local.array(2, f32)
+        factors = cuda.local.array(6, f32)
+        totals = cuda.local.array(4, f32)
         load_constants(weight, before, after, c, channels, taps, scale, shift, factors, weight_sums, totals)
         images, height, width, ho, wo = read_photos(control), strips.height, strips.width, strips.ho, strips.wo
         rows = i32(height if S == 1 else (height + 1) // 2)

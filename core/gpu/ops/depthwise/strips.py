@@ -18,14 +18,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load_float
 from core.gpu.control import read_photos
 from core.gpu.launch import INTEGER, POINTER, Argument, Group, KernelSignature, divisions, pitches
 from core.gpu.parts.channels import make_apply_norm, make_fold, make_load, make_store, make_unpack
-from core.gpu.parts.vectors import activate, divide
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+from core.gpu.parts.vectors import activate, clear, divide
 
 STRIPS: Final = Group("strips", (
     Argument("groups", INTEGER, "groups of channels per pixel"),
@@ -109,7 +107,7 @@ def make_row_products(element: int, stride: int, norm: int, rows: int) -> Any:
 
     @device_function
     def add_row(raw, inside, scale, shift, following, offsets, taps, one, ky, two, ky2, three, ky3):
-        v = cuda.local.array(4, dtype=types.float32)
+        v = cuda.local.array(4, f32)
         for p in range(PX):
             unpack(raw, p * WORDS, v, 0)
             load(u64(following + u64(offsets[p])), raw, p * WORDS)  # of the next row: these registers are free now
@@ -163,9 +161,9 @@ def make_dense(element: int, norm: int) -> Any:
         line, target_line = lines
         next_column, real, bias, activation = ending
         taps, scale, shift = constants
-        first = cuda.local.array(8, dtype=types.float32)
-        second = cuda.local.array(8, dtype=types.float32)
-        third = cuda.local.array(8, dtype=types.float32)
+        first = cuda.local.array(8, f32)
+        second = cuda.local.array(8, f32)
+        third = cuda.local.array(8, f32)
         for i in range(8):
             second[i], third[i] = f32(0.0), f32(0.0)
         for y in range(i32(row0 - 1), i32(last + 1)):
@@ -191,10 +189,9 @@ def make_strided(element: int, norm: int) -> Any:
         line, target_line = lines
         next_column, real, bias, activation = ending
         taps, scale, shift = constants
-        sums = cuda.local.array(8, dtype=types.float32)
-        below = cuda.local.array(8, dtype=types.float32)
-        for i in range(8):
-            sums[i] = f32(0.0)
+        sums = cuda.local.array(8, f32)
+        below = cuda.local.array(8, f32)
+        clear(sums)
         y = i32(row0 * 2 - 1)
         following = u64(image + u64(i64(y + 1) * line))
         add_one(raw, inside if y >= 0 else i32(0), scale, shift, following, offsets, taps, sums, 0, sums, 0, sums, 0)
@@ -202,8 +199,7 @@ def make_strided(element: int, norm: int) -> Any:
             following = u64(image + u64(i64(min(i32(y + 2), i32(height - 1))) * line))
             add_one(raw, inside, scale, shift, following, offsets, taps, sums, 1, sums, 0, sums, 0)
             following = u64(image + u64(i64(min(i32(y + 3), i32(height - 1))) * line))
-            for i in range(8):
-                below[i] = f32(0.0)
+            clear(below)
             # The third row of these windows is the first row of the windows below.
             add_two(raw, inside if y + 2 < height else i32(0), scale, shift, following, offsets, taps, sums, 2,
                     below, 0, below, 0)
@@ -226,17 +222,17 @@ def make_depthwise_strips(element: int, stride: int, norm: int) -> Any:
     load_row, execute = make_row_loads(WORDS), (make_dense if stride == 1 else make_strided)(element, norm)
 
     def depthwise_forward(x, weight, bias, out, saved, partial, control, strips, ldo, activation):
-        shared = cuda.shared.array(STORED, dtype=types.float32)
+        shared = cuda.shared.array(STORED, f32)
         t, threads = i32(cuda.threadIdx.x), i32(cuda.blockDim.x)
         wide = strips.wide
         ty, across = i32(t // wide), i32(threads // wide)
         c = i32((i32(cuda.blockIdx.y) * wide + t - ty * wide) * 4)
         channels = i32(strips.groups * 4)
-        taps = cuda.local.array(36, dtype=types.float32)
-        words = cuda.local.array(4, dtype=types.uint32)
-        scale = cuda.local.array(4, dtype=types.float32)
-        shift = cuda.local.array(4, dtype=types.float32)
-        totals = cuda.local.array(8, dtype=types.float32)
+        taps = cuda.local.array(36, f32)
+        words = cuda.local.array(4, u32)
+        scale = cuda.local.array(4, f32)
+        shift = cuda.local.array(4, f32)
+        totals = cuda.local.array(8, f32)
         for k in range(9):
             load(u64(weight + u64((i64(k) * channels + c) * element)), words, 0)
             unpack(words, 0, taps, k * 4)
@@ -248,8 +244,8 @@ def make_depthwise_strips(element: int, stride: int, norm: int) -> Any:
                 for k in range(9):
                     taps[k * 4 + i] = f32(taps[k * 4 + i] * f32(SIX))
         mine = u64(bias + u64(i64(c) * 4)) if bias != u64(0) else u64(0)
-        raw = cuda.local.array(RAW, dtype=types.uint32)
-        offsets = cuda.local.array(PX, dtype=types.int32)
+        raw = cuda.local.array(RAW, u32)
+        offsets = cuda.local.array(PX, i32)
         line, target_line = i64(i64(strips.width) * strips.ldx * element), i64(i64(strips.wo) * ldo * element)
         images = read_photos(control) if NORMAL else i32(0)
         for item in range(i32(i32(cuda.blockIdx.x) * across + ty), strips.items, i32(i32(cuda.gridDim.x) * across)):

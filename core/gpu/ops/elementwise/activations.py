@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.compilation.cuda import cuda, device_function, types
-
-f32 = types.float32
+from core.gpu.compilation.cuda import cuda, device_function, f32
 
 
 @device_function

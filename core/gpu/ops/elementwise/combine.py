@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load4_ordered
 from core.gpu.control import make_reader
 from core.gpu.frame import Frame
@@ -36,13 +36,11 @@ from core.gpu.launch import (
 )
 from core.gpu.ops.elementwise import factor_gradient
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
-from core.gpu.parts.vectors import PACK, UNPACK, activate, divide, find_vector, make_deliver
+from core.gpu.parts.vectors import PACK, UNPACK, activate, clear, divide, find_vector, make_deliver
 from core.gpu.select import FORWARD, Case
 from core.ops.activation import ACTIVATIONS as REFERENCES
 from core.ops.dropout import threshold
 from core.program import Step, Value
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 _WHERE: Final = (
     Argument("total", INTEGER, "vectors (16 bytes) in all, one per thread"),
@@ -115,15 +113,14 @@ def make_combine(element: int, kind: str) -> Any:
             return
         pixel, part = find_vector(at, vectors, by_vectors_mul, by_vectors_shift)
         row = i64(pixel)
-        x = cuda.local.array(VEC, dtype=types.float32)
-        y = cuda.local.array(VEC, dtype=types.float32)
+        x = cuda.local.array(VEC, f32)
+        y = cuda.local.array(VEC, f32)
         unpack(load4_ordered(u64(a + u64((row * lda + part * VEC) * element))), x)
         if b != u64(0):
             other = i64(divide(pixel, by_area_mul, by_area_shift)) if PRODUCT else row
             unpack(load4_ordered(u64(b + u64((other * ldb + part * VEC) * element))), y)
         else:
-            for i in range(VEC):
-                y[i] = f32(0.0)
+            clear(y)
         for i in range(VEC):
             x[i] = apply(x[i], y[i], activation)
         deliver(pack(x), mask, out, row, part, ldm, ldo, masking, accumulate)
@@ -177,7 +174,7 @@ def make_dropout(element: int) -> Any:
         n = divide(pixel, by_area_mul, by_area_shift)
         place = u32(u32(pixel - n * u32(area)) * u32(channels) + u32(part * VEC))
         first = u32(0)
-        words = cuda.local.array(4, dtype=types.uint32)
+        words = cuda.local.array(4, u32)
         words[0] = _read_seed(control)
         words[1] = u32(_read_step(control))
         words[2] = key
@@ -185,7 +182,7 @@ def make_dropout(element: int) -> Any:
         for i in range(4):
             first = mix(u32(u32(first + u32(0x9E3779B9)) + words[i]))
         second = mix(u32(first + u32(0x9E3779B9)))
-        x = cuda.local.array(VEC, dtype=types.float32)
+        x = cuda.local.array(VEC, f32)
         unpack(load4_ordered(u64(a + u64((row * lda + part * VEC) * element))), x)
         for i in range(VEC):
             drawn = mix(u32(mix(u32(u32(place + u32(i)) ^ first)) + second))

@@ -15,12 +15,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.compilation.cuda import cuda, types
+from core.gpu.compilation.cuda import cuda, f32, i32, i64, u64
 from core.gpu.compilation.ptx import load4
 from core.gpu.launch import INTEGER, MASK, MASKING, POINTER, Argument, KernelSignature, pitches
-from core.gpu.parts.vectors import PACK, UNPACK, make_deliver
-
-i32, i64, u64, f32 = types.int32, types.int64, types.uint64, types.float32
+from core.gpu.parts.vectors import PACK, UNPACK, clear, make_deliver
 
 WIDE, ROWS = 32, 8
 """Threads of a block."""
@@ -45,14 +43,13 @@ def make_factor_gradient(element: int) -> Any:
     SUMS = WIDE * VEC
 
     def factor_gradient(a, b, mask, out, hw, vectors, lda, ldb, ldm, ldo, masking, accumulate):
-        sums = cuda.shared.array((ROWS, SUMS), dtype=types.float32)
+        sums = cuda.shared.array((ROWS, SUMS), f32)
         tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
         n, part = i64(cuda.blockIdx.y), i32(i32(cuda.blockIdx.x) * WIDE + tx)
-        total = cuda.local.array(VEC, dtype=types.float32)
-        x = cuda.local.array(VEC, dtype=types.float32)
-        y = cuda.local.array(VEC, dtype=types.float32)
-        for i in range(VEC):
-            total[i] = f32(0.0)
+        total = cuda.local.array(VEC, f32)
+        x = cuda.local.array(VEC, f32)
+        y = cuda.local.array(VEC, f32)
+        clear(total)
         if part < vectors:
             for p in range(ty, hw, ROWS):
                 row = i64(n * hw + p)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.compilation.cuda import cuda, types
+from core.gpu.compilation.cuda import cuda, f32, i32, i64, u64
 from core.gpu.compilation.ptx import load4, load_float, store4, store_float
 from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
 from core.gpu.parts.vectors import PACK, UNPACK, find_vector
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 LAYOUT: Final = KernelSignature((
     Argument("source", POINTER, "array to read"),
@@ -31,7 +29,7 @@ def make_layout(element: int, pads: bool) -> Any:
             return
         pixel, part = find_vector(at, vectors, by_vectors_mul, by_vectors_shift)
         first = i32(part * VEC)
-        values = cuda.local.array(VEC, dtype=types.float32)
+        values = cuda.local.array(VEC, f32)
         if pads:
             for i in range(VEC):
                 values[i] = f32(0.0)

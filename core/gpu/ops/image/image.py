@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.control import IMAGES, find_offsets, offset, read_photos
 from core.gpu.frame import Frame
 from core.gpu.launch import (
@@ -30,7 +30,7 @@ from core.gpu.launch import (
     blocks_of,
     make_launch,
 )
-from core.gpu.parts.vectors import divide
+from core.gpu.parts.vectors import clear, divide
 from core.graph import PHOTO
 from core.ops.photo import (
     AUGMENTATION_SIZE,
@@ -44,8 +44,6 @@ from core.ops.photo import (
     MATRIX,
 )
 from core.program import Value
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 PIXELS: Final = 4
 """Pixels per thread, if there are many: the preparation of a thread takes longer than a pixel."""
@@ -97,8 +95,8 @@ def _sample(photo, height, width, sx, sy, rgb, weight):
     scale = f32(weight / f32(255.0))
     wa, wb = f32(f32(f32(1.0) - fy) * f32(f32(1.0) - fx)), f32(f32(f32(1.0) - fy) * fx)
     wc, wd = f32(fy * f32(f32(1.0) - fx)), f32(fy * fx)
-    upper = cuda.local.array(6, dtype=types.float32)
-    lower = cuda.local.array(6, dtype=types.float32)
+    upper = cuda.local.array(6, f32)
+    lower = cuda.local.array(6, f32)
     _two_pixels(at, upper)
     _two_pixels(u64(at + u64(down)), lower)
     for i in range(3):
@@ -163,9 +161,8 @@ def _colour(source, mine, h, w, row, x, y, boxed, rgb):
 
     boxed: whether (x, y) is in the box, where a mix shows only the other photo.
     """
-    seen = cuda.local.array(3, dtype=types.float32)
-    for i in range(3):
-        seen[i] = f32(0.0)
+    seen = cuda.local.array(3, f32)
+    clear(seen)
     sx = f32(row[MAP] * x + row[MAP + 1] * y + row[MAP + 2])
     sy = f32(row[MAP + 3] * x + row[MAP + 4] * y + row[MAP + 5])
     blur, radius = row[BLUR], row[BLUR_RADIUS]
@@ -194,7 +191,7 @@ def make_photo(element: int, channels: int, pixel: int) -> Any:
         control, source, rows, index, out, total, height, width, by_width_mul, by_width_shift, ldr, ldn,
         m0, m1, m2, s0, s1, s2,
     ):
-        row = cuda.shared.array(AUGMENTATION_SIZE, dtype=types.float32)
+        row = cuda.shared.array(AUGMENTATION_SIZE, f32)
         t, n = i32(cuda.threadIdx.x), i32(cuda.blockIdx.y)
         if t < AUGMENTATION_SIZE:
             row[t] = ptx.load_float(u64(rows + u64((i64(n) * AUGMENTATION_SIZE + t) * 4)))
@@ -203,13 +200,12 @@ def make_photo(element: int, channels: int, pixel: int) -> Any:
         address, h, w = _table(source)
         which = i32(ptx.load1(u64(index + u64(i64(n) * 4)))) if real else i32(0)
         mine = u64(address + u64(i64(which) * h * w * 3))
-        rgb = cuda.local.array(3, dtype=types.float32)
+        rgb = cuda.local.array(3, f32)
         threads = i32(cuda.blockDim.x)
         for at in range(i32(i32(cuda.blockIdx.x) * threads + t), total, i32(threads * i32(cuda.gridDim.x))):
             oy = i32(divide(at, by_width_mul, by_width_shift))
             ox = i32(at - oy * width)
-            for i in range(3):
-                rgb[i] = f32(0.0)
+            clear(rgb)
             if real:  # images beyond those of the batch are zero
                 y0, x0, y1, x1 = i32(row[BOX]), i32(row[BOX + 1]), i32(row[BOX + 2]), i32(row[BOX + 3])
                 boxed = oy >= y0 and oy < y1 and ox >= x0 and ox < x1

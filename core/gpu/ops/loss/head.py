@@ -19,19 +19,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load1, load4, load_float, store1, store4, store_float
 from core.gpu.control import find_offsets, make_reader, read_photos
 from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
 from core.gpu.launch import INTEGER, POINTER, RELU, Argument, KernelSignature, Launch, Tensor, make_launch
 from core.gpu.parts.block import block_max, block_sum
-from core.gpu.parts.vectors import PACK, UNPACK, passes
+from core.gpu.parts.vectors import PACK, UNPACK, clear, passes
 from core.gpu.select import FAST, Case
 from core.ops.op_table import LOSSES
 from core.program import Step, Value
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 THREADS: Final = 128
 
@@ -71,11 +69,10 @@ def make_mean(element: int) -> Any:
         t, vectors = i32(cuda.threadIdx.x), i32((classes + VEC - 1) // VEC)
         wide = i32(min(vectors, 128))
         groups, group = i32(128 // wide), i32(t // wide)
-        value = cuda.local.array(VEC, dtype=types.float32)
-        sums = cuda.local.array(VEC, dtype=types.float32)
+        value = cuda.local.array(VEC, f32)
+        sums = cuda.local.array(VEC, f32)
         for part in range(i32(t % wide), vectors if group < groups else 0, wide):
-            for i in range(VEC):
-                sums[i] = f32(0.0)
+            clear(sums)
             for p in range(group, hw, groups):
                 unpack(load4(u64(base + u64((i64(p) * ldx + part * VEC) * element))), value)
                 for i in range(VEC):
@@ -101,7 +98,7 @@ def make_spread(element: int) -> Any:
     @device_function
     def spread(scores, base, dx, hw, classes, ldx, ldd, activation):
         cuda.syncthreads()  # the gradients of all classes are there
-        value, vectors = cuda.local.array(VEC, dtype=types.float32), i32((classes + VEC - 1) // VEC)
+        value, vectors = cuda.local.array(VEC, f32), i32((classes + VEC - 1) // VEC)
         for i in range(i32(cuda.threadIdx.x), hw * vectors, 128):
             p, part = i32(i // vectors), i32(i % vectors)
             unpack(load4(u64(base + u64((i64(p) * ldx + part * VEC) * element))), value)
@@ -169,8 +166,8 @@ def make_head(element: int, taught: bool = False) -> Any:
     def head(
         x, logits, dx, labels, weights, targets, results, control, hw, classes, ldx, ldd, batch, activation, smoothing,
     ):
-        scores = cuda.shared.array(0, dtype=types.float32)
-        scratch = cuda.shared.array(128, dtype=types.float32)
+        scores = cuda.shared.array(0, f32)
+        scratch = cuda.shared.array(128, f32)
         t, n = i32(cuda.threadIdx.x), i32(cuda.blockIdx.x)
         photos = read_photos(control)
         base = u64(x + u64(i64(n) * hw * ldx * element))
@@ -203,8 +200,6 @@ def make_head(element: int, taught: bool = False) -> Any:
     return head
 
 
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
-
 def make_label_head(element: int) -> Any:
     """The kernel for several labels per photo; the exponential of ``-|score|`` cannot overflow."""
     mean, spread = make_mean(element), make_spread(element)
@@ -212,8 +207,8 @@ def make_label_head(element: int) -> Any:
     def label_head(
         x, logits, dx, labels, weights, targets, results, control, hw, classes, ldx, ldd, batch, activation, smoothing,
     ):
-        scores = cuda.shared.array(0, dtype=types.float32)
-        scratch = cuda.shared.array(128, dtype=types.float32)
+        scores = cuda.shared.array(0, f32)
+        scratch = cuda.shared.array(128, f32)
         t, n = i32(cuda.threadIdx.x), i32(cuda.blockIdx.x)
         photos = read_photos(control)
         base = u64(x + u64(i64(n) * hw * ldx * element))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.compilation.cuda import cuda, types
+from core.gpu.compilation.cuda import cuda, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load4, shuffle_xor, store4
 from core.gpu.launch import (
     INTEGER,
@@ -31,8 +31,6 @@ from core.gpu.launch import (
 )
 from core.gpu.parts.vectors import PACK, UNPACK, make_deliver
 from core.gpu.select import Case
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 WARPS: Final = 8
 """Pixels per block, one per warp."""
@@ -61,7 +59,7 @@ def make_softmax(element: int) -> Any:
         t, row = i32(tid & 31), i32(i32(cuda.blockIdx.x) * WARPS + (tid >> 5))
         if row >= pixels:
             return
-        value = cuda.local.array(VEC, dtype=types.float32)
+        value = cuda.local.array(VEC, f32)
         top, total = f32(-3.0e38), f32(0.0)
         for part in range(t, vectors, 32):
             unpack(load4(u64(x + u64((i64(row) * ldx + part * VEC) * element))), value)
@@ -96,8 +94,8 @@ def make_softmax_gradient(element: int) -> Any:
         t, row = i32(tid & 31), i32(i32(cuda.blockIdx.x) * WARPS + (tid >> 5))
         if row >= pixels:
             return
-        value = cuda.local.array(VEC, dtype=types.float32)
-        made = cuda.local.array(VEC, dtype=types.float32)
+        value = cuda.local.array(VEC, f32)
+        made = cuda.local.array(VEC, f32)
         total = f32(0.0)
         for part in range(t, vectors, 32):
             unpack(load4(u64(dy + u64((i64(row) * ldx + part * VEC) * element))), value)

@@ -21,11 +21,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, u32, u64
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, Tensor, arguments, blocks_of, make_launch
+from core.gpu.parts.vectors import clear
 from core.gpu.select import Case
-
-i32, u32, u64, f32 = types.int32, types.uint32, types.uint64, types.float32
 
 GROUP: Final = 8
 """Rows of tiles computed together: their k blocks of A stay in the L2 cache for all columns."""
@@ -124,7 +123,7 @@ def make_kernel(rows: int, columns: int, depth: int, stages: int, warps_down: in
     write_tile = make_writer(rows, columns, threads, down, across)
 
     def product(a, b, c, m, n, k):
-        base = ptx.shared_address(cuda.shared.array(0, types.uint8))
+        base = ptx.dynamic_shared()
         thread = i32(cuda.threadIdx.x)
         lane, warp = i32(thread & 31), i32(thread >> 5)
         warp_row = i32(warp // warps_across * (rows // warps_down))
@@ -135,8 +134,7 @@ def make_kernel(rows: int, columns: int, depth: int, stages: int, warps_down: in
         inside = i32(i32(cuda.blockIdx.x) - group * GROUP * tiles_across)
         row0, column0 = i32((group * GROUP + inside % tall) * rows), i32(inside // tall * columns)
         acc = cuda.local.array(sums, f32)
-        for i in range(sums):
-            acc[i] = f32(0.0)
+        clear(acc)
         steps = i32((k + depth - 1) // depth)
         for step in range(steps + ahead):
             if step >= ahead:

@@ -15,16 +15,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, f64, i32, i64, u32, u64
 from core.gpu.compilation.ptx import bits_to_float, load1, load4_ordered, load_float, store_float
 from core.gpu.control import make_reader, read_photos
 from core.gpu.launch import INTEGER, MASK, MASKING, POINTER, Argument, Group, KernelSignature, pitches
 from core.gpu.parts.channels import make_load, make_unpack
 from core.gpu.parts.vectors import PACK, activate, make_deliver
-
-i32, u32, i64, u64, f32, f64 = (
-    types.int32, types.uint32, types.int64, types.uint64, types.float32, types.float64,
-)
 
 THREADS: Final = 256
 SAVED: Final = 7
@@ -60,7 +56,7 @@ def make_sums(element: int, gradient: bool) -> Any:
     STORED, RAW = THREADS * VEC, AHEAD * 4
 
     def sums(x, dy, partial, control, share):
-        shared = cuda.shared.array(STORED, dtype=types.float32)
+        shared = cuda.shared.array(STORED, f32)
         t, vectors, wide = i32(cuda.threadIdx.x), share.vectors, share.wide
         rows = i32(256 // wide)
         ty = i32(t // wide)
@@ -69,12 +65,12 @@ def make_sums(element: int, gradient: bool) -> Any:
         start = i32(i32(cuda.blockIdx.x) * share.split)
         end = i32(min(i32(start + share.split), i32(read_photos(control) * share.hw)))
         active = part < vectors and ty < rows
-        first = cuda.local.array(VEC, dtype=types.float32)
-        second = cuda.local.array(VEC, dtype=types.float32)
-        value = cuda.local.array(VEC, dtype=types.float32)
-        other = cuda.local.array(VEC, dtype=types.float32)
-        raw = cuda.local.array(RAW, dtype=types.uint32)
-        raw2 = cuda.local.array(RAW, dtype=types.uint32)
+        first = cuda.local.array(VEC, f32)
+        second = cuda.local.array(VEC, f32)
+        value = cuda.local.array(VEC, f32)
+        other = cuda.local.array(VEC, f32)
+        raw = cuda.local.array(RAW, u32)
+        raw2 = cuda.local.array(RAW, u32)
         for i in range(VEC):
             first[i], second[i] = f32(0.0), f32(0.0)
         if active:
@@ -168,7 +164,7 @@ RANK_SUMS: Final = KernelSignature((
 
 def rank_sums(partial, sums, control, blocks, row):
     """Sums of this rank's images; zero where it has none and computes one that does not count."""
-    shared = cuda.shared.array((2, 64, 8), dtype=types.float64)
+    shared = cuda.shared.array((2, 64, 8), f64)
     tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
     c = i32(i32(cuda.blockIdx.x) * 8 + tx)
     add_partial(partial, blocks, row, c, shared)
@@ -190,7 +186,7 @@ def make_finish(gradient: bool, ranks: int) -> Any:
         partial, weight, bias, running_mean, running_var, saved, dweight, dbias, control,
         blocks, channels, row, hw, accumulate, epsilon, momentum,
     ):
-        shared = cuda.shared.array((2, 64, 8), dtype=types.float64)
+        shared = cuda.shared.array((2, 64, 8), f64)
         tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
         c = i32(i32(cuda.blockIdx.x) * 8 + tx)
         add_partial(partial, blocks, row, c, shared)
@@ -287,8 +283,8 @@ def make_apply(element: int, gradient: bool, centred: bool) -> Any:
     @device_function
     def compute(raw, raw2, at, first, second, third, activation):
         """16 bytes of the result."""
-        x = cuda.local.array(VEC, dtype=types.float32)
-        y = cuda.local.array(VEC, dtype=types.float32)
+        x = cuda.local.array(VEC, f32)
+        y = cuda.local.array(VEC, f32)
         if READS_X:
             unpack(raw, at, x, 0)
         if gradient:
@@ -311,16 +307,16 @@ def make_apply(element: int, gradient: bool, centred: bool) -> Any:
             return
         start = i32(i32(cuda.blockIdx.x) * share.split)
         end, real = i32(min(i32(start + share.split), share.pixels)), i32(read_photos(control) * share.hw)
-        first = cuda.local.array(VEC, dtype=types.float32)
-        second = cuda.local.array(VEC, dtype=types.float32)
-        third = cuda.local.array(VEC, dtype=types.float32)
+        first = cuda.local.array(VEC, f32)
+        second = cuda.local.array(VEC, f32)
+        third = cuda.local.array(VEC, f32)
         for i in range(VEC):
             at = u64(saved + u64((i64(vectors) * (FIRST * VEC) + part * VEC + i) * 4))
             first[i] = load_float(at)
             second[i] = load_float(u64(at + u64(i64(vectors) * (VEC * 4)))) if READS_X else f32(0.0)
             third[i] = load_float(u64(at + u64(i64(vectors) * (VEC * 8)))) if FIRST == 4 else f32(0.0)
-        raw = cuda.local.array(RAW, dtype=types.uint32)
-        raw2 = cuda.local.array(RAW, dtype=types.uint32)
+        raw = cuda.local.array(RAW, u32)
+        raw2 = cuda.local.array(RAW, u32)
         for row in range(i32(start + ty), end, rows * LOADS):
             for w in range(LOADS):
                 here = i64(min(i32(row + w * rows), i32(end - 1)))

@@ -20,7 +20,7 @@ from math import gcd
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.control import read_photos
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.norm.pointwise_tiles import (
@@ -36,9 +36,7 @@ from core.gpu.ops.norm.pointwise_tiles import (
     shape_to_narrow,
 )
 from core.gpu.parts.channels import make_unpack
-from core.gpu.parts.vectors import PACK
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+from core.gpu.parts.vectors import PACK, clear
 
 _CONTROL: Final = Argument("control", POINTER, "control block of the step (`core.gpu.control`)")
 _X: Final = Argument("x", POINTER, "(pixels, wide), before its batch norm")
@@ -75,8 +73,8 @@ def make_norm_gradient(chunks: int, rows: int, row: int) -> Any:
 
     @device_function
     def combine(raw_x, raw_g, first, real, one, two, three, to):
-        a = cuda.local.array(8, dtype=types.float32)
-        b = cuda.local.array(8, dtype=types.float32)
+        a = cuda.local.array(8, f32)
+        b = cuda.local.array(8, f32)
         for j in range(chunks):
             unpack(raw_x, j * 4, a, 0)
             unpack(raw_g, j * 4, b, 0)
@@ -131,7 +129,7 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
     def pointwise_gradient(
         x, g, saved, weight, source, out, partial, control, pixels, hw, depth, ldx, ldg, lds, ldo, accumulate
     ):
-        base = ptx.shared_address(cuda.shared.array(0, dtype=types.uint8))
+        base = ptx.dynamic_shared()
         tid = i32(cuda.threadIdx.x)
         lane, warp, part, r0 = i32(tid & 31), i32(tid >> 5), i32(tid % PARTS), i32(tid // PARTS)
         first, real = i32(i32(cuda.blockIdx.x) * BM), i32(min(i32(read_photos(control) * hw), pixels))
@@ -139,19 +137,18 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
         copy_filters(base, weight, depth, i32(P), tid)
         copy_narrow(u32(base + u32(NARROW)), u64(source + u64(i64(first) * lds * 2)), lds, i32(pixels - first), tid)
         ptx.commit_copies()
-        one = cuda.local.array(8, dtype=types.float32)
-        two = cuda.local.array(8, dtype=types.float32)
-        three = cuda.local.array(8, dtype=types.float32)
+        one = cuda.local.array(8, f32)
+        two = cuda.local.array(8, f32)
+        three = cuda.local.array(8, f32)
         kept = u64(saved + u64((4 * C + part * 8) * 4))
         coefficients(kept, one)
         coefficients(u64(kept + u64(C * 4)), two)
         coefficients(u64(kept + u64(C * 8)), three)
-        raw_x = cuda.local.array(RAW, dtype=types.uint32)
-        raw_g = cuda.local.array(RAW, dtype=types.uint32)
-        acc = cuda.local.array(SUMS, dtype=types.float32)
-        weight_sums = cuda.local.array(WEIGHTS, dtype=types.float32)
-        for i in range(WEIGHTS):
-            weight_sums[i] = f32(0.0)
+        raw_x = cuda.local.array(RAW, u32)
+        raw_g = cuda.local.array(RAW, u32)
+        acc = cuda.local.array(SUMS, f32)
+        weight_sums = cuda.local.array(WEIGHTS, f32)
+        clear(weight_sums)
         mine_x, mine_g = u64(x + u64(i64(part * 16))), u64(g + u64(i64(part * 16)))
         fetch(mine_x, i32(first + r0), pixels, ldx, raw_x)
         fetch(mine_g, i32(first + r0), pixels, ldg, raw_g)
@@ -172,8 +169,7 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
                 place = u64(source + u64(i64(following) * lds * 2))
                 copy_narrow(u32(base + u32(NARROW + (1 - used) * BM * NR)), place, lds, i32(pixels - following), tid)
             ptx.commit_copies()
-            for i in range(SUMS):
-                acc[i] = f32(0.0)
+            clear(acc)
             product(rows_a, rows_b, lane, acc)
             narrow_tile = u32(base + u32(NARROW + used * BM * NR))
             gradient_product(
@@ -229,23 +225,22 @@ def make_projection(wide: int, narrow: int, norm: int) -> Any:
                     totals[n * 4 + 3] = f32(totals[n * 4 + 3] + f32(w * w))
 
     def pointwise_forward(x, saved, weight, out, sums, control, pixels, hw, depth, ldx, ldo):
-        base = ptx.shared_address(cuda.shared.array(0, dtype=types.uint8))
+        base = ptx.dynamic_shared()
         tid = i32(cuda.threadIdx.x)
         lane, warp, part, r0 = i32(tid & 31), i32(tid >> 5), i32(tid % PARTS), i32(tid // PARTS)
         first, real = i32(i32(cuda.blockIdx.x) * BM), i32(min(i32(read_photos(control) * hw), pixels))
         step = i32(i32(cuda.gridDim.x) * BM)
         copy_filters(base, weight, depth, i32(P), tid)
         ptx.commit_copies()
-        scale = cuda.local.array(8, dtype=types.float32)
-        shift = cuda.local.array(8, dtype=types.float32)
+        scale = cuda.local.array(8, f32)
+        shift = cuda.local.array(8, f32)
         for i in range(8):
             scale[i] = f32(ptx.load_float(u64(saved + u64((2 * C + part * 8 + i) * 4))) * f32(1.0 / SIX))
             shift[i] = f32(ptx.load_float(u64(saved + u64((3 * C + part * 8 + i) * 4))) * f32(1.0 / SIX))
-        raw = cuda.local.array(RAW, dtype=types.uint32)
-        acc = cuda.local.array(SUMS, dtype=types.float32)
-        totals = cuda.local.array(TOTALS, dtype=types.float32)
-        for i in range(TOTALS):
-            totals[i] = f32(0.0)
+        raw = cuda.local.array(RAW, u32)
+        acc = cuda.local.array(SUMS, f32)
+        totals = cuda.local.array(TOTALS, f32)
+        clear(totals)
         mine = u64(x + u64(i64(part * 16)))
         fetch(mine, i32(first + r0), pixels, ldx, raw)
         high, across = i32(warp % HIGH), i32(warp // HIGH)
@@ -256,8 +251,7 @@ def make_projection(wide: int, narrow: int, norm: int) -> Any:
             cuda.syncthreads()  # the tile is in shared memory
             following = i32(first + step)
             fetch(mine, i32(following + r0), pixels, ldx, raw)
-            for i in range(SUMS):
-                acc[i] = f32(0.0)
+            clear(acc)
             product(u32(base + u32(TILE + high * 16 * WR)), u32(base + u32(across * NT * 8 * WR)), lane, acc)
             row = i32(first + high * 16 + (lane >> 2))
             write(acc, u64(out + u64(i64(column * 2))), row, pixels, real, ldo, totals)

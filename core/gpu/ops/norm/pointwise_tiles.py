@@ -15,11 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.parts.channels import make_apply_norm, make_load, make_unpack
 from core.gpu.parts.vectors import PACK
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 WARPS: Final = {32: 4, 96: 6, 144: 9, 192: 6}
 """Warps per block by wide channels: their threads are a multiple of the vectors of a pixel."""
@@ -125,7 +123,7 @@ def make_normalise(chunks: int, rows: int, row: int, norm: int) -> Any:
 
     @device_function
     def normalise(raw, scale, shift, to):
-        a = cuda.local.array(8, dtype=types.float32)
+        a = cuda.local.array(8, f32)
         for j in range(chunks):
             unpack(raw, j * 4, a, 0)
             for i in range(8):

@@ -20,7 +20,7 @@ from math import gcd
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.control import read_photos
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.norm.pointwise_tiles import (
@@ -36,9 +36,7 @@ from core.gpu.ops.norm.pointwise_tiles import (
     shape_to_wide,
 )
 from core.gpu.parts.channels import make_apply_norm, make_unpack
-from core.gpu.parts.vectors import PACK, UNPACK
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+from core.gpu.parts.vectors import PACK, UNPACK, clear
 
 WIDE: Final = KernelSignature((
     Argument("source", POINTER, "(pixels, narrow)"),
@@ -73,11 +71,10 @@ def make_multiply(pixels: int, depth: int, tiles: int, narrow_row: int, wide_row
 
     @device_function
     def multiply(source, filters, to, lane):
-        acc = cuda.local.array(SUMS, dtype=types.float32)
+        acc = cuda.local.array(SUMS, f32)
         at = u32(to + u32((lane >> 2) * wide_row + (lane & 3) * 4))
         for m in range(pixels // 16):
-            for i in range(SUMS):
-                acc[i] = f32(0.0)
+            clear(acc)
             product(u32(source + u32(m * 16 * narrow_row)), filters, lane, acc)
             for n in range(tiles):
                 place = u32(at + u32(m * 16 * wide_row + n * 16))
@@ -96,8 +93,8 @@ def make_write(chunks: int, rows: int, row: int, gradient: bool, norm: int) -> A
 
     @device_function
     def write(tile, raw, scale, shift, out, first, pixels, real, ldo, totals):
-        a = cuda.local.array(8, dtype=types.float32)
-        b = cuda.local.array(8, dtype=types.float32)
+        a = cuda.local.array(8, f32)
+        b = cuda.local.array(8, f32)
         for j in range(chunks):
             pixel = i32(first + j * rows)
             if pixel < pixels:
@@ -159,7 +156,7 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     gradient_product, write_sums = make_gradient_product(BM // 16, CT, GN, WR, NR), make_write_sums(CT, GN, P)
 
     def pointwise_wide(source, weight, out, x, saved, partial, sums, control, pixels, hw, depth, lds, ldo, ldx):
-        base = ptx.shared_address(cuda.shared.array(0, dtype=types.uint8))
+        base = ptx.dynamic_shared()
         tid = i32(cuda.threadIdx.x)
         lane, warp, part, r0 = i32(tid & 31), i32(tid >> 5), i32(tid % PARTS), i32(tid // PARTS)
         first, real = i32(i32(cuda.blockIdx.x) * BM), i32(min(i32(read_photos(control) * hw), pixels))
@@ -167,15 +164,14 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
         copy_filters(base, weight, depth, i32(C), tid)
         copy_narrow(u32(base + u32(NARROW)), u64(source + u64(i64(first) * lds * 2)), lds, i32(pixels - first), tid)
         ptx.commit_copies()
-        scale = cuda.local.array(8, dtype=types.float32)
-        shift = cuda.local.array(8, dtype=types.float32)
-        totals = cuda.local.array(16, dtype=types.float32)
-        raw = cuda.local.array(RAW, dtype=types.uint32)
-        weight_sums = cuda.local.array(WEIGHTS, dtype=types.float32)
+        scale = cuda.local.array(8, f32)
+        shift = cuda.local.array(8, f32)
+        totals = cuda.local.array(16, f32)
+        raw = cuda.local.array(RAW, u32)
+        weight_sums = cuda.local.array(WEIGHTS, f32)
         for i in range(8):
             totals[i], totals[8 + i] = f32(0.0), f32(0.0)
-        for i in range(WEIGHTS):
-            weight_sums[i] = f32(0.0)
+        clear(weight_sums)
         rows = u64(saved + u64((2 * C + part * 8) * 4))
         if gradient:
             coefficients(rows, scale)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u64
 from core.gpu.compilation.ptx import load4, store4
 from core.gpu.launch import (
     INTEGER,
@@ -42,12 +42,10 @@ from core.gpu.launch import (
     side_values,
     vectors_of,
 )
-from core.gpu.parts.vectors import PACK, UNPACK, find_pixel, make_deliver, make_take
+from core.gpu.parts.vectors import PACK, UNPACK, clear, find_pixel, make_deliver, make_take
 from core.gpu.parts.winners import Shape
 from core.gpu.select import Case
 from core.ops.window import read_window
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 SIGNATURE: Final = KernelSignature((
     Argument("x", POINTER, "activations (N, height, width, C); for the gradient that of out"),
@@ -92,10 +90,9 @@ def make_average_pool(element: int, shape: Shape, include: bool, gradient: bool)
             return
         pixel, part, n, row, column = find_pixel(at, pixels)
         height, width = sides.height, sides.width
-        sums = cuda.local.array(VEC, dtype=types.float32)
-        value = cuda.local.array(VEC, dtype=types.float32)
-        for i in range(VEC):
-            sums[i] = f32(0.0)
+        sums = cuda.local.array(VEC, f32)
+        value = cuda.local.array(VEC, f32)
+        clear(sums)
         for down in range(DOWN):
             for across in range(ACROSS):
                 if gradient:  # windows that begin at or before this pixel and reach it
@@ -159,13 +156,12 @@ def make_average(element: int) -> Any:
             total[i] = f32(total[i] + (value[i] if real else f32(0.0)))
 
     def average(x, out, hw, vectors, ldx, ldo, factor):
-        sums = cuda.shared.array((8, WIDE), dtype=types.float32)
+        sums = cuda.shared.array((8, WIDE), f32)
         tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
         n, part = i32(cuda.blockIdx.y), i32(i32(cuda.blockIdx.x) * 32 + tx)
-        total = cuda.local.array(VEC, dtype=types.float32)
-        value = cuda.local.array(VEC, dtype=types.float32)
-        for i in range(VEC):
-            total[i] = f32(0.0)
+        total = cuda.local.array(VEC, f32)
+        value = cuda.local.array(VEC, f32)
+        clear(total)
         first, step = u64(x + u64((i64(n) * hw * ldx + part * VEC) * element)), i64(i64(ldx) * 8 * element)
         p = ty
         while part < vectors and p < hw:
@@ -200,7 +196,7 @@ def make_average_gradient(element: int) -> Any:
 
     def average_gradient(x, out, mask, hw, vectors, ldx, ldo, factor, ldm, masking, accumulate):
         t, n = i32(cuda.threadIdx.x), i32(cuda.blockIdx.x)
-        value = cuda.local.array(VEC, dtype=types.float32)
+        value = cuda.local.array(VEC, f32)
         for i in range(t, hw * vectors, 128):
             p, part = i32(i // vectors), i32(i % vectors)
             unpack(load4(u64(x + u64((i64(n) * ldx + part * VEC) * element))), value)

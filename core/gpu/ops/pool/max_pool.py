@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.frame import Frame
 from core.gpu.gradients import shared_activation
 from core.gpu.launch import (
@@ -35,13 +35,11 @@ from core.gpu.launch import (
     side_values,
     vectors_of,
 )
-from core.gpu.parts.vectors import ADD, PACK, UNPACK, find_pixel, in_turn, make_take, passes
+from core.gpu.parts.vectors import ADD, PACK, UNPACK, clear, find_pixel, in_turn, make_take, passes
 from core.gpu.parts.winners import EVERY, STOPPED, Shape, make_sharing, write_places
 from core.gpu.select import Case
 from core.ops.window import read_window
 from core.program import Step
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 _WINDOWS: Final = (
     PIXELS, SIDES,
@@ -73,7 +71,7 @@ def make_search(element: int, shape: Shape) -> Any:
 
     @device_function
     def search(x, n, y0, x0, sides, part, best, marks):
-        value = cuda.local.array(VEC, dtype=types.float32)
+        value = cuda.local.array(VEC, f32)
         for i in range(VEC):
             best[i], marks[i] = f32(-3.0e38), u32(0)
         for ky in range(KH):
@@ -119,9 +117,8 @@ def make_nonnegative_search(shape: Shape) -> Any:
 
     @device_function
     def search(x, n, y0, x0, sides, part, best, marks):
-        found = cuda.local.array(8, dtype=types.int32)
-        for i in range(8):
-            found[i] = i32(0)
+        found = cuda.local.array(8, i32)
+        clear(found)
         take_taps(x, n, y0, x0, sides, part, found)
         for i in range(8):
             best[i], marks[i] = ptx.high_bf16(u32(found[i])), u32(255) - u32(u32(found[i]) & u32(255))
@@ -145,8 +142,8 @@ def make_max_pool(element: int, shape: Shape, nonnegative: bool) -> Any:
         if at >= pixels.total:
             return
         pixel, part, n, oy, ox = find_pixel(at, pixels)
-        best = cuda.local.array(VEC, dtype=types.float32)
-        marks = cuda.local.array(VEC, dtype=types.uint32)
+        best = cuda.local.array(VEC, f32)
+        marks = cuda.local.array(VEC, u32)
         v = search(x, n, i32(oy * SY - top), i32(ox * SX - left), sides, part, best, marks)
         ptx.store4(u64(out + u64((i64(pixel) * sides.ldo + part * VEC) * element)), v[0], v[1], v[2], v[3])
         if places != u64(0):
@@ -164,9 +161,8 @@ def make_gather(element: int, shape: Shape) -> tuple[Any, Any]:
 
     @device_function
     def gather(dy, places, n, a, b, sides, ldp, part, sums):
-        value = cuda.local.array(VEC, dtype=types.float32)
-        for i in range(SY * SX * VEC):
-            sums[i] = f32(0.0)
+        value = cuda.local.array(VEC, f32)
+        clear(sums)
         for da in range(DOWN):
             for db in range(ACROSS):
                 oy, ox = i32(a - da), i32(b - db)
@@ -186,7 +182,7 @@ def make_gather(element: int, shape: Shape) -> tuple[Any, Any]:
 
     @device_function
     def pixel_of(sums, k):
-        value = cuda.local.array(VEC, dtype=types.float32)
+        value = cuda.local.array(VEC, f32)
         for c in range(VEC):
             value[c] = sums[k * VEC + c]
         return pack(value)
@@ -197,7 +193,7 @@ def make_gather(element: int, shape: Shape) -> tuple[Any, Any]:
 def make_packed_gather(shape: Shape) -> tuple[Any, Any]:
     """`make_gather` for bf16: sums stay pairs of bf16, and positions are compared four at a time."""
     shares, windows = make_sharing(shape)
-    take_shares, (_, _, SY, SX) = in_turn(shares), shape
+    take_shares = in_turn(shares)
     WORDS, PLACES = 4 * len(windows), 2 * len(windows)
 
     def make_load(k: int, da: int, db: int) -> Any:
@@ -218,11 +214,10 @@ def make_packed_gather(shape: Shape) -> tuple[Any, Any]:
 
     @device_function
     def gather(dy, places, n, a, b, sides, ldp, part, sums):
-        v = cuda.local.array(WORDS, dtype=types.uint32)
-        found = cuda.local.array(PLACES, dtype=types.uint32)
+        v = cuda.local.array(WORDS, u32)
+        found = cuda.local.array(PLACES, u32)
         load_windows(dy, places, n, a, b, sides, ldp, part, v, found)  # all loads are issued before the first use
-        for i in range(SY * SX * 4):
-            sums[i] = u32(0)
+        clear(sums)
         take_shares(v, found, sums)
 
     @device_function
@@ -236,14 +231,14 @@ def make_max_pool_gradient(element: int, shape: Shape, packed: bool) -> Any:
     """Gradient kernel; `packed` for bf16 adds pairs."""
     add, VEC, (_, _, SY, SX) = ADD[element], 16 // element, shape
     gather, pixel_of = make_packed_gather(shape) if packed else make_gather(element, shape)
-    SUMS, NUMBER = SY * SX * (4 if packed else VEC), types.uint32 if packed else types.float32
+    SUMS, NUMBER = SY * SX * (4 if packed else VEC), u32 if packed else f32
 
     def max_pool_gradient(dy, dx, places, pixels, sides, ldp, top, left, accumulate):
         at = i32(cuda.grid(1))
         if at >= pixels.total:
             return
         _, part, n, a, b = find_pixel(at, pixels)
-        sums = cuda.local.array(SUMS, dtype=NUMBER)
+        sums = cuda.local.array(SUMS, NUMBER)
         gather(dy, places, n, a, b, sides, ldp, part, sums)
         for i in range(SY):
             for j in range(SX):

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import float_to_bits, load1, load_byte, load_float, pack_bf16, store1, store_float
 from core.gpu.control import make_reader, read_photos
 from core.gpu.frame import Frame
@@ -27,8 +27,6 @@ from core.gpu.parts.block import block_sum
 from core.ops.contract import Array, volume
 from core.optim.optimizer import Optimizer
 from core.program import ParameterLayout
-
-i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 NORM_BLOCKS: Final = 128
 """Partial sums of the squared norm, one per thread of `result`."""
@@ -47,7 +45,7 @@ NORM: Final = KernelSignature((
 
 def norm(gradient, sums, count):
     """Sum of squares of a block's share of the gradient."""
-    scratch = cuda.shared.array(128, dtype=types.float32)
+    scratch = cuda.shared.array(128, f32)
     total = f32(0.0)
     for i in range(i32(cuda.grid(1)), count, i32(cuda.gridsize(1))):
         g = load_float(u64(gradient + u64(i64(i) * 4)))
@@ -68,7 +66,7 @@ RESULT: Final = KernelSignature((
 
 def result(sums, results, control, out, batch):
     """One block: norm of the mean gradient, loss and hits, for the host and for clipping."""
-    scratch = cuda.shared.array(128, dtype=types.float32)
+    scratch = cuda.shared.array(128, f32)
     t, photos = i32(cuda.threadIdx.x), read_photos(control)
     squares = block_sum(load_float(u64(sums + u64(i64(t) * 4))), scratch)
     loss, hits = f32(0.0), f32(0.0)
@@ -92,7 +90,7 @@ NORM_RESULT: Final = KernelSignature((
 
 def norm_result(sums, control, out):
     """One block: the norm of a gradient that was averaged over ranks; loss and hits were averaged with it."""
-    scratch = cuda.shared.array(128, dtype=types.float32)
+    scratch = cuda.shared.array(128, f32)
     t = i32(cuda.threadIdx.x)
     squares = block_sum(load_float(u64(sums + u64(i64(t) * 4))), scratch)
     if t == 0:
