@@ -20,9 +20,10 @@ from numba.cuda.extending import intrinsic
 
 __all__ = [
     "compile_to_ptx", "cuda", "device_function", "driver", "f32", "f64", "i32", "i64", "intrinsic", "ir", "types",
-    "u32", "u64",
+    "u32", "u64", "u8",
 ]  # fmt: skip
 
+u8: Any = types.uint8
 i32: Any = types.int32
 u32: Any = types.uint32
 i64: Any = types.int64

@@ -9,7 +9,7 @@ from __future__ import annotations
 from inspect import Parameter, Signature
 from typing import Any
 
-from core.gpu.compilation.cuda import cuda, device_function, intrinsic, ir, types
+from core.gpu.compilation.cuda import intrinsic, ir, types
 
 _TYPES = {"f": types.float32, "u": types.uint32, "i": types.int32, "l": types.uint64}
 _LLVM = {"f": ir.FloatType(), "u": ir.IntType(32), "i": ir.IntType(32), "l": ir.IntType(64)}
@@ -124,12 +124,6 @@ def shared_address(context, array):  # type: ignore[no-untyped-def]
         return builder.trunc(builder.call(assembly, [builder.ptrtoint(array.data, long)]), ir.IntType(32))
 
     return types.uint32(array), generate
-
-
-@device_function
-def dynamic_shared() -> Any:
-    """Address of the block's dynamic shared memory."""
-    return shared_address(cuda.shared.array(0, types.uint8))
 
 
 pack_bf16 = instruction("pack_bf16", "cvt.rn.bf16x2.f32 $0, $2, $1;", "u", "ff")

@@ -33,8 +33,8 @@ MAX_COLUMN_WASTE: Final = 1.35
 
 def conv_shapes(case: Case) -> tuple[BlockShape, ...]:
     """For a convolution or dense layer, also with a pool before it or an addition after it."""
-    _, out, _, taps = launches.conv_sides(case)
-    rows, vectors = case.frame.batch * out.height * out.width, taps.total // VECTOR
+    out, vectors = case.frame.image(case.steps[-1].output), launches.conv_operands(case).taps.total // VECTOR
+    rows = case.frame.batch * out.height * out.width
 
     def time_of(shape: BlockShape) -> float:
         blocks = blocks_of(rows, shape.size[0]) * blocks_of(out.padded, shape.size[1])

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
-from core.gpu.compilation.ptx import dynamic_shared, max_bf16, mma_bf16
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
+from core.gpu.compilation.ptx import max_bf16, mma_bf16, shared_address
 from core.gpu.latency.block import BlockShape, load4_where, make_epilogue, make_filter_loads, wait_for_previous
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.epilogue import pixel_of_row
@@ -162,7 +162,7 @@ def make_small_convolution(
         area, wo, channel_vectors, height, width, ldx, row_pitch, image_pitch, stride_y, stride_x, top, left, ldo, lda,
         activation,
     ):
-        base = dynamic_shared()
+        base = shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         g, t = i32(lane >> 2), i32(lane & 3)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.latency.block import load4_constant_where, load4_where, wait_for_previous
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.vectors import PACK, UNPACK, activate, divide
@@ -158,7 +158,7 @@ def make_expand_depthwise(tiles: int, chunks: int, warps: int, stride: int) -> A
         x, weight, bias, weight2, bias2, out, depth, vectors, channels, strip_rows, height, width, ho, wo,
         by_columns_mul, by_columns_shift, ldx, ldo, activation, activation2,
     ):
-        base = ptx.dynamic_shared()
+        base = ptx.shared_address(cuda.shared.array(0, u8))
         tid, image = i32(cuda.threadIdx.x), i32(cuda.blockIdx.z)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         g, t = i32(lane >> 2), i32(lane & 3)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.latency.block import (
     MAX_REGISTERS,
     REGISTERS,
@@ -129,7 +129,7 @@ def make_fire_halo(numbers: tuple[int, ...], chunks: int) -> Any:
         by_numbers_mul, by_numbers_shift, by_columns_mul, by_columns_shift, by_channels_mul, by_channels_shift,
         height, width, channel_vectors, vector_pitch, ldx, ldo, activation,
     ):
-        base = ptx.dynamic_shared()
+        base = ptx.shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         g, t = i32(lane >> 2), i32(lane & 3)

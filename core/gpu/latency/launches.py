@@ -13,7 +13,7 @@ from core.gpu.latency.block import CHUNK, VECTOR, BlockShape
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import packing, products
 from core.gpu.ops.conv.geometry import is_fire, reads_image
-from core.gpu.ops.dense import launches as dense
+from core.gpu.ops.conv.operands import Operands, operands_of
 from core.gpu.ops.depthwise.launches import pack
 from core.gpu.ops.norm.pairs import suits_strips
 from core.gpu.select import Case
@@ -105,29 +105,23 @@ def refuse_pooled(case: Case) -> str:
     )  # fmt: skip
 
 
-Sides: TypeAlias = tuple[Tensor, Tensor, Window, packing.Taps]
-"""Input and output of a case, its window (that of a pool in front), and the layout of the sum."""
-
-
-def conv_sides(case: Case) -> Sides:
+def conv_operands(case: Case) -> Operands:
+    """The operands of a convolution or dense layer; with a pool in front the pool's input and window."""
     frame, first = case.frame, case.step
-    if first.op == "dense":
-        x, out, taps = dense.sides_of(case)
-        return x, out, POINT, taps
+    if first.op != "max_pool":
+        return operands_of(frame, first)
     x, window = frame.image(first.inputs[0]), read_window(first.attributes)
-    taps = packing.Taps((1, 1), x.padded) if first.op == "max_pool" else packing.taps_of(x, window, False)
-    return x, frame.image(case.steps[-1].output), window, taps
+    return Operands(x, window, packing.Taps((1, 1), x.padded), lambda: frame.filters(case.steps[1]))
 
 
 def write_conv(case: Case) -> None:
     """Convolution or dense layer, the addition after it and the max pool before it as the pattern has them."""
-    frame, first, last, (x, out, window, taps) = case.frame, case.step, case.steps[-1], conv_sides(case)
+    frame, first, last, of = case.frame, case.step, case.steps[-1], conv_operands(case)
     step = last if first.op == "max_pool" else first
     addend = next(frame.image(v) for v in last.inputs if v != first.output) if last.op == "add" else None
-    weight = dense.pack_rows(case) if step.op == "dense" else products.pack_rows(frame, step, taps)
     launch = conv_launch(
-        step.node, frame.batch, x, out, window, taps, weight, bias_of(frame, step), last.activation,
-        case.configuration, addend, first.op == "max_pool",
+        step.node, frame.batch, of.x, frame.image(last.output), of.window, of.taps, of.pack_rows(frame, step),
+        bias_of(frame, step), last.activation, case.configuration, addend, first.op == "max_pool",
     )  # fmt: skip
     products.add_forward(case, launch)
 
@@ -177,15 +171,14 @@ def refuse_fire(case: Case) -> str:
 def write_fire(case: Case) -> None:
     """Both expand layers of a fire."""
     frame, (one, three) = case.frame, case.steps
-    x, out = frame.image(one.inputs[0]), frame.image(one.output)
-    out = replace(out, channels=one.output.shape[-1] + three.output.shape[-1])
-    point, taps = (packing.taps_of(x, read_window(s.attributes), False) for s in case.steps)
-    weight, bias = products.pack_rows(frame, three, taps), bias_of(frame, three)
+    out = replace(frame.image(one.output), channels=one.output.shape[-1] + three.output.shape[-1])
+    point, of = (operands_of(frame, step) for step in case.steps)
+    weight, bias = of.pack_rows(frame, three), bias_of(frame, three)
     half = (
-        products.pack_rows(frame, one, point), bias_of(frame, one), one.output.shape[-1],
-        packing.padded_depth(point.total, 2),
+        point.pack_rows(frame, one), bias_of(frame, one), one.output.shape[-1],
+        packing.padded_depth(point.taps.total, 2),
     )  # fmt: skip
-    sides = (three.node, frame.batch, x, out, taps, weight, bias, three.activation)
+    sides = (three.node, frame.batch, of.x, out, of.taps, weight, bias, three.activation)
     frame.add(halo_launch(*sides, case.configuration, half))
 
 
@@ -208,12 +201,12 @@ def write_expand(case: Case) -> None:
     """A 1x1 expansion and the depthwise convolution after it."""
     frame, (step, following) = case.frame, case.steps
     (strip_rows, warps), stride = case.configuration, read_window(following.attributes).stride[0]
-    x, out = frame.image(step.inputs[0]), frame.image(following.output)
-    taps, channels = packing.taps_of(x, POINT, False), out.padded
+    of, out = operands_of(frame, step), frame.image(following.output)
+    x, taps, channels = of.x, of.taps, out.padded
     vectors, tiles = taps.total // VECTOR, expand_depthwise.fragments(strip_rows, stride, x.height, x.width, warps)
     weight2 = frame.packed(f"{following.node}.weight", lambda: pack(frame, following, channels))
     values = {
-        "x": x.address, "weight": products.pack_rows(frame, step, taps), "bias": bias_of(frame, step),
+        "x": x.address, "weight": of.pack_rows(frame, step), "bias": bias_of(frame, step),
         "weight2": weight2, "bias2": bias_of(frame, following), "out": out.address,
         "depth": packing.padded_depth(taps.total, 2), "vectors": vectors, "channels": channels,
         "strip_rows": strip_rows, "height": x.height, "width": x.width, "ho": out.height, "wo": out.width,

@@ -9,6 +9,7 @@ from core.gpu.frame import bias_of
 from core.gpu.launch import RELU, Launch, Target, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import backward_weight, products
 from core.gpu.ops.conv.geometry import is_fire
+from core.gpu.ops.conv.operands import operands_of
 from core.gpu.select import Case
 from core.gpu.sm90 import halo_resident, halo_tma, row_weight_gradient
 from core.gpu.sm90.filters import pack_vectors
@@ -125,9 +126,9 @@ def refuse_rows(case: Case) -> str:
 def write_rows(case: Case) -> None:
     """The partial weight gradients of a 3x3 convolution by TMA tiles of its rows."""
     frame, step, shape = case.frame, case.step, case.configuration
-    reading, dy = backward_weight.read_input(case), frame.image(step.output, True)
+    of, dy = operands_of(frame, step), frame.image(step.output, True)
 
     def make(partial: int) -> Launch:
-        return rows_launch(step.node, frame.batch, reading.x, dy, partial, shape, frame.processors)
+        return rows_launch(step.node, frame.batch, of.x, dy, partial, shape, frame.processors)
 
-    backward_weight.add_partials(case, reading, dy, make(0).grid[0], make)
+    backward_weight.add_partials(case, of, dy, make(0).grid[0], make)

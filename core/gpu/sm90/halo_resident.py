@@ -24,7 +24,7 @@ from itertools import product
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.epilogue import pixel_of_number
 from core.gpu.parts.tile import Tile, exchange
@@ -123,7 +123,7 @@ def make_resident_halo(tile_numbers: tuple[int, ...]) -> Any:
         x, weight, bias, out, limit, tiles, columns, vector_pitch, by_area_mul, by_area_shift, by_across_mul,
         by_across_shift, height, width, pitch, ldo, activation,
     ):
-        base = ptx.dynamic_shared()
+        base = ptx.shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         group, bn = i32(warp >> 2), i32(i32(cuda.blockIdx.y) * BN)

@@ -25,8 +25,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
-from core.gpu.compilation.ptx import dynamic_shared, shared_store4
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
+from core.gpu.compilation.ptx import shared_address, shared_store4
 from core.gpu.launch import INTEGER, MASKING, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.epilogue import make_staging, make_writing
 from core.gpu.parts.vectors import clear, divide
@@ -173,7 +173,7 @@ def make_halo_tma(*shape_numbers: int) -> Any:
         map_x, map_second, weight, out, mask, blocks, height, width, by_blocks_mul, by_blocks_shift, by_pitch_mul,
         by_pitch_shift, ldo, ldm, masking, accumulate,
     ):
-        base = wgmma.aligned(dynamic_shared())
+        base = wgmma.aligned(shared_address(cuda.shared.array(0, u8)))
         full = u32(base + u32(BARRIERS))
         empty = u32(full + u32(8 * ST))
         tid = i32(cuda.threadIdx.x)

@@ -6,6 +6,7 @@ from core.gpu.frame import Frame, bias_of
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import backward_weight
 from core.gpu.ops.conv.geometry import reads_image, window_of
+from core.gpu.ops.conv.operands import operands_of
 from core.gpu.ops.conv.packing import partial_size, taps_of
 from core.gpu.ops.pool.max_pool import max_backward, places_of
 from core.gpu.select import INPUT, Case
@@ -87,8 +88,8 @@ def _between(frame: Frame, step: Step) -> Tensor:
 def write_forward(case: Case) -> None:
     """An image's convolution and the 3x3 pool of stride 2 after it; training stores the positions of the maxima."""
     frame, (step, following) = case.frame, case.steps
-    x, out, window = frame.image(step.inputs[0]), frame.image(following.output), window_of(frame, step)
-    taps, (kernel, _) = taps_of(x, window, True), window.kernel
+    of, out = operands_of(frame, step), frame.image(following.output)
+    x, taps, (kernel, _) = of.x, of.taps, of.window.kernel
     weight = frame.packed(f"parts:{step.node}.weight", lambda: pack_image(frame.filters(step), taps))
     positions, training = places_of(frame, following, out) if frame.program.training else 0, frame.program.training
     between, row_vectors, k_steps = _between(frame, step), x.row_pitch // 8, taps.channels // 16
@@ -122,9 +123,9 @@ def write_backward(case: Case) -> None:
         max_backward(Case(frame, (pool,), INPUT, case.traversal))
     else:
         case.backward.claim(pool.inputs[0])
-    reading, dy = backward_weight.read_input(case), frame.image(pool.output, True)
+    of, dy = operands_of(frame, step), frame.image(pool.output, True)
     height, width, filters = step.output.shape
-    x, taps, (kernel, _), batch = reading.x, reading.taps, reading.window.kernel, frame.batch
+    x, taps, (kernel, _), batch = of.x, of.taps, of.window.kernel, frame.batch
     row_vectors, k_steps, vectors = x.row_pitch // 8, blocks_of(width, 16), taps.channels // 8
     image_blocks = blocks_of(height, image_pool_gradient.ROWS)
     per_block = blocks_of(batch * image_blocks, frame.processors)
@@ -146,4 +147,4 @@ def write_backward(case: Case) -> None:
             flops=2 * batch * height * width * filters * taps.total,
         )  # fmt: skip
 
-    backward_weight.add_partials(case, reading, dy, splits, make)
+    backward_weight.add_partials(case, of, dy, splits, make)

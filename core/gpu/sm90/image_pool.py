@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.vectors import clear, divide, in_turn, passes
 from core.gpu.parts.winners import STOPPED, write_places
@@ -201,7 +201,7 @@ def make_image_pool(kernel: int, steps: int, columns: int, groups: int, stores: 
         by_strips_shift, ho, wo, hp, wp, rows, row_vectors, image_bytes, by_row_vectors_mul, by_row_vectors_shift, ldo,
         ldp, activation,
     ):
-        base = ptx.dynamic_shared()
+        base = ptx.shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         group = i32(warp >> 2)

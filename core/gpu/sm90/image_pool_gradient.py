@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions
 from core.gpu.parts.vectors import clear, divide, in_turn
 from core.gpu.parts.winners import EVERY, STOPPED, make_sharing
@@ -245,7 +245,7 @@ def make_image_gradient(kernel: int, vectors: int, steps: int, filters: int) -> 
         x, dy, partial, positions, total, per_block, image_blocks, by_image_blocks_mul, by_image_blocks_shift, hp, wp,
         rows, row_vectors, image_bytes, channels, depth, size,
     ):
-        base = ptx.dynamic_shared()
+        base = ptx.shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         group = i32(warp >> 2)

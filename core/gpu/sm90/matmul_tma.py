@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from core.gpu.compilation.cuda import cuda, device_function, f32, i32, u32, u64
-from core.gpu.compilation.ptx import dynamic_shared, pack_bf16, shared_load4, shared_store1, store4
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, u8, u32, u64
+from core.gpu.compilation.ptx import pack_bf16, shared_address, shared_load4, shared_store1, store4
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, blocks_of, make_launch
 from core.gpu.ops.matmul.tensor_core import GROUP, product_of
 from core.gpu.parts.vectors import clear
@@ -207,7 +207,7 @@ def make_product(groups: int, columns: int, stages: int) -> Any:
     initialise_barriers = tma.make_barriers(stages, warps)
 
     def product(map_a, map_b, c, m, n, k, down, across):
-        ring = aligned(dynamic_shared())
+        ring = aligned(shared_address(cuda.shared.array(0, u8)))
         c_rows = u32(ring + u32(stages * STAGE))
         full = u32(c_rows + u32(warps * C_BYTES))
         empty = u32(full + u32(8 * stages))

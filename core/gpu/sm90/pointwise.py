@@ -6,6 +6,7 @@ from core.gpu.driver.tensor_map import TensorMap
 from core.gpu.frame import bias_of
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import backward_weight, packing, products
+from core.gpu.ops.conv.operands import operands_of
 from core.gpu.parts.tile import Tile
 from core.gpu.select import Case
 from core.gpu.sm90 import pointwise_forward, pointwise_gradients
@@ -112,4 +113,4 @@ def write_gradients(case: Case) -> None:
             step.node, frame.batch, x, dy, dx, weight, partial, activation if mask else "", size, tile, frame.processors
         )
 
-    backward_weight.add_partials(case, backward_weight.read_input(case), dy, make(0).grid[0], make, stream=0)
+    backward_weight.add_partials(case, operands_of(frame, step), dy, make(0).grid[0], make, stream=0)

@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, f32, i32, u32, u64
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, u8, u32, u64
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments
 from core.gpu.parts.tile import Tile
 from core.gpu.parts.vectors import activate, unrolled
@@ -144,7 +144,7 @@ def make_pointwise_convolution(tile_numbers: tuple[int, ...], activation: int) -
     begin = unrolled(begin_column, BN // 8)
 
     def convolution(map_x, map_out, weight, bias, tiles, columns):
-        ring = wgmma.aligned(ptx.dynamic_shared())
+        ring = wgmma.aligned(ptx.shared_address(cuda.shared.array(0, u8)))
         results = u32(ring + u32(GROUPS * ST * BYTES))
         filters = u32(results + u32(GROUPS * OUT))
         biases = u32(filters + u32(VECTORS * BN * 16))

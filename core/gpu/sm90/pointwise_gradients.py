@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments
 from core.gpu.parts.tile import Tile
 from core.gpu.parts.vectors import UNPACK, clear, in_turn, passes, unrolled
@@ -202,7 +202,7 @@ def make_pointwise_gradients(tile_numbers: tuple[int, ...], masking: int) -> Any
     (read_first, write_first), (read_rest, write_rest) = make_mask(masking, 0), make_mask(masking, 4)
 
     def gradients(map_x, map_dy, partial, map_dx, weight, tiles, columns, channels, size):
-        stages = wgmma.aligned(ptx.dynamic_shared())
+        stages = wgmma.aligned(ptx.shared_address(cuda.shared.array(0, u8)))
         filters = u32(stages + u32(ST * STAGE))
         full = u32(filters + u32(VECTORS * BN * 16))
         empty = u32(full + u32(8 * ST))

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
-from core.gpu.compilation.ptx import dynamic_shared, float_to_bits, shared_store4, store2, store_float
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
+from core.gpu.compilation.ptx import float_to_bits, shared_address, shared_store4, store2, store_float
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions
 from core.gpu.parts.tile import ONES
 from core.gpu.parts.vectors import clear, divide, in_turn
@@ -204,7 +204,7 @@ def make_row_weight_gradient(*shape_numbers: int) -> Any:
         map_x, map_dy, partial, total, per_block, image_blocks, by_image_blocks_mul, by_image_blocks_shift, filters,
         size,
     ):
-        base = wgmma.aligned(dynamic_shared())
+        base = wgmma.aligned(shared_address(cuda.shared.array(0, u8)))
         full = u32(base + u32(ST * STAGE))
         empty = u32(full + u32(8 * ST))
         tid, bf = i32(cuda.threadIdx.x), i32(i32(cuda.blockIdx.y) * TILE)

@@ -15,6 +15,7 @@ from core.gpu.launch import RELU, Tensor, windows_of
 from core.gpu.lowering import write_backward, write_forward, write_launches
 from core.gpu.ops.conv import packing
 from core.gpu.ops.conv.geometry import THREE, slices_of
+from core.gpu.ops.conv.operands import Operands
 from core.gpu.ops.loss.head import head_launch
 from core.gpu.parts.vectors import fast_divisor
 from core.gpu.sm90.filters import pack_vectors
@@ -155,16 +156,15 @@ def test_the_fast_division_is_exact(divisor):
         assert (((n * multiplier) >> 32) + n) >> shift == n // divisor
 
 
-def test_packed_filters_and_their_gradient_places_are_inverse():
+def test_packed_filters_and_their_positions_are_inverse():
     shape = (10, 3, 3, 12)
     x = Tensor(0, 9, 9, 12, 16, 2)
     window = Window((3, 3), (1, 1), (1, 1, 1, 1))
     taps = packing.taps_of(x, window, False)
     indices = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
     packed = packing.pack_forward(indices, taps, 2)
-    places = packing.gradient_places(shape, taps, 16, False)
     flat = packed[:, : taps.total].reshape(-1)
-    assert np.array_equal(flat[places], indices.reshape(-1))
+    assert np.array_equal(flat[packing.positions_of(flat)], indices.reshape(-1))
     assert (packed >= 0).sum() == indices.size
 
 
@@ -190,10 +190,11 @@ def test_a_convolution_in_groups_has_zeros_only_for_other_groups_of_a_slice(name
         assert np.array_equal(wide[rows, ..., first : first + own.shape[3]], own[rows])
     assert (wide >= 0).sum() == own.size
     width = -(-filters // slices // 8) * 8
-    taps = packing.taps_of(Tensor(0, 9, 9, channels // slices, 40, 2), THREE, False)
+    x = Tensor(0, 9, 9, channels // slices, 40, 2)
+    taps = packing.taps_of(x, THREE, False)
     rows = packing.pack_forward(wide, taps, 2)[:filters, : taps.total].reshape(slices, -1, taps.total)
     partial = [np.append(np.pad(part, ((0, width - len(part)), (0, 0))), np.arange(width)) for part in rows]
-    places = packing.gradient_places(own.shape, taps, width, True, groups, slices)
+    places = Operands(x, THREE, taps, lambda: wide, slices).gradient_positions(2, True)
     assert np.array_equal(np.concatenate(partial)[places[: own.size]], own.reshape(-1))
     assert np.array_equal(np.concatenate(partial)[places[own.size :]], np.arange(filters) % (filters // slices))
     made = [n for n in frame.launches if n.layer == name and n.recipe.module == "ops.conv.implicit_gemm"]

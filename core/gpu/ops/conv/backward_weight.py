@@ -3,55 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import final
+from dataclasses import replace
 
 from core.gpu.launch import Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import packing, weight_gradient
 from core.gpu.ops.conv.configurations import MINIMUM
-from core.gpu.ops.conv.geometry import reads_image, slices_of, window_of, window_values
+from core.gpu.ops.conv.geometry import window_values
+from core.gpu.ops.conv.operands import Operands, operands_of
 from core.gpu.ops.conv.partial_sums import add_sum
 from core.gpu.parts.tile import Tile
 from core.gpu.select import Case
-from core.ops.contract import Array
-from core.ops.window import Window
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How the weight gradient of a layer reads its input.
-
-    `places`: index of each sum in a partial result, from the filters up to 16 bytes and whether there is a bias.
-    `x` is the first of `slices` of the groups.
-    """
-
-    x: Tensor
-    window: Window
-    taps: packing.Taps
-    places: Callable[[int, bool], Array]
-    slices: int = 1
-
-
-def read_input(case: Case) -> Reading:
-    """A convolution reads windows of its input."""
-    frame, step = case.frame, case.step
-    slices, groups = slices_of(frame, step), int(step.attributes["groups"])  # type: ignore[arg-type]
-    x, window = frame.image(step.inputs[0]).first_of(slices), window_of(frame, step)
-    shape, taps = frame.layout.offsets[f"{step.node}.weight"][1], packing.taps_of(x, window, reads_image(step))
-
-    def places(filters: int, bias: bool) -> Array:
-        return packing.gradient_places(shape, taps, filters, bias, groups, slices)
-
-    return Reading(x, window, taps, places, slices)
-
-
-def split_pixels(case: Case, read: Callable[[Case], Reading] = read_input) -> None:
+def split_pixels(case: Case) -> None:
     """Each block sums its own range of pixels into a partial result."""
-    frame, reading = case.frame, read(case)
-    x, window, taps, slices, (tile, blocks) = (
-        reading.x, reading.window, reading.taps, reading.slices, case.configuration
-    )  # fmt: skip
+    frame, of = case.frame, operands_of(case.frame, case.step)
+    x, window, taps, slices, (tile, blocks) = of.x, of.window, of.taps, of.slices, case.configuration
     dy = frame.image(case.step.output, True).first_of(slices)
     pixels, size = frame.batch * dy.height * dy.width, slices * packing.partial_size(dy.padded, taps)
     across = slices * blocks_of(dy.padded, tile.rows)
@@ -77,7 +44,7 @@ def split_pixels(case: Case, read: Callable[[Case], Reading] = read_input) -> No
             tile.blocks, flops=2 * slices * pixels * dy.padded * taps.total,
         )  # fmt: skip
 
-    add_partials(case, reading, dy, splits, make)
+    add_partials(case, of, dy, splits, make)
 
 
 def split_of(tile: Tile, blocks: int, pixels: int, tiles: int, processors: int) -> int:
@@ -90,7 +57,7 @@ def split_of(tile: Tile, blocks: int, pixels: int, tiles: int, processors: int) 
 
 
 def add_partials(
-    case: Case, reading: Reading, dy: Tensor, splits: int, make: Callable[[int], Launch], stream: int = 1
+    case: Case, of: Operands, dy: Tensor, splits: int, make: Callable[[int], Launch], stream: int = 1
 ) -> None:
     """Add the launch of `splits` partial results, and that of their sum into the first step's gradients.
 
@@ -100,6 +67,6 @@ def add_partials(
     frame, step = case.frame, case.step
     if not frame.trains(step, "weight"):
         return
-    size = reading.slices * packing.partial_size(dy.padded, reading.taps)
+    size = of.slices * packing.partial_size(dy.padded, of.taps)
     frame.add(replace(make(frame.use(f"partial:{step.node}", 4 * size * splits)), stream=stream))
-    add_sum(case.backward, step, splits, size, lambda bias: reading.places(dy.padded, bias))
+    add_sum(case.backward, step, splits, size, lambda bias: of.gradient_positions(frame.element, bias))

@@ -12,13 +12,11 @@ from typing import Final
 
 from core.gpu.cost_model import rank_tiles
 from core.gpu.frame import Frame
-from core.gpu.launch import Tensor, blocks_of
+from core.gpu.launch import blocks_of
 from core.gpu.ops.conv import implicit_gemm, weight_gradient
-from core.gpu.ops.conv.geometry import reads_image, slices_of, window_of
-from core.gpu.ops.conv.packing import taps_of
+from core.gpu.ops.conv.operands import operands_of
 from core.gpu.parts.tile import Tile
 from core.gpu.select import FORWARD, Case
-from core.ops.window import POINT
 
 PRODUCT: Final = {
     "bf16": (
@@ -92,30 +90,19 @@ def _tiles(
     return [tile for tile in dict.fromkeys(found) if shared_bytes(tile) <= frame.shared]
 
 
-def _sides(case: Case) -> tuple[Tensor, Tensor]:
-    """Tensors that the product reads and writes."""
-    frame, step, backward = case.frame, case.step, case.direction != FORWARD
-    value = step.inputs[0]
-    x = frame.flat(value, backward)[0] if step.op == "dense" else frame.image(value, backward)
-    out = frame.image(case.steps[-1].output, backward)
-    return (out, x) if backward else (x, out)
-
-
 def product_tiles(case: Case) -> tuple[Tile, ...]:
     """Configurations of the implicit product."""
-    frame, slices = case.frame, slices_of(case.frame, case.steps[-1])
-    out = _sides(case)[1].first_of(slices)
+    frame, backward = case.frame, case.direction != FORWARD
+    of = operands_of(frame, case.step, backward)
+    out = of.x if backward else frame.image(case.step.output).first_of(of.slices)
     found = _tiles(PRODUCT, frame, lambda tile: implicit_gemm.shared_bytes(tile, frame.element))
-    return rank_tiles(found, slices * frame.batch * out.height * out.width, out.padded, frame.processors)
+    return rank_tiles(found, of.slices * frame.batch * out.height * out.width, out.padded, frame.processors)
 
 
 def weight_tiles(case: Case) -> tuple[tuple[Tile, int], ...]:
     """Configurations of the weight gradient: a tile, and blocks per multiprocessor (`backward_weight.split_of`)."""
-    frame, step, value, slices = case.frame, case.step, case.step.inputs[0], slices_of(case.frame, case.step)
-    dy, dense = frame.image(step.output, True).first_of(slices), step.op == "dense"
-    window = POINT if dense else window_of(frame, step)
-    x = frame.flat(value)[0] if dense else frame.image(value).first_of(slices)
-    depth = taps_of(x, window, reads_image(step) and not dense).total
+    frame, of = case.frame, operands_of(case.frame, case.step)
+    dy, depth = frame.image(case.step.output, True).first_of(of.slices), of.taps.total
     tiles = _tiles(WEIGHT, frame, lambda tile: weight_gradient.shared_bytes(tile, frame.element))
     fewest = min(blocks_of(dy.padded, tile.rows) * tile.rows for tile in tiles)
     fitting = [t for t in tiles if blocks_of(dy.padded, t.rows) * t.rows <= max(2 * dy.padded, 16, fewest)]

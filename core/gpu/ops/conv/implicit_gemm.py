@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.launch import INTEGER, MASK, MASKING, POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.conv.geometry import WINDOWS
 from core.gpu.parts.epilogue import make_staging, make_writing, pixel_of_row
@@ -164,7 +164,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sli
             x, out = u64(x + u64(slice_of * channels * E)), u64(out + u64(slice_of * columns * E))
             weight, mask = u64(weight + u64(slice_of * columns * depth * E)), u64(mask + u64(slice_of * columns * E))
             bias = u64(bias + u64(slice_of * columns * 4)) if bias != u64(0) else bias
-        base, tid = ptx.dynamic_shared(), i32(cuda.threadIdx.x)
+        base, tid = ptx.shared_address(cuda.shared.array(0, u8)), i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         wm, wn = i32((warp % WM) * (BM // WM)), i32((warp // WM) * (BN // WN))
         bm, bn = i32(i32(cuda.blockIdx.x) * BM), i32(i32(cuda.blockIdx.y) * BN)

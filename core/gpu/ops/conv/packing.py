@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -78,20 +77,10 @@ def pack_backward(weight: Array, element: int, slices: int = 1) -> Array:
     return pack_forward(rotated.reshape(-1, *rotated.shape[2:]), taps, element)
 
 
-def gradient_places(
-    shape: Sequence[int], taps: Taps, packed_rows: int, bias: bool, groups: int = 1, slices: int = 1
-) -> Array:
-    """Index in a partial result of each weight (OHWI order), then of each bias.
-
-    A partial result has the weights and biases of each slice of the groups in turn; `packed_rows`: filters of a slice.
-    """
-    filters, _, kw, depth = shape
-    f, i, j, c = np.meshgrid(*(np.arange(s) for s in shape), indexing="ij")
-    c = c + f // (filters // groups) % (groups // slices) * depth
-    column = i * taps.channels + j * taps.pixel + c if taps.unfold else (i * kw + j) * taps.channels + c
-    own, size = filters // slices, partial_size(packed_rows, taps)
-    places = (f // own * size + f % own * taps.total + column).reshape(-1)
-    if bias:
-        every = np.arange(filters)
-        places = np.concatenate([places, every // own * size + packed_rows * taps.total + every % own])
-    return places.astype(np.int32)
+def positions_of(packed: Array) -> Array:
+    """The position of each weight in packed filters."""
+    positions = np.flatnonzero(packed >= 0)
+    weights = packed.reshape(-1)[positions]
+    ordered = np.empty(weights.size, np.int32)
+    ordered[weights - weights.min()] = positions
+    return ordered

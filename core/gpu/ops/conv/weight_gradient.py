@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.conv.geometry import WINDOWS
 from core.gpu.parts.tile import ELEMENT, ONES, Tile, multiply_add
@@ -195,7 +195,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
     def weight_gradient(
         x, dy, partial, pixels, split, filters, packed, depth, windows, channels, kernel_width, used, ldy, size
     ):
-        base = ptx.dynamic_shared()
+        base = ptx.shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         wm, wn = i32((warp % WM) * (BF // WM)), i32((warp // WM) * (BN // WN))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from core.gpu.ops.conv import backward_weight, products
 from core.gpu.ops.conv.configurations import product_tiles, weight_tiles
-from core.gpu.ops.dense import launches, product
+from core.gpu.ops.dense import product
 from core.gpu.ops.matmul import cublas
 from core.gpu.select import FORWARD, INPUT, WEIGHT, Candidate
 from core.gpu.teaching.candidates import by_names, in_order, teach
@@ -21,11 +22,11 @@ CANDIDATES: Final = (
     *(teach("cublas", "dense", direction, launch, "products by the vendor's library, float32", cublas.refuse)
       for direction, launch in ((FORWARD, cublas.launch_forward), (INPUT, cublas.launch_backward_input),
                                 (WEIGHT, cublas.launch_backward_weight))),
-    Candidate("implicit_gemm", ("dense",), FORWARD, launches.forward,
+    Candidate("implicit_gemm", ("dense",), FORWARD, products.write_forward,
               "product by mma.sync, factors through a cp.async ring, bias and activation in the epilogue",
               configurations=product_tiles),
-    Candidate("implicit_gemm", ("dense",), INPUT, launches.backward_input,
+    Candidate("implicit_gemm", ("dense",), INPUT, products.write_input,
               "the same product with the filters transposed", configurations=product_tiles),
-    Candidate("split_pixels", ("dense",), WEIGHT, launches.weights,
+    Candidate("split_pixels", ("dense",), WEIGHT, backward_weight.split_pixels,
               "sum over images split between blocks, parts added in order", configurations=weight_tiles),
 )  # fmt: skip

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, f32, i32, u32, u64
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, u8, u32, u64
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, Tensor, arguments, blocks_of, make_launch
 from core.gpu.parts.vectors import clear
 from core.gpu.select import Case
@@ -123,7 +123,7 @@ def make_kernel(rows: int, columns: int, depth: int, stages: int, warps_down: in
     write_tile = make_writer(rows, columns, threads, down, across)
 
     def product(a, b, c, m, n, k):
-        base = ptx.dynamic_shared()
+        base = ptx.shared_address(cuda.shared.array(0, u8))
         thread = i32(cuda.threadIdx.x)
         lane, warp = i32(thread & 31), i32(thread >> 5)
         warp_row = i32(warp // warps_across * (rows // warps_down))

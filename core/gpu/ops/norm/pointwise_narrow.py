@@ -20,7 +20,7 @@ from math import gcd
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.control import read_photos
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.norm.pointwise_tiles import (
@@ -129,7 +129,7 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
     def pointwise_gradient(
         x, g, saved, weight, source, out, partial, control, pixels, hw, depth, ldx, ldg, lds, ldo, accumulate
     ):
-        base = ptx.dynamic_shared()
+        base = ptx.shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
         lane, warp, part, r0 = i32(tid & 31), i32(tid >> 5), i32(tid % PARTS), i32(tid // PARTS)
         first, real = i32(i32(cuda.blockIdx.x) * BM), i32(min(i32(read_photos(control) * hw), pixels))
@@ -225,7 +225,7 @@ def make_projection(wide: int, narrow: int, norm: int) -> Any:
                     totals[n * 4 + 3] = f32(totals[n * 4 + 3] + f32(w * w))
 
     def pointwise_forward(x, saved, weight, out, sums, control, pixels, hw, depth, ldx, ldo):
-        base = ptx.dynamic_shared()
+        base = ptx.shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
         lane, warp, part, r0 = i32(tid & 31), i32(tid >> 5), i32(tid % PARTS), i32(tid // PARTS)
         first, real = i32(i32(cuda.blockIdx.x) * BM), i32(min(i32(read_photos(control) * hw), pixels))

@@ -20,7 +20,7 @@ from math import gcd
 from typing import Any, Final
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.control import read_photos
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.norm.pointwise_tiles import (
@@ -156,7 +156,7 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     gradient_product, write_sums = make_gradient_product(BM // 16, CT, GN, WR, NR), make_write_sums(CT, GN, P)
 
     def pointwise_wide(source, weight, out, x, saved, partial, sums, control, pixels, hw, depth, lds, ldo, ldx):
-        base = ptx.dynamic_shared()
+        base = ptx.shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
         lane, warp, part, r0 = i32(tid & 31), i32(tid >> 5), i32(tid % PARTS), i32(tid // PARTS)
         first, real = i32(i32(cuda.blockIdx.x) * BM), i32(min(i32(read_photos(control) * hw), pixels))
