@@ -64,7 +64,9 @@ def write_input(case: Case) -> None:
     dx, (kh, kw), (sy, sx), (top, left, _, _) = of.x, of.window.kernel, of.window.stride, of.window.padding
     target, rows, total = case.backward.target(step.inputs[0]), frame.batch * dx.height * dx.width, kh * kw * dy.padded
     kind = "spread" if (sy, sx) != (1, 1) else "point" if (kh, kw) == (1, 1) else "window"
-    weight = frame.packed(f"backward:{step.node}", lambda: packing.pack_backward(of.filters(), frame.element, of.slices))
+    weight = frame.packed(
+        f"backward:{step.node}", lambda: packing.pack_backward(of.filters(), frame.element, of.slices)
+    )
     values = {
         "total": total, "channels": dy.padded, "kernel_width": kw, "bias": 0, "activation": 0,
         **window_values(dy, dx, (1, 1), (kh - 1 - top, kw - 1 - left)), **target.values,
