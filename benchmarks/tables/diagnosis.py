@@ -104,7 +104,49 @@ def model_before() -> str:
     return f"**The last model of 34 classes** predicts {percent(row['accuracy'], 2)} of its test photos correctly."
 
 
+def segmentation() -> str:
+    """Errors of the diseased area and IoU by kind of photo, on validation and test photos."""
+    splits = [read(f"severity_{split}")["sources"] for split in ("val", "test")]
+    rows = []
+    for kind in sorted({kind for split in splits for kind in split}):
+        found = [split.get(kind, {}) for split in splits]
+        rows.append([
+            kind.replace("_", " ").replace("/", ", ").replace(", diseased unnamed", ""),
+            *(_shown(one, key, form) for one in found
+              for key, form in (("photos", "d"), ("error", ".1f"), ("lesion", ".2f"), ("leaf", ".2f"))),
+        ])  # fmt: skip
+    heads = ("photos", "error", "lesion IoU", "leaf IoU")
+    return markdown_table(["photos", *(f"{split}: {head}" for split in ("validation", "test") for head in heads)], rows)
+
+
+def _shown(row: dict[str, Any], key: str, form: str) -> str:
+    return f"{row[key]:{form}}" if key in row else ""
+
+
+def detector() -> str:
+    """Leaves that the detector finds on test photos, and what an earlier network found on validation photos."""
+    results = read("several_leaves")
+    test, val = results["field_test"]["strawberry"], results["val"]
+    composed, single = val["composed"], val["one leaf"]
+    rows = [
+        ("strawberry leaves in boxes found, test", test["found"]),
+        ("the same by regions of colour", test["by colour"]),
+        ("earlier network: strawberry leaves in boxes found, validation", val["strawberry"]["found"]),
+        *((f"earlier network, composed photos: {name}", composed["detector"][name])
+          for name in ("leaves found", "boxes that are a leaf", "found leaf right")),
+        *((f"composed photos, worst finding of the photo right, by: {way}", composed[way]["photo right"])
+          for way in ("detector", "true boxes", "regions by colour", "tiles", "whole photo")),
+        *((f"earlier network, photos of one leaf that seem to show several: {kind}", single[kind]["several"])
+          for kind in ("lab", "apple, field", "bean, field")),
+    ]  # fmt: skip
+    shown = [[name, percent(row["share"], 0), f"{100 * row['interval'][0]:.0f}–{100 * row['interval'][1]:.0f}",
+              str(row["of"])] for name, row in rows]  # fmt: skip
+    return markdown_table(["", "share", "95 % interval, %", "of"], shown)
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "segmentation accuracy": segmentation,
+    "detector accuracy": detector,
     "diagnosis accuracy": accuracy,
     "diagnosis reliability": reliability,
     "model before": model_before,

@@ -20,8 +20,9 @@ BLOCK = re.compile(r"(<!-- (?P<name>[\w ]+) -->\n)(.*?)(<!-- /(?P=name) -->)", r
 
 
 def pages() -> list[Path]:
-    """README and every page of docs that has a generated table."""
-    found = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    """README, every page of docs and every model card that has a generated table."""
+    folders = (ROOT / "docs", ROOT / "resources" / "models")
+    found = [ROOT / "README.md", *(page for folder in folders for page in sorted(folder.glob("*.md")))]
     return [page for page in found if BLOCK.search(page.read_text("utf-8"))]
 
 
