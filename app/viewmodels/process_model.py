@@ -106,8 +106,7 @@ class ProcessThread(QThread):
             while not lines.empty():
                 taken.append(lines.get())
             open_ = taken[-1] is not None
-            found = [self._read(line) for line in taken if line]
-            found = [item for item in found if item is not None]
+            found = [item for line in taken if line and (item := self._read(line)) is not None]
             if found:
                 self.bundle.emit(found)
             if open_:

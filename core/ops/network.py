@@ -21,16 +21,14 @@ from core.ops.op_table import OPS
 class Trace:
     """The values and gradients of one forward and backward traversal.
 
-    loss: mean over the batch; correct: photos whose largest logit is the label's,
-    or all of whose labels are right; values and
-    value_gradients: by node name; gradients: of every trained parameter, by full name; updated: new
-    running statistics, by full name.
+    loss: mean over the batch; correct: photos whose largest logit is the label's, or all of whose labels are right;
+    values: by node name; gradients: of every trained parameter, by full name; updated: new running statistics, by full
+    name.
     """
 
     loss: float
     correct: int
     values: Arrays
-    value_gradients: Arrays
     gradients: Arrays
     updated: Arrays
 
@@ -72,8 +70,7 @@ def loss_and_gradients(
             if part is not None:
                 value_gradients[name] = value_gradients[name] + part if name in value_gradients else part
     return Trace(
-        loss=float(values[loss.name].sum()), correct=int(right.sum()), values=values,
-        value_gradients=value_gradients, gradients=gradients,
+        loss=float(values[loss.name].sum()), correct=int(right.sum()), values=values, gradients=gradients,
         updated={f"{node}.{role}": a for node, result in results.items() for role, a in result.updated.items()},
     )
 

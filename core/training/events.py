@@ -239,10 +239,8 @@ class History:
     started: RunStarted | None = None
     steps: list[StepDone] = field(default_factory=list)
     epochs: list[EpochDone] = field(default_factory=list)
-    kernels: KernelTimes | None = None
     warnings: dict[str, None] = field(default_factory=dict)
     """In order and unique: a resumed run repeats its warnings."""
-    finished: RunFinished | None = None
 
     def add(self, event: Event) -> None:
         match event:
@@ -252,17 +250,8 @@ class History:
                 self.steps.append(event)
             case EpochDone():
                 self.epochs.append(event)
-            case KernelTimes():
-                self.kernels = event
             case Warned():
                 self.warnings[event.message] = None
-            case RunFinished():
-                self.finished = event
-
-    @property
-    def best(self) -> EpochDone | None:
-        marked = [epoch for epoch in self.epochs if epoch.best]
-        return marked[-1] if marked else None
 
     def waiting_share(self) -> float:
         """Share of the training time spent waiting for photos."""

@@ -32,11 +32,8 @@ def test_the_number_of_gpus_is_asked_only_where_there_are_several(form, qtbot, m
     assert from_dict(alone.values()).gpus == 1
 
 
-def test_the_form_gives_back_the_defaults(form):
-    assert from_dict(form.values()) == RunConfig()
-
-
 def test_values_go_in_and_come_out(form):
+    assert from_dict(form.values()) == RunConfig()
     config = RunConfig(epochs=7, learning_rate=0.003, model="mlp", where=("crop=tomato",), verify=True, preset="quick")
     form.take_over(to_dict(config))
     assert from_dict(form.values()) == config

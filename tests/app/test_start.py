@@ -12,7 +12,7 @@ from PySide6.QtCore import QEvent
 from PySide6.QtNetwork import QLocalSocket
 from PySide6.QtWidgets import QApplication, QPushButton
 
-from app import application, crash, instance, paths
+from app import application, instance, paths
 from app.__main__ import no_display
 from app.instance import FirstInstance, hand_over
 from app.paths import Settings
@@ -203,12 +203,6 @@ def test_an_error_in_a_thread_is_told_too(program, qtbot):
     thread.start()
     thread.join()
     qtbot.waitUntil(lambda: [said for said, _ in program.told] == ["IndexError: list index out of range"])
-
-
-def test_our_own_errors_are_shown_as_they_are():
-    from core.errors import DataError
-
-    assert crash.error_text(DataError("There are no photos.")) == "There are no photos."
 
 
 def test_a_second_window_of_the_same_home_is_not_opened(start):

@@ -32,12 +32,15 @@ def few_digits(tmp_path):
     return tmp_path
 
 
+def run_conv(digits, *more):
+    """`lab conv` on a few digits on the CPU; returns its exit code."""
+    return lab.main(["conv", "--device", "cpu", "--data", str(digits), "--batch", "8", "--examples", "16", *more])
+
+
 @pytest.mark.thorough
 def test_ways_to_convolve_are_timed_and_agree(few_digits, capsys):
     out, picture = few_digits / "conv.json", few_digits / "conv.png"
-    code = lab.main(["conv", "--device", "cpu", "--data", str(few_digits), "--batch", "8", "--examples", "16",
-                     "--algorithms", "im2col", "vectorised", "--json", str(out), "--png", str(picture)])
-    assert code == 0
+    assert run_conv(few_digits, "--algorithms", "im2col", "vectorised", "--json", str(out), "--png", str(picture)) == 0
     assert "unfolded, matrix product" in capsys.readouterr().out
     results = json.loads(out.read_text())
     assert [r["algorithm"] for r in results] == ["im2col", "vectorised"]
@@ -50,8 +53,7 @@ def test_ways_to_convolve_are_timed_and_agree(few_digits, capsys):
 def test_progress_is_told_to_a_person_at_a_terminal(few_digits, capsys, monkeypatch, terminal, file, told):
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal, raising=False)
     more = ["--json", str(few_digits / "conv.json")] if file else []
-    assert lab.main(["conv", "--device", "cpu", "--data", str(few_digits), "--batch", "8", "--examples", "16",
-                     "--algorithms", "im2col", "plan", *more]) == 0
+    assert run_conv(few_digits, "--algorithms", "im2col", "plan", *more) == 0
     printed = capsys.readouterr()
     assert "digits\r" not in printed.out
     for said in ("unfolded, matrix product: training 16/16 digits", "unfolded, matrix product: testing 8/16 digits",
@@ -205,8 +207,8 @@ def test_pytorch_is_the_yardstick_of_the_ways_and_starts_from_the_same_weights(f
     pytest.importorskip("torch")
     out = few_digits / "conv.json"
     for padding in ("same", "full"):
-        assert lab.main(["conv", "--device", "cpu", "--data", str(few_digits), "--batch", "8", "--examples", "16",
-                         "--padding", padding, "--algorithms", "im2col", "plan", "PyTorch", "--json", str(out)]) == 0
+        more = ("--padding", padding, "--algorithms", "im2col", "plan", "PyTorch", "--json", str(out))
+        assert run_conv(few_digits, *more) == 0
         losses = [r["loss"] for r in json.loads(out.read_text())]
         assert losses == pytest.approx([losses[0]] * 3, abs=1e-4)
     printed = capsys.readouterr().out
@@ -216,8 +218,7 @@ def test_pytorch_is_the_yardstick_of_the_ways_and_starts_from_the_same_weights(f
 
 def test_without_pytorch_the_yardstick_says_what_to_install(few_digits, capsys, monkeypatch):
     monkeypatch.setattr(lab.pytorch_baseline, "find_spec", lambda name: None)
-    assert lab.main(["conv", "--device", "cpu", "--data", str(few_digits), "--batch", "8", "--examples", "16",
-                     "--algorithms", "im2col", "PyTorch"]) == 0
+    assert run_conv(few_digits, "--algorithms", "im2col", "PyTorch") == 0
     assert "pip install '.[compare]'" in capsys.readouterr().out
 
 

@@ -121,12 +121,17 @@ def read_name(run):
 
 
 def test_diagnose_prints_one_object_per_photo_also_for_a_broken_one(trained, photos, cache, tmp_path):
-    broken = tmp_path / "broken.jpg"
+    broken, folder = tmp_path / "broken.jpg", tmp_path / "phone"
     broken.write_bytes(b"")
-    asked = (trained[0] / "best.safetensors", photos / "green" / "000.png", broken, "--json")
+    folder.mkdir()
+    (folder / "b.HEIC").write_bytes(b"\0\0\0\x18ftypheic" + bytes(100))
+    asked = (trained[0] / "best.safetensors", photos / "green" / "000.png", broken, folder, "--json")
     done = call_process("core.diagnose", *asked, cache=cache)
     assert done.returncode == 0, done.stderr
-    good, bad = [json.loads(line) for line in done.stdout.splitlines()]
+    good, bad, other = [json.loads(line) for line in done.stdout.splitlines()]
+    assert "HEIC files are not supported" in other["error"]
+    both = call("core.diagnose", *asked, "--csv", cache=cache)
+    assert (both.returncode, "--csv: cannot be combined with --json" in both.stderr) == (2, True)
     assert good["path"] == str(photos / "green" / "000.png")
     assert good["verdict"] == good["top"][0]["label"] == "green"
     assert len(good["top"]) == 3
@@ -191,21 +196,6 @@ def test_a_coverage_that_cannot_be_had_is_refused_or_told(trained, photos, cache
         told = call(*command, "--coverage", "0.3", cache=cache)
         assert told.returncode == 0
         assert "no confidence thresholds, because there were too few validation photos" in told.stderr
-
-
-def test_diagnose_answers_for_photos_of_formats_it_does_not_read(trained, photos, cache, tmp_path):
-    folder = tmp_path / "some"
-    folder.mkdir()
-    (folder / "a.png").write_bytes((photos / "green" / "000.png").read_bytes())
-    (folder / "b.HEIC").write_bytes(b"\0\0\0\x18ftypheic" + bytes(100))
-    done = call("core.diagnose", trained[0], folder, "--json", cache=cache)
-    assert done.returncode == 0, done.stderr
-    first, second = map(json.loads, done.stdout.splitlines())
-    assert first["verdict"] == "green"
-    assert "HEIC files are not supported" in second["error"]
-    both = call("core.diagnose", trained[0], folder, "--json", "--csv", cache=cache)
-    assert both.returncode == 2
-    assert "--csv: cannot be combined with --json" in both.stderr
 
 
 def test_the_help_of_training_is_grouped_and_has_defaults(cache):

@@ -165,11 +165,11 @@ def test_a_history_is_read_from_its_log_up_to_a_line_cut_short(tmp_path, data):
     log = tmp_path / "events.jsonl"
     times = KernelTimes(3, (KernelTime("conv", "forward", "tiled", 0.5, 10, 20, 0.1),))
     lines = [to_line(e) for e in (*data.history.steps, *data.history.epochs, times)]
+    assert from_line(lines[-1]) == times
     log.write_text("\n".join(lines) + '\n{"event": "StepDone", "st', "utf-8")
     history = read_history(log)
     assert (history.steps, history.epochs) == (data.history.steps, data.history.epochs)
-    assert history.kernels == times == from_line(lines[-1])
-    assert (history.best, history.waiting_share()) == (data.history.epochs[1], pytest.approx(0.02))
+    assert history.waiting_share() == pytest.approx(0.02)
 
 
 def test_a_browser_without_network_shows_the_page(data, tmp_path):
