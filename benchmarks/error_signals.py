@@ -21,7 +21,8 @@ from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of
 from core.data.photo_reader import read_photo
 from core.diagnosis.calibration import state_probabilities
-from core.diagnosis.features import class_map, familiarity, feature_node, pool, read_statistics, share_outside_leaf
+from core.diagnosis.class_map import ClassMapper
+from core.diagnosis.features import familiarity, feature_node, pool, read_statistics
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.segmentation import segment_leaf
@@ -42,7 +43,7 @@ def read_signals(model: ModelFile, root: Path, rows: list[dict[str, str]], file:
         return {name: known[name][order] for name in ("logits1", "logits2", "features", "signals")}
     node = feature_node(model.graph)
     assert node is not None
-    predictor = Predictor(replace(model, views=1), batch=1, outputs=(node,))
+    predictor, mapper = Predictor(replace(model, views=1), batch=1, outputs=(node,)), ClassMapper(model)
     found: dict[str, list[Array]] = {"logits1": [], "logits2": [], "features": [], "signals": []}
     for row in rows:
         photo = read_photo(str(root / row["path"]), model.source_side)
@@ -50,13 +51,23 @@ def read_signals(model: ModelFile, root: Path, rows: list[dict[str, str]], file:
         features = (views[0][node] + views[1][node][:, :, ::-1]) / 2
         logits = [view["logits"][0] for view in views]
         leaf, grey = segment_leaf(photo), cv2.cvtColor(photo, cv2.COLOR_RGB2GRAY).astype(np.float32)
-        evidence = class_map(model.graph, model.weights, features[0], int(sum(logits).argmax()))
+        large = read_photo(str(root / row["path"]), mapper.side)
+        evidence = mapper.map_class(large, features[0], int(sum(logits).argmax()))
         signals = (share_outside_leaf(evidence, leaf), leaf.mean(), cv2.Laplacian(grey, cv2.CV_32F).var(), grey.mean())
         for name, value in zip(found, (*logits, pool(features)[0], np.array(signals)), strict=True):
             found[name].append(value)
     kept = {name: np.stack(values) for name, values in found.items()}
     np.savez(file, path=[row["path"] for row in rows], **kept)
     return kept
+
+
+def share_outside_leaf(evidence: Array, leaf: Array) -> float:
+    """Share 0..1 of the sum of a class map ``(height, width)`` outside a leaf mask; 0 if either is empty."""
+    total = float(evidence.sum())
+    if total <= 0 or not leaf.any():
+        return 0.0
+    inside = cv2.resize(leaf.astype(np.float32), evidence.shape[::-1], interpolation=cv2.INTER_LINEAR)
+    return float((evidence * (1 - inside)).sum() / total)
 
 
 def fit_logistic(x: Array, right: Array) -> Array:

@@ -172,7 +172,7 @@ class RunConfig:
     out: str = _row("", "run", "Run folder", "folder of the run (default: runs/<time>-<model>)")
     leaf_tests: bool = _row(
         True, "run", "Background tests", "test after training how much predictions depend on the background (border "
-                                         "baseline, replaced backgrounds, class maps)")
+                                         "baseline, replaced backgrounds)")
     checkpoint_seconds: float = _row(60.0, "run", "Checkpoint every",
                                      "seconds between two checkpoints within an epoch", low=0.1, high=1e6)
     time_every: int = _row(

@@ -22,7 +22,7 @@ from core.cores import usable_cores
 from core.data.photo import MARGINS, SQUARE
 from core.data.photo_reader import prepare, read_file
 from core.diagnosis.examination import SEVERAL, Examination, Examiner
-from core.diagnosis.leaf_detector import place_in_square
+from core.diagnosis.features import feature_node
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.model_identity import read_identity
 from core.diagnosis.prediction import ClassProbability, Prediction, choose_device, compile_ahead, load_engine
@@ -33,7 +33,7 @@ from core.diagnosis.verdict import Verdict
 from core.ops.contract import Array
 
 MAP_SIDE: Final = 64
-"""Side of the class maps sent to the window; those of the networks have 4 to 28 cells."""
+"""Side of the class maps sent to the window."""
 MAX_PARALLEL: Final = 4
 """Photos examined in parallel."""
 
@@ -48,7 +48,8 @@ def load_ahead() -> None:
 
 
 def work(channel: Channel, asked: dict[str, Any]) -> None:
-    """`asked`: model (a path). Then requests {"id": n, "path": file, "crop": bool, "leaves": bool} until the end."""
+    """`asked`: model (a path). Then requests until the end: {"id": n, "path": file, "crop": bool, "leaves": bool} for a
+    diagnosis, {"id": n, "path": file, "label": class, "box": box, "leaves": boxes} for a class map."""
     cv2.setNumThreads(1)  # photos run in parallel already
     model = read_model(Path(asked["model"]))
     device = choose_device("auto")
@@ -63,6 +64,7 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
     channel.send(
         ready=True, classes=list(model.classes), device=device, figures=dict(model.figures),
         rejection=model.sections.get(SECTION, {}), model=asdict(read_identity(Path(asked["model"]))),
+        maps=feature_node(model.graph) is not None,
     )  # fmt: skip
     with ThreadPoolExecutor(count, "examine") as pool:
         flying: deque[Future[dict[str, Any]]] = deque()
@@ -88,7 +90,7 @@ def _next(channel: Channel, flying: deque[Future[dict[str, Any]]]) -> dict[str, 
 def _answer(
     model: ModelFile, device: str, examiners: queue.LifoQueue[Examiner | None], request: dict[str, Any]
 ) -> dict[str, Any]:
-    answer: dict[str, Any] = {"id": request["id"]}
+    answer: dict[str, Any] = {name: request[name] for name in ("id", "path", "label") if name in request}
     examiner = examiners.get()
     try:
         examiner = examiner or Examiner(model, device=device, threads=1)
@@ -97,6 +99,9 @@ def _answer(
         photo = read_file(request["path"], SEVERAL, 2 * SEVERAL, MARGINS if leaves else SQUARE)
         if photo.pixels is None:
             answer["error"] = photo.reason
+        elif "label" in request:
+            found = examiner.map_class(photo.pixels, request["label"], MAP_SIDE, request["box"], request["leaves"])
+            answer["map"] = encode_map(found)
         else:
             answer |= _describe(examiner.examine(photo.pixels, crop=bool(request.get("crop", True)), leaves=leaves))
             answer["hash"] = photo.content.hex()
@@ -116,7 +121,6 @@ def _describe(found: Examination) -> dict[str, Any]:
         **_describe_answer(found.verdict, found.top, Prediction(found.probabilities, found.familiarity)),
         "notes": list(found.warnings),
         "diseased": found.severity.percent if severity.leaf.any() else None,
-        "maps": {label: encode_map(place_in_square(heat, found.box, MAP_SIDE)) for label, heat in found.heats.items()},
         "mask": encode_mask(severity, found.box),
         "leaves": [{"id": number, "box": leaf.box, "diseased": leaf.lesions, "share": float(shares[number]),
                     **_describe_answer(leaf.verdict, leaf.top, leaf.prediction)}

@@ -14,13 +14,13 @@ from typing import Any, Final, final
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app import paths
-from app.mask import Mask, mask_path, read_mask, write_mask
+from app.mask import Mask, decode_box, mask_path, read_mask, write_mask
 from app.paths import PHOTO_FOLDERS
 from app.processes.entry import Child
 from app.task import Task
 from app.translation import tr
 from app.viewmodels.process_model import ProcessModel
-from app.viewmodels.result import PhotoResult, columns, decide, read_result
+from app.viewmodels.result import PhotoResult, columns, decide, read_map, read_result
 from app.viewmodels.rows_model import RowsModel
 from core.data.photo_format import NAMED
 from core.diagnosis.model_identity import ModelIdentity
@@ -66,6 +66,7 @@ class DiagnosisModel(ProcessModel):
         self.crop, self.leaves = True, False
         self._waiting: deque[int] = deque()
         self._flying: set[int] = set()
+        self._maps_flying: set[tuple[str, str]] = set()
         self._total = 0
         self._listing: list[Task] = []
         self._cleared: list[PhotoResult] = []
@@ -187,6 +188,7 @@ class DiagnosisModel(ProcessModel):
             self._listing.pop().dispose()
         self._waiting.extendleft(sorted(self._flying, reverse=True))
         self._flying.clear()
+        self._maps_flying.clear()
 
     def set_coverage(self, coverage: float) -> None:
         """Update all verdicts for the given coverage, 0..1. Nothing is computed again."""
@@ -216,6 +218,28 @@ class DiagnosisModel(ProcessModel):
         for row in self.rows.rows:
             if row.hash == result.hash and not row.leaves:  # the same photo may have been dropped twice
                 self._show(replace(row, mask=mask))
+
+    def has_maps(self, row: PhotoResult) -> bool:
+        """Whether the model in use diagnosed this photo and can compute class maps of it."""
+        return bool(row.top and self.ready.get("maps") and self._is_current(row))
+
+    def request_map(self, row: PhotoResult, label: str) -> None:
+        """Compute the class map of `label`; `result` is emitted with it."""
+        asked = (row.path, label)
+        if self._thread is None or not self.has_maps(row) or asked in self._maps_flying:
+            return
+        self._maps_flying.add(asked)
+        boxes = {"box": decode_box(row.measured), "leaves": [leaf.box for leaf in row.leaves]}
+        self._thread.send(json.dumps({"id": row.id, "path": row.path, "label": label, **boxes}))
+
+    def _read_map(self, answer: dict[str, Any]) -> None:
+        path, label = answer["path"], answer["label"]
+        self._maps_flying.discard((path, label))
+        row = self.rows.rows[answer["id"]] if answer["id"] < len(self.rows.rows) else None
+        if "error" in answer:
+            self.failed.emit(answer["error"], path)
+        elif row is not None and row.path == path and row.done:  # the list may have been cleared meanwhile
+            self._show(replace(row, maps={**row.maps, label: read_map(answer["map"])}))
 
     def _decide(self, row: PhotoResult) -> PhotoResult:
         """The row with its verdict at the coverage; thresholds of another model do not apply."""
@@ -258,6 +282,8 @@ class DiagnosisModel(ProcessModel):
             self.model_name, self._hash = identity.get("name", ""), identity.get("hash", "")
             self.thresholds = Thresholds.from_section(answer.get("rejection", {}), len(answer["classes"]))
             self.model_ready.emit(self.model_path)
+        elif "label" in answer:
+            self._read_map(answer)
         elif answer["id"] in self._flying:
             self._flying.discard(answer["id"])
             found = read_result(self.rows.rows[answer["id"]], {**answer, "model": self.ready.get("model", {})})

@@ -28,12 +28,11 @@ class PhotoResult:
     """One photo: waiting, cancelled, or with its result.
 
     limits: the threshold of each class of `top`, where a photo may have several; sure: the verdict is a class (else
-    `reason` says why not); notes: further sentences; diseased: percent of the leaf area, or None; maps: class maps
-    uint8 ``(height, width)`` by class, in low resolution; probabilities of all classes and familiarity: inputs of the
-    verdict; hash: SHA-256 of the photo file; measured: leaf and diseased area as measured; mask: as corrected by a
-    user; model: which made the prediction. leaves: results of the leaves of a photo that shows several, the worst
-    first, each with its number as id, its box in the photo's central square, and share: its lesions in percent of the
-    area of all leaves.
+    `reason` says why not); notes: further sentences; diseased: percent of the leaf area, or None; maps: requested
+    class maps, uint8 ``(height, width)``; probabilities of all classes and familiarity: inputs of the verdict; hash:
+    SHA-256 of the photo file; measured: leaf and diseased area as measured; mask: as corrected by a user; model: which
+    made the prediction. leaves: results of the leaves of a photo that shows several, the worst first, each with its
+    number as id, its box in the photo's central square, and share: its lesions in percent of the area of all leaves.
     """
 
     id: int
@@ -100,15 +99,18 @@ def read_result(row: PhotoResult, answer: Mapping[str, Any]) -> PhotoResult:
     lists = ("limits", "notes", "probabilities", "box")
     found: dict[str, Any] = {name: answer[name] for name in same if name in answer}
     found |= {name: tuple(answer[name]) for name in lists if name in answer}
-    maps = {label: np.frombuffer(base64.b64decode(raw["data"]), np.uint8).reshape(raw["height"], raw["width"])
-            for label, raw in answer.get("maps", {}).items()}  # fmt: skip
     return PhotoResult(
-        row.id, row.path, done=True, cancelled=row.cancelled, maps=maps, measured=answer.get("mask"),
+        row.id, row.path, done=True, cancelled=row.cancelled, measured=answer.get("mask"),
         model=ModelIdentity(**answer.get("model", {})),
         top=tuple((label, float(p)) for label, p in answer.get("top", ())),
         leaves=tuple(read_result(replace(row, id=leaf["id"]), leaf) for leaf in answer.get("leaves", ())),
         **found,
-    )  # fmt: skip
+    )
+
+
+def read_map(raw: Mapping[str, Any]) -> Array:
+    """A class map, uint8 ``(height, width)``."""
+    return np.frombuffer(base64.b64decode(raw["data"]), np.uint8).reshape(raw["height"], raw["width"])
 
 
 def decide(result: PhotoResult, thresholds: Thresholds | None, classes: Sequence[str], coverage: float) -> PhotoResult:

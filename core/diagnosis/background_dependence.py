@@ -118,8 +118,7 @@ class BackgroundDependence:
     """Results of the background tests. All but `photos` are shares 0..1.
 
     photos: number of tested photos; border: accuracy of the border baseline; commonest: of always predicting the most
-    frequent class; plain, blurred, swapped: of the model on unchanged, blurred and replaced backgrounds; off_leaf: mean
-    share of the class activation outside the leaf.
+    frequent class; plain, blurred, swapped: of the model on unchanged, blurred and replaced backgrounds.
     """
 
     photos: int
@@ -128,7 +127,6 @@ class BackgroundDependence:
     plain: float
     blurred: float
     swapped: float
-    off_leaf: float
 
     def to_section(self) -> dict[str, Any]:
         return asdict(self)
@@ -139,8 +137,7 @@ class BackgroundDependence:
         if section is None:
             return None
         try:
-            shares = [float(section[name]) for name in ("border", "commonest", "plain", "blurred", "swapped",
-                                                        "off_leaf")]  # fmt: skip
+            shares = [float(section[name]) for name in ("border", "commonest", "plain", "blurred", "swapped")]
             photos = int(section["photos"])
         except (KeyError, TypeError, ValueError, OverflowError):
             return None
@@ -156,7 +153,6 @@ class BackgroundDependence:
             f"With the leaf placed on the background of another photo, accuracy changes from {100 * self.plain:.1f} % "
             f"to {100 * self.swapped:.1f} %; with the background blurred, to {100 * self.blurred:.1f} % ({self.photos} "
             f"validation photos). Dependence on the background: {much}.",
-            f"On average {100 * self.off_leaf:.0f} % of the class activation is outside the leaf.",
         )
 
 

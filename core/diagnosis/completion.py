@@ -29,13 +29,11 @@ from core.diagnosis.calibration import (
     state_probabilities,
 )
 from core.diagnosis.features import (
-    class_map,
     familiarity,
     feature_node,
     fit_subspace,
     head_node,
     pool,
-    share_outside_leaf,
 )
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import Predictor
@@ -103,7 +101,7 @@ def complete_model(
         sections = dict(model.sections)
         if leaf_tests:
             baseline = baseline or measure_border(train, validation)
-            reading = measure_dependence(model, predictor, validation, baseline, node, seed, report, communicator)
+            reading = measure_dependence(model, predictor, validation, baseline, seed, report, communicator)
             sections |= {background_dependence.SECTION: reading.to_section()} if reading else {}
     finally:
         predictor.close()
@@ -170,13 +168,10 @@ def with_thresholds(
 
 
 def measure_dependence(
-    model: ModelFile, predictor: Predictor, validation: LabelledPhotos, baseline: Baseline, node: str | None, seed: int,
+    model: ModelFile, predictor: Predictor, validation: LabelledPhotos, baseline: Baseline, seed: int,
     report: ReportStage = ignore, communicator: Communicator = SINGLE,
 ) -> BackgroundDependence | None:  # fmt: skip
-    """Run the background tests: border baseline, changed backgrounds, class activation outside the leaf.
-
-    None if no leaf is found in any photo.
-    """
+    """The results of the border baseline and of changed backgrounds; None if no leaf is found in any photo."""
     leaves = np.array([name.lower() not in NO_LEAF_NAMES for name in model.classes])
     truth = validation.truth
     rows = np.flatnonzero(~truth[:, ~leaves].any(axis=1) if model.multilabel else leaves[truth])
@@ -193,26 +188,10 @@ def measure_dependence(
 
     labels = tested.labels if tested.sets is None else tested.sets.merge_equal(tested.labels)
     plain, blurred, swapped = measure_backgrounds(tested.photos, masks, labels, predict, seed)
-    part, off_leaf = communicator.own_rows(len(masks)), 0.0
-    if node is not None:
-        shares = _shares_outside_leaf(model, predictor, tested.photos[part], masks[part], node)
-        off_leaf = float(communicator.join_rows({"shares": shares} if len(shares) else {})["shares"].mean())
-    return BackgroundDependence(
-        len(tested.photos), baseline.border, baseline.majority, plain, blurred, swapped, off_leaf
-    )
+    return BackgroundDependence(len(tested.photos), baseline.border, baseline.majority, plain, blurred, swapped)
 
 
 def _segment_leaves(photos: Array, rows: Array, communicator: Communicator) -> Array:
     """Leaf masks of these rows, bool ``(N, side, side)``."""
     own = [segment_leaf(photos[row]) for row in rows[communicator.own_rows(len(rows))]]
     return communicator.join_rows({"masks": np.array(own)} if own else {}).get("masks", np.zeros((0, 1, 1), bool))
-
-
-def _shares_outside_leaf(model: ModelFile, predictor: Predictor, photos: Array, masks: Array, node: str) -> Array:
-    shares = []
-    for first in range(0, len(photos), CHUNK):
-        outputs = predictor.predict(photos[first : first + CHUNK])
-        for features, logits, mask in zip(outputs[node], outputs["logits"], masks[first : first + CHUNK], strict=True):
-            evidence = class_map(model.graph, model.weights, features, int(logits.argmax()))
-            shares.append(share_outside_leaf(evidence, mask))
-    return np.array(shares)

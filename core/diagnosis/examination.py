@@ -1,9 +1,9 @@
-"""Examines one photo: diagnosis, probabilities, class maps and diseased area; of several leaves, each of them."""
+"""Examines one photo: diagnosis, probabilities and diseased area; of several leaves, each of them. Class maps."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, final
@@ -14,8 +14,9 @@ from core.data.health import photo_faults
 from core.data.photo import MARGINS, SQUARE, PhotoError, square
 from core.data.photo_reader import read_photo
 from core.diagnosis.calibration import state_probabilities
-from core.diagnosis.features import class_map, enlarge, familiarity, feature_node, pool, read_statistics
-from core.diagnosis.leaf_detector import LeafDetector, choose_leaves, cut_square, place_in_square
+from core.diagnosis.class_map import ClassMapper
+from core.diagnosis.features import familiarity, feature_node, pool, read_statistics
+from core.diagnosis.leaf_detector import MARGIN, LeafDetector, choose_leaves, cut_square, place_in_square
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import (
     Box,
@@ -49,11 +50,10 @@ class Examination:
     """The examination of one photo.
 
     top: the most probable classes; probabilities: calibrated, of all classes; photo: the examined square, uint8 RGB
-    ``(side, side, 3)``; box: y0, x0, y1, x1 of it as shares of the whole centred square; heats: class maps of `top`,
-    0..1 ``(side, side)``, none without a feature map; regions: estimated number of leaves; faults: of the photo itself,
-    as sentences; leaves: diagnoses of several leaves, the worst first. With `leaves`, verdict, probabilities and
-    familiarity are the first leaf's, masks and maps are of all leaves, and lesion_leaf, uint8 ``(side, side)``, has for
-    each lesion the number of its leaf, from 1, whatever its verdict.
+    ``(side, side, 3)``; box: y0, x0, y1, x1 of it as shares of the whole centred square; regions: estimated number of
+    leaves; faults: of the photo itself, as sentences; leaves: diagnoses of several leaves, the worst first. With
+    `leaves`, verdict, probabilities and familiarity are the first leaf's, masks are of all leaves, and lesion_leaf,
+    uint8 ``(side, side)``, has for each lesion the number of its leaf, from 1, whatever its verdict.
     """
 
     verdict: Verdict
@@ -62,7 +62,6 @@ class Examination:
     photo: Array
     box: Box
     severity: Severity
-    heats: Mapping[str, Array]
     familiarity: float
     milliseconds: float = 0.0
     regions: int = 1
@@ -97,7 +96,9 @@ class Examiner:
         self.thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
         self.statistics = read_statistics(model.extra)
         self._open_detector = partial(LeafDetector, device=device, threads=threads)
+        self._open_mapper = partial(ClassMapper, model, device=device, threads=threads)
         self._detector: LeafDetector | None = None
+        self._mapper: ClassMapper | None = None
 
     def examine(
         self, rgb: Array, *, crop: bool = True, leaves: bool = False, coverage: float = COVERAGE
@@ -129,17 +130,31 @@ class Examiner:
             notes=found.warnings, leaves=found.leaves,
         ), found
 
+    def map_class(self, rgb: Array, label: str, side: int, box: Box = WHOLE, leaves: Sequence[Box] = ()) -> Array:
+        """The class activation map of `label` in the centred square of a uint8 RGB photo, float32 ``(side, side)``.
+
+        box: of the examination; leaves: boxes of its leaves, where there are several. The maximum is 1 unless all
+        is 0; outside of the boxes it is 0. Raises InputError where the network has no feature map.
+        """
+        self._mapper = mapper = self._mapper or self._open_mapper()
+        index, whole = self.model.classes.index(label), np.zeros((side, side), np.float32)
+        for one, margin in [(leaf, MARGIN) for leaf in leaves] or [(box, 0.0)]:
+            photo, place = cut_square(rgb, one, mapper.side, margin)
+            features = self.predictor.predict(square(photo, self.model.source_side)[None])[self.map_node or ""][0]
+            whole = np.maximum(whole, place_in_square(mapper.map_class(photo, features, index), place, side))
+        return whole / max(float(whole.max()), 1e-12)
+
     def close(self) -> None:
-        self.predictor.close()
-        if self._detector is not None:
-            self._detector.close()
+        for loaded in (self.predictor, self._detector, self._mapper):
+            if loaded is not None:
+                loaded.close()
 
     def _examine_photo(self, rgb: Array, crop: bool, coverage: float) -> Examination:
         photo, severity, box, regions = self._frame(rgb, crop)
         return self._examine_square(photo, severity, box, regions, self.predictor.predict(photo[None]), coverage)
 
     def _examine_leaves(self, rgb: Array, coverage: float) -> Examination | None:
-        """The worst finding, with masks and maps of all leaves; None if fewer than two are found.
+        """The worst finding, with masks of all leaves; None if fewer than two are found.
 
         Each leaf is predicted in one view: on composed photos the mirror image improved nothing.
         """
@@ -168,8 +183,7 @@ class Examiner:
         verdict = decide_verdict(probabilities, familiar, self.thresholds, self.model.classes, coverage)
         if verdict.word == NO_LEAF:  # nothing to measure, and nothing for the evidence to lie beside
             severity, regions = Severity(*np.zeros((2, *photo.shape[:2]), np.bool_)), 0
-        return Examination(verdict, top, probabilities, photo, box, severity, self._maps(features, top, len(photo)),
-                           familiar, regions=regions)  # fmt: skip
+        return Examination(verdict, top, probabilities, photo, box, severity, familiar, regions=regions)
 
     def _frame(self, rgb: Array, crop: bool) -> tuple[Array, Severity, Box, int]:
         """The square to examine, its masks, its box in the whole square, and the number of leaves there."""
@@ -180,19 +194,8 @@ class Examiner:
         if not crop or y1 - y0 > CROP_BELOW * side or not severity.leaf.any():
             return photo, severity, WHOLE, regions
         box = (y0 / side, x0 / side, y1 / side, x1 / side)
-        short = min(rgb.shape[:2])
-        whole = square(rgb, short)
-        a, b, c, d = (round(v * short) for v in box)
-        part = square(whole[a:c, b:d], side)
+        part, _ = cut_square(rgb, box, side, 0.0)
         return part, segment(part), box, regions
-
-    def _maps(self, features: Array | None, top: Sequence[ClassProbability], side: int) -> dict[str, Array]:
-        """The maps of the classes `top`."""
-        if features is None:
-            return {}
-        graph, weights, classes = self.model.graph, self.model.weights, self.model.classes
-        return {guess.label: enlarge(class_map(graph, weights, features[0], classes.index(guess.label)), side)
-                for guess in top}  # fmt: skip
 
     def _familiarity(self, logits: Array, features: Array | None) -> float:
         if self.thresholds is None:
@@ -210,13 +213,10 @@ def _join(photo: Array, each: Sequence[tuple[Box, Examination]]) -> Examination:
                                  one.severity.percent if one.severity.leaf.any() else None)
                    for box, one in each)  # fmt: skip
     found, side = [one for _, one in each], len(photo)
-    labels = dict.fromkeys(label for one in found for label in one.heats)
-    heats = {label: np.max([place_in_square(one.heats[label], one.box, side) for one in found if label in one.heats],
-                           axis=0) for label in labels if label in found[0].heats or label in ranks}  # fmt: skip
     shape, numbers = np.zeros((side, side), np.bool_), np.zeros((side, side), np.uint8)
     for number, one in enumerate(found, 1):
         shape |= place_in_square(one.severity.leaf, one.box, side) > 0.5
         numbers[place_in_square(one.severity.lesions, one.box, side) > 0.5] = number
     lesions = np.array([False, *(one.verdict.is_disease for one in found)])[numbers]
-    return replace(found[0], photo=photo, box=WHOLE, severity=Severity(shape, lesions), heats=heats,
-                   regions=len(found), leaves=leaves, lesion_leaf=numbers)  # fmt: skip
+    return replace(found[0], photo=photo, box=WHOLE, severity=Severity(shape, lesions), regions=len(found),
+                   leaves=leaves, lesion_leaf=numbers)  # fmt: skip

@@ -1,10 +1,8 @@
-"""The last feature map of a network: pooled features, how familiar a photo is by them, and class activation maps.
+"""The last feature map of a network: pooled features, and how familiar a photo is by them.
 
-- Familiarity of networks with a feature map is ViM (Wang et al., "ViM: out-of-distribution with virtual-logit
-  matching", 2022): the energy of the logits (Liu et al., 2020) less the scaled distance of the pooled features from the
-  principal subspace of the training features. Other networks use the energy alone.
-- Class maps are exact where the head is linear on averaged features (Zhou et al., "Learning deep features for
-  discriminative localization", 2016); others are by Grad-CAM (Selvaraju et al., 2017).
+Familiarity of networks with a feature map is ViM (Wang et al., "ViM: out-of-distribution with virtual-logit matching",
+2022): the energy of the logits (Liu et al., 2020) less the scaled distance of the pooled features from the principal
+subspace of the training features. Other networks use the energy alone.
 """
 
 from __future__ import annotations
@@ -13,12 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, final
 
-import cv2
 import numpy as np
 
 from core.graph import Graph, Node
-from core.ops.contract import Array, Mode, Result
-from core.ops.op_table import OPS
+from core.ops.contract import Array
 
 TRANSPARENT: Final = ("dropout", "flatten", "global_avg_pool")
 """Ops that change nothing about where a feature is, or leave no map."""
@@ -127,63 +123,3 @@ def familiarity(
     if features is None or statistics is None:
         raise ValueError(f"The score {name!r} needs features and their statistics.")
     return statistics.score(logits, features)
-
-
-def class_map(graph: Graph, weights: Mapping[str, Array], features: Array, index: int) -> Array:
-    """Evidence for class `index`, at least 0, ``(height, width)``, from a feature map ``(height, width, channels)``.
-
-    `graph` and `weights` may be folded or not; the head has no batch norm. All zero if there is no evidence.
-    """
-    head = head_node(graph)
-    weight = np.asarray(weights[f"{head.name}.weight"], np.float32)
-    if weight.ndim == 4 and weight.shape[1:3] == (1, 1):
-        return np.asarray(np.maximum(features @ weight[index, 0, 0], 0))
-    if weight.ndim == 2 and weight.shape[1] == features.shape[-1]:
-        return np.asarray(np.maximum(features @ weight[index], 0))
-    gradient = _head_gradient(graph, weights, features, index)
-    return np.asarray(np.maximum(features @ gradient.mean(axis=(0, 1)), 0))
-
-
-def enlarge(evidence: Array, side: int) -> Array:
-    """Resize the map to the photo's size and scale it to 0..1, float32 ``(side, side)``; zeros stay zero."""
-    big = cv2.resize(np.asarray(evidence, np.float32), (side, side), interpolation=cv2.INTER_LINEAR)
-    top = float(big.max())
-    return np.asarray(big / top if top > 0 else big)
-
-
-def share_outside_leaf(evidence: Array, leaf: Array) -> float:
-    """Share 0..1 of the map's sum outside the leaf mask ``(side, side)``; 0 if the map or the leaf is empty.
-
-    The mask is averaged over each cell of the map, so that cells on the leaf's edge count in part.
-    """
-    total = float(evidence.sum())
-    if total <= 0 or not leaf.any():
-        return 0.0
-    cells = cv2.resize(leaf.astype(np.float32), evidence.shape[::-1], interpolation=cv2.INTER_AREA)
-    return float((evidence * (1 - cells)).sum() / total)
-
-
-def _head_gradient(graph: Graph, weights: Mapping[str, Array], features: Array, index: int) -> Array:
-    """Gradient of a logit with respect to the feature map, by the reference ops after it."""
-    first = feature_node(graph)
-    if first is None:
-        raise ValueError(f"The network {graph.name} has no feature map, which class maps need.")
-    position = next(i for i, n in enumerate(graph.nodes) if n.name == first)
-    tail = [n for n in graph.nodes[position + 1 :] if n.op != "softmax_cross_entropy"]
-    values: dict[str, Result] = {first: Result(np.asarray(features, np.float32)[None])}
-    mode = Mode()
-    for node in tail:
-        owned = {p.role: weights[f"{node.name}.{p.role}"] for p in node.parameters}
-        inputs = [values[i].output for i in node.inputs]
-        values[node.name] = OPS[node.op].forward(node.attributes, inputs, owned, mode)
-    wanted = np.zeros_like(values[graph.output].output)
-    wanted[0, index] = 1
-    gradients: dict[str, Array] = {graph.output: wanted}
-    for node in reversed(tail):
-        owned = {p.role: weights[f"{node.name}.{p.role}"] for p in node.parameters}
-        inputs = [values[i].output for i in node.inputs]
-        got = OPS[node.op].backward(node.attributes, inputs, owned, values[node.name], gradients[node.name], mode)
-        for name, part in zip(node.inputs, got.inputs, strict=True):
-            if part is not None:
-                gradients[name] = gradients[name] + part if name in gradients else part
-    return np.asarray(gradients[first][0])

@@ -125,12 +125,12 @@ def choose_leaves(found: Sequence[FoundLeaf]) -> list[FoundLeaf]:
     return [leaf for leaf, area in zip(found, areas, strict=True) if area >= LIKE_LARGEST * max(areas)]
 
 
-def cut_square(rgb: Array, box: Box, side: int) -> tuple[Array, Box]:
+def cut_square(rgb: Array, box: Box, side: int, margin: float = MARGIN) -> tuple[Array, Box]:
     """The square around a box, inside the photo, uint8 ``(side, side, 3)``; and the square's own box."""
     size = np.array(rgb.shape[:2])
     short = min(rgb.shape[:2])
     low, high = (size - short) / 2 + short * np.array(box[:2]), (size - short) / 2 + short * np.array(box[2:])
-    cut = min(max(round(float((high - low).max()) * (1 + 2 * MARGIN)), 8), short)
+    cut = min(max(round(float((high - low).max()) * (1 + 2 * margin)), 8), short)
     y, x = (round(float(v)) for v in np.clip((low + high - cut) / 2, 0, size - cut))
     corner = np.array((y, x)) - (size - short) / 2
     place = as_box(np.concatenate((corner, corner + cut)) / short)

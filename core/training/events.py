@@ -141,8 +141,8 @@ class RunEvaluated:
 
     split: "test" or "validation"; parts: (name, photos, correct predictions) of all evaluated photos and of the
     subsets by setting; border: accuracy of the border baseline; commonest: of always predicting the most frequent
-    class; plain, blurred, swapped: accuracy on unchanged, blurred and replaced backgrounds; off_leaf: share of the
-    class activation outside the leaf; words: all of it as sentences.
+    class; plain, blurred, swapped: accuracy on unchanged, blurred and replaced backgrounds; words: all
+    of it as sentences.
     """
 
     split: str
@@ -152,7 +152,6 @@ class RunEvaluated:
     plain: float | None
     blurred: float | None
     swapped: float | None
-    off_leaf: float | None
     words: tuple[str, ...]
 
 

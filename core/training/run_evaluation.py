@@ -81,7 +81,7 @@ class RunEvaluation:
             parts=tuple((p.name, p.photos, p.right) for p in (self._whole(self.split), *self.parts)),
             border=None if baseline is None else baseline.border,
             commonest=None if baseline is None else baseline.majority,
-            **{name: getattr(reading, name, None) for name in ("plain", "blurred", "swapped", "off_leaf")},
+            **{name: getattr(reading, name, None) for name in ("plain", "blurred", "swapped")},
             words=self.words(),
         )
 

@@ -43,7 +43,6 @@ def answer(probability, photo="0"):
     return {
         "id": 1, "verdict": CLASSES[0], "sure": True, "probabilities": [probability, rest, rest], "familiarity": 0.0,
         "top": [[CLASSES[0], probability], [CLASSES[1], rest], [CLASSES[2], rest]], "diseased": 0.0, "hash": photo * 64,
-        "maps": {name: {"height": 1, "width": 2, "data": "AP8="} for name in CLASSES},
         "mask": encode_mask(Severity(leaf, np.zeros_like(leaf)), (0.0, 0.0, 1.0, 1.0)),
     }  # fmt: skip
 
@@ -53,7 +52,7 @@ def panel(start, tmp_path):
     """The Diagnose page with three diagnosed photos."""
     program = start()
     model: DiagnosisModel = program.diagnosis
-    model.ready, model.thresholds = {"classes": CLASSES}, THRESHOLDS
+    model.ready, model.thresholds = {"classes": CLASSES, "maps": True}, THRESHOLDS
     photos = sorted(write_folder(tmp_path / "photos", {"a": 3}).rglob("*.png"))
     model.rows.append([read_result(PhotoResult(at, str(photo)), answer(p, str(at)))
                        for at, (photo, p) in enumerate(zip(photos, (0.95, 0.8, 0.5), strict=True))])  # fmt: skip
@@ -109,7 +108,7 @@ def test_a_model_without_thresholds_leaves_the_slider_still(panel, model):
     assert decide(model.rows.rows[2], None, CLASSES, 0.5).verdict == CLASSES[0]
 
 
-def test_outlines_are_shown_first_and_class_maps_with_a_legend_when_asked_for(panel):
+def test_outlines_are_shown_first_and_class_maps_are_computed_when_asked_for(panel, model):
     panel.window().show()
     which, detail = panel.detail.which, panel.detail
     assert [which.itemText(at) for at in range(which.count())] == [
@@ -117,11 +116,23 @@ def test_outlines_are_shown_first_and_class_maps_with_a_legend_when_asked_for(pa
         "Class map: Late blight of tomato", "Photo only"]  # fmt: skip
     assert which.currentText() == "Outlines"
     assert not detail.legend.isVisible()
+    model._thread = Mock(spec=ProcessThread)
     which.setCurrentIndex(2)
+    detail.slider.setValue(40)
+    ((line,),) = [call.args for call in model._thread.send.call_args_list]  # requested once
+    asked = json.loads(line)
+    assert (asked["label"], asked["box"], asked["leaves"]) == (CLASSES[1], [0, 0, 1, 1], [])
+    assert not detail.legend.isVisible()
+    found = {name: asked[name] for name in ("id", "path", "label")}
+    model._read_answers([found | {"map": {"height": 1, "width": 2, "data": "AP8="}}])
     assert detail.legend.isVisible()
+    assert which.currentIndex() == 2
     panel.table.selectRow(1)
     panel._show_selected()
     assert which.currentText().startswith("Class map"), "the kind stays for the next photo"
+    model._read_answers([found | {"path": "/cleared.jpg", "map": {"height": 1, "width": 2, "data": "AP8="}}])
+    assert list(model.rows.rows[0].maps) == [CLASSES[1]], "the answer for another photo is not taken"
+    model._thread = None
     which.setCurrentIndex(4)
     assert detail.photo._layer.isNull()
 
@@ -323,7 +334,7 @@ def test_cancelling_gives_up_what_waits_at_once_and_calls_it_so(panel, model, tm
 def test_leaves_of_a_photo_are_boxes_that_a_click_selects(panel, model, qtbot, tmp_path):
     parts = [answer(p) | {"box": box} for p, box in ((0.95, (0.1, 0.0, 0.5, 0.4)), (0.5, (0.1, 0.6, 0.5, 1.0)))]
     photo = model.rows.rows[0]
-    model.rows.replace_all([read_result(photo, answer(0.95) | {"mask": None, "maps": {}, "leaves": parts})])
+    model.rows.replace_all([read_result(photo, answer(0.95) | {"mask": None, "leaves": parts})])
     result = model.rows.rows[0]
     assert verdict_text(result) == "2 of 2 leaves: Early blight of tomato"
     detail, view = panel.detail, panel.detail.photo
@@ -361,7 +372,7 @@ def test_the_diseased_area_of_several_leaves_follows_their_verdicts():
         half = np.indices((32, 32))[0] < 16
         top = (ClassProbability(CLASSES[0], probability),)
         return Examination(verdict, top, probabilities, np.zeros((32, 32, 3), np.uint8), (0.0, 0.0, 1.0, 1.0),
-                           Severity(np.ones_like(half), half), {}, 0.0)  # fmt: skip
+                           Severity(np.ones_like(half), half), 0.0)  # fmt: skip
 
     boxes = ((0.0, 0.0, 0.5, 0.5), (0.5, 0.5, 1.0, 1.0))
     found = [(box, replace(examine(p), box=box)) for box, p in zip(boxes, (0.95, 0.6), strict=True)]

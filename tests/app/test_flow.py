@@ -59,7 +59,7 @@ def test_no_text_is_cut_at_the_smallest_window(start, qtbot, language, home):
         RunStarted("/run", "cnn", "cpu", ("a", "b"), 40, 10, 10, 18, 42, 0, 0, ()),
         *(StepDone(n, 0, 1.0 / n, 0.5, 0.001, 32, 0.1, 0.0) for n in range(1, 40)),
         EpochDone(17, 756, 0.159, 0.955, 0.144, 0.965, True, ((1, 0), (0, 1)), 3.0, 1234.5, 10**8),
-        RunEvaluated("test", (("test", 144, 136),), 0.229, 0.25, 0.965, 0.958, 0.91, 0.521, ("In words.",)),
+        RunEvaluated("test", (("test", 144, 136),), 0.229, 0.25, 0.965, 0.958, 0.91, ("In words.",)),
         RunFinished("completed", 756, 17, 0.965, 0.944, "model", "report", 60.0),
     ])  # fmt: skip
     for tab in range(train.tabs.count()):

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.gui
 STARTED = RunStarted("/runs/a", "cnn", "cpu", ("healthy", "rust"), 20, 10, 9, 3, 2, 0, 2**20, ())
 BEST = EpochDone(1, 4, 0.5, 0.8, 0.5, 0.9, True, ((5, 0), (1, 4)), 1.0, 20.0, 2**20)
 LAST = EpochDone(2, 6, 0.4, 0.9, 0.6, 0.8, False, ((5, 0), (2, 3)), 1.0, 20.0, 2**20)
-JUDGED = RunEvaluated("test", (("test", 9, 6),), None, None, None, None, None, None, ("6 of 9 test photos right.",))
+JUDGED = RunEvaluated("test", (("test", 9, 6),), None, None, None, None, None, ("6 of 9 test photos right.",))
 END = RunFinished("completed", 6, 1, 0.9, 6 / 9, "/runs/a/best.safetensors", "", 3.0)
 
 

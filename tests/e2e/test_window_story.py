@@ -100,9 +100,10 @@ def diagnose_two_photos(program, train, qtbot, monkeypatch, tmp_path):
     panel = window.stack.currentWidget()
     qtbot.waitUntil(lambda: panel.detail.shown is not None and panel.detail.shown.top == results[0].top)
     assert 0.99 < sum(p for _, p in results[0].top) + 0.5 < 1.51
-    assert set(results[0].maps) == {name for name, _ in results[0].top}
-    which = panel.detail.which
-    assert [which.itemData(at) for at in range(1, 4)] == [name for name, _ in results[0].top]
+    which, names = panel.detail.which, [name for name, _ in results[0].top]
+    assert [which.itemData(at) for at in range(1, 4)] == names
+    which.setCurrentIndex(2)
+    qtbot.waitUntil(lambda: set(program.diagnosis.rows.rows[0].maps) == {names[1]}, timeout=PATIENCE)
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: (str(tmp_path / "out.csv"), ""))
     press(qtbot, panel, "Export CSV")
     qtbot.waitUntil((tmp_path / "out.csv").exists, timeout=PATIENCE)  # written by a process, and whole when it is there

@@ -36,9 +36,13 @@ MINIMUM_HEIGHT: Final = 250
 
 @final
 class DetailPane(QWidget):
-    """Shows a `PhotoResult`; no method waits. Signals: `correct_asked()`, and `large_asked()` on a double click."""
+    """Shows a `PhotoResult`; no method waits.
+
+    Signals: `correct_asked()`, `large_asked()` on a double click, and `map_asked(class)` for a missing class map.
+    """
 
     correct_asked = Signal()
+    map_asked = Signal(str)
     large_asked = Signal()
 
     def __init__(self, theme: Theme, photos: Thumbnails) -> None:
@@ -105,8 +109,9 @@ class DetailPane(QWidget):
         if self.shown is not None and not (self.shown.done or self.shown.cancelled):
             self.verdict.setText(self._waiting)
 
-    def show_result(self, result: PhotoResult | None, threshold: float = 0.0) -> None:
-        """Show a photo and its result; None clears the pane. `threshold`: the minimum confidence."""
+    def show_result(self, result: PhotoResult | None, threshold: float = 0.0, maps: bool = False) -> None:
+        """Show a photo and its result; None clears the pane. `threshold`: the minimum confidence; `maps`: whether class
+        maps can be asked for."""
         before, self.shown = self.shown, result
         if result is None:
             return
@@ -127,7 +132,7 @@ class DetailPane(QWidget):
         self.correct.setVisible(area is not None and bool(result.hash and (area.labels > 0).any()) and not several)
         self.photo.show_frame(None if result.leaves else decode_box(result.measured))
         self._show_answer(result)
-        self._fill_maps(result, area)
+        self._fill_maps(result, area, maps)
 
     def _show_answer(self, result: PhotoResult) -> None:
         """Show the probable classes, diseased area and disease card of a photo, or of one of its leaves."""
@@ -142,16 +147,16 @@ class DetailPane(QWidget):
     def pick_leaf(self, index: int) -> None:
         self.which.setCurrentIndex(self.which.findData(index))
 
-    def _fill_maps(self, result: PhotoResult, area: Mask | None) -> None:
+    def _fill_maps(self, result: PhotoResult, area: Mask | None, maps: bool) -> None:
         """List the outlines and the maps of the most probable classes; the selected kind stays selected."""
-        names = dict.fromkeys([name for name, _ in result.top] + [leaf.verdict for leaf in result.leaves])
-        maps = [name for name in names if name in result.maps]  # these arrive in alphabetical order
+        likely = [name for name, _ in result.top] + [leaf.verdict for leaf in result.leaves if leaf.sure]
+        names = list(dict.fromkeys(likely)) if maps else []
         choices: list[tuple[str, object]] = [(tr("Outlines"), AREA)] if area is not None else []
         choices += [(tr("Leaf {number}: {verdict}", number=index + 1, verdict=verdict_text(leaf)), index)
                     for index, leaf in enumerate(result.leaves)]  # fmt: skip
-        choices += [(tr("Class map: {name}", name=disease_name(name)), name) for name in maps]
+        choices += [(tr("Class map: {name}", name=disease_name(name)), name) for name in names]
         before = self.which.currentData()
-        chosen = before if before in (None, AREA, ALONE) else maps[0] if maps else None
+        chosen = before if before in (AREA, ALONE, *names) else names[0] if names and isinstance(before, str) else None
         self.which.fill([*choices, (tr("Photo only"), ALONE)] if choices else (), chosen)
         self.map_row.setVisible(bool(choices))
         self._show_map()
@@ -160,6 +165,8 @@ class DetailPane(QWidget):
         chosen, result = self.which.currentData(), self.shown
         area = result.area() if result and chosen == AREA else None
         of_class = result.maps.get(chosen) if result else None
+        if isinstance(chosen, str) and chosen not in (AREA, ALONE) and of_class is None:
+            self.map_asked.emit(chosen)
         leaf = chosen if isinstance(chosen, int) else -1
         if result and result.leaves:
             self._show_answer(result.leaves[leaf] if leaf >= 0 else result)

@@ -115,6 +115,7 @@ class DiagnosePanel(QWidget):
         model.verdicts_changed.connect(self._on_verdicts)
         self.detail.correct_asked.connect(self._on_correct)
         self.detail.large_asked.connect(self._on_large)
+        self.detail.map_asked.connect(self._on_map)
         self.table.activated.connect(lambda _: self._on_large())
         model.rows.rowsInserted.connect(self._on_rows)
         model.rows.modelReset.connect(self._on_rows)
@@ -150,6 +151,8 @@ class DiagnosePanel(QWidget):
             self.notice.hide()
         name = self._model.model_name or unnamed(Path(path))
         self.model_button.setText(tr("Model: {name}", name=name) if path else tr("Choose the model"))
+        if self.detail.shown is not None:
+            self._show(self.detail.shown)  # class maps can be asked for only while the model is loaded
         self.detail.show_waiting(not self._model.ready)
         figures = self._model.ready.get("figures", {})
         self.model_button.setToolTip("\n".join([path, *(f"{k}: {v:.3g}" for k, v in figures.items())]))
@@ -183,7 +186,11 @@ class DiagnosePanel(QWidget):
 
     def _on_result(self, result: PhotoResult) -> None:
         if self.detail.shown is not None and self.detail.shown.id == result.id:
-            self.detail.show_result(result, self._model.threshold)
+            self._show(result)
+
+    def _on_map(self, label: str) -> None:
+        if self.detail.shown is not None:
+            self._model.request_map(self.detail.shown, label)
 
     def _on_verdicts(self) -> None:
         self._show_selected()
@@ -253,7 +260,10 @@ class DiagnosePanel(QWidget):
 
     def _show_selected(self) -> None:
         index = self.table.currentIndex()
-        self.detail.show_result(index.data(ROW) if index.isValid() else None, self._model.threshold)
+        self._show(index.data(ROW) if index.isValid() else None)
+
+    def _show(self, result: PhotoResult | None) -> None:
+        self.detail.show_result(result, self._model.threshold, result is not None and self._model.has_maps(result))
 
     def _on_clear(self) -> None:
         many = len(self._model.rows.rows)

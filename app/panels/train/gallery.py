@@ -103,6 +103,8 @@ class GalleryDialog(QDialog):
         if at is not None and result.top and result.top[0][0] == self._predicted:
             self._results[at] = result
             self._refresh()
+            if result.maps:
+                self._on_current()
 
     def _refresh(self) -> None:
         if self._document.table is None:
@@ -143,6 +145,8 @@ class GalleryDialog(QDialog):
             return
         result = self._results[int(self.photos.rows[index.row()])]
         self.photo.request(self._pictures, result.path)
+        if self._predicted not in result.maps:
+            self._model.request_map(result, self._predicted)
         self.photo.show_map(result.maps.get(self._predicted))
         self.slider.setVisible(self._predicted in result.maps)
         self.bars.show_top(result.top)

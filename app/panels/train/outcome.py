@@ -112,7 +112,7 @@ def figures(end: RunFinished, evaluated: RunEvaluated | None) -> list[tuple[str,
     places = evaluated.parts[1:] or evaluated.parts[:1]
     found = [(f"{tr(name)} ({photos:,}): {percents(*wilson_interval(right, photos))}", percent(right / max(photos, 1)))
              for name, photos, right in places[:2]]  # fmt: skip
-    shares = (evaluated.border, evaluated.swapped, evaluated.off_leaf)
+    shares = (evaluated.border, evaluated.swapped)
     return found + [(name, percent(share)) for name, share in zip(meanings(), shares, strict=True) if share is not None]
 
 
@@ -122,8 +122,6 @@ def meanings() -> dict[str, str]:
         tr("from the border only"): tr("Accuracy of a classifier that sees only the borders of the photos. If it is "
                                        "high, the background reveals the class."),
         tr("on other backgrounds"): tr("Accuracy when the leaf is placed on the background of another photo"),
-        tr("of the evidence is outside the leaf"): tr("Share of the class map that is outside the leaf. The map is "
-                                                      "coarse, so about half is normal."),
     }  # fmt: skip
 
 

@@ -55,8 +55,8 @@ def test_the_leaf_itself_is_left_as_it_was():
 
 
 def test_the_words_follow_the_figures():
-    bad = BackgroundDependence(100, 0.8, 0.1, 0.98, 0.7, 0.5, 0.4).sentences()
-    good = BackgroundDependence(100, 0.2, 0.1, 0.98, 0.97, 0.97, 0.1).sentences()
+    bad = BackgroundDependence(100, 0.8, 0.1, 0.98, 0.7, 0.5).sentences()
+    good = BackgroundDependence(100, 0.2, 0.1, 0.98, 0.97, 0.97).sentences()
     assert any("reveal the class" in s for s in bad)
     assert any("background: high" in s for s in bad)
     assert any("background: low" in s for s in good)
@@ -65,7 +65,7 @@ def test_the_words_follow_the_figures():
 
 @pytest.mark.parametrize(("photos", "plain", "known"), [(300, 0.25, False), (20, 0.4, False), (300, 0.4, True)])
 def test_at_chance_the_dependence_is_unknown(photos, plain, known):
-    said = BackgroundDependence(photos, 0.2, 0.25, plain, plain, plain, 0.1).sentences()
+    said = BackgroundDependence(photos, 0.2, 0.25, plain, plain, plain).sentences()
     assert any("background: low." in s for s in said) is known
     assert any(f"background: {dependence.AT_CHANCE}." in s for s in said) is not known
 
@@ -78,11 +78,11 @@ def test_the_border_is_read_beside_the_accuracy():
 
 
 def test_a_section_that_makes_no_sense_is_left_out():
-    good = BackgroundDependence(100, 0.2, 0.1, 0.98, 0.97, 0.97, 0.1)
+    good = BackgroundDependence(100, 0.2, 0.1, 0.98, 0.97, 0.97)
     assert BackgroundDependence.from_section(good.to_section()) == good
     for bad in (None, {}, {**good.to_section(), "border": "high"}, {**good.to_section(), "swapped": 7.0},
                 {**good.to_section(), "photos": -1},
-                {**good.to_section(), "off_leaf": float("nan")}):
+                {**good.to_section(), "blurred": float("nan")}):
         assert BackgroundDependence.from_section(bad) is None
 
 

@@ -122,7 +122,6 @@ def test_a_photo_of_several_leaves_gets_the_worst_finding_and_one_of_one_leaf_it
     assert (columns[0], columns[-1]) == (0, side - 1)
     assert not several.severity.leaf[:, side // 2].any(), "between the leaves"
     assert several.severity.percent == pytest.approx(25, abs=4), "of the healthy leaf nothing"
-    assert set(several.heats) == ({"a/healthy", "a/scab"} if examiner.map_node else set())
     examiner._detector.find.return_value = found[:1]
     one, plain = examiner.examine(photo, leaves=True), examiner.examine(photo)
     assert one.leaves == plain.leaves == ()

@@ -40,7 +40,7 @@ def test_every_section_of_the_file_is_told(model):
             "rejection": {"score": "energy", "far": 1.0, "no_leaf_class": -1, "no_leaf": 1.0,
                           "curve": [[1.0, 0.2, 0.95, 0.0], [0.97, 0.6, 0.99, 0.01]]},
             "reading_leaf": {"photos": 9, "border": 0.8, "commonest": 0.5, "plain": 0.95, "blurred": 0.9,
-                             "swapped": 0.7, "off_leaf": 0.3},
+                             "swapped": 0.7},
         },
     )  # fmt: skip
     card = render_card(full, "Beans")

@@ -68,7 +68,7 @@ def data():
     figures = compute_metrics(logits, labels, ("<rust>", "healthy"))
     evaluation = RunEvaluation(
         "test", figures, (Subset("lab photos", 4, 4), Subset("field photos", 4, 3)),
-        baseline=Baseline(0.6, 0.6, 0.5, 8), reading=BackgroundDependence(8, 0.6, 0.5, 0.9, 0.8, 0.7, 0.4),
+        baseline=Baseline(0.6, 0.6, 0.5, 8), reading=BackgroundDependence(8, 0.6, 0.5, 0.9, 0.8, 0.7),
         calibration_error=0.02,
     )  # fmt: skip
     bins = [{"low": 0.0, "high": 1.0, "photos": 8, "stated": 0.8, "right": 0.9}]
@@ -98,7 +98,7 @@ def test_the_page_is_whole_and_needs_nothing_else(data):
     for words in ("Accuracy 87.5 %: 7 of 8 test photos correct", "<rust>", "1 photo is excluded.", "1.5 minutes",
                   "Eight photos.",
                   "lab photos 100.0 %", "field photos 75.0 %", "Border baseline: 60.0 %", "27.5 points better",
-                  "changes from 90.0 % to 70.0 %", "is outside the leaf",
+                  "changes from 90.0 % to 70.0 %",
                   "<rust> was predicted as healthy: 1 of 4 photos",
                   "Expected calibration error on the validation photos: 2.0 %", "Model card", "leafclinic evaluate",
                   "--epochs 2 --split"):
@@ -184,19 +184,19 @@ def test_a_browser_without_network_shows_the_page(data, tmp_path):
 
 FIGURES = Metrics(("rust", "healthy"), ((8, 2), (1, 9)), 0.5)
 BASELINE = Baseline(0.6, 0.55, 0.5, 20)
-READING = BackgroundDependence(20, border=0.6, commonest=0.5, plain=0.85, blurred=0.8, swapped=0.7, off_leaf=0.3)
+READING = BackgroundDependence(20, border=0.6, commonest=0.5, plain=0.85, blurred=0.8, swapped=0.7)
 
 
 def test_an_event_tells_every_figure_that_was_measured():
     told = RunEvaluation("test", FIGURES, baseline=BASELINE, reading=READING).to_event()
     assert (told.border, told.commonest) == (0.6, 0.5)
-    assert (told.plain, told.blurred, told.swapped, told.off_leaf) == (0.85, 0.8, 0.7, 0.3)
+    assert (told.plain, told.blurred, told.swapped) == (0.85, 0.8, 0.7)
     assert told.parts[0] == ("test", 20, 17)
 
 
 def test_what_was_not_measured_is_none():
     told = RunEvaluation("test", FIGURES).to_event()
-    assert {told.border, told.commonest, told.plain, told.blurred, told.swapped, told.off_leaf} == {None}
+    assert {told.border, told.commonest, told.plain, told.blurred, told.swapped} == {None}
 
 
 def test_figures_on_photos_that_chose_the_epoch_say_so():

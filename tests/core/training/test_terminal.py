@@ -38,7 +38,7 @@ def test_where_nobody_watches_there_are_plain_lines():
 
 def test_the_end_says_what_the_figure_rests_on():
     words = ("Right: 85.0 %.", "The border: 60 %.")
-    judged = RunEvaluated("test", (("test", 20, 17),), 0.6, 0.5, 0.9, 0.8, 0.7, 0.4, words)
+    judged = RunEvaluated("test", (("test", 20, 17),), 0.6, 0.5, 0.9, 0.8, 0.7, words)
     text = shown(False, [STARTED, judged, EVENTS[-1]])
     assert "Right: 85.0 %.\nThe border: 60 %.\nModel saved to" in text
     assert "Test accuracy" not in text

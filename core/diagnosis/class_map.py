@@ -1,0 +1,121 @@
+"""Class activation maps: which parts of a photo raise the logit of a class.
+
+A map is the last feature map, its channels weighted by their effect on the logit. The weights are exact where the head
+is linear on averaged features (Zhou et al., "Learning deep features for discriminative localization", 2016); others are
+mean gradients (Grad-CAM, Selvaraju et al., 2017). The features are of an enlarged photo: its map is finer, and agrees
+better with lesions drawn by hand than the map of the network's own image size, or of several shifted photos
+(benchmarks/class_maps.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, final
+
+import cv2
+import numpy as np
+
+from core.data.augment import evaluation_rows
+from core.device import PhotoBatch
+from core.diagnosis.features import feature_node, head_node
+from core.diagnosis.model_file import ModelFile
+from core.errors import InputError
+from core.graph import Graph
+from core.ops.builder import make_node, photo_node
+from core.ops.contract import Array, Mode, Result
+from core.ops.op_table import OPS
+from core.plan import compile_plan
+from core.program import fold_batch_norm, fold_weights
+
+CELLS: Final = 18
+"""Fewest cells of a side of a map."""
+MOST_TIMES: Final = 4
+"""Largest enlargement of a photo. Networks for images of less than 144 pixels may have fewer cells: in larger photos,
+leaves would be too unlike those of the training."""
+
+
+@final
+class ClassMapper:
+    """The layers of a model up to its feature map, loaded for enlarged photos. Close it to free the memory.
+
+    side: of the photos, in pixels; cells: of the map. Raises InputError where the network has no feature map.
+    """
+
+    def __init__(self, model: ModelFile, *, device: str = "cpu", threads: int = 0) -> None:
+        self._model = model
+        graph, self._node = enlarge_network(model.graph)
+        self.side, self.cells = graph.photo_shape[0], graph.node(self._node).shape[0]
+        weights = fold_weights(model.graph, model.weights)
+        graph = fold_batch_norm(graph)
+        self._plan = compile_plan(graph, device=device, batch=1, threads=threads, outputs=(self._node,))
+        self._plan.load({name: weights[name] for name in graph.parameters()})
+
+    def map_class(self, photo: Array, features: Array, index: int) -> Array:
+        """The map of class `index`, float32 ``(side, side)``, at least 0, of a photo uint8 ``(side, side, 3)``.
+
+        features: the feature map ``(height, width, channels)`` of the same photo at the model's own image size.
+        """
+        rows = evaluation_rows(1, self.side, self.side)
+        large = self._plan.predict(PhotoBatch(photo[None], rows, np.full(1, -1, np.int32)))[self._node][0]
+        weights = channel_weights(self._model.graph, self._model.weights, features, index)
+        evidence = np.maximum(large @ weights, 0)
+        return np.asarray(cv2.resize(evidence, (self.side, self.side), interpolation=cv2.INTER_LINEAR))
+
+    def close(self) -> None:
+        self._plan.close()
+
+
+def enlarge_network(graph: Graph) -> tuple[Graph, str]:
+    """The layers up to the feature map, for photos so many times larger that it has `CELLS` cells a side; its name.
+
+    The output is the pooled feature map: plans have one vector per photo as output. Raises InputError without a map.
+    """
+    name = feature_node(graph)
+    if name is None:
+        raise InputError("This network has no feature map, so it has no class maps.")
+    used = graph.nodes[1 : graph.nodes.index(graph.node(name)) + 1]
+    height, width, channels = graph.photo_shape
+    for times in range(1, MOST_TIMES + 1):
+        photo = photo_node((times * height, times * width, channels), graph.nodes[0].attributes)
+        known = {photo.name: photo}
+        for node in used:
+            known[node.name] = make_node(node.op, node.name, node.inputs, node.attributes, known)
+        if min(known[name].shape[:2]) >= CELLS:
+            break
+    known["pooled"] = make_node("global_avg_pool", "pooled", (name,), {}, known)
+    return Graph(graph.name, tuple(known.values()), "pooled"), name
+
+
+def channel_weights(graph: Graph, weights: Mapping[str, Array], features: Array, index: int) -> Array:
+    """Effect of each channel of the feature map ``(height, width, channels)`` on logit `index`, ``(channels,)``.
+
+    `graph` and `weights` may be folded or not; the head has no batch norm.
+    """
+    weight = np.asarray(weights[f"{head_node(graph).name}.weight"], np.float32)
+    if weight.shape[1:] in ((1, 1, features.shape[-1]), (features.shape[-1],)):
+        return np.asarray(weight[index].reshape(-1))
+    return np.asarray(_head_gradient(graph, weights, features, index).mean(axis=(0, 1)))
+
+
+def _head_gradient(graph: Graph, weights: Mapping[str, Array], features: Array, index: int) -> Array:
+    """Gradient of a logit with respect to the feature map, by the reference ops after it."""
+    first = feature_node(graph)
+    assert first is not None
+    tail = graph.nodes[graph.nodes.index(graph.node(first)) + 1 :]
+    values: dict[str, Result] = {first: Result(np.asarray(features, np.float32)[None])}
+    mode = Mode()
+    for node in tail:
+        owned = {p.role: weights[f"{node.name}.{p.role}"] for p in node.parameters}
+        inputs = [values[i].output for i in node.inputs]
+        values[node.name] = OPS[node.op].forward(node.attributes, inputs, owned, mode)
+    wanted = np.zeros_like(values[graph.output].output)
+    wanted[0, index] = 1
+    gradients: dict[str, Array] = {graph.output: wanted}
+    for node in reversed(tail):
+        owned = {p.role: weights[f"{node.name}.{p.role}"] for p in node.parameters}
+        inputs = [values[i].output for i in node.inputs]
+        got = OPS[node.op].backward(node.attributes, inputs, owned, values[node.name], gradients[node.name], mode)
+        for name, part in zip(node.inputs, got.inputs, strict=True):
+            if part is not None:
+                gradients[name] = gradients[name] + part if name in gradients else part
+    return np.asarray(gradients[first][0])
