@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module, metadata
 from typing import Any, Final, final
@@ -23,6 +24,11 @@ NEWEST_NUMPY: Final = (2, 5)
 LAYERS: Final = (("OpenMP", "omppool"), ("TBB", "tbbpool"), ("workqueue", "workqueue"))
 """Numba's threading layers and their modules."""
 
+PACKAGES: Final = (
+    ("numba", "compiles the CPU kernels"), ("opencv-python-headless", "reads photos"),
+    ("safetensors", "reads and writes models"), ("onnx", "exchanges models"),
+    ("PySide6-Essentials", "draws the window"), ("pyqtgraph", "draws the plots"),
+)  # fmt: skip
 LIBRARIES: Final = (
     ("numba-cuda", "translates CUDA kernels"),
     ("cuda-bindings", "connects to the NVIDIA driver"),
@@ -32,28 +38,26 @@ LIBRARIES: Final = (
     ("nvidia-cuda-cccl", "contains the CUDA headers"),
     ("nvidia-cublas", "is used only by name, for comparison"),
 )
-"""Packages of the extra .[cuda], and their purpose."""
+"""Packages that every machine needs and those of the extra .[cuda], with their purpose."""
 
 DEVICE_PROPERTIES: Final = {
-    "GPU processors": (
-        ("{MULTIPROCESSOR_COUNT:.0f} multiprocessors at up to {CLOCK_RATE:.2f} GHz, each with "
-         "{MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:.0f} KB of shared memory, {MAX_REGISTERS_PER_MULTIPROCESSOR:,.0f} "
-         "registers and up to {MAX_THREADS_PER_MULTIPROCESSOR:,.0f} threads in warps of {WARP_SIZE:.0f}.",
-         {"MULTIPROCESSOR_COUNT": 1, "CLOCK_RATE": 1e6, "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 1024,
-          "MAX_REGISTERS_PER_MULTIPROCESSOR": 1, "MAX_THREADS_PER_MULTIPROCESSOR": 1, "WARP_SIZE": 1}),
-        ("A block has up to {MAX_THREADS_PER_BLOCK:,.0f} threads and {MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:.0f} KB.",
-         {"MAX_THREADS_PER_BLOCK": 1, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 1024}),
-    ),
-    "GPU memory": (
-        ("Bus of {GLOBAL_MEMORY_BUS_WIDTH:,.0f} bits at {MEMORY_CLOCK_RATE:.2f} GHz, L2 cache {L2_CACHE_SIZE:.0f} MB, "
-         "constant memory {TOTAL_CONSTANT_MEMORY:.0f} KB, {ASYNC_ENGINE_COUNT:.0f} DMA engines.",
-         {"GLOBAL_MEMORY_BUS_WIDTH": 1, "MEMORY_CLOCK_RATE": 1e6, "L2_CACHE_SIZE": 2**20,
-          "TOTAL_CONSTANT_MEMORY": 1024, "ASYNC_ENGINE_COUNT": 1}),
-        ("PCI {PCI_DOMAIN_ID:04.0f}:{PCI_BUS_ID:02.0f}:{PCI_DEVICE_ID:02.0f}.",
-         {"PCI_DOMAIN_ID": 1, "PCI_BUS_ID": 1, "PCI_DEVICE_ID": 1}),
-    ),
+    "GPU processors":
+        "{MULTIPROCESSOR_COUNT:.0f} multiprocessors at up to {CLOCK_RATE:.2f} GHz, each with "
+        "{MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:.0f} KB of shared memory, {MAX_REGISTERS_PER_MULTIPROCESSOR:,.0f} "
+        "registers and up to {MAX_THREADS_PER_MULTIPROCESSOR:,.0f} threads in warps of {WARP_SIZE:.0f}. A block has "
+        "up to {MAX_THREADS_PER_BLOCK:,.0f} threads and {MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:.0f} KB.",
+    "GPU memory":
+        "Bus of {GLOBAL_MEMORY_BUS_WIDTH:,.0f} bits at {MEMORY_CLOCK_RATE:.2f} GHz, L2 cache {L2_CACHE_SIZE:.0f} MB, "
+        "constant memory {TOTAL_CONSTANT_MEMORY:.0f} KB, {ASYNC_ENGINE_COUNT:.0f} DMA engines. PCI "
+        "{PCI_DOMAIN_ID:04.0f}:{PCI_BUS_ID:02.0f}:{PCI_DEVICE_ID:02.0f}.",
+}
+"""Sentences with the driver's device attributes."""
+
+DIVISORS: Final = {
+    "CLOCK_RATE": 1e6, "MEMORY_CLOCK_RATE": 1e6, "L2_CACHE_SIZE": 2**20, "TOTAL_CONSTANT_MEMORY": 1024,
+    "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 1024, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 1024,
 }  # fmt: skip
-"""Sentences with the driver's device attributes, and the divisor of each."""
+"""From the driver's units of the attributes to those of the sentences; 1 if not listed."""
 
 EXTRA: Final = "pip install '.[cuda]'"
 
@@ -77,7 +81,8 @@ def examine() -> Iterator[Check]:
     yield _processor()
     yield _threads()
     yield _kernels()
-    yield from _libraries()
+    remedy = f"Needed only for the GPU, if no CUDA toolkit provides it: {EXTRA}"
+    yield from _packages(LIBRARIES, "is not installed", remedy)
     yield from _gpu()
 
 
@@ -96,12 +101,7 @@ def _software() -> Iterator[Check]:
     numpy = _version("numpy") or "is missing"
     parts = tuple(int(part) for part in numpy.split(".")[:2]) if numpy[0].isdigit() else (9, 9)
     yield Check("NumPy", parts < NEWEST_NUMPY, f"NumPy {numpy}.", "Install one before 2.5: pip install 'numpy<2.5'.")
-    for package, use in (("numba", "compiles the CPU kernels"), ("opencv-python-headless", "reads photos"),
-                         ("safetensors", "reads and writes models"), ("onnx", "exchanges models"),
-                         ("PySide6-Essentials", "draws the window"), ("pyqtgraph", "draws the plots")):
-        found = _version(package)
-        sentence = f"{package} {found or 'is missing'}; it {use}."
-        yield Check(package, found is not None, sentence, "Install it: pip install .")
+    yield from _packages(PACKAGES, "is missing", "Install it: pip install .")
 
 
 def _processor() -> Check:
@@ -145,12 +145,10 @@ def _imports(module: str) -> bool:
     return True
 
 
-def _libraries() -> Iterator[Check]:
-    for package, use in LIBRARIES:
+def _packages(packages: Iterable[tuple[str, str]], missing: str, remedy: str) -> Iterator[Check]:
+    for package, use in packages:
         found = _version(package)
-        sentence = f"{package} {found or 'is not installed'}; it {use}."
-        remedy = f"Needed only for the GPU, if no CUDA toolkit provides it: {EXTRA}"
-        yield Check(package, found is not None, sentence, remedy)
+        yield Check(package, found is not None, f"{package} {found or missing}; it {use}.", remedy)
 
 
 def _gpu() -> Iterator[Check]:
@@ -179,11 +177,8 @@ def _open_gpu() -> Iterator[Check]:
     yield Check("GPU", True, f"{name}, compute capability {capability[0]}.{capability[1]}, "
                   f"{free / 2**30:.1f} of {total / 2**30:.1f} GB free.")
     yield from _device_properties(driver)
-    if capability >= AMPERE:
-        yield Check("precision", True, "Supports float32, tf32 and mixed precision (bf16).")
-    else:
-        yield Check("precision", True, "This GPU is older than Ampere: everything runs in float32, without tensor "
-                                         "cores.")
+    yield Check("precision", True, "Supports float32, tf32 and mixed precision (bf16)." if capability >= AMPERE else
+                "This GPU is older than Ampere: everything runs in float32, without tensor cores.")
 
 
 def _device_properties(driver: Any) -> Iterator[Check]:
@@ -195,9 +190,9 @@ def _device_properties(driver: Any) -> Iterator[Check]:
                                                     handle)  # fmt: skip
         return 0 if int(status) else int(value)
 
-    for part, parts in DEVICE_PROPERTIES.items():
-        values = {name: of(name) / scale for sentence, names in parts for name, scale in names.items()}
-        yield Check(part, True, " ".join(sentence.format(**values) for sentence, _ in parts))
+    for part, sentence in DEVICE_PROPERTIES.items():
+        values = {name: of(name) / DIVISORS.get(name, 1) for name in re.findall(r"{(\w+):", sentence)}
+        yield Check(part, True, sentence.format(**values))
 
 
 def report(findings: list[Check]) -> str:

@@ -30,7 +30,6 @@ from core.ops.photo import (
 OUT, OUT_ROW, HEIGHT, WIDTH, CHANNELS, NORMAL = range(1, 7)
 
 
-
 def run_plain_photo(record: int, context: int, image: int, low: int, high: int) -> None:
     """Crop and normalise three channels (`is_plain`). Tasks are rows of the output."""
     w, run = words(record), words(context)

@@ -253,9 +253,7 @@ class CpuPlan(Plan):
                 run(index)
             memory = Slots(*self._slot_space, count if self._by_image else 1)
             photos.append(read_value(self._lowering, self.program.values[PHOTO], memory))
-            check_forward(
-                self._lowering, self._record_list.parts, run, memory, replace(mode, photo0=mode.photo0 + n)
-            )
+            check_forward(self._lowering, self._record_list.parts, run, memory, replace(mode, photo0=mode.photo0 + n))
         self._weights[:] = before
         if not self.training:
             return {}

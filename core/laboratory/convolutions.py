@@ -199,24 +199,21 @@ def fft_convolve_tiled(x: Array, weight: Array) -> Array:
 
 
 def _rows() -> tuple[Kernel, ...]:
-    vectorised: dict[str, Run] = {
-        "forward": vectorised_forward, "backward_input": vectorised_backward_input,
-        "backward_weight": vectorised_backward_weight,
-    }  # fmt: skip
-    im2col: dict[str, Run] = {
-        "forward": im2col_forward, "backward_input": im2col_backward_input, "backward_weight": im2col_backward_weight,
-    }  # fmt: skip
+    taps = "array operations, one tap of one filter at a time"
+    unfolded = "windows unfolded into a matrix, one matrix product"
     rows = []
-    for name, runs, idea in (
-        ("vectorised", vectorised, "array operations, one tap of one filter at a time"),
-        ("im2col", im2col, "windows unfolded into a matrix, one matrix product"),
+    for name, direction, run, idea in (
+        ("vectorised", "forward", vectorised_forward, taps),
+        ("vectorised", "backward_input", vectorised_backward_input, taps),
+        ("vectorised", "backward_weight", vectorised_backward_weight, taps),
+        ("im2col", "forward", im2col_forward, unfolded),
+        ("im2col", "backward_input", im2col_backward_input, unfolded),
+        ("im2col", "backward_weight", im2col_backward_weight, unfolded),
     ):
-        for direction, run in runs.items():
-            sums = ("dweight", "dbias") if direction == "backward_weight" else ()
-            spread = parallel(run, sums)
-            rows.append(Kernel("conv2d", direction, "cpu", name, run, idea, LOOSE, refuse_groups))
-            rows.append(Kernel("conv2d", direction, "cpu", f"{name}_parallel", spread,
-                               f"{idea}, threads share the batch", LOOSE, refuse_groups))
+        spread = parallel(run, ("dweight", "dbias") if direction == "backward_weight" else ())
+        rows.append(Kernel("conv2d", direction, "cpu", name, run, idea, LOOSE, refuse_groups))
+        rows.append(Kernel("conv2d", direction, "cpu", f"{name}_parallel", spread, f"{idea}, threads share the batch",
+                           LOOSE, refuse_groups))
     for name, convolve, idea, refuse in (
         ("winograd", partial(winograd_convolve, tile=2), "F(2,3): 16 products for 4 outputs instead of 36",
          refuse_all_but_3x3),

@@ -128,9 +128,7 @@ def run_plan(
     return Outcome("plan" if algorithm == "auto" else algorithm, seconds, loss, accuracy)
 
 
-def time_training(
-    lesson: Lesson, train: tuple[Array, Array], prepare: Prepare, report: Report
-) -> tuple[float, float]:
+def time_training(lesson: Lesson, train: tuple[Array, Array], prepare: Prepare, report: Report) -> tuple[float, float]:
     """Train on every batch; returns the median seconds of an iteration, without the first, and the last loss."""
     seconds, loss = [], 0.0
     for photos, labels in batches(lesson, *train):

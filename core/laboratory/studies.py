@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from types import MappingProxyType
 from typing import Any, Final, final
 
@@ -122,11 +123,8 @@ def roofline_study(
 
 
 def points(times: Sequence[KernelTime]) -> list[Point]:
-    return [
-        Point(t.layer, t.direction or "other", t.flops / t.bytes, t.flops / t.milliseconds / 1e6)
-        for t in times
-        if t.flops > 0 and t.bytes > 0 and t.milliseconds > 0
-    ]
+    return [Point(t.layer, t.direction or "other", t.flops / t.bytes, t.flops / t.milliseconds / 1e6)
+            for t in times if t.flops > 0 and t.bytes > 0 and t.milliseconds > 0]  # fmt: skip
 
 
 def roof(device: str) -> tuple[float, float]:
@@ -144,9 +142,9 @@ def roof(device: str) -> tuple[float, float]:
     factors = [rng.standard_normal((side, side), np.float32) for _ in range(cores)]
     pairs = [(np.ones(size, np.float32), np.ones(size, np.float32)) for _ in range(cores)]
     with ThreadPoolExecutor(cores) as pool:
-        product = _least_seconds(lambda: list(pool.map(lambda a: a @ a, factors)), 50)
+        multiplied = _least_seconds(lambda: list(pool.map(lambda a: a @ a, factors)), 50)
         moved = _least_seconds(lambda: list(pool.map(lambda pair: np.copyto(*pair), pairs)), 10)
-    return cores * 2 * side**3 / product / 1e9, cores * 2 * 4 * size / moved / 1e9
+    return cores * 2 * side**3 / multiplied / 1e9, cores * 2 * 4 * size / moved / 1e9
 
 
 def _least_seconds(run: Callable[[], object], repeats: int) -> float:
@@ -157,18 +155,15 @@ def sweep_study(
     model: str, device: str, training: bool, batches: Sequence[int], sizes: Sequence[int], precision: str = "float32",
 ) -> Iterator[Throughput]:
     """Photos per second over batch and photo sizes, from the median of a few steps."""
-    for image_size in sizes:
-        for batch in batches:
-            try:
-                speed = _photos_per_second(model, device, training, batch, image_size, precision)
-                yield Throughput(batch, image_size, speed)
-            except (OutOfMemory, ValueError) as error:
-                yield Throughput(batch, image_size, 0.0, str(error))
+    for image_size, batch in product(sizes, batches):
+        try:
+            speed = _photos_per_second(model, device, training, batch, image_size, precision)
+            yield Throughput(batch, image_size, speed)
+        except (OutOfMemory, ValueError) as error:
+            yield Throughput(batch, image_size, 0.0, str(error))
 
 
-def _photos_per_second(
-    model: str, device: str, training: bool, batch: int, image_size: int, precision: str
-) -> float:
+def _photos_per_second(model: str, device: str, training: bool, batch: int, image_size: int, precision: str) -> float:
     if training:
         plan, photos = _training_plan(model, device, batch, image_size, precision)
         milliseconds = _median_ms(lambda: plan.train_step(photos, 1e-4))
@@ -187,9 +182,7 @@ def _median_ms(run: Callable[[], object]) -> float:
     return time_on_host(run, 15, 1.0)
 
 
-def _training_plan(
-    model: str, device: str, batch: int, image_size: int, precision: str
-) -> tuple[Plan, PhotoBatch]:
+def _training_plan(model: str, device: str, batch: int, image_size: int, precision: str) -> tuple[Plan, PhotoBatch]:
     graph = with_loss(build(model, 10, image_size), 0.0, ())
     plan = compile_plan(graph, device=device, batch=batch, training=True, precision=precision,
                         optimizer=Optimizer("adam"))

@@ -44,9 +44,7 @@ def read_conv(importer: Importer, node: Any, attributes: Attributes) -> OnnxValu
     return OnnxValue(name)
 
 
-def _convolve_features(
-    importer: Importer, node: Any, x: OnnxValue, weight: Array, attributes: Attributes
-) -> OnnxValue:
+def _convolve_features(importer: Importer, node: Any, x: OnnxValue, weight: Array, attributes: Attributes) -> OnnxValue:
     """Convert a 1x1 convolution after the global average to a dense layer."""
     plain = weight.shape[2:] == (1, 1) and not any(attributes.get("pads", ())) and not any(x.pad)
     if not plain or attributes.get("group", 1) != 1:

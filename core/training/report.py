@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Final, final
@@ -264,10 +264,7 @@ def _option(name: str, value: Any) -> list[str]:
 
 def _changed(config: RunConfig) -> Sequence[tuple[str, str]]:
     """Label and value of every setting that is not at its default."""
-    rows: Mapping[str, Any] = settings()
-    changed = []
-    for name, (entry, row) in rows.items():
-        value = getattr(config, name)
-        if value != entry.default and name not in ("out", "cache"):
-            changed.append((row.label, ", ".join(value) if isinstance(value, tuple) else str(value)))
-    return changed
+    rows = ((row.label, getattr(config, name), entry.default) for name, (entry, row) in settings().items()
+            if name not in ("out", "cache"))  # fmt: skip
+    return [(label, ", ".join(value) if isinstance(value, tuple) else str(value))
+            for label, value, default in rows if value != default]  # fmt: skip

@@ -255,26 +255,26 @@ class DatasetPanel(QWidget):
 
     def _on_opening(self, source: str) -> None:
         self.notice.hide()
-        self.busy.setText(tr("Listing {name}…", name=Path(source).name))
-        self.bar.setRange(0, 0)
+        self._show_progress(tr("Listing {name}…", name=Path(source).name), 0, 0)
         self.stack.setCurrentIndex(1)
 
     def _on_opened(self) -> None:
         self._listed, self._marks, self._place = None, {}, 0  # rows of the previous photos
 
     def _on_progress(self, done: int, total: int) -> None:
-        self.bar.setRange(0, total)
-        self.bar.setValue(done)
-        self.busy.setText(count(done, "{n} photo found…", "{n} photos found…"))
+        self._show_progress(count(done, "{n} photo found…", "{n} photos found…"), done, total)
 
     def _on_drawing(self, done: int, total: int) -> None:
         if not total:  # the beginning
             self.notice.hide()
+        text = tr("Generating synthetic leaves: {done} of {total}", done=f"{done:,}", total=f"{total:,}")
+        self._show_progress(text if total else tr("Generating synthetic leaves…"), done, total)
+        self.stack.setCurrentIndex(1)
+
+    def _show_progress(self, text: str, done: int, total: int) -> None:
         self.bar.setRange(0, total)
         self.bar.setValue(done)
-        text = tr("Generating synthetic leaves: {done} of {total}", done=f"{done:,}", total=f"{total:,}")
-        self.busy.setText(text if total else tr("Generating synthetic leaves…"))
-        self.stack.setCurrentIndex(1)
+        self.busy.setText(text)
 
     def _on_cancel(self) -> None:
         self._document.give_up()

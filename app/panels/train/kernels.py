@@ -49,7 +49,6 @@ class TimedKernel:
     def of_peak(self) -> float:
         return self.time.floor_ms / self.time.milliseconds if self.time.milliseconds > 0 else 0.0
 
-
     @property
     def from_cache(self) -> bool:
         """Whether it is faster than the memory bandwidth allows: its data were in a cache."""
