@@ -79,7 +79,7 @@ PLAIN: Final = Target()
 POINTER: Final = "uint64"
 INTEGER: Final = "int32"
 DIVISOR: Final = "divisor"
-"""A divisor prepared by `fast_divisor`: the kernel takes it as two arguments, `NAME_mul` and `NAME_shift`."""
+"""A divisor prepared by `fast_divisor`, as `core.gpu.parts.vectors.divide` takes it."""
 
 
 @final
@@ -90,13 +90,6 @@ class Argument:
     name: str
     type: str
     meaning: str
-
-    @property
-    def parameters(self) -> tuple[tuple[str, str], ...]:
-        """(name, type) of each parameter of the kernel function."""
-        if self.type == DIVISOR:
-            return (f"{self.name}_mul", "uint32"), (f"{self.name}_shift", "uint32")
-        return ((self.name, self.type),)
 
 
 def arguments(kind: str, /, **meanings: str) -> tuple[Argument, ...]:
@@ -123,10 +116,9 @@ class Group:
     arguments: tuple[Argument, ...]
 
     @property
-    def parameters(self) -> tuple[tuple[str, str], ...]:
-        """(name, kind) of the parameter; `core.gpu.compilation.arrays` makes its type."""
-        fields = (f"{name}:{kind}" for argument in self.arguments for name, kind in argument.parameters)
-        return ((self.name, " ".join(fields)),)
+    def type(self) -> str:
+        """Names and types of the fields; `core.gpu.compilation.arrays` makes the type of the tuple."""
+        return " ".join(f"{argument.name}:{argument.type}" for argument in self.arguments)
 
 
 MASKING: Final = (
@@ -184,12 +176,12 @@ class KernelSignature:
     @property
     def kinds(self) -> tuple[str, ...]:
         """Types of the kernel function's parameters, for `Recipe.kinds`."""
-        return tuple(kind for argument in self.arguments for _, kind in argument.parameters)
+        return tuple(argument.type for argument in self.arguments)
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """Names of the kernel function's parameters; a test compares them with the function."""
-        return tuple(name for argument in self.arguments for name, _ in argument.parameters)
+        return tuple(argument.name for argument in self.arguments)
 
     def pack(self, **values: Any) -> tuple[Any, ...]:
         """Values in the order of the parameters; a `DIVISOR` is given as a number. Raises TypeError on a wrong name."""

@@ -235,8 +235,9 @@ class Machine:
         """An argument of a kernel from its words (`core.gpu.compilation.arrays`)."""
         dimensions = getattr(KINDS.get(kind), "ndim", 0)
         if ":" in kind:
-            fields = zip(words(kind), given, strict=True)
-            return type_of(kind).instance_class(*(Cast(getattr(numba_types, word))(value) for word, value in fields))
+            fields, given = (field.split(":")[1] for field in kind.split()), iter(given)
+            values = [self._argument(field, [next(given) for _ in words(field)]) for field in fields]
+            return type_of(kind).instance_class(*values)
         if kind not in KINDS:
             return Cast(getattr(numba_types, kind))(*given)
         if not dimensions:

@@ -31,6 +31,7 @@ KINDS: Final[Mapping[str, Any]] = {
     "Float": float64,
     "Int": int64,
     "Pair": types.UniTuple(int64, 2),  # type: ignore[attr-defined]  # (vertical, horizontal)
+    "divisor": types.UniTuple(types.uint32, 2),  # type: ignore[attr-defined]  # (multiplier, shift)
 }
 """Types by the name in the annotations, and in `Recipe.kinds`."""
 
@@ -54,16 +55,18 @@ def type_of(kind: str) -> Any:
     if ":" in kind:
         fields = [field.split(":") for field in kind.split()]
         group = namedtuple("Group", [name for name, _ in fields])  # type: ignore[misc]  # names known at run time
-        return types.NamedTuple([getattr(types, kind) for _, kind in fields], group)  # type: ignore[attr-defined]
+        return types.NamedTuple([type_of(kind) for _, kind in fields], group)  # type: ignore[attr-defined]
     return KINDS.get(kind) or getattr(types, kind)
 
 
 def words(kind: str) -> tuple[str, ...]:
     """Types of the words in which the driver passes an argument of a kind; of other kinds, the kind itself."""
     if ":" in kind:
-        return tuple(field.split(":")[1] for field in kind.split())
+        return tuple(word for field in kind.split() for word in words(field.split(":")[1]))
     if kind not in KINDS:
         return (kind,)
     if kind in ("Float", "Int"):
         return ("float64" if kind == "Float" else "int64",)
-    return ("int64",) * (2 if kind == "Pair" else 5 + 2 * KINDS[kind].ndim)
+    if kind in ("Pair", "divisor"):
+        return ("int64" if kind == "Pair" else "uint32",) * 2
+    return ("int64",) * (5 + 2 * KINDS[kind].ndim)

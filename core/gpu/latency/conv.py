@@ -25,11 +25,23 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
-from core.gpu.compilation.ptx import max_bf16, mma_bf16, shared_address
+from core.gpu.compilation.ptx import max_bf16, shared_address
 from core.gpu.latency.block import BlockShape, load4_where, make_epilogue, make_filter_loads, wait_for_previous
-from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
+from core.gpu.launch import INTEGER, POINTER, Group, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.epilogue import pixel_of_row
+from core.gpu.parts.tile import multiply_bf16
 from core.gpu.parts.vectors import clear, divide
+
+WINDOWS: Final = Group("windows", (
+    *divisions(area="`area`", columns="`wo`", channels="`channel_vectors`"),
+    *arguments(
+        INTEGER, area="pixels of an image of out", wo="columns of out", channel_vectors="vectors of a pixel of x",
+        height="rows of x", width="columns of x", ldx="elements from a pixel of x to the next",
+        row_pitch="elements from a row of x to the next", image_pitch="elements from an image of x to the next",
+        stride_y="rows between windows", stride_x="columns between windows", top="padding above",
+        left="padding on the left",
+    ),
+))  # fmt: skip
 
 SIGNATURE: Final = KernelSignature((
     *arguments(
@@ -41,14 +53,7 @@ SIGNATURE: Final = KernelSignature((
         INTEGER, rows="pixels of out in all images", columns="filters, up to a multiple of 8",
         depth="elements of a packed filter", vectors="vectors of a sum: taps x channels / 8",
     ),
-    *divisions(area="`area`", columns="`wo`", channels="`channel_vectors`"),
-    *arguments(
-        INTEGER, area="pixels of an image of out", wo="columns of out", channel_vectors="vectors of a pixel of x",
-        height="rows of x", width="columns of x", ldx="elements from a pixel of x to the next",
-        row_pitch="elements from a row of x to the next", image_pitch="elements from an image of x to the next",
-        stride_y="rows between windows", stride_x="columns between windows", top="padding above",
-        left="padding on the left",
-    ),
+    WINDOWS,
     *pitches(ldo="out", lda="`addend`"),
     *arguments(INTEGER, activation="of out (`core.gpu.launch.RELU`)"),
 ))  # fmt: skip
@@ -59,15 +64,16 @@ def make_window_finder(shape: BlockShape) -> Any:
     BOTH = shape.rows * 2
 
     @device_function
-    def find_windows(x, first, rows, hw_mul, hw_shift, w_mul, w_shift, hw, wo, window, pitch, row, image, py, px, pa):
+    def find_windows(x, first, rows, w, py, px, pa):
         for m in range(BOTH):
             pixel = i32(first + m * 8)
-            n = divide(u32(pixel), hw_mul, hw_shift)
-            oy = divide(u32(u32(pixel) - n * u32(hw)), w_mul, w_shift)
-            ox = u32(u32(pixel) - n * u32(hw) - oy * u32(wo))
-            py[m] = i32(i32(oy) * window[0] - window[2] if pixel < rows else i32(-(1 << 20)))
-            px[m] = i32(i32(ox) * window[1] - window[3])
-            pa[m] = u64(x + u64((i64(n) * i64(image) + i64(py[m]) * i64(row) + i64(px[m]) * i64(pitch)) * 2))
+            n = divide(u32(pixel), w.by_area)
+            oy = divide(u32(u32(pixel) - n * u32(w.area)), w.by_columns)
+            ox = u32(u32(pixel) - n * u32(w.area) - oy * u32(w.wo))
+            py[m] = i32(i32(oy) * w.stride_y - w.top if pixel < rows else i32(-(1 << 20)))
+            px[m] = i32(i32(ox) * w.stride_x - w.left)
+            row = i64(n) * i64(w.image_pitch) + i64(py[m]) * i64(w.row_pitch)
+            pa[m] = u64(x + u64((row + i64(px[m]) * i64(w.ldx)) * 2))
 
     return find_windows
 
@@ -77,16 +83,16 @@ def make_pixel_loads(shape: BlockShape, chunks: int, kernel_width: int) -> Any:
     TM, CHUNKS, KW = shape.rows * 2, chunks, kernel_width
 
     @device_function
-    def load_pixels(x, py, px, pa, first, vectors, c_mul, c_shift, c_vectors, height, width, row, pitch, registers):
+    def load_pixels(x, py, px, pa, first, vectors, w, registers):
         for c in range(CHUNKS):
             vector = i32(first + c * 4)
-            tap = i32(divide(u32(vector), c_mul, c_shift))
-            within = i32(vector - tap * c_vectors)
+            tap = i32(divide(u32(vector), w.by_channels))
+            within = i32(vector - tap * w.channel_vectors)
             ky = i32(tap // KW)
             kx = i32(tap - ky * KW)
-            offset = i64(i32(ky * row + kx * pitch + within * 8)) * 2
+            offset = i64(i32(ky * w.row_pitch + kx * w.ldx + within * 8)) * 2
             for m in range(TM):
-                ok = u32(py[m] + ky) < u32(height) and u32(px[m] + kx) < u32(width) and vector < vectors
+                ok = u32(py[m] + ky) < u32(w.height) and u32(px[m] + kx) < u32(w.width) and vector < vectors
                 v = load4_where(u64(pa[m] + u64(offset)) if ok else x, u32(1) if ok else u32(0))
                 for i in range(4):
                     registers[(c * TM + m) * 4 + i] = v[i]
@@ -99,14 +105,15 @@ def make_pooled_loads(shape: BlockShape, chunks: int) -> Any:
     TM, CHUNKS = shape.rows * 2, chunks
 
     @device_function
-    def load_pixels(x, py, px, pa, first, vectors, c_mul, c_shift, c_vectors, height, width, row, pitch, registers):
+    def load_pixels(x, py, px, pa, first, vectors, w, registers):
         nine = cuda.local.array(36, u32)
         for c in range(CHUNKS):
             vector = i32(first + c * 4)
             for m in range(TM):
                 for k in range(9):
-                    ok = u32(py[m] + k // 3) < u32(height) and u32(px[m] + k % 3) < u32(width) and vector < vectors
-                    at = u64(pa[m] + u64(i64(i32((k // 3) * row + (k % 3) * pitch + vector * 8)) * 2))
+                    y, z = u32(py[m] + k // 3), u32(px[m] + k % 3)
+                    ok = y < u32(w.height) and z < u32(w.width) and vector < vectors
+                    at = u64(pa[m] + u64(i64(i32((k // 3) * w.row_pitch + (k % 3) * w.ldx + vector * 8)) * 2))
                     v = load4_where(at if ok else x, u32(1) if ok else u32(0))
                     for i in range(4):
                         nine[k * 4 + i] = v[i]
@@ -131,11 +138,8 @@ def make_products(shape: BlockShape, chunks: int) -> Any:
                 for n in range(TN):
                     q, o = (c * TN + n) * 4, (m * TN + n) * 4
                     for half in range(0, 4, 2):
-                        r = mma_bf16(
-                            a[p + half], a[p + 4 + half], a[p + half + 1], a[p + 5 + half], b[q + half],
-                            b[q + half + 1], acc[o], acc[o + 1], acc[o + 2], acc[o + 3],
-                        )  # fmt: skip
-                        acc[o], acc[o + 1], acc[o + 2], acc[o + 3] = r[0], r[1], r[2], r[3]
+                        pixels = a[p + half], a[p + 4 + half], a[p + half + 1], a[p + 5 + half]
+                        multiply_bf16(pixels, b[q + half], b[q + half + 1], acc, o)
 
     return multiply
 
@@ -157,10 +161,7 @@ def make_small_convolution(
     load_bias, load_addend, store_sums, write_output = make_epilogue(shape, pixel_of_row)
 
     def small_convolution(
-        x, weight, bias, out, addend, rows, columns, depth, vectors,
-        by_area_mul, by_area_shift, by_columns_mul, by_columns_shift, by_channels_mul, by_channels_shift,
-        area, wo, channel_vectors, height, width, ldx, row_pitch, image_pitch, stride_y, stride_x, top, left, ldo, lda,
-        activation,
+        x, weight, bias, out, addend, rows, columns, depth, vectors, windows, ldo, lda, activation
     ):
         base = shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
@@ -177,16 +178,10 @@ def make_small_convolution(
         py = cuda.local.array(BOTH, i32)
         px = cuda.local.array(BOTH, i32)
         pa = cuda.local.array(BOTH, u64)
-        find_windows(
-            x, i32(bm + g), rows, by_area_mul, by_area_shift, by_columns_mul, by_columns_shift, area, wo,
-            (stride_y, stride_x, top, left), ldx, row_pitch, image_pitch, py, px, pa,
-        )  # fmt: skip
+        find_windows(x, i32(bm + g), rows, windows, py, px, pa)
         wait_for_previous()
         a = cuda.local.array(NA, u32)
-        load_pixels(
-            x, py, px, pa, first, vectors, by_channels_mul, by_channels_shift, channel_vectors, height, width,
-            row_pitch, ldx, a,
-        )  # fmt: skip
+        load_pixels(x, py, px, pa, first, vectors, windows, a)
         value = cuda.local.array(8, f32)
         if added:
             load_addend(tid, addend, lda, bn, columns, value, initial, (bm, rows))

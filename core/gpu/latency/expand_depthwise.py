@@ -23,6 +23,7 @@ from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.latency.block import load4_constant_where, load4_where, wait_for_previous
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
+from core.gpu.parts.tile import multiply_bf16
 from core.gpu.parts.vectors import PACK, UNPACK, activate, divide
 
 SIGNATURE: Final = KernelSignature((
@@ -81,11 +82,8 @@ def make_fragments(tiles: int, chunks: int, warps: int) -> tuple[Any, Any]:
                 for c in range(chunks):
                     p, o, q = (m * 2 * chunks + c) * 4, ((m * 2 + 1) * chunks + c) * 4, (c * 2 + n) * 4
                     for half in range(0, 4, 2):
-                        r = ptx.mma_bf16(
-                            a[p + half], a[o + half], a[p + half + 1], a[o + half + 1], b[q + half], b[q + half + 1],
-                            acc[0], acc[1], acc[2], acc[3],
-                        )  # fmt: skip
-                        acc[0], acc[1], acc[2], acc[3] = r[0], r[1], r[2], r[3]
+                        pixels = a[p + half], a[o + half], a[p + half + 1], a[o + half + 1]
+                        multiply_bf16(pixels, b[q + half], b[q + half + 1], acc, 0)
                 at = u32(base + u32((first + m * (16 * warps)) * 32 + n * 16 + t * 4))
                 ptx.shared_store1(at, ptx.pack_bf16(activate(acc[0], activation), activate(acc[1], activation)))
                 ptx.shared_store1(
@@ -156,7 +154,7 @@ def make_expand_depthwise(tiles: int, chunks: int, warps: int, stride: int) -> A
 
     def expand_depthwise(
         x, weight, bias, weight2, bias2, out, depth, vectors, channels, strip_rows, height, width, ho, wo,
-        by_columns_mul, by_columns_shift, ldx, ldo, activation, activation2,
+        by_columns, ldx, ldo, activation, activation2,
     ):
         base = ptx.shared_address(cuda.shared.array(0, u8))
         tid, image = i32(cuda.threadIdx.x), i32(cuda.blockIdx.z)
@@ -185,7 +183,7 @@ def make_expand_depthwise(tiles: int, chunks: int, warps: int, stride: int) -> A
         filt = cuda.local.array(8, f32)
         sums = cuda.local.array(8, f32)
         for item in range(tid, i32((last - row0) * wo * 2), TH):
-            down = i32(divide(u32(item >> 1), by_columns_mul, by_columns_shift))
+            down = i32(divide(u32(item >> 1), by_columns))
             ox = i32((item >> 1) - down * wo)
             filter_pixel(base, i32(row0 + down), ox, top, height, width, tid & 1, filters, start, value, filt, sums)
             for i in range(8):

@@ -29,9 +29,20 @@ from core.gpu.latency.block import (
     make_filter_loads,
     wait_for_previous,
 )
-from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
+from core.gpu.launch import INTEGER, POINTER, Group, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.epilogue import pixel_of_number
+from core.gpu.parts.tile import multiply_bf16
 from core.gpu.parts.vectors import clear, divide
+
+NUMBERING: Final = Group("numbering", (
+    *divisions(
+        numbers="numbers of an image, (height + 1) (width + 1)", columns="width + 1", channels="`channel_vectors`",
+    ),
+    *arguments(
+        INTEGER, height="rows of x and out", width="columns of x and out", channel_vectors="vectors of a pixel of x",
+        vector_pitch="pixels from one vector to the next in shared memory",
+    ),
+))  # fmt: skip
 
 SIGNATURE: Final = KernelSignature((
     *arguments(
@@ -45,13 +56,7 @@ SIGNATURE: Final = KernelSignature((
         limit="pixel numbers in all", columns="filters of both halves", depth="elements of a packed filter",
         vectors="vectors of a sum: 9 x `channel_vectors`",
     ),
-    *divisions(
-        numbers="numbers of an image, (height + 1) (width + 1)", columns="width + 1", channels="`channel_vectors`",
-    ),
-    *arguments(
-        INTEGER, height="rows of x and out", width="columns of x and out", channel_vectors="vectors of a pixel of x",
-        vector_pitch="pixels from one vector to the next in shared memory",
-    ),
+    NUMBERING,
     *pitches(ldx="x", ldo="out"),
     *arguments(INTEGER, activation="of out (`core.gpu.launch.RELU`)"),
 ))  # fmt: skip
@@ -81,12 +86,13 @@ def make_tap_products(shape: BlockShape, chunks: int) -> tuple[Any, Any]:
     TM, TN = shape.rows, shape.columns
 
     @device_function
-    def find_taps(first, vectors, centre, c_mul, c_shift, c_vectors, width, vector_pitch, offsets):
+    def find_taps(first, vectors, centre, numbering, offsets):
         for c in range(chunks):
             vector = i32(first + c * 4) if first + c * 4 < vectors else i32(0)
-            tap = i32(4) if centre else i32(divide(u32(vector), c_mul, c_shift))
-            within = vector if centre else i32(vector - tap * c_vectors)
-            offsets[c] = i32((within * vector_pitch + (tap // 3) * (width + 1) + tap % 3) * 16)
+            tap = i32(4) if centre else i32(divide(u32(vector), numbering.by_channels))
+            within = vector if centre else i32(vector - tap * numbering.channel_vectors)
+            row = within * numbering.vector_pitch + (tap // 3) * (numbering.width + 1)
+            offsets[c] = i32((row + tap % 3) * 16)
 
     @device_function
     def multiply(pixels, offsets, b, acc):
@@ -96,11 +102,8 @@ def make_tap_products(shape: BlockShape, chunks: int) -> tuple[Any, Any]:
                 low, high = ptx.shared_load4(at), ptx.shared_load4(u32(at + u32(128)))
                 for n in range(TN):
                     q, o = (c * TN + n) * 4, (m * TN + n) * 4
-                    r = ptx.mma_bf16(
-                        low[0], high[0], low[1], high[1], b[q], b[q + 1], acc[o], acc[o + 1], acc[o + 2], acc[o + 3]
-                    )
-                    r = ptx.mma_bf16(low[2], high[2], low[3], high[3], b[q + 2], b[q + 3], r[0], r[1], r[2], r[3])
-                    acc[o], acc[o + 1], acc[o + 2], acc[o + 3] = r[0], r[1], r[2], r[3]
+                    multiply_bf16((low[0], high[0], low[1], high[1]), b[q], b[q + 1], acc, o)
+                    multiply_bf16((low[2], high[2], low[3], high[3]), b[q + 2], b[q + 3], acc, o)
 
     return find_taps, multiply
 
@@ -115,19 +118,18 @@ def make_fire_halo(numbers: tuple[int, ...], chunks: int) -> Any:
     wait = ptx.WAIT_COPIES[0]
 
     @device_function
-    def copy_pixels(to, x, tid, count, c_mul, c_shift, c_vectors, vector_pitch, pitch, geometry):
-        for i in range(tid, count * c_vectors, TH):
-            r = i32(divide(u32(i), c_mul, c_shift))
-            vector, pixel = i32(i - r * c_vectors), pixel_of_number(i32(r - geometry[3] - 2), geometry)
+    def copy_pixels(to, x, tid, count, numbering, pitch, geometry):
+        for i in range(tid, count * numbering.channel_vectors, TH):
+            r = i32(divide(u32(i), numbering.by_channels))
+            vector, pixel = i32(i - r * numbering.channel_vectors), pixel_of_number(i32(r - geometry[3] - 2), geometry)
             at = u64(x + u64((i64(pixel) * i64(pitch) + i64(vector * 8)) * 2))
-            place = u32(to + u32((vector * vector_pitch + r) * 16))
+            place = u32(to + u32((vector * numbering.vector_pitch + r) * 16))
             ptx.copy_async16(place, at if pixel >= 0 else x, u32(16) if pixel >= 0 else u32(0))
         ptx.commit_copies()
 
     def fire_halo(
-        x, weight, bias, out, weight1, bias1, columns1, depth1, limit, columns, depth, vectors,
-        by_numbers_mul, by_numbers_shift, by_columns_mul, by_columns_shift, by_channels_mul, by_channels_shift,
-        height, width, channel_vectors, vector_pitch, ldx, ldo, activation,
+        x, weight, bias, out, weight1, bias1, columns1, depth1, limit, columns, depth, vectors, numbering, ldx, ldo,
+        activation,
     ):
         base = ptx.shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
@@ -137,7 +139,7 @@ def make_fire_halo(numbers: tuple[int, ...], chunks: int) -> Any:
         bm, bn = i32(i32(cuda.blockIdx.x) * ROWS), i32(i32(cuda.blockIdx.y) * COLUMNS)
         first, last, centre = i32(bn), i32(columns), bn < columns1
         if centre:  # the 1x1 half of a fire's expand
-            weight, bias, depth, vectors, last = weight1, bias1, depth1, channel_vectors, i32(columns1)
+            weight, bias, depth, vectors, last = weight1, bias1, depth1, numbering.channel_vectors, i32(columns1)
         elif columns1 > 0:
             first, last = i32(bn - columns1), i32(columns - columns1)
         begin = i32(slice_index * (chunks * 4) + t)
@@ -146,17 +148,13 @@ def make_fire_halo(numbers: tuple[int, ...], chunks: int) -> Any:
         initial = cuda.local.array(INITIAL, f32)
         load_bias(tid, bias, weight, first, last, initial)
         offsets = cuda.local.array(chunks, i32)
-        find_taps(
-            begin, vectors, centre, by_channels_mul, by_channels_shift, channel_vectors, width, vector_pitch, offsets
-        )  # fmt: skip
-        geometry = (bm, limit, height, width, by_numbers_mul, by_numbers_shift, by_columns_mul, by_columns_shift)
+        find_taps(begin, vectors, centre, numbering, offsets)
+        width = numbering.width
+        geometry = (bm, limit, numbering.height, width, numbering.by_numbers, numbering.by_columns)
         acc = cuda.local.array(NACC, f32)
         clear(acc)
         wait_for_previous()  # the loads above overlap the previous kernel
-        copy_pixels(
-            base, x, tid, i32(ROWS + 2 * (width + 2)), by_channels_mul, by_channels_shift, channel_vectors,
-            vector_pitch, ldx, geometry,
-        )  # fmt: skip
+        copy_pixels(base, x, tid, i32(ROWS + 2 * (width + 2)), numbering, ldx, geometry)
         wait()
         cuda.syncthreads()  # the pixels are in shared memory
         multiply(u32(base + u32(g * 16)), offsets, b, acc)

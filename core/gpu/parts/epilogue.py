@@ -98,9 +98,9 @@ def pixel_of_number(r, about):
     is ``(n height + y) width + x``.
     """
     p = i32(about[0] + r)
-    n = divide(max(p, 0), about[4], about[5])
+    n = divide(max(p, 0), about[4])
     rest = u32(u32(max(p, 0)) - n * u32((about[2] + 1) * (about[3] + 1)))
-    y = i32(divide(rest, about[6], about[7]))
+    y = i32(divide(rest, about[5]))
     x = i32(rest - u32(y * (about[3] + 1)))
     ok = p >= 0 and p < about[1] and y < about[2] and x < about[3]
     return i32((i32(n) * about[2] + y) * about[3] + x) if ok else i32(-1)

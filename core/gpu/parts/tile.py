@@ -48,11 +48,16 @@ class Tile:
 
 
 @device_function
+def multiply_bf16(a, b0, b1, sums, o):
+    """Add the product of bf16 fragments, 16 x 8 and 16 deep, to four sums from `o` on; `a` has four registers."""
+    r = ptx.mma_bf16(a[0], a[1], a[2], a[3], b0, b1, sums[o], sums[o + 1], sums[o + 2], sums[o + 3])
+    sums[o], sums[o + 1], sums[o + 2], sums[o + 3] = r[0], r[1], r[2], r[3]
+
+
+@device_function
 def _multiply_bf16(a, b, sums, at, tiles):
     for n in range(tiles):
-        o = at + n * 4
-        r = ptx.mma_bf16(a[0], a[1], a[2], a[3], b[n * 2], b[n * 2 + 1], sums[o], sums[o + 1], sums[o + 2], sums[o + 3])
-        sums[o], sums[o + 1], sums[o + 2], sums[o + 3] = r[0], r[1], r[2], r[3]
+        multiply_bf16(a, b[n * 2], b[n * 2 + 1], sums, at + n * 4)
 
 
 @device_function

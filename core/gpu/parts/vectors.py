@@ -19,9 +19,9 @@ def fast_divisor(divisor: int) -> tuple[int, int]:
 
 
 @device_function
-def divide(n, multiplier, shift):
+def divide(n, by):
     """`n` over the divisor that `fast_divisor` prepared."""
-    return ptx.divide_fast(u32(n), u32(multiplier), u32(shift))
+    return ptx.divide_fast(u32(n), u32(by[0]), u32(by[1]))
 
 
 def in_turn(steps: Sequence[Any]) -> Any:
@@ -63,19 +63,19 @@ def clear(values):
 
 
 @device_function
-def find_vector(at, vectors, v_mul, v_shift):
+def find_vector(at, vectors, by_vectors):
     """(pixel, vector of it) of thread `at`: one thread per vector, `vectors` per pixel, with their fast divisor."""
-    pixel = divide(at, v_mul, v_shift)
+    pixel = divide(at, by_vectors)
     return pixel, i32(u32(at) - pixel * u32(vectors))
 
 
 @device_function
 def find_pixel(at, pixels):
     """(pixel, vector of the pixel, image, row, column) of thread `at`; `pixels` is `core.gpu.launch.PIXELS`."""
-    pixel, part = find_vector(at, pixels.vectors, pixels.by_vectors_mul, pixels.by_vectors_shift)
-    n = divide(pixel, pixels.by_area_mul, pixels.by_area_shift)
+    pixel, part = find_vector(at, pixels.vectors, pixels.by_vectors)
+    n = divide(pixel, pixels.by_area)
     rest = u32(pixel - n * u32(pixels.area))
-    row = i32(divide(rest, pixels.by_columns_mul, pixels.by_columns_shift))
+    row = i32(divide(rest, pixels.by_columns))
     return pixel, part, n, row, i32(rest - u32(row * pixels.columns))
 
 

@@ -120,8 +120,8 @@ def make_resident_halo(tile_numbers: tuple[int, ...]) -> Any:
     load_filters, load_pixels = make_filter_loader(9 * VECTORS, BN, TH), make_pixel_loader(VECTORS, 128)
 
     def convolution(
-        x, weight, bias, out, limit, tiles, columns, vector_pitch, by_area_mul, by_area_shift, by_across_mul,
-        by_across_shift, height, width, pitch, ldo, activation,
+        x, weight, bias, out, limit, tiles, columns, vector_pitch, by_area, by_across, height, width, pitch, ldo,
+        activation,
     ):
         base = ptx.shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
@@ -133,7 +133,7 @@ def make_resident_halo(tile_numbers: tuple[int, ...]) -> Any:
         tile, stage, stride = i32(i32(cuda.blockIdx.x) * GROUPS + group), u32(0), i32(i32(cuda.gridDim.x) * GROUPS)
         base, tid = u32(base + u32(2 * group) * buffer), i32(tid & 127)  # from here on: of this warpgroup
         above = i32(-(width + 2))
-        numbering = (limit, height, width, by_area_mul, by_area_shift, by_across_mul, by_across_shift)
+        numbering = (limit, height, width, by_area, by_across)
         load_pixels(base, x, above, halo, vector_pitch, pitch, (i32(tile * BM), *numbering), tid)
         ptx.commit_copies()
         wait_all()

@@ -122,7 +122,7 @@ def _pixel_of(i, geometry):
 
     `geometry`: the first row of all, rows left in the image, width, pitch and fast division by it.
     """
-    row = i32(divide(u32(i), geometry[4], geometry[5]))
+    row = i32(divide(u32(i), geometry[4]))
     x = i32(i - row * geometry[3])
     return i32((geometry[0] + row) * geometry[2] + x) if row < geometry[1] and x < geometry[2] else i32(-1)
 
@@ -170,15 +170,14 @@ def make_halo_tma(*shape_numbers: int) -> Any:
     write_out = make_writing(2, BM, BN, TH, _pixel_of)
 
     def convolution(
-        map_x, map_second, weight, out, mask, blocks, height, width, by_blocks_mul, by_blocks_shift, by_pitch_mul,
-        by_pitch_shift, ldo, ldm, masking, accumulate,
+        map_x, map_second, weight, out, mask, blocks, height, width, by_blocks, by_pitch, ldo, ldm, masking, accumulate
     ):
         base = wgmma.aligned(shared_address(cuda.shared.array(0, u8)))
         full = u32(base + u32(BARRIERS))
         empty = u32(full + u32(8 * ST))
         tid = i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), wgmma.uniform(i32(tid >> 5))
-        n = i32(divide(u32(cuda.blockIdx.x), by_blocks_mul, by_blocks_shift))
+        n = i32(divide(u32(cuda.blockIdx.x), by_blocks))
         y = i32((i32(cuda.blockIdx.x) - n * blocks) * R)
         if tid == 0:
             initialise_barriers(full, empty)
@@ -217,7 +216,7 @@ def make_halo_tma(*shape_numbers: int) -> Any:
         cuda.syncthreads()  # all products are complete: the results replace the pixels
         stage_out(acc, base, i32(wm + (warp & 3) * 16), i32(0), lane, u64(0), i32(0), i32(BN), i32(0))
         cuda.syncthreads()  # the results are in shared memory
-        geometry = (i32(n * height + y), i32(min(R, height - y)), width, i32(PITCH), by_pitch_mul, by_pitch_shift)
+        geometry = (i32(n * height + y), i32(min(R, height - y)), width, i32(PITCH), by_pitch)
         write_out(base, tid, i32(0), i32(BN), out, ldo, mask, ldm, masking, accumulate, geometry)
 
     return convolution

@@ -93,11 +93,11 @@ def make_row_store(columns: int) -> Any:
     PITCH, EIGHTS = columns * 2 + 16, columns // 8
 
     @device_function
-    def store_rows(acc, ring, m0, top, ho, wo, row_vectors, by_row_mul, by_row_shift, lane, activation):
+    def store_rows(acc, ring, m0, top, ho, wo, row_vectors, by_row, lane, activation):
         g, t = i32(lane >> 2), i32(lane & 3)
         for half in range(2):
             m = i32(m0 + g + half * 8)
-            r = i32(divide(u32(m), by_row_mul, by_row_shift))
+            r = i32(divide(u32(m), by_row))
             column, slot = i32(m - r * row_vectors), i32(u32(top + r + RING_ROWS) % u32(RING_ROWS))
             at = u32(ring + u32((slot * row_vectors + column) * PITCH + t * 4))
             highest = u32(MAX_PAIR if activation == 1 else SIX_PAIR) if top + r < ho and column < wo else u32(0)
@@ -197,9 +197,8 @@ def make_image_pool(kernel: int, steps: int, columns: int, groups: int, stores: 
     store_rows, pool, copy_output = make_row_store(N), make_pool(N, TH, stores), make_output_copy(N, TH)
 
     def image_pool(
-        x, weight, bias, out, positions, between, strips, strip_steps, image_steps, filters, by_strips_mul,
-        by_strips_shift, ho, wo, hp, wp, rows, row_vectors, image_bytes, by_row_vectors_mul, by_row_vectors_shift, ldo,
-        ldp, activation,
+        x, weight, bias, out, positions, between, strips, strip_steps, image_steps, filters, by_strips, ho, wo, hp, wp,
+        rows, row_vectors, image_bytes, by_row_vectors, ldo, ldp, activation,
     ):
         base = ptx.shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
@@ -207,7 +206,7 @@ def make_image_pool(kernel: int, steps: int, columns: int, groups: int, stores: 
         group = i32(warp >> 2)
         first = i32(i32(cuda.blockIdx.y) * N)
         load_filters(base, weight, first, filters, tid)
-        n = i32(divide(u32(i32(cuda.blockIdx.x)), by_strips_mul, by_strips_shift))
+        n = i32(divide(u32(i32(cuda.blockIdx.x)), by_strips))
         step = i32(i32(i32(cuda.blockIdx.x) - n * strips) * strip_steps)
         last = i32(min(step + strip_steps, image_steps))
         source = u64(x + u64(i64(n) * i64(image_bytes)))
@@ -240,8 +239,8 @@ def make_image_pool(kernel: int, steps: int, columns: int, groups: int, stores: 
                 a = low_word(u32(image + u32(tile * TILE * 16)), u32(16))
                 products(acc, a, high_word(u32(128)), u32(row_vectors), b, high_word(u32(128)), u32(1))
                 finish(acc)
-                store_rows(acc, ring, i32(tile * TILE + (warp & 3) * 16), top, ho, wo, row_vectors,
-                           by_row_vectors_mul, by_row_vectors_shift, lane, activation)
+                m0 = i32(tile * TILE + (warp & 3) * 16)
+                store_rows(acc, ring, m0, top, ho, wo, row_vectors, by_row_vectors, lane, activation)
             cuda.syncthreads()  # the output rows are complete; the image rows may be replaced
             step = i32(step + 1)
             if step < last:  # the next image rows are copied while this step pools

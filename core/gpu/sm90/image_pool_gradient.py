@@ -107,8 +107,8 @@ def make_window_loader(filters: int, threads: int) -> tuple[Any, Any]:
             ptx.copy_async16(u32(to + u32(i * 16)), u64(source + u64(u32(i * 16))), u32(16))
 
     @device_function
-    def load_windows(ring, dy, positions, k_block, image_blocks, by_mul, by_shift, hp, wp, tid):
-        n = i32(divide(u32(k_block), by_mul, by_shift))
+    def load_windows(ring, dy, positions, k_block, image_blocks, by_image_blocks, hp, wp, tid):
+        n = i32(divide(u32(k_block), by_image_blocks))
         a = i32(k_block - n * image_blocks)
         if a < hp:
             first, row = i64(i32(n * hp + a) * wp) * N, window_row(ring, k_block, wp)
@@ -242,8 +242,8 @@ def make_image_gradient(kernel: int, vectors: int, steps: int, filters: int) -> 
     add_windows, add_biases, store = make_bias_sums(N, TH), make_bias_writer(N, TH), make_store(kernel, N)
 
     def image_pool_gradient(
-        x, dy, partial, positions, total, per_block, image_blocks, by_image_blocks_mul, by_image_blocks_shift, hp, wp,
-        rows, row_vectors, image_bytes, channels, depth, size,
+        x, dy, partial, positions, total, per_block, image_blocks, by_image_blocks, hp, wp, rows, row_vectors,
+        image_bytes, channels, depth, size,
     ):
         base = ptx.shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
@@ -276,10 +276,9 @@ def make_image_gradient(kernel: int, vectors: int, steps: int, filters: int) -> 
                 products(acc, a_low, high_word(u32(pitch)), u32(pitch >> 4), b_low, high_word(u32(VECTOR)), u32(1))
             stage, k_block = u32(stage ^ u32(1)), i32(k_block + 1)
             if k_block + 2 >= start and k_block + 1 >= 0 and k_block + 1 < end:
-                load_windows(ring, dy, positions, i32(k_block + 1), image_blocks, by_image_blocks_mul,
-                             by_image_blocks_shift, hp, wp, tid)
+                load_windows(ring, dy, positions, i32(k_block + 1), image_blocks, by_image_blocks, hp, wp, tid)
             if k_block >= start and k_block < end:  # gathered while the products are in flight
-                n = i32(divide(u32(k_block), by_image_blocks_mul, by_image_blocks_shift))
+                n = i32(divide(u32(k_block), by_image_blocks))
                 a = i32(k_block - n * image_blocks)
                 image = u64(x + u64(i64(n) * i64(image_bytes) + i64(4 * a * row_vectors) * 16))
                 load_rows(u32(base + stage * u32(image_stage)), image, i32(rows - 4 * a), row_vectors, tid)

@@ -134,8 +134,8 @@ def make_producer(shape: RowShape) -> Any:
     X, X_TILE, BYTES = shape.x_offset, shape.x_tile_bytes, shape.copied
 
     @device_function
-    def produce(base, full, stage, map_x, map_dy, bf, k_block, image_blocks, by_mul, by_shift):
-        n = i32(divide(u32(k_block), by_mul, by_shift))
+    def produce(base, full, stage, map_x, map_dy, bf, k_block, image_blocks, by_image_blocks):
+        n = i32(divide(u32(k_block), by_image_blocks))
         y, to = i32((k_block - n * image_blocks) * R), u32(base + stage * u32(STAGE))
         barrier = u32(full + stage * u32(8))
         tma.expect_bytes(barrier, u32(BYTES))
@@ -201,8 +201,7 @@ def make_row_weight_gradient(*shape_numbers: int) -> Any:
     advance, initialise_barriers = tma.make_advance(ST), tma.make_barriers(ST, WARPS)
 
     def weight_gradient(
-        map_x, map_dy, partial, total, per_block, image_blocks, by_image_blocks_mul, by_image_blocks_shift, filters,
-        size,
+        map_x, map_dy, partial, total, per_block, image_blocks, by_image_blocks, filters, size
     ):
         base = wgmma.aligned(shared_address(cuda.shared.array(0, u8)))
         full = u32(base + u32(ST * STAGE))
@@ -221,8 +220,8 @@ def make_row_weight_gradient(*shape_numbers: int) -> Any:
             tma.prefetch_map(map_dy)
             for ahead in range(ST - 1):
                 if k_block + ahead < end:
-                    produce(base, full, u32(ahead), map_x, map_dy, bf, i32(k_block + ahead), image_blocks,
-                            by_image_blocks_mul, by_image_blocks_shift)
+                    coming = i32(k_block + ahead)
+                    produce(base, full, u32(ahead), map_x, map_dy, bf, coming, image_blocks, by_image_blocks)
         group = i32(warp >> 2)
         first_group = u32(1) if group == 0 else u32(0)  # the only one that multiplies with the ones
         acc = cuda.local.array(NACC, f32)
@@ -239,8 +238,7 @@ def make_row_weight_gradient(*shape_numbers: int) -> Any:
                 tma.arrive(free)
                 if warp == 0 and later < end:
                     tma.wait_for(free, parity)
-                    produce(base, full, before, map_x, map_dy, bf, later, image_blocks, by_image_blocks_mul,
-                            by_image_blocks_shift)
+                    produce(base, full, before, map_x, map_dy, bf, later, image_blocks, by_image_blocks)
             before = stage
             stage, parity = advance(stage, parity)
             k_block = i32(k_block + 1)

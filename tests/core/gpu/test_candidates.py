@@ -78,7 +78,7 @@ def test_a_kernel_has_the_parameters_that_its_signature_declares(signature, kern
 def test_arguments_are_packed_by_name_and_wrong_names_raise():
     arguments = Argument("x", POINTER, "input"), Argument("by_n", DIVISOR, "division by n"), Argument("n", INTEGER, "n")
     signature = KernelSignature(arguments)
-    assert signature.parameters == ("x", "by_n_mul", "by_n_shift", "n")
+    assert signature.parameters == ("x", "by_n", "n")
     packed = signature.pack(n=8, x=64, by_n=8)
     assert (packed[0], packed[3]) == (64, 8)
     assert len(packed) == 4

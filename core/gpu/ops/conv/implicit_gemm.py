@@ -67,8 +67,8 @@ def make_window_finder(tile: Tile, element: int, spread: bool) -> Any:
     def find_windows(x, first, rows, w, py, px, pa):
         for j in range(AR):
             m = u32(first + j * RS)
-            n = divide(m, w.by_area_mul, w.by_area_shift)
-            oy = divide(u32(m - n * u32(w.area)), w.by_across_mul, w.by_across_shift)
+            n = divide(m, w.by_area)
+            oy = divide(u32(m - n * u32(w.area)), w.by_across)
             ox = u32(m - n * u32(w.area) - oy * u32(w.across))
             # Rows beyond the last pixel get a y far outside the image. `hold` keeps the values in registers: the
             # compiler would compute them again in every stage.

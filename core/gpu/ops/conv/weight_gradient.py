@@ -117,9 +117,9 @@ def make_window_sender(tile: Tile, element: int, border: bool) -> Any:
         for j in range(ROUNDS):
             r, part = i32((tid + j * TH) // CH), i32((tid + j * TH) % CH)
             m = u32(at + r)
-            n = divide(m, w.by_area_mul, w.by_area_shift)
+            n = divide(m, w.by_area)
             rest = u32(m - n * u32(w.area))
-            oy = divide(rest, w.by_across_mul, w.by_across_shift)
+            oy = divide(rest, w.by_across)
             y = i32(i32(oy) * w.stride_y - w.top)
             xx = i32(i32(rest - oy * u32(w.across)) * w.stride_x - w.left)
             ok = i32(m) < end and ky[j] < (1 << 20)

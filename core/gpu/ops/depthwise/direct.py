@@ -103,7 +103,7 @@ def make_depthwise_weight(element: int, shape: tuple[int, int, int, int]) -> Any
         tx = i32(t - ty * wide)
         part, vectors = i32(i32(cuda.blockIdx.x) * wide + tx), pixels.vectors
         start, height, width = i32(i32(cuda.blockIdx.z) * split), sides.height, sides.width
-        count = i32(divide(pixels.total, pixels.by_vectors_mul, pixels.by_vectors_shift))
+        count = i32(divide(pixels.total, pixels.by_vectors))
         end = i32(min(i32(start + split), count))
         sums = cuda.local.array(SUMS, f32)
         value = cuda.local.array(VEC, f32)
@@ -111,9 +111,9 @@ def make_depthwise_weight(element: int, shape: tuple[int, int, int, int]) -> Any
         clear(sums)
         if part < vectors and ty < rows:
             for m in range(i32(start + ty), end, rows):
-                n = divide(m, pixels.by_area_mul, pixels.by_area_shift)
+                n = divide(m, pixels.by_area)
                 rest = u32(u32(m) - n * u32(pixels.area))
-                oy = i32(divide(rest, pixels.by_columns_mul, pixels.by_columns_shift))
+                oy = i32(divide(rest, pixels.by_columns))
                 y, x0 = i32(oy * SY - top + ky), i32(i32(rest - u32(oy * pixels.columns)) * SX - left)
                 unpack(load4(u64(dy + u64((i64(m) * sides.ldo + part * VEC) * element))), value)
                 for i in range(VEC):

@@ -66,8 +66,8 @@ def blocks(element: int, stride: int, normal: bool) -> int:
 @device_function
 def find_strip(item, strips, rows):
     """(image, first column, first row, last row + 1) of a work item; `rows` is the height of an image in rows."""
-    strip = i32(divide(item, strips.by_pairs_mul, strips.by_pairs_shift))
-    n = i32(divide(strip, strips.by_per_image_mul, strips.by_per_image_shift))
+    strip = i32(divide(item, strips.by_pairs))
+    n = i32(divide(strip, strips.by_per_image))
     row0 = i32((strip - n * strips.per_image) * strips.rows)
     return n, i32((item - strip * strips.pairs) * 2), row0, i32(min(i32(row0 + strips.rows), rows))
 

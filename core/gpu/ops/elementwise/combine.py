@@ -105,19 +105,18 @@ def make_combine(element: int, kind: str) -> Any:
     apply, PRODUCT = make_apply(kind), kind == "product"
 
     def combine(
-        a, b, mask, out, total, vectors, by_vectors_mul, by_vectors_shift, by_area_mul, by_area_shift,
-        lda, ldb, ldm, ldo, activation, masking, accumulate,
+        a, b, mask, out, total, vectors, by_vectors, by_area, lda, ldb, ldm, ldo, activation, masking, accumulate
     ):
         at = i32(cuda.grid(1))
         if at >= total:
             return
-        pixel, part = find_vector(at, vectors, by_vectors_mul, by_vectors_shift)
+        pixel, part = find_vector(at, vectors, by_vectors)
         row = i64(pixel)
         x = cuda.local.array(VEC, f32)
         y = cuda.local.array(VEC, f32)
         unpack(load4_ordered(u64(a + u64((row * lda + part * VEC) * element))), x)
         if b != u64(0):
-            other = i64(divide(pixel, by_area_mul, by_area_shift)) if PRODUCT else row
+            other = i64(divide(pixel, by_area)) if PRODUCT else row
             unpack(load4_ordered(u64(b + u64((other * ldb + part * VEC) * element))), y)
         else:
             clear(y)
@@ -163,15 +162,15 @@ def make_dropout(element: int) -> Any:
     unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
 
     def dropout(
-        a, mask, out, control, total, vectors, channels, by_vectors_mul, by_vectors_shift, by_area_mul, by_area_shift,
-        area, lda, ldm, ldo, masking, accumulate, key, threshold, scale,
+        a, mask, out, control, total, vectors, channels, by_vectors, by_area, area, lda, ldm, ldo, masking, accumulate,
+        key, threshold, scale,
     ):
         at = i32(cuda.grid(1))
         if at >= total:
             return
-        pixel, part = find_vector(at, vectors, by_vectors_mul, by_vectors_shift)
+        pixel, part = find_vector(at, vectors, by_vectors)
         row = i64(pixel)
-        n = divide(pixel, by_area_mul, by_area_shift)
+        n = divide(pixel, by_area)
         place = u32(u32(pixel - n * u32(area)) * u32(channels) + u32(part * VEC))
         first = u32(0)
         words = cuda.local.array(4, u32)

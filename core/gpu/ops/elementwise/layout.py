@@ -23,11 +23,11 @@ def make_layout(element: int, pads: bool) -> Any:
     """The kernel, one thread per vector: from the plain to the padded array, or back; extra channels become zero."""
     pack, unpack, VEC = PACK[element], UNPACK[element], 16 // element
 
-    def layout(source, target, total, vectors, by_vectors_mul, by_vectors_shift, channels):
+    def layout(source, target, total, vectors, by_vectors, channels):
         at = i32(cuda.grid(1))
         if at >= total:
             return
-        pixel, part = find_vector(at, vectors, by_vectors_mul, by_vectors_shift)
+        pixel, part = find_vector(at, vectors, by_vectors)
         first = i32(part * VEC)
         values = cuda.local.array(VEC, f32)
         if pads:

@@ -188,7 +188,7 @@ def make_photo(element: int, channels: int, pixel: int) -> Any:
     HALF, GREY, EIGHT = element == 2, channels == 1, pixel == 8
 
     def photo(
-        control, source, rows, index, out, total, height, width, by_width_mul, by_width_shift, ldr, ldn,
+        control, source, rows, index, out, total, height, width, by_width, ldr, ldn,
         m0, m1, m2, s0, s1, s2,
     ):
         row = cuda.shared.array(AUGMENTATION_SIZE, f32)
@@ -203,7 +203,7 @@ def make_photo(element: int, channels: int, pixel: int) -> Any:
         rgb = cuda.local.array(3, f32)
         threads = i32(cuda.blockDim.x)
         for at in range(i32(i32(cuda.blockIdx.x) * threads + t), total, i32(threads * i32(cuda.gridDim.x))):
-            oy = i32(divide(at, by_width_mul, by_width_shift))
+            oy = i32(divide(at, by_width))
             ox = i32(at - oy * width)
             clear(rgb)
             if real:  # images beyond those of the batch are zero

@@ -23,6 +23,7 @@ from typing import Any, Final
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, u8, u32, u64
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, Tensor, arguments, blocks_of, make_launch
+from core.gpu.parts.tile import multiply_bf16
 from core.gpu.parts.vectors import clear
 from core.gpu.select import Case
 
@@ -80,10 +81,7 @@ def make_multiplier(rows: int, columns: int, depth: int, down: int, across: int)
                 line = warp_row + i * 16 + (lane & 15)
                 f = ptx.ldmatrix4(u32(slot + u32(line * a_row + kk * 32 + (lane >> 4) * 16)))
                 for j in range(across):
-                    o = (i * across + j) * 4
-                    pair = bits[j * 2], bits[j * 2 + 1]
-                    z = ptx.mma_bf16(*f, *pair, acc[o], acc[o + 1], acc[o + 2], acc[o + 3])
-                    acc[o], acc[o + 1], acc[o + 2], acc[o + 3] = z[0], z[1], z[2], z[3]
+                    multiply_bf16(f, bits[j * 2], bits[j * 2 + 1], acc, (i * across + j) * 4)
 
     return multiply_k_block
 

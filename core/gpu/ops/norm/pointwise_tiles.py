@@ -17,6 +17,7 @@ from typing import Any, Final, final
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.parts.channels import make_apply_norm, make_load, make_unpack
+from core.gpu.parts.tile import multiply_bf16
 from core.gpu.parts.vectors import PACK
 
 WARPS: Final = {32: 4, 96: 6, 144: 9, 192: 6}
@@ -160,9 +161,8 @@ def make_product(steps: int, tiles: int, row_a: int, row_b: int) -> Any:
         for k in range(steps):
             v = ptx.ldmatrix4(u32(at_a + u32(k * 32)))
             for n in range(tiles):
-                w, o = ptx.ldmatrix2(u32(at_b + u32(n * 8 * row_b + k * 32))), n * 4
-                r = ptx.mma_bf16(v[0], v[1], v[2], v[3], w[0], w[1], acc[o], acc[o + 1], acc[o + 2], acc[o + 3])
-                acc[o], acc[o + 1], acc[o + 2], acc[o + 3] = r[0], r[1], r[2], r[3]
+                w = ptx.ldmatrix2(u32(at_b + u32(n * 8 * row_b + k * 32)))
+                multiply_bf16(v, w[0], w[1], acc, n * 4)
 
     return product
 
@@ -179,9 +179,7 @@ def make_gradient_product(steps: int, high: int, tiles: int, row_a: int, row_b: 
                 v = ptx.ldmatrix4_transposed(u32(at_a + u32(k * 16 * row_a + m * 32)))
                 for n in range(tiles):
                     w = ptx.ldmatrix2_transposed(u32(at_b + u32(k * 16 * row_b + n * 16)))
-                    o = (m * tiles + n) * 4
-                    r = ptx.mma_bf16(v[0], v[1], v[2], v[3], w[0], w[1], acc[o], acc[o + 1], acc[o + 2], acc[o + 3])
-                    acc[o], acc[o + 1], acc[o + 2], acc[o + 3] = r[0], r[1], r[2], r[3]
+                    multiply_bf16(v, w[0], w[1], acc, (m * tiles + n) * 4)
 
     return product
 
