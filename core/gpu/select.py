@@ -15,6 +15,7 @@ from core.errors import KernelUnavailable
 from core.gpu.cost_model import estimate
 from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
+from core.gpu.launch import PLAIN, Target, Tensor
 from core.gpu.tuning import Key, choose_measured
 from core.graph import PHOTO
 from core.ops.contract import volume
@@ -73,6 +74,13 @@ class Case:
     @property
     def pattern(self) -> tuple[str, ...]:
         return tuple(step.op for step in self.steps)
+
+    def sides(self) -> tuple[Tensor, Tensor, Target]:
+        """The tensors read and written, and how: input and output, or for a gradient those of output and input."""
+        frame, value, output = self.frame, self.step.inputs[0], self.step.output
+        if self.direction == FORWARD:
+            return frame.image(value), frame.image(output), PLAIN
+        return frame.image(output, True), frame.image(value, True), self.backward.target(value)
 
     @property
     def key(self) -> Key:

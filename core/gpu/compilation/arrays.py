@@ -69,4 +69,4 @@ def words(kind: str) -> tuple[str, ...]:
         return ("float64" if kind == "Float" else "int64",)
     if kind in ("Pair", "divisor"):
         return ("int64" if kind == "Pair" else "uint32",) * 2
-    return ("int64",) * (5 + 2 * KINDS[kind].ndim)
+    return ("int64",) * (5 + 2 * int(KINDS[kind].ndim))

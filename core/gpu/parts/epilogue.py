@@ -55,14 +55,14 @@ def make_writing(element: int, rows: int, columns: int, threads: int, place: Any
     MASKS = GROUP * 4
 
     @device_function
-    def write(base, tid, bn, limit, out, ldc, mask, ldm, masking, accumulate, about):
+    def write(base, tid, bn, limit, out, ldc, mask, ldm, masking, accumulate, geometry):
         masks = cuda.local.array(MASKS, u32)
         pixels = cuda.local.array(GROUP, i32)
         for first in range(0, ROUNDS, GROUP):
             for j in range(GROUP):
                 i = i32(tid + (first + j) * threads)
                 r, column = i32(i // PARTS), i32(bn + (i % PARTS) * VEC)
-                pixels[j] = place(r, about) if r < rows and column < limit else i32(-1)
+                pixels[j] = place(r, geometry) if r < rows and column < limit else i32(-1)
                 if masking != 0:
                     at = u64(mask + u64((i64(pixels[j]) * i64(ldm) + i64(column)) * element))
                     y = ptx.load4(at if pixels[j] >= 0 else mask)
@@ -84,23 +84,23 @@ def make_writing(element: int, rows: int, columns: int, threads: int, place: Any
 
 
 @device_function
-def pixel_of_row(r, about):
-    """Rows are consecutive pixels: `about` is (first pixel, pixels)."""
-    return i32(about[0] + r) if about[0] + r < about[1] else i32(-1)
+def pixel_of_row(r, geometry):
+    """Rows are consecutive pixels: `geometry` is (first pixel, pixels)."""
+    return i32(geometry[0] + r) if geometry[0] + r < geometry[1] else i32(-1)
 
 
 @device_function
-def pixel_of_number(r, about):
+def pixel_of_number(r, geometry):
     """Rows are consecutive numbers in a numbering with a zero pixel at every border: rows of width + 1 numbers, images
     of height + 1 rows.
 
-    `about`: first number, numbers in all, height, width, fast division by numbers an image and by width + 1. The result
-    is ``(n height + y) width + x``.
+    `geometry`: first number, numbers in all, height, width, fast division by numbers an image and by width + 1. The
+    result is ``(n height + y) width + x``.
     """
-    p = i32(about[0] + r)
-    n = divide(max(p, 0), about[4])
-    rest = u32(u32(max(p, 0)) - n * u32((about[2] + 1) * (about[3] + 1)))
-    y = i32(divide(rest, about[5]))
-    x = i32(rest - u32(y * (about[3] + 1)))
-    ok = p >= 0 and p < about[1] and y < about[2] and x < about[3]
-    return i32((i32(n) * about[2] + y) * about[3] + x) if ok else i32(-1)
+    p = i32(geometry[0] + r)
+    n = divide(max(p, 0), geometry[4])
+    rest = u32(u32(max(p, 0)) - n * u32((geometry[2] + 1) * (geometry[3] + 1)))
+    y = i32(divide(rest, geometry[5]))
+    x = i32(rest - u32(y * (geometry[3] + 1)))
+    ok = p >= 0 and p < geometry[1] and y < geometry[2] and x < geometry[3]
+    return i32((i32(n) * geometry[2] + y) * geometry[3] + x) if ok else i32(-1)

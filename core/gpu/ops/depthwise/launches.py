@@ -9,13 +9,11 @@ import numpy as np
 
 from core.gpu.frame import Frame, bias_of
 from core.gpu.launch import (
-    PLAIN,
     RELU,
     RESIDENT,
     SUM_BLOCKS,
     THREADS,
     KernelSignature,
-    Target,
     Tensor,
     blocks_of,
     make_launch,
@@ -28,7 +26,7 @@ from core.gpu.ops.conv.partial_sums import add_sum
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
 from core.gpu.ops.norm.launches import place_sums, saved_of
 from core.gpu.ops.norm.pairs import between_norms, suits_strips
-from core.gpu.select import Case
+from core.gpu.select import FORWARD, Case
 from core.ops.window import read_window
 from core.program import Step
 
@@ -162,32 +160,20 @@ def _add_sum(case: Case, splits: int, size: int) -> None:
     )  # fmt: skip
 
 
-def forward_direct(case: Case) -> None:
-    frame, step = case.frame, case.step
-    bias, activation = bias_of(frame, step), RELU[step.activation]
-    _direct(case, "forward", frame.image(step.inputs[0]), frame.image(step.output), bias, activation, PLAIN)
-
-
-def input_direct(case: Case) -> None:
-    frame, step, value = case.frame, case.step, case.step.inputs[0]
-    dy, dx = frame.image(step.output, True), frame.image(value, True)
-    _direct(case, "backward_input", dy, dx, 0, 0, case.backward.target(value))
-
-
-def _direct(
-    case: Case, direction: str, x: Tensor, out: Tensor, bias: int, activation: int, target: Target
-) -> None:
-    """Forward, or the input's gradient from x = dy."""
-    frame, step, window, vectors = case.frame, case.step, read_window(case.step.attributes), vectors_of(out)
+def write_direct(case: Case) -> None:
+    """Forward, or the input's gradient, which reads dy."""
+    frame, step, window, (x, out, target) = case.frame, case.step, read_window(case.step.attributes), case.sides()
+    forward, vectors = case.direction == FORWARD, vectors_of(out)
     values = {
-        "x": x.address, "weight": _packed(frame, step, out.padded), "bias": bias, "out": out.address, **target.values,
-        **pixel_values(frame.batch, out.height, out.width, vectors), **side_values(x, out),
-        "top": window.padding[0], "left": window.padding[1], "activation": activation,
+        "x": x.address, "weight": _packed(frame, step, out.padded), "bias": bias_of(frame, step) if forward else 0,
+        "out": out.address, **target.values, **pixel_values(frame.batch, out.height, out.width, vectors),
+        **side_values(x, out), "top": window.padding[0], "left": window.padding[1],
+        "activation": RELU[step.activation] if forward else 0,
     }  # fmt: skip
-    constants = (frame.element, direction != "forward", (*window.kernel, *window.stride))
+    constants = (frame.element, not forward, (*window.kernel, *window.stride))
     moved = 16 * (values["total"] * target.passes + frame.batch * x.height * x.width * vectors)
     frame.add(make_launch(
-        step.node, direction, "fused", ("ops.depthwise.direct", "make_depthwise", constants), direct.SIGNATURE,
+        step.node, case.direction, "fused", ("ops.depthwise.direct", "make_depthwise", constants), direct.SIGNATURE,
         values, (blocks_of(values["total"], THREADS), 1, 1), moved=moved,
     ))  # fmt: skip
 

@@ -32,17 +32,7 @@ from core.gpu.launch import (
 )
 from core.gpu.parts.vectors import clear, divide
 from core.graph import PHOTO
-from core.ops.photo import (
-    AUGMENTATION_SIZE,
-    BACKGROUND,
-    BACKGROUND_MAP,
-    BLUR,
-    BLUR_RADIUS,
-    BOX,
-    MAP,
-    MASK,
-    MATRIX,
-)
+from core.ops.photo import AUGMENTATION_SIZE, BACKGROUND, BACKGROUND_MAP, BLUR, BLUR_RADIUS, BOX, MAP, MASK, MATRIX
 from core.program import Value
 
 PIXELS: Final = 4

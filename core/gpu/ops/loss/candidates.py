@@ -21,8 +21,8 @@ CANDIDATES: Final = (
     Candidate("head", (LOSS,), INPUT, head.loss_backward, "the loss and its gradient (dy is 1) in one launch"),
     Candidate("head", (MULTI,), FORWARD, head.loss_forward, "one block per image: a thread has every 128th label"),
     Candidate("head", (MULTI,), INPUT, head.loss_backward, "the loss and its gradient (dy is 1) in one launch"),
-    Candidate("warp", ("softmax",), FORWARD, softmax.softmax_forward, "one warp per pixel, 16 bytes per thread",
+    Candidate("warp", ("softmax",), FORWARD, softmax.write_softmax, "one warp per pixel, 16 bytes per thread",
               refuses=softmax.refuse_flat),
-    Candidate("warp", ("softmax",), INPUT, softmax.softmax_backward, "one warp per pixel, one sum",
+    Candidate("warp", ("softmax",), INPUT, softmax.write_softmax, "one warp per pixel, one sum",
               refuses=softmax.refuse_flat),
 )  # fmt: skip

@@ -17,20 +17,16 @@ from core.gpu.launch import (
     INTEGER,
     MASK,
     MASKING,
-    PLAIN,
     POINTER,
     Argument,
     KernelSignature,
-    Launch,
-    Target,
-    Tensor,
     blocks_of,
     make_launch,
     pitches,
     vectors_of,
 )
 from core.gpu.parts.vectors import PACK, UNPACK, make_deliver
-from core.gpu.select import Case
+from core.gpu.select import FORWARD, Case
 
 WARPS: Final = 8
 """Pixels per block, one per warp."""
@@ -46,8 +42,8 @@ _REST: Final = (
     *MASKING,
 )  # fmt: skip
 
-FORWARD: Final = KernelSignature((Argument("x", POINTER, "(pixels, C)"), *_REST))
-GRADIENT: Final = KernelSignature((Argument("dy", POINTER, "gradient of the probabilities (pixels, C)"), *_REST))
+SIGNATURE: Final = KernelSignature((Argument("x", POINTER, "(pixels, C)"), *_REST))
+BACKWARD: Final = KernelSignature((Argument("dy", POINTER, "gradient of the probabilities (pixels, C)"), *_REST))
 
 
 def make_softmax(element: int) -> Any:
@@ -120,34 +116,20 @@ def refuse_flat(case: Case) -> str:
     return f"It has no softmax of a flattened image ({value.buffer})." if case.frame.is_flattened(value) else ""
 
 
-def softmax_forward(case: Case) -> None:
-    """Over the channels of every pixel."""
-    frame, step = case.frame, case.step
-    x, out = frame.image(step.inputs[0]), frame.image(step.output)
-    frame.add(_softmax(case, "forward", FORWARD, {"x": x.address, "ldx": x.pitch}, None, out))
-
-
-def softmax_backward(case: Case) -> None:
-    """From dy and the probabilities themselves."""
-    frame, step, value = case.frame, case.step, case.step.inputs[0]
-    target = case.backward.target(value)
-    dx, dy, y = frame.image(value, True), frame.image(step.output, True), frame.image(step.output)
-    of = {"dy": dy.address, "ldx": dy.pitch}
-    frame.add(_softmax(case, "backward_input", GRADIENT, of, y, dx, target))
-
-
-def _softmax(
-    case: Case, direction: str, signature: KernelSignature, of: dict[str, int], y: Tensor | None, out: Tensor,
-    target: Target = PLAIN,
-) -> Launch:  # fmt: skip
-    pixels, vectors = case.frame.batch * out.height * out.width, vectors_of(out)
+def write_softmax(case: Case) -> None:
+    """Over the channels of every pixel; the gradient from dy and the probabilities themselves."""
+    frame, step, (x, out, target) = case.frame, case.step, case.sides()
+    gradient = case.direction != FORWARD
+    y = frame.image(step.output) if gradient else None
+    pixels, vectors = frame.batch * out.height * out.width, vectors_of(out)
     values = {
-        **of, "y": y.address if y else 0, "out": out.address, "pixels": pixels, "channels": out.channels,
-        "vectors": vectors, "ldy": y.pitch if y else 0, "ldo": out.pitch, **target.values,
+        "dy" if gradient else "x": x.address, "ldx": x.pitch, "y": y.address if y else 0, "out": out.address,
+        "pixels": pixels, "channels": out.channels, "vectors": vectors, "ldy": y.pitch if y else 0, "ldo": out.pitch,
+        **target.values,
     }  # fmt: skip
-    factory = "make_softmax" if y is None else "make_softmax_gradient"
-    return make_launch(
-        case.step.node, direction, "fused", ("ops.loss.softmax", factory, (case.frame.element,)), signature, values,
+    factory, signature = ("make_softmax_gradient", BACKWARD) if gradient else ("make_softmax", SIGNATURE)
+    frame.add(make_launch(
+        step.node, case.direction, "fused", ("ops.loss.softmax", factory, (frame.element,)), signature, values,
         (blocks_of(pixels, WARPS), 1, 1), (32 * WARPS, 1, 1),
-        moved=pixels * vectors * 16 * (1 + bool(y) + target.passes),
-    )  # fmt: skip
+        moved=pixels * vectors * 16 * (1 + gradient + target.passes),
+    ))  # fmt: skip

@@ -27,14 +27,11 @@ from core.gpu.launch import (
     INTEGER,
     MASKING,
     PIXELS,
-    PLAIN,
     POINTER,
     SIDES,
     THREADS,
     Argument,
     KernelSignature,
-    Target,
-    Tensor,
     blocks_of,
     make_launch,
     pitches,
@@ -44,7 +41,7 @@ from core.gpu.launch import (
 )
 from core.gpu.parts.vectors import PACK, UNPACK, clear, find_pixel, make_deliver, make_take
 from core.gpu.parts.winners import Shape
-from core.gpu.select import Case
+from core.gpu.select import FORWARD, Case
 from core.ops.window import read_window
 
 SIGNATURE: Final = KernelSignature((
@@ -207,56 +204,38 @@ def make_average_gradient(element: int) -> Any:
     return average_gradient
 
 
-def average_forward(case: Case) -> None:
-    frame, step = case.frame, case.step
-    _average(case, "forward", frame.image(step.inputs[0]), frame.image(step.output))
-
-
-def average_backward(case: Case) -> None:
-    frame, value = case.frame, case.step.inputs[0]
-    dy, dx = frame.image(case.step.output, True), frame.image(value, True)
-    _average(case, "backward_input", dy, dx, case.backward.target(value))
-
-
-def _average(case: Case, direction: str, x: Tensor, out: Tensor, target: Target = PLAIN) -> None:
-    """Add the launch of one thread per vector of `out`."""
-    frame, step, window = case.frame, case.step, read_window(case.step.attributes)
+def write_windows(case: Case) -> None:
+    """Add the launch of one thread per vector of what is written."""
+    frame, step, (x, out, target) = case.frame, case.step, case.sides()
+    window = read_window(step.attributes)
     values = {
         "x": x.address, "out": out.address, **side_values(x, out), **target.values,
         **pixel_values(frame.batch, out.height, out.width, vectors_of(out)),
         **dict(zip(("top", "left", "bottom", "right"), window.padding, strict=True)),
     }  # fmt: skip
-    include, gradient = bool(step.attributes["count_include_pad"]), direction != "forward"
+    include, gradient = bool(step.attributes["count_include_pad"]), case.direction != FORWARD
     constants = (frame.element, (*window.kernel, *window.stride), include, gradient)
     moved = x.height * x.width + target.passes * out.height * out.width
     frame.add(make_launch(
-        step.node, direction, "fused", ("ops.pool.average_pool", "make_average_pool", constants), SIGNATURE, values,
-        (blocks_of(values["total"], THREADS), 1, 1), moved=frame.batch * out.padded * frame.element * moved,
+        step.node, case.direction, "fused", ("ops.pool.average_pool", "make_average_pool", constants), SIGNATURE,
+        values, (blocks_of(values["total"], THREADS), 1, 1), moved=frame.batch * out.padded * frame.element * moved,
     ))  # fmt: skip
 
 
-def global_forward(case: Case) -> None:
-    x, out = case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output)
-    grid = (blocks_of(vectors_of(x), 32), case.frame.batch, 1)
-    _global(case, "forward", "make_average", GLOBAL, x, out, x, {}, grid, (32, 8, 1))
-
-
-def global_backward(case: Case) -> None:
-    frame, value = case.frame, case.step.inputs[0]
-    dy, dx, masking = frame.image(case.step.output, True), frame.image(value, True), case.backward.target(value).values
-    grid, block = (frame.batch, 1, 1), (GLOBAL_THREADS, 1, 1)
-    _global(case, "backward_input", "make_average_gradient", GLOBAL_GRADIENT, dy, dx, dx, masking, grid, block)
-
-
-def _global(
-    case: Case, direction: str, factory: str, signature: KernelSignature, x: Tensor, out: Tensor, image: Tensor,
-    masking: dict[str, int], grid: tuple[int, int, int], block: tuple[int, int, int],
-) -> None:  # fmt: skip
-    """Add the launch of either direction; `image` is the side with the pixels."""
+def write_global(case: Case) -> None:
+    """Add the launch of the mean over the pixels, or of its gradient."""
+    frame, (x, out, target) = case.frame, case.sides()
+    made, grid, block = "make_average", (blocks_of(vectors_of(x), 32), frame.batch, 1), (32, 8, 1)
+    signature, image, masking = GLOBAL, x, dict[str, int]()
+    if case.direction != FORWARD:
+        made, grid, block = "make_average_gradient", (frame.batch, 1, 1), (GLOBAL_THREADS, 1, 1)
+        signature, image, masking = GLOBAL_GRADIENT, out, target.values
     hw = image.height * image.width
     values = {
         "x": x.address, "out": out.address, "hw": hw, "vectors": vectors_of(image), "ldx": x.pitch, "ldo": out.pitch,
         "factor": 1 / hw, **masking,
     }  # fmt: skip
-    made = ("ops.pool.average_pool", factory, (case.frame.element,))
-    case.frame.add(make_launch(case.step.node, direction, "fused", made, signature, values, grid, block))
+    frame.add(make_launch(
+        case.step.node, case.direction, "fused", ("ops.pool.average_pool", made, (frame.element,)), signature, values,
+        grid, block,
+    ))  # fmt: skip
