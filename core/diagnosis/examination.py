@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, final
@@ -162,12 +163,14 @@ class Examiner:
         found, side = choose_leaves(self._detector.find(rgb)), self.model.source_side
         if len(found) < 2:
             return None
-        cuts = [cut_square(rgb, leaf.box, side) for leaf in found]
-        outputs = self.predictor.predict(np.stack([photo for photo, _ in cuts]), views=1)
+        photos, places = zip(*(cut_square(rgb, leaf.box, side) for leaf in found), strict=True)
+        with ThreadPoolExecutor(2) as pool:  # segmentation uses one core, the network not always all
+            masks = pool.map(segment, photos)
+            outputs = self.predictor.predict(np.stack(photos), views=1)
         each = []
-        for i, (leaf, (photo, place)) in enumerate(zip(found, cuts, strict=True)):
+        for i, (leaf, photo, place, mask) in enumerate(zip(found, photos, places, masks, strict=True)):
             mine = {name: output[i : i + 1] for name, output in outputs.items()}
-            one = self._examine_square(photo, segment(photo), place, 1, mine, coverage)
+            one = self._examine_square(photo, mask, place, 1, mine, coverage)
             if one.verdict.word != NO_LEAF:
                 each.append((leaf.box, one))
         return _join(square(rgb, side), each) if len(each) > 1 else None
