@@ -1,4 +1,4 @@
-"""Squeeze and excitation, and a whole block of MobileNetV3: the launches of their steps as plain Python."""
+"""Squeeze and excitation, a block of MobileNetV3, a convolution in groups: launches of their steps as plain Python."""
 
 import numpy as np
 import pytest
@@ -33,6 +33,13 @@ def block(b):
     return b.add("silu", "last", b.add("add", "sum", x, y))
 
 
+def in_groups(b):
+    """Two slices of one group: bias, and a gradient that is masked and added to that of the sum."""
+    x = b.add("relu", "first", b.add("conv2d", "stem", "photo", filters=32, kernel=(1, 1)))
+    y = b.add("conv2d", "groups", x, filters=32, kernel=(1, 2), padding=(0, 1, 0, 0), groups=2)
+    return b.add("silu", "last", b.add("add", "sum", x, y))
+
+
 def forward(lowered, weights, names, values):
     """(step, inputs, parameters, result) of every step by the reference; outputs go to `values` by buffer."""
     done = {}
@@ -47,7 +54,7 @@ def forward(lowered, weights, names, values):
     return done
 
 
-@pytest.mark.parametrize("build", [excited, pytest.param(block, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("build", [excited, in_groups, pytest.param(block, marks=pytest.mark.slow)])
 def test_each_gradient_of_a_chain_of_steps_is_the_reference(build):
     b, draw = Builder("small", (4, 5, 3), (0.5,) * 3, (0.5,) * 3), np.random.default_rng(3)
     end = b.add("dense", "classes", b.add("global_avg_pool", "pool", build(b)), units=4)
