@@ -94,13 +94,10 @@ def test_while_another_model_is_loaded_nothing_is_said_of_the_one_before(panel, 
     assert panel.detail.verdict.text() == "Diagnosing…"
 
 
-def test_points_of_equal_coverage_are_one_place_of_the_slider(panel, model):
+def test_the_slider_has_a_place_for_each_coverage_and_none_without_thresholds(panel, model):
     model.thresholds = replace(THRESHOLDS, curve=(CURVE[0], CURVE[0], *CURVE))
     panel.coverage._on_model()
     assert panel.coverage.slider.maximum() == 2
-
-
-def test_a_model_without_thresholds_leaves_the_slider_still(panel, model):
     model.thresholds = None
     panel.coverage._on_model()
     assert not panel.coverage.slider.isEnabled()
@@ -239,12 +236,16 @@ def test_a_correction_belongs_to_the_photo_and_not_to_its_name(model):
     assert model.rows.rows[1].area() is None, "a correction is of one leaf"
 
 
-def test_cutting_out_can_be_switched_off_and_all_photos_wait_again(panel, model):
+def test_cutting_out_can_be_switched_off_all_photos_wait_again_and_what_is_cut_out_is_framed(panel, model):
     panel.coverage.crop.click()
     assert not model.crop
     assert model.progress == (3, 3)
     assert not any(row.done for row in model.rows.rows)
     assert panel.detail.photo._frame == (0.0, 0.0, 1.0, 1.0)
+    leaf = np.ones((8, 8), bool)
+    cut = {**answer(0.9), "mask": encode_mask(Severity(leaf, ~leaf), (0.25, 0.25, 0.75, 0.75))}
+    panel.detail.show_result(read_result(model.rows.rows[0], cut))
+    assert panel.detail.photo._frame == (0.25, 0.25, 0.75, 0.75)
 
 
 def test_photos_added_during_a_diagnosis_continue_the_count(qapp):
@@ -286,13 +287,6 @@ def test_a_photo_does_not_stay_beside_the_diagnosis_of_another(qtbot):
     pictures = Pictures()
     view.request(pictures, "another.jpg")
     qtbot.waitUntil(lambda: view._photo.isNull(), timeout=5000)
-
-
-def test_what_was_cut_out_is_framed(panel, model):
-    leaf = np.ones((8, 8), bool)
-    cut = {**answer(0.9), "mask": encode_mask(Severity(leaf, ~leaf), (0.25, 0.25, 0.75, 0.75))}
-    panel.detail.show_result(read_result(model.rows.rows[0], cut))
-    assert panel.detail.photo._frame == (0.25, 0.25, 0.75, 0.75)
 
 
 def test_no_disease_is_described_where_the_photo_is_like_none_or_has_no_leaf(panel, model):

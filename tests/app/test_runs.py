@@ -94,7 +94,6 @@ def test_runs_are_listed_with_what_they_reached_also_where_a_crash_tore_the_log(
     assert list_runs(tmp_path / "nowhere") == []
 
 
-@pytest.mark.gui
 def test_every_plot_shows_the_whole_run_while_it_grows(qtbot, qapp):
     pane = CurvesPane(Theme(qapp))
     qtbot.addWidget(pane)
@@ -117,7 +116,6 @@ def test_every_plot_shows_the_whole_run_while_it_grows(qtbot, qapp):
     assert all(plot.width() > 200 for plot in pane.plots.values())
 
 
-@pytest.mark.gui
 def test_axes_seldom_change_and_always_hold_the_curves(qtbot, qapp):
     plot = CurvePlot(Theme(qapp), "Loss")
     qtbot.addWidget(plot)

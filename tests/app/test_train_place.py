@@ -40,11 +40,6 @@ def test_training_starts_from_the_pretrained_model_by_default(start):
     config = from_dict(setup.form.values())
     assert config.start
     assert config.precision == "float32", "nothing of the recipe before may stay"
-
-
-@needs_model
-def test_the_demo_leaves_keep_their_quick_recipe_and_other_photos_do_not(start):
-    setup = start().window.go("train").setup
     setup.show_demo(True)
     assert (setup.form.values()["preset"], setup.form.values()["start"]) == ("demo", "")
     setup.show_demo(False)

@@ -69,11 +69,7 @@ def test_texts_are_legible_on_their_backgrounds(colours):
     assert contrast(colours.on_accent, colours.accent) >= 4.5
     assert contrast(colours.text, colours.accent_soft) >= 4.5
     assert all(contrast(curve, colours.surface) >= 2 for curve in colours.curves)
-
-
-@pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
-def test_the_style_sheet_has_all_its_colours(colours):
-    assert not re.findall(r"@\w+", stylesheet(colours).split("*/", 1)[1])
+    assert not re.findall(r"@\w+", stylesheet(colours).split("*/", 1)[1]), "a colour of the style sheet is missing"
 
 
 def test_the_theme_can_be_forced_and_says_so(qapp, qtbot):

@@ -13,7 +13,9 @@ from app.mask import DISEASED, LEAF, Mask
 from app.panels.diagnose.models import ModelExportDialog, photos_for
 from app.viewmodels.result import PhotoResult, from_line, to_line
 from app.viewmodels.writing import Writing
+from core.config import from_dict, to_dict
 from core.diagnosis.model_identity import ModelIdentity
+from tests.app.test_models import write_small
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
@@ -120,16 +122,10 @@ def test_the_window_goes_on_and_opens_what_was_written(start, results, qtbot, tm
 
 def write_small_run(folder, photos):
     """A run's folder with an untrained model of two classes, and the settings that name its photos."""
-    from core.config import from_dict, to_dict
-    from core.diagnosis.model_file import ModelFile, write_model
-    from core.models import build, initial_weights
-
-    folder.mkdir()
-    graph = build("cnn", 2, 32)
-    write_model(folder / "best.safetensors", ModelFile(graph, initial_weights(graph, 0), ("a", "b"), 32))
+    model = write_small(folder / "best.safetensors", "")
     config = from_dict({"data": str(photos), "out": str(folder), "model": "cnn", "image_size": 32, "test": 0})
     (folder / "config.json").write_text(json.dumps(to_dict(config)))
-    return folder / "best.safetensors"
+    return Path(model)
 
 
 @pytest.mark.parametrize("eight", [False, True])
