@@ -237,9 +237,7 @@ def run_mnist(arguments: argparse.Namespace) -> None:
             print(printable(f"{path}: {model.classes[digit]} ({100 * share:.0f} %)"))
         return
     if arguments.what == "unpack":
-        if arguments.data is None:
-            raise DataError("Give the folder with the four MNIST files with --data.")
-        print(f"Saved {unpack(arguments.data, arguments.out)} digits to {arguments.out}")
+        print(f"Saved {unpack(_digits(arguments.data), arguments.out)} digits to {arguments.out}")
         return
     recipe = RECIPES[arguments.recipe]
     if arguments.epochs:

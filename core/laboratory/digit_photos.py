@@ -7,18 +7,19 @@ MNIST database".
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 import cv2
 import numpy as np
 
-from core.data.digits import SIDE, read_digits
+from core.data.digits import SIDE
 from core.errors import DataError, StorageError
 from core.ops.contract import Array
 
-PARTS: Final = {"train": "train", "t10k": "test"}
-"""Names of the files and of their folders, which define the split."""
+FOLDERS: Final = ("train", "test")
+"""Folders of the training and the test digits, which define the split."""
 INNER: Final = 20
 """Pixels of the longer side of a digit within the 28 x 28."""
 WORKING: Final = 400
@@ -29,16 +30,15 @@ CONTRAST: Final = 25
 """Least difference between ink and paper, of 255."""
 
 
-def unpack(source: Path, out: Path) -> int:
-    """Write every digit as ``out/train/7/00042.png``; returns their number.
+def unpack(parts: Iterable[tuple[Array, Array]], out: Path) -> int:
+    """Write every training and test digit as ``out/train/7/00042.png``; returns their number.
 
-    Raises DataError if the files are invalid or `out` is not empty, StorageError if it cannot be written.
+    Raises DataError if `out` is not empty, StorageError if it cannot be written.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError(f"{out} is not an empty folder. Choose a new folder with --out.")
     count = 0
-    for file, folder in PARTS.items():
-        photos, labels = read_digits(source, file)
+    for folder, (photos, labels) in zip(FOLDERS, parts, strict=True):
         for number, (photo, label) in enumerate(zip(photos, labels, strict=True)):
             _write(out / folder / str(label) / f"{number:05}.png", cv2.imencode(".png", photo)[1].tobytes())
         count += len(photos)

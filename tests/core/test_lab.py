@@ -71,6 +71,8 @@ def test_without_a_data_set_the_digits_are_generated(tmp_path, capsys, monkeypat
                      "--model-file", str(model)]) == 0  # fmt: skip
     printed = capsys.readouterr().out
     assert printed.count("the digits are generated") == 2
+    assert lab.main(["mnist", "unpack", "--out", str(tmp_path / "photos")]) == 0
+    assert "Saved 576 digits" in capsys.readouterr().out
     assert read_model(model).figures["test_accuracy"] > 0.5
     paper = np.full((200, 200, 3), 240, np.uint8)
     cv2.putText(paper, "1", (70, 150), cv2.FONT_HERSHEY_SIMPLEX, 4, (20, 20, 20), 12)
