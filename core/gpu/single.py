@@ -94,7 +94,7 @@ def write(candidate: Candidate, direction: str, frame: Frame, configuration: Any
     with frame.comparing():
         case = replace(case, configuration=configuration or candidate.configurations(case)[0])
     if direction != FORWARD and candidate.level in FAST:
-        if step.op == "max_pool":  # the places of the maxima
+        if step.op == "max_pool":  # the positions of the maxima
             write_step(frame, step)
         elif step.op == "batch_norm":
             norm.statistics(frame, step)

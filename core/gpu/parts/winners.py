@@ -22,7 +22,7 @@ Shape: TypeAlias = tuple[int, int, int, int]
 
 
 @device_function
-def write_places(target, marks, wide):
+def write_positions(target, marks, wide):
     words = cuda.local.array(2, u32)
     words[0], words[1] = u32(0), u32(0)
     for i in range(len(marks)):

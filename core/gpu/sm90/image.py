@@ -8,7 +8,7 @@ from core.gpu.ops.conv import backward_weight
 from core.gpu.ops.conv.geometry import reads_image, window_of
 from core.gpu.ops.conv.operands import operands_of
 from core.gpu.ops.conv.packing import partial_size, taps_of
-from core.gpu.ops.pool.max_pool import max_backward, places_of
+from core.gpu.ops.pool.max_pool import max_backward, positions_of
 from core.gpu.select import INPUT, Case
 from core.gpu.sm90 import image_pool, image_pool_gradient
 from core.gpu.sm90.filters import pack_image
@@ -91,7 +91,7 @@ def write_forward(case: Case) -> None:
     of, out = operands_of(frame, step), frame.image(following.output)
     x, taps, (kernel, _) = of.x, of.taps, of.window.kernel
     weight = frame.packed(f"parts:{step.node}.weight", lambda: pack_image(frame.filters(step), taps))
-    positions, training = places_of(frame, following, out) if frame.program.training else 0, frame.program.training
+    positions, training = positions_of(frame, following, out) if frame.program.training else 0, frame.program.training
     between, row_vectors, k_steps = _between(frame, step), x.row_pitch // 8, taps.channels // 16
     filters, batch, columns = between.channels, frame.batch, _columns(between.channels)
     groups, across = 4 if columns <= 48 else 3, filters // columns  # warpgroups: registers for two blocks
@@ -133,7 +133,7 @@ def write_backward(case: Case) -> None:
 
     def make(partial: int) -> Launch:
         values = {
-            "x": x.address, "dy": dy.address, "partial": partial, "positions": places_of(frame, pool, dy),
+            "x": x.address, "dy": dy.address, "partial": partial, "positions": positions_of(frame, pool, dy),
             "total": batch * image_blocks, "per_block": per_block, "image_blocks": image_blocks,
             "by_image_blocks": image_blocks, "hp": dy.height, "wp": dy.width, "rows": x.height,
             "row_vectors": row_vectors, "image_bytes": x.image_pitch * 2, "channels": taps.channels,

@@ -27,7 +27,7 @@ from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.vectors import clear, divide, in_turn, passes
-from core.gpu.parts.winners import STOPPED, write_places
+from core.gpu.parts.winners import STOPPED, write_positions
 from core.gpu.sm90.filters import make_filter_loader
 from core.gpu.sm90.wgmma import TILE, fence_async_proxy, high_word, low_word, make_products, make_wait
 
@@ -160,7 +160,7 @@ def make_pool(columns: int, threads: int, stores: bool) -> Any:
                         value = ptx.high_bf16(u32(best[j]))
                         position = u32(255) - u32(u32(best[j]) & u32(255))
                         codes[j] = position if passes(value, activation) else u32(STOPPED)
-                    write_places(u64(positions + u64(pooled * ldp + first + vector * 8)), codes, True)
+                    write_positions(u64(positions + u64(pooled * ldp + first + vector * 8)), codes, True)
 
     return pool
 

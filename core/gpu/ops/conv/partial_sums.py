@@ -53,17 +53,17 @@ def reduction(partial, table, weights, biases, splits, size, first, count, accum
         store_float(target, total)
 
 
-def add_sum(backward: Backward, step: Step, splits: int, size: int, places: Callable[[bool], Array]) -> None:
+def add_sum(backward: Backward, step: Step, splits: int, size: int, positions: Callable[[bool], Array]) -> None:
     """Add the launch of the sum of a step's partial results, of `size` floats each, into its gradients.
 
-    `places`: index of each weight in a partial result, then of each bias where it is trained.
+    `positions`: index of each weight in a partial result, then of each bias where it is trained.
     """
     frame, name, shape = backward.frame, f"{step.node}.weight", backward.frame.layout.offsets[f"{step.node}.weight"][1]
     bias = has_bias(step) and frame.trains(step, "bias")
     weights, count = volume(shape), volume(shape) + (shape[0] if bias else 0)
     values = {
         "partial": frame.use(f"partial:{step.node}", 4 * size * splits),
-        "table": frame.table(f"gradient:{step.node}", lambda: places(bias)), "weights": frame.gradient_of(name),
+        "table": frame.table(f"gradient:{step.node}", lambda: positions(bias)), "weights": frame.gradient_of(name),
         "biases": frame.gradient_of(f"{step.node}.bias") if bias else 0, "splits": splits, "size": size,
         "first": weights, "count": count, "accumulate": int(backward.accumulate),
     }  # fmt: skip

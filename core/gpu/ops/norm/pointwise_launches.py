@@ -136,5 +136,5 @@ def _add(
     if backward:
         filters, _, _, depth = indices.shape
         f, d = np.arange(filters)[:, None], np.arange(depth)
-        places = f * shape.narrow + d if kind == "expand_backward" else d * shape.narrow + f
-        add_sum(case.backward, step, blocks, size, lambda bias: places)
+        positions = f * shape.narrow + d if kind == "expand_backward" else d * shape.narrow + f
+        add_sum(case.backward, step, blocks, size, lambda bias: positions)

@@ -36,14 +36,14 @@ from core.gpu.launch import (
     vectors_of,
 )
 from core.gpu.parts.vectors import ADD, PACK, UNPACK, clear, find_pixel, in_turn, make_take, passes
-from core.gpu.parts.winners import EVERY, STOPPED, Shape, make_sharing, write_places
+from core.gpu.parts.winners import EVERY, STOPPED, Shape, make_sharing, write_positions
 from core.gpu.select import Case
 from core.ops.window import read_window
 from core.program import Step
 
 _WINDOWS: Final = (
     PIXELS, SIDES,
-    Argument("ldp", INTEGER, "bytes from a pixel of `places` to the next"),
+    Argument("ldp", INTEGER, "bytes from a pixel of `positions` to the next"),
     Argument("top", INTEGER, "padding above"),
     Argument("left", INTEGER, "padding on the left"),
 )  # fmt: skip
@@ -51,7 +51,7 @@ _WINDOWS: Final = (
 FORWARD: Final = KernelSignature((
     Argument("x", POINTER, "activations (N, height, width, C)"),
     Argument("out", POINTER, "activations (N, ho, wo, C)"),
-    Argument("places", POINTER, "uint8 (N, ho, wo, C): position of each maximum in its window; 0 stores none"),
+    Argument("positions", POINTER, "uint8 (N, ho, wo, C): position of each maximum in its window; 0 stores none"),
     *_WINDOWS,
     Argument("activation", INTEGER, "activation of the step that wrote x (`core.gpu.launch.RELU`)"),
 ))  # fmt: skip
@@ -59,7 +59,7 @@ FORWARD: Final = KernelSignature((
 GRADIENT: Final = KernelSignature((
     Argument("dy", POINTER, "gradient of out"),
     Argument("dx", POINTER, "gradient of x"),
-    Argument("places", POINTER, "positions stored by the forward kernel"),
+    Argument("positions", POINTER, "positions stored by the forward kernel"),
     *_WINDOWS,
     Argument("accumulate", INTEGER, "1 adds to dx"),
 ))  # fmt: skip
@@ -137,7 +137,7 @@ def make_max_pool(element: int, shape: Shape, nonnegative: bool) -> Any:
     VEC, (_, _, SY, SX), WIDE = 16 // element, shape, element == 2
     search = make_nonnegative_search(shape) if nonnegative else make_search(element, shape)
 
-    def max_pool(x, out, places, pixels, sides, ldp, top, left, activation):
+    def max_pool(x, out, positions, pixels, sides, ldp, top, left, activation):
         at = i32(cuda.grid(1))
         if at >= pixels.total:
             return
@@ -146,10 +146,10 @@ def make_max_pool(element: int, shape: Shape, nonnegative: bool) -> Any:
         marks = cuda.local.array(VEC, u32)
         v = search(x, n, i32(oy * SY - top), i32(ox * SX - left), sides, part, best, marks)
         ptx.store4(u64(out + u64((i64(pixel) * sides.ldo + part * VEC) * element)), v[0], v[1], v[2], v[3])
-        if places != u64(0):
+        if positions != u64(0):
             for i in range(VEC):
                 marks[i] = marks[i] if passes(best[i], activation) else u32(STOPPED)
-            write_places(u64(places + u64(i64(pixel) * ldp + part * VEC)), marks, WIDE)
+            write_positions(u64(positions + u64(i64(pixel) * ldp + part * VEC)), marks, WIDE)
 
     return max_pool
 
@@ -160,7 +160,7 @@ def make_gather(element: int, shape: Shape) -> tuple[Any, Any]:
     DOWN, ACROSS, WIDE = (KH - 1) // SY + 1, (KW - 1) // SX + 1, element == 2
 
     @device_function
-    def gather(dy, places, n, a, b, sides, ldp, part, sums):
+    def gather(dy, positions, n, a, b, sides, ldp, part, sums):
         value = cuda.local.array(VEC, f32)
         clear(sums)
         for da in range(DOWN):
@@ -169,16 +169,16 @@ def make_gather(element: int, shape: Shape) -> tuple[Any, Any]:
                 ok = oy >= 0 and oy < sides.ho and ox >= 0 and ox < sides.wo
                 row = i64((i64(n) * sides.ho + oy) * sides.wo + ox) if ok else i64(0)
                 unpack(ptx.load4(u64(dy + u64((row * sides.ldo + part * VEC) * element))), value)
-                source = u64(places + u64(row * ldp + part * VEC))
+                source = u64(positions + u64(row * ldp + part * VEC))
                 words = ptx.load2(source) if WIDE else (ptx.load1(source), u32(0))
                 for c in range(VEC):
-                    place = u32(words[c // 4] >> u32(8 * (c % 4))) & u32(255) if ok else u32(254)
+                    position = u32(words[c // 4] >> u32(8 * (c % 4))) & u32(255) if ok else u32(254)
                     for i in range(SY):
                         for j in range(SX):
                             if i + da * SY < KH and j + db * SX < KW:
                                 mine = u32((i + da * SY) * KW + j + db * SX)
                                 o = (i * SX + j) * VEC + c
-                                sums[o] = f32(sums[o] + (value[c] if place == mine else f32(0.0)))
+                                sums[o] = f32(sums[o] + (value[c] if position == mine else f32(0.0)))
 
     @device_function
     def pixel_of(sums, k):
@@ -194,15 +194,15 @@ def make_packed_gather(shape: Shape) -> tuple[Any, Any]:
     """`make_gather` for bf16: sums stay pairs of bf16, and positions are compared four at a time."""
     shares, windows = make_sharing(shape)
     take_shares = in_turn(shares)
-    WORDS, PLACES = 4 * len(windows), 2 * len(windows)
+    WORDS, POSITIONS = 4 * len(windows), 2 * len(windows)
 
     def make_load(k: int, da: int, db: int) -> Any:
         @device_function
-        def load(dy, places, n, a, b, sides, ldp, part, v, found):
+        def load(dy, positions, n, a, b, sides, ldp, part, v, found):
             ok = a >= da and a - da < sides.ho and b >= db and b - db < sides.wo
             row = i64((i64(n) * sides.ho + a - da) * sides.wo + b - db) if ok else i64(0)
             four = ptx.load4(u64(dy + u64((row * sides.ldo + part * 8) * 2)))
-            two = ptx.load2(u64(places + u64(row * ldp + part * 8)))
+            two = ptx.load2(u64(positions + u64(row * ldp + part * 8)))
             for i in range(4):
                 v[k * 4 + i] = four[i]
             for i in range(2):
@@ -213,10 +213,10 @@ def make_packed_gather(shape: Shape) -> tuple[Any, Any]:
     load_windows = in_turn([make_load(k, da, db) for k, (da, db) in enumerate(windows)])
 
     @device_function
-    def gather(dy, places, n, a, b, sides, ldp, part, sums):
+    def gather(dy, positions, n, a, b, sides, ldp, part, sums):
         v = cuda.local.array(WORDS, u32)
-        found = cuda.local.array(PLACES, u32)
-        load_windows(dy, places, n, a, b, sides, ldp, part, v, found)  # all loads are issued before the first use
+        found = cuda.local.array(POSITIONS, u32)
+        load_windows(dy, positions, n, a, b, sides, ldp, part, v, found)  # all loads are issued before the first use
         clear(sums)
         take_shares(v, found, sums)
 
@@ -233,13 +233,13 @@ def make_max_pool_gradient(element: int, shape: Shape, packed: bool) -> Any:
     gather, pixel_of = make_packed_gather(shape) if packed else make_gather(element, shape)
     SUMS, NUMBER = SY * SX * (4 if packed else VEC), u32 if packed else f32
 
-    def max_pool_gradient(dy, dx, places, pixels, sides, ldp, top, left, accumulate):
+    def max_pool_gradient(dy, dx, positions, pixels, sides, ldp, top, left, accumulate):
         at = i32(cuda.grid(1))
         if at >= pixels.total:
             return
         _, part, n, a, b = find_pixel(at, pixels)
         sums = cuda.local.array(SUMS, NUMBER)
-        gather(dy, places, n, a, b, sides, ldp, part, sums)
+        gather(dy, positions, n, a, b, sides, ldp, part, sums)
         for i in range(SY):
             for j in range(SX):
                 y, x = i32(a * SY + i - top), i32(b * SX + j - left)
@@ -259,9 +259,9 @@ def max_forward(case: Case) -> None:
     frame, step = case.frame, case.step
     x, out = frame.image(step.inputs[0]), frame.image(step.output)
     activation = shared_activation(frame, step.inputs[0]) or ""
-    nonnegative = frame.element == 2 and activation in ("relu", "relu6")
+    nonnegative, training = frame.element == 2 and activation in ("relu", "relu6"), frame.program.training
     values = {
-        "x": x.address, "out": out.address, "places": places_of(frame, step, out) if frame.program.training else 0,
+        "x": x.address, "out": out.address, "positions": positions_of(frame, step, out) if training else 0,
         **pixel_values(frame.batch, out.height, out.width, vectors_of(out)), "activation": RELU[activation],
     }  # fmt: skip
     _add(case, "forward", x, out, values, nonnegative, 4)
@@ -277,7 +277,7 @@ def max_backward(case: Case) -> None:
         for side, pad, stride in zip((dx.height, dx.width), window.padding[:2], window.stride, strict=True)
     )
     values = {
-        "dy": dy.address, "dx": dx.address, "places": places_of(frame, step, dy),
+        "dy": dy.address, "dx": dx.address, "positions": positions_of(frame, step, dy),
         **pixel_values(frame.batch, rows, columns, vectors_of(dy)), "accumulate": int(accumulate),
     }  # fmt: skip
     packed = frame.element == 2
@@ -300,6 +300,6 @@ def _add(
     ))  # fmt: skip
 
 
-def places_of(frame: Frame, step: Step, out: Tensor) -> int:
+def positions_of(frame: Frame, step: Step, out: Tensor) -> int:
     """Address of the positions of a max pool's maxima, a byte each."""
-    return frame.use(f"places:{step.node}", frame.batch * out.height * out.width * out.padded)
+    return frame.use(f"positions:{step.node}", frame.batch * out.height * out.width * out.padded)
