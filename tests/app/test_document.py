@@ -91,6 +91,7 @@ def test_edits_are_there_again_when_the_folder_is_opened_anew(document, open_doc
     document.rename("rust", "orange rust")
     document.close()
     again = open_document(folder)
+    assert [again.row_of(path) for path in (again.table.dataset.path(3), "/elsewhere.png")] == [3, None]
     assert {k: v for k, v in counts(again).items() if v} == {"healthy": 1, "mildew": 1, "orange rust": 2}
     assert again.table.excluded.tolist() == [True, False, False, False, False]
     assert sorted(p.read_bytes() for p in folder.rglob("*.png")) == before
@@ -212,11 +213,6 @@ def test_a_scan_can_be_given_up(qtbot, home, tmp_path, nothing_left):
     qtbot.wait(50)
     assert document.table is None
     assert not document.loading
-
-
-def test_a_photo_is_found_by_its_path(document):
-    assert document.row_of(document.table.dataset.path(3)) == 3
-    assert document.row_of("/elsewhere.png") is None
 
 
 def test_a_data_folder_that_cannot_be_made_is_told(folder, home, qtbot, nothing_left):

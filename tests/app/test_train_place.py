@@ -19,10 +19,9 @@ JUDGED = RunEvaluated(
     ("80 of 100 test photos right.", "The network is not clearly better than the border baseline: nothing shows that "
                                      "it uses the leaves."),
 )  # fmt: skip
-needs_model = pytest.mark.skipif(not shipped_model(), reason="the shipped model is not in this checkout")
 
 
-@needs_model
+@pytest.mark.skipif(not shipped_model(), reason="the shipped model is not in this checkout")
 def test_training_starts_from_the_pretrained_model_by_default(start):
     setup = start().window.go("train").setup
     values = setup.form.values()

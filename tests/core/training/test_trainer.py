@@ -82,18 +82,15 @@ def test_parts_of_a_batch_and_streamed_photos_learn_the_same(tiny, tmp_path, cha
     assert plain != whole, "the changes change nothing"
 
 
-def test_photos_may_be_larger_in_validation_and_use_than_in_training(tiny):
+def test_photos_may_be_larger_in_validation_and_use_than_in_training_if_the_network_is_not_bound_to_a_size(tiny):
+    with pytest.raises(ModelFileError, match="16 pixels only"):
+        train(tiny(use_size=24))
     config = tiny(model="squeezenet1_1", image_size=32, use_size=40, epochs=1)
     events = train(config)
     model = read_model(Path(config.out))
     assert only(events, RunFinished)[0].test_accuracy is not None
     assert (model.graph.photo_shape, model.source_side) == ((40, 40, 3), 40)
     assert only(events, RunStarted)[0].model == model.graph.name
-
-
-def test_a_network_that_is_bound_to_its_photo_size_cannot_be_used_at_another(tiny):
-    with pytest.raises(ModelFileError, match="16 pixels only"):
-        train(tiny(use_size=24))
 
 
 def test_a_profiled_run_times_one_of_its_first_steps(tiny):
