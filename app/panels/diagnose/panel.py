@@ -228,6 +228,7 @@ class DiagnosePanel(QWidget):
         if waiting:  # reported for every photo; the rows are counted once, at the end
             self.state.setText(tr("{done} of {total} done", done=total - waiting, total=total))
             return
+        self._on_rows()  # a filter may not let restored rows pass
         rows = self._model.rows.rows
         kinds = Counter("failed" if row.error else "cancelled" if row.cancelled
                         else "unsure" if row.done and not row.sure else "" for row in rows)  # fmt: skip
