@@ -44,7 +44,9 @@ CASES = (
     case("avg_pool", (5, 4, 6), kernel=(3, 3), stride=(2, 2), padding=(1, 0, 0, 1), ceil_mode=True,
          count_include_pad=False),
     case("avg_pool", (4, 5, 8), kernel=(2, 3), stride=(1, 2), padding=(1, 1, 0, 1)),
-    case("max_pool", (5, 4, 8), kernel=(3, 3), stride=(2, 2), ceil_mode=True),
+    case("max_pool", (5, 4, 8), kernel=(3, 3), stride=(2, 2), padding=(1, 0, 0, 1), ceil_mode=True),
+    case("depthwise_conv2d", (4, 5, 6), kernel=(3, 2), stride=(2, 1), padding=(1, 0, 0, 1)),
+    case("depthwise_conv2d", (5, 3, 12), kernel=(3, 3), padding=(1, 1, 1, 1)),
     case("softmax", (11,)),
     case("softmax", (2, 2, 8)),
     *(case(name, (2, 3, 4)) for name in ACTIVATIONS),
@@ -56,7 +58,8 @@ CASES = (
     case("sigmoid_cross_entropy", (6,), batch=3),
     case("batch_norm", (3, 4, 6), momentum=0.3),
 )  # fmt: skip
-IN_GROUPS = (
+PRODUCTS = (
+    case("dense", (13,), units=11, batch=3),
     case("conv2d", (3, 2, 32), filters=48, kernel=(1, 1), groups=2, batch=1),
     case("conv2d", (3, 4, 32), filters=32, kernel=(2, 2), stride=(2, 1), padding=(1, 0, 0, 1), groups=8, bias=False),
 )
@@ -66,7 +69,7 @@ SUMS = 1e-5
 
 
 @pytest.mark.parametrize(
-    ("problem", "precision"), [*product(CASES, sorted(ERRORS)), *product(IN_GROUPS, ["mixed"])],
+    ("problem", "precision"), [*product(CASES, sorted(ERRORS)), *product(PRODUCTS, ["mixed"])],
     ids=lambda value: value if isinstance(value, str) else label(value),
 )
 def test_a_candidate_run_as_plain_python_gives_the_references_results(problem, precision):
@@ -75,7 +78,7 @@ def test_a_candidate_run_as_plain_python_gives_the_references_results(problem, p
     for candidate, direction in entries(problem.op):
         roles = [role for role in WRITES[direction] if role in solved.wanted]
         problem = replace(problem, precision=precision)
-        refused = problem.op == "conv2d" and reason_against(candidate, direction, problem)
+        refused = problem.op.endswith("conv2d") and reason_against(candidate, direction, problem)
         if is_teaching(candidate) or not roles or refused:
             continue
         arrays = {name: value.copy() for name, value in solved.given.items()} | {"mode": MODE}
