@@ -76,7 +76,7 @@ def chapters(model: ModelFile) -> tuple[Chapter, ...]:
     """The chapters for which the file has contents."""
     reading = BackgroundDependence.from_section(model.sections.get(background_dependence.SECTION))
     background = Chapter("Dependence on the background", points=reading.sentences() if reading else ())
-    known = model.sections.get(DATA, {}).get("weaknesses", ())
+    known = map(str, model.sections.get(DATA, {}).get("weaknesses", ()))
     found = (_data(model), _test(model), _trust(model), background, Chapter("Known weaknesses", points=tuple(known)))
     return tuple(chapter for chapter in found if chapter.lead or chapter.points or chapter.tables)
 

@@ -6,6 +6,7 @@ import json
 import cv2
 import pytest
 
+from core.data.array_file import write_arrays
 from core.data.source import open_photos
 from core.diagnosis import photo_features
 from core.diagnosis.model_file import write_model
@@ -91,6 +92,8 @@ def test_stored_features_are_those_of_the_same_photos(folder, capsys, monkeypatc
     cv2.imwrite(str(folder / "photos" / CLASSES[0] / "more.png"), shown)
     assert call(folder, "--csv") == 0
     assert computed == [1]
+    write_arrays(next((folder / "cache").rglob("*.features")), {"features": shown})
+    assert (call(folder, "--csv"), sum(computed)) == (0, 50), "a file of an earlier version counts as missing"
 
 
 @pytest.mark.parametrize(("more", "said"), [

@@ -33,7 +33,7 @@ def test_every_section_of_the_file_is_told(model):
     full = replace(
         model,
         sections={
-            DATA: {"sources": ["Photos of beans."], "weaknesses": ["Only one farm."]},
+            DATA: {"sources": ["Photos of beans."], "weaknesses": [7, "Only one farm."]},
             TEST: {"note": "On the test split.", "parts": [{**row, "name": "all"}], "macro_f1": 0.9,
                    "classes": [{**row, "precision": 0.9, "f1": 0.925}]},
             "calibration": {"error": 0.012},
