@@ -217,7 +217,7 @@ def _join(photo: Array, each: Sequence[tuple[Box, Examination]]) -> Examination:
                    for box, one in each)  # fmt: skip
     found, side = [one for _, one in each], len(photo)
     shape, numbers = np.zeros((side, side), np.bool_), np.zeros((side, side), np.uint8)
-    for number, one in enumerate(found, 1):
+    for number, one in sorted(enumerate(found, 1), key=lambda pair: pair[1].verdict.is_disease):  # over the others
         shape |= place_in_square(one.severity.leaf, one.box, side) > 0.5
         numbers[place_in_square(one.severity.lesions, one.box, side) > 0.5] = number
     lesions = np.array([False, *(one.verdict.is_disease for one in found)])[numbers]

@@ -43,9 +43,12 @@ GATE_WIDTH: Final = 0.5
 
 
 def branch_point(graph: Graph) -> str:
-    """Name of the node from which the branch starts: all later nodes depend on it alone; the photo if there is none."""
+    """Name of the node from which the branch starts: all later nodes depend on it alone; the photo if there is none.
+
+    It is before the feature map, whose copy in the branch is gated.
+    """
     at = {node.name: i for i, node in enumerate(graph.nodes)}
-    for i, node in enumerate(graph.nodes):
+    for i, node in enumerate(graph.nodes[: at[feature_node(graph) or PHOTO]]):
         small = len(node.shape) == 3 and node.shape[0] * STRIDE <= graph.photo_shape[0]
         if small and all(at[name] >= i for later in graph.nodes[i + 1 :] for name in later.inputs):
             return node.name

@@ -370,7 +370,10 @@ def test_the_diseased_area_of_several_leaves_follows_their_verdicts():
 
     boxes = ((0.0, 0.0, 0.5, 0.5), (0.5, 0.5, 1.0, 1.0))
     found = [(box, replace(examine(p), box=box)) for box, p in zip(boxes, (0.95, 0.6), strict=True)]
-    result = read_result(PhotoResult(0, "p.jpg"), _describe(_join(np.zeros((64, 64, 3), np.uint8), found)))
+    photo = np.zeros((64, 64, 3), np.uint8)
+    same = [(boxes[0], replace(one, box=boxes[0])) for _, one in found]
+    assert _join(photo, same).severity.percent == pytest.approx(50), "healthy leaves hide no lesions of others"
+    result = read_result(PhotoResult(0, "p.jpg"), _describe(_join(photo, found)))
     for coverage, percent, sick in ((0.9, 25, 1), (1.0, 50, 2), (0.9, 25, 1)):
         result = decide(result, THRESHOLDS, CLASSES, coverage)
         for shown in (result, from_line(json.loads(json.dumps(to_line(result))))):

@@ -26,10 +26,11 @@ PIXELS = np.random.default_rng(0).integers(0, 256, (8, 32, 32, 3), dtype=np.uint
 LABELS = np.array([0, 1, 1, 0, 1, 0, 1, 1])
 
 
-def network(classes=4):
+def network(classes=4, stride=2):
     b = start("tiny", Options(classes, 32))
-    x = b.add("conv2d", "conv", "photo", filters=FEATURES, kernel=(3, 3), stride=(2, 2))
-    x = b.add("global_avg_pool", "average", b.add("relu", "relu", x))
+    x = b.add("conv2d", "conv", "photo", filters=FEATURES, kernel=(3, 3), stride=(stride, stride))
+    x = b.add("max_pool", "pool", b.add("relu", "relu", x)) if stride > 2 else b.add("relu", "relu", x)
+    x = b.add("global_avg_pool", "average", x)
     return b.graph(b.add("dense", "head", x, units=classes))
 
 
@@ -185,6 +186,7 @@ def test_only_the_layers_after_the_branch_point_are_trained():
     assert "features.7.conv.1.0.weight" not in moved
     assert {"features.7.conv.2.weight", "features.18.0.weight", "classifier.1.weight"} <= moved
     assert branch_point(network()) == "photo", "where no map is small enough all layers are copied"
+    assert branch_point(network(stride=8)) == "photo", "the branch has a copy of the feature map"
     order = draw_order(np.array([0] * 3 + [1] * 6), 12, 0)
     assert (sorted(order[1::2]), sorted(order[0:6:2])) == (list(range(3, 9)), [0, 1, 2]), "classes alternate"
 
