@@ -117,7 +117,7 @@ class CameraDialog(QDialog):
         self.setLayout(column((self.view, 1), self.state, buttons, margins=None))
         self._frame.connect(self._on_frame)
         self._capture = Task(lambda report, cancelled: read_frames(self._frame.emit, cancelled), self,
-                             done=self._on_missing)  # fmt: skip
+                             done=self._on_missing, failed=self._on_missing)  # fmt: skip
         self.finished.connect(self._capture.dispose)
 
     def _on_frame(self, picture: QImage) -> None:

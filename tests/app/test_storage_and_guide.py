@@ -1,4 +1,4 @@
-"""The dialogs on storage and the user guide, opened from the menus."""
+"""The dialogs on storage, the user guide and the camera."""
 
 import os
 import re
@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtGui import QTextDocument
 
 from app import resources
-from app.widgets.dialogs import GuideDialog, StorageDialog
+from app.widgets.dialogs import CameraDialog, GuideDialog, StorageDialog
 from core.data.cache import open_cache
 from core.data.cache_limit import list_caches, read_limit
 from core.data.folder import open_folder
@@ -33,7 +33,7 @@ def caches(tmp_path, monkeypatch):
     return user_cache_folder()
 
 
-def test_clearing_removes_decoded_photos_and_old_kernels(start, caches):
+def test_clearing_removes_decoded_photos_and_old_kernels_and_the_limit_is_kept(start, caches):
     program = start()
     dialog = StorageDialog(program.window, program.theme)
     assert kernel_bytes() > 3000
@@ -41,12 +41,6 @@ def test_clearing_removes_decoded_photos_and_old_kernels(start, caches):
     assert list_caches(caches) == []
     assert [entry.name for entry in (caches / "kernels").iterdir()] == ["avx2-4567"]
     assert "0.00 GB" in dialog.used.text()
-    dialog.deleteLater()
-
-
-def test_the_limit_is_kept(start, caches):
-    program = start()
-    dialog = StorageDialog(program.window, program.theme)
     assert dialog.limit.value() == 20
     dialog.limit.setValue(3)
     assert read_limit(caches) == 3_000_000_000
@@ -71,10 +65,16 @@ def test_the_guide_is_shown_offline_with_its_pictures(start, language):
     assert shown.toPlainText().splitlines()[0] == ("User guide" if language == "en" else "Hướng dẫn sử dụng")
     for name in ("diagnose.jpg", "train.jpg", "result.jpg"):
         assert f"]({name})" in resources.text(f"guide/{language}.md")
-        kind = QTextDocument.ResourceType.ImageResource
-        assert shown.resource(kind.value, shown.baseUrl().resolved(name)) is not None
-        assert (resources.data(f"guide/{name}"))
+        assert shown.resource(QTextDocument.ResourceType.ImageResource.value, shown.baseUrl().resolved(name))
+        assert resources.data(f"guide/{name}")
     dialog.deleteLater()
+
+
+def test_a_camera_that_fails_is_reported(start, qtbot, tmp_path, monkeypatch):
+    monkeypatch.setattr("cv2.VideoCapture", None)
+    dialog = CameraDialog(start().window, tmp_path)
+    qtbot.waitUntil(lambda: dialog.state.text().startswith("No camera was found."), timeout=10000)
+    dialog.reject()
 
 
 def test_menus_lead_there(start, monkeypatch):
