@@ -7,11 +7,10 @@ barrier, those from it when their group is waited for; products early or late, t
 from functools import cache, partial
 
 import numpy as np
-from numba.core import types as numba_types
 
 from core.gpu.driver.tensor_map import ActivationMap, TensorMap
 from core.gpu.sm90 import tma, wgmma
-from tests.helpers.emulated_gpu import Cast, Machine
+from tests.helpers.emulated_gpu import Machine
 from tests.helpers.turns import Barrier, Gate
 
 
@@ -50,14 +49,12 @@ class TmaMachine(Machine):
             "shared_load2": lambda at: tuple(self.shared_bytes(at, 8).view(np.uint32)),
         }  # fmt: skip
 
-    def run(self, launch):
-        kernel = self._adapt(launch.recipe.function())
-        casts = [(lambda v: v) if k == "tensor_map" else Cast(getattr(numba_types, k)) for k in launch.recipe.kinds]
-        values = [cast(v) for cast, v in zip(casts, launch.values, strict=True)]
-        self.block, self.grid, self.dynamic = launch.block, launch.grid, launch.shared
-        for z, y, x in np.ndindex(*launch.grid[::-1]):
-            self.barriers, self.meetings, self.works = {}, {}, {}
-            self._run_block(kernel, values, (x, y, z))
+    def _argument(self, kind, given):
+        return given[0] if kind == "tensor_map" else super()._argument(kind, given)
+
+    def _run_block(self, kernel, values, block):
+        self.barriers, self.meetings, self.works = {}, {}, {}
+        super()._run_block(kernel, values, block)
 
     def patch(self, monkeypatch, module):
         """Put what is made outside of the kernel's functions into its module and those of instructions it names."""
