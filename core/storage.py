@@ -52,8 +52,8 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 
 def inside_photos(path: str, photos: Iterable[str]) -> str:
     """A sentence that refuses a file inside one of these photo folders; "" for others. Manifests are no folders."""
-    place = Path(path).resolve()
-    if path and any(os.path.isdir(folder) and place.is_relative_to(Path(folder).resolve()) for folder in photos):
+    real = os.path.realpath  # unlike Path.resolve it accepts a link to itself
+    if path and any(os.path.isdir(folder) and Path(real(path)).is_relative_to(real(folder)) for folder in photos):
         return f"{path} is inside the photo folder, in which nothing is written. Choose another folder."
     return ""
 
