@@ -14,8 +14,8 @@ from core.errors import DataError
 from tests.helpers.damage import refusals
 
 
-def idx(array, code=0x08):
-    return bytes((0, 0, code, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+def idx(array):
+    return bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
 @pytest.fixture

@@ -101,6 +101,13 @@ def test_an_adapted_model_is_read_back_and_adapted_again(model, adapted, tmp_pat
     assert accuracy(again.model or read, draw(3, place=True)) >= accuracy(model, draw(3, place=True))
 
 
+def test_a_place_that_the_model_knows_changes_nothing_or_claims_nothing(model):
+    known = draw(6, per_class=10)
+    result = adapt(model, known.take(np.flatnonzero(known.labels < 2)))
+    assert result.model is None or "So few photos cannot show" in result.describe()
+    assert accuracy(result.model or model, draw(4)) > accuracy(model, draw(4)) - 0.01
+
+
 def test_the_sign_test_is_exact():
     assert sign_test(0, 0) == 1
     assert sign_test(5, 0) == pytest.approx(2 / 32)

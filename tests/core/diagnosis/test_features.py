@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.intervals import auroc
-from core.diagnosis.features import (
-    PrincipalSubspace,
-    familiarity,
-    feature_node,
-    fit_subspace,
-    pool,
-    read_statistics,
-)
+from core.diagnosis.features import PrincipalSubspace, familiarity, feature_node, fit_subspace, pool, read_statistics
 from core.models import build
 
 

@@ -57,7 +57,6 @@ def test_loss_and_gradients_are_the_references(name, precision, limit, weights):
 @pytest.mark.parametrize("precision", ["float32", "mixed"])
 @pytest.mark.parametrize("name", ["squeezenet1_1", "cnn"])
 def test_gradients_of_every_layer_are_the_mix_of_those_of_labels(name, precision, weights):
-    """`tests/core/ops/test_taught_mix.py` derives the bounds without a GPU."""
     plans = [
         plan_of(with_loss(build(name, CLASSES, SIDE), 0.0, weights, t), precision=precision) for t in (False, True)
     ]
