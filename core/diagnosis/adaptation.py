@@ -82,7 +82,7 @@ def adapt_model(
     head, known = read_head(model), read_replay(model.extra, read_statistics(model.extra), len(model.classes))
     if is_branched(model.graph):
         raise InputError("This model is adapted already. Adapt the model that it was made from, to all photos at once.")
-    fits = head.weight.shape[1] == photos.features.shape[1]
+    fits = head_node(model.graph).op == "dense" and head.weight.shape[1] == photos.features.shape[1]
     if known is None or not fits or np.abs(head.logits(photos.features) - place.logits).max() > LINEAR:
         raise InputError("This model cannot be adapted: its file has no feature replay, or its classifier is not "
                          "linear. Use the shipped model leaves, or train with --from.")  # fmt: skip
@@ -221,8 +221,7 @@ def read_head(model: ModelFile) -> LinearHead:
 def _with_head(model: ModelFile, head: LinearHead) -> ModelFile:
     """The model with this head and its batch norm folded."""
     name, weights = head_node(model.graph).name, fold_weights(model.graph, model.weights)
-    changed = {f"{name}.weight": head.weight.reshape(weights[f"{name}.weight"].shape), f"{name}.bias": head.bias}
-    weights |= {name: array.astype(np.float32) for name, array in changed.items()}
+    weights |= {f"{name}.weight": head.weight.astype(np.float32), f"{name}.bias": head.bias.astype(np.float32)}
     return replace(model, graph=fold_batch_norm(model.graph), weights=weights)
 
 

@@ -154,7 +154,6 @@ def join_branch(
             renamed[node.name] = add("multiply", "gated", renamed[node.name], factor)
     rows, bias = (_apart(branch.weights[f"{head.name}.{role}"], branch.own, share) for role in ("weight", "bias"))
     bias[branch.own] -= branch.costs[share]
-    rows = rows.reshape(len(rows), -1)
     moved = add("add", "moved", dense("logits", renamed[head.inputs[0]], rows, np.zeros(len(bias))),
                 dense("bias", opened, bias[:, None] / 6, np.zeros(len(bias))))  # fmt: skip
     known |= {node.name: node for node in graph.nodes[at:]}

@@ -133,6 +133,9 @@ def test_a_model_without_replay_or_with_another_head_is_refused(model):
     place = PlacePhotos(np.zeros(0), photos, np.maximum(read_head(model).logits(photos.features), 0))
     with pytest.raises(InputError, match="not linear"):
         adapt_model(model, place)
+    nodes = tuple(replace(node, op="conv2d") if node.name == "head" else node for node in model.graph.nodes)
+    with pytest.raises(InputError, match="not linear"):
+        adapt(replace(model, graph=replace(model.graph, nodes=nodes)), photos)
     with pytest.raises(InputError, match="adapted already"):
         adapt_model(replace(model, graph=replace(model.graph, output="place.sum")), place)
 
