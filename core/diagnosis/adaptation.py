@@ -1,9 +1,9 @@
 """Adapts a model to a place, such as a farm, from about ten photos of each class that occurs there.
 
-The head is fitted (`core.diagnosis.head_fitting`) with replay for all classes (`core.diagnosis.replay`), and a second
-branch of the last layers is trained (`core.diagnosis.place_branch`) that separates the classes of the place. Their
-strengths are chosen, and the effect measured, by cross-validation with groups kept together, the choice repeated for
-each fold. Temperatures and the subspace of familiar features follow; thresholds stay.
+The head is fitted (`core.diagnosis.head_fitting`) with replay for all classes (`core.diagnosis.replay`). A second
+branch of the last layers is trained to separate the classes of the place (`core.diagnosis.place_branch`). Nested
+cross-validation by group chooses the penalty and the branch's factor, and measures the effect. Then temperatures and
+the subspace of familiar features are updated; the thresholds are not.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from core.ops.contract import Array
 from core.program import fold_batch_norm, fold_weights
 
 PENALTIES: Final = (math.inf, 1.0, 0.1, 0.01)
-"""Candidates of the penalty; infinite: the head is unchanged."""
-SHARES: Final = (0.0, 1.0, 2.0)
-"""Candidates of the branch's factor; 0: no branch."""
-FEWEST: Final = 5
-"""Fewest groups of photos of a class."""
+"""Candidates for the penalty of `fit_head`; inf leaves the head unchanged."""
+FACTORS: Final = (0.0, 1.0, 2.0)
+"""Candidates for the factor of the branch's logits; 0 means no branch."""
+MIN_GROUPS: Final = 5
+"""Smallest number of groups of photos per class."""
 FOLDS: Final = 4
-REPLAYED: Final = 10
-"""Features drawn for each class to fit the head."""
-GATE_REPLAYED: Final = 30
-"""And to fit the gate."""
-LINEAR: Final = 0.02
-"""Largest difference between the network's logits and the head's: above it the head is not linear."""
-SIGNIFICANT: Final = 0.05
+HEAD_REPLAY: Final = 10
+GATE_REPLAY: Final = 30
+"""Features drawn per class to fit the head, and to fit the gate."""
+LINEAR_TOLERANCE: Final = 0.02
+"""Largest difference between the logits of the network and of a linear head."""
+SIGNIFICANCE_LEVEL: Final = 0.05
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Adaptation:
-    """The adapted model, None if no change helps; held-out photos that were correct before and after: bool ``(N,)``."""
+    """model: None if no change helps; before, after: which held-out photos are classified correctly, bool ``(N,)``."""
 
     model: ModelFile | None
     before: Array
     after: Array
 
     def describe(self) -> str:
-        """Before and after on held-out photos, and whether so many photos show a difference."""
+        """The accuracy before and after, and whether the difference is significant."""
         gained, lost = int((self.after & ~self.before).sum()), int((self.before & ~self.after).sum())
-        chance = sign_test(gained, lost)
-        text = (f"On held-out photos of the place: before {_share(self.before)}, after {_share(self.after)}. {gained} "
-                f"became correct, {lost} became wrong (sign test: p = {chance:.3f}).")  # fmt: skip
-        if chance < SIGNIFICANT:
+        p = sign_test(gained, lost)
+        before, after = _describe_accuracy(self.before), _describe_accuracy(self.after)
+        text = (f"On held-out photos of the place: before {before}, after {after}. {gained} became correct, {lost} "
+                f"became wrong (sign test: p = {p:.3f}).")  # fmt: skip
+        if p < SIGNIFICANCE_LEVEL:
             return f"{text} The adapted model is {'better' if gained > lost else 'worse'} here."
         return f"{text} So few photos cannot show that the adapted model is better here."
 
@@ -66,7 +66,7 @@ class Adaptation:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacePhotos:
-    """Photos uint8 ``(N, side, side, 3)`` of a place, with the model's features and logits ``(N, classes)`` of them."""
+    """Photos uint8 ``(N, side, side, 3)`` of a place, with the model's features and logits ``(N, classes)``."""
 
     photos: Array
     samples: Samples
@@ -76,118 +76,122 @@ class PlacePhotos:
 def adapt_model(
     model: ModelFile, place: PlacePhotos, seed: int = 0, device: str = "cpu", threads: int = 0
 ) -> Adaptation:
-    """Adapt a model to photos of a place. Raises DataError or InputError if that is not possible."""
+    """Adapt a model to photos of a place. Raises DataError or InputError if the photos or the model do not allow it."""
     photos, labels = place.samples, place.samples.labels
     check_photos(model, photos)
-    head, known = read_head(model), read_replay(model.extra, read_statistics(model.extra), len(model.classes))
+    head, replay = read_head(model), read_replay(model.extra, read_statistics(model.extra), len(model.classes))
     if is_branched(model.graph):
         raise InputError("This model is adapted already. Adapt the model that it was made from, to all photos at once.")
     fits = head_node(model.graph).op == "dense" and head.weight.shape[1] == photos.features.shape[1]
-    if known is None or not fits or np.abs(head.logits(photos.features) - place.logits).max() > LINEAR:
+    if replay is None or not fits or np.abs(head.logits(photos.features) - place.logits).max() > LINEAR_TOLERANCE:
         raise InputError("This model cannot be adapted: its file has no feature replay, or its classifier is not "
                          "linear. Use the shipped model leaves, or train with --from.")  # fmt: skip
     folds = make_folds(labels, photos.groups, FOLDS)
-    fitted, logits = _fit_head(head, known, photos, folds, seed)
-    branch, moves = _train_branch(model, known, place, folds, seed, device, threads)
-    held_out = np.empty_like(logits)
+    fitted, head_logits = _fit_head(head, replay, photos, folds, seed)
+    branch, branch_logits = _train_branch(model, replay, place, folds, seed, device, threads)
+    candidates = head_logits + branch_logits
+    held_out = np.empty_like(head_logits)
     for fold in np.unique(folds):
-        share = _choose_share(logits[folds != fold], moves[:, folds != fold], labels[folds != fold])
-        held_out[folds == fold] = (logits + moves[share])[folds == fold]
-    share = _choose_share(logits, moves, labels)
+        chosen = _choose_factor(candidates[:, folds != fold], labels[folds != fold])
+        held_out[folds == fold] = candidates[chosen, folds == fold]
+    chosen = _choose_factor(candidates, labels)
     before, after = (z.argmax(axis=1) == labels for z in (place.logits, held_out))
-    if (fitted is head and not SHARES[share]) or after.sum() < before.sum():
+    if (fitted is head and not FACTORS[chosen]) or after.sum() < before.sum():
         return Adaptation(None, before, after)
     adapted = _with_head(model, fitted)
-    if SHARES[share]:
-        graph, weights = join_branch(adapted.graph, adapted.weights, branch, SHARES[share])
+    if FACTORS[chosen]:
+        graph, weights = join_branch(adapted.graph, adapted.weights, branch, FACTORS[chosen])
         adapted = replace(adapted, graph=graph, weights=weights)
     adapted = in_bits(adapted, 8 if model.steps else 16 if model.half else 32)
-    adapted = _with_familiarity(_with_temperatures(adapted, logits + moves[share], labels), photos.features)
+    adapted = _with_familiarity(_with_temperatures(adapted, candidates[chosen], labels), photos.features)
     return Adaptation(adapted, before, after)
 
 
 def _fit_head(
-    head: LinearHead, known: FeatureReplay, photos: Samples, folds: Array, seed: int
+    head: LinearHead, replay: FeatureReplay, photos: Samples, folds: Array, seed: int
 ) -> tuple[LinearHead, Array]:
-    """The head fitted to all photos, and held-out logits of heads fitted without each fold."""
-    # no photo leaves this subspace, and fits in it are ten times faster
-    basis = np.linalg.qr(np.c_[known.basis, (photos.features - known.center).T])[0]
-    small = LinearHead(head.weight @ basis, head.bias + head.weight @ known.center)
-    reduced = replace(photos, features=(photos.features - known.center) @ basis)
-    features, labels = known.draw(REPLAYED, seed)
-    drawn = Samples((features - known.center) @ basis, labels, labels)
+    """Fit the head to all photos. Also returns logits ``(N, classes)`` of heads that are fitted without each fold."""
+    # all features are in this subspace, and fitting in it is ten times faster
+    basis = np.linalg.qr(np.c_[replay.basis, (photos.features - replay.center).T])[0]
+    start = LinearHead(head.weight @ basis, head.bias + head.weight @ replay.center)
+    projected = replace(photos, features=(photos.features - replay.center) @ basis)
+    features, labels = replay.draw(HEAD_REPLAY, seed)
+    drawn = Samples((features - replay.center) @ basis, labels, labels)
     held_out = np.empty((len(folds), len(head.bias)))
     for fold in np.unique(folds):
-        fitted = _fit(small, reduced.take(np.flatnonzero(folds != fold)), drawn)
-        held_out[folds == fold] = fitted.logits(reduced.features[folds == fold])
-    final = _fit(small, reduced, drawn)
-    if final is small:
+        fitted = _fit(start, projected.take(np.flatnonzero(folds != fold)), drawn)
+        held_out[folds == fold] = fitted.logits(projected.features[folds == fold])
+    fitted = _fit(start, projected, drawn)
+    if fitted is start:
         return head, held_out
-    weight = head.weight + (final.weight - small.weight) @ basis.T
-    return LinearHead(weight, final.bias - weight @ known.center), held_out
+    weight = head.weight + (fitted.weight - start.weight) @ basis.T
+    return LinearHead(weight, fitted.bias - weight @ replay.center), held_out
 
 
 def _train_branch(
-    model: ModelFile, known: FeatureReplay, place: PlacePhotos, folds: Array, seed: int, device: str, threads: int
+    model: ModelFile, replay: FeatureReplay, place: PlacePhotos, folds: Array, seed: int, device: str, threads: int
 ) -> tuple[Branch, Array]:
-    """The mean of branches trained without each fold, and what they add to held-out logits: ``(SHARES, N, classes)``.
+    """Train one branch without each fold. Returns their mean, and their logits of held-out photos for each factor.
 
-    The mean is correct more often than one of them, and none has to be trained on all photos.
+    The logits are ``(FACTORS, N, classes)``, to be added to the head's. The mean of the branches is correct more often
+    than one of them, and no further branch has to be trained on all photos.
     """
-    labels, features = place.samples.labels, place.samples.features - known.center
-    replay = known.draw(GATE_REPLAYED, seed)[0] - known.center
+    labels, features = place.samples.labels, place.samples.features - replay.center
+    replayed = replay.draw(GATE_REPLAY, seed)[0] - replay.center
     graph, weights = fold_batch_norm(model.graph), fold_weights(model.graph, model.weights)
     mean: dict[str, Array] = {}
-    logits, opened = np.empty((len(folds), len(model.classes))), np.empty(len(folds))
-    parts = np.unique(folds)
-    for fold in parts:
-        rows, out = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+    logits, gates = np.empty((len(folds), len(model.classes))), np.empty(len(folds))
+    numbers = np.unique(folds)
+    for fold in numbers:
+        rows, held_out = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
         trained = train_branch(graph, weights, place.photos[rows], labels[rows], seed + int(fold), device, threads)
-        mean = {name: mean.get(name, 0) + array / len(parts) for name, array in trained.items()}
-        with closing(Predictor(replace(model, graph=graph, weights=trained), device=device, threads=threads)) as one:
-            logits[out] = one.predict(place.photos[out])["logits"]
-        opened[out] = fit_gate(features[rows], replay).open(features[out])
-    gate = fit_gate(features, replay)
-    gate = replace(gate, bias=gate.bias - float(gate.weight @ known.center))
-    own = np.unique(labels)
-    apart = logits[:, own] - logits[:, own].mean(axis=1, keepdims=True)
-    # at 0 the sum of the classes' probabilities would grow, and other crops be named too often; halfway is a compromise
-    costs = [float(np.log(np.exp(share * apart).mean(axis=1)).mean()) / 2 for share in SHARES]
-    moves = np.zeros((len(SHARES), *logits.shape))
-    for move, share, cost in zip(moves, SHARES, costs, strict=True):
-        move[:, own] = opened[:, None] * (share * apart - cost)
-    return Branch(mean, gate, own, dict(zip(SHARES, costs, strict=True))), moves
+        mean = {name: mean.get(name, 0) + array / len(numbers) for name, array in trained.items()}
+        network = replace(model, graph=graph, weights=trained)
+        with closing(Predictor(network, device=device, threads=threads)) as predictor:
+            logits[held_out] = predictor.predict(place.photos[held_out])["logits"]
+        gates[held_out] = fit_gate(features[rows], replayed).open(features[held_out])
+    gate = fit_gate(features, replayed)
+    gate = replace(gate, bias=gate.bias - float(gate.weight @ replay.center))
+    classes = np.unique(labels)
+    centred = logits[:, classes] - logits[:, classes].mean(axis=1, keepdims=True)
+    # without an offset the classes of the place would gain probability, and photos of other crops be taken for them;
+    # the offset that keeps their probability is halved as a compromise
+    offsets = [float(np.log(np.exp(factor * centred).mean(axis=1)).mean()) / 2 for factor in FACTORS]
+    added = np.zeros((len(FACTORS), *logits.shape))
+    for out, factor, offset in zip(added, FACTORS, offsets, strict=True):
+        out[:, classes] = gates[:, None] * (factor * centred - offset)
+    return Branch(mean, gate, classes, dict(zip(FACTORS, offsets, strict=True))), added
 
 
-def _choose_share(logits: Array, moves: Array, labels: Array) -> int:
-    """Index of the branch's factor with the least loss on held-out photos."""
-    return int(np.argmin([_loss(logits + move, labels) for move in moves]))
+def _choose_factor(candidates: Array, labels: Array) -> int:
+    """Index of the factor with the smallest loss; candidates: held-out logits ``(FACTORS, N, classes)``."""
+    return int(np.argmin([_loss(logits, labels) for logits in candidates]))
 
 
 def check_photos(model: ModelFile, photos: Samples) -> None:
-    """Raises DataError if the photos have one class only, or too few of a class."""
+    """Raise DataError if the photos have only one class, or too few groups of a class."""
     pairs = np.unique(np.stack((photos.labels, photos.groups)), axis=1)
     present, counts = np.unique(pairs[0], return_counts=True)
     if len(present) < 2:
         raise DataError("The photos of the place have one class only. Add another, such as healthy leaves: with one "
                         "class the model would learn to always predict it.")  # fmt: skip
-    few = [f"{model.classes[at]} ({n})" for at, n in zip(present, counts, strict=True) if n < FEWEST]
+    few = [f"{model.classes[label]} ({n})" for label, n in zip(present, counts, strict=True) if n < MIN_GROUPS]
     if few:
         raise DataError(
-            f"Each class needs photos of at least {FEWEST} different leaves, better 10. Near-duplicates "
+            f"Each class needs photos of at least {MIN_GROUPS} different leaves, better 10. Near-duplicates "
             f"and photos from one burst count once. Too few: {', '.join(few)}."
         )
 
 
 def sign_test(gained: int, lost: int) -> float:
-    """Two-sided p-value of the sign test (McNemar's exact test) for so many changes to correct and to wrong."""
+    """Two-sided p-value of the sign test (McNemar's exact test); gained, lost: photos that became correct and wrong."""
     total = gained + lost
     tail = sum(math.comb(total, k) for k in range(max(gained, lost), total + 1))
     return min(1.0, float(2 * tail / 2**total))
 
 
 def _fit(head: LinearHead, photos: Samples, drawn: Samples) -> LinearHead:
-    """Fit with the penalty that has the least cross-validated loss."""
+    """Fit with the penalty that has the smallest cross-validated loss."""
     folds = make_folds(photos.labels, photos.groups, FOLDS)
 
     def loss(penalty: float) -> float:
@@ -205,10 +209,10 @@ def _loss(logits: Array, labels: Array) -> float:
     return float(cross_entropy(logits / fit_temperature(logits, labels), labels).mean())
 
 
-def _share(right: Array) -> str:
-    low, high = wilson_interval(int(right.sum()), len(right))
-    return (f"{right.sum()} of {len(right)} correct ({100 * right.mean():.1f} %, 95 % interval {100 * low:.1f} to "
-            f"{100 * high:.1f} %)")  # fmt: skip
+def _describe_accuracy(correct: Array) -> str:
+    low, high = wilson_interval(int(correct.sum()), len(correct))
+    return (f"{correct.sum()} of {len(correct)} correct ({100 * correct.mean():.1f} %, 95 % interval {100 * low:.1f} "
+            f"to {100 * high:.1f} %)")  # fmt: skip
 
 
 def read_head(model: ModelFile) -> LinearHead:
@@ -219,23 +223,23 @@ def read_head(model: ModelFile) -> LinearHead:
 
 
 def _with_head(model: ModelFile, head: LinearHead) -> ModelFile:
-    """The model with this head and its batch norm folded."""
+    """The model with batch norm folded and this head."""
     name, weights = head_node(model.graph).name, fold_weights(model.graph, model.weights)
     weights |= {f"{name}.weight": head.weight.astype(np.float32), f"{name}.bias": head.bias.astype(np.float32)}
     return replace(model, graph=fold_batch_norm(model.graph), weights=weights)
 
 
 def _with_temperatures(model: ModelFile, held_out: Array, labels: Array) -> ModelFile:
-    """Temperatures of the crops with enough held-out photos, near those before."""
+    """Multiply the temperatures of crops with enough held-out photos by a factor fitted to their logits."""
     z = divide_logits(held_out, model.temperature, model.class_temperatures)
     factors = fit_class_temperatures(z, labels, [crop_of(name) for name in model.classes], 1.0)
     before = model.class_temperatures or (model.temperature,) * len(model.classes)
-    after = tuple(old * factor for old, factor in zip(before, factors, strict=True)) if factors else before
+    after = tuple(t * factor for t, factor in zip(before, factors, strict=True)) if factors else before
     return replace(model, class_temperatures=after)
 
 
 def _with_familiarity(model: ModelFile, features: Array) -> ModelFile:
-    """Extend the subspace of familiar features by the directions in which the place's photos leave it."""
+    """Extend the subspace of familiar features by the main directions of the place's photos outside it."""
     space = read_statistics(model.extra)
     assert isinstance(space, PrincipalSubspace)
     basis, x = space.basis.astype(np.float64), features - space.center

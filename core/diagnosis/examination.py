@@ -14,9 +14,8 @@ import numpy as np
 from core.data.health import photo_faults
 from core.data.photo import MARGINS, SQUARE, PhotoError, square
 from core.data.photo_reader import read_photo
-from core.diagnosis.calibration import state_probabilities
 from core.diagnosis.class_map import ClassMapper
-from core.diagnosis.features import familiarity, feature_node, pool, read_statistics
+from core.diagnosis.features import feature_node
 from core.diagnosis.leaf_detector import MARGIN, LeafDetector, choose_leaves, cut_square, place_in_square
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import (
@@ -30,8 +29,8 @@ from core.diagnosis.prediction import (
 )
 from core.diagnosis.segmentation import leaf_box, segment, segment_leaves
 from core.diagnosis.severity import Severity
-from core.diagnosis.thresholds import COVERAGE, SECTION, Thresholds
-from core.diagnosis.verdict import NO_LEAF, Verdict, count_findings, decide_verdict
+from core.diagnosis.thresholds import COVERAGE
+from core.diagnosis.verdict import NO_LEAF, Verdict, count_findings
 from core.ops.contract import Array
 
 CROP_BELOW: Final = 0.55
@@ -94,8 +93,6 @@ class Examiner:
         self.predictor = Predictor(
             model, device=device, threads=threads, outputs=(self.map_node,) if self.map_node else ()
         )
-        self.thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
-        self.statistics = read_statistics(model.extra)
         self._open_detector = partial(LeafDetector, device=device, threads=threads)
         self._open_mapper = partial(ClassMapper, model, device=device, threads=threads)
         self._detector: LeafDetector | None = None
@@ -152,7 +149,8 @@ class Examiner:
 
     def _examine_photo(self, rgb: Array, crop: bool, coverage: float) -> Examination:
         photo, severity, box, regions = self._frame(rgb, crop)
-        return self._examine_square(photo, severity, box, regions, self.predictor.predict(photo[None]), coverage)
+        (prediction,) = self.predictor.predict_calibrated(photo[None])
+        return self._examine_square(photo, severity, box, regions, prediction, coverage)
 
     def _examine_leaves(self, rgb: Array, coverage: float) -> Examination | None:
         """The worst finding, with masks of all leaves; None if fewer than two are found.
@@ -163,30 +161,24 @@ class Examiner:
         found, side = choose_leaves(self._detector.find(rgb)), self.model.source_side
         if len(found) < 2:
             return None
-        photos, places = zip(*(cut_square(rgb, leaf.box, side) for leaf in found), strict=True)
+        photos, boxes = zip(*(cut_square(rgb, leaf.box, side) for leaf in found), strict=True)
         with ThreadPoolExecutor(2) as pool:  # segmentation uses one core, the network not always all
             masks = pool.map(segment, photos)
-            outputs = self.predictor.predict(np.stack(photos), views=1)
-        each = []
-        for i, (leaf, photo, place, mask) in enumerate(zip(found, photos, places, masks, strict=True)):
-            mine = {name: output[i : i + 1] for name, output in outputs.items()}
-            one = self._examine_square(photo, mask, place, 1, mine, coverage)
-            if one.verdict.word != NO_LEAF:
-                each.append((leaf.box, one))
-        return _join(square(rgb, side), each) if len(each) > 1 else None
+            predictions = self.predictor.predict_calibrated(np.stack(photos), views=1)
+        examined = [(leaf.box, self._examine_square(photo, mask, box, 1, prediction, coverage)) for
+                    leaf, photo, mask, box, prediction in zip(found, photos, masks, boxes, predictions, strict=True)]
+        examined = [(box, one) for box, one in examined if one.verdict.word != NO_LEAF]
+        return _join(square(rgb, side), examined) if len(examined) > 1 else None
 
     def _examine_square(
-        self, photo: Array, severity: Severity, box: Box, regions: int, outputs: dict[str, Array], coverage: float
+        self, photo: Array, severity: Severity, box: Box, regions: int, prediction: Prediction, coverage: float
     ) -> Examination:
-        """The examination of one square photo by the network's outputs."""
-        logits, features = outputs["logits"], outputs[self.map_node] if self.map_node else None
-        probabilities = state_probabilities(self.model, logits)[0]
-        top = list_top(probabilities, self.thresholds, self.model.classes)
-        familiar = self._familiarity(logits, features)
-        verdict = decide_verdict(probabilities, familiar, self.thresholds, self.model.classes, coverage)
-        if verdict.word == NO_LEAF:  # nothing to measure, and nothing for the evidence to lie beside
+        """The examination of one square photo, from its masks and prediction."""
+        verdict, probabilities = self.predictor.decide(prediction, coverage), prediction.probabilities
+        top = list_top(probabilities, self.predictor.thresholds, self.model.classes)
+        if verdict.word == NO_LEAF:  # there is no leaf to measure or to compare the class map with
             severity, regions = Severity(*np.zeros((2, *photo.shape[:2]), np.bool_)), 0
-        return Examination(verdict, top, probabilities, photo, box, severity, familiar, regions=regions)
+        return Examination(verdict, top, probabilities, photo, box, severity, prediction.familiar, regions=regions)
 
     def _frame(self, rgb: Array, crop: bool) -> tuple[Array, Severity, Box, int]:
         """The square to examine, its masks, its box in the whole square, and the number of leaves there."""
@@ -200,26 +192,19 @@ class Examiner:
         part, _ = cut_square(rgb, box, side, 0.0)
         return part, segment(part), box, regions
 
-    def _familiarity(self, logits: Array, features: Array | None) -> float:
-        if self.thresholds is None:
-            return 0.0
-        pooled = None if features is None else pool(features)
-        score = self.thresholds.score
-        return float(familiarity(score, logits, pooled, self.statistics, self.model.temperature)[0])
 
-
-def _join(photo: Array, each: Sequence[tuple[Box, Examination]]) -> Examination:
-    """The examination of a photo from those of its leaves and their boxes."""
-    ranks = [word for word, _ in count_findings([one.verdict.word for _, one in each])]
-    each = sorted(each, key=lambda pair: (ranks.index(pair[1].verdict.word), -pair[1].top[0].probability))
-    leaves = tuple(LeafDiagnosis(box, one.verdict, one.top, Prediction(one.probabilities, one.familiarity),
-                                 one.severity.percent if one.severity.leaf.any() else None)
-                   for box, one in each)  # fmt: skip
-    found, side = [one for _, one in each], len(photo)
+def _join(photo: Array, leaves: Sequence[tuple[Box, Examination]]) -> Examination:
+    """The examination of a photo, from the boxes and examinations of its leaves."""
+    ranks = [word for word, _ in count_findings([one.verdict.word for _, one in leaves])]
+    leaves = sorted(leaves, key=lambda pair: (ranks.index(pair[1].verdict.word), -pair[1].top[0].probability))
+    diagnoses = tuple(LeafDiagnosis(box, one.verdict, one.top, Prediction(one.probabilities, one.familiarity),
+                                    one.severity.percent if one.severity.leaf.any() else None)
+                      for box, one in leaves)  # fmt: skip
+    found, side = [one for _, one in leaves], len(photo)
     shape, numbers = np.zeros((side, side), np.bool_), np.zeros((side, side), np.uint8)
     for number, one in sorted(enumerate(found, 1), key=lambda pair: pair[1].verdict.is_disease):  # over the others
         shape |= place_in_square(one.severity.leaf, one.box, side) > 0.5
         numbers[place_in_square(one.severity.lesions, one.box, side) > 0.5] = number
     lesions = np.array([False, *(one.verdict.is_disease for one in found)])[numbers]
     return replace(found[0], photo=photo, box=WHOLE, severity=Severity(shape, lesions), regions=len(found),
-                   leaves=leaves, lesion_leaf=numbers)  # fmt: skip
+                   leaves=diagnoses, lesion_leaf=numbers)  # fmt: skip

@@ -1,8 +1,8 @@
 """A second branch of a network: a copy of its last layers, trained on a few photos of one place.
 
-The network itself is unchanged, so little is forgotten: a gate, a linear layer on the network's features, opens the
-branch for photos like those of the place, and the branch then moves the logits of the classes that occur there.
-Training the last layers themselves names photos of the place as well, but forgets the other crops.
+The network itself is unchanged, so little is forgotten. A gate, a linear layer on the network's features, opens the
+branch for photos like those of the place, and the branch adds to the logits of the classes that occur there.
+Fine-tuning the last layers instead classifies the place's photos as well, but forgets the other crops.
 """
 
 from __future__ import annotations
@@ -26,37 +26,35 @@ from core.optim.learning_rate import one_cycle
 from core.plan import compile_plan
 
 STRIDE: Final = 16
-"""The branch starts at the first map at most 1/16 as wide as the photo: below are the layers that cost most."""
+"""The branch starts at the first feature map at most 1/16 as wide as the photo; earlier layers cost most."""
 PREFIX: Final = "place."
-"""Of the names of the branch's nodes."""
+"""Prefix of the names of the branch's nodes."""
 STEPS: Final = 100
 BATCH: Final = 8
 RATE: Final = 5e-4
 WARM_UP: Final = 20
-"""Steps in which the learning rate rises."""
 SMOOTHING: Final = 0.05
 GATE_PENALTY: Final = 1e-3
 GATE_START: Final = 1.0
-"""Logit of "photo of the place" from which the gate opens."""
 GATE_WIDTH: Final = 0.5
-"""It is fully open at so much more."""
+"""Logit of "photo of the place" from which the gate opens, and how much higher the logit is where it is fully open."""
 
 
 def branch_point(graph: Graph) -> str:
-    """Name of the node from which the branch starts: all later nodes depend on it alone; the photo if there is none.
+    """Name of the node whose output the branch reads: no later node reads an earlier one. The photo if there is none.
 
     It is before the feature map, whose copy in the branch is gated.
     """
-    at = {node.name: i for i, node in enumerate(graph.nodes)}
-    for i, node in enumerate(graph.nodes[: at[feature_node(graph) or PHOTO]]):
+    positions = {node.name: i for i, node in enumerate(graph.nodes)}
+    for i, node in enumerate(graph.nodes[: positions[feature_node(graph) or PHOTO]]):
         small = len(node.shape) == 3 and node.shape[0] * STRIDE <= graph.photo_shape[0]
-        if small and all(at[name] >= i for later in graph.nodes[i + 1 :] for name in later.inputs):
+        if small and all(positions[name] >= i for later in graph.nodes[i + 1 :] for name in later.inputs):
             return node.name
     return PHOTO
 
 
 def branch_nodes(graph: Graph) -> tuple[Node, ...]:
-    """The nodes that the branch has copies of."""
+    """The nodes that are copied into the branch."""
     names = [node.name for node in graph.nodes]
     return graph.nodes[names.index(branch_point(graph)) + 1 :]
 
@@ -64,10 +62,13 @@ def branch_nodes(graph: Graph) -> tuple[Node, ...]:
 def train_branch(
     graph: Graph, weights: Mapping[str, Array], photos: Array, labels: Array, seed: int, device: str, threads: int
 ) -> dict[str, Array]:
-    """Weights after training the branch's layers on photos uint8 ``(N, side, side, 3)``, as many of each class."""
-    side, source = 7 * graph.photo_shape[0] // 9, photos.shape[1]  # crops are enlarged, photos in use are not
-    smaller, learned = with_photo_side(graph, side), {node.name for node in branch_nodes(graph)}
-    frozen = [name for name in graph.parameters() if name.rpartition(".")[0] not in learned]
+    """Train the layers of the branch on photos uint8 ``(N, side, side, 3)``, sampled evenly from all classes.
+
+    Returns all weights of the network.
+    """
+    side, source = 7 * graph.photo_shape[0] // 9, photos.shape[1]  # random crops enlarge the leaf, photos in use do not
+    smaller, trainable = with_photo_side(graph, side), {node.name for node in branch_nodes(graph)}
+    frozen = [name for name in graph.parameters() if name.rpartition(".")[0] not in trainable]
     order = draw_order(labels, STEPS * BATCH, seed).reshape(STEPS, BATCH)
     with closing(compile_plan(
         with_loss(smaller, SMOOTHING, ()), device=device, batch=BATCH, training=True, frozen=frozen, seed=seed,
@@ -82,18 +83,19 @@ def train_branch(
 
 
 def draw_order(labels: Array, count: int, seed: int) -> Array:
-    """Indices ``(count,)`` of photos: classes alternate, and each class shows all its photos before one comes again."""
+    """Indices ``(count,)`` of photos. Classes alternate, and each repeats a photo only after all its others."""
     rng = np.random.default_rng(seed)
     classes = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    each = -(-count // len(classes))
-    columns = [np.concatenate([rng.permutation(rows) for _ in range(-(-each // len(rows)))])[:each] for rows in classes]
+    per_class = -(-count // len(classes))
+    columns = [np.concatenate([rng.permutation(rows) for _ in range(-(-per_class // len(rows)))])[:per_class]
+               for rows in classes]  # fmt: skip
     return np.stack(columns, axis=1).ravel()[:count]
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Gate:
-    """Opens a branch by ``clip(features @ weight + bias, 0, 1)``; weight ``(F,)``."""
+    """The factor ``clip(features @ weight + bias, 0, 1)`` of a branch; weight ``(F,)``."""
 
     weight: Array
     bias: float
@@ -105,37 +107,38 @@ class Gate:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Branch:
-    """Weights of a trained branch and of its head, under the names of the layers that they are copies of.
+    """A trained branch.
 
-    own: indices of the classes that it separates; costs: what is taken from their logits, by the branch's factor.
+    weights: by the names of the network's parameters; classes: indices of the classes that the branch separates;
+    offsets: subtracted from their logits, by the branch's factor.
     """
 
     weights: Mapping[str, Array]
     gate: Gate
-    own: Array
-    costs: Mapping[float, float]
+    classes: Array
+    offsets: Mapping[float, float]
 
 
 def fit_gate(photos: Array, others: Array) -> Gate:
-    """The gate that is open for features ``(N, F)`` of the place, and closed for those of other photos ``(M, F)``."""
+    """Fit a gate that is open for features ``(N, F)`` of the place, and closed for those of other photos ``(M, F)``."""
     start = LinearHead(np.zeros((2, photos.shape[1])), np.zeros(2))
-    closed, opened = (Samples(x, np.full(len(x), side), np.arange(len(x))) for side, x in enumerate((others, photos)))
-    fitted = fit_head(start, opened, closed, GATE_PENALTY)
+    negative, positive = (Samples(x, np.full(len(x), i), np.arange(len(x))) for i, x in enumerate((others, photos)))
+    fitted = fit_head(start, positive, negative, GATE_PENALTY)
     weight, bias = fitted.weight[1] - fitted.weight[0], fitted.bias[1] - fitted.bias[0]
     return Gate(weight / GATE_WIDTH, float(bias - GATE_START) / GATE_WIDTH)
 
 
 def join_branch(
-    graph: Graph, weights: Mapping[str, Array], branch: Branch, share: float
+    graph: Graph, weights: Mapping[str, Array], branch: Branch, factor: float
 ) -> tuple[Graph, dict[str, Array]]:
-    """The network with the branch, whose logits count `share` times. The network's head stays the last with weights."""
+    """Add a branch, whose logits are multiplied by `factor`. The network's head stays the last layer with weights."""
     head = head_node(graph)
-    at, copied = graph.nodes.index(head), branch_nodes(graph)
-    known, joined = {node.name: node for node in graph.nodes[:at]}, dict(weights)
+    position, copied = graph.nodes.index(head), branch_nodes(graph)
+    nodes, joined = {node.name: node for node in graph.nodes[:position]}, dict(weights)
     renamed = {node.name: PREFIX + node.name for node in copied}
 
     def add(op: str, name: str, *inputs: str, **attributes: Attribute) -> str:
-        known[PREFIX + name] = make_node(op, PREFIX + name, inputs, attributes, known)
+        nodes[PREFIX + name] = make_node(op, PREFIX + name, inputs, attributes, nodes)
         return PREFIX + name
 
     def dense(name: str, source: str, weight: Array, bias: Array) -> str:
@@ -143,28 +146,29 @@ def join_branch(
         joined[f"{PREFIX}{name}.bias"] = bias.astype(np.float32)
         return add("dense", name, source, units=len(weight), bias=True)
 
-    gate = branch.gate  # relu6 ends at 6: the layers that read it divide by that
-    opened = add("relu6", "open", dense("gate", head.inputs[0], 6 * gate.weight[None], np.array([6 * gate.bias])))
+    gate = branch.gate  # scaled by 6 for relu6; the layers that read it divide by 6
+    gated = add("relu6", "open", dense("gate", head.inputs[0], 6 * gate.weight[None], np.array([6 * gate.bias])))
     for node in copied[: copied.index(head)]:
         add(node.op, node.name, *(renamed.get(name, name) for name in node.inputs), **node.attributes)
         joined |= {f"{PREFIX}{node.name}.{p.role}": branch.weights[f"{node.name}.{p.role}"] for p in node.parameters}
         if node.name == feature_node(graph):
             channels = node.shape[-1]
-            factor = dense("factor", opened, np.full((channels, 1), 1 / 6), np.zeros(channels))
-            renamed[node.name] = add("multiply", "gated", renamed[node.name], factor)
-    rows, bias = (_apart(branch.weights[f"{head.name}.{role}"], branch.own, share) for role in ("weight", "bias"))
-    bias[branch.own] -= branch.costs[share]
-    moved = add("add", "moved", dense("logits", renamed[head.inputs[0]], rows, np.zeros(len(bias))),
-                dense("bias", opened, bias[:, None] / 6, np.zeros(len(bias))))  # fmt: skip
-    known |= {node.name: node for node in graph.nodes[at:]}
-    output = add("add", "sum", graph.output, moved)
-    return Graph(graph.name, tuple(known.values()), output), joined
+            opening = dense("factor", gated, np.full((channels, 1), 1 / 6), np.zeros(channels))
+            renamed[node.name] = add("multiply", "gated", renamed[node.name], opening)
+    arrays = (branch.weights[f"{head.name}.{role}"] for role in ("weight", "bias"))
+    weight, bias = (_centre(array, branch.classes, factor) for array in arrays)
+    bias[branch.classes] -= branch.offsets[factor]
+    logits = add("add", "moved", dense("logits", renamed[head.inputs[0]], weight, np.zeros(len(bias))),
+                 dense("bias", gated, bias[:, None] / 6, np.zeros(len(bias))))  # fmt: skip
+    nodes |= {node.name: node for node in graph.nodes[position:]}
+    output = add("add", "sum", graph.output, logits)
+    return Graph(graph.name, tuple(nodes.values()), output), joined
 
 
-def _apart(array: Array, own: Array, share: float) -> Array:
-    """`share` times the rows of these classes less their mean; 0 for the others."""
+def _centre(array: Array, classes: Array, factor: float) -> Array:
+    """`factor` times the rows of these classes minus their mean; zeros for the other rows."""
     rows = np.zeros_like(array)
-    rows[own] = share * (array[own] - array[own].mean(axis=0))
+    rows[classes] = factor * (array[classes] - array[classes].mean(axis=0))
     return rows
 
 

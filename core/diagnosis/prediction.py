@@ -106,9 +106,9 @@ class Predictor:
     ) -> None:
         self.model, self.batch = model, batch
         self._decoders = threads or READERS.most
-        self._thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
+        self.thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
         self._statistics = read_statistics(model.extra)
-        self._features = feature_node(model.graph) if self._thresholds else None
+        self._features = feature_node(model.graph) if self.thresholds else None
         if self._features and self._features not in outputs:
             outputs = (*outputs, self._features)
         self.plan: Plan = compile_plan(
@@ -175,7 +175,7 @@ class Predictor:
     def _diagnose(self, read: Sequence[tuple[Diagnosis, Array | None]], coverage: float) -> Iterator[Diagnosis]:
         photos = [photo for _, photo in read if photo is not None]
         begin = time.perf_counter()
-        predictions = iter(list(self.predict_calibrated(np.stack(photos))) if photos else ())
+        predictions = iter(self.predict_calibrated(np.stack(photos)) if photos else ())
         share = 1000 * (time.perf_counter() - begin) / max(len(photos), 1)
         for item, photo in read:
             if photo is None:
@@ -183,26 +183,23 @@ class Predictor:
                 continue
             prediction = next(predictions)
             verdict = self.decide(prediction, coverage)
-            top = list_top(prediction.probabilities, self._thresholds, self.model.classes)
+            top = list_top(prediction.probabilities, self.thresholds, self.model.classes)
             yield replace(item, verdict=verdict.word, top=top, milliseconds=item.milliseconds + share,
                           reason=verdict.reason, prediction=prediction)  # fmt: skip
 
-    def predict_calibrated(self, photos: Array) -> Iterator[Prediction]:
-        """Yield calibrated probabilities and familiarity of each of the photos uint8 ``(N, side, side, 3)``."""
-        outputs, model = self.predict(photos), self.model
-        familiar = np.zeros(len(photos))
-        if self._thresholds is not None:
+    def predict_calibrated(self, photos: Array, views: int = 0) -> list[Prediction]:
+        """`predict` with calibrated probabilities and the familiarity of each photo."""
+        outputs, model, familiar = self.predict(photos, views), self.model, np.zeros(len(photos))
+        logits, score = outputs["logits"], self.thresholds and self.thresholds.score
+        if score is not None:
             pooled = None if self._features is None else pool(outputs[self._features])
-            familiar = familiarity(
-                self._thresholds.score, outputs["logits"], pooled, self._statistics, model.temperature
-            )
-        for probabilities, near in zip(state_probabilities(model, outputs["logits"]), familiar, strict=True):
-            yield Prediction(probabilities, float(near))
+            familiar = familiarity(score, logits, pooled, self._statistics, model.temperature)
+        return list(map(Prediction, state_probabilities(model, logits), familiar.tolist()))
 
     def decide(self, prediction: Prediction, coverage: float = COVERAGE) -> Verdict:
         """The verdict on a prediction; `coverage` selects the confidence threshold."""
         probabilities, familiar = prediction.probabilities, prediction.familiar
-        return decide_verdict(probabilities, familiar, self._thresholds, self.model.classes, coverage)
+        return decide_verdict(probabilities, familiar, self.thresholds, self.model.classes, coverage)
 
 
 def make_views(photos: Array, views: int) -> Array:
