@@ -39,36 +39,28 @@ AT_CHANCE: Final = "unknown, because the accuracy is not clearly above that of a
 @final
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The border baseline of a set of photos.
-
-    border: accuracy of the nearest neighbours; border_by_class: balanced accuracy; majority: accuracy of always
-    predicting the most frequent training class; photos: number of evaluated photos.
-    """
+    """border: accuracy of the border baseline; majority: of always predicting the most frequent training class."""
 
     border: float
-    border_by_class: float
     majority: float
-    photos: int
 
 
 def measure_baseline(cache: PhotoCache, labels: Array, train: Array, evaluated: Array, seed: int = 0) -> Baseline:
     """Fit on rows `train` and evaluate on rows `evaluated` (int, both of usable photos); labels int ``(N,)``."""
     train, evaluated = _sample(train, MOST_TRAINING, seed), _sample(evaluated, MOST_EVALUATED, seed)
-    known, asked = (border_features(cache.photos, cache.slots[rows]) for rows in (train, evaluated))
-    return evaluate_border(known, labels[train], asked, labels[evaluated])
+    features, queries = (border_features(cache.photos, cache.slots[rows]) for rows in (train, evaluated))
+    return evaluate_border(features, labels[train], queries, labels[evaluated])
 
 
-def evaluate_border(known: Array, known_labels: Array, asked: Array, asked_labels: Array) -> Baseline:
-    """The baseline from features of `border_features`, ``(N, 48)``, and labels int ``(N,)``, neither empty."""
-    middle, spread = known.mean(0), known.std(0) + 1e-6
-    predicted = _vote((known - middle) / spread, known_labels, (asked - middle) / spread)
-    right = predicted == asked_labels
-    majority = int(np.bincount(known_labels).argmax())
-    by_class = [float(right[asked_labels == label].mean()) for label in np.unique(asked_labels)]
-    return Baseline(
-        border=float(right.mean()), border_by_class=float(np.mean(by_class)),
-        majority=float((asked_labels == majority).mean()), photos=len(asked_labels),
-    )
+def evaluate_border(features: Array, labels: Array, queries: Array, true_labels: Array) -> Baseline:
+    """The baseline of training photos and of evaluated photos.
+
+    features, queries: `border_features` of both, ``(N, 48)`` and ``(M, 48)``; labels, true_labels: their labels, int.
+    """
+    mean, deviation = features.mean(0), features.std(0) + 1e-6
+    predicted = _vote((features - mean) / deviation, labels, (queries - mean) / deviation)
+    majority = int(np.bincount(labels).argmax())
+    return Baseline(float((predicted == true_labels).mean()), float((true_labels == majority).mean()))
 
 
 def border_features(photos: Array, slots: Array) -> Array:
@@ -82,10 +74,10 @@ def border_features(photos: Array, slots: Array) -> Array:
     corners = [(y, x) for y in (low, middle, high) for x in (low, middle, high) if (y, x) != (middle, middle)]
     out = np.empty((len(slots), len(corners), 2, 3), np.float32)
     for start in range(0, len(slots), _BLOCK):
-        part = slice(start, start + _BLOCK)
-        for at, (y, x) in enumerate(corners):
-            patch = photos[slots[part], y : y + size, x : x + size].astype(np.float32)
-            out[part, at, 0], out[part, at, 1] = patch.mean((1, 2)), patch.std((1, 2))
+        rows = slice(start, start + _BLOCK)
+        for i, (y, x) in enumerate(corners):
+            patch = photos[slots[rows], y : y + size, x : x + size].astype(np.float32)
+            out[rows, i, 0], out[rows, i, 1] = patch.mean((1, 2)), patch.std((1, 2))
     return out.reshape(len(slots), -1)
 
 
@@ -96,19 +88,19 @@ def _sample(rows: Array, most: int, seed: int) -> Array:
     return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
 
 
-def _vote(known: Array, labels: Array, asked: Array) -> Array:
-    """The majority label of the nearest neighbours; of a tie the one whose neighbours are nearer."""
-    predicted = np.empty(len(asked), labels.dtype)
-    lengths = (known * known).sum(1)
-    count = min(NEIGHBOURS, len(known))
-    for start in range(0, len(asked), _BLOCK):
-        part = asked[start : start + _BLOCK]
-        distance = lengths - 2 * part @ known.T
-        near = np.argpartition(distance, count - 1, axis=1)[:, :count]
-        nearness = np.argsort(np.take_along_axis(distance, near, 1), axis=1)
-        voters = labels[np.take_along_axis(near, nearness, 1)]
-        votes = (voters[:, :, None] == voters[:, None, :]).sum(2)
-        predicted[start : start + _BLOCK] = voters[np.arange(len(part)), votes.argmax(1)]
+def _vote(features: Array, labels: Array, queries: Array) -> Array:
+    """The majority label of the nearest neighbours of each query; in a tie, the label of the nearer neighbour."""
+    predicted = np.empty(len(queries), labels.dtype)
+    norms = (features * features).sum(1)
+    count = min(NEIGHBOURS, len(features))
+    for start in range(0, len(queries), _BLOCK):
+        block = queries[start : start + _BLOCK]
+        distance = norms - 2 * block @ features.T
+        nearest = np.argpartition(distance, count - 1, axis=1)[:, :count]
+        order = np.argsort(np.take_along_axis(distance, nearest, 1), axis=1)
+        neighbours = labels[np.take_along_axis(nearest, order, 1)]
+        votes = (neighbours[:, :, None] == neighbours[:, None, :]).sum(2)
+        predicted[start : start + _BLOCK] = neighbours[np.arange(len(block)), votes.argmax(1)]
     return predicted
 
 
@@ -147,12 +139,12 @@ class BackgroundDependence:
         """The results as sentences; `accuracy`: of the model, on the photos of the border baseline."""
         drop = self.plain - self.swapped
         low, _ = wilson_interval(round(self.plain * self.photos), self.photos)
-        much = AT_CHANCE if low <= self.commonest else "high" if drop > 0.1 else "moderate" if drop > 0.03 else "low"
+        degree = AT_CHANCE if low <= self.commonest else "high" if drop > 0.1 else "moderate" if drop > 0.03 else "low"
         return (
             *describe_border(self.border, self.commonest, accuracy),
             f"With the leaf placed on the background of another photo, accuracy changes from {100 * self.plain:.1f} % "
             f"to {100 * self.swapped:.1f} %; with the background blurred, to {100 * self.blurred:.1f} % ({self.photos} "
-            f"validation photos). Dependence on the background: {much}.",
+            f"validation photos). Dependence on the background: {degree}.",
         )
 
 
@@ -175,17 +167,13 @@ def describe_border(border: float, commonest: float, accuracy: float | None = No
 
 def blur_background(photo: Array, leaf: Array) -> Array:
     """Blur everything but the leaf, with a soft edge."""
-    soft = _soft(leaf)
-    far = cv2.GaussianBlur(photo, (0, 0), BLUR * photo.shape[0] / 224)
-    return np.asarray(photo * soft + far * (1 - soft) + 0.5).astype(np.uint8)
+    return _blend(photo, leaf, cv2.GaussianBlur(photo, (0, 0), BLUR * photo.shape[0] / 224))
 
 
 def swap_background(photo: Array, leaf: Array, other: Array, other_leaf: Array) -> Array:
     """Paste the leaf on the background of another photo, whose leaf is inpainted from its surroundings."""
-    soft = _soft(leaf)
     hole = cv2.dilate(other_leaf.astype(np.uint8), np.ones((5, 5), np.uint8))
-    background = cv2.inpaint(other, hole, 3, cv2.INPAINT_TELEA)
-    return np.asarray(photo * soft + background * (1 - soft) + 0.5).astype(np.uint8)
+    return _blend(photo, leaf, cv2.inpaint(other, hole, 3, cv2.INPAINT_TELEA))
 
 
 def measure_backgrounds(
@@ -198,20 +186,21 @@ def measure_backgrounds(
     rng = np.random.default_rng(seed)
     changed = np.empty_like(photos)  # one set at a time: 300 photos of 224 pixels have 45 MB
 
-    def share_right(shown: Array) -> float:
-        return float((predict(shown) == labels).mean())
+    def measure_accuracy(photos: Array) -> float:
+        return float((predict(photos) == labels).mean())
 
-    plain = share_right(photos)
+    plain = measure_accuracy(photos)
     for i in range(len(photos)):
         changed[i] = blur_background(photos[i], leaves[i])
-    blurred = share_right(changed)
+    blurred = measure_accuracy(changed)
     for i in range(len(photos)):
         others = np.flatnonzero(labels != labels[i])
         j = int(rng.choice(others)) if len(others) else i
         changed[i] = swap_background(photos[i], leaves[i], photos[j], leaves[j])
-    return plain, blurred, share_right(changed)
+    return plain, blurred, measure_accuracy(changed)
 
 
-def _soft(leaf: Array) -> Array:
-    """The mask with an edge of a few pixels, float32 ``(s, s, 1)``."""
-    return np.asarray(cv2.GaussianBlur(leaf.astype(np.float32), (0, 0), 1.2))[..., None]
+def _blend(photo: Array, leaf: Array, background: Array) -> Array:
+    """The leaf of a photo on a background, with an edge of a few pixels."""
+    alpha = np.asarray(cv2.GaussianBlur(leaf.astype(np.float32), (0, 0), 1.2))[..., None]
+    return np.asarray(photo * alpha + background * (1 - alpha) + 0.5).astype(np.uint8)

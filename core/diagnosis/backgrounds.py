@@ -17,6 +17,7 @@ import numpy as np
 from core.cores import usable_cores
 from core.data.array_file import complete_rows
 from core.data.dataset import TRAIN, Cancelled, IsCancelled, ReportStage
+from core.data.loader import occurrences
 from core.data.mixing import BackgroundReplacement
 from core.data.preparation import PhotoSet
 from core.diagnosis.leaf_process import choose_processes, packing
@@ -97,25 +98,20 @@ def _unpack(leaf: Array) -> Array:
     return np.unpackbits(leaf, axis=-1, count=len(leaf))
 
 
-def _make_backgrounds(photos: PhotoSet, rows: Array, fit: Array, found: Array, bare: Array) -> Array:
+def _make_backgrounds(photos: PhotoSet, rows: Array, fit: Array, masks: Array, bare: Array) -> Array:
     """Inpaint the leaves of photos evenly from all classes: uint8 ``(backgrounds, side, side, 3)``.
 
-    fit: indices into `rows` of suitable photos; found: leaf masks of all rows; bare: bool ``(len(rows),)``, photos
+    fit: indices into `rows` of suitable photos; masks: leaf masks of all rows; bare: bool ``(len(rows),)``, photos
     without a leaf, which stay unchanged.
     """
-    labels = photos.dataset.labels[rows[fit]]
-    turn = np.empty(len(fit), np.int64)  # rank within its class
-    for label in np.unique(labels):
-        mine = np.flatnonzero(labels == label)
-        turn[mine] = np.arange(len(mine))
-
-    chosen = fit[np.argsort(turn, kind="stable")][:MOST_BACKGROUNDS]
+    rank_in_class = occurrences(photos.dataset.labels[rows[fit]])
+    chosen = fit[np.argsort(rank_in_class, kind="stable")][:MOST_BACKGROUNDS]
     backgrounds = np.empty((len(chosen), photos.cache.side, photos.cache.side, 3), np.uint8)
 
     def paint(number: int) -> None:
-        at = chosen[number]
-        photo = np.asarray(photos.cache.photos[photos.cache.slots[rows[at]]])
-        leaf = np.zeros(photo.shape[:2], np.uint8) if bare[at] else _unpack(found[at])
+        index = chosen[number]
+        photo = np.asarray(photos.cache.photos[photos.cache.slots[rows[index]]])
+        leaf = np.zeros(photo.shape[:2], np.uint8) if bare[index] else _unpack(masks[index])
         hole = cv2.dilate(leaf, np.ones((7, 7), np.uint8))
         backgrounds[number] = cv2.inpaint(photo, hole, 3, cv2.INPAINT_TELEA)
 

@@ -111,9 +111,8 @@ def complete_model(
 
 
 def measure_border(train: LabelledPhotos, evaluated: LabelledPhotos) -> Baseline:
-    """The border baseline on the evaluated photos."""
-    known, asked = (border_features(part.photos, np.arange(len(part.photos))) for part in (train, evaluated))
-    return evaluate_border(known, train.labels, asked, evaluated.labels)
+    features, queries = (border_features(part.photos, np.arange(len(part.photos))) for part in (train, evaluated))
+    return evaluate_border(features, train.labels, queries, evaluated.labels)
 
 
 def sample_per_class(labels: Array, most: int, seed: int) -> Array:

@@ -15,6 +15,7 @@ import cv2
 import numpy as np
 
 from core.data.dataset import ReportProgress, ignore
+from core.data.loader import occurrences
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head, make_folds
 from core.diagnosis.metrics import softmax
 from core.errors import DataError
@@ -72,24 +73,24 @@ def review_labels(photos: Samples, classes: int, advance: ReportProgress = ignor
     Raises DataError if every class has too few groups.
     """
     pairs = np.unique(np.stack((photos.labels, photos.groups)), axis=1)
-    counts = np.bincount(pairs[0], minlength=classes)
-    reviewed = counts >= FEWEST
+    group_counts = np.bincount(pairs[0], minlength=classes)
+    reviewed = group_counts >= FEWEST
     if not reviewed.any():
         raise DataError(f"No class has photos of {FEWEST} leaves or more, so no label can be reviewed. Add photos.")
     x = project_features(photos.features)
     probabilities = predict_out_of_fold(Samples(x, photos.labels, photos.groups), classes, advance)
     labels, rows = photos.labels, np.arange(len(photos.labels))
     confidence = probabilities[rows, labels]
-    guess = _confident_class(probabilities, labels, reviewed)
+    suggested = _confident_class(probabilities, labels, reviewed)
     agreeing = reviewed[labels] & (probabilities.argmax(axis=1) == labels)
-    found = np.flatnonzero(reviewed[labels] & (guess >= 0) & (guess != labels))
+    suspicious = np.flatnonzero(reviewed[labels] & (suggested >= 0) & (suggested != labels))
     suspects = []
-    for row in found[np.argsort(confidence[found], kind="stable")].tolist():
-        near = _nearest(x, photos.groups, row)
-        suspects.append(Suspect(row, int(labels[row]), int(guess[row]), float(confidence[row]),
-                                float(probabilities[row, guess[row]]), int((labels[near] == guess[row]).sum())))
-    share = float(agreeing.sum() / max(reviewed[labels].sum(), 1))
-    return Review(tuple(suspects), share, tuple(np.flatnonzero((counts > 0) & ~reviewed).tolist()))
+    for row in suspicious[np.argsort(confidence[suspicious], kind="stable")].tolist():
+        label, nearest = int(suggested[row]), _nearest(x, photos.groups, row)
+        suspects.append(Suspect(row, int(labels[row]), label, float(confidence[row]),
+                                float(probabilities[row, label]), int((labels[nearest] == label).sum())))
+    agreement = float(agreeing.sum() / max(reviewed[labels].sum(), 1))
+    return Review(tuple(suspects), agreement, tuple(np.flatnonzero((group_counts > 0) & ~reviewed).tolist()))
 
 
 def project_features(features: Array) -> Array:
@@ -119,8 +120,8 @@ def predict_out_of_fold(photos: Samples, classes: int, advance: ReportProgress =
 def _confident_class(probabilities: Array, labels: Array, reviewed: Array) -> Array:
     """The most probable class among those above their threshold, -1 if there is none. A class's threshold is its mean
     probability on the photos with its label."""
-    own = probabilities[np.arange(len(labels)), labels]
-    sums, counts = (np.bincount(labels, weights, len(reviewed)) for weights in (own, None))
+    of_label = probabilities[np.arange(len(labels)), labels]
+    sums, counts = (np.bincount(labels, weights, len(reviewed)) for weights in (of_label, None))
     thresholds = np.where(reviewed, sums / np.maximum(counts, 1), np.inf)
     above = np.where(probabilities >= thresholds, probabilities, -1.0)
     return np.where(above.max(axis=1) >= 0, above.argmax(axis=1), -1)
@@ -147,11 +148,9 @@ def choose_photos(labelled: Samples, pool: Array, classes: int, count: int, seed
     clusters = min(known + count, CLUSTERS, len(x))
     cv2.setRNGSeed(seed)
     criteria = (cv2.TERM_CRITERIA_EPS + cv2.TERM_CRITERIA_MAX_ITER, 20, 1e-3)
-    found = cv2.kmeans(x.astype(np.float32), clusters, None, criteria, 1, cv2.KMEANS_PP_CENTERS)[1].ravel()
-    there, sizes = (np.bincount(part, minlength=clusters) for part in (found[:known], found[known:]))
-    home = found[known:]
-    order = np.lexsort((margin, home))
-    first = np.r_[0, np.cumsum(sizes)[:-1]]
-    place = np.empty(len(home), np.int64)
-    place[order] = np.arange(len(home)) - first[home[order]]  # rank of each photo within its cluster
-    return np.lexsort((margin, -sizes[home], there[home], place))[:count]
+    cluster = cv2.kmeans(x.astype(np.float32), clusters, None, criteria, 1, cv2.KMEANS_PP_CENTERS)[1].ravel()
+    labelled_count, size = (np.bincount(part, minlength=clusters) for part in (cluster[:known], cluster[known:]))
+    cluster, by_margin = cluster[known:], np.argsort(margin, kind="stable")
+    rank_in_cluster = np.empty(len(cluster), np.int64)
+    rank_in_cluster[by_margin] = occurrences(cluster[by_margin])
+    return np.lexsort((margin, -size[cluster], labelled_count[cluster], rank_in_cluster))[:count]

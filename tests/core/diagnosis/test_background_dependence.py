@@ -112,8 +112,6 @@ def test_only_a_border_that_differs_by_class_is_read(tells, low, high):
         photos[:, :2] += (40 * labels).astype(np.uint8)[:, None, None, None]
     found = measure_baseline(cache_of(photos), labels, np.arange(200), np.arange(200, 300))
     assert low <= found.border <= high
-    assert low <= found.border_by_class <= high
-    assert found.photos == 100
     assert abs(found.majority - 1 / 3) < 0.02
 
 
@@ -127,10 +125,8 @@ DATA = os.environ.get("LEAFCLINIC_DATA", "")
 
 
 @pytest.mark.skipif(not DATA, reason="LEAFCLINIC_DATA is not set: the leaf photos are not here")
-@pytest.mark.parametrize(
-    ("crop", "validation", "test", "by_class"), [("rice", 0.677, 0.484, 0.474), ("citrus", 0.575, 0.575, 0.476)]
-)
-def test_the_published_figures_come_out(tmp_path, crop, validation, test, by_class):
+@pytest.mark.parametrize(("crop", "validation", "test"), [("rice", 0.677, 0.484), ("citrus", 0.575, 0.575)])
+def test_the_published_figures_come_out(tmp_path, crop, validation, test):
     manifest = Path(DATA) / "leaves" / "manifest.csv"
     config = RunConfig(data=str(manifest), where=(f"crop={crop}",), cache=str(tmp_path))
     photos = prepare_photos(config)
@@ -138,7 +134,7 @@ def test_the_published_figures_come_out(tmp_path, crop, validation, test, by_cla
     on_validation = measure_baseline(photos.cache, labels, photos.rows(0), photos.rows(1))
     on_test = measure_baseline(photos.cache, labels, photos.rows(0), photos.rows(2))
     assert round(on_validation.border, 3) == validation
-    assert (round(on_test.border, 3), round(on_test.border_by_class, 3)) == (test, by_class)
+    assert round(on_test.border, 3) == test
 
 
 @pytest.mark.slow
@@ -147,5 +143,4 @@ def test_the_published_figures_of_tomato_come_out(tmp_path):
     manifest = Path(DATA) / "leaves" / "manifest.csv"
     photos = prepare_photos(RunConfig(data=str(manifest), where=("crop=tomato",), cache=str(tmp_path)))
     found = measure_baseline(photos.cache, photos.dataset.labels, photos.rows(0), photos.rows(2))
-    assert (round(found.border, 3), round(found.border_by_class, 3)) == (0.637, 0.618)
-    assert round(found.majority, 3) == 0.112
+    assert (round(found.border, 3), round(found.majority, 3)) == (0.637, 0.112)

@@ -68,7 +68,7 @@ def data():
     figures = compute_metrics(logits, labels, ("<rust>", "healthy"))
     evaluation = RunEvaluation(
         "test", figures, (Subset("lab photos", 4, 4), Subset("field photos", 4, 3)),
-        baseline=Baseline(0.6, 0.6, 0.5, 8), reading=BackgroundDependence(8, 0.6, 0.5, 0.9, 0.8, 0.7),
+        baseline=Baseline(0.6, 0.5), reading=BackgroundDependence(8, 0.6, 0.5, 0.9, 0.8, 0.7),
         calibration_error=0.02,
     )  # fmt: skip
     bins = [{"low": 0.0, "high": 1.0, "photos": 8, "stated": 0.8, "right": 0.9}]
@@ -183,7 +183,7 @@ def test_a_browser_without_network_shows_the_page(data, tmp_path):
 
 
 FIGURES = Metrics(("rust", "healthy"), ((8, 2), (1, 9)), 0.5)
-BASELINE = Baseline(0.6, 0.55, 0.5, 20)
+BASELINE = Baseline(0.6, 0.5)
 READING = BackgroundDependence(20, border=0.6, commonest=0.5, plain=0.85, blurred=0.8, swapped=0.7)
 
 
