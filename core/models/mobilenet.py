@@ -16,6 +16,7 @@ from typing import Any, Final, final
 from core.graph import Graph
 from core.models.options import Options, round_channels, start
 from core.ops.builder import Builder
+from core.ops.window import same_padding
 
 V2_ROWS: Final = (
     # expansion, channels, blocks, stride of the first block
@@ -179,5 +180,4 @@ def _padding(b: Builder, x: str, options: Options, kernel: int, stride: int) -> 
     if options.padding != "tensorflow":
         return (kernel // 2,) * 4
     height, width, _ = b.shape(x)
-    rows, columns = (max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in (height, width))
-    return (rows // 2, columns // 2, rows - rows // 2, columns - columns // 2)
+    return same_padding(height, width, (kernel, kernel), (stride, stride))

@@ -14,7 +14,7 @@ from core.graph import Shape
 from core.onnx.importer import Attributes, Importer, OnnxValue, describe, shortest, to_number
 from core.ops.contract import Array, volume
 from core.ops.flatten import channels_last
-from core.ops.window import Window
+from core.ops.window import Window, same_padding
 
 Rule: TypeAlias = Callable[[Importer, Any, Attributes], OnnxValue]
 
@@ -211,7 +211,7 @@ def _window_of(name: str, attributes: Attributes, kernel: Shape, image: Shape) -
         raise ModelFileError(f"{name} has the kernel {kernel} and the strides {stride}, which are not valid.")
     auto = attributes.get("auto_pad", b"NOTSET")
     if auto in (b"SAME_UPPER", b"SAME_LOWER"):
-        padding = _same(image, kernel, stride, auto == b"SAME_UPPER")
+        padding = same_padding(image[0], image[1], kernel, stride, auto == b"SAME_UPPER")
     elif auto in (b"NOTSET", b"VALID"):
         pads = attributes.get("pads", (0, 0, 0, 0)) if auto == b"NOTSET" else (0, 0, 0, 0)
         if len(pads) != 4 or not all(isinstance(p, int) for p in pads):
@@ -220,14 +220,6 @@ def _window_of(name: str, attributes: Attributes, kernel: Shape, image: Shape) -
     else:
         raise ModelFileError(f"{name} has the automatic padding {auto!r}, which does not exist.")
     return Window(kernel, stride, padding, bool(attributes.get("ceil_mode", 0)))
-
-
-def _same(image: Shape, kernel: tuple[int, int], stride: tuple[int, int], upper: bool) -> tuple[int, int, int, int]:
-    sides = []
-    for size, k, s in zip(image[:2], kernel, stride, strict=True):
-        total = max((-(-size // s) - 1) * s + k - size, 0)
-        sides.append((total // 2, total - total // 2) if upper else (total - total // 2, total // 2))
-    return (sides[0][0], sides[1][0], sides[0][1], sides[1][1])
 
 
 def _pair(name: str, key: str, attributes: Attributes, default: Shape) -> tuple[int, int]:

@@ -69,6 +69,18 @@ def _positions(side: str, size: int, kernel: int, stride: int, before: int, afte
     return count
 
 
+def same_padding(
+    height: int, width: int, kernel: tuple[int, int], stride: tuple[int, int], upper: bool = True
+) -> tuple[int, int, int, int]:
+    """The padding with which the output has 1 / stride of the input's pixels; an odd one is at the bottom and right,
+    or if not `upper` at the top and left."""
+    sides = zip((height, width), kernel, stride, strict=True)
+    rows, columns = (max((-(-size // s) - 1) * s + k - size, 0) for size, k, s in sides)
+    odd = 0 if upper else 1
+    top, left = (rows + odd) // 2, (columns + odd) // 2
+    return top, left, rows - top, columns - left
+
+
 def pad(x: Array, window: Window, value: float) -> Array:
     """Pad x ``(N, H, W, C)`` with `value` as far as the last window reaches (in ceil mode beyond the padding)."""
     _, height, width, _ = x.shape

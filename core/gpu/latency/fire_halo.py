@@ -1,4 +1,4 @@
-"""3x3 convolution of one or two images, or both expand halves of a fire: each pixel once in shared memory, sliced-K.
+"""Both expand halves of a fire for one or two images: each pixel once in shared memory, sliced-K.
 
 Nine taps straight from global memory would fetch every pixel nine times from the L2 cache, which is what the 3x3 layers
 of one image wait for. Pixels are numbered along rows of width + 1 and images of height + 1, so that borders are zero
@@ -49,10 +49,10 @@ SIGNATURE: Final = KernelSignature((
         POINTER, x="activations (N, height, width, C), bf16",
         weight="packed filters of the 3x3 half (columns - columns1, depth), bf16", bias="float32, or 0",
         out="activations (N, height, width, columns), bf16",
-        weight1="packed filters of the 1x1 half (columns1, depth1), or 0", bias1="its bias, or 0",
+        weight1="packed filters of the 1x1 half (columns1, depth1)", bias1="its bias, or 0",
     ),
     *arguments(
-        INTEGER, columns1="filters of the 1x1 half, or 0", depth1="elements of one of its packed filters",
+        INTEGER, columns1="filters of the 1x1 half", depth1="elements of one of its packed filters",
         limit="pixel numbers in all", columns="filters of both halves", depth="elements of a packed filter",
         vectors="vectors of a sum: 9 x `channel_vectors`",
     ),
@@ -137,11 +137,10 @@ def make_fire_halo(numbers: tuple[int, ...], chunks: int) -> Any:
         g, t = i32(lane >> 2), i32(lane & 3)
         slice_index, wn = i32(warp % SL), i32((warp // SL) * (TN * 8))
         bm, bn = i32(i32(cuda.blockIdx.x) * ROWS), i32(i32(cuda.blockIdx.y) * COLUMNS)
-        first, last, centre = i32(bn), i32(columns), bn < columns1
-        if centre:  # the 1x1 half of a fire's expand
-            weight, bias, depth, vectors, last = weight1, bias1, depth1, numbering.channel_vectors, i32(columns1)
-        elif columns1 > 0:
-            first, last = i32(bn - columns1), i32(columns - columns1)
+        centre = bn < columns1
+        first, last = (i32(bn), i32(columns1)) if centre else (i32(bn - columns1), i32(columns - columns1))
+        if centre:
+            weight, bias, depth, vectors = weight1, bias1, depth1, numbering.channel_vectors
         begin = i32(slice_index * (chunks * 4) + t)
         b = cuda.local.array(NB, u32)
         load_filters(weight, i32(first + wn + g), last, depth, begin, vectors, b)

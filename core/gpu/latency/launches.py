@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Final
 
 from core.gpu.frame import Frame, bias_of
 from core.gpu.gradients import shared_activation
@@ -128,21 +128,18 @@ def write_conv(case: Case) -> None:
 
 MAX_FIRE_PIXELS: Final = 3100
 """Pixels up to which both halves of a fire are one launch: with more, two overlapping launches were measured faster."""
-Half: TypeAlias = tuple[int, int, int, int]
-"""Packed filters, bias, number of filters and elements of a filter of the 1x1 half of a fire."""
 
 
-def halo_launch(
-    layer: str, batch: int, x: Tensor, out: Tensor, taps: packing.Taps, weight: int, bias: int, activation: str,
-    shape: BlockShape, half: Half = (0, 0, 0, 0),
+def fire_launch(
+    layer: str, batch: int, x: Tensor, out: Tensor, taps: packing.Taps, weight: int, bias: int, weight1: int,
+    bias1: int, columns1: int, activation: str, shape: BlockShape,
 ) -> Launch:  # fmt: skip
-    """The launch of a 3x3 convolution of stride 1; with `half`, out's first channels are those of the 1x1 half."""
+    """The launch of both expand halves of a fire; the first `columns1` channels of out are those of the 1x1 half."""
     limit, columns = batch * (x.height + 1) * (x.width + 1), out.padded
     vectors, channel_vectors = taps.total // VECTOR, x.padded // VECTOR
-    weight1, bias1, columns1, depth1 = half
     values = {
         "x": x.address, "weight": weight, "bias": bias, "out": out.address, "weight1": weight1, "bias1": bias1,
-        "columns1": columns1, "depth1": depth1, "limit": limit, "columns": columns,
+        "columns1": columns1, "depth1": packing.padded_depth(taps.channels, 2), "limit": limit, "columns": columns,
         "depth": packing.padded_depth(taps.total, 2), "vectors": vectors,
         "by_numbers": (x.height + 1) * (x.width + 1), "by_columns": x.width + 1, "by_channels": channel_vectors,
         "height": x.height, "width": x.width, "channel_vectors": channel_vectors,
@@ -173,13 +170,10 @@ def write_fire(case: Case) -> None:
     frame, (one, three) = case.frame, case.steps
     out = replace(frame.image(one.output), channels=one.output.shape[-1] + three.output.shape[-1])
     point, of = (operands_of(frame, step) for step in case.steps)
-    weight, bias = of.pack_rows(frame, three), bias_of(frame, three)
-    half = (
-        point.pack_rows(frame, one), bias_of(frame, one), one.output.shape[-1],
-        packing.padded_depth(point.taps.total, 2),
-    )  # fmt: skip
-    sides = (three.node, frame.batch, of.x, out, of.taps, weight, bias, three.activation)
-    frame.add(halo_launch(*sides, case.configuration, half))
+    frame.add(fire_launch(
+        three.node, frame.batch, of.x, out, of.taps, of.pack_rows(frame, three), bias_of(frame, three),
+        point.pack_rows(frame, one), bias_of(frame, one), one.output.shape[-1], three.activation, case.configuration,
+    ))  # fmt: skip
 
 
 def refuse_expand(case: Case) -> str:

@@ -121,18 +121,19 @@ def make_apply_norm(norm: int) -> Any:
 def make_fold(channels: int) -> Any:
     """Device function: one sum per thread and channel, from `at` on, added over the block's rows of threads in order.
 
-    A block has `across` rows of `wide` threads; `target` is the address of its first channel.
+    `block`: the thread's number, all threads, threads per row, rows. The first of `count` channels is at `target`.
     """
 
     @device_function
-    def fold(shared, sums, at, t, wide, across, target):
-        cuda.syncthreads()
+    def fold(shared, sums, at, block, count, target):
+        t, threads, wide, rows = block
+        cuda.syncthreads()  # the previous sums are added
         for i in range(channels):
             shared[i32(t * channels + i)] = sums[at + i]
-        cuda.syncthreads()
-        for c in range(t, wide * channels, wide * across):
+        cuda.syncthreads()  # the sums of all threads are stored
+        for c in range(t, count, threads):
             total = f32(0.0)
-            for row in range(across):
+            for row in range(rows):
                 total = f32(total + shared[i32(row * wide * channels + c)])
             ptx.store_float(u64(target + u64(i64(c) * 4)), total)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from core.gpu.latency.block import BlockShape
-from core.gpu.latency.launches import conv_launch, halo_launch
+from core.gpu.latency.launches import conv_launch, fire_launch
 from core.gpu.launch import Tensor
 from core.gpu.ops.conv import packing
 from core.gpu.ops.conv.packing import Taps
@@ -66,11 +66,8 @@ CASES = {
 """Photos, height and width, channels, filters, window, block, activation, a sum behind, the fire's 1x1 filters."""
 
 
-@pytest.mark.parametrize(("name", "kernel"), [
-    (n, kernel) for n, case in sorted(CASES.items()) for kernel in (conv_launch, halo_launch)
-    if (case[4] == NEAR if kernel is halo_launch else not case[8])
-])  # fmt: skip
-def test_a_small_batch_convolution_is_its_reference(name, kernel):
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_a_small_batch_convolution_is_its_reference(name):
     batch, side, channels, filters, window, numbers, activation, added, ones = CASES[name]
     a = Arrays()
     x, seen = a.image(batch, *side, channels, 8)
@@ -78,11 +75,10 @@ def test_a_small_batch_convolution_is_its_reference(name, kernel):
     weight, w = a.filters(filters - ones, window.kernel, channels, taps)
     bias, b = a.bias(filters - ones)
     wanted = sum(part @ w[:, ky, kx].T for (ky, kx), part in windows(seen, window)) + b
-    half, other = (0, 0, 0, 0), None
+    other = None
     if ones:
         first, w1 = a.filters(ones, (1, 1), channels, Taps((1, 1), taps.channels))
         bias1, b1 = a.bias(ones)
-        half = (first, bias1, ones, packing.padded_depth(taps.channels, 2))
         wanted = np.concatenate([seen @ w1[:, 0, 0].T + b1, wanted], -1)
     if added:
         other, more = a.image(batch, ho, wo, filters, 0)
@@ -90,10 +86,10 @@ def test_a_small_batch_convolution_is_its_reference(name, kernel):
     wanted = np.clip(wanted, 0 if activation else None, 6 if activation == "relu6" else None)
     padded = -(-filters // 8) * 8
     out = Tensor(a.memory.reserve(2 * batch * ho * wo * (padded + 16)), ho, wo, filters, padded + 16, 2)
-    made, block = (taps, weight, bias, activation), BlockShape(*numbers)
+    block = BlockShape(*numbers)
     Machine(a.memory).run(
-        conv_launch("layer", batch, x, out, window, *made, block, other) if kernel is conv_launch else
-        halo_launch("layer", batch, x, out, *made, block, half)
+        fire_launch("layer", batch, x, out, taps, weight, bias, first, bias1, ones, activation, block) if ones else
+        conv_launch("layer", batch, x, out, window, taps, weight, bias, activation, block, other)
     )  # fmt: skip
     got = a.memory.get(out.address, batch * ho * wo * out.pitch, np.uint16).reshape(batch, ho, wo, out.pitch)
     assert (got[..., padded:] == POISON).all()

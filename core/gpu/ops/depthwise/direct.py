@@ -15,8 +15,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, f32, i32, i64, u32, u64
-from core.gpu.compilation.ptx import load4, load_float, store_float
+from core.gpu.compilation.ptx import load4, load_float
 from core.gpu.launch import INTEGER, MASKING, PIXELS, POINTER, SIDES, Argument, KernelSignature, pitches
+from core.gpu.parts.channels import make_fold
 from core.gpu.parts.vectors import PACK, UNPACK, activate, clear, divide, find_pixel, make_deliver, make_take
 
 _PADDING: Final = (
@@ -92,6 +93,7 @@ def make_depthwise(element: int, gradient: bool, shape: tuple[int, int, int, int
 def make_depthwise_weight(element: int, shape: tuple[int, int, int, int]) -> Any:
     """Weight gradient: a thread has the sums of a row's taps, and of the bias, in registers."""
     unpack, take, VEC = UNPACK[element], make_take(element), 16 // element
+    fold = make_fold(VEC)
     KH, KW, SY, SX = shape
     SUMS, STORED = (KW + 1) * VEC, THREADS * VEC
 
@@ -100,8 +102,8 @@ def make_depthwise_weight(element: int, shape: tuple[int, int, int, int]) -> Any
         t, ky = i32(cuda.threadIdx.x), i32(cuda.blockIdx.y)
         rows = i32(256 // wide)
         ty = i32(t // wide)
-        tx = i32(t - ty * wide)
-        part, vectors = i32(i32(cuda.blockIdx.x) * wide + tx), pixels.vectors
+        first, vectors = i32(i32(cuda.blockIdx.x) * wide), pixels.vectors  # `first`: vector of the block
+        part = i32(first + t - ty * wide)
         start, height, width = i32(i32(cuda.blockIdx.z) * split), sides.height, sides.width
         count = i32(divide(pixels.total, pixels.by_vectors))
         end = i32(min(i32(start + split), count))
@@ -124,20 +126,11 @@ def make_depthwise_weight(element: int, shape: tuple[int, int, int, int]) -> Any
                     take(x, ok, n, y, xx, height, width, sides.ldx, part, other)
                     for i in range(VEC):
                         sums[kx * VEC + i] = f32(sums[kx * VEC + i] + (f32(value[i] * other[i]) if ok else f32(0.0)))
+        block, count = (t, i32(THREADS), wide, rows), i32(i32(min(wide, i32(vectors - first))) * VEC)
         for kx in range(KW + 1):
-            cuda.syncthreads()  # the sums of the previous tap are added
-            for i in range(VEC):
-                shared[i32(t * VEC + i)] = sums[kx * VEC + i]
-            cuda.syncthreads()  # the sums of all threads are stored
-            tap = i32(ky * KW + kx) if kx < KW else i32(KH * KW)
             if kx < KW or ky == 0:  # one row of blocks stores the bias gradient
-                for c in range(t, wide * VEC, 256):
-                    channel = i32(i32(cuda.blockIdx.x) * wide * VEC + c)
-                    if channel < vectors * VEC:
-                        total = f32(0.0)
-                        for row in range(rows):
-                            total = f32(total + shared[i32(row * wide * VEC + c)])
-                        place = i64(i32(cuda.blockIdx.z)) * (KH * KW + 1) + tap
-                        store_float(u64(partial + u64((place * (vectors * VEC) + channel) * 4)), total)
+                tap = i32(ky * KW + kx) if kx < KW else i32(KH * KW)
+                at = i64(((i64(i32(cuda.blockIdx.z)) * (KH * KW + 1) + tap) * vectors + first) * VEC)
+                fold(shared, sums, kx * VEC, block, count, u64(partial + u64(at * 4)))
 
     return depthwise_weight

@@ -107,13 +107,14 @@ def make_depthwise_gradient(element: int, stride: int, norm: int) -> Any:
                 execute(sides, (px, py, pg, pd), column, row0, last, strips, (taps, scale, shift, factors),
                         weight_sums, totals)
         place = i64(i64(i32(cuda.blockIdx.y)) * wide * 2)  # the block's first channel
+        block, count = (t, wide * across, wide, across), wide * 2
         for k in range(9):
             for i in range(2):  # the inputs were a sixth of their value for ReLU6
                 weight_sums[k * 2 + i] = f32(weight_sums[k * 2 + i] * f32(SIX))
             at = i64((i64(i32(cuda.blockIdx.x)) * 9 + k) * channels + place)
-            fold(shared, weight_sums, k * 2, t, wide, across, u64(partial + u64(at * 4)))
+            fold(shared, weight_sums, k * 2, block, count, u64(partial + u64(at * 4)))
         for k in range(2):
             at = i64((i64(i32(cuda.blockIdx.x)) * 2 + k) * channels + place)
-            fold(shared, totals, k * 2, t, wide, across, u64(sums + u64(at * 4)))
+            fold(shared, totals, k * 2, block, count, u64(sums + u64(at * 4)))
 
     return depthwise_gradient

@@ -262,8 +262,9 @@ def make_depthwise_strips(element: int, stride: int, norm: int) -> Any:
                 (next_column, n < images, mine, activation), offsets, (taps, scale, shift), raw, totals,
             )  # fmt: skip
         if NORMAL:
+            block, count = (t, wide * across, wide, across), wide * 4
             at = i64(i64(i32(cuda.blockIdx.x)) * 2 * channels + i64(i32(cuda.blockIdx.y)) * wide * 4)
-            fold(shared, totals, 0, t, wide, across, u64(partial + u64(at * 4)))
-            fold(shared, totals, 4, t, wide, across, u64(partial + u64((at + channels) * 4)))
+            fold(shared, totals, 0, block, count, u64(partial + u64(at * 4)))
+            fold(shared, totals, 4, block, count, u64(partial + u64((at + channels) * 4)))
 
     return depthwise_forward

@@ -19,8 +19,8 @@ from core.gpu.compilation.cuda import cuda, device_function, f32, f64, i32, i64,
 from core.gpu.compilation.ptx import bits_to_float, load1, load4_ordered, load_float, store_float
 from core.gpu.control import make_reader, read_photos
 from core.gpu.launch import INTEGER, MASK, MASKING, POINTER, Argument, Group, KernelSignature, pitches
-from core.gpu.parts.channels import make_load, make_unpack
-from core.gpu.parts.vectors import PACK, activate, make_deliver
+from core.gpu.parts.channels import make_fold, make_load, make_unpack
+from core.gpu.parts.vectors import PACK, activate, clear, make_deliver
 
 THREADS: Final = 256
 SAVED: Final = 7
@@ -52,27 +52,25 @@ SUMS: Final = KernelSignature((
 def make_sums(element: int, gradient: bool) -> Any:
     """Partial sums ``(blocks, 2, channels)``: of x and x^2, or of dy and dy x."""
     VEC = 16 // element
-    load, unpack = make_load(4), make_unpack(element, VEC)
-    STORED, RAW = THREADS * VEC, AHEAD * 4
+    load, unpack, fold = make_load(4), make_unpack(element, VEC), make_fold(VEC)
+    STORED, RAW, TWO = THREADS * VEC, AHEAD * 4, 2 * VEC
 
     def sums(x, dy, partial, control, share):
         shared = cuda.shared.array(STORED, f32)
         t, vectors, wide = i32(cuda.threadIdx.x), share.vectors, share.wide
         rows = i32(256 // wide)
         ty = i32(t // wide)
-        tx = i32(t - ty * wide)
-        part = i32(i32(cuda.blockIdx.y) * wide + tx)
+        first = i32(i32(cuda.blockIdx.y) * wide)  # vector of the block
+        part = i32(first + t - ty * wide)
         start = i32(i32(cuda.blockIdx.x) * share.split)
         end = i32(min(i32(start + share.split), i32(read_photos(control) * share.hw)))
         active = part < vectors and ty < rows
-        first = cuda.local.array(VEC, f32)
-        second = cuda.local.array(VEC, f32)
+        totals = cuda.local.array(TWO, f32)
         value = cuda.local.array(VEC, f32)
         other = cuda.local.array(VEC, f32)
         raw = cuda.local.array(RAW, u32)
         raw2 = cuda.local.array(RAW, u32)
-        for i in range(VEC):
-            first[i], second[i] = f32(0.0), f32(0.0)
+        clear(totals)
         if active:
             for row in range(i32(start + ty), end, rows * AHEAD):
                 for w in range(AHEAD):
@@ -88,21 +86,12 @@ def make_sums(element: int, gradient: bool) -> Any:
                             unpack(raw2, w * 4, other, 0)
                         for i in range(VEC):
                             v = other[i] if gradient else value[i]
-                            first[i] = f32(first[i] + v)
-                            second[i] = f32(second[i] + v * value[i])
-        for kind in range(2):
-            cuda.syncthreads()  # the sums of the first kind are added
-            for i in range(VEC):
-                shared[i32(t * VEC + i)] = first[i] if kind == 0 else second[i]
-            cuda.syncthreads()  # the sums of all threads are stored
-            for c in range(t, wide * VEC, 256):
-                if i32(cuda.blockIdx.y) * wide * VEC + c < vectors * VEC:
-                    total = f32(0.0)
-                    for row in range(rows):
-                        total = f32(total + shared[i32(row * wide * VEC + c)])
-                    at = i64(i64(i32(cuda.blockIdx.x)) * 2 + kind) * i64(vectors * VEC)
-                    at = i64(at + i64(i32(cuda.blockIdx.y)) * (wide * VEC) + c)
-                    store_float(u64(partial + u64(at * 4)), total)
+                            totals[i] = f32(totals[i] + v)
+                            totals[VEC + i] = f32(totals[VEC + i] + v * value[i])
+        block, count = (t, i32(THREADS), wide, rows), i32(i32(min(wide, i32(vectors - first))) * VEC)
+        for k in range(2):
+            at = i64((i64(i64(i32(cuda.blockIdx.x)) * 2 + k) * vectors + first) * VEC)
+            fold(shared, totals, k * VEC, block, count, u64(partial + u64(at * 4)))
 
     return sums
 
