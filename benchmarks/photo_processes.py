@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 
 import cv2
@@ -25,7 +26,7 @@ from core.cores import usable_cores
 from core.data.cache_store import CHUNK, decode_all
 from core.data.dataset import Dataset
 from core.data.folder import open_folder
-from core.data.photo import SQUARE, WHOLE, check, content_key, decode_checked, read_bytes
+from core.data.photo import SQUARE, WHOLE, check, decode, read_bytes
 from core.data.photo_format import taken_at
 from core.data.photo_reader import READERS, read_photo
 
@@ -36,10 +37,10 @@ PEER = "threads without limits"
 def decode_here(path: str, side: int = SIDE, part: str = SQUARE) -> np.ndarray:
     """What a process does with a photo, in this one."""
     data = read_bytes(path)
-    content_key(data)
+    sha256(data.data).digest()
     header = check(data)
     taken_at(data)
-    return decode_checked(data, header, side, part)
+    return decode(data, side, part, header)
 
 
 def decode_in_threads(dataset: Dataset, rows: list[int]) -> int:

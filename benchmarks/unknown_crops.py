@@ -22,7 +22,7 @@ from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of
 from core.diagnosis.calibration import crop_of
 from core.diagnosis.completion import compute_outputs, sample_per_class
-from core.diagnosis.features import energy, feature_node, fit_subspace
+from core.diagnosis.features import energy, familiarity, feature_node, fit_subspace
 from core.diagnosis.metrics import softmax
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.prediction import Predictor
@@ -60,7 +60,7 @@ def scores(model: ModelFile, logits: Array, features: Array, labels: Array, trai
     found = {"probability": softmax(z).max(axis=1), "energy": energy(z), "nearest photos": nearest(x, features),
              "relative Mahalanobis": relative_mahalanobis(x, labels[train], features)}  # fmt: skip
     for size in (64, 128, 256):
-        found[f"ViM, {size} dimensions"] = fit_subspace(z[train], x, size).score(z, features)
+        found[f"ViM, {size} dimensions"] = familiarity("vim", z, features, fit_subspace(z[train], x, size))
     return found
 
 

@@ -51,7 +51,6 @@ class PhotoCache:
 
     @property
     def side(self) -> int:
-        """Pixels along each side."""
         return int(self.photos.shape[1])
 
     def gather(self, rows: Array) -> Array:

@@ -60,7 +60,6 @@ class CacheIndex:
 
     @property
     def used(self) -> int:
-        """Number of used slots."""
         return len(self.facts)
 
 

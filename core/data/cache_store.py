@@ -55,7 +55,6 @@ def decode_all(
 
 
 def stop_if(cancelled: IsCancelled) -> None:
-    """Raise Cancelled if the user wants to stop."""
     if cancelled():
         raise Cancelled("Decoding the photos was stopped; what is done is kept.")
 

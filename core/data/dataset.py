@@ -98,7 +98,6 @@ class Dataset:
         return os.path.join(self.root, self.paths[row])
 
     def label(self, row: int) -> str:
-        """The class name of a row."""
         return self.classes[int(self.labels[row])]
 
     def counts(self, rows: Array | slice = slice(None)) -> dict[str, int]:
@@ -107,7 +106,6 @@ class Dataset:
         return dict(zip(self.classes, found.tolist(), strict=True))
 
     def rows(self, split: int) -> Array:
-        """Rows of a split, int64."""
         return np.flatnonzero(self.splits == split)
 
     def take(self, rows: Array) -> Dataset:

@@ -26,8 +26,6 @@ from core.errors import DataError
 
 NOT_PHOTOS: Final = ("__macosx",)
 """Folders created by archivers; they are skipped, as are hidden folders."""
-
-
 _Found: TypeAlias = tuple[tuple[str, ...], list[str]]
 """The photos directly in one folder: names of folders below the root, and sorted file names."""
 
@@ -90,6 +88,10 @@ def _traverse(root: Path, skipped: list[Skipped]) -> Iterator[_Found]:
 def _list(folder: str, parts: tuple[str, ...], skipped: list[Skipped]) -> tuple[list[str], list[str]]:
     """Sorted names of photos and of folders to visit."""
     names, folders = [], []
+
+    def skip(name: str, reason: str) -> None:
+        skipped.append(Skipped(readable("/".join((*parts, name))), reason))
+
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith(".") or entry.name.lower() in NOT_PHOTOS:
@@ -100,16 +102,14 @@ def _list(folder: str, parts: tuple[str, ...], skipped: list[Skipped]) -> tuple[
             except OSError as error:
                 if error.errno != errno.ELOOP:
                     raise
-                reason = "The symbolic link points to itself."
-                skipped.append(Skipped(readable("/".join((*parts, entry.name))), reason))
+                skip(entry.name, "The symbolic link points to itself.")
                 continue
             if inside:
                 folders.append(entry.name)
             elif ending in EXTENSIONS:
                 names.append(entry.name)
             elif ending in UNREADABLE:
-                reason = f"{UNREADABLE[ending]} files are not supported. Save the photo as JPEG or PNG."
-                skipped.append(Skipped(readable("/".join((*parts, entry.name))), reason))
+                skip(entry.name, f"{UNREADABLE[ending]} files are not supported. Save the photo as JPEG or PNG.")
     return sorted(names), sorted(folders)
 
 

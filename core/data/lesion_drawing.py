@@ -67,7 +67,6 @@ def colour_between(
 
 
 def draw_healthy(random: np.random.Generator, rgb: Array, leaf: Surface, severity: float) -> Drawn:
-    """No lesions."""
     return rgb, np.zeros(rgb.shape[:2], np.float32)
 
 

@@ -18,10 +18,9 @@ from core.ops.contract import Array
 from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, CUTOUT, MASK, Backgrounds
 
 _STREAM: Final = 0x4D495820
-"""Second word of the generator's key; each use of the generator has its own."""
-_DRAWS: Final = 12
 _BACKGROUND_STREAM: Final = 0x47524E44
-"""Second word of the generator's key; each use of the generator has its own."""
+"""Second words of the generator's keys; each use of the generator has its own."""
+_DRAWS: Final = 12
 _BACKGROUND_DRAWS: Final = 9
 _PLACEMENT: Final = Strength(area=0.3, aspect=1.25, turn=20, quarters=True)
 """Backgrounds are cropped and rotated independently of the leaf."""
@@ -102,8 +101,7 @@ class BackgroundReplacement:
 
         A pure function of key (seed, epoch), photo and occurrence, as `core.data.augment.draw_rows`.
         """
-        seed, epoch = key
-        u = uniforms(_BACKGROUND_DRAWS, photos, occurrence, epoch, (seed, _BACKGROUND_STREAM))
+        u = uniforms(_BACKGROUND_DRAWS, photos, occurrence, key[1], (key[0], _BACKGROUND_STREAM))
         images = self.backgrounds.images
         chosen = np.flatnonzero((u[:, 0] < self.chance) & self.replaceable[slots])
         rows[chosen, BACKGROUND] = 1 + np.floor(u[chosen, 1] * len(images))

@@ -18,7 +18,7 @@ import numpy as np
 from core.data.array_file import PageReleaser, read_arrays, write_arrays
 from core.data.cache import PhotoCache
 from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress, ignore, never
-from core.data.string_array import readable
+from core.data.string_array import number_values, readable
 from core.ops.contract import Array
 
 RADII: Final = ((50_000, 7), (200_000, 5), (1 << 62, 3))
@@ -146,10 +146,7 @@ def join_pairs(count: int, pairs: list[Pair], groups: Array | None = None) -> Ar
         a, b = _root(parent, int(start[pair.first])), _root(parent, int(start[pair.second]))
         parent[max(a, b)] = min(a, b)
     roots = np.array([_root(parent, at) for at in range(len(parent))], np.int64)[start]
-    _, first, inverse = np.unique(roots, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.int32)
-    rank[np.argsort(first, kind="stable")] = np.arange(len(first), dtype=np.int32)
-    return rank[inverse]
+    return number_values(roots)[0]
 
 
 def join_groups(first: Array, second: Array) -> Array:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import stat
-from hashlib import sha256
 from typing import TYPE_CHECKING, Final, final
 
 import cv2
@@ -76,21 +75,12 @@ def read_bytes(path: str) -> Array:
     return data
 
 
-def content_key(data: Array) -> bytes:
-    """SHA-256 of a file's bytes."""
-    return sha256(data.data).digest()
+def decode(data: Array, side: int = 0, part: str = SQUARE, header: Header | None = None) -> Array:
+    """Decode a part (one of `PARTS`) of a photo, uint8 RGB, scaled to `side`; the whole photo if `side` is 0.
 
-
-def decode(data: Array, side: int = 0) -> Array:
-    """Decode the centred square of a photo, uint8 RGB ``(side, side, 3)``; the whole photo if `side` is 0.
-
-    Raises PhotoError.
+    header: the result of `check`, if it was called already. Raises PhotoError.
     """
-    return decode_checked(data, check(data), side)
-
-
-def decode_checked(data: Array, header: Header, side: int, part: str = SQUARE) -> Array:
-    """`decode` for a photo that `check` accepted; `part` of it: one of `PARTS`."""
+    header = header or check(data)
     flags, factor = int(cv2.IMREAD_UNCHANGED) if header.alpha else _RGB, 1
     if header.kind == "JPEG" and side:
         lengths = header.width, header.height

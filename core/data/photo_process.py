@@ -24,13 +24,14 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, final
 
 import cv2
 import numpy as np
 
-from core.data.photo import TOO_MUCH_MEMORY, PhotoError, check, content_key, decode_checked, read_bytes
+from core.data.photo import TOO_MUCH_MEMORY, PhotoError, check, decode, read_bytes
 from core.data.photo_format import taken_at
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class Decoder:
         content, reason, facts, pixels = "", "", (0, 0, 0), NOTHING
         try:
             data = read_bytes(path)
-            content = content_key(data).hex()
+            content = sha256(data.data).hexdigest()
             if not asked["ask"] or self._is_wanted(content):
                 with self.limits:
                     facts, pixels = _decode(data, asked["side"], asked["least"], asked["part"])
@@ -189,11 +190,10 @@ def _decode(data: Array, side: int, least: int, part: str) -> tuple[tuple[int, i
     header = check(data)
     short = min(header.width, header.height)
     facts = (header.width, header.height, taken_at(data))
-    return facts, decode_checked(data, header, short if 0 < short < least else side, part)
+    return facts, decode(data, short if 0 < short < least else side, part, header)
 
 
 def main() -> int:
-    """Run the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     cv2.setNumThreads(1)  # several processes decode in parallel
     with os.fdopen(0, "rb", closefd=False) as questions, os.fdopen(os.dup(1), "wb") as answers:

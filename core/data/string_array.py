@@ -30,7 +30,6 @@ class StringArray:
 
     @classmethod
     def of(cls, strings: Iterable[str]) -> StringArray:
-        """The array of the given strings."""
         builder = StringArrayBuilder()
         for string in strings:
             builder.append(string)
@@ -122,7 +121,6 @@ class StringArrayBuilder:
         self._ends = array("q")
 
     def append(self, string: str) -> None:
-        """Add one string at the end."""
         self._block += string.encode(ENCODING, ERRORS)
         self._ends.append(len(self._block))
 
@@ -136,8 +134,11 @@ class StringArrayBuilder:
 
 def encode(texts: StringArray) -> tuple[Array, StringArray]:
     """Codes int32 ``(N,)`` of equal strings, numbered by first appearance, and the distinct strings."""
-    _, first, inverse = np.unique(texts.keys(), return_index=True, return_inverse=True)
-    order = np.argsort(first, kind="stable")
-    rank = np.empty(len(order), np.int32)
-    rank[order] = np.arange(len(order), dtype=np.int32)
-    return rank[inverse], texts.take(first[order])
+    codes, first = number_values(texts.keys())
+    return codes, texts.take(first)
+
+
+def number_values(values: Array) -> tuple[Array, Array]:
+    """Number equal values by first appearance: int32 ``(N,)``. Also returns the index of each value's first one."""
+    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first)).astype(np.int32)[inverse], np.sort(first)

@@ -241,7 +241,7 @@ def _with_temperatures(model: ModelFile, held_out: Array, labels: Array) -> Mode
 def _with_familiarity(model: ModelFile, features: Array) -> ModelFile:
     """Extend the subspace of familiar features by the main directions of the place's photos outside it."""
     space = read_statistics(model.extra)
-    assert isinstance(space, PrincipalSubspace)
+    assert space is not None
     basis, x = space.basis.astype(np.float64), features - space.center
     directions = np.linalg.svd(x - x @ basis @ basis.T, full_matrices=False)[2][: len(x) // PER_DIMENSION]
     wider = PrincipalSubspace(space.center, np.c_[basis, directions.T], space.scale)

@@ -144,4 +144,3 @@ def _row(entry: Entry, shown: int, several: bool) -> list[str]:
     guesses = [guess for at, guess in enumerate(entry.guesses) if not at or guess[1] >= LEAST]
     bars = "".join(f"<p>{escape(label)} <b>{escape(stated(p))}</b></p>" for label, p in guesses)
     return [photo, "".join(paragraphs), bars]
-

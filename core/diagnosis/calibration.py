@@ -71,7 +71,6 @@ def fit_temperature(logits: Array, labels: Array) -> float:
     """
     if not len(labels):
         return 1.0
-
     entropy = cross_entropy if labels.ndim == 1 else binary_cross_entropy
 
     def loss(log_t: float) -> float:
@@ -114,7 +113,6 @@ def calibrate_logits(model: ModelFile, logits: Array) -> Array:
 
 def state_probabilities(model: ModelFile, logits: Array) -> Array:
     """Calibrated probabilities float64 ``(N, classes)`` from logits. All shown probabilities come from here."""
-
     return (sigmoid if model.multilabel else softmax)(calibrate_logits(model, logits))
 
 
@@ -201,14 +199,13 @@ def _fit_factor(logits: Array, labels: Array, ridge: float) -> float:
 
 def describe_temperatures(model: ModelFile) -> str:
     """Sentences about the crops whose temperature lowers or raises the confidence; "" with one temperature."""
-
     if not model.class_temperatures:
         return ""
     crops = {crop_of(name): t for name, t in zip(model.classes, model.class_temperatures, strict=True)}
     less = [f"{crop} ({t:.3f})" for crop, t in crops.items() if t >= NOTABLE * model.temperature]
     more = [f"{crop} ({t:.3f})" for crop, t in crops.items() if t <= model.temperature / NOTABLE]
     sentences = ["Each crop has a temperature of its own instead, measured on the validation photos predicted as its "
-            "classes."]
+                 "classes."]
     if less:
         sentences.append(f"This lowers the confidence of predictions about {', '.join(less)}.")  # fmt: skip
     if more:

@@ -20,7 +20,7 @@ from core.device import PhotoBatch
 from core.diagnosis.features import feature_node, head_node
 from core.diagnosis.model_file import ModelFile
 from core.errors import InputError
-from core.graph import Graph
+from core.graph import Attribute, Graph, Node
 from core.ops.builder import make_node, photo_node
 from core.ops.contract import Array, Mode, Result
 from core.ops.op_table import OPS
@@ -104,18 +104,19 @@ def _head_gradient(graph: Graph, weights: Mapping[str, Array], features: Array, 
     tail = graph.nodes[graph.nodes.index(graph.node(first)) + 1 :]
     values: dict[str, Result] = {first: Result(np.asarray(features, np.float32)[None])}
     mode = Mode()
+
+    def arguments(node: Node) -> tuple[Mapping[str, Attribute], list[Array], dict[str, Array]]:
+        parameters = {p.role: weights[f"{node.name}.{p.role}"] for p in node.parameters}
+        return node.attributes, [values[name].output for name in node.inputs], parameters
+
     for node in tail:
-        owned = {p.role: weights[f"{node.name}.{p.role}"] for p in node.parameters}
-        inputs = [values[i].output for i in node.inputs]
-        values[node.name] = OPS[node.op].forward(node.attributes, inputs, owned, mode)
-    wanted = np.zeros_like(values[graph.output].output)
-    wanted[0, index] = 1
-    gradients: dict[str, Array] = {graph.output: wanted}
+        values[node.name] = OPS[node.op].forward(*arguments(node), mode)
+    one_hot = np.zeros_like(values[graph.output].output)
+    one_hot[0, index] = 1
+    gradients: dict[str, Array] = {graph.output: one_hot}
     for node in reversed(tail):
-        owned = {p.role: weights[f"{node.name}.{p.role}"] for p in node.parameters}
-        inputs = [values[i].output for i in node.inputs]
-        got = OPS[node.op].backward(node.attributes, inputs, owned, values[node.name], gradients[node.name], mode)
-        for name, part in zip(node.inputs, got.inputs, strict=True):
-            if part is not None:
-                gradients[name] = gradients[name] + part if name in gradients else part
+        computed = OPS[node.op].backward(*arguments(node), values[node.name], gradients[node.name], mode)
+        for name, gradient in zip(node.inputs, computed.inputs, strict=True):
+            if gradient is not None:
+                gradients[name] = gradients[name] + gradient if name in gradients else gradient
     return np.asarray(gradients[first][0])

@@ -5,6 +5,7 @@ Runs once after training, on training and validation photos only; the results ar
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import Final, final
 
@@ -28,13 +29,7 @@ from core.diagnosis.calibration import (
     predict_labels,
     state_probabilities,
 )
-from core.diagnosis.features import (
-    familiarity,
-    feature_node,
-    fit_subspace,
-    head_node,
-    pool,
-)
+from core.diagnosis.features import familiarity, feature_node, fit_subspace, head_node, pool
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.replay import fit_replay
@@ -90,8 +85,8 @@ def complete_model(
     to run the background tests; communicator: of ranks that all call this with the same arguments, and share the work.
     """
     node = feature_node(model.graph)
-    predictor = Predictor(model, device=device, batch=CHUNK, threads=threads, outputs=(node,) if node else ())
-    try:
+    outputs = (node,) if node else ()
+    with closing(Predictor(model, device=device, batch=CHUNK, threads=threads, outputs=outputs)) as predictor:
         rows = sample_per_class(train.labels, PER_CLASS, seed)
         few = train if len(rows) == len(train.labels) else train.take(rows)  # no second copy of all photos
         known = compute_outputs(predictor, few.photos, node, report, "features", communicator)
@@ -103,8 +98,6 @@ def complete_model(
             baseline = baseline or measure_border(train, validation)
             reading = measure_dependence(model, predictor, validation, baseline, seed, report, communicator)
             sections |= {background_dependence.SECTION: reading.to_section()} if reading else {}
-    finally:
-        predictor.close()
     reliability = asdict(measure_reliability(state_probabilities(model, seen.logits), validation.truth))
     calibration = {**reliability, "bins": list(reliability["bins"])}
     return replace(model, sections={**sections, CALIBRATION: calibration})

@@ -84,7 +84,6 @@ def make_row(d: Diagnosis, model: ModelIdentity) -> dict[str, Any]:
 
 
 def cells(row: Mapping[str, Any], columns: Mapping[str, str] = COLUMNS) -> list[str]:
-    """The values of a row as text."""
     return ["" if row.get(name) is None else format(row[name], digits) for name, digits in columns.items()]
 
 

@@ -76,9 +76,6 @@ class PrincipalSubspace:
         basis = np.asarray(self.basis, np.float64)
         return np.asarray(np.linalg.norm(x - x @ basis @ basis.T, axis=1))
 
-    def score(self, logits: Array, features: Array) -> Array:
-        return np.asarray(energy(logits) - self.scale * self.residual(features))
-
 
 def read_statistics(arrays: Mapping[str, Array]) -> PrincipalSubspace | None:
     """The statistics of a model file, or None if it has none or they do not fit together."""
@@ -118,8 +115,6 @@ def familiarity(
     logits = np.asarray(logits, np.float64) / temperature
     if name == "energy":
         return energy(logits)
-    if name not in SCORES:
-        raise ValueError(f"There is no score {name!r}.")
-    if features is None or statistics is None:
-        raise ValueError(f"The score {name!r} needs features and their statistics.")
-    return statistics.score(logits, features)
+    assert features is not None  # a model file with the score "vim" has a feature map and statistics
+    assert statistics is not None
+    return np.asarray(energy(logits) - statistics.scale * statistics.residual(features))

@@ -7,6 +7,7 @@ from typing import Final, final
 
 import numpy as np
 
+from core.data.string_array import number_values
 from core.diagnosis.metrics import softmax
 from core.ops.contract import Array
 
@@ -41,10 +42,10 @@ class Samples:
 
 
 def fit_head(head: LinearHead, photos: Samples, replay: Samples | None, penalty: float) -> LinearHead:
-    """Softmax regression on photos and replay with `penalty` times the squared distance from the head; infinite: none.
+    """Fit a head by softmax regression on photos and replay, penalized by the squared distance from `head`.
 
-    Nesterov's accelerated gradient method with the step 1/L, L the largest curvature of the loss: no search, and the
-    same result every time.
+    With an infinite penalty, `head` is returned. Uses Nesterov's accelerated gradient method with step 1/L, where L is
+    a bound on the curvature of the loss, so it needs no line search and is deterministic.
     """
     if np.isinf(penalty):
         return head
@@ -55,20 +56,18 @@ def fit_head(head: LinearHead, photos: Samples, replay: Samples | None, penalty:
     target = np.eye(len(head.bias))[labels]
     start = np.c_[head.weight, head.bias]
     step = 1 / (0.5 * np.linalg.norm(x * np.sqrt(weights), 2) ** 2 + penalty)
-    at, ahead, momentum = start, start, 1.0
+    point, lookahead, momentum = start, start, 1.0
     for _ in range(STEPS):
-        gradient = ((softmax(x @ ahead.T) - target) * weights).T @ x + penalty * (ahead - start)
-        before, at = at, ahead - step * gradient
+        gradient = ((softmax(x @ lookahead.T) - target) * weights).T @ x + penalty * (lookahead - start)
+        previous, point = point, lookahead - step * gradient
         momentum, last = (1 + np.sqrt(1 + 4 * momentum**2)) / 2, momentum
-        ahead = at + (last - 1) / momentum * (at - before)
-    return LinearHead(at[:, :-1], at[:, -1])
+        lookahead = point + (last - 1) / momentum * (point - previous)
+    return LinearHead(point[:, :-1], point[:, -1])
 
 
 def make_folds(labels: Array, groups: Array, count: int) -> Array:
     """The fold of each photo: groups stay together, and each class is spread over the folds."""
     order = np.lexsort((groups, labels))
-    _, first, group = np.unique(groups[order], return_index=True, return_inverse=True)
-    ranks = np.argsort(np.argsort(first))
     folds = np.empty(len(labels), np.int64)
-    folds[order] = ranks[group] % count
+    folds[order] = number_values(groups[order])[0] % count
     return folds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
@@ -67,16 +68,14 @@ def measure_ranges(
     values = sum(volume(model.graph.node(name).shape) for name in names)
     chunk = max(1, min(CHUNK, MOST_VALUES // (values * model.views)))
     low, high = dict.fromkeys(names, np.inf), dict.fromkeys(names, -np.inf)
-    predictor = Predictor(replace(model, sections={}, views=1), batch=chunk, threads=threads, outputs=names)
-    try:
+    one_view = replace(model, sections={}, views=1)
+    with closing(Predictor(one_view, batch=chunk, threads=threads, outputs=names)) as predictor:
         for first in range(0, len(photos), chunk):
             outputs = predictor.predict(make_views(np.asarray(photos[first : first + chunk]), model.views))
             for name in names:
                 low[name] = min(low[name], float(outputs[name].min()))
                 high[name] = max(high[name], float(outputs[name].max()))
             report(min(first + chunk, len(photos)), len(photos))
-    finally:
-        predictor.close()
     return {name: (low[name], high[name]) for name in names}
 
 
@@ -86,10 +85,9 @@ def measure_quantisation_loss(
 ) -> QuantisationLoss:  # fmt: skip
     """Compare both on all views of the validation photos. The 8-bit model is simulated by the reference ops, so that
     the result does not depend on the runtime or processor."""
-    predictor = Predictor(model, batch=CHUNK, threads=threads)
     right = np.zeros(2, np.int64)
     changed, total = 0, len(validation.labels)
-    try:
+    with closing(Predictor(model, batch=CHUNK, threads=threads)) as predictor:
         for first in range(0, total, CHUNK):
             part = slice(first, first + CHUNK)
             squares = np.asarray(validation.photos[part])
@@ -99,8 +97,6 @@ def measure_quantisation_loss(
             right += (exact == validation.labels[part]).sum(), (coarse == validation.labels[part]).sum()
             changed += int((exact != coarse).sum())
             report(min(first + CHUNK, total), total)
-    finally:
-        predictor.close()
     return QuantisationLoss(total, float(right[0] / total), float(right[1] / total), changed)
 
 

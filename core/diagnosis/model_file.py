@@ -98,7 +98,6 @@ class ModelFile:
 
     @property
     def stored(self) -> Stored:
-        """The weights in their stored form."""
         return Stored(self.weights, self.half, self.steps)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, final
@@ -104,11 +105,8 @@ def check_onnx(data: bytes, model: ModelFile) -> OnnxCheck | None:
     answer = run_onnx(data, prepare(model.graph, squares))
     if answer is None:
         return None
-    predictor = Predictor(replace(model, views=1), batch=CHECKED)
-    try:
+    with closing(Predictor(replace(model, views=1), batch=CHECKED)) as predictor:
         ours = predictor.probabilities(squares) if model.multilabel else predictor.predict(squares)["logits"]
-    finally:
-        predictor.close()
     version, theirs = answer
     difference = float(np.abs(ours - theirs).max())
     if not difference <= TOLERANCE * max(1.0, float(np.abs(ours).max())):

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from core.percent import keep_percents, percents
-from core.percent import percent as percent
+from core.percent import keep_percents
 from core.text import printable
 
 GREEN: Final = "#1f7a4d"
@@ -77,11 +76,10 @@ def paragraphs(sentences: Iterable[str], kind: str = "") -> str:
 
 def command(text: str) -> str:
     """A line for a terminal, to be copied."""
-    return f'<p><code>{escape(text)}</code></p>'
+    return f"<p><code>{escape(text)}</code></p>"
 
 
 def note(text: str) -> str:
-    """A highlighted sentence."""
     return f'<table width="100%"><tr><td class="note">{escape(text)}</td></tr></table>'
 
 
@@ -131,8 +129,3 @@ def picture(jpeg: bytes, side: int, text: str = "") -> str:
     """A JPEG inside the page."""
     data = base64.b64encode(jpeg).decode()
     return f'<img width="{side}" height="{side}" alt="{escape(text)}" src="data:image/jpeg;base64,{data}">'
-
-
-def interval(bounds: tuple[float, float], digits: int = 1) -> str:
-    """A 95 % interval of shares 0..1."""
-    return percents(*bounds, digits)

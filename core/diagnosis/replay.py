@@ -1,8 +1,8 @@
 """Gaussian replay: features like those of the training photos, drawn from stored means and a covariance.
 
-A model that learns more must not forget what it knows, and a model file has no photos. Its features within a class are
-drawn from a normal distribution in the principal subspace (`core.diagnosis.features`): a mean for each class, one
-covariance for all. On validation photos this keeps as much as stored features do (benchmarks/results/adaptation.json).
+A model file has no photos to replay when the model is adapted. The features of a class are drawn from a normal
+distribution in the principal subspace (`core.diagnosis.features`), with a mean for each class and one covariance. On
+validation photos this preserves accuracy as well as stored features do (benchmarks/results/adaptation.json).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from core.diagnosis.features import PrincipalSubspace
 from core.ops.contract import Array
 
 REPLAY: Final = "replay."
-"""Of the arrays' names in a model file."""
-SMALLEST: Final = 1e-6
-"""Of the largest variance, added to all: where features do not vary, there would be no Cholesky factor."""
+"""Prefix of the arrays' names in a model file."""
+JITTER: Final = 1e-6
+"""Share of the largest covariance that is added to all variances: a singular matrix has no Cholesky factor."""
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class FeatureReplay:
-    """center ``(F,)`` and basis ``(F, D)`` of the subspace; means ``(classes, D)`` in it; factor ``(D, D)``: Cholesky
-    factor of the covariance within classes."""
+    """center ``(F,)``, basis ``(F, D)``: of the subspace; means ``(classes, D)``: in the subspace; factor ``(D, D)``:
+    Cholesky factor of the covariance within classes."""
 
     center: Array
     basis: Array
@@ -41,25 +41,25 @@ class FeatureReplay:
 
 
 def fit_replay(features: Array, labels: Array, classes: int, subspace: PrincipalSubspace) -> dict[str, Array]:
-    """The arrays for a model file, of pooled features ``(N, F)``; empty if a class has no photo."""
+    """Fit the replay to pooled features ``(N, F)``. Returns arrays for a model file; none if a class has no photo."""
     counts = np.bincount(labels, minlength=classes)
     if not counts.all():
         return {}
     x = (np.asarray(features, np.float64) - subspace.center) @ subspace.basis
     means = np.stack([x[labels == index].mean(axis=0) for index in range(classes)])
-    spread = x - means[labels]
-    covariance = spread.T @ spread / len(x)
-    factor = np.linalg.cholesky(covariance + SMALLEST * (1 + covariance.max()) * np.eye(x.shape[1]))
+    deviations = x - means[labels]
+    covariance = deviations.T @ deviations / len(x)
+    factor = np.linalg.cholesky(covariance + JITTER * (1 + covariance.max()) * np.eye(x.shape[1]))
     return {REPLAY + "means": means.astype(np.float32), REPLAY + "factor": factor.astype(np.float32)}
 
 
-def read_replay(arrays: Mapping[str, Array], subspace: object, classes: int) -> FeatureReplay | None:
-    """The replay in a model file's arrays; None if it has none, or one that does not fit the classes or subspace.
+def read_replay(arrays: Mapping[str, Array], subspace: PrincipalSubspace | None, classes: int) -> FeatureReplay | None:
+    """The replay in a model file's arrays; None if it is missing or does not match the classes or the subspace.
 
-    An adapted model's subspace has more dimensions than its replay, which uses the first.
+    The subspace of an adapted model has more dimensions than its replay, which uses the first ones.
     """
     means, factor = arrays.get(REPLAY + "means"), arrays.get(REPLAY + "factor")
-    if means is None or factor is None or not isinstance(subspace, PrincipalSubspace) or means.ndim != 2:
+    if means is None or factor is None or subspace is None or means.ndim != 2:
         return None
     dimensions = means.shape[1]
     if len(means) != classes or factor.shape != (dimensions, dimensions) or subspace.basis.shape[1] < dimensions:

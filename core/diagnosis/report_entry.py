@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from core.diagnosis import page
 from core.diagnosis.batch_report import Entry, draw_picture
 from core.diagnosis.examination import Examination
 from core.diagnosis.model_card import TEST
@@ -14,7 +13,7 @@ from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.prediction import Diagnosis
 from core.diagnosis.severity import SCALE
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE, describe_leaves, is_healthy
-from core.percent import percent
+from core.percent import percent, percents
 
 
 def make_entry(found: Diagnosis, examined: Examination | None, model: ModelIdentity, side: int) -> Entry:
@@ -40,7 +39,7 @@ def make_entry(found: Diagnosis, examined: Examination | None, model: ModelIdent
 def remarks(model: ModelFile) -> Iterator[str]:
     """The accuracy of the model on test photos, from the lab and the field."""
     parts = model.sections.get(TEST, {}).get("parts", ())
-    figures = [f"{row['name']} {percent(row['right'])} ({page.interval(tuple(row['interval']))})" for row in parts
+    figures = [f"{row['name']} {percent(row['right'])} ({percents(*row['interval'])})" for row in parts
             if row["name"] == "all" or "photos" in row["name"]]  # fmt: skip
     if figures:
         yield f"Accuracy of this model on photos it was not trained on: {'; '.join(figures)}."

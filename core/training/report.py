@@ -19,6 +19,7 @@ from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.thresholds import COVERAGE, SECTION, Thresholds, describe_label_thresholds
 from core.errors import option_name
+from core.percent import percent, percents
 from core.training.charts import ChartSeries, draw_bars, draw_confusion, draw_interval, draw_lines
 from core.training.conditions import Conditions
 from core.training.events import History
@@ -73,16 +74,16 @@ def _summary(evaluation: RunEvaluation) -> list[str]:
     parts = evaluation.parts if len(evaluation.parts) > 1 else (Subset(f"{evaluation.split} photos", figures.photos,
                                                                    figures.right),)  # fmt: skip
     right = "all labels right" if figures.several else "right"
-    shown = [(page.percent(p.accuracy), f"{right}, {p.name}", f"{page.interval(p.interval)}, {p.photos} photos")
+    shown = [(percent(p.accuracy), f"{right}, {p.name}", f"{percents(*p.interval)}, {p.photos} photos")
              for p in parts]  # fmt: skip
     shown.append((f"{figures.macro_f1:.3f}", "macro F1", "mean over the classes"))
     if figures.several:
         shown.append((f"{figures.several.average_precision:.3f}", "mean average precision", "mean over the labels"))
     if evaluation.baseline is not None:
-        shown.append((page.percent(evaluation.baseline.border), "from the border only", "photo border only"))
+        shown.append((percent(evaluation.baseline.border), "from the border only", "photo border only"))
     if evaluation.reading is not None:
-        plain = page.percent(evaluation.reading.plain)
-        shown.append((page.percent(evaluation.reading.swapped), "on another background", f"instead of {plain}"))
+        plain = percent(evaluation.reading.plain)
+        shown.append((percent(evaluation.reading.swapped), "on another background", f"instead of {plain}"))
     caution = [page.note(VALIDATION_NOTE)] if evaluation.split == "validation" else []
     return [page.tiles(shown), page.paragraphs([evaluation.verdict()], "lead"), *caution]
 
@@ -131,8 +132,8 @@ def _classes(figures: Metrics) -> str:
     for c in figures.per_class:
         colour = page.GREEN if c.recall >= LOW_RECALL else page.RED
         rows.append([
-            escape(c.label), str(c.photos), page.percent(c.recall), draw_interval(c.recall, c.recall_interval, colour),
-            page.interval(c.recall_interval, 0), page.percent(c.precision), page.interval(c.precision_interval, 0),
+            escape(c.label), str(c.photos), percent(c.recall), draw_interval(c.recall, c.recall_interval, colour),
+            percents(*c.recall_interval, 0), percent(c.precision), percents(*c.precision_interval, 0),
             f"{c.f1:.3f}",
         ])  # fmt: skip
     head = ("class", "photos", "recall", "", "95 % interval", "precision", "95 % interval", "F1")
