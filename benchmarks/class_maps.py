@@ -14,6 +14,7 @@ import argparse
 import json
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -78,9 +79,10 @@ def measure(model: ModelFile, root: Path, rows: list[dict[str, str]]) -> dict[st
             drawn, index = read_mask(root / row["mask"]), model.classes.index(f"{row['crop']}/{row['condition']}")
             small = square(photo, model.source_side)
             own, fine = compute(small), interleave(small, compute)
-            weights = channel_weights(model.graph, model.weights, own, index)
-            maps = dict(zip(WAYS, (own @ weights, fine @ weights,
-                                   mapper.map_class(square(photo, mapper.side), own, index)), strict=True))  # fmt: skip
+            features = partial(compute, small)
+            weights = channel_weights(model.graph, model.weights, features, index)
+            enlarged = mapper.map_class(square(photo, mapper.side), features, index)
+            maps = dict(zip(WAYS, (own @ weights, fine @ weights, enlarged), strict=True))
             cells = {"own size": own.shape[0], "half-cell shifts": fine.shape[0], "enlarged": mapper.cells}
             for way, found in maps.items():
                 values = cv2.resize(np.maximum(found, 0), drawn.leaf.shape[::-1], interpolation=cv2.INTER_LINEAR)

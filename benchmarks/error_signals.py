@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -52,7 +53,7 @@ def read_signals(model: ModelFile, root: Path, rows: list[dict[str, str]], file:
         logits = [view["logits"][0] for view in views]
         leaf, grey = segment_leaf(photo), cv2.cvtColor(photo, cv2.COLOR_RGB2GRAY).astype(np.float32)
         large = read_photo(str(root / row["path"]), mapper.side)
-        evidence = mapper.map_class(large, features[0], int(sum(logits).argmax()))
+        evidence = mapper.map_class(large, partial(np.squeeze, features, 0), int(sum(logits).argmax()))
         signals = (share_outside_leaf(evidence, leaf), leaf.mean(), cv2.Laplacian(grey, cv2.CV_32F).var(), grey.mean())
         for name, value in zip(found, (*logits, pool(features)[0], np.array(signals)), strict=True):
             found[name].append(value)

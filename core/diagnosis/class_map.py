@@ -9,7 +9,7 @@ better with lesions drawn by hand than the map of the network's own image size, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, final
 
 import cv2
@@ -50,10 +50,10 @@ class ClassMapper:
         self._plan = compile_plan(graph, device=device, batch=1, threads=threads, outputs=(self._node,))
         self._plan.load({name: weights[name] for name in graph.parameters()})
 
-    def map_class(self, photo: Array, features: Array, index: int) -> Array:
+    def map_class(self, photo: Array, features: Callable[[], Array], index: int) -> Array:
         """The map of class `index`, float32 ``(side, side)``, at least 0, of a photo uint8 ``(side, side, 3)``.
 
-        features: the feature map ``(height, width, channels)`` of the same photo at the model's own image size.
+        features: computes the feature map of the same photo at the model's own image size, see `channel_weights`.
         """
         rows = evaluation_rows(1, self.side, self.side)
         large = self._plan.predict(PhotoBatch(photo[None], rows, np.full(1, -1, np.int32)))[self._node][0]
@@ -86,15 +86,17 @@ def enlarge_network(graph: Graph) -> tuple[Graph, str]:
     return Graph(graph.name, tuple(known.values()), "pooled"), name
 
 
-def channel_weights(graph: Graph, weights: Mapping[str, Array], features: Array, index: int) -> Array:
-    """Effect of each channel of the feature map ``(height, width, channels)`` on logit `index`, ``(channels,)``.
+def channel_weights(graph: Graph, weights: Mapping[str, Array], features: Callable[[], Array], index: int) -> Array:
+    """Effect of each channel of the feature map on logit `index`, ``(channels,)``.
 
-    `graph` and `weights` may be folded or not; the head has no batch norm.
+    features: returns the feature map ``(height, width, channels)``; called only if the head is not linear. `graph` and
+    `weights` may be folded or not; the head has no batch norm.
     """
     weight = np.asarray(weights[f"{head_node(graph).name}.weight"], np.float32)
-    if weight.shape[1:] in ((1, 1, features.shape[-1]), (features.shape[-1],)):
+    channels = graph.node(feature_node(graph) or "").shape[-1]
+    if weight.shape[1:] in ((1, 1, channels), (channels,)):
         return np.asarray(weight[index].reshape(-1))
-    return np.asarray(_head_gradient(graph, weights, features, index).mean(axis=(0, 1)))
+    return np.asarray(_head_gradient(graph, weights, features(), index).mean(axis=(0, 1)))
 
 
 def _head_gradient(graph: Graph, weights: Mapping[str, Array], features: Array, index: int) -> Array:

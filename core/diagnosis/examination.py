@@ -138,14 +138,17 @@ class Examiner:
         index, whole = self.model.classes.index(label), np.zeros((side, side), np.float32)
         for one, margin in [(leaf, MARGIN) for leaf in leaves] or [(box, 0.0)]:
             photo, place = cut_square(rgb, one, mapper.side, margin)
-            features = self.predictor.predict(square(photo, self.model.source_side)[None])[self.map_node or ""][0]
-            whole = np.maximum(whole, place_in_square(mapper.map_class(photo, features, index), place, side))
+            own = mapper.map_class(photo, partial(self._compute_features, photo), index)
+            whole = np.maximum(whole, place_in_square(own, place, side))
         return whole / max(float(whole.max()), 1e-12)
 
     def close(self) -> None:
         for loaded in (self.predictor, self._detector, self._mapper):
             if loaded is not None:
                 loaded.close()
+
+    def _compute_features(self, photo: Array) -> Array:
+        return np.asarray(self.predictor.predict(square(photo, self.model.source_side)[None])[self.map_node or ""][0])
 
     def _examine_photo(self, rgb: Array, crop: bool, coverage: float) -> Examination:
         photo, severity, box, regions = self._frame(rgb, crop)

@@ -1,6 +1,7 @@
 """Class activation maps: channel weights, cells of a side, and where a map is in the photo."""
 
 from contextlib import closing
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -37,7 +38,7 @@ def test_the_map_of_an_averaging_head_sums_to_the_logit(seen):
         evidence = features @ weight + bias[index]
         mean = np.maximum(evidence, 0).mean() if head.op == "conv2d" else evidence.mean()
         assert mean == pytest.approx(float(logits[index]), rel=1e-3, abs=1e-5)
-        assert channel_weights(graph, weights, features, index) == pytest.approx(weight)
+        assert channel_weights(graph, weights, Mock(), index) == pytest.approx(weight)
 
 
 def test_other_heads_get_grad_cam_by_the_references():
@@ -45,7 +46,7 @@ def test_other_heads_get_grad_cam_by_the_references():
     weights = initial_weights(graph, 1)
     photo = np.random.default_rng(1).normal(0, 1, (1, 32, 32, 3)).astype(np.float32)
     features = forward(graph, weights, photo)[feature_node(graph)][0]
-    found = channel_weights(graph, weights, features, 2)
+    found = channel_weights(graph, weights, lambda: features, 2)
     assert found.shape == features.shape[2:]
     assert np.abs(found).max() > 0
 
@@ -85,8 +86,8 @@ def test_a_map_is_of_the_enlarged_photo(examiner):
         mean, deviation = (np.array(graph.nodes[0].attributes[name]) for name in ("mean", "std"))
         large = forward(graph, model.weights, ((photo / 255 - mean) / deviation)[None].astype(np.float32))[node][0]
         own = np.ones(model.graph.node(node).shape, np.float32)
-        found = mapper.map_class(photo, own, 1)
-    expected = np.maximum(large @ channel_weights(model.graph, model.weights, own, 1), 0)
+        found = mapper.map_class(photo, lambda: own, 1)
+    expected = np.maximum(large @ channel_weights(model.graph, model.weights, lambda: own, 1), 0)
     assert (mapper.side, mapper.cells) == (48, 24)
     assert found.shape == photo.shape[:2]
     assert found == pytest.approx(cv2.resize(expected, found.shape), rel=1e-3, abs=1e-4)
