@@ -55,6 +55,15 @@ class Step:
     cost: Cost
 
 
+def concat_parts(step: Step) -> list[tuple[Value, Value]]:
+    """Return each input of a concat with the channels of its output that it becomes."""
+    parts, channel = [], step.output.channel
+    for value in step.inputs:
+        parts.append((value, Value(step.output.buffer, value.shape, channel)))
+        channel += value.shape[-1]
+    return parts
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Program:

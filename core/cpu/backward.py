@@ -11,14 +11,14 @@ from core.cpu import batch_norm as bn
 from core.cpu import elementwise as ew
 from core.cpu import loss, pooling
 from core.cpu.activation import number_of
-from core.cpu.forward import as_image, at_every_pixel, concat_parts, dropout_options, pool_fields, pool_shares
+from core.cpu.forward import as_image, at_every_pixel, dropout_options, pool_fields, pool_shares
 from core.cpu.geometry import View
 from core.cpu.gradients import GradientTarget, Ledger, lone_clip
 from core.cpu.lowering import Lowering, map_record
 from core.cpu.records import Fields, Record
 from core.ops.activation import ACTIVATIONS
 from core.ops.op_table import LOSSES
-from core.program import Step
+from core.program import Step, concat_parts
 
 
 def backward_records(lowering: Lowering, wanted: frozenset[str], given: bool = False) -> list[Record]:

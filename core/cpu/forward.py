@@ -18,7 +18,7 @@ from core.graph import PHOTO
 from core.ops.dropout import threshold
 from core.ops.pooling import divisors
 from core.ops.window import Window, read_window
-from core.program import Step, Value
+from core.program import Step, concat_parts
 
 
 def photo_record(lowering: Lowering) -> Record:
@@ -93,15 +93,6 @@ def at_every_pixel(factor: View, image: View) -> View:
 def write_multiply(lowering: Lowering, step: Step) -> list[Record]:
     y, (x, factor) = lowering.x(step.output), (lowering.x(v) for v in step.inputs)
     return [map_record(step.node, "forward", ew.MULTIPLY, y, x, at_every_pixel(factor, y))]
-
-
-def concat_parts(step: Step) -> list[tuple[Value, Value]]:
-    """Return each input of a concat with the channels of its output that it becomes."""
-    parts, channel = [], step.output.channel
-    for value in step.inputs:
-        parts.append((value, Value(step.output.buffer, value.shape, channel)))
-        channel += value.shape[-1]
-    return parts
 
 
 def write_concat(lowering: Lowering, step: Step) -> list[Record]:

@@ -14,7 +14,7 @@ from core.gpu.launch import RELU, Launch
 from core.gpu.ops.elementwise.combine import apply_mask
 from core.gpu.ops.image.image import image_launch
 from core.gpu.ops.loss.head import is_computed_with_loss, write_logits, write_loss
-from core.gpu.ops.update.optimizer import norm_launch, norm_result_launch, pack_launch, result_launch, update_launch
+from core.gpu.ops.update.optimizer import norm_launch, pack_launch, result_launch, update_launch
 from core.gpu.select import FORWARD, Case, Segment, backward_segment, cheapest, forward_segment
 from core.graph import PHOTO
 from core.optim.optimizer import Optimizer
@@ -135,7 +135,7 @@ def write_lists(
     lists |= {"gradient": [*first, *end], "accumulate": [*frame.launches, *end], "update": update}
     if not averages:
         return {**lists, "step": [*first, *end, *update]}
-    average = [norm, norm_result_launch(at)]
+    average = [norm, result_launch(at, frame.batch, False)]
     return {**lists, "average": average, "step": [*first, score, *average, *update]}
 
 

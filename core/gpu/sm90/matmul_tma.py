@@ -157,7 +157,7 @@ def make_writer(columns: int) -> Any:
                 at = i32(column + part * 64 + q * 8)
                 if row + r < m and at < n:
                     store4(u64(c + (u64(row + r) * u64(n) + u64(at)) * u64(2)), v[0], v[1], v[2], v[3])
-            cuda.syncwarp()  # the rows may be reat_d
+            cuda.syncwarp()  # the rows may be written again
 
     return write_rows
 

@@ -1,8 +1,8 @@
 """Deterministic column sums without atomics: fixed slices, then the slices in order.
 
-- naive:  `sum_columns_naive`, one thread per column loops over all rows
+- naive:  `sum_rows`, one thread per column loops over all rows
 - shared: `sum_columns`, 32 columns x 8 rows of threads per block, many blocks per column; the eight rows are added in
-          shared memory, and `sum_slices` adds the blocks' results in order
+          shared memory, and `sum_rows` adds the blocks' results in order
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ SLICE_ROWS: Final = 512
 
 
 @kernel
-def sum_columns_naive(x: Matrix, out: Vector) -> None:
-    """x (rows, columns) to out (columns,)."""
+def sum_rows(x: Matrix, out: Vector) -> None:
+    """x (rows, columns) to out (columns,), rows added in their order."""
     column = cuda.grid(1)
     if column < out.size:
         total = float32(0)
@@ -32,7 +32,7 @@ def sum_columns_naive(x: Matrix, out: Vector) -> None:
         out[column] = total
 
 
-BIAS: Final = by_names(sum_columns_naive, x="dy", out="dbias")
+BIAS: Final = by_names(sum_rows, x="dy", out="dbias")
 """The gradient of the bias, if it is needed."""
 
 
@@ -65,20 +65,9 @@ def sum_columns(x: Matrix, parts: Matrix, rows_each: Int) -> None:
         parts[cuda.blockIdx.y, column] = total
 
 
-@kernel
-def sum_slices(parts: Matrix, out: Vector) -> None:
-    """parts (slices, size) to out (size,), slices added in their order."""
-    i = cuda.grid(1)
-    if i < out.size:
-        total = float32(0)
-        for s in range(parts.shape[0]):
-            total += parts[s, i]
-        out[i] = total
-
-
 def launch_sum_columns(x: DeviceArray, out: DeviceArray) -> None:
     """Column sums of the matrix x into the vector out, at the shared level."""
     slices = blocks(x.shape[0], SLICE_ROWS)
     parts = x.notes.scratch("column sums", (slices, x.shape[1]))
     sum_columns[at((blocks(x.shape[1], COLUMNS), slices), (COLUMNS, ROWS))](x, parts, SLICE_ROWS)
-    sum_slices[over(out.size)](parts, out)
+    sum_rows[over(out.size)](parts, out)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from core.gpu.compilation.arrays import Batch, Filters, Int, Matrix, Pair, Vector, float32, index
 from core.gpu.compilation.cuda import cuda
 from core.gpu.teaching.candidates import geometry, groups
-from core.gpu.teaching.column_sums import launch_sum_columns, sum_slices
+from core.gpu.teaching.column_sums import launch_sum_columns, sum_rows
 from core.gpu.teaching.kernel import (
     SHARED_BYTES,
     DeviceArray,
@@ -181,6 +181,6 @@ def launch_shared_backward_weight(case: KernelCase, arrays: StepArrays) -> None:
     parts = arrays.scratch("weight slices", (slices, dweight.size))
     grid = (blocks(filters, SIDE) * blocks(depth, SIDE), height * width, slices)
     shared_backward_weight[at(grid, (SIDE, SIDE))](x, dy, parts, dweight, *geometry(case), SLICE_PIXELS)
-    sum_slices[over(dweight.size)](parts, flat(dweight))
+    sum_rows[over(dweight.size)](parts, flat(dweight))
     if "dbias" in arrays:
         launch_sum_columns(as_matrix(dy), arrays["dbias"])

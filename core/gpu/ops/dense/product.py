@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from core.gpu.compilation.arrays import Cube, Int, Matrix, Vector, float32, index
 from core.gpu.compilation.cuda import cuda, device_function
-from core.gpu.teaching.column_sums import launch_sum_columns, sum_slices
+from core.gpu.teaching.column_sums import launch_sum_columns, sum_rows
 from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, at, blocks, flat, kernel, over
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
@@ -157,7 +157,7 @@ def launch_product(kernel: TeachingKernel, a: DeviceArray, b: DeviceArray, c: De
     grid = (blocks(rows, TILE), blocks(columns, TILE), slices)
     kernel[at(grid, (SIDE, SIDE))](a, b, parts, each)
     if slices > 1:
-        sum_slices[over(rows * columns)](parts.reshape(slices, rows * columns), flat(c))
+        sum_rows[over(rows * columns)](parts.reshape(slices, rows * columns), flat(c))
 
 
 def launch_shared_forward(case: KernelCase, arrays: StepArrays) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 from core.gpu.compilation.arrays import Batch, Int, Matrix, Pair, float32
 from core.gpu.compilation.cuda import cuda
 from core.gpu.teaching.candidates import geometry
-from core.gpu.teaching.column_sums import COLUMNS, ROWS, add_lines, launch_sum_columns, sum_slices
+from core.gpu.teaching.column_sums import COLUMNS, ROWS, add_lines, launch_sum_columns, sum_rows
 from core.gpu.teaching.kernel import as_matrix, at, blocks, flat, kernel, over
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
@@ -48,6 +48,6 @@ def launch_shared_backward_weight(case: KernelCase, arrays: StepArrays) -> None:
     grid = (blocks(channels, COLUMNS), height * width, slices)
     block = (COLUMNS, ROWS)
     shared_backward_weight[at(grid, block)](arrays["x"], dy, parts, width, height * width, *geometry(case))
-    sum_slices[over(dweight.size)](parts, flat(dweight))
+    sum_rows[over(dweight.size)](parts, flat(dweight))
     if "dbias" in arrays:
         launch_sum_columns(as_matrix(dy), arrays["dbias"])

@@ -14,7 +14,6 @@ from core.ops.activation import ACTIVATIONS as REFERENCES
 MULTIPLY_BACKWARD: Final = in_order(
     by_names(naive.naive_scale, x="dy", factors="x2", out="dx"), by_names(naive.naive_factor_gradient, out="dx2")
 )
-COPIES: Final = in_order(*(by_names(naive.copy, x="dy", out=role) for role in ("dx", "dx2")))
 
 
 def _vector(op: str, direction: str, write: Callable[[Case], None], idea: str) -> Candidate:
@@ -33,9 +32,9 @@ CANDIDATES: Final = (
     teach("naive", "multiply", FORWARD, by_names(naive.naive_scale, factors="x2"), "one thread per element"),
     teach("naive", "multiply", INPUT, MULTIPLY_BACKWARD, "one thread per element, and one per factor"),
     teach("naive", "add", FORWARD, by_names(naive.naive_add, a="x", b="x2"), "one thread per element"),
-    teach("naive", "add", INPUT, COPIES, "two copies"),
+    teach("naive", "add", INPUT, naive.launch_copies, "two copies"),
     teach("naive", "concat", FORWARD, naive.launch_concat, "one copy per input"),
-    teach("naive", "concat", INPUT, naive.launch_concat_backward, "one copy per input"),
+    teach("naive", "concat", INPUT, naive.launch_copies, "one copy per input"),
     teach("naive", "dropout", FORWARD, by_names(naive.naive_dropout),
           "one thread per element computes its own random bits"),
     teach("naive", "dropout", INPUT, by_names(naive.naive_dropout, x="dy", out="dx"),
@@ -53,7 +52,7 @@ CANDIDATES: Final = (
     _vector("multiply", INPUT, combine.multiply_backward,
               "16 bytes per thread; one block per 32 vectors of an image for the factors' gradient"),
     _vector("concat", FORWARD, combine.concat_forward, "one copy per input, 16 bytes per thread"),
-    _vector("concat", INPUT, combine.concat_backward, "one copy per input, 16 bytes per thread"),
+    _vector("concat", INPUT, combine.backward, "one copy per input, 16 bytes per thread"),
     _vector("dropout", FORWARD, combine.dropout,
               "16 bytes per thread; every channel computes its own random bits"),
     _vector("dropout", INPUT, combine.dropout,

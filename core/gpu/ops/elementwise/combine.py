@@ -40,7 +40,7 @@ from core.gpu.parts.vectors import PACK, UNPACK, activate, clear, divide, find_v
 from core.gpu.select import FORWARD, Case
 from core.ops.activation import ACTIVATIONS as REFERENCES
 from core.ops.dropout import threshold
-from core.program import Step, Value
+from core.program import Step, Value, concat_parts
 
 _WHERE: Final = (
     Argument("total", INTEGER, "vectors (16 bytes) in all, one per thread"),
@@ -230,30 +230,19 @@ def forward(case: Case) -> None:
 
 
 def backward(case: Case) -> None:
-    """The gradient of each input that needs one."""
-    step, backward = case.step, case.backward
-    for value in step.inputs:
-        if backward.wants(value):
-            case.frame.add(_input_gradient(case, value, step.output))
+    """The gradient of each input that needs one; for a concatenation from its own channels of the output's."""
+    step = case.step
+    parts = concat_parts(step) if step.op == "concat" else [(value, step.output) for value in step.inputs]
+    for value, source in parts:
+        if case.backward.wants(value):
+            case.frame.add(_input_gradient(case, value, source))
 
 
 def concat_forward(case: Case) -> None:
     """A copy of each input."""
-    frame, step, channel = case.frame, case.step, 0
-    for value in step.inputs:
-        part = Value(step.output.buffer, value.shape, step.output.channel + channel)
+    frame, step = case.frame, case.step
+    for value, part in concat_parts(step):
         frame.add(combine_launch(frame, step.node, "forward", "sum", frame.shaped(value), None, frame.shaped(part)))
-        channel += value.shape[-1]
-
-
-def concat_backward(case: Case) -> None:
-    """A copy of each input's part of the gradient."""
-    step, channel = case.step, 0
-    for value in step.inputs:
-        source = Value(step.output.buffer, value.shape, step.output.channel + channel)
-        channel += value.shape[-1]
-        if case.backward.wants(value):
-            case.frame.add(_input_gradient(case, value, source))
 
 
 def multiply_backward(case: Case) -> None:

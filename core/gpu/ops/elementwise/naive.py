@@ -72,19 +72,11 @@ def naive_factor_gradient(dy: Cube, x: Cube, out: Matrix) -> None:
 
 @kernel
 def copy_channels(source: Matrix, target: Matrix, source_at: Int, target_at: Int, channels: Int) -> None:
-    """Channels of source (pixels, C) from `source_at` to those of target from `target_at`: concat and its gradient."""
+    """Channels of source (pixels, C) from `source_at` to those of target from `target_at`: concat and gradients."""
     i = cuda.grid(1)
     if i < source.shape[0] * channels:
         pixel, c = i // channels, i % channels
         target[pixel, target_at + c] = source[pixel, source_at + c]
-
-
-@kernel
-def copy(x: Vector, out: Vector) -> None:
-    """The gradient of add: both inputs get it as it is."""
-    i = cuda.grid(1)
-    if i < out.size:
-        out[i] = x[i]
 
 
 def launch_concat(case: KernelCase, arrays: StepArrays) -> None:
@@ -95,12 +87,13 @@ def launch_concat(case: KernelCase, arrays: StepArrays) -> None:
         channel += source.shape[1]
 
 
-def launch_concat_backward(case: KernelCase, arrays: StepArrays) -> None:
+def launch_copies(case: KernelCase, arrays: StepArrays) -> None:
+    """The gradients of the inputs of a sum, all of dy, and of a concatenation, its channels one after another."""
     channel = 0
     for k in range(len(case.inputs)):
         target = as_matrix(arrays[numbered("dx", k)])
         copy_channels[over(target.size)](as_matrix(arrays["dy"]), target, channel, 0, target.shape[1])
-        channel += target.shape[1]
+        channel += target.shape[1] if case.op == "concat" else 0
 
 
 @device_function

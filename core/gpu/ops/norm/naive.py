@@ -11,7 +11,7 @@ import math
 
 from core.gpu.compilation.arrays import Float, Int, Integers, Matrix, Vector, float32, float64
 from core.gpu.compilation.cuda import cuda
-from core.gpu.teaching.column_sums import COLUMNS, ROWS, SLICE_ROWS, add_lines, launch_sum_columns, sum_slices
+from core.gpu.teaching.column_sums import COLUMNS, ROWS, SLICE_ROWS, add_lines, launch_sum_columns, sum_rows
 from core.gpu.teaching.kernel import DeviceArray, Where, as_matrix, at, blocks, kernel, over
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
@@ -198,7 +198,7 @@ def _gradients(
         launch_sum_columns(dy, dbias)
         parts = arrays.scratch("gradients", (blocks(x.shape[0], SLICE_ROWS), x.shape[1]))
         shared_gradient[_slices(parts)](x, dy, mean, inverse, parts, SLICE_ROWS)
-        sum_slices[over(dweight.size)](parts, dweight)
+        sum_rows[over(dweight.size)](parts, dweight)
     else:
         naive_gradients[over(x.shape[1])](x, dy, mean, inverse, dweight, dbias)
     return mean, inverse

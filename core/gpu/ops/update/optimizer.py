@@ -64,37 +64,30 @@ RESULT: Final = KernelSignature((
 ))  # fmt: skip
 
 
-def result(sums, results, control, out, batch):
-    """One block: norm of the mean gradient, loss and hits, for the host and for clipping."""
-    scratch = cuda.shared.array(128, f32)
-    t, photos = i32(cuda.threadIdx.x), read_photos(control)
-    squares = block_sum(load_float(u64(sums + u64(i64(t) * 4))), scratch)
-    loss, hits = f32(0.0), f32(0.0)
-    for i in range(t, photos, 128):
-        loss = f32(loss + load_float(u64(results + u64(i64(i) * 4))))
-        hits = f32(hits + f32(load1(u64(results + u64(i64(batch + i) * 4)))))
-    loss, hits = block_sum(loss, scratch), block_sum(hits, scratch)
-    if t == 0:
-        store_float(out, loss)
-        store_float(u64(out + u64(4)), hits)
-        root = cuda.libdevice.sqrtf(squares)
-        store_float(u64(out + u64(8)), f32(root * _read_factor(control)))
+def make_result(scores: bool) -> Any:
+    """The kernel of one block: norm of the mean gradient, for the host and for clipping; with `scores` loss and hits.
 
+    Without them `out` keeps its loss and hits, which were averaged over ranks together with the gradient.
+    """
 
-NORM_RESULT: Final = KernelSignature((
-    Argument("sums", POINTER, "float32 (NORM_BLOCKS,), partial sums of squares"),
-    _CONTROL,
-    Argument("out", POINTER, "float32 (3,): only the last, the norm of the gradient, is written"),
-))  # fmt: skip
+    def result(sums, results, control, out, batch):
+        scratch = cuda.shared.array(128, f32)
+        t, photos = i32(cuda.threadIdx.x), read_photos(control)
+        squares = block_sum(load_float(u64(sums + u64(i64(t) * 4))), scratch)
+        if scores:
+            loss, hits = f32(0.0), f32(0.0)
+            for i in range(t, photos, 128):
+                loss = f32(loss + load_float(u64(results + u64(i64(i) * 4))))
+                hits = f32(hits + f32(load1(u64(results + u64(i64(batch + i) * 4)))))
+            loss, hits = block_sum(loss, scratch), block_sum(hits, scratch)
+        if t == 0:
+            if scores:
+                store_float(out, loss)
+                store_float(u64(out + u64(4)), hits)
+            root = cuda.libdevice.sqrtf(squares)
+            store_float(u64(out + u64(8)), f32(root * _read_factor(control)))
 
-
-def norm_result(sums, control, out):
-    """One block: the norm of a gradient that was averaged over ranks; loss and hits were averaged with it."""
-    scratch = cuda.shared.array(128, f32)
-    t = i32(cuda.threadIdx.x)
-    squares = block_sum(load_float(u64(sums + u64(i64(t) * 4))), scratch)
-    if t == 0:
-        store_float(u64(out + u64(8)), f32(cuda.libdevice.sqrtf(squares) * _read_factor(control)))
+    return result
 
 
 UPDATE: Final = KernelSignature((
@@ -221,18 +214,13 @@ def norm_launch(at: Mapping[str, int], count: int) -> Launch:
     return _launch(GRADIENT_NORM, "norm", (), NORM, values, block, block, join=True)
 
 
-def result_launch(at: Mapping[str, int], batch: int) -> Launch:
-    """Loss, hits and the gradient's norm for the host."""
+def result_launch(at: Mapping[str, int], batch: int, scores: bool = True) -> Launch:
+    """Loss, hits and the gradient's norm for the host; without `scores` the norm alone."""
     values = {
         "sums": at["sums"], "results": at["results"], "control": at["control"], "out": at["answer"], "batch": batch,
     }  # fmt: skip
-    return _launch("result", "result", (), RESULT, values, (1, 1, 1), (NORM_BLOCKS, 1, 1))
-
-
-def norm_result_launch(at: Mapping[str, int]) -> Launch:
-    """The norm of a gradient averaged over ranks, which replaces that of `result_launch`."""
-    values = {"sums": at["sums"], "control": at["control"], "out": at["answer"]}
-    return _launch("norm_result", "norm_result", (), NORM_RESULT, values, (1, 1, 1), (NORM_BLOCKS, 1, 1))
+    kernel = "result" if scores else "norm_result"
+    return _launch(kernel, "make_result", (scores,), RESULT, values, (1, 1, 1), (NORM_BLOCKS, 1, 1))
 
 
 def update_launch(at: Mapping[str, int], count: int, processors: int, rule: Optimizer) -> Launch:
