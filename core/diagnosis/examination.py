@@ -18,15 +18,7 @@ from core.diagnosis.class_map import ClassMapper
 from core.diagnosis.features import feature_node
 from core.diagnosis.leaf_detector import MARGIN, LeafDetector, choose_leaves, cut_square, place_in_square
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.prediction import (
-    Box,
-    ClassProbability,
-    Diagnosis,
-    LeafDiagnosis,
-    Prediction,
-    Predictor,
-    list_top,
-)
+from core.diagnosis.prediction import Box, ClassProbability, Diagnosis, LeafDiagnosis, Prediction, Predictor, list_top
 from core.diagnosis.segmentation import leaf_box, segment, segment_leaves
 from core.diagnosis.severity import Severity
 from core.diagnosis.thresholds import COVERAGE

@@ -1,8 +1,8 @@
-"""Finds the leaves of a photo, and the part of the photo that shows each.
+"""Detects the leaves of a photo and crops them.
 
 A small network predicts a heatmap of leaf centres, and each leaf's size. Source: Zhou et al., "Objects as points", 2019
-(CenterNet). Here sizes are logarithms of shares of the side of the network's photo, and offsets are in cells of the
-map. `benchmarks/ship_detector.py` trains it.
+(CenterNet). Here sizes are logarithms of shares of the input's side, and offsets are in cells of the map.
+`benchmarks/ship_detector.py` trains it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ MAPS: Final = "maps"
 """The network's output ``(cells, cells, 5)``, and the channels of its last axis."""
 CHANNELS: Final = ("centre", "height", "width", "y", "x")
 GREY: Final = (124, 116, 104)
-"""Around photos that are no squares: the mean colour, which the network sees as 0."""
+"""Padding of photos that are not square: the mean colour, which is 0 after normalization."""
 SCORE: Final = 0.3
-"""Confidence from which a region counts as a leaf."""
+"""Smallest confidence of a detection."""
 MOST: Final = 12
 OVERLAP: Final = 0.5
-"""Intersection over union from which two boxes are of one leaf."""
+"""Intersection over union from which non-maximum suppression removes the less confident box."""
 MARGIN: Final = 0.03
-"""Around a leaf, as a share of its longer side."""
+"""Margin around a leaf, as a share of its longer side."""
 LIKE_LARGEST: Final = 0.1
-"""Smallest area of a leaf, as a share of the largest leaf's: smaller ones are in the background."""
+"""Smallest area of a leaf, as a share of the largest leaf's; smaller ones are in the background."""
 
 
 @final
@@ -55,7 +55,7 @@ class LeafDetector:
         self._predictor = Predictor(read_model(path), device=device, threads=threads, outputs=(MAPS,))
 
     def find(self, rgb: Array, least: float = SCORE) -> list[FoundLeaf]:
-        """The leaves of a whole photo, uint8 RGB of any shape; the most confident first."""
+        """Detect the leaves of a whole photo, uint8 RGB of any shape; the most confident first."""
         side = self._predictor.model.source_side
         maps = self._predictor.predict(letterbox(rgb, side)[None])[MAPS][0]
         boxes, scores = decode_maps(maps, least)
@@ -88,7 +88,7 @@ def letterbox(rgb: Array, side: int) -> Array:
 
 
 def decode_maps(maps: Array, least: float) -> tuple[Array, Array]:
-    """Boxes ``(N, 4)`` as shares of the network's photo, and scores ``(N,)``, at the maxima of 3 x 3 cells."""
+    """Boxes ``(N, 4)`` as shares of the input's side and scores ``(N,)``, at the local maxima of 3 x 3 cells."""
     cells = maps.shape[0]
     centre = 1 / (1 + np.exp(-maps[..., 0].astype(np.float64)))
     peaks = centre == cv2.dilate(centre, np.ones((3, 3)))
@@ -100,7 +100,7 @@ def decode_maps(maps: Array, least: float) -> tuple[Array, Array]:
 
 
 def suppress(boxes: Array, scores: Array) -> list[int]:
-    """Indices of at most `MOST` boxes, best first, without those that overlap a better one."""
+    """Non-maximum suppression: indices of at most `MOST` boxes, the best first."""
     kept: list[int] = []
     for index in np.argsort(-scores, kind="stable"):
         if len(kept) == MOST:
@@ -120,7 +120,7 @@ def overlaps(box: Array | Sequence[float], boxes: Array) -> Array:
 
 
 def choose_leaves(found: Sequence[FoundLeaf]) -> list[FoundLeaf]:
-    """The leaves that the photo is about: those not much smaller than the largest one."""
+    """The leaves in the foreground: those not much smaller than the largest one."""
     areas = [(y1 - y0) * (x1 - x0) for y0, x0, y1, x1 in (leaf.box for leaf in found)]
     return [leaf for leaf, area in zip(found, areas, strict=True) if area >= LIKE_LARGEST * max(areas)]
 
@@ -129,7 +129,7 @@ def cut_square(rgb: Array, box: Box, side: int, margin: float = MARGIN) -> tuple
     """The square around a box, inside the photo, uint8 ``(side, side, 3)``; and the square's own box."""
     size = np.array(rgb.shape[:2])
     short = min(rgb.shape[:2])
-    low, high = (size - short) / 2 + short * np.array(box[:2]), (size - short) / 2 + short * np.array(box[2:])
+    low, high = ((size - short) / 2 + short * np.array(corner) for corner in (box[:2], box[2:]))
     cut = min(max(round(float((high - low).max()) * (1 + 2 * margin)), 8), short)
     y, x = (round(float(v)) for v in np.clip((low + high - cut) / 2, 0, size - cut))
     corner = np.array((y, x)) - (size - short) / 2
@@ -138,7 +138,7 @@ def cut_square(rgb: Array, box: Box, side: int, margin: float = MARGIN) -> tuple
 
 
 def place_in_square(part: Array, box: Box, side: int) -> Array:
-    """A map of a part of a photo at its place in the photo's centred square, float32 ``(side, side)``; 0 elsewhere."""
+    """Paste a map of the part `box` into the photo's centred square: float32 ``(side, side)``, 0 outside the box."""
     y0, x0, y1, x1 = (round(side * v) for v in box)
     y1, x1 = max(y1, y0 + 1), max(x1, x0 + 1)
     small = cv2.resize(np.asarray(part, np.float32), (x1 - x0, y1 - y0), interpolation=cv2.INTER_AREA)

@@ -1,7 +1,7 @@
-"""Which pixels of a photo are background, leaf and lesion: a small network on the colours around each pixel.
+"""Segments a photo into background, leaf and lesion with a small network on the colours around each pixel.
 
-The network sees no shapes, so that it also works for crops that it was not trained on. It is trained by
-`benchmarks.segmentation_training`. The leaf is the region nearest the middle.
+The network sees no shapes, so it also works for crops that it was not trained on (`benchmarks.segmentation_training`).
+The leaf is the region nearest the middle.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ BLOCK: Final = 160
 """Pixels classified at a time. OpenBLAS computes such small products on one thread (at most 2^18 multiplications): its
 other threads would wait actively, on the cores that the diagnosis network needs."""
 SMALLEST: Final = 0.01
-"""Share of the photo below which a region is no leaf."""
+"""Smallest area of the leaf, as a share of the photo."""
 LEAF_AREA: Final = 0.05
 LIKE_LARGEST: Final = 0.4
-"""Shares of the photo's area, and of the largest region's, from which a region counts as one more leaf."""
+"""Smallest area of a further leaf, as a share of the photo and of the largest region."""
 LARGEST_HOLE: Final = 0.02
-"""Share of the photo up to which a hole in the leaf is filled."""
+"""Largest area of a hole in the leaf that is filled, as a share of the photo."""
 SPECK: Final = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
-"""Regions that are thinner than this are no leaf."""
+"""Regions thinner than this are removed."""
 RIM: Final = 0.012
-"""Width of the rim of the leaf, in sides of the photo. Its pixels mix leaf and background: lesion only beside one."""
+"""Width of the leaf's rim, in sides of the photo. Rim pixels mix leaf and background, so they are lesion only where
+they touch a lesion inside the rim."""
 
 
 def segment(rgb: Array) -> Severity:
@@ -45,19 +46,20 @@ def segment(rgb: Array) -> Severity:
 
 
 def segment_leaves(rgb: Array) -> tuple[Severity, int]:
-    """The masks of `segment`, and how many regions of the photo are as large as leaves."""
+    """The masks of `segment`, and the number of regions that are large enough to be leaves."""
     height, width = rgb.shape[:2]
     p = classify(rgb)
     plants = cv2.morphologyEx((p[BACKGROUND] < 0.5).astype(np.uint8), cv2.MORPH_OPEN, SPECK)
-    leaf = _region_in_middle(plants)
-    if leaf.mean() < SMALLEST:
-        return Severity(np.zeros((height, width), np.bool_), np.zeros((height, width), np.bool_)), 0
-    inside, excess = (cv2.resize(v, (width, height)) for v in (leaf.astype(np.float32), p[LESION] - p[LEAF]))
-    whole = inside > 0.5
-    lesions = ((excess > 0) & whole).astype(np.uint8)
+    region = _region_in_middle(plants)
+    if region.mean() < SMALLEST:
+        return Severity(*np.zeros((2, height, width), np.bool_)), 0
+    inside, excess = (cv2.resize(v, (width, height)) for v in (region.astype(np.float32), p[LESION] - p[LEAF]))
+    leaf = inside > 0.5
+    lesions = ((excess > 0) & leaf).astype(np.uint8)
     rim = max(round(RIM * min(height, width)), 1)
-    near = cv2.dilate(lesions & cv2.erode(whole.astype(np.uint8), _square(rim)), _square(rim + 1))
-    return Severity(whole, (lesions & near) > 0), _count_leaves(plants)
+    inner = lesions & cv2.erode(leaf.astype(np.uint8), np.ones((2 * rim + 1, 2 * rim + 1), np.uint8))
+    near = cv2.dilate(inner, np.ones((2 * rim + 3, 2 * rim + 3), np.uint8))
+    return Severity(leaf, (lesions & near) > 0), _count_leaves(plants)
 
 
 def segment_leaf(rgb: Array) -> Array:
@@ -90,8 +92,10 @@ def _layers() -> list[tuple[Array, Array]]:
 
 
 def _count_leaves(mask: Array) -> int:
-    """Regions with at least `LEAF_AREA` of the photo and `LIKE_LARGEST` of the largest one's area; 1 or more. Where
-    plants cover most of the border, leaves cannot be told apart: 1."""
+    """The number of regions as large as `LEAF_AREA` and `LIKE_LARGEST` require, at least 1.
+
+    It is 1 where plants cover most of the border, because leaves cannot be distinguished there.
+    """
     if np.concatenate((mask[0], mask[-1], mask[:, 0], mask[:, -1])).mean() > 0.5:
         return 1
     areas = cv2.connectedComponentsWithStats(mask, connectivity=4)[2][1:, cv2.CC_STAT_AREA]
@@ -99,7 +103,7 @@ def _count_leaves(mask: Array) -> int:
 
 
 def _region_in_middle(mask: Array) -> Array:
-    """The region nearest the middle of a mask uint8 ``(SIDE, SIDE)``, its small holes filled."""
+    """The region nearest the middle of a mask uint8 ``(SIDE, SIDE)``, with its small holes filled."""
     count, regions = cv2.connectedComponents(mask, connectivity=4)
     if count < 2:
         return np.asarray(mask)
@@ -125,7 +129,3 @@ def leaf_box(leaf: Array, margin: float = 0.06) -> tuple[int, int, int, int]:
     y = min(max((y0 + y1 - side) // 2, 0), height - side)
     x = min(max((x0 + x1 - side) // 2, 0), width - side)
     return (y, x, y + side, x + side)
-
-
-def _square(rim: int) -> Array:
-    return np.ones((2 * rim + 1, 2 * rim + 1), np.uint8)

@@ -1,4 +1,4 @@
-"""How much of the leaf is diseased, and the standard grade for it."""
+"""The diseased share of a leaf's area, and its grade on the Horsfall-Barratt scale."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Source: Horsfall and Barratt, "An improved grading system for measuring plant di
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Severity:
-    """Masks bool ``(height, width)`` of leaf and lesions, and what follows from them."""
+    """Masks bool ``(height, width)`` of leaf and lesions."""
 
     leaf: Array
     lesions: Array
@@ -30,10 +30,9 @@ class Severity:
 
     @property
     def grade(self) -> int:
-        """Grade 0 (none) to 11 (all) of the Horsfall-Barratt scale."""
         return grade(self.percent)
 
 
 def grade(percent: float) -> int:
-    """Horsfall-Barratt grade of a percentage."""
+    """Horsfall-Barratt grade of a percentage, 0 (none) to 11 (all)."""
     return bisect_left(UPPER, percent)
