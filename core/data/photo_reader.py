@@ -67,10 +67,6 @@ class PhotoReader:
         self._room = _open_room()
         self._start()
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def read(
         self, paths: Sequence[str], side: int, least: int = 0, known: Collection[bytes] = (), part: str = SQUARE
     ) -> list[ReadPhoto]:

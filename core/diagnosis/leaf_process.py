@@ -48,10 +48,6 @@ class LeafProcess:
     def __init__(self) -> None:
         self._process = start_child(NAME, MODULE)
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def pack(self, photo: Array) -> Array:
         """`pack_leaf` in the process. Raises LeafClinicError if it has ended."""
         height, width = photo.shape[:2]

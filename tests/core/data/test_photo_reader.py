@@ -150,11 +150,11 @@ def test_a_process_that_is_killed_is_replaced(tmp_path):
     (tmp_path / "a.png").write_bytes(encode(corners(), ".png"))
     with PhotoReaders(1).borrow() as reader:
         reader.read([str(tmp_path / "a.png")], 8)
-        os.kill(reader.pid, signal.SIGKILL)
-        os.waitid(os.P_PID, reader.pid, os.WEXITED | os.WNOWAIT)
+        os.kill(reader._process.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, reader._process.pid, os.WEXITED | os.WNOWAIT)
         assert reader.read([str(tmp_path / "a.png")], 8)[0].pixels is not None
-        os.kill(reader.pid, signal.SIGSTOP)
-        killer = subprocess.Popen(["/bin/sh", "-c", f"sleep 0.3; kill -KILL {reader.pid}"])
+        os.kill(reader._process.pid, signal.SIGSTOP)
+        killer = subprocess.Popen(["/bin/sh", "-c", f"sleep 0.3; kill -KILL {reader._process.pid}"])
         assert reader.read([str(tmp_path / "a.png")], 8)[0].reason == photo_reader.ENDED
         killer.wait()
         reader.close()

@@ -63,8 +63,8 @@ def test_a_process_that_dies_ends_in_a_sentence(leaves, monkeypatch):
     answer = leaf_process.LeafProcess.pack
 
     def pack(self, photo):
-        asked.append(self.pid)
-        if asked.count(self.pid) == 3:
+        asked.append(self._process.pid)
+        if asked.count(self._process.pid) == 3:
             self._process.kill()
         return answer(self, photo)
 
@@ -83,7 +83,7 @@ def test_it_stops_within_a_second_and_leaves_no_process(leaves, monkeypatch):
 
     def pack(self, photo):
         found = answer(self, photo)
-        pids.append(self.pid)
+        pids.append(self._process.pid)
         stop.set()
         return found
 
