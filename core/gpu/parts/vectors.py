@@ -118,29 +118,19 @@ def _add_one(v, w):
 
 
 def _on_four(apply: Any) -> Any:
-    """A function of two registers and an activation, on four registers of each."""
+    """A function of two registers, and perhaps an activation, on four registers of each."""
 
     @device_function
-    def four(v, w, k):
-        return apply(v[0], w[0], k), apply(v[1], w[1], k), apply(v[2], w[2], k), apply(v[3], w[3], k)
+    def four(v, w, *more):
+        return apply(v[0], w[0], *more), apply(v[1], w[1], *more), apply(v[2], w[2], *more), apply(v[3], w[3], *more)
 
     return four
-
-
-@device_function
-def _add_pairs(v, w):
-    return _add_pair(v[0], w[0]), _add_pair(v[1], w[1]), _add_pair(v[2], w[2]), _add_pair(v[3], w[3])
-
-
-@device_function
-def _add_ones(v, w):
-    return _add_one(v[0], w[0]), _add_one(v[1], w[1]), _add_one(v[2], w[2]), _add_one(v[3], w[3])
 
 
 KEEP: Final = {2: _on_four(_keep_pair), 4: _on_four(_keep_one)}
 """``KEEP[bytes](v, y, activation)``: v where the gradient passes the activation with output y, else 0."""
 
-ADD: Final = {2: _add_pairs, 4: _add_ones}
+ADD: Final = {2: _on_four(_add_pair), 4: _on_four(_add_one)}
 """``ADD[bytes](v, w)``: elementwise sum."""
 
 
