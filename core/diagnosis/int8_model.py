@@ -39,17 +39,12 @@ class QuantisationLoss:
     changed: int
 
 
-def for_inference(model: ModelFile) -> ModelFile:
-    """The model with batch norm folded and dropout removed; its predictions are the same."""
-    graph = without_dropout(fold_batch_norm(model.graph))
-    return replace(model, graph=graph, weights=fold_weights(model.graph, model.weights))
-
-
 def quantise_model(
     model: ModelFile, train: LabelledPhotos, *, seed: int = 0, threads: int = 0, report: ReportProgress = ignore
 ) -> Quantised:
     """Quantise the model to 8 bits, with ranges measured on training photos."""
-    model = for_inference(model)
+    graph = without_dropout(fold_batch_norm(model.graph))
+    model = replace(model, graph=graph, weights=fold_weights(model.graph, model.weights))
     each = -(-CALIBRATION // len(model.classes))
     few = train.take(sample_per_class(train.labels, each, seed))
     ranges = measure_ranges(model, few.photos, threads, report)

@@ -9,6 +9,7 @@ from core.diagnosis import int8_model
 from core.diagnosis.completion import LabelledPhotos
 from core.diagnosis.int8_model import agreement, measure_quantisation_loss, measure_ranges, quantise_model
 from core.onnx import runtime, write_quantised_onnx
+from core.program import fold_batch_norm, fold_weights
 from tests.helpers.models import predict, small_model
 from tests.helpers.noise import integers
 
@@ -19,7 +20,8 @@ def squares(count, size=16):
 
 def test_ranges_are_the_extremes_of_all_photos(monkeypatch):
     monkeypatch.setattr(int8_model, "CHUNK", 3)
-    one = int8_model.for_inference(small_model(seed=2))
+    model = small_model(seed=2)
+    one = replace(model, graph=fold_batch_norm(model.graph), weights=fold_weights(model.graph, model.weights))
     photos = squares(7)
     ranges = measure_ranges(one, photos)
     outputs = predict(replace(one, sections={}), photos, batch=7, outputs=tuple(ranges))
