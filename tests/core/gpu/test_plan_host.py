@@ -292,5 +292,7 @@ def test_layers_between_a_flattened_image_and_a_dense_layer_read_it_as_one_pixel
     for launch in frame.launches:
         if launch.layer in ("kept", "gate", "sum"):
             parameters = names.get(launch.recipe.factory.removeprefix("make_"), combine.COMBINE.parameters)
-            values = dict(zip(parameters, launch.values, strict=True))
+            words = [name for name, kind in zip(parameters, launch.recipe.kinds, strict=True)
+                     for _ in range(1 + (kind == "divisor"))]  # fmt: skip
+            values = dict(zip(words, launch.values, strict=True))
             assert {value for name, value in values.items() if name.startswith("ld")} <= {0, 6 * 6 * 16}, launch
