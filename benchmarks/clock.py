@@ -1,4 +1,4 @@
-"""Times work on a GPU by turns, as replayed CUDA graphs: no launch from Python is in the figures."""
+"""Times work on a GPU interleaved, as replayed CUDA graphs: no launch from Python is in the figures."""
 
 from __future__ import annotations
 

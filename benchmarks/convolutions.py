@@ -2,7 +2,7 @@
 
     LEAFCLINIC_DATA=... python -m benchmarks.convolutions
 
-The engine's plan and PyTorch run by turns; the other ways once. Two minutes on two cores, most of it the plain loops.
+The engine's plan and PyTorch run interleaved; the others run once. Two minutes on two cores, mostly the plain loops.
 """
 
 from __future__ import annotations

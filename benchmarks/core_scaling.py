@@ -57,16 +57,16 @@ def main() -> None:
         print(json.dumps(measure()), flush=True)
         return
     rows: list[Row] = []
-    rungs: dict[str, dict[str, float]] = {}
+    algorithms: dict[str, dict[str, float]] = {}
     available = sorted(os.sched_getaffinity(0))
     for count in (count for count in options.cores if count <= len(available)):
         found = json.loads(start(available[:count]).communicate()[0].splitlines()[-1])
         name = f"lesson cnn iteration b{BATCH}, {count} cores"
-        rungs[name] = found
+        algorithms[name] = found
         ours = {way: ms for way, ms in found.items() if way != "PyTorch"}
         rows.append(make_row(name, min(ours.values()), {"PyTorch": found["PyTorch"]}, "ms"))
         print(name, {way: round(ms, 2) for way, ms in found.items()}, flush=True)
-    write_results("core_scaling", rows, options.machine, rungs=rungs)
+    write_results("core_scaling", rows, options.machine, algorithms=algorithms)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Training steps and inference on the CPU: ours, PyTorch and onnxruntime by turns in one run.
+"""Training steps and inference on the CPU: ours, PyTorch and onnxruntime interleaved in one run.
 
     python -m benchmarks.cpu_train_step [--rounds 7] [--only TEXT]
 
@@ -136,7 +136,7 @@ WORKERS = {"ours": ours, "torch": torch_case, "onnxruntime": onnx_case}
 
 
 def measure(case: str, workers: dict[str, Worker], rounds: int) -> tuple[Row, dict[str, Measured]]:
-    """One case by turns; the ratio is over the fastest peer."""
+    """One case interleaved; the ratio is over the fastest peer."""
     entries = {"ours": (workers["ours"], case)}
     for peer in CASES[case]:
         worker = "onnxruntime" if peer == "onnxruntime" else "torch"

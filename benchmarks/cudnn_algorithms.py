@@ -211,7 +211,7 @@ def main() -> None:
     clock = Clock()
     cudnn = Cudnn(clock.torch_stream.cuda_stream)
     rows = [Row("cudnn descriptors of a convolution", time_descriptors(cudnn), {}, "ms", float("nan"))]
-    rungs: dict[str, dict[str, float]] = {}
+    algorithms: dict[str, dict[str, float]] = {}
     for part in (*SHAPES, None):
         if part is None:
             times = time_unfolding(clock)
@@ -219,11 +219,11 @@ def main() -> None:
                 name = f"unfold 1x{channels}x122x122"
                 rows.append(make_row(name, times[f"{name} ours"], {"PyTorch": times[f"{name} PyTorch"]}, "ms"))
         else:
-            rungs[part.name] = times = time_shape(cudnn, clock, part)
+            algorithms[part.name] = times = time_shape(cudnn, clock, part)
             peers = {name: ms for name, ms in times.items() if name.startswith("cudnn")}
             best = min(ms for name, ms in times.items() if name not in peers)
             rows.append(make_row(part.name, best, peers, "ms"))
-        write_results("cudnn_algorithms", rows, options.machine, rungs=rungs)
+        write_results("cudnn_algorithms", rows, options.machine, algorithms=algorithms)
 
 
 if __name__ == "__main__":

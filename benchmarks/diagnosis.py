@@ -1,4 +1,4 @@
-"""Judge a model on photos never seen: accuracy, calibration, coverage, rejection, robustness, masks, time.
+"""Evaluate a model on photos never seen: accuracy, calibration, coverage, rejection, robustness, masks, time.
 
     python -m benchmarks.diagnosis resources/models/leaves.safetensors /tmp/joined --split test --card
 

@@ -3,7 +3,7 @@
     python -m benchmarks.eight_bit [resources/models/leaves.safetensors] [--photos $LEAFCLINIC_DATA/leaves]
 
 Ranges come from training photos; eight bits are simulated by the reference ops (5 minutes on two cores), and the file
-is held against onnxruntime on some photos.
+is compared with onnxruntime on some photos.
 """
 
 from __future__ import annotations

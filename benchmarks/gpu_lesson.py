@@ -1,4 +1,4 @@
-"""The convolution lesson on a GPU: milliseconds of one training iteration by rungs, by the plan, and in PyTorch."""
+"""The convolution lesson on a GPU: milliseconds of one training iteration by algorithm, by the plan, and in PyTorch."""
 
 from __future__ import annotations
 

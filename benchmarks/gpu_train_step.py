@@ -1,4 +1,4 @@
-"""Training steps and inference on one GPU, ours and PyTorch's best, by turns in one run.
+"""Training steps and inference on one GPU, ours and PyTorch's best, interleaved in one run.
 
 Ours is the whole step as one CUDA graph: from uint8 photos on the device (sampled, normalised) through forward,
 backward and the optimizer. PyTorch's is `torch.compile` and a CUDA graph, channels last, bf16 autocast where
@@ -134,7 +134,7 @@ def _torch_inference(model: torch.nn.Module, x: torch.Tensor, full: bool) -> Cal
 
 
 def measure(case: Case) -> tuple[Row, list[list[object]]]:
-    """By turns; and the plan's slowest kernels."""
+    """Interleaved; and the plan's slowest kernels."""
     run, plan = ours(case)
     peer = theirs(case)
     replays = 20 if case.batch == 1 else 5

@@ -3,7 +3,7 @@
     python -m benchmarks.gui_latency [--only start,folder,million,results,reports,train,diagnose] [--seconds 75]
 
 With 75 seconds it takes five minutes and wants the machine for itself. What the window costs the training is measured
-by turns, headless, with the window, headless and so on, with the same priority (the window's process gives way to all
+interleaved (headless, with the window, headless ...), with the same priority (the window's process gives way to all
 others) and without the clock that finds gaps. Each row's ratio is allowed over
 measured (or measured over wanted for rates): above 1 holds. The window runs offscreen, so drawing is done by the
 processor, as on a machine without a GPU; give QT_QPA_PLATFORM to change that.

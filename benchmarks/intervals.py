@@ -12,7 +12,7 @@ from core.ops.contract import Array
 def bootstrap_interval(
     statistic: Callable[[Array], float], groups: Array, *, rounds: int = 1000, seed: int = 0, level: float = 0.95
 ) -> tuple[float, float]:
-    """Interval of ``statistic(indices)`` over photos drawn anew by whole groups, int ``(N,)`` (photos of one leaf).
+    """Interval of ``statistic(indices)`` over photos drawn again by whole groups, int ``(N,)`` (photos of one leaf).
 
     Photos of one leaf are right or wrong together; drawing them one by one would make the interval too small.
     Source: Efron and Tibshirani, "An introduction to the bootstrap", 1993, percentile interval.

@@ -1,4 +1,4 @@
-"""The ladder on a GPU: every rung checked, then timed beside PyTorch (cuDNN, cuBLAS) in one run.
+"""Kernels on a GPU: every algorithm checked, then timed beside PyTorch (cuDNN, cuBLAS) in one run.
 
     python -m benchmarks.kernels [--only matmul,dense,depthwise,separable,small,lesson,handles,step,conv,check]
 
@@ -97,7 +97,7 @@ def results_of(direction: str) -> str:
 def time_convolution(
     clock: Clock, name: str, case: KernelCase, weight: tuple[int, ...], rows: list[Row], **more: Callable[[], Any]
 ) -> None:
-    """All rungs of the three directions of one layer, each compared with PyTorch's result before it is timed."""
+    """All algorithms of the three directions of one layer, each compared with PyTorch's result before it is timed."""
     arrays = device_arrays(case, weight)
     peers = torch_convolution(case, arrays, 1 if case.op == "conv2d" else case.inputs[0][-1])
     for direction, peer in peers.items():
@@ -120,17 +120,17 @@ def time_convolution(
         rows.append(line(f"{case.op} {direction} {name}", theirs, "ms", ours))
 
 
-RUNGS: dict[str, dict[str, float]] = {}
-"""Every rung's figure by row name, in the row's unit."""
+ALGORITHMS: dict[str, dict[str, float]] = {}
+"""Every algorithm's figure by row name, in the row's unit."""
 
 
-def line(name: str, peers: dict[str, float], unit: str, rungs: dict[str, float]) -> Row:
-    """The row of the best rung; all rungs are kept in `RUNGS`."""
-    RUNGS[name] = rungs
-    best = (min if unit == "ms" else max)(rungs.values())
+def line(name: str, peers: dict[str, float], unit: str, algorithms: dict[str, float]) -> Row:
+    """The row of the best algorithm; all algorithms are kept in `ALGORITHMS`."""
+    ALGORITHMS[name] = algorithms
+    best = (min if unit == "ms" else max)(algorithms.values())
     row = make_row(name, best, peers, unit)
     print_table([row])
-    print("    " + "  ".join(f"{rung} {value:.4g}" for rung, value in rungs.items()), flush=True)
+    print("    " + "  ".join(f"{algorithm} {value:.4g}" for algorithm, value in algorithms.items()), flush=True)
     return row
 
 
@@ -332,7 +332,8 @@ def main() -> None:
             failed.append(part)
         print(f"{part}: {time.perf_counter() - begin:.0f} s since the start", flush=True)
     versions = {"cudnn": torch.backends.cudnn.version(), "cuda": torch.version.cuda}
-    write_results("kernels", rows, options.machine, gpu=torch.cuda.get_device_name(), peers=versions, rungs=RUNGS)
+    gpu = torch.cuda.get_device_name()
+    write_results("kernels", rows, options.machine, gpu=gpu, peers=versions, algorithms=ALGORITHMS)
     if failed:
         raise SystemExit(f"failed: {failed}")
 

@@ -19,24 +19,26 @@ DIRECTIONS = ("forward", "backward_input", "backward_weight")
 def draw_all(gpu: Mapping[str, Any], digits: Mapping[str, Any], ways: Mapping[str, Any] | None) -> None:
     """Write every picture whose figures there are."""
     PICTURES.mkdir(exist_ok=True)
-    rungs, peers = gpu["rungs"], {row["name"]: row["peers"] for row in gpu["rows"]}
-    bars("step", "SqueezeNet 1.0, one training iteration of 32", "ms", rungs["squeezenet1_0 step by the ladder b32"])
+    algorithms, peers = gpu["algorithms"], {row["name"]: row["peers"] for row in gpu["rows"]}
+    step = algorithms["squeezenet1_0 step by the ladder b32"]
+    bars("step", "SqueezeNet 1.0, one training iteration of 32", "ms", step)
     conv = {f"{way}, {direction}": ms for direction in DIRECTIONS for way, ms in
-            {**rungs[f"conv2d {direction} {LAYER}"], **peers[f"conv2d {direction} {LAYER}"]}.items()}
+            {**algorithms[f"conv2d {direction} {LAYER}"], **peers[f"conv2d {direction} {LAYER}"]}.items()}
     bars("convolution", f"convolution {LAYER}, batch 32", "ms", conv)
     for kind in ("float32", "bf16"):
         curves(f"matmul-{kind}", f"matrix product, {kind}", "rows, columns and depth", "TFLOP/s",
-               products(gpu["rows"], rungs, f"matmul {kind} "))
-    forward = [name for name in rungs if name.startswith("depthwise_conv2d forward")]
+               products(gpu["rows"], algorithms, f"matmul {kind} "))
+    forward = [name for name in algorithms if name.startswith("depthwise_conv2d forward")]
     bars("depthwise", "depthwise 3x3, forward", "ms", {
-        f"{way}, {name.split()[-1]}": ms for name in forward for way, ms in {**rungs[name], **peers[name]}.items()})
+        f"{way}, {name.split()[-1]}": ms
+        for name in forward for way, ms in {**algorithms[name], **peers[name]}.items()})
     small = [row for row in gpu["rows"] if row["unit"] == "GB/s"]
     bars("bytes", "bound by bytes, 256 x 54 x 54 x 128", "GB/s", {
         f"{way}, {row['name'].split()[0]}": rate for row in small
-        for way, rate in {**rungs[row["name"]], **row["peers"]}.items()})
+        for way, rate in {**algorithms[row["name"]], **row["peers"]}.items()})
     bars("lesson-gpu", "the small CNN, one iteration on a GPU", "ms", {
         f"{way}, batch {batch}": ms for batch in (32, 64) for way, ms in
-        {**rungs[f"lesson cnn iteration b{batch}"], **peers[f"lesson cnn iteration b{batch}"]}.items()})
+        {**algorithms[f"lesson cnn iteration b{batch}"], **peers[f"lesson cnn iteration b{batch}"]}.items()})
     bars("digits", "digits wrong of 10,000", "digits", {
         row["name"].split()[1]: round(1e4 * (1 - row["ours"] / 100)) for row in digits["rows"] if row["unit"] == "%"})
     if ways is not None:
@@ -55,7 +57,7 @@ def draw_single(results: Mapping[str, Any]) -> None:
     chosen = ("5x5 28px 8->8 b32", "3x3 28px 32->128 b8")
     bars("single-cpu", "one convolution on the CPU, forward", "ms", {
         f"{way}, {name}": ms for name in chosen
-        for way, ms in {**results["rungs"][name], "PyTorch": peers[name]}.items() if way != "reference"})
+        for way, ms in {**results["algorithms"][name], "PyTorch": peers[name]}.items() if way != "reference"})
 
 
 def torch_of(rows: Sequence[Mapping[str, Any]], batch: int) -> float:
@@ -63,14 +65,14 @@ def torch_of(rows: Sequence[Mapping[str, Any]], batch: int) -> float:
 
 
 def products(
-    rows: Sequence[Mapping[str, Any]], rungs: Mapping[str, Mapping[str, float]], prefix: str
+    rows: Sequence[Mapping[str, Any]], algorithms: Mapping[str, Mapping[str, float]], prefix: str
 ) -> dict[str, list[tuple[float, float]]]:
-    """Speed over size by rung; of the tensor_core tiles the best."""
+    """Speed over size by algorithm; of the tensor_core tiles the best."""
     found: dict[str, dict[int, float]] = {}
     for row in rows:
         size = row["name"].removeprefix(prefix)
         if row["name"].startswith(prefix) and size.isdigit():
-            for way, speed in {**rungs[row["name"]], **row["peers"]}.items():
+            for way, speed in {**algorithms[row["name"]], **row["peers"]}.items():
                 best = found.setdefault(way.split()[0], {})
                 best[int(size)] = max(speed, best.get(int(size), 0.0))
     return {way: sorted(speeds.items()) for way, speeds in found.items()}

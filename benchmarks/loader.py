@@ -2,7 +2,7 @@
 
     python -m benchmarks.loader [--data $LEAFCLINIC_DATA/leaves/manifest.csv] [--where crop=apple]
 
-The peer is PyTorch's DataLoader that decodes each photo anew in every epoch with the same decoder, in as many
+The peer is PyTorch's DataLoader that decodes each photo again in every epoch with the same decoder, in as many
 worker processes as there are cores, and does nothing else to it.
 """
 
@@ -68,7 +68,7 @@ def peer_speed(dataset: Dataset) -> dict[str, float]:
     for _ in batches:  # the first epoch starts the workers
         pass
     count, seconds = timed(lambda: sum(len(labels) for _, labels in batches))
-    return {"torch DataLoader, decoding anew": count / seconds}
+    return {"torch DataLoader, decoding again": count / seconds}
 
 
 def measure(data: str, where: tuple[str, ...]) -> list[Row]:

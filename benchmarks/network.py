@@ -138,17 +138,17 @@ def time_torch_network(
 
 def rows_of(times: Times, whole: dict[str, float]) -> tuple[list[Row], dict[str, dict[str, float]]]:
     """Rows of the iteration, its passes and every module, and the figures of all implementations by row."""
-    rungs: dict[str, dict[str, float]] = {"iteration": whole}
+    algorithms: dict[str, dict[str, float]] = {"iteration": whole}
     for name, modules in times.items():
         forward, backward = totals({m: t for m, t in modules.items() if WHOLE not in modules or m == WHOLE})
-        rungs.setdefault("forward", {})[name] = forward
-        rungs.setdefault("backward", {})[name] = backward
+        algorithms.setdefault("forward", {})[name] = forward
+        algorithms.setdefault("backward", {})[name] = backward
         for module, (f, b) in modules.items():
             if module != WHOLE:
-                rungs.setdefault(f"{module} forward", {})[name] = f
-                rungs.setdefault(f"{module} backward", {})[name] = b
+                algorithms.setdefault(f"{module} forward", {})[name] = f
+                algorithms.setdefault(f"{module} backward", {})[name] = b
     rows, named = [], {}
-    for part, found in rungs.items():
+    for part, found in algorithms.items():
         ours = {k: v for k, v in found.items() if not k.startswith(("PyTorch", "loops"))}
         theirs = {k: v for k, v in found.items() if k.startswith("PyTorch")}
         full = {k: v for k, v in ours.items() if "mixed" not in k}
@@ -172,9 +172,9 @@ def main() -> None:
     blocks: dict[str, float] = {}
 
     def save() -> None:
-        rows, rungs = rows_of(times, whole)
+        rows, algorithms = rows_of(times, whole)
         rows += [Row(name, ms, {}, "ms", float("nan")) for name, ms in blocks.items()]
-        write_results("network", rows, options.machine, batch=options.batch, rungs=rungs)
+        write_results("network", rows, options.machine, batch=options.batch, algorithms=algorithms)
 
     on_gpu = "cuda" in options.devices
     for compiled in (False, True)[: 1 + options.compiled] if on_gpu else ():

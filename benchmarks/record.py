@@ -26,7 +26,7 @@ PACKAGES = ("numpy", "numba", "llvmlite", "numba-cuda", "torch", "onnxruntime")
 class Row:
     """One measurement. `ours` and `peers` are in `unit`; `best` says whether "low" or "high" is better.
 
-    `ratio` is over the best peer, above 1 when ours is better; where rounds were measured by turns
+    `ratio` is over the best peer, above 1 when ours is better; where rounds were measured interleaved
     it is the median of the rounds' ratios and given from outside.
     """
 

@@ -1,4 +1,4 @@
-"""Measures programs by turns: each is a process of its own, asked for a few timed runs at a time.
+"""Measures programs interleaved: each is a process of its own, asked for a few timed runs at a time.
 
 What disturbs the machine disturbs all of them alike, so that ratios of one run can be compared.
 The parent leaves a gap between turns: threads that spin after their last call cost the next

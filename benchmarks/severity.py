@@ -31,7 +31,7 @@ SIDE = 288
 
 
 def read_mask(path: Path) -> Severity:
-    """The mask as it is drawn: 0 ground or not marked, 128 leaf, 255 lesion."""
+    """The mask as it is drawn: 0 background or not marked, 128 leaf, 255 lesion."""
     marks = square(cv2.cvtColor(cv2.imread(str(path), cv2.IMREAD_GRAYSCALE), cv2.COLOR_GRAY2RGB), SIDE)[..., 0]
     return Severity(marks > 64, marks > 191)
 

@@ -88,7 +88,7 @@ def name_of(row: dict[str, str]) -> str:
 
 
 def ship(trained: ModelFile, root: Path, made: str, device: str = "cpu") -> ModelFile:
-    """The model as it will be stored: what it told of itself is left out and measured anew. `made`: a sentence."""
+    """The model as it will be stored: what it told of itself is left out and measured again. `made`: a sentence."""
     kept = {name: value for name, value in trained.figures.items() if not name.startswith(("validation_", "test_"))}
     model = replace(trained, licence=LICENCE, figures=kept, sections={}, extra={})
     train = read_part(root, "train", model.classes, model.source_side, PER_CLASS)

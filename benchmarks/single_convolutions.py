@@ -2,7 +2,7 @@
 
     python -m benchmarks.single_convolutions
 
-The fastest of rounds by turns: what else the machine does only ever makes a round slower. Each way is held against
+The fastest of rounds interleaved: what else the machine does only ever makes a round slower. Each way is compared with
 the reference in float64 first.
 """
 
@@ -82,7 +82,7 @@ def main() -> None:
         figures[name] = best
         rows.append(make_row(name, min(best.values()), peers, "ms"))
         print(name, {way: round(ms, 3) for way, ms in {**best, **peers}.items()}, flush=True)
-    write_results("single_convolutions", rows, rungs=figures)
+    write_results("single_convolutions", rows, algorithms=figures)
 
 
 if __name__ == "__main__":

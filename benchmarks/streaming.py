@@ -3,7 +3,7 @@
     python -m benchmarks.streaming
 
 SqueezeNet 1.1 with batch norm, batch 128, mixed precision, 224 pixels, through the loader and the steps that training
-takes; three ways by turns, median of the rounds. "sent when needed" streams too, but does not announce the batch
+takes; three ways interleaved, median of the rounds. "sent when needed" streams too, but does not announce the batch
 after, so that nothing travels while a step computes. Losses of all ways must have the same bits.
 """
 

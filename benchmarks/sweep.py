@@ -1,4 +1,4 @@
-"""Photos a second over batch and photo sizes, ours and PyTorch's by turns in one run.
+"""Photos a second over batch and photo sizes, ours and PyTorch's interleaved in one run.
 
     python -m benchmarks.sweep [--device cuda] [--training] [--seconds 60]
     python -m benchmarks.sweep --device cuda --passes train --points 32x320 32x448

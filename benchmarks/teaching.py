@@ -1,4 +1,4 @@
-"""What teachers cost: training steps with none, one and four of them, by turns in one run on a GPU.
+"""What teachers cost: training steps with none, one and four of them, interleaved in one run on a GPU.
 
     python -m benchmarks.teaching [--teachers 0 1 4] [--streamed] [--machine nvidia-h100]
 

@@ -4,7 +4,7 @@
 
 From scratch on all of the leaves (37 classes): the clock starts with the process, so that imports, reading and
 decoding the photos (no cache is there) and every validation count on both sides. Ours is the preset `leaves-fast`,
-PyTorch its usual recipe (`benchmarks.torch_leaves`); both judge after every second epoch. Ours has its kernels compiled
+PyTorch its usual recipe (`benchmarks.torch_leaves`); both evaluate after every second epoch. Our kernels are compiled
 before, as in every run but a machine's first; what that first time takes is a row of its own.
 """
 

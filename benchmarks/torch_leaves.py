@@ -5,7 +5,7 @@
 Recipe: 60 epochs, batch 128, SGD 0.1 with Nesterov momentum 0.9 and weight decay 5e-4, one-cycle, label smoothing
 0.1, bf16 autocast, channels last, classes drawn by one over the root of their photos; photos decoded once by OpenCV
 on all cores, kept on the GPU as uint8, turned, cropped and lit there. At the start (epoch 0) and after each
-judged epoch one line of JSON: epoch and validation accuracy. `benchmarks.time_to_accuracy` reads them.
+evaluated epoch one line of JSON: epoch and validation accuracy. `benchmarks.time_to_accuracy` reads them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A user's own small set: some photos a class of one crop, from learned weights and from scratch, by turns.
+"""A user's own small set: some photos a class of one crop, from learned weights and from scratch, interleaved.
 
     python -m benchmarks.transfer $LEAFCLINIC_DATA/leaves/manifest.csv --crop citrus --from resources/models/...
-        [--input-normalization caffe] [--each 50] [--seeds 0 1 2] [--judge test] [--preset transfer]
+        [--input-normalization caffe] [--each 50] [--seeds 0 1 2] [--evaluate-on test] [--preset transfer]
         [--train-layers last]
 
 Of each class's photos for training 4 in 5 are learned and the rest validates; all photos of the test split (or, while
-recipes are tried, of the validation split: `--judge val`) judge the end. Time is that of the whole run.
+recipes are tried, of the validation split: `--evaluate-on val`) measure the end. Time is that of the whole run.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ LIMIT = 180.0
 """Seconds that the run may take on two cores."""
 
 
-def write_small_set(source: Path, crop: str, each: int, judge: str, target: Path) -> None:
-    """A manifest of the first photos of every class, by group, and of those that judge."""
+def write_small_set(source: Path, crop: str, each: int, split: str, target: Path) -> None:
+    """A manifest of the first photos of every class, by group, and of the split to evaluate on."""
     with source.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["crop"] == crop]
-    chosen = [{**row, "split": "test"} for row in rows if row["split"] == judge]
+    chosen = [{**row, "split": "test"} for row in rows if row["split"] == split]
     for condition in sorted({row["condition"] for row in rows}):
         mine = [row for row in rows if row["condition"] == condition and row["split"] == "train"]
         mine.sort(key=lambda row: row["group"])
@@ -58,7 +58,7 @@ def measure(options: argparse.Namespace, seed: int) -> tuple[float, float, float
     changes = {k: type(getattr(RunConfig(), k))(v) for k, v in (s.split("=") for s in options.set)}
     with tempfile.TemporaryDirectory() as folder:
         manifest = Path(folder) / "photos.csv"
-        write_small_set(options.manifest, options.crop, options.each, options.judge, manifest)
+        write_small_set(options.manifest, options.crop, options.each, options.evaluate_on, manifest)
         common = {**PRESETS[options.preset].values, **changes, "data": str(manifest), "label": "condition",
                   "seed": seed}
         which = {"train_layers": options.train_layers} if options.train_layers else {}
@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--scratch-rate", type=float, default=1e-3, help="learning rate from scratch")
     parser.add_argument("--each", type=int, default=50)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--judge", choices=("val", "test"), default="val")
+    parser.add_argument("--evaluate-on", choices=("val", "test"), default="val")
     parser.add_argument("--without-scratch", action="store_true", help="print only, while recipes are tried")
     parser.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE", help="other values than the preset's")
     options = parser.parse_args()
@@ -115,7 +115,8 @@ def main() -> None:
         if not options.without_scratch:  # after every seed: what was measured stays, whatever ends the rest
             write_results(
                 f"transfer-{options.crop}", rows_of(f"transfer {options.crop} {options.each} a class", found),
-                judged_on=options.judge, start=Path(options.start).name, preset=options.preset, seeds=list(found),
+                evaluated_on=options.evaluate_on, start=Path(options.start).name, preset=options.preset,
+                seeds=list(found),
             )
 
 

@@ -27,20 +27,20 @@ WANTED: Final = {"wanted", "border"}
 
 
 def find_row(file: str, name: str) -> dict[str, Any]:
-    """The row of a result file, with its implementations' figures as `rungs`. Raises KeyError."""
+    """The row of a result file, with its implementations' figures as `algorithms`. Raises KeyError."""
     results = read(file)
     if isinstance(results, list):  # as `leafclinic lab algorithms --json` writes
         names = {" ".join(one[key] for key in ("device", "algorithm", "precision")): one for one in results}
-        return {"name": name, "ours": names[name]["milliseconds"], "peers": {}, "rungs": {}}
+        return {"name": name, "ours": names[name]["milliseconds"], "peers": {}, "algorithms": {}}
     for row in results["rows"]:
         if row["name"] == name:
-            return {**row, "rungs": results.get("rungs", {}).get(name, {})}
+            return {**row, "algorithms": results.get("algorithms", {}).get(name, {})}
     raise KeyError(f"{file}.json has no row {name!r}")
 
 
 def look_up(file: str, name: str, column: str) -> str:
     row = find_row(file, name)
-    return figure(row["ours"] if column == "ours" else {**row["rungs"], **row["peers"]}[column])
+    return figure(row["ours"] if column == "ours" else {**row["algorithms"], **row["peers"]}[column])
 
 
 def ours(experiment: dict[str, Any]) -> str:

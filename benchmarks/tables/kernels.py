@@ -14,8 +14,8 @@ LAYERS = ("conv1 7x7 224px 3->96", "3x3 54px 16->64", "1x1 13px 512->64")
 DIRECTIONS = ("forward", "backward_input", "backward_weight")
 
 
-def cells_of(rungs: dict[str, float], order: tuple[str, ...], missing: str = "refuses") -> list[str]:
-    return [figure(rungs[rung]) if rung in rungs else missing for rung in order]
+def cells_of(algorithms: dict[str, float], order: tuple[str, ...], missing: str = "refuses") -> list[str]:
+    return [figure(algorithms[algorithm]) if algorithm in algorithms else missing for algorithm in order]
 
 
 def conv_table(results: dict[str, Any]) -> str:
@@ -24,8 +24,8 @@ def conv_table(results: dict[str, Any]) -> str:
     for layer in LAYERS:
         for direction in DIRECTIONS:
             name = f"conv2d {direction} {layer}"
-            if name in results["rungs"] and name not in ALIKE:
-                cells = cells_of(results["rungs"][name], order)
+            if name in results["algorithms"] and name not in ALIKE:
+                cells = cells_of(results["algorithms"][name], order)
                 rows.append([f"{layer}, {direction}", *cells, figure(peers[name]["peers"]["cudnn float32"])])
     return markdown_table(["layer, pass (ms, batch 32)", *order, "cuDNN float32"], rows)
 
@@ -40,7 +40,7 @@ def matmul_table(results: dict[str, Any]) -> str:
     order, rows = ("naive", "shared", "tiled", "tiled_vectorised", "double_buffered", "warp_tiled", "narrow"), []
     for row in results["rows"]:
         if row["name"].startswith("matmul float32") and row["name"][15:] not in BETWEEN:
-            cells = cells_of(results["rungs"][row["name"]], order)
+            cells = cells_of(results["algorithms"][row["name"]], order)
             rows.append([row["name"][15:], *cells, *shares(row, "float32")])
     return markdown_table(["size (TFLOP/s)", *order, "cuBLAS float32", "best of cuBLAS, %", "of the peak, %"], rows)
 
@@ -49,9 +49,9 @@ def bf16_table(results: dict[str, Any]) -> str:
     rows = []
     for row in results["rows"]:
         if row["name"].startswith("matmul bf16") and row["name"][12:] not in BETWEEN:
-            rungs = results["rungs"][row["name"]]
-            older = max(value for name, value in rungs.items() if name.startswith("tensor_core"))
-            cells = cells_of({**rungs, "tensor_core": older}, ("tensor_core", "copy_engine"))
+            algorithms = results["algorithms"][row["name"]]
+            older = max(value for name, value in algorithms.items() if name.startswith("tensor_core"))
+            cells = cells_of({**algorithms, "tensor_core": older}, ("tensor_core", "copy_engine"))
             rows.append([row["name"][12:], *cells, *shares(row, "bf16")])
     head = ["size (TFLOP/s)", "tensor_core", "tma", "cuBLAS bf16", "best of cuBLAS, %", "of the peak, %"]
     return markdown_table(head, rows)
@@ -64,13 +64,13 @@ def shares(row: dict[str, Any], kind: str) -> list[str]:
 
 
 def depthwise_table(results: dict[str, Any]) -> str:
-    """A column for every rung and for the peer."""
+    """A column for every algorithm and for the peer."""
     chosen = [row for row in results["rows"] if row["name"].startswith("depthwise")]
-    known = {rung for row in chosen for rung in results["rungs"][row["name"]]}
-    rungs = tuple(sorted(known, key=ALGORITHM_ORDER.index))
-    rows = [[row["name"], *cells_of(results["rungs"][row["name"]], rungs, "–"), figure(row["peers"]["cudnn float32"]),
-             f"{row['ratio']:.2f}"] for row in chosen]  # fmt: skip
-    return markdown_table(["(ms)", *rungs, "cuDNN float32", "best over cuDNN"], rows)
+    known = {algorithm for row in chosen for algorithm in results["algorithms"][row["name"]]}
+    algorithms = tuple(sorted(known, key=ALGORITHM_ORDER.index))
+    rows = [[row["name"], *cells_of(results["algorithms"][row["name"]], algorithms, "–"),
+             figure(row["peers"]["cudnn float32"]), f"{row['ratio']:.2f}"] for row in chosen]  # fmt: skip
+    return markdown_table(["(ms)", *algorithms, "cuDNN float32", "best over cuDNN"], rows)
 
 
 def tiles_table(results: dict[str, Any]) -> str:
