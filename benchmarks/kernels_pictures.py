@@ -106,13 +106,14 @@ def draw_rooflines(device: str) -> None:
 
 def draw_paper() -> None:
     """Validation accuracy over the epochs of `benchmarks.paper`, at epochs that are legible on a logarithmic axis."""
-    for path in RESULTS.glob("paper-*.json"):
-        found = json.loads(path.read_text("utf-8"))["curves"]
+    for path in RESULTS.glob("paper*.json"):
+        result = json.loads(path.read_text("utf-8"))
         lines = {name: [(float(epoch), 100 * one["validation"][epoch - 1]) for epoch in (1, 2, 3, 5, 8, 13, 21, 32, 45)]
-                 for name, one in found.items()}  # fmt: skip
-        picture = draw_curves("SqueezeNet 1.0 from scratch, tomato", "epochs", "% correct, validation", lines,
+                 for name, one in result["curves"].items()}  # fmt: skip
+        photos = result["where"].partition("=")[2] or "the whole pack"
+        picture = draw_curves(f"SqueezeNet 1.0 from scratch, {photos}", "epochs", "% correct, validation", lines,
                               range(0, 101, 20))  # fmt: skip
-        save_png(picture, PICTURES / "paper.png")
+        save_png(picture, PICTURES / f"{result['benchmark']}.png")
 
 
 def bars(name: str, title: str, unit: str, values: Mapping[str, float]) -> None:
