@@ -8,7 +8,6 @@ from functools import cache, partial
 
 import numpy as np
 
-from core.gpu.driver.tensor_map import ActivationMap, TensorMap
 from core.gpu.sm90 import tma, wgmma
 from tests.helpers.emulated_gpu import Machine
 from tests.helpers.turns import Barrier, Gate
@@ -91,12 +90,11 @@ class TmaMachine(Machine):
             barrier.report(0, -size)
 
     def _copy_tile(self, place, seen, column, row, at):
-        lines = self._lines(int(place), seen, int(column), int(row))
-        self._send(lines, 2 * seen.tile_rows * seen.tile_columns, self.barriers[int(at)])
+        self._send(self._lines(int(place), seen, column, row), 2 * np.prod(seen.tile), self.barriers[int(at)])
 
     def _copy_activation_tile(self, place, seen, channel, column, row, image, at):
-        lines = self._activation_lines(int(place), seen, int(channel), int(column), int(row), int(image))
-        self._send(lines, 2 * seen.tile_height * seen.tile_width * seen.tile_channels, self.barriers[int(at)])
+        lines = self._lines(int(place), seen, channel, column, row, image)
+        self._send(lines, 2 * np.prod(seen.tile), self.barriers[int(at)])
 
     def _copy_bytes(self, place, source, size, at):
         assert place % 16 == source % 16 == size % 16 == 0
@@ -109,30 +107,17 @@ class TmaMachine(Machine):
         if not self.late:
             self._arrive_copies(barrier)
 
-    def _lines(self, place, seen, column, row):
-        """Where each 16 bytes of a tile are in shared memory and, unless beyond the matrix, in memory."""
-        assert isinstance(seen, TensorMap)
-        assert seen.columns % 8 == seen.pitch % 8 == column % 8 == 0
-        line = 2 * seen.tile_columns
+    def _lines(self, place, seen, column, *others):
+        """Where each 16 bytes of a tile are in shared memory and, unless beyond the tensor, in memory."""
+        assert seen.sizes[0] % 8 == int(column) % 8 == 0
+        assert not any(pitch % 8 for pitch in seen.pitches)
+        line = 2 * seen.tile[0]
         assert place % (8 * line) == 0, "the swizzle begins anew"
-        for r in range(seen.tile_rows):
-            for c in range(0, seen.tile_columns, 8):
-                inside = row + r < seen.rows and column + c < seen.columns
-                at = seen.address + 2 * ((row + r) * seen.pitch + column + c) if inside else None
-                yield swizzled(place + r * line + 2 * c, line), at
-
-    def _activation_lines(self, place, seen, channel, column, row, image):
-        """The same of rows of an activation tensor."""
-        assert isinstance(seen, ActivationMap)
-        assert seen.pitch % 8 == channel % 8 == 0
-        assert 0 <= image < seen.images
-        line = 2 * seen.tile_channels
-        assert place % (8 * line) == 0, "the swizzle begins anew"
-        for y, x, c in np.ndindex(seen.tile_height, seen.tile_width, seen.tile_channels // 8):
-            inside = 0 <= row + y < seen.height and 0 <= column + x < seen.width and channel + 8 * c < seen.channels
-            pixel = (image * seen.height + row + y) * seen.width + column + x
-            at = seen.address + 2 * (pixel * seen.pitch + channel + 8 * c) if inside else None
-            yield swizzled(place + (y * seen.tile_width + x) * line + 16 * c, line), at
+        for r, (*tile, c) in enumerate(np.ndindex(*seen.tile[:0:-1], seen.tile[0] // 8)):
+            here = (int(column) + 8 * c, *(int(at) + i for at, i in zip(others, reversed(tile), strict=True)))
+            inside = all(0 <= at < size for at, size in zip(here, seen.sizes, strict=True))
+            at = seen.address + 2 * sum(i * pitch for i, pitch in zip(here, (1, *seen.pitches), strict=True))
+            yield swizzled(place + 16 * r, line), at if inside else None
 
     def _store_tile(self, seen, column, row, place):
         self.here.begun = [*getattr(self.here, "begun", []), (int(place), seen, int(column), int(row))]

@@ -18,7 +18,7 @@ from core.gpu.compilation.compiler import Recipe, compile_recipes
 from core.gpu.compilation.cuda import driver
 from core.gpu.compilation.generations import AMPERE, TURING
 from core.gpu.driver import cublas
-from core.gpu.driver.tensor_map import ActivationMap, TensorMap
+from core.gpu.driver.tensor_map import TensorMap, encode
 from core.gpu.hardware import NO_DRIVER, Hardware, Identity
 
 _C_TYPES: Final = {
@@ -118,7 +118,7 @@ class Function:
     ) -> None:  # fmt: skip
         """Queue one run; `values` in the order of its parameters. `dependent`: `core.gpu.compilation.generations`."""
         self.allow_shared(shared)
-        given = tuple(check(v.encode()) if isinstance(v, TensorMap | ActivationMap) else v for v in values)
+        given = tuple(check(encode(v)) if isinstance(v, TensorMap) else v for v in values)
         if not dependent:
             check(driver.cuLaunchKernel(self._handle, *grid, *block, shared, stream, (given, self._kinds), 0))
             return

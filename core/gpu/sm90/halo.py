@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.gpu.driver.tensor_map import ActivationMap
 from core.gpu.frame import bias_of
 from core.gpu.launch import RELU, Launch, Target, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import backward_weight, products
@@ -15,12 +14,7 @@ from core.gpu.sm90 import halo_resident, halo_tma, row_weight_gradient
 from core.gpu.sm90.filters import pack_vectors
 from core.gpu.sm90.halo_tma import HaloShape
 from core.gpu.sm90.row_weight_gradient import RowShape
-from core.gpu.sm90.tma import is_matrix
-
-
-def _map(x: Tensor, batch: int, rows: int, width: int, channels: int) -> ActivationMap:
-    """Tensor map of `x` in tiles of so many rows, pixels of a row and channels."""
-    return ActivationMap(x.address, batch, x.height, x.width, x.padded, x.pitch, rows, width, channels)
+from core.gpu.sm90.tma import activation_map, is_matrix
 
 
 def write_resident(case: Case) -> None:
@@ -55,10 +49,10 @@ def fire_launch(
     second, blocks = replace(dy, address=dy.address - 2 * dy.padded), blocks_of(dy.height, shape.rows)
     pixels = batch * dy.height * dy.width
     values = {
-        "map_x": _map(dy, batch, shape.rows + 2, shape.pitch, shape.channels),
-        "map_second": _map(second, batch, shape.rows, shape.pitch, shape.channels), "weight": weight, "blocks": blocks,
-        "height": dy.height, "width": dy.width, "by_blocks": blocks, "by_pitch": shape.pitch, "out": dx.address,
-        "ldo": dx.pitch, **target.values,
+        "map_x": activation_map(dy, batch, shape.rows + 2, shape.pitch, shape.channels),
+        "map_second": activation_map(second, batch, shape.rows, shape.pitch, shape.channels), "weight": weight,
+        "blocks": blocks, "height": dy.height, "width": dy.width, "by_blocks": blocks, "by_pitch": shape.pitch,
+        "out": dx.address, "ldo": dx.pitch, **target.values,
     }  # fmt: skip
     return make_launch(
         layer, "backward_input", "tensor_core", ("sm90.halo_tma", "make_halo_tma", shape), halo_tma.SIGNATURE,
@@ -77,9 +71,9 @@ def rows_launch(
     per_block = blocks_of(total, max(1, processors // across))
     splits = blocks_of(total, per_block)
     values = {
-        "map_x": _map(x, batch, shape.rows + 2, shape.pitch, shape.tile_channels),
-        "map_dy": _map(dy, batch, shape.rows, shape.pitch, row_weight_gradient.FILTER_ROW // 2), "partial": partial,
-        "total": total, "per_block": per_block, "image_blocks": image_blocks,
+        "map_x": activation_map(x, batch, shape.rows + 2, shape.pitch, shape.tile_channels),
+        "map_dy": activation_map(dy, batch, shape.rows, shape.pitch, row_weight_gradient.FILTER_ROW // 2),
+        "partial": partial, "total": total, "per_block": per_block, "image_blocks": image_blocks,
         "by_image_blocks": image_blocks, "filters": filters, "size": size,
     }  # fmt: skip
     return make_launch(

@@ -250,8 +250,9 @@ def write(case: Case) -> None:
     tile: MatmulTile = case.configuration or choose(m, n, processors)
     down, across = blocks_of(m, tile.rows), blocks_of(n, tile.columns)
     values = {
-        "map_a": tma.matrix_map(x.address, m, k, tile.rows), "map_b": tma.matrix_map(x2.address, k, n, DEPTH),
-        "c": out.address, "m": m, "n": n, "k": k, "down": down, "across": across,
+        "map_a": tma.matrix_map(x.address, m, k, k, tile.rows),
+        "map_b": tma.matrix_map(x2.address, k, n, n, DEPTH), "c": out.address, "m": m, "n": n, "k": k, "down": down,
+        "across": across,
     }  # fmt: skip
     case.frame.add(
         make_launch(

@@ -12,14 +12,14 @@ from core.gpu.select import Case
 from core.gpu.sm90 import pointwise_forward, pointwise_gradients
 from core.gpu.sm90.filters import pack_vectors
 from core.gpu.sm90.pointwise_gradients import CHANNELS
-from core.gpu.sm90.tma import is_matrix
+from core.gpu.sm90.tma import is_matrix, matrix_map
 from core.gpu.sm90.wgmma import TILE, row_bytes
 from core.ops.window import POINT, read_window
 
 
 def _map(x: Tensor, pixels: int, channels: int) -> TensorMap:
     """Tensor map of tiles that hold so many channels, or 64 of them each."""
-    return TensorMap(x.address, pixels, x.padded, x.pitch, TILE, row_bytes(channels) // 2)
+    return matrix_map(x.address, pixels, x.padded, x.pitch, TILE, row_bytes(channels) // 2)
 
 
 def forward_launch(

@@ -28,9 +28,17 @@ TILE_COLUMNS: Final = 64
 """bf16 columns of a tile: a swizzled row of 128 bytes."""
 
 
-def matrix_map(address: int, rows: int, columns: int, tile_rows: int) -> TensorMap:
-    """Tensor map of a row-major bf16 matrix, a launch's argument: tiles of `tile_rows` x 64."""
-    return TensorMap(address, rows, columns, columns, tile_rows, TILE_COLUMNS)
+def matrix_map(
+    address: int, rows: int, columns: int, pitch: int, tile_rows: int, tile_columns: int = TILE_COLUMNS
+) -> TensorMap:
+    """Tensor map of a bf16 matrix, a launch's argument; `pitch`: elements from a row to the next."""
+    return TensorMap(address, (columns, rows), (pitch,), (tile_columns, tile_rows))
+
+
+def activation_map(x: Tensor, images: int, rows: int, width: int, channels: int) -> TensorMap:
+    """Tensor map of images: tiles of so many rows, pixels of a row and channels."""
+    pitches = x.pitch, x.width * x.pitch, x.height * x.width * x.pitch
+    return TensorMap(x.address, (x.padded, x.width, x.height, images), pitches, (channels, width, rows, 1))
 
 
 def is_matrix(x: Tensor) -> bool:
