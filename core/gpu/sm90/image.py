@@ -8,8 +8,8 @@ from core.gpu.ops.conv import backward_weight
 from core.gpu.ops.conv.geometry import reads_image, window_of
 from core.gpu.ops.conv.operands import operands_of
 from core.gpu.ops.conv.packing import partial_size, taps_of
-from core.gpu.ops.pool.max_pool import max_backward, positions_of
-from core.gpu.select import INPUT, Case
+from core.gpu.ops.pool.max_pool import positions_of
+from core.gpu.select import Case
 from core.gpu.sm90 import image_pool, image_pool_gradient
 from core.gpu.sm90.filters import pack_image
 from core.graph import Shape
@@ -59,6 +59,8 @@ def _refuse_pair(frame: Frame, step: Step, following: Step) -> str:
         return "It computes a 3x3 max pool of stride 2 after the convolution."
     buffers = frame.program.buffers
     alone = frame.only_reader(step.output) is following and buffers[step.output.buffer] == step.output.shape
+    if frame.whole or step.output.buffer in frame.kept:
+        return "The value between the two is inspected."
     if not alone or buffers[following.output.buffer] != following.output.shape:
         return "Another step reads the value between the two, or an output is part of a concatenation."
     x, window = frame.image(step.inputs[0]), window_of(frame, step)
@@ -77,14 +79,6 @@ def refuse_backward(case: Case) -> str:
     return _refuse_pair(case.frame, *case.steps)
 
 
-def _between(frame: Frame, step: Step) -> Tensor:
-    """The convolution's output; in memory only if it is kept for inspection, otherwise at address 0."""
-    if frame.whole or step.output.buffer in frame.kept:
-        return frame.image(step.output)
-    height, width, channels = step.output.shape
-    return Tensor(0, height, width, channels, channels, frame.element)
-
-
 def write_forward(case: Case) -> None:
     """An image's convolution and the 3x3 pool of stride 2 after it; training stores the positions of the maxima."""
     frame, (step, following) = case.frame, case.steps
@@ -92,17 +86,17 @@ def write_forward(case: Case) -> None:
     x, taps, (kernel, _) = of.x, of.taps, of.window.kernel
     weight = frame.packed(f"parts:{step.node}.weight", lambda: pack_image(frame.filters(step), taps))
     positions, training = positions_of(frame, following, out) if frame.program.training else 0, frame.program.training
-    between, row_vectors, k_steps = _between(frame, step), x.row_pitch // 8, taps.channels // 16
-    filters, batch, columns = between.channels, frame.batch, _columns(between.channels)
+    (height, width, filters), row_vectors, k_steps = step.output.shape, x.row_pitch // 8, taps.channels // 16
+    batch, columns = frame.batch, _columns(filters)
     groups, across = 4 if columns <= 48 else 3, filters // columns  # warpgroups: registers for two blocks
     image_steps = blocks_of(out.height, 2)
     strips, strip_steps = _strips(batch, image_steps, 2 * frame.processors // across)
     values = {
         "x": x.address, "weight": weight, "bias": bias_of(frame, step), "out": out.address, "positions": positions,
-        "between": between.address, "strips": strips, "strip_steps": strip_steps, "image_steps": image_steps,
-        "filters": filters, "by_strips": strips, "ho": between.height, "wo": between.width, "hp": out.height,
-        "wp": out.width, "rows": x.height, "row_vectors": row_vectors, "image_bytes": x.image_pitch * 2,
-        "by_row_vectors": row_vectors, "ldo": out.pitch, "ldp": out.padded, "activation": RELU[step.activation],
+        "strips": strips, "strip_steps": strip_steps, "image_steps": image_steps, "filters": filters,
+        "by_strips": strips, "ho": height, "wo": width, "hp": out.height, "wp": out.width, "rows": x.height,
+        "row_vectors": row_vectors, "image_bytes": x.image_pitch * 2, "by_row_vectors": row_vectors, "ldo": out.pitch,
+        "ldp": out.padded, "activation": RELU[step.activation],
     }  # fmt: skip
     pooled = batch * out.height * out.width * out.padded
     made = ("sm90.image_pool", "make_image_pool", (kernel, k_steps, columns, groups, training))
@@ -111,7 +105,7 @@ def write_forward(case: Case) -> None:
             step.node, "forward", "tensor_core", made, image_pool.SIGNATURE, values, (batch * strips, across, 1),
             (128 * groups, 1, 1), image_pool.shared_bytes(kernel, k_steps, columns, row_vectors),
             2 * batch * x.image_pitch + pooled * (2 + training), 2,
-            flops=2 * batch * between.height * between.width * filters * taps.total,
+            flops=2 * batch * height * width * filters * taps.total,
         )
     )  # fmt: skip
 
@@ -119,10 +113,7 @@ def write_forward(case: Case) -> None:
 def write_backward(case: Case) -> None:
     """Partial weight gradients of the image's convolution from the gradient after its pool, one for each block."""
     frame, (step, pool) = case.frame, case.steps
-    if frame.whole:  # the gradient between the two is kept for inspection
-        max_backward(Case(frame, (pool,), INPUT, case.traversal))
-    else:
-        case.backward.claim(pool.inputs[0])
+    case.backward.claim(pool.inputs[0])
     of, dy = operands_of(frame, step), frame.image(pool.output, True)
     height, width, filters = step.output.shape
     x, taps, (kernel, _), batch = of.x, of.taps, of.window.kernel, frame.batch

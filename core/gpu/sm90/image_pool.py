@@ -43,7 +43,7 @@ POOL: Final = 3
 SIGNATURE: Final = KernelSignature((
     *arguments(
         POINTER, x="images", weight="filters of `pack_image`", bias="float32, or 0", out="the pool's output",
-        positions="of the pool's maxima, a byte each, or 0", between="the convolution's output, or 0: not kept",
+        positions="of the pool's maxima, a byte each, or 0",
     ),
     *arguments(
         INTEGER, strips="strips of an image", strip_steps="steps of a strip", image_steps="steps of an image",
@@ -165,23 +165,6 @@ def make_pool(columns: int, threads: int, stores: bool) -> Any:
     return pool
 
 
-def make_output_copy(columns: int, threads: int) -> Any:
-    """Device function: rows of the convolution's output from `row` to `end` to memory, for inspection."""
-    PITCH, EIGHTS, TH = columns * 2 + 16, columns // 8, threads
-
-    @device_function
-    def copy_output(ring, between, n, row, end, ho, wo, row_vectors, filters, first, tid):
-        for y in range(max(row, i32(0)), min(end, ho)):
-            slot = i32(u32(y) % u32(RING_ROWS))
-            for i in range(tid, wo * EIGHTS, TH):
-                column, vector = i32(i // EIGHTS), i32(i % EIGHTS)
-                v = ptx.shared_load4(u32(ring + u32((slot * row_vectors + column) * PITCH + vector * 16)))
-                pixel = (i64(n) * ho + y) * wo + column
-                ptx.store4(u64(between + u64((pixel * filters + first + vector * 8) * 2)), v[0], v[1], v[2], v[3])
-
-    return copy_output
-
-
 def make_image_pool(kernel: int, steps: int, columns: int, groups: int, stores: bool) -> Any:
     """The kernel for `columns` filters of a block, windows of `kernel` rows of `steps` x 32 bytes, and warpgroups;
     `stores`: the positions of the maxima."""
@@ -194,11 +177,11 @@ def make_image_pool(kernel: int, steps: int, columns: int, groups: int, stores: 
     )
     finish, wait_all = make_wait(NACC, 0), ptx.WAIT_COPIES[0]
     load_filters, load_rows = make_filter_loader(VECTORS, N, TH), make_row_loader(kernel, 4 * groups)
-    store_rows, pool, copy_output = make_row_store(N), make_pool(N, TH, stores), make_output_copy(N, TH)
+    store_rows, pool = make_row_store(N), make_pool(N, TH, stores)
 
     def image_pool(
-        x, weight, bias, out, positions, between, strips, strip_steps, image_steps, filters, by_strips, ho, wo, hp, wp,
-        rows, row_vectors, image_bytes, by_row_vectors, ldo, ldp, activation,
+        x, weight, bias, out, positions, strips, strip_steps, image_steps, filters, by_strips, ho, wo, hp, wp, rows,
+        row_vectors, image_bytes, by_row_vectors, ldo, ldp, activation,
     ):
         base = ptx.shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
@@ -246,9 +229,6 @@ def make_image_pool(kernel: int, steps: int, columns: int, groups: int, stores: 
             if step < last:  # the next image rows are copied while this step pools
                 load_rows(image, source, i32(2 * (step * STEP_ROWS + 1)), rows, row_vectors, tid)
             ptx.commit_copies()
-            if between != u64(0):
-                row = i32(top if pooling else top + STEP_ROWS - 1)
-                copy_output(ring, between, n, row, i32(top + STEP_ROWS), ho, wo, row_vectors, filters, first, tid)
             if pooling:
                 pool(ring, out, positions, n, i32(top - 1), hp, wp, row_vectors, ldo, ldp, first, activation, tid)
             begin, pooling = i32(0), True
