@@ -24,8 +24,8 @@ GROUPS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "pointwise_tma, backward": (("pointwise_tma", "backward"),),
     "rows_tma": (("rows_tma", ""),), "resident_wgmma": (("resident_wgmma", ""),),
     "expand and project": (("expand", ""), ("project", "")), "project": (("project", ""),), "strips": (("strips", ""),),
-    "low_latency_fire": (("low_latency_fire", ""),), "low_latency_pool": (("low_latency_pool", ""),),
-    "low_latency_add": (("low_latency_add", ""),), "low_latency_expand": (("low_latency_expand", ""),),
+    "low_latency_fire": (("low_latency_fire", ""),), "low_latency_add": (("low_latency_add", ""),),
+    "low_latency_expand": (("low_latency_expand", ""),),
 }  # fmt: skip
 """Candidates that are excluded together: name and direction, "" for all directions."""
 HOPPER: Final = ("fire_tma", "image_pool", "pointwise_tma, forward", "pointwise_tma, backward", "rows_tma",
@@ -38,7 +38,7 @@ CASES: Final = tuple((BY_NAME[name], groups) for name, groups in {
     "train mobilenetv2 b256 mixed": ("expand and project", "project"),
     "infer squeezenet1_0 b256 mixed": ("image_pool", "pointwise_tma, forward", "resident_wgmma"),
     "infer mobilenetv2 b256 mixed": ("strips",),
-    "infer squeezenet1_0 b1 mixed": ("low_latency_fire", "low_latency_pool"),
+    "infer squeezenet1_0 b1 mixed": ("low_latency_fire",),
     "infer mobilenetv2 b1 mixed": ("low_latency_add", "low_latency_expand"),
 }.items())  # fmt: skip
 

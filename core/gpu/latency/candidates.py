@@ -10,6 +10,7 @@ from core.gpu.latency import fire_halo, launches
 from core.gpu.latency.block import VECTOR, BlockShape
 from core.gpu.latency.expand_depthwise import fragments
 from core.gpu.launch import blocks_of
+from core.gpu.ops.conv.operands import operands_of
 from core.gpu.select import BF16, FORWARD, Candidate, Case
 from core.ops.window import read_window
 
@@ -32,8 +33,8 @@ MAX_COLUMN_WASTE: Final = 1.35
 
 
 def conv_shapes(case: Case) -> tuple[BlockShape, ...]:
-    """For a convolution or dense layer, also with a pool before it or an addition after it."""
-    out, vectors = case.frame.image(case.steps[-1].output), launches.conv_operands(case).taps.total // VECTOR
+    """For a convolution or dense layer, also with an addition after it."""
+    out, vectors = case.frame.image(case.steps[-1].output), operands_of(case.frame, case.step).taps.total // VECTOR
     rows = case.frame.batch * out.height * out.width
 
     def time_of(shape: BlockShape) -> float:
@@ -42,8 +43,6 @@ def conv_shapes(case: Case) -> tuple[BlockShape, ...]:
         return blocks_of(blocks, case.frame.processors) * (chunks + LOADS * shape.slices)
 
     def suits(shape: BlockShape) -> bool:
-        if case.step.op == "max_pool" and shape.across > 1:
-            return False  # warps across would all compute the same pool
         computed = blocks_of(out.padded, shape.size[1]) * shape.size[1]
         return computed <= max(MAX_COLUMN_WASTE * out.padded, 16) and shape.fits(vectors)
 
@@ -97,8 +96,6 @@ CANDIDATES: Final = (
                "a block issues all its loads at once, warps split the depth"),
     _candidate("low_latency_fire", ("conv2d", "conv2d"), 0.55, launches.refuse_fire, launches.write_fire, fire_shapes,
                "both expand layers of a fire, each pixel once in shared memory, warps split the depth"),
-    _candidate("low_latency_pool", ("max_pool", "conv2d"), 0.5, launches.refuse_pooled, launches.write_conv,
-               conv_shapes, "a max pool computed while the next 1x1 convolution loads"),
     _candidate("low_latency_add", ("conv2d", "add"), 0.5, launches.refuse_added, launches.write_conv, conv_shapes,
                "the addition after a convolution, computed before its output is stored"),
     _candidate("low_latency_expand", ("conv2d", "depthwise_conv2d"), 0.6, launches.refuse_expand,

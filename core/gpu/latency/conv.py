@@ -1,8 +1,8 @@
 """Convolution of one or two images as an implicit GEMM: all loads of a block in flight at once, sliced-K.
 
-Computes ``activation(conv(x) + bias + addend)`` in bf16 with float32 sums: a convolution or dense layer, with the
-addition after it, or with the max pool before it. Such layers are bound by the latency of one load after another, not
-by bytes or products, so nothing but the sums goes through shared memory.
+Computes ``activation(conv(x) + bias + addend)`` in bf16 with float32 sums: a convolution or dense layer, also with the
+addition after it. Such layers are bound by the latency of one load after another, not by bytes or products, so nothing
+but the sums goes through shared memory.
 
     block: 16 `rows` pixels x 8 `columns` `across` filters          warps: across x slices
                   filters
@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
-from core.gpu.compilation.ptx import max_bf16, shared_address
+from core.gpu.compilation.ptx import shared_address
 from core.gpu.latency.block import BlockShape, load4_where, make_epilogue, make_filter_loads, wait_for_previous
 from core.gpu.launch import INTEGER, POINTER, Group, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.epilogue import pixel_of_row
@@ -100,32 +100,6 @@ def make_pixel_loads(shape: BlockShape, chunks: int, kernel_width: int) -> Any:
     return load_pixels
 
 
-def make_pooled_loads(shape: BlockShape, chunks: int) -> Any:
-    """`make_pixel_loads` of the output of a 3x3 max pool, from its input; values are not negative, so 0 is padding."""
-    TM, CHUNKS = shape.rows * 2, chunks
-
-    @device_function
-    def load_pixels(x, py, px, pa, first, vectors, w, registers):
-        nine = cuda.local.array(36, u32)
-        for c in range(CHUNKS):
-            vector = i32(first + c * 4)
-            for m in range(TM):
-                for k in range(9):
-                    y, z = u32(py[m] + k // 3), u32(px[m] + k % 3)
-                    ok = y < u32(w.height) and z < u32(w.width) and vector < vectors
-                    at = u64(pa[m] + u64(i64(i32((k // 3) * w.row_pitch + (k % 3) * w.ldx + vector * 8)) * 2))
-                    v = load4_where(at if ok else x, u32(1) if ok else u32(0))
-                    for i in range(4):
-                        nine[k * 4 + i] = v[i]
-                for i in range(4):
-                    top = nine[i]
-                    for k in range(1, 9):
-                        top = max_bf16(top, nine[k * 4 + i])
-                    registers[(c * TM + m) * 4 + i] = top
-
-    return load_pixels
-
-
 def make_products(shape: BlockShape, chunks: int) -> Any:
     """Device function: adds pixels times filters to the warp's sums."""
     TM, TN, CHUNKS = shape.rows, shape.columns, chunks
@@ -145,19 +119,15 @@ def make_products(shape: BlockShape, chunks: int) -> Any:
 
 
 def make_small_convolution(
-    shape_numbers: tuple[int, ...], chunks: int, kernel_width: int, added: bool, pooled: bool = False
+    shape_numbers: tuple[int, ...], chunks: int, kernel_width: int, added: bool
 ) -> Any:
-    """The kernel. `chunks`: of each warp; `added`: a tensor of the output's shape is added to the sums.
-
-    `pooled`: a 1x1 convolution of a max pool's output that reads the pool's input; stride and padding are the pool's.
-    """
+    """The kernel. `chunks`: of each warp; `added`: a tensor of the output's shape is added to the sums."""
     shape = BlockShape(*shape_numbers)
     TM, TN, SL, BOTH = shape.rows, shape.columns, shape.slices, 2 * shape.rows
     ROWS, COLUMNS = shape.size
     NA, NB, NACC, INITIAL = chunks * TM * 8, chunks * TN * 4, TM * TN * 4, shape.rounds * 8
     find_windows, load_filters = make_window_finder(shape), make_filter_loads(shape, chunks)
-    load_pixels = make_pooled_loads(shape, chunks) if pooled else make_pixel_loads(shape, chunks, kernel_width)
-    multiply = make_products(shape, chunks)
+    load_pixels, multiply = make_pixel_loads(shape, chunks, kernel_width), make_products(shape, chunks)
     load_bias, load_addend, store_sums, write_output = make_epilogue(shape, pixel_of_row)
 
     def small_convolution(

@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import Final
 
 from core.gpu.frame import Frame, bias_of
-from core.gpu.gradients import shared_activation
 from core.gpu.latency import conv, expand_depthwise, fire_halo
 from core.gpu.latency.block import CHUNK, VECTOR, BlockShape
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import packing, products
 from core.gpu.ops.conv.geometry import is_fire, reads_image
-from core.gpu.ops.conv.operands import Operands, operands_of
+from core.gpu.ops.conv.operands import operands_of
 from core.gpu.ops.depthwise.launches import pack
 from core.gpu.ops.norm.pairs import suits_strips
 from core.gpu.select import Case
@@ -52,9 +51,9 @@ def is_read_once(frame: Frame, step: Step, following: Step) -> bool:
 
 def conv_launch(
     layer: str, batch: int, x: Tensor, out: Tensor, window: Window, taps: packing.Taps, weight: int, bias: int,
-    activation: str, shape: BlockShape, addend: Tensor | None = None, pooled: bool = False,
+    activation: str, shape: BlockShape, addend: Tensor | None = None,
 ) -> Launch:  # fmt: skip
-    """The launch of ``activation(conv(x) + bias + addend)``; `pooled`: a 1x1 one of x's max pool over `window`."""
+    """The launch of ``activation(conv(x) + bias + addend)``."""
     rows, columns, vectors = batch * out.height * out.width, out.padded, taps.total // VECTOR
     channel_vectors, (block_rows, block_columns) = taps.channels // VECTOR, shape.size
     values = {
@@ -66,7 +65,7 @@ def conv_launch(
         "stride_y": window.stride[0], "stride_x": window.stride[1], "top": window.padding[0], "left": window.padding[1],
         "ldo": out.pitch, "lda": addend.pitch if addend else 0, "activation": RELU[activation],
     }  # fmt: skip
-    constants = (shape, shape.chunks(vectors), taps.kernel[1], addend is not None, *((True,) if pooled else ()))
+    constants = (shape, shape.chunks(vectors), taps.kernel[1], addend is not None)
     return make_launch(
         layer, "forward", "tensor_core", ("latency.conv", "make_small_convolution", constants), conv.SIGNATURE, values,
         (blocks_of(rows, block_rows), blocks_of(columns, block_columns), 1), (shape.threads, 1, 1), shape.shared,
@@ -91,37 +90,13 @@ def refuse_added(case: Case) -> str:
     )
 
 
-def refuse_pooled(case: Case) -> str:
-    frame, (step, following) = case.frame, case.steps
-    return refuse_unless(
-        case,
-        (READ_ELSEWHERE, lambda: is_read_once(frame, step, following)),
-        (READS_IMAGE, lambda: PHOTO not in read_by(step)),
-        ("It computes 3x3 max pools.", lambda: read_window(step.attributes).kernel == (3, 3)),
-        ("It computes 1x1 convolutions without groups.", lambda: following.attributes["groups"] == 1
-            and read_window(following.attributes) == POINT),
-        ("The values before the pool may be negative.",
-            lambda: shared_activation(frame, step.inputs[0]) in ("relu", "relu6")),
-    )  # fmt: skip
-
-
-def conv_operands(case: Case) -> Operands:
-    """The operands of a convolution or dense layer; with a pool in front the pool's input and window."""
-    frame, first = case.frame, case.step
-    if first.op != "max_pool":
-        return operands_of(frame, first)
-    x, window = frame.image(first.inputs[0]), read_window(first.attributes)
-    return Operands(x, window, packing.Taps((1, 1), x.padded), lambda: frame.filters(case.steps[1]))
-
-
 def write_conv(case: Case) -> None:
-    """Convolution or dense layer, the addition after it and the max pool before it as the pattern has them."""
-    frame, first, last, of = case.frame, case.step, case.steps[-1], conv_operands(case)
-    step = last if first.op == "max_pool" else first
-    addend = next(frame.image(v) for v in last.inputs if v != first.output) if last.op == "add" else None
+    """Convolution or dense layer, with the addition after it if the pattern has one."""
+    frame, step, last, of = case.frame, case.step, case.steps[-1], operands_of(case.frame, case.step)
+    addend = next(frame.image(v) for v in last.inputs if v != step.output) if last.op == "add" else None
     launch = conv_launch(
         step.node, frame.batch, of.x, frame.image(last.output), of.window, of.taps, of.pack_rows(frame, step),
-        bias_of(frame, step), last.activation, case.configuration, addend, first.op == "max_pool",
+        bias_of(frame, step), last.activation, case.configuration, addend,
     )  # fmt: skip
     products.add_forward(case, launch)
 

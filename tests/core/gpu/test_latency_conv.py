@@ -94,21 +94,3 @@ def test_a_small_batch_convolution_is_its_reference(name):
     got = a.memory.get(out.address, batch * ho * wo * out.pitch, np.uint16).reshape(batch, ho, wo, out.pitch)
     assert (got[..., padded:] == POISON).all()
     assert np.abs(of_bits(got[..., :filters]) - wanted).max() < 4e-3 * np.abs(wanted).max()
-
-
-def test_a_squeeze_reads_through_the_pool_in_front_of_it():
-    a, window = Arrays(), Window((3, 3), (2, 2), (0, 0, 0, 0))
-    x, seen = a.image(2, 7, 9, 40, 8)
-    seen = np.maximum(seen, 0)
-    raw = a.memory.get(x.address, 2 * 7 * 9 * x.pitch, np.uint16)
-    a.memory.put(x.address, np.where((raw >> 15 == 1) & (raw != POISON), 0, raw).astype(np.uint16))
-    taps, (ho, wo) = Taps((1, 1), x.padded), window.output(7, 9)
-    weight, w = a.filters(16, (1, 1), 40, taps)
-    bias, b = a.bias(16)
-    wanted = np.maximum(np.maximum.reduce([part for _, part in windows(seen, window)]) @ w[:, 0, 0].T + b, 0)
-    out = Tensor(a.memory.reserve(2 * 2 * ho * wo * 16), ho, wo, 16, 16, 2)
-    Machine(a.memory).run(
-        conv_launch("l", 2, x, out, window, taps, weight, bias, "relu", BlockShape(1, 1, 2, 2), None, True)
-    )
-    got = of_bits(a.memory.get(out.address, 2 * ho * wo * 16, np.uint16)).reshape(2, ho, wo, 16)
-    assert np.abs(got - wanted).max() < 4e-3 * np.abs(wanted).max()
