@@ -43,7 +43,7 @@ def add_lines(sums: Any, total: Any) -> Any:
     sums[line, lane] = total
     cuda.syncthreads()  # every line's sum is there
     if line == 0:
-        for other in range(1, ROWS):
+        for other in range(1, cuda.blockDim.y):
             total += sums[other, lane]
     return total
 

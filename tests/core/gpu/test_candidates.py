@@ -13,8 +13,8 @@ from core.gpu.launch import DIVISOR, INTEGER, POINTER, RELU, Argument, KernelSig
 from core.gpu.lowering import choose_forward, write_backward, write_forward
 from core.gpu.ops.conv import implicit_gemm, partial_sums, weight_gradient
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
-from core.gpu.ops.elementwise import combine, factor_gradient
-from core.gpu.ops.pool import average_pool, max_pool
+from core.gpu.ops.elementwise import combine, image_sum
+from core.gpu.ops.pool import max_pool
 from core.gpu.select import FORWARD, INPUT, Case
 from core.gpu.sm90 import (
     halo_resident,
@@ -35,19 +35,16 @@ TILE = (64, 64, 64, 3, 2, 2, 4)
 KERNELS = (
     (max_pool.FORWARD, max_pool.make_max_pool(4, SHAPE, False)),
     (max_pool.GRADIENT, max_pool.make_max_pool_gradient(4, SHAPE, False)),
-    (average_pool.SIGNATURE, average_pool.make_average_pool(2, SHAPE, True, True)),
-    (average_pool.GLOBAL, average_pool.make_average(2)),
-    (average_pool.GLOBAL_GRADIENT, average_pool.make_average_gradient(2)),
     (implicit_gemm.SIGNATURE, implicit_gemm.make_convolution("bf16", TILE, "window")),
     (weight_gradient.SIGNATURE, weight_gradient.make_weight_gradient("bf16", TILE, True)),
     (partial_sums.SIGNATURE, partial_sums.reduction),
     (combine.COMBINE, combine.make_combine(2, "sum")),
     (combine.DROPOUT, combine.make_dropout(2)),
     (combine.COMBINE, combine.make_combine(2, "product")),
-    (factor_gradient.FACTOR_GRADIENT, factor_gradient.make_factor_gradient(2)),
+    (image_sum.IMAGE_SUM, image_sum.make_image_sum(2, True)),
     (conv.SIGNATURE, conv.make_small_convolution(BLOCK, 1, 3, True)),
     (fire_halo.SIGNATURE, fire_halo.make_fire_halo(BLOCK, 1)),
-    (direct.SIGNATURE, direct.make_depthwise(2, False, SHAPE)),
+    (direct.SIGNATURE, direct.make_depthwise(2, False, SHAPE, direct.FILTERS)),
     (direct.WEIGHT_SIGNATURE, direct.make_depthwise_weight(2, SHAPE)),
     (strips.SIGNATURE, strips.make_depthwise_strips(2, 1, 2)),
     (strip_gradient.SIGNATURE, strip_gradient.make_depthwise_gradient(2, 2, 2)),

@@ -17,7 +17,7 @@ MATRIX = (
 )  # fmt: skip
 
 
-ELSEWHERE = ("make_average", "make_depthwise_strips", "make_head")
+ELSEWHERE = ("make_image_sum", "make_depthwise_strips", "make_head")
 """Factories whose kernels `test_pdl` compiles and assembles."""
 
 

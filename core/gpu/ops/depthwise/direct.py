@@ -1,7 +1,8 @@
-"""Depthwise convolution of any window: one thread per 16-byte vector of channels of a pixel.
+"""Depthwise convolution and average pool of any window: one thread per 16-byte vector of channels of a pixel.
 
 Forward and input gradient: a thread reads its window of the other side, tap by tap (in a window of the gradient only
-the taps whose output position exists). The weight gradient is summed in parts, in a fixed order:
+the taps whose output position exists). The taps of an average are one over the number of its window's pixels that count
+(`core.ops.pooling`). The weight gradient is summed in parts, in a fixed order:
 
     grid: (vectors / wide, rows of the window, splits of the pixels)
     block: 256 threads = rows of `wide` vectors; each row takes every (256 / wide)-th pixel of the split
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.compilation.cuda import cuda, f32, i32, i64, u32, u64
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load4, load_float
 from core.gpu.launch import INTEGER, MASKING, PIXELS, POINTER, SIDES, Argument, KernelSignature, pitches
 from core.gpu.parts.channels import make_fold
@@ -27,13 +28,15 @@ _PADDING: Final = (
 
 SIGNATURE: Final = KernelSignature((
     Argument("x", POINTER, "activations (N, height, width, C); for the gradient dy"),
-    Argument("weight", POINTER, "packed filters (taps, C)"),
+    Argument("weight", POINTER, "packed filters (taps, C); not read for an average"),
     Argument("bias", POINTER, "float32 (C), or 0"),
     Argument("mask", POINTER, "output of the producer's activation, or 0"),
     Argument("out", POINTER, "activations (N, ho, wo, C); for the gradient dx"),
     PIXELS, SIDES,
     *pitches(ldm="mask"),
     *_PADDING,
+    Argument("bottom", INTEGER, "padding below"),
+    Argument("right", INTEGER, "padding on the right"),
     Argument("activation", INTEGER, "of out (`core.gpu.launch.RELU`)"),
     *MASKING,
 ))  # fmt: skip
@@ -52,23 +55,47 @@ WEIGHT_SIGNATURE: Final = KernelSignature((
 THREADS: Final = 256
 
 
-def make_depthwise(element: int, gradient: bool, shape: tuple[int, int, int, int]) -> Any:
+FILTERS, MEAN, PADDED_MEAN = "filters", "mean", "padded mean"
+"""Kinds of `make_depthwise`: a convolution, and averages over the pixels of the image, or of image and padding."""
+
+
+def make_share(shape: tuple[int, int, int, int], padded: bool) -> Any:
+    """Device function: one over the number of pixels that count in the window of output (oy, ox)."""
+    KH, KW, SY, SX = shape
+
+    @device_function
+    def share(oy, ox, height, width, padding):
+        top, left, bottom, right = padding
+        y, x = i32(oy * SY - top), i32(ox * SX - left)
+        if padded:
+            rows, columns = i32(min(y + KH, height + bottom) - y), i32(min(x + KW, width + right) - x)
+        else:
+            rows, columns = i32(min(y + KH, height) - max(y, 0)), i32(min(x + KW, width) - max(x, 0))
+        return f32(f32(1.0) / f32(rows * columns))
+
+    return share
+
+
+def make_depthwise(element: int, gradient: bool, shape: tuple[int, int, int, int], kind: str) -> Any:
     """Forward, or the gradient of the input: both read a window of the other side. `shape`: kernel, stride."""
     unpack, pack, VEC = UNPACK[element], PACK[element], 16 // element
     take, deliver = make_take(element), make_deliver(element)
-    KH, KW, SY, SX = shape
+    (KH, KW, SY, SX), AVERAGE, share = shape, kind != FILTERS, make_share(shape, kind == PADDED_MEAN)
 
-    def depthwise(x, weight, bias, mask, out, pixels, sides, ldm, top, left, activation, masking, accumulate):
+    def depthwise(
+        x, weight, bias, mask, out, pixels, sides, ldm, top, left, bottom, right, activation, masking, accumulate
+    ):
         at = i32(cuda.grid(1))
         if at >= pixels.total:
             return
         pixel, part, n, oy, ox = find_pixel(at, pixels)
-        height, width = sides.height, sides.width
+        height, width, padding = sides.height, sides.width, (top, left, bottom, right)
         sums = cuda.local.array(VEC, f32)
         value = cuda.local.array(VEC, f32)
         filt = cuda.local.array(VEC, f32)
         for i in range(VEC):
             sums[i] = load_float(u64(bias + u64(i64(part * VEC + i) * 4))) if bias != u64(0) else f32(0.0)
+            filt[i] = share(oy, ox, height, width, padding) if AVERAGE and not gradient else f32(0.0)
         for ky in range(KH):
             for kx in range(KW):
                 if gradient:  # the pixel of dy whose tap (ky, kx) is on this pixel, if the stride has one
@@ -79,8 +106,13 @@ def make_depthwise(element: int, gradient: bool, shape: tuple[int, int, int, int
                     y, xx = i32(oy * SY - top + ky), i32(ox * SX - left + kx)
                     ok = y >= 0 and y < height and xx >= 0 and xx < width
                 take(x, ok, n, y, xx, height, width, sides.ldx, part, value)
-                tap = i64(i64(ky * KW + kx) * pixels.vectors + part)
-                unpack(load4(u64(weight + u64(tap * 16))), filt)
+                if not AVERAGE:
+                    tap = i64(i64(ky * KW + kx) * pixels.vectors + part)
+                    unpack(load4(u64(weight + u64(tap * 16))), filt)
+                elif gradient:
+                    mine = share(y, xx, sides.ho, sides.wo, padding) if ok else f32(0.0)
+                    for i in range(VEC):
+                        filt[i] = mine
                 for i in range(VEC):
                     sums[i] = f32(sums[i] + (f32(value[i] * filt[i]) if ok else f32(0.0)))
         for i in range(VEC):

@@ -1,4 +1,7 @@
-"""Launches of depthwise convolutions: 3x3 in strips, between two batch norms or not, and any window directly."""
+"""Launches of depthwise convolutions: 3x3 in strips, between two batch norms or not, and any window directly.
+
+The average pool is one of the latter.
+"""
 
 from __future__ import annotations
 
@@ -161,16 +164,18 @@ def _add_sum(case: Case, splits: int, size: int) -> None:
 
 
 def write_direct(case: Case) -> None:
-    """Forward, or the input's gradient, which reads dy."""
+    """A convolution or an average forward, or the input's gradient, which reads dy."""
     frame, step, window, (x, out, target) = case.frame, case.step, read_window(case.step.attributes), case.sides()
-    forward, vectors = case.direction == FORWARD, vectors_of(out)
+    forward, vectors, convolves = case.direction == FORWARD, vectors_of(out), step.op == "depthwise_conv2d"
     values = {
-        "x": x.address, "weight": _packed(frame, step, out.padded), "bias": bias_of(frame, step) if forward else 0,
-        "out": out.address, **target.values, **pixel_values(frame.batch, out.height, out.width, vectors),
-        **side_values(x, out), "top": window.padding[0], "left": window.padding[1],
+        "x": x.address, "weight": _packed(frame, step, out.padded) if convolves else 0,
+        "bias": bias_of(frame, step) if forward else 0, "out": out.address, **target.values,
+        **pixel_values(frame.batch, out.height, out.width, vectors), **side_values(x, out),
+        **dict(zip(("top", "left", "bottom", "right"), window.padding, strict=True)),
         "activation": RELU[step.activation] if forward else 0,
     }  # fmt: skip
-    constants = (frame.element, not forward, (*window.kernel, *window.stride))
+    kind = direct.FILTERS if convolves else direct.PADDED_MEAN if step.attributes["count_include_pad"] else direct.MEAN
+    constants = (frame.element, not forward, (*window.kernel, *window.stride), kind)
     moved = 16 * (values["total"] * target.passes + frame.batch * x.height * x.width * vectors)
     frame.add(make_launch(
         step.node, case.direction, "fused", ("ops.depthwise.direct", "make_depthwise", constants), direct.SIGNATURE,

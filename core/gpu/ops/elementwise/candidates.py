@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from core.gpu.ops.elementwise import combine, naive
+from core.gpu.ops.elementwise import combine, image_sum, naive
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
 from core.gpu.select import FORWARD, INPUT, Candidate, Case
 from core.gpu.teaching.candidates import by_names, in_order, teach
@@ -49,7 +49,7 @@ CANDIDATES: Final = (
     ),
     _vector("multiply", FORWARD, combine.forward,
               "16 bytes per thread, the image's factors from cache"),
-    _vector("multiply", INPUT, combine.multiply_backward,
+    _vector("multiply", INPUT, image_sum.multiply_backward,
               "16 bytes per thread; one block per 32 vectors of an image for the factors' gradient"),
     _vector("concat", FORWARD, combine.concat_forward, "one copy per input, 16 bytes per thread"),
     _vector("concat", INPUT, combine.backward, "one copy per input, 16 bytes per thread"),

@@ -34,7 +34,6 @@ from core.gpu.launch import (
     pitches,
     vectors_of,
 )
-from core.gpu.ops.elementwise import factor_gradient
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
 from core.gpu.parts.vectors import PACK, UNPACK, activate, clear, divide, find_vector, make_deliver
 from core.gpu.select import FORWARD, Case
@@ -52,17 +51,21 @@ _PITCHES: Final = pitches(ldm="mask", ldo="out")
 
 COMBINE: Final = KernelSignature((
     Argument("a", POINTER, "activations (pixels, C)"),
-    Argument("b", POINTER, "activations (pixels, C), or factors of a product (N, C); 0 for none"),
+    Argument("b", POINTER, "activations (pixels, C), or one pixel per image (N, C); 0 for none"),
     MASK,
     Argument("out", POINTER, "activations (pixels, C)"),
     *_WHERE, _BY_VECTORS,
     Argument("by_area", DIVISOR, "division by the pixels of an image"),
     _LDA,
-    Argument("ldb", INTEGER, "elements from a pixel of b to the next; of a product from an image to the next"),
+    Argument("ldb", INTEGER, "elements from a pixel of b to the next"),
     *_PITCHES,
     Argument("activation", INTEGER, "applied to the sum (`core.gpu.launch.RELU`)"),
     *MASKING,
+    Argument("share", "float32", "1 / pixels of an image"),
 ))  # fmt: skip
+
+PER_IMAGE: Final = ("product", "spread")
+"""Kinds whose b has one pixel per image."""
 
 
 @device_function
@@ -77,7 +80,7 @@ def _multiply(a, b, activation):
 
 def make_apply(kind: str) -> Any:
     """Device function of elements of a and b, and the number of a fused activation."""
-    if kind in ("sum", "product"):
+    if kind in ("sum", *PER_IMAGE):
         return _add if kind == "sum" else _multiply
     value, gradient = ACTIVATIONS[kind.removesuffix("_gradient")]
     if kind.endswith("_gradient"):
@@ -98,14 +101,16 @@ def make_apply(kind: str) -> Any:
 def make_combine(element: int, kind: str) -> Any:
     """The kernel of a kind; what it computes is kept where the mask lets the gradient pass.
 
-    "sum": ``activation(a + b)``. "product": a times b, the factor of its image and channel. "NAME": activation of a.
-    "NAME_gradient": its gradient, from that of its output, a, and what it needs to see, b.
+    "sum": ``activation(a + b)``. "product": a times b, the factor of its image and channel. "spread": that factor's
+    share for each pixel, without a. "NAME": activation of a. "NAME_gradient": its gradient, from that of its output, a,
+    and what it needs to see, b.
     """
     unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
-    apply, PRODUCT = make_apply(kind), kind == "product"
+    apply, PER_PIXEL, SPREAD = make_apply(kind), kind not in PER_IMAGE, kind == "spread"
 
     def combine(
-        a, b, mask, out, total, vectors, by_vectors, by_area, lda, ldb, ldm, ldo, activation, masking, accumulate
+        a, b, mask, out, total, vectors, by_vectors, by_area, lda, ldb, ldm, ldo, activation, masking, accumulate,
+        share,
     ):
         at = i32(cuda.grid(1))
         if at >= total:
@@ -114,14 +119,15 @@ def make_combine(element: int, kind: str) -> Any:
         row = i64(pixel)
         x = cuda.local.array(VEC, f32)
         y = cuda.local.array(VEC, f32)
-        unpack(load4_ordered(u64(a + u64((row * lda + part * VEC) * element))), x)
+        if not SPREAD:
+            unpack(load4_ordered(u64(a + u64((row * lda + part * VEC) * element))), x)
         if b != u64(0):
-            other = i64(divide(pixel, by_area)) if PRODUCT else row
+            other = row if PER_PIXEL else i64(divide(pixel, by_area))
             unpack(load4_ordered(u64(b + u64((other * ldb + part * VEC) * element))), y)
         else:
             clear(y)
         for i in range(VEC):
-            x[i] = apply(x[i], y[i], activation)
+            x[i] = f32(y[i] * share) if SPREAD else apply(x[i], y[i], activation)
         deliver(pack(x), mask, out, row, part, ldm, ldo, masking, accumulate)
 
     return combine
@@ -204,11 +210,12 @@ def combine_launch(
     values = {
         "a": a.address, "b": b.address if b else 0, "out": out.address, "total": total, "vectors": vectors,
         "by_vectors": vectors, "by_area": area, "lda": a.pitch, "ldb": b.pitch if b else 0, "ldo": out.pitch,
-        "activation": RELU[activation], **target.values,
+        "activation": RELU[activation], **target.values, "share": 1 / area,
     }  # fmt: skip
+    read = (kind != "spread") + (b is not None and kind not in PER_IMAGE)
     return make_launch(
         layer, direction, "fused", (MODULE, "make_combine", (frame.element, kind)), COMBINE, values,
-        (blocks_of(total, THREADS), 1, 1), moved=total * 16 * (1 + bool(b) + target.passes),
+        (blocks_of(total, THREADS), 1, 1), moved=total * 16 * (read + target.passes),
     )  # fmt: skip
 
 
@@ -243,27 +250,6 @@ def concat_forward(case: Case) -> None:
     frame, step = case.frame, case.step
     for value, part in concat_parts(step):
         frame.add(combine_launch(frame, step.node, "forward", "sum", frame.shaped(value), None, frame.shaped(part)))
-
-
-def multiply_backward(case: Case) -> None:
-    """The gradients of the activations and of the factors, if they are needed."""
-    frame, step, backward = case.frame, case.step, case.backward
-    dy, (value, factors) = frame.shaped(step.output, True), step.inputs
-    if backward.wants(value):
-        sides = dy, frame.shaped(factors), frame.shaped(value, True)
-        frame.add(combine_launch(frame, step.node, "backward_input", "product", *sides, "", backward.target(value)))
-    if backward.wants(factors):
-        x, out, vectors, area = frame.shaped(value), frame.shaped(factors, True), vectors_of(dy), dy.height * dy.width
-        values = {
-            "a": dy.address, "b": x.address, "out": out.address, "hw": area, "vectors": vectors, "lda": dy.pitch,
-            "ldb": x.pitch, "ldo": out.pitch, **backward.target(factors).values,
-        }  # fmt: skip
-        made = ("ops.elementwise.factor_gradient", "make_factor_gradient", (frame.element,))
-        block = (factor_gradient.WIDE, factor_gradient.ROWS, 1)
-        frame.add(make_launch(
-            step.node, "backward_input", "fused", made, factor_gradient.FACTOR_GRADIENT, values,
-            (blocks_of(vectors, block[0]), frame.batch, 1), block, moved=frame.batch * area * vectors * 32,
-        ))  # fmt: skip
 
 
 def _input_gradient(case: Case, value: Value, source: Value) -> Launch:

@@ -1,39 +1,70 @@
-"""Batch normalization over the last axis: statistics per channel, then one thread per element.
+"""Batch normalization over the last axis: sums over the pixels of each channel, then one thread per element.
 
-- naive:  one thread per channel loops over all pixels, twice for the statistics
+- naive:  one thread per channel loops over all pixels
 - shared: blocks of 32 channels x 8 rows of threads, many blocks per channel; partial sums are added in shared memory
-          in a fixed order. The mean first, then squared distances to it: as exact as naive
+          in a fixed order
+
+Both levels run the same kernels with different grids. The mean comes first, then the squared distances to it.
 """
 
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import Final, TypeAlias
 
 from core.gpu.compilation.arrays import Float, Int, Integers, Matrix, Vector, float32, float64
-from core.gpu.compilation.cuda import cuda
-from core.gpu.teaching.column_sums import COLUMNS, ROWS, SLICE_ROWS, add_lines, launch_sum_columns, sum_rows
-from core.gpu.teaching.kernel import DeviceArray, Where, as_matrix, at, blocks, kernel, over
+from core.gpu.compilation.cuda import cuda, device_function
+from core.gpu.teaching.column_sums import COLUMNS, ROWS, SLICE_ROWS, add_lines
+from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, as_matrix, at, blocks, kernel, over
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 
+TERMS: Final = {
+    "x": device_function(lambda x, dy, mean, inverse: x),
+    "square": device_function(lambda x, dy, mean, inverse: (x - mean) * (x - mean)),
+    "dy": device_function(lambda x, dy, mean, inverse: dy),
+    "product": device_function(lambda x, dy, mean, inverse: dy * (x - mean) * inverse),
+}
+"""What is summed over the pixels of a channel: for the mean, the deviation, dbias and dweight."""
+
+
+def make_sums(name: str) -> TeachingKernel:
+    """Kernel of the sums of a term: parts (slices, C), each of `rows_each` pixels; `images` of `area` are real."""
+    term = TERMS[name]
+
+    @partial(TeachingKernel, made_by=("make_sums", name))
+    def sums(
+        x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, parts: Matrix, images: Integers, area: Int, rows_each: Int
+    ) -> None:
+        lines = cuda.shared.array((ROWS, COLUMNS), float32)
+        line = cuda.threadIdx.y
+        c = cuda.blockIdx.x * COLUMNS + cuda.threadIdx.x
+        first = cuda.blockIdx.y * rows_each
+        total = float32(0)
+        if c < x.shape[1]:
+            for p in range(first + line, min(first + rows_each, images[0] * area), cuda.blockDim.y):
+                total += term(x[p, c], dy[p, c], mean[c], inverse[c])
+        total = add_lines(lines, total)
+        if line == 0 and c < x.shape[1]:
+            parts[cuda.blockIdx.y, c] = total
+
+    return sums
+
 
 @kernel
-def naive_statistics(
-    x: Matrix, mean: Vector, inverse: Vector, images: Integers, area: Int, epsilon: Float
+def finish_sums(
+    parts: Matrix, out: Vector, images: Integers, area: Int, mean: Int, deviation: Int, epsilon: Float
 ) -> None:
-    """Mean, and one over the deviation, of each column of x (pixels, C); `images` of `area` pixels are real."""
+    """The sum of the slices in their order; if asked, the mean over the pixels, or one over the deviation."""
     c = cuda.grid(1)
-    if c < x.shape[1]:
-        pixels = images[0] * area
+    if c < out.size:
         total = float32(0)
-        for p in range(pixels):
-            total += x[p, c]
-        center = total / float32(pixels)
-        square = float32(0)
-        for p in range(pixels):
-            square += (x[p, c] - center) * (x[p, c] - center)
-        mean[c] = center
-        inverse[c] = 1.0 / math.sqrt(square / pixels + epsilon)
+        for s in range(parts.shape[0]):
+            total += parts[s, c]
+        if mean:
+            total /= float32(images[0] * area)
+        out[c] = 1.0 / math.sqrt(total + epsilon) if deviation else total
 
 
 @kernel
@@ -68,64 +99,6 @@ def normalise(x: Matrix, mean: Vector, inverse: Vector, weight: Vector, bias: Ve
 
 
 @kernel
-def shared_sums(x: Matrix, mean: Vector, parts: Matrix, images: Integers, area: Int, squares: Int) -> None:
-    """Sums of x, or of squared distances to the mean: parts (slices, C) of `SLICE_ROWS` pixels each."""
-    sums = cuda.shared.array((ROWS, COLUMNS), float32)
-    lane, line = cuda.threadIdx.x, cuda.threadIdx.y
-    c = cuda.blockIdx.x * COLUMNS + lane
-    first = cuda.blockIdx.y * SLICE_ROWS
-    total = float32(0)
-    if c < x.shape[1]:
-        for p in range(first + line, min(first + SLICE_ROWS, images[0] * area), ROWS):
-            total += (x[p, c] - mean[c]) * (x[p, c] - mean[c]) if squares else x[p, c]
-    total = add_lines(sums, total)
-    if line == 0 and c < x.shape[1]:
-        parts[cuda.blockIdx.y, c] = total
-
-
-@kernel
-def finish_sums(parts: Matrix, out: Vector, images: Integers, area: Int, squares: Int, epsilon: Float) -> None:
-    """The mean from its slices, added in their order; or one over the deviation."""
-    c = cuda.grid(1)
-    if c < out.size:
-        total = float32(0)
-        for s in range(parts.shape[0]):
-            total += parts[s, c]
-        mean = total / float32(images[0] * area)
-        out[c] = 1.0 / math.sqrt(mean + epsilon) if squares else mean
-
-
-@kernel
-def naive_gradients(x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, dweight: Vector, dbias: Vector) -> None:
-    """One thread per channel: sums of dy and of dy times the normalised x."""
-    c = cuda.grid(1)
-    if c < x.shape[1]:
-        total = float32(0)
-        product = float32(0)
-        for p in range(x.shape[0]):
-            total += dy[p, c]
-            product += dy[p, c] * (x[p, c] - mean[c]) * inverse[c]
-        dweight[c] = product
-        dbias[c] = total
-
-
-@kernel
-def shared_gradient(x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, parts: Matrix, rows_each: Int) -> None:
-    """The sum of dy times the normalised x: parts (slices, C)."""
-    sums = cuda.shared.array((ROWS, COLUMNS), float32)
-    lane, line = cuda.threadIdx.x, cuda.threadIdx.y
-    c = cuda.blockIdx.x * COLUMNS + lane
-    first = cuda.blockIdx.y * rows_each
-    total = float32(0)
-    if c < x.shape[1]:
-        for p in range(first + line, min(first + rows_each, x.shape[0]), ROWS):
-            total += dy[p, c] * (x[p, c] - mean[c]) * inverse[c]
-    total = add_lines(sums, total)
-    if line == 0 and c < x.shape[1]:
-        parts[cuda.blockIdx.y, c] = total
-
-
-@kernel
 def backward_input(
     x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, weight: Vector, dweight: Vector, dbias: Vector, dx: Matrix,
     images: Integers, area: Int, batch_statistics: Int,
@@ -139,6 +112,10 @@ def backward_input(
             normal = (x[p, c] - mean[c]) * inverse[c]
             gradient -= (dbias[c] + normal * dweight[c]) / float32(pixels)
         dx[p, c] = gradient * (weight[c] * inverse[c]) if p < pixels else float32(0)
+
+
+Statistics: TypeAlias = tuple[DeviceArray, DeviceArray]
+"""Mean, and one over the deviation, of each channel."""
 
 
 def _uses_batch(case: KernelCase, arrays: StepArrays) -> bool:
@@ -155,26 +132,28 @@ def _pixels(arrays: StepArrays) -> tuple[DeviceArray, int]:
     return arrays["photos"], x.size // (x.shape[0] * x.shape[-1])
 
 
-def _slices(parts: DeviceArray) -> Where:
-    """The blocks that sum slices of pixels."""
-    return at((blocks(parts.shape[1], COLUMNS), parts.shape[0]), (COLUMNS, ROWS))
+def _sum(
+    term: str, shared: bool, arrays: StepArrays, statistics: Statistics, out: DeviceArray, epsilon: float = 0.0
+) -> None:
+    """Note the launches of one sum; that of "x" becomes the mean, that of "square" one over the deviation."""
+    x = as_matrix(arrays["x"])
+    dy = as_matrix(arrays["dy"]) if term in ("dy", "product") else x
+    slices, rows, lines = (blocks(x.shape[0], SLICE_ROWS), SLICE_ROWS, ROWS) if shared else (1, x.shape[0], 1)
+    parts, grid = arrays.scratch("sums", (slices, x.shape[1])), (blocks(x.shape[1], COLUMNS), slices)
+    make_sums(term)[at(grid, (COLUMNS, lines))](x, dy, *statistics, parts, *_pixels(arrays), rows)
+    kinds = int(term in ("x", "square")), int(term == "square")
+    finish_sums[over(out.size)](parts, out, *_pixels(arrays), *kinds, epsilon)
 
 
-def _statistics(case: KernelCase, arrays: StepArrays, shared: bool) -> tuple[DeviceArray, DeviceArray]:
-    """Mean, and one over the deviation, of each channel."""
-    x, epsilon = as_matrix(arrays["x"]), _number(case, "epsilon")
-    channels = x.shape[1]
-    mean, inverse = arrays.scratch("mean", (channels,)), arrays.scratch("inverse", (channels,))
-    if not _uses_batch(case, arrays):
-        take_running[over(channels)](arrays["running_mean"], arrays["running_var"], mean, inverse, epsilon)
-    elif not shared:
-        naive_statistics[over(channels)](x, mean, inverse, *_pixels(arrays), epsilon)
+def _statistics(case: KernelCase, arrays: StepArrays, shared: bool) -> Statistics:
+    channels, epsilon = arrays["x"].shape[-1], _number(case, "epsilon")
+    statistics = mean, inverse = arrays.scratch("mean", (channels,)), arrays.scratch("inverse", (channels,))
+    if _uses_batch(case, arrays):
+        _sum("x", shared, arrays, statistics, mean)
+        _sum("square", shared, arrays, statistics, inverse, epsilon)
     else:
-        parts = arrays.scratch("sums", (blocks(x.shape[0], SLICE_ROWS), channels))
-        for out, squares in ((mean, 0), (inverse, 1)):
-            shared_sums[_slices(parts)](x, mean, parts, *_pixels(arrays), squares)
-            finish_sums[over(channels)](parts, out, *_pixels(arrays), squares, epsilon)
-    return mean, inverse
+        take_running[over(channels)](arrays["running_mean"], arrays["running_var"], mean, inverse, epsilon)
+    return statistics
 
 
 def launch_forward(shared: bool, case: KernelCase, arrays: StepArrays) -> None:
@@ -190,18 +169,12 @@ def launch_forward(shared: bool, case: KernelCase, arrays: StepArrays) -> None:
 
 def _gradients(
     case: KernelCase, arrays: StepArrays, shared: bool, dweight: DeviceArray, dbias: DeviceArray
-) -> tuple[DeviceArray, DeviceArray]:
-    """Note the launches of both sums over pixels; returns the mean and one over the deviation."""
-    x, dy = as_matrix(arrays["x"]), as_matrix(arrays["dy"])
-    mean, inverse = _statistics(case, arrays, shared)
-    if shared:
-        launch_sum_columns(dy, dbias)
-        parts = arrays.scratch("gradients", (blocks(x.shape[0], SLICE_ROWS), x.shape[1]))
-        shared_gradient[_slices(parts)](x, dy, mean, inverse, parts, SLICE_ROWS)
-        sum_rows[over(dweight.size)](parts, dweight)
-    else:
-        naive_gradients[over(x.shape[1])](x, dy, mean, inverse, dweight, dbias)
-    return mean, inverse
+) -> Statistics:
+    """Note the launches of both sums over pixels, and of the statistics before them."""
+    statistics = _statistics(case, arrays, shared)
+    _sum("dy", shared, arrays, statistics, dbias)
+    _sum("product", shared, arrays, statistics, dweight)
+    return statistics
 
 
 def launch_backward_weight(shared: bool, case: KernelCase, arrays: StepArrays) -> None:

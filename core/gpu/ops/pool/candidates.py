@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.gpu.ops.pool import average_pool, max_pool, naive
+from core.gpu.ops.depthwise.launches import write_direct
+from core.gpu.ops.elementwise.image_sum import average
+from core.gpu.ops.pool import max_pool, naive
 from core.gpu.select import FORWARD, INPUT, Candidate
 from core.gpu.teaching.candidates import by_names, teach
 
@@ -20,11 +22,11 @@ CANDIDATES: Final = (
               "16 bytes of channels per thread; training stores the position of each maximum as a byte"),
     Candidate("vector", ("max_pool",), INPUT, max_pool.max_backward,
               "one thread per stride x stride block gathers by the positions of the maxima"),
-    Candidate("vector", ("avg_pool",), FORWARD, average_pool.write_windows, "16 bytes of channels per thread"),
-    Candidate("vector", ("avg_pool",), INPUT, average_pool.write_windows,
+    Candidate("vector", ("avg_pool",), FORWARD, write_direct, "16 bytes of channels per thread"),
+    Candidate("vector", ("avg_pool",), INPUT, write_direct,
               "one thread per pixel gathers its share of every window that contains it"),
-    Candidate("vector", ("global_avg_pool",), FORWARD, average_pool.write_global,
+    Candidate("vector", ("global_avg_pool",), FORWARD, average,
               "eight partial sums per image are added in shared memory"),
-    Candidate("vector", ("global_avg_pool",), INPUT, average_pool.write_global,
-              "one block per image distributes the gradient evenly"),
+    Candidate("vector", ("global_avg_pool",), INPUT, average,
+              "16 bytes per thread, the image's gradient from cache"),
 )  # fmt: skip
