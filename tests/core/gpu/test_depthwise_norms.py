@@ -125,7 +125,7 @@ def test_an_inverted_residual_in_passes_over_its_wide_side_is_the_references(mon
         monkeypatch.setitem(blocks, 32, 1)
     graph = residual(5, 7, 16, 32, 16)
     lowered = Lowered(graph, "mixed")
-    assert {n.recipe.factory for n in lowered.frame.launches} >= {"make_wide", "make_projection"}
+    assert {n.recipe.factory for n in lowered.frame.launches} >= {"make_wide", "make_narrow"}
     weights, draw = draw_weights(graph, 2), np.random.default_rng(1)
     weights |= {n: exact(draw.normal(0, weights[n].shape[-1] ** -0.5, weights[n].shape), 2) for n in
                 ("expand.weight", "project.weight")}  # fmt: skip

@@ -11,12 +11,11 @@ CAPABILITIES = ((8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
 """The fast plan starts at 8.0: `cp.async` and bf16 products."""
 
 
-MATRIX = (
-    "make_convolution", "make_weight_gradient", "make_wide",
-    "make_projection", "make_expansion_gradient",
-)  # fmt: skip
+MATRIX = ("make_convolution", "make_weight_gradient", "make_wide", "make_narrow")
 
 
+CHANNELS = ("make_wide", "make_narrow")
+"""Factories of one kernel for each count of channels; that of most channels needs the most registers."""
 ELSEWHERE = ("make_image_sum", "make_depthwise_strips", "make_head")
 """Factories whose kernels `test_pdl` compiles and assembles."""
 
@@ -31,6 +30,7 @@ def recipes():
             recipe = launch.recipe
             if (precision == "mixed" and recipe.factory not in ELSEWHERE) or recipe.factory in MATRIX:
                 first = recipe.arguments[: 2 if recipe.factory == "make_combine" else 1]
+                first += recipe.arguments[2:3] if recipe.factory in CHANNELS else ()  # forward, gradient
                 first += recipe.arguments[3:] if recipe.module.startswith("ops.conv") else ()  # for groups
                 found.setdefault(f"{recipe.factory} {first}", recipe)
     return found
@@ -78,8 +78,6 @@ def test_a_kernel_of_hopper_fits_into_registers_and_its_products_overlap(name):
     assert (resources.stack, resources.spills) == (0, 0)
 
 
-CHANNELS = ("make_wide", "make_projection", "make_expansion_gradient")
-"""Factories of one kernel for each count of channels; that of most channels needs the most registers."""
 NOT_HOPPER = {"make_convolution ('float32',)": (8, 0)}
 """Kernels compiled for the oldest and the newest generation instead."""
 

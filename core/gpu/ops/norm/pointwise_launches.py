@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from core.gpu.launch import RELU, Tensor, blocks_of, make_launch
+from core.gpu.launch import PLAIN, RELU, Target, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import packing
 from core.gpu.ops.conv.partial_sums import add_sum
 from core.gpu.ops.norm import pointwise_narrow, pointwise_wide
 from core.gpu.ops.norm.launches import place_sums, saved_of
 from core.gpu.ops.norm.pairs import expands, norm_after, norm_before, projects
-from core.gpu.ops.norm.pointwise_tiles import MAX_FILTERS, shape_to_narrow, shape_to_wide
+from core.gpu.ops.norm.pointwise_tiles import MAX_FILTERS, SIGNATURE, shape_to_narrow, shape_to_wide
 from core.gpu.select import Case
+from core.program import Step
 
 RESIDENT: Final = {
     "expand": {32: 4, 96: 4, 144: 2, 192: 3},
@@ -23,16 +24,14 @@ RESIDENT: Final = {
 }
 """Blocks per multiprocessor by wide channels, limited by the registers."""
 
-WIDE: Final = ("ops.norm.pointwise_wide", "make_wide", pointwise_wide.WIDE, shape_to_wide)
+WIDE: Final = ("ops.norm.pointwise_wide", "make_wide", shape_to_wide)
+NARROW: Final = ("ops.norm.pointwise_narrow", "make_narrow", shape_to_narrow)
 KERNELS: Final = {
-    "expand": (*WIDE, pointwise_wide.forward_shared),
-    "project": ("ops.norm.pointwise_narrow", "make_projection", pointwise_narrow.FORWARD, shape_to_narrow,
-                pointwise_narrow.forward_shared),
-    "expand_backward": ("ops.norm.pointwise_narrow", "make_expansion_gradient", pointwise_narrow.GRADIENT,
-                        shape_to_narrow, pointwise_narrow.gradient_shared),
+    "expand": (*WIDE, pointwise_wide.forward_shared), "project": (*NARROW, pointwise_narrow.forward_shared),
+    "expand_backward": (*NARROW, pointwise_narrow.gradient_shared),
     "project_backward": (*WIDE, pointwise_wide.gradient_shared),
 }  # fmt: skip
-"""Module, factory, signature, shape of a block and bytes of shared memory."""
+"""Module, factory, shape of a block and bytes of shared memory."""
 
 
 def expand(case: Case) -> None:
@@ -40,11 +39,7 @@ def expand(case: Case) -> None:
     frame, step, norm = case.frame, case.step, norm_after(case.frame, case.step)
     assert norm is not None
     x, out = frame.image(step.inputs[0]), frame.image(step.output)
-    values = {
-        "source": x.address, "out": out.address, "x": 0, "saved": 0, "partial": 0, "lds": x.pitch, "ldo": out.pitch,
-        "ldx": 0,
-    }  # fmt: skip
-    _add(case, "expand", out, x, (False, -1), values, (f"sums:{norm.node}", out))
+    _add(case, "expand", {"source": x, "out": out}, None, (f"sums:{norm.node}", out))
 
 
 def project(case: Case) -> None:
@@ -54,24 +49,19 @@ def project(case: Case) -> None:
     assert before is not None
     assert after is not None
     x, out = frame.image(before.inputs[0]), frame.image(step.output)
-    values = {
-        "x": x.address, "saved": saved_of(frame, before), "out": out.address, "ldx": x.pitch, "ldo": out.pitch
-    }  # fmt: skip
-    _add(case, "project", x, out, (RELU[before.activation],), values, (f"sums:{after.node}", out))
+    _add(case, "project", {"x": x, "out": out}, before, (f"sums:{after.node}", out))
 
 
 def expand_backward(case: Case) -> None:
     """Both gradients from that of the batch norm after the convolution."""
     frame, step, norm = case.frame, case.step, norm_after(case.frame, case.step)
     assert norm is not None
-    accumulate = case.backward.target(step.inputs[0]).accumulate
-    x, source = frame.image(step.output), frame.image(step.inputs[0])
-    g, out = frame.image(norm.output, True), frame.image(step.inputs[0], True)
-    values = {
-        "x": x.address, "g": g.address, "saved": saved_of(frame, norm), "source": source.address, "out": out.address,
-        "ldx": x.pitch, "ldg": g.pitch, "lds": source.pitch, "ldo": out.pitch, "accumulate": int(accumulate),
+    value, target = step.inputs[0], case.backward.target(step.inputs[0])
+    sides = {
+        "x": frame.image(step.output), "g": frame.image(norm.output, True), "source": frame.image(value),
+        "out": frame.image(value, True),
     }  # fmt: skip
-    _add(case, "expand_backward", x, source, (), values, None, 2 + accumulate)
+    _add(case, "expand_backward", sides, norm, None, target)
 
 
 def project_backward(case: Case) -> None:
@@ -80,11 +70,7 @@ def project_backward(case: Case) -> None:
     assert norm is not None
     case.backward.claim(step.inputs[0])
     x, source, out = frame.image(norm.inputs[0]), frame.image(step.output, True), frame.image(norm.output, True)
-    values = {
-        "source": source.address, "out": out.address, "x": x.address, "saved": saved_of(frame, norm),
-        "lds": source.pitch, "ldo": out.pitch, "ldx": x.pitch,
-    }  # fmt: skip
-    _add(case, "project_backward", x, source, (True, RELU[norm.activation]), values, (f"dsums:{norm.node}", x))
+    _add(case, "project_backward", {"x": x, "source": source, "out": out}, norm, (f"dsums:{norm.node}", x))
 
 
 def refuse_expand(case: Case) -> str:
@@ -98,39 +84,42 @@ def refuse_project(case: Case) -> str:
 
 
 def _add(
-    case: Case, kind: str, wide: Tensor, narrow: Tensor, constants: tuple[Any, ...], values: dict[str, int],
-    sums: tuple[str, Tensor] | None, narrow_passes: int = 1,
+    case: Case, kind: str, sides: dict[str, Tensor], norm: Step | None, sums: tuple[str, Tensor] | None,
+    target: Target = PLAIN,
 ) -> None:  # fmt: skip
     """Add a launch, and for a gradient the sum of the blocks' filter gradients.
 
-    `constants` of the factory follow both channel counts; `sums`: name of the batch norm's sums, and what is summed;
-    the narrow side is read or written `narrow_passes` times.
+    `sides`: x, g, source and out, where there are such; `norm`: the batch norm of x; `sums`: name of the sums that the
+    kernel computes for a batch norm, and what is summed.
     """
     frame, step, backward = case.frame, case.step, kind.endswith("backward")
-    module, factory, signature, shape_of, shared = KERNELS[kind]
+    module, factory, shape_of, shared = KERNELS[kind]
+    wide, narrow = (sides[one if one in sides else "out"] for one in ("x", "source"))
     shape, pixels = shape_of(wide.padded, narrow.padded), frame.batch * wide.height * wide.width
     name, products, size = f"{step.node}.weight", 1 + backward, shape.wide * shape.narrow
     resident = 1 if backward and size == MAX_FILTERS else RESIDENT[kind][shape.wide]
     # As many blocks as run at the same time; each computes its share of the tiles.
     blocks = min(resident * frame.processors, blocks_of(pixels, shape.pixels))
-    if backward:
-        values["partial"] = frame.use(f"partial:{step.node}", 4 * size * blocks)
-    if sums:
-        values["sums"] = place_sums(frame, sums[0], blocks, sums[1])
     summed, indices = shape.wide if shape_of is shape_to_narrow else shape.narrow, frame.indices(name)
     weight = (
         frame.packed(f"backward:{step.node}", lambda: packing.pack_backward(indices, frame.element)) if backward else
         frame.packed(name, lambda: packing.pack_forward(indices, packing.Taps((1, 1), summed), frame.element))
     )  # fmt: skip
-    values |= {
-        "weight": weight, "control": frame.addresses.control, "pixels": pixels, "hw": wide.height * wide.width,
+    addresses = {name: sides[name].address if name in sides else 0 for name in ("x", "g", "source", "out")}
+    pitches = {f"ld{name[0]}": sides[name].pitch if name in sides else 0 for name in addresses}
+    values = {
+        **addresses, **pitches, "saved": saved_of(frame, norm) if norm else 0, "accumulate": int(target.accumulate),
+        "partial": frame.use(f"partial:{step.node}", 4 * size * blocks) if backward else 0,
+        "sums": place_sums(frame, sums[0], blocks, sums[1]) if sums else 0, "weight": weight,
+        "control": frame.addresses.control, "pixels": pixels, "hw": wide.height * wide.width,
         "depth": packing.padded_depth(summed, 2),
     }  # fmt: skip
+    activation = RELU[norm.activation] if norm and "g" not in sides else -1
     frame.add(make_launch(
         step.node, "backward_input" if backward else "forward", "tensor_core",
-        (module, factory, (shape.wide, shape.narrow, *constants)), signature, values,
+        (module, factory, (shape.wide, shape.narrow, backward, activation)), SIGNATURE, values,
         (blocks, 1, 1), (shape.threads, 1, 1), shared(shape), resident=resident,
-        moved=2 * pixels * (shape.narrow * narrow_passes + shape.wide * products),
+        moved=2 * pixels * (shape.narrow * (1 + ("g" in sides) + target.accumulate) + shape.wide * products),
         flops=2 * products * pixels * size,
     ))  # fmt: skip
     if backward:

@@ -17,12 +17,11 @@ Bytes: the wide side written once (backward also read once), the narrow side onc
 from __future__ import annotations
 
 from math import gcd
-from typing import Any, Final
+from typing import Any
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.control import read_photos
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.norm.pointwise_tiles import (
     Shape,
     ceiling,
@@ -37,21 +36,6 @@ from core.gpu.ops.norm.pointwise_tiles import (
 )
 from core.gpu.parts.channels import make_apply_norm, make_unpack
 from core.gpu.parts.vectors import PACK, UNPACK, clear
-
-WIDE: Final = KernelSignature((
-    Argument("source", POINTER, "(pixels, narrow)"),
-    Argument("weight", POINTER, "packed filters (wide, depth)"),
-    Argument("out", POINTER, "(pixels, wide)"),
-    Argument("x", POINTER, "(pixels, wide), before its batch norm; 0 forward"),
-    Argument("saved", POINTER, "factors of that batch norm (`ops.norm.batch_norm.make_finish`); 0 forward"),
-    Argument("partial", POINTER, "float32 (blocks, wide, narrow): filter gradients of each block; 0 forward"),
-    Argument("sums", POINTER, "float32 (blocks, 2, wide): sums of out, and of out times itself or x"),
-    Argument("control", POINTER, "control block of the step (`core.gpu.control`)"),
-    Argument("pixels", INTEGER, "pixels in all"),
-    Argument("hw", INTEGER, "pixels of an image"),
-    Argument("depth", INTEGER, "elements from a filter to the next"),
-    *pitches(lds="source", ldo="out", ldx="x"),
-))  # fmt: skip
 
 
 def forward_shared(shape: Shape, wide_tiles: int = 1) -> int:
@@ -155,7 +139,9 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     write, add_up = make_write(CHUNKS, ROWS, WR, gradient, norm), make_add_up(C, TH, ROWS)
     gradient_product, write_sums = make_gradient_product(BM // 16, CT, GN, WR, NR), make_write_sums(CT, GN, P)
 
-    def pointwise_wide(source, weight, out, x, saved, partial, sums, control, pixels, hw, depth, lds, ldo, ldx):
+    def pointwise_wide(
+        x, g, saved, weight, source, out, partial, sums, control, pixels, hw, depth, ldx, ldg, lds, ldo, accumulate
+    ):
         base = ptx.shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
         lane, warp, part, r0 = i32(tid & 31), i32(tid >> 5), i32(tid % PARTS), i32(tid // PARTS)
