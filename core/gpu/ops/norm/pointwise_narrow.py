@@ -29,13 +29,12 @@ from core.gpu.ops.norm.pointwise_tiles import (
     make_copy_rows,
     make_fetch,
     make_gradient_product,
-    make_normalise,
     make_product,
+    make_transform,
     make_write_sums,
     shape_to_narrow,
 )
-from core.gpu.parts.channels import make_unpack
-from core.gpu.parts.vectors import PACK, clear
+from core.gpu.parts.vectors import clear
 
 
 def forward_shared(shape: Shape) -> int:
@@ -46,28 +45,6 @@ def forward_shared(shape: Shape) -> int:
 def gradient_shared(shape: Shape) -> int:
     """The same for the gradient."""
     return (shape.narrow + shape.pixels) * shape.wide_row + 2 * shape.pixels * shape.narrow_row
-
-
-def make_norm_gradient(chunks: int, rows: int, row: int) -> Any:
-    """Device function: stores the batch norm's gradient ``one g + two x + three`` of a thread's vectors to a tile in
-    shared memory of `row` bytes per pixel; zeros for images that only fill the batch."""
-    unpack, pack = make_unpack(2, 8), PACK[2]
-
-    @device_function
-    def combine(raw_x, raw_g, first, real, one, two, three, to):
-        a = cuda.local.array(8, f32)
-        b = cuda.local.array(8, f32)
-        for j in range(chunks):
-            unpack(raw_x, j * 4, a, 0)
-            unpack(raw_g, j * 4, b, 0)
-            for i in range(8):
-                a[i] = f32(f32(b[i] * one[i]) + f32(f32(a[i] * two[i]) + three[i]))
-            v = pack(a)
-            if first + j * rows >= real:
-                v = u32(0), u32(0), u32(0), u32(0)
-            ptx.shared_store4(u32(to + u32(j * rows * row)), v[0], v[1], v[2], v[3])
-
-    return combine
 
 
 def make_write(tiles: int, gradient: bool) -> Any:
@@ -132,10 +109,8 @@ def make_narrow(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     RAW, SUMS, KEPT = CHUNKS * 4, NT * 4, CT * GN * 4 if gradient else NT * 4
     TILE, NARROW = P * WR, (P + BM) * WR
     wait_all, coefficients, fetch = ptx.WAIT_COPIES[0], make_coefficients(1.0 / SIX), make_fetch(CHUNKS, ROWS)
-    normalise, combine = make_normalise(CHUNKS, ROWS, WR, norm), make_norm_gradient(CHUNKS, ROWS, WR)
-    copy_filters, copy_narrow = (
-        make_copy_rows(P, PARTS, PARTS, WR, TH), make_copy_rows(BM, shape.depth // 8, P // 8, NR, TH)
-    )  # fmt: skip
+    copy_filters, transform = make_copy_rows(P, PARTS, PARTS, WR, TH), make_transform(CHUNKS, ROWS, WR, gradient, norm)
+    copy_narrow = make_copy_rows(BM, shape.depth // 8, P // 8, NR, TH)
     product, gradient_product = make_product(C // 16, NT, WR, WR), make_gradient_product(BM // 16, CT, GN, WR, NR)
     write, add_up, write_sums = make_write(NT, gradient), make_add_up(P, NT, HIGH, TH), make_write_sums(CT, GN, P)
 
@@ -169,16 +144,12 @@ def make_narrow(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
         if gradient:
             fetch(mine_g, i32(first + r0), pixels, ldg, raw_g)
         to = u32(base + u32(TILE + r0 * WR + part * 16))
-        high, across = i32(warp % HIGH), i32(warp // HIGH)
+        high, across, lower, right = i32(warp % HIGH), i32(warp // HIGH), i32(warp % CROWS), i32(warp // CROWS)
         rows_a, rows_b = u32(base + u32(TILE + high * 16 * WR)), u32(base + u32(across * NT * 8 * WR))
         column = i32(across * NT * 8 + (lane & 3) * 2)
-        lower, right = i32(warp % CROWS), i32(warp // CROWS)
         used = i32(0)
         while first < pixels:
-            if gradient:
-                combine(raw_x, raw_g, i32(first + r0), real, one, two, three, to)
-            else:
-                normalise(raw_x, one, two, to)
+            transform(raw_x, raw_g, i32(first + r0), real, one, two, three, to)
             wait_all()
             cuda.syncthreads()  # the tiles are in shared memory
             following = i32(first + step)  # its loads are in flight during the products of this tile
@@ -186,9 +157,8 @@ def make_narrow(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
             if gradient:
                 fetch(mine_g, i32(following + r0), pixels, ldg, raw_g)
                 if following < pixels:
-                    place = u64(source + u64(i64(following) * lds * 2))
-                    other = u32(base + u32(NARROW + (1 - used) * BM * NR))
-                    copy_narrow(other, place, lds, i32(pixels - following), tid)
+                    place, other = u64(source + u64(i64(following) * lds * 2)), NARROW + (1 - used) * BM * NR
+                    copy_narrow(u32(base + u32(other)), place, lds, i32(pixels - following), tid)
                 ptx.commit_copies()
             clear(acc)
             product(rows_a, rows_b, lane, acc)

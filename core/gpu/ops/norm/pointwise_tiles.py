@@ -135,22 +135,33 @@ def make_fetch(chunks: int, rows: int) -> Any:
     return fetch
 
 
-def make_normalise(chunks: int, rows: int, row: int, norm: int) -> Any:
-    """Device function: scales, shifts and activates fetched vectors (`norm` as in `make_apply_norm`) and stores them to
-    a tile in shared memory of `row` bytes per pixel; scale and shift are divided by `ceiling(norm)`."""
+def make_transform(chunks: int, rows: int, row: int, gradient: bool, norm: int) -> Any:
+    """Device function: stores a thread's vectors of the wide side to a tile in shared memory of `row` bytes per pixel.
+
+    Forward ``activation(one x + two)``, with `norm` as in `make_apply_norm` and factors divided by `ceiling(norm)`;
+    backward the batch norm's gradient ``one g + two x + three``, zeros for images that only fill the batch.
+    """
     unpack, pack, apply_norm, end = make_unpack(2, 8), PACK[2], make_apply_norm(norm), ceiling(norm)
 
     @device_function
-    def normalise(raw, scale, shift, to):
+    def transform(raw_x, raw_g, first, real, one, two, three, to):
         a = cuda.local.array(8, f32)
+        b = cuda.local.array(8, f32)
         for j in range(chunks):
-            unpack(raw, j * 4, a, 0)
+            unpack(raw_x, j * 4, a, 0)
+            if gradient:
+                unpack(raw_g, j * 4, b, 0)
             for i in range(8):
-                a[i] = f32(apply_norm(a[i], scale[i], shift[i]) * f32(end))
+                if gradient:
+                    a[i] = f32(f32(b[i] * one[i]) + f32(f32(a[i] * two[i]) + three[i]))
+                else:
+                    a[i] = f32(apply_norm(a[i], one[i], two[i]) * f32(end))
             v = pack(a)
+            if gradient and first + j * rows >= real:
+                v = u32(0), u32(0), u32(0), u32(0)
             ptx.shared_store4(u32(to + u32(j * rows * row)), v[0], v[1], v[2], v[3])
 
-    return normalise
+    return transform
 
 
 def make_copy_rows(rows: int, parts: int, used: int, row: int, threads: int) -> Any:

@@ -29,8 +29,8 @@ from core.gpu.ops.norm.pointwise_tiles import (
     make_copy_rows,
     make_fetch,
     make_gradient_product,
-    make_normalise,
     make_product,
+    make_transform,
     make_write_sums,
     shape_to_wide,
 )
@@ -132,7 +132,7 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     OUT, INNER = C * NR, C * NR + BM * WR
     NARROW = INNER + (BM * WR if gradient else 0)
     wait_all, coefficients, fetch = ptx.WAIT_COPIES[0], make_coefficients(1.0 / SIX), make_fetch(CHUNKS, ROWS)
-    normalise = make_normalise(CHUNKS, ROWS, WR, norm)
+    transform = make_transform(CHUNKS, ROWS, WR, False, norm)
     copy_filters = make_copy_rows(C, shape.depth // 8, shape.depth // 8, NR, TH)
     copy_narrow = make_copy_rows(BM, shape.depth // 8, P // 8, NR, TH)
     multiply = make_multiply(BM, shape.depth, NT, NR, WR)
@@ -178,7 +178,7 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
             narrow_tile = u32(base + u32(NARROW + used * BM * NR))
             multiply(narrow_tile, u32(base + u32(warp * NT * 8 * NR)), u32(base + u32(OUT + warp * NT * 16)), lane)
             if gradient:
-                normalise(raw, scale, shift, u32(base + u32(INNER) + chunk))
+                transform(raw, raw, first, real, scale, shift, shift, u32(base + u32(INNER) + chunk))
             cuda.syncthreads()  # products and normalized input are in shared memory
             write(u32(base + u32(OUT) + chunk), raw, scale, shift, mine_out, i32(first + r0), pixels, real, ldo, totals)
             if gradient:  # the next loads of x are in flight during the products of the filter gradient
