@@ -22,8 +22,8 @@ from core.data.string_array import readable
 from core.errors import StorageError
 from core.ops.contract import Array
 
-CHUNK: Final = 8
-"""Photos per task of a process: with 16, their pixels leave the cache of the processor before they are copied."""
+CHUNK: Final = 16
+"""Photos per request to a process."""
 SAVE_SECONDS: Final = 5.0
 SPARE_BYTES: Final = 64 << 20
 """Bytes of disk space that stay free."""

@@ -55,13 +55,14 @@ class PhotoError(Exception):
 
 
 def read_bytes(path: str) -> Array:
-    """A file's bytes, uint8. Raises PhotoError (np.fromfile opens any name on any system; cv2.imread does not)."""
+    """A file's bytes, uint8. Raises PhotoError (`open` opens any name on any system; cv2.imread does not)."""
     try:
         name = long_path(path)
         kind = os.stat(name).st_mode
         if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
             raise PhotoError("This is a pipe or a device, not a file.")  # reading one could block
-        data: Array = np.fromfile(name, np.uint8)
+        with open(name, "rb", buffering=0) as file:
+            data: Array = np.frombuffer(file.read(), np.uint8)
     except FileNotFoundError:
         raise PhotoError("The file does not exist.") from None
     except IsADirectoryError:

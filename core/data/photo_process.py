@@ -5,11 +5,11 @@ A hostile photo can make decoders allocate gigabytes, compute for minutes or cra
 kernel. On macOS and Windows, which have no such limits for a process itself, a thread checks 50 times a second. The
 process imports little, so that it starts fast. It ends when its input ends, or after a minute without requests.
 
-Requests and responses are lines of JSON. A request: {"side", "least", "part", "ask", "paths"}; the response:
+Requests and responses are lines of JSON. A request: {"side", "least", "part", "hash", "ask", "paths"}; the response:
 [[SHA-256, reason, height, width of the pixels, width, height of the file's photo, when it was taken], ...]. The error
 output is a file that both sides have open; it holds the number of the photo that is decoded, then the pixels of all
-photos. Where "ask" is set, each SHA-256 is sent as a line before the photo is decoded; the reader replies with a line:
-true if it needs the pixels.
+photos. Without "hash", each SHA-256 is empty. Where "ask" is set, it is sent as a line before the photo is decoded; the
+reader replies with a line: true if it needs the pixels.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Decoder:
         content, reason, facts, pixels = "", "", (0, 0, 0), NOTHING
         try:
             data = read_bytes(path)
-            content = sha256(data.data).hexdigest()
+            content = sha256(data.data).hexdigest() if asked["hash"] else ""
             if not asked["ask"] or self._is_wanted(content):
                 with self.limits:
                     facts, pixels = _decode(data, asked["side"], asked["least"], asked["part"])

@@ -48,8 +48,8 @@ KEPT_ROOM: Final = 8 << 20
 class ReadPhoto:
     """The result of reading one file; without pixels if its content is known already or there is a reason.
 
-    content: SHA-256, empty where the file could not be read; facts: width and height as the file has them, and when it
-    was taken (`core.data.photo_format`); lasting: the reason depends on the content alone.
+    content: SHA-256, empty where it was not computed; facts: width and height as the file has them, and when it was
+    taken (`core.data.photo_format`); lasting: the content is known, and the reason depends on it alone.
     """
 
     content: bytes
@@ -68,12 +68,14 @@ class PhotoReader:
         self._start()
 
     def read(
-        self, paths: Sequence[str], side: int, least: int = 0, known: Collection[bytes] = (), part: str = SQUARE
-    ) -> list[ReadPhoto]:
-        """The centred squares of photo files, ``(side, side, 3)``, in order; without pixels for contents in `known`.
+        self, paths: Sequence[str], side: int, least: int = 0, known: Collection[bytes] | None = None,
+        part: str = SQUARE,
+    ) -> list[ReadPhoto]:  # fmt: skip
+        """The centred squares of photo files, ``(side, side, 3)``, in order.
 
-        A square whose own side is below `least` keeps it. `part`: another part of the photos (`core.data.photo.PARTS`);
-        with `side` 0 they keep their size. Raises LeafClinicError if the process cannot be started.
+        A square whose own side is below `least` keeps it. `known`: contents that need no pixels; None: no content is
+        hashed. `part`: another part of the photos (`core.data.photo.PARTS`); with `side` 0 they keep their size. Raises
+        LeafClinicError if the process cannot be started.
         """
         if not paths:
             return []
@@ -98,7 +100,7 @@ class PhotoReader:
         self._process, self._ready = start_child(NAME, MODULE, self._room), False
 
     def _read(
-        self, paths: Sequence[str], side: int, least: int, known: Collection[bytes], part: str
+        self, paths: Sequence[str], side: int, least: int, known: Collection[bytes] | None, part: str
     ) -> list[ReadPhoto]:
         if self._process.poll() is not None:  # it was ended while idle
             self._restart()
@@ -106,12 +108,12 @@ class PhotoReader:
             self._wait_until_ready()
         self._room.seek(0)
         self._room.write(NUMBER.pack(0))
-        ask = bool(known)
         folder = os.getcwd()  # the process keeps the folder in which it was started
         asked = [os.path.join(folder, path) for path in paths]
-        self._send({"side": side, "least": least, "part": part, "ask": ask, "paths": asked})
+        how = {"side": side, "least": least, "part": part, "hash": known is not None, "ask": bool(known)}
+        self._send(how | {"paths": asked})
         while isinstance(answer := self._receive(), str):  # the content of a photo before it is decoded
-            self._send(bytes.fromhex(answer) not in known)
+            self._send(bytes.fromhex(answer) not in (known or ()))
         sizes = [3 * height * width for _, _, height, width, *_ in answer]
         pixels = self._take_pixels(sum(sizes))
         ends = itertools.accumulate(sizes)

@@ -18,7 +18,7 @@ from core.data.folder import open_folder
 from core.data.photo import MARGINS, WHOLE, decode
 from core.data.photo import square as take_square
 from core.data.photo_process import MOST_BYTES, MOST_SECONDS, TOO_LARGE, TOO_LONG
-from core.data.photo_reader import PhotoReaders, read_file, read_photo
+from core.data.photo_reader import READERS, PhotoReaders, read_photo
 from core.errors import LeafClinicError
 from tests.helpers.hostile_photos import BOMBS, ODD_TIFFS
 from tests.helpers.photo_files import array, corners, encode, jpeg, leaf_folder
@@ -66,7 +66,8 @@ def test_a_hostile_photo_costs_little_memory_and_time_and_is_reported(tmp_path):
 @pytest.mark.parametrize("name", ODD_TIFFS)
 def test_pixels_that_no_camera_writes_are_a_reason_or_a_photo(tmp_path, name):
     (tmp_path / name).write_bytes(ODD_TIFFS[name]())
-    found = read_file(str(tmp_path / name), 24)
+    with READERS.borrow() as reader:
+        (found,) = reader.read([str(tmp_path / name)], 24, known=())
     assert found.reason.endswith(".") or found.pixels.shape == (24, 24, 3)
     assert found.content, "its process went on"
 
@@ -110,7 +111,7 @@ def test_a_photo_comes_as_it_is_decoded_here(tmp_path):
         (tmp_path / name).write_bytes(data)
     paths = [str(tmp_path / name) for name in files]
     with PhotoReaders(1).borrow() as reader:
-        squares = reader.read(paths, 32)
+        squares = reader.read(paths, 32, known=())
         natives = reader.read(paths, 32, least=80)
         wholes = reader.read(paths, 0)
         fitted = reader.read(paths, 100, part=WHOLE)
@@ -138,7 +139,7 @@ def test_what_is_known_is_not_decoded(tmp_path):
     (tmp_path / "b.png").write_bytes(encode(corners()[::-1], ".png"))
     paths = [str(tmp_path / name) for name in ("a.png", "none.png", "b.png")]
     with PhotoReaders(1).borrow() as reader:
-        known = {reader.read(paths, 8)[0].content}
+        known = {reader.read(paths, 8, known=())[0].content}
         again = reader.read(paths, 8, known=known)
         reader.close()
     assert [photo.pixels is None for photo in again] == [True, True, False]
