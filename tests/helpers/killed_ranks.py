@@ -56,7 +56,7 @@ def kill_and_resume(ranks, kills, photos, cache, folder, seed=7):
         for _ in range(min(AGAIN, kills - len(ended))):
             resumed += run.exists() and load_checkpoint(run)[0] is not None
             with begin(ranks, run, photos, cache) as process:
-                while process.poll() is None and not (run / LAST).exists():
+                while process.poll() is None and not ((run / LAST).exists() and len(ranks_of(process)) == ranks):
                     time.sleep(0.02)
                 try:
                     process.communicate(timeout=moments.uniform(0, 0.7 * duration))
