@@ -159,7 +159,7 @@ def diagnose_many(arguments: argparse.Namespace, config: RunConfig, coverage: fl
     threads = config.threads or (max(usable_cores() // workers, 1) if workers else 0)
     job = Job(str(model), str(folder), config.device, threads, coverage)
     if workers or arguments.scheduler:
-        done = compute_by_workers(job, missing(), workers, arguments.scheduler)
+        done = compute_by_workers(job, missing(), sys.stderr.write, workers, arguments.scheduler)
     else:
         done = (compute_part(job, part) for part in missing())
     shown = Rate(lambda: sum(len(part.paths) for part in missing()))

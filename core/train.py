@@ -82,7 +82,7 @@ def follow(trainer: Trainer, readers: Sequence[Reader]) -> int:
     """Show the events of a run; the first Ctrl-C stops it after a checkpoint, the second immediately."""
     commands = Commands()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stopper(commands, trainer))
+        signal.signal(number, _stopper(commands, trainer, bool(readers)))
 
     def show(event: Event) -> None:
         for reader in readers:
@@ -141,13 +141,14 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _stopper(commands: Commands, trainer: Trainer) -> Callable[[int, FrameType | None], None]:
+def _stopper(commands: Commands, trainer: Trainer, shown: bool = True) -> Callable[[int, FrameType | None], None]:
     def stop(number: int, frame: FrameType | None) -> None:
         if commands.stopped():
             os._exit(trainer.stopped_code)  # the last checkpoint is complete on the disk
         commands.stop()
-        doing = "after saving this step" if trainer.resumable else "before the training begins"
-        sys.stderr.write(f"\nStopping {doing}. Press Ctrl-C again to stop immediately.\n")
+        if shown and number == signal.SIGINT:  # launchers of ranks end them by SIGTERM
+            doing = "after saving this step" if trainer.resumable else "before the training begins"
+            sys.stderr.write(f"\nStopping {doing}. Press Ctrl-C again to stop immediately.\n")
 
     return stop
 

@@ -13,7 +13,7 @@ import json
 import re
 import shutil
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -158,6 +158,7 @@ def merge_parts(folder: Path) -> int:
                          "folder with --out.")  # fmt: skip
     return photos
 
+
 @final
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -193,21 +194,25 @@ def _load(model: str, device: str, threads: int) -> tuple[Predictor, ModelIdenti
     return predictor, read_identity(Path(model))
 
 
-def compute_by_workers(job: Job, parts: Iterator[Part], workers: int, scheduler: str = "") -> Iterator[tuple[int, int]]:
+def compute_by_workers(
+    job: Job, parts: Iterator[Part], show: Callable[[str], object], workers: int, scheduler: str = ""
+) -> Iterator[tuple[int, int]]:
     """Compute parts in `workers` processes of this machine, or by the workers of the Dask scheduler at an address.
 
-    Yields the results of parts as they are done. A part whose worker is lost is computed again. Raises LeafClinicError.
+    Shows the number of workers and Dask's dashboard. Yields the results of parts as they are done. A part whose worker
+    is lost is computed again. Raises LeafClinicError.
     """
     try:
-        from distributed import Client, KilledWorker, as_completed
+        from distributed import CancelledError, Client, KilledWorker, as_completed
     except ImportError as error:
         raise InputError(f"Several workers need Dask ({error}). Install it with: "
                          "pip install 'leafclinic[cluster]'") from error  # fmt: skip
     try:
         client = Client(scheduler or _local_cluster(workers))
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: no address
         raise InputError(f"There is no Dask scheduler at {scheduler}: {error}.") from error
     with client:
+        show(f"Workers: {len(client.ncores())}. Dashboard: {client.dashboard_link}\n")
         queued, compute = as_completed(), compute_part if scheduler else compute_by_local_worker
         while True:
             room = AHEAD * max(sum(client.ncores().values()), 1) - queued.count()
@@ -219,6 +224,9 @@ def compute_by_workers(job: Job, parts: Iterator[Part], workers: int, scheduler:
                 yield next(queued).result()
             except KilledWorker as error:
                 raise LeafClinicError(f"Workers were lost repeatedly while computing one part: {error}") from error
+            except CancelledError as error:
+                raise LeafClinicError("The connection to Dask's scheduler was lost. Start the same command again; it "
+                                      "computes what is missing.") from error  # fmt: skip
 
 
 def _local_cluster(workers: int) -> Any:

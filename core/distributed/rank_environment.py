@@ -48,13 +48,13 @@ class RankEnvironment:
 
 
 def find_rank(environment: Mapping[str, str] = os.environ) -> RankEnvironment:
-    """The rank of this process. Raises DeviceError if variables contradict each other."""
+    """The rank of this process. Raises DeviceError if variables are wrong or contradict each other."""
     rendezvous = environment.get(RENDEZVOUS, "")
-    open_mpi, pmi = (int(environment.get(name, "1")) > 1 for name in MPI_SIZES)
+    open_mpi, pmi = (_read_number(environment, name) > 1 for name in MPI_SIZES)
     for rank, size, machine_rank in () if open_mpi else NAMES:  # under mpirun, Slurm's count the launchers
-        if rank in environment and environment.get(size, "").isdecimal():
-            own, all_ranks, here = (int(environment.get(name, "0")) for name in (rank, size, machine_rank))
-            if not 0 <= own < all_ranks:
+        if rank in environment and size in environment:
+            own, all_ranks, here = (_read_number(environment, name) for name in (rank, size, machine_rank))
+            if own >= all_ranks:
                 raise DeviceError(f"{rank}={own} is no rank among {size}={all_ranks}.")
             if all_ranks > 1:
                 return RankEnvironment(own, all_ranks, here, "" if rendezvous else _address(environment), rendezvous)
@@ -65,15 +65,22 @@ def find_rank(environment: Mapping[str, str] = os.environ) -> RankEnvironment:
     return RankEnvironment()
 
 
+def _read_number(environment: Mapping[str, str], name: str) -> int:
+    text = environment.get(name, "0")
+    if not text.isdecimal():
+        raise DeviceError(f"{name}={text} is no number. The launcher of the ranks sets it.")
+    return int(text)
+
+
 def _address(environment: Mapping[str, str]) -> str:
     """Address for NCCL: the port after torchrun's own, or a port on the first node of a Slurm step."""
     if "MASTER_ADDR" in environment and "MASTER_PORT" in environment:
-        return f"{environment['MASTER_ADDR']}:{int(environment['MASTER_PORT']) + 1}"
+        return f"{environment['MASTER_ADDR']}:{_read_number(environment, 'MASTER_PORT') + 1}"
     nodes = environment.get("SLURM_STEP_NODELIST", "")
     if not nodes:
         raise DeviceError("There are several ranks, but MASTER_ADDR and MASTER_PORT are not set.")
     first, count = SLURM_PORTS
-    return f"{first_node(nodes)}:{first + int(environment.get('SLURM_JOB_ID', '0')) % count}"
+    return f"{first_node(nodes)}:{first + _read_number(environment, 'SLURM_JOB_ID') % count}"
 
 
 def first_node(nodes: str) -> str:

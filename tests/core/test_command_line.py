@@ -114,6 +114,11 @@ def test_the_first_ctrl_c_asks_and_the_second_ends_at_once(monkeypatch, capsys, 
     assert ended == [code]
 
 
+def test_a_rank_that_its_launcher_ends_prints_nothing(capsys):
+    train._stopper(Commands(), Trainer(RunConfig(data="photos")))(15, None)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_batch_size_may_be_left_to_the_program():
     for text, wanted in (("auto", 0), ("48", 48)):
         arguments = train.make_parser().parse_args(["--data", "photos", "--batch-size", text])

@@ -40,6 +40,12 @@ def call_process(module, *arguments, cache, **how):
     )
 
 
+def children_of(process):
+    """The numbers of the processes that a process has started."""
+    found = Path(f"/proc/{process.pid}/task").glob("*/children")
+    return sorted(int(pid) for path in found for pid in path.read_text().split())
+
+
 def environment(cache):
     return {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONIOENCODING": "utf-8", "OPENBLAS_NUM_THREADS": "1"}
 

@@ -5,17 +5,16 @@ import random
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 from core.training.checkpoint import LAST, load_checkpoint
 from core.training.run_folder import CONFIG
-from tests.helpers.commands import SMALL
+from tests.helpers.commands import SMALL, children_of
 from tests.helpers.mpi import start
 from tests.helpers.runs import same_bits
 
 ENDED_SECONDS = 30
 """In which all ranks have to end after one was killed."""
-AGAIN = 3
+AGAIN = 4
 """Times that a run is killed, at most, before it is left to finish."""
 OPTIONS = (*SMALL, "--threads", "1", "--epochs", "40", "--checkpoint-seconds", "0.1", "--ema-decay", "0.9",
            "--leaf-tests", "no")  # fmt: skip
@@ -28,44 +27,49 @@ def begin(ranks, run, photos, cache):
 
 
 def finish(ranks, run, photos, cache):
+    """Run to the end; returns the seconds since the first checkpoint, or since the start where there was one."""
     with begin(ranks, run, photos, cache) as process:
+        wait_for_checkpoint(process, run, ranks)
+        begun = time.monotonic()
         said, errors = process.communicate(timeout=400)
     assert process.returncode == 0, said[-1000:] + errors[-3000:]
+    return time.monotonic() - begun
 
 
-def ranks_of(process):
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    return [int(pid) for pid in children.read_text().split()]
+def wait_for_checkpoint(process, run, ranks):
+    while process.poll() is None and not ((run / LAST).exists() and len(children_of(process)) == ranks):
+        time.sleep(0.02)
 
 
 def kill_and_resume(ranks, kills, photos, cache, folder, seed=7):
-    """Kill a random rank so often, at random moments after the first checkpoint, and compare every finished run with
-    one never killed.
+    """Kill a random rank so often, at random moments, and compare every finished run with one never killed.
 
-    Returns counts, and the seconds from a kill to the end of the last rank. Raises AssertionError.
+    A run is killed after its first checkpoint, and again while it is resumed. Returns counts, and the seconds from a
+    kill to the end of the last rank. Raises AssertionError.
     """
-    finish(ranks, folder / "compiled", photos, cache)
-    begun = time.monotonic()
-    finish(ranks, folder / "whole", photos, cache)
-    duration = time.monotonic() - begun
+    duration = finish(ranks, folder / "whole", photos, cache)
     want, _ = load_checkpoint(folder / "whole")
     moments, ended, resumed, number = random.Random(seed), [], 0, 0
     while len(ended) < kills:
-        run = folder / f"run{number}"
+        run, limit = folder / f"run{number}", 0.7 * duration
         number += 1
         for _ in range(min(AGAIN, kills - len(ended))):
-            resumed += run.exists() and load_checkpoint(run)[0] is not None
+            resumed += (run / LAST).exists()
+            begun = time.monotonic()
             with begin(ranks, run, photos, cache) as process:
-                while process.poll() is None and not ((run / LAST).exists() and len(ranks_of(process)) == ranks):
-                    time.sleep(0.02)
+                wait_for_checkpoint(process, run, ranks)
+                started = time.monotonic() - begun  # no time, where it is resumed
                 try:
-                    process.communicate(timeout=moments.uniform(0, 0.7 * duration))
+                    process.communicate(timeout=moments.uniform(0, limit))
                     break  # it was finished before
                 except subprocess.TimeoutExpired:
-                    os.kill(moments.choice(ranks_of(process)), signal.SIGKILL)
+                    limit += started
+                    killed = moments.randrange(ranks)
+                    os.kill(children_of(process)[killed], signal.SIGKILL)
                     begun = time.monotonic()
-                    process.communicate(timeout=ENDED_SECONDS)
+                    _, errors = process.communicate(timeout=ENDED_SECONDS)
                 assert process.returncode != 0
+                assert f"process rank {killed} " in errors, errors
                 ended.append(time.monotonic() - begun)
         finish(ranks, run, photos, cache)
         same_bits(want, load_checkpoint(run)[0])

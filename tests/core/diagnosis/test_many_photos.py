@@ -9,7 +9,9 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from unittest.mock import create_autospec
 
+import distributed
 import numpy as np
 import pytest
 from pyarrow import parquet
@@ -20,9 +22,9 @@ from core.diagnosis import prediction
 from core.diagnosis.many_photos import cut_parts, find_missing, open_results
 from core.diagnosis.model_file import read_model
 from core.diagnosis.prediction import Predictor
-from core.errors import EXIT_DONE, EXIT_WRONG_INPUT
+from core.errors import EXIT_DONE, EXIT_FAILED, EXIT_WRONG_INPUT
 from core.onnx import write_onnx
-from tests.helpers.commands import ROOT, environment
+from tests.helpers.commands import ROOT, children_of, environment
 from tests.helpers.models import write_small_model
 from tests.helpers.tiny_photos import write_photos
 
@@ -157,9 +159,7 @@ def test_photos_are_decoded_while_the_network_predicts_at_most_a_batch_ahead(mod
 
 def find_worker(process):
     """One of Dask's worker processes, which a nanny of the program started."""
-    children = Path(f"/proc/{process.pid}/task").glob("*/children")
-    found = [int(pid) for path in children for pid in path.read_text().split()]
-    return [pid for pid in found if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
+    return [pid for pid in children_of(process) if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds Dask's workers in /proc")
@@ -181,7 +181,22 @@ def test_a_killed_worker_loses_no_photo_and_writes_none_twice(model, cache, tmp_
     assert process.returncode == EXIT_DONE, errors
     assert run("--merge", out) == EXIT_DONE
     assert Counter(row["path"] for row in rows_of(out)) == Counter(find_photos([str(photos)]))
+    assert re.search(r"Workers: 2. Dashboard: http://127.0.0.1:\d+/status", errors), errors
     assert re.search(rf"{2 * each:,} photos, \d+ photos/s", errors), errors
+
+
+def test_a_wrong_address_and_a_lost_scheduler_are_sentences(model, photos, tmp_path, monkeypatch, capsys):
+    options = (model, photos, "--out", tmp_path / "out", "--scheduler", "nonsense")
+    assert run(*options) == EXIT_WRONG_INPUT
+    assert "There is no Dask scheduler at nonsense" in capsys.readouterr().err
+    client, queue = create_autospec(distributed.Client), create_autospec(distributed.as_completed)
+    client.return_value.ncores.return_value = {}
+    queue.return_value.count.return_value = queue.return_value.is_empty.return_value = 0
+    queue.return_value.__next__.return_value.result.side_effect = distributed.CancelledError
+    monkeypatch.setattr(distributed, "Client", client)
+    monkeypatch.setattr(distributed, "as_completed", queue)
+    assert run(*options) == EXIT_FAILED
+    assert "The connection to Dask's scheduler was lost. Start the same command again" in capsys.readouterr().err
 
 
 def test_without_dask_the_sentence_says_what_to_install(model, photos, tmp_path, monkeypatch, capsys):

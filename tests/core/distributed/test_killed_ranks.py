@@ -8,7 +8,8 @@ import time
 import pytest
 
 from core.training.checkpoint import LAST
-from tests.helpers.killed_ranks import ENDED_SECONDS, OPTIONS, kill_and_resume, ranks_of
+from tests.helpers.commands import children_of
+from tests.helpers.killed_ranks import ENDED_SECONDS, OPTIONS, kill_and_resume
 from tests.helpers.mpi import MPIRUN, start
 
 pytestmark = pytest.mark.skipif(MPIRUN is None, reason="Open MPI is not installed")
@@ -50,7 +51,7 @@ def test_a_rank_that_hangs_is_named_once(photos, cache, tmp_path):
         while not (tmp_path / "run" / LAST).exists():
             assert process.poll() is None
             time.sleep(0.05)
-        os.kill(min(ranks_of(process)), signal.SIGSTOP)
+        os.kill(min(children_of(process)), signal.SIGSTOP)
         said, errors = process.communicate(timeout=ENDED_SECONDS)
     assert process.returncode != 0
     assert (said + errors).count("did not answer") == 1, said + errors

@@ -50,11 +50,14 @@ def test_ranks_of_mpirun_are_those_that_mpi_counts_also_inside_a_slurm_job(monke
     assert find_rank({**around, "OMPI_COMM_WORLD_SIZE": "16"}) == mpi.world()
 
 
-def test_variables_that_contradict_each_other_are_refused():
-    with pytest.raises(DeviceError, match="RANK=8 is no rank among WORLD_SIZE=8"):
-        find_rank({**TORCHRUN, "RANK": "8"})
-    with pytest.raises(DeviceError, match="MASTER_PORT are not set"):
-        find_rank({"RANK": "1", "WORLD_SIZE": "2"})
+@pytest.mark.parametrize(("variables", "why"), [
+    ({**TORCHRUN, "RANK": "8"}, "RANK=8 is no rank among WORLD_SIZE=8"),
+    ({"RANK": "1", "WORLD_SIZE": "2"}, "MASTER_PORT are not set"),
+    ({**TORCHRUN, "MASTER_PORT": "auto"}, "MASTER_PORT=auto is no number"),
+])  # fmt: skip
+def test_variables_that_are_wrong_or_contradict_each_other_are_refused(variables, why):
+    with pytest.raises(DeviceError, match=why):
+        find_rank(variables)
 
 
 @pytest.mark.parametrize(("nodes", "first"), [

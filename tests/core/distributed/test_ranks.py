@@ -128,16 +128,3 @@ def test_before_the_training_a_rank_that_works_is_waited_for_and_one_that_hangs_
     assert process.returncode != 0
     assert said.count("prepared") == 3, said + errors
     assert said.count("(1,) Rank 1 did not answer") == 2, said + errors
-
-
-def test_a_killed_rank_ends_all(tmp_path):
-    code = """
-ranks.barrier()
-if ranks.rank == 1:
-    os.kill(os.getpid(), signal.SIGKILL)
-time.sleep(60)
-"""
-    with start(2, "-c", BEGIN + code, cache=tmp_path) as process:
-        said, errors = process.communicate(timeout=30)
-    assert process.returncode != 0
-    assert "rank 1" in (said + errors)
