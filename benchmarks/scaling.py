@@ -1,14 +1,17 @@
 """Weak and strong scaling over the GPUs of one machine: ours and PyTorch's DistributedDataParallel, interleaved.
 
     python -m benchmarks.scaling --gpus 1 2 [--models squeezenet1_0 ...] [--rounds 3] [--seconds 180]
+    python -m benchmarks.scaling --gpus 1 2 4 --compile
+    python -m benchmarks.scaling --gpus 1 2 4 --ready-seconds 120 --seconds 480
 
 A group is a network and a peer with one process on each GPU. All groups start first; then one computes at a time. Steps
 are whole ones, as training makes them: copy of the settings, forward, backward, all-reduce, update, and for ours the
 loss read back. Precision is mixed (bf16), the optimizer AdamW. The base of weak scaling is the same network in the same
 processes, all of which compute at the same time without all-reduce (`x1`). Strong scaling is a global batch of
 `STRONG` photos. Groups that PyTorch compiles start after the others were measured, and are measured interleaved with
-them again. A group that is not ready or does not answer in time is ended and excluded; results are written after every
-round. `benchmarks.tables.scaling` makes the table and the plot of docs/distributed.md.
+them again; `--compile` fills the caches before, so that they are ready in time. A group that is not ready or does not
+answer in time is ended and excluded; results are written after every round. `benchmarks.tables.scaling` makes the table
+and the plot of docs/distributed.md.
 """
 
 from __future__ import annotations
@@ -100,10 +103,16 @@ class Group:
                 process.wait(5)
 
 
-def compile_first(models: list[str], peers: list[str]) -> None:
+def batches_of(gpus: int) -> tuple[int, ...]:
+    """Photos of a GPU that are timed on so many, with those of strong scaling."""
+    return tuple(sorted({*BATCHES, STRONG // gpus}))
+
+
+def compile_first(models: list[str], gpus: list[int], peers: list[str]) -> None:
     """Compile what groups compute, once and side by side, so that their processes find it in caches."""
-    ours = [(f"{WARM} ours", model, *map(str, BATCHES)) for model in models if "ours" in peers]
-    theirs = [(f"{WARM} {COMPILED}", model, str(batch)) for model in models for batch in BATCHES if COMPILED in peers]
+    batches = sorted({str(batch) for count in gpus if count > 1 for batch in batches_of(count)}, key=int)
+    ours = [(f"{WARM} ours", model, *batches) for model in models if "ours" in peers]
+    theirs = [(f"{WARM} {COMPILED}", model, batch) for model in models for batch in batches if COMPILED in peers]
     running = [subprocess.Popen([sys.executable, "-m", "benchmarks.scaling_worker", *case]) for case in ours + theirs]
     for process in running:
         process.wait()
@@ -111,9 +120,9 @@ def compile_first(models: list[str], peers: list[str]) -> None:
 
 def start_groups(models: list[str], gpus: list[int], peers: list[str], folder: Path, until: float) -> list[Group]:
     """Start all groups and wait until they are ready. PyTorch has one for each batch size: cuDNN tries algorithms."""
-    sets = {peer: [BATCHES] if "ours" in peer else [(batch,) for batch in BATCHES] for peer in peers}
     cases = [(peer, model, count, batches) for peer in peers for model in models for count in gpus if count > 1
-             for batches in sets[peer] if (peer, model) != (SYNCHRONIZED, WITHOUT_NORM)]  # fmt: skip
+             for batches in ([batches_of(count)] if "ours" in peer else [(batch,) for batch in batches_of(count)])
+             if (peer, model) != (SYNCHRONIZED, WITHOUT_NORM)]  # fmt: skip
     groups = [Group(*case, folder / f"{case[0]} {number}") for number, case in enumerate(cases)]
     for group in groups:
         print(f"{group.peer} {group.model} {group.batches} x{group.gpus} {group.read(until)}", flush=True)
@@ -122,7 +131,7 @@ def start_groups(models: list[str], gpus: list[int], peers: list[str], folder: P
 
 def measure(groups: list[Group], times: Times, steps: dict[Any, int], until: float) -> None:
     """Time each batch of each group once, alone and together."""
-    for batch in BATCHES:
+    for batch in sorted({batch for group in groups for batch in group.batches}):
         for group in groups:
             if batch not in group.batches or not group.works or time.monotonic() > until:
                 continue
@@ -189,7 +198,7 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="compile what is not in the caches, and end")
     options = parser.parse_args()
     if options.compile:
-        compile_first(options.models, options.peers)
+        compile_first(options.models, options.gpus, options.peers)
         return
     until = time.monotonic() + options.seconds
     times: Times = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks.curves import draw_curves
+from benchmarks.scaling import PEERS, STRONG
 from benchmarks.scaling_worker import SYNCHRONIZED
-from benchmarks.tables.results import figure, machine, markdown_table, percent, read
+from benchmarks.tables.results import RESULTS, figure, machine, markdown_table, percent, read
 from core.laboratory.plot import save_png
 from core.models.architectures import build
 
-RESULT = "scaling-nvidia-h200-x2"
 PICTURE = Path(__file__).parents[2] / "docs" / "pictures" / "scaling.png"
 CASE = re.compile(r"(?P<model>\w+) b(?P<batch>\d+) x(?P<gpus>\d+)")
 CLASSES, SIDE, FLOAT = 10, 224, 4
-GPUS = (2, 8, 64, 512)
+GPUS = (2, 4, 8, 64, 512)
 HOST = 8
 """GPUs of one machine, on NVLink; more are on a network."""
 NETWORK_BYTES, NETWORK_SECONDS = 50e9, 5e-6
@@ -27,6 +28,12 @@ NETWORK_BYTES, NETWORK_SECONDS = 50e9, 5e-6
 SHOWN = (32, 256)
 """Photos of a GPU in the table."""
 DRAWN = (("squeezenet1_0", 32), ("mobilenetv2", 256))
+
+
+def read_widest(name: str) -> dict[str, Any]:
+    """The result of a benchmark on the most GPUs."""
+    found = [json.loads(path.read_text("utf-8")) for path in RESULTS.glob(f"{name}-nvidia-*-x*.json")]
+    return max(found, key=lambda result: int(result["machine"]["name"].rpartition("-x")[2]))
 
 
 def milliseconds(result: Mapping[str, Any]) -> dict[tuple[str, int, int], dict[str, float]]:
@@ -37,32 +44,38 @@ def milliseconds(result: Mapping[str, Any]) -> dict[tuple[str, int, int], dict[s
 
 
 def scaling() -> str:
-    result = read(RESULT)
+    result = read_widest("scaling")
     times = milliseconds(result)
-    rows = []
+    peers = [peer for peer in PEERS if "DDP" in peer and any(peer in step for step in times.values())]
+    rows, strong = [], dict[str, list[str]]()
     for (model, batch, gpus), step in times.items():
         if gpus == 1 or batch not in SHOWN:
             continue
         alone = times[model, batch, 1]
         shares = {peer: f"{100 * alone[peer] / step[peer]:.1f}" for peer in step if peer in alone}
-        eager = figure(step["DDP eager"]) if "DDP eager" in step else ""
-        rows.append([f"{model}, {batch}", figure(step["ours"]), shares["ours"],
-                     f"{100 * predict(result, model, batch, gpus):.1f}", shares.get(SYNCHRONIZED, ""), eager,
-                     shares.get("DDP eager", "")])  # fmt: skip
-    head = [f"{machine(result)}: photos of a GPU", "ms", "weak scaling, %", "formula, %", "`--sync-batch-norm`, %",
-            "DDP eager, ms", "weak, %"]  # fmt: skip
-    strong = ", ".join(f"{case.split()[1]} {percent(found['ours'])}" for case, found in result["efficiency"].items()
-                       if case.startswith("strong"))  # fmt: skip
-    return f"{markdown_table(head, rows)}\n\nStrong scaling of a batch of 256: {strong}. {accuracy()}"
+        theirs = [text for peer in peers for text in (figure(step[peer]) if peer in step else "", shares.get(peer, ""))]
+        formula = f"{100 * predict(result, model, batch, gpus):.1f}"
+        rows.append([f"{model}, {batch}, {gpus}", figure(step["ours"]), shares["ours"], formula,
+                     shares.get(SYNCHRONIZED, ""), *theirs])  # fmt: skip
+    head = [f"{machine(result)}: photos of a GPU, GPUs", "ms", "weak scaling, %", "formula, %",
+            "`--sync-batch-norm`, %", *(text for peer in peers for text in (f"{peer}, ms", "weak, %"))]  # fmt: skip
+    for case, found in result["efficiency"].items():
+        kind, model, _, gpus = case.split()
+        if kind == "strong":
+            strong.setdefault(gpus[1:], []).append(f"{model} {percent(found['ours'])}")
+    shown = "; ".join(f"{gpus} GPUs: {', '.join(models)}" for gpus, models in strong.items())
+    return f"{markdown_table(head, rows)}\n\nStrong scaling of a batch of {STRONG}, {shown}. {accuracy()}"
 
 
 def accuracy() -> str:
-    """Seconds to 95 % with one and two GPUs, and the accuracy of the last epoch, as a sentence."""
-    result = read("scaling_accuracy-nvidia-h200-x2")
-    seconds = {row["name"]: figure(row["ours"]) for row in result["rows"]}
-    one, two = (percent(result["curves"][gpus][-1][2]) for gpus in "12")
-    return (f"Preset `leaves-fast` reaches 95 % on validation photos after {seconds['95 %, 1 GPUs']} s with one GPU "
-            f"and {seconds['95 %, 2 GPUs']} s with two, and {one} and {two} at the end.")  # fmt: skip
+    """Seconds to the highest goal that one GPU reached, and the accuracy of the last epoch, as a sentence."""
+    result = read_widest("scaling_accuracy")
+    seconds = {row["name"]: row["ours"] for row in result["rows"]}
+    goal = max(float(name.split()[0]) for name, value in seconds.items() if "1 GPUs" in name and np.isfinite(value))
+    found = [f"{figure(seconds[f'{goal:g} %, {gpus} GPUs'])} s with {gpus} ({percent(curve[-1][2])} at the end)"
+             for gpus, curve in result["curves"].items()]  # fmt: skip
+    preset = result.get("preset", "leaves-fast")
+    return f"Preset `{preset}` reaches {goal:g} % on validation photos, by number of GPUs, after {', '.join(found)}."
 
 
 def predict(result: Mapping[str, Any], model: str, batch: int, gpus: int) -> float:
@@ -92,7 +105,7 @@ def all_reduce_seconds(result: Mapping[str, Any], size: int, gpus: int) -> float
 
 def draw_scaling() -> None:
     """docs/pictures/scaling.png: weak scaling over GPUs by the formula, and where it was measured."""
-    result = read(RESULT)
+    result = read_widest("scaling")
     curves: dict[str, Sequence[tuple[float, float]]] = {}
     for model, batch in DRAWN:
         curves[f"{model}, {batch}"] = [(n, 100 * predict(result, model, batch, n)) for n in (1, *GPUS)]

@@ -203,12 +203,13 @@ def compute_by_workers(
     is lost is computed again. Raises LeafClinicError.
     """
     try:
-        from distributed import CancelledError, Client, KilledWorker, as_completed
+        from distributed import CancelledError, Client, KilledWorker, LocalCluster, as_completed
     except ImportError as error:
         raise InputError(f"Several workers need Dask ({error}). Install it with: "
                          "pip install 'leafclinic[cluster]'") from error  # fmt: skip
+    here = {"host": LOCAL, "dashboard_address": f"{LOCAL}:0", "silence_logs": "ERROR"}
     try:
-        client = Client(scheduler or _local_cluster(workers))
+        client = Client(scheduler or LocalCluster(n_workers=workers, threads_per_worker=1, **here))
     except (OSError, ValueError) as error:  # ValueError: no address
         raise InputError(f"There is no Dask scheduler at {scheduler}: {error}.") from error
     with client:
@@ -227,10 +228,3 @@ def compute_by_workers(
             except CancelledError as error:
                 raise LeafClinicError("The connection to Dask's scheduler was lost. Start the same command again; it "
                                       "computes what is missing.") from error  # fmt: skip
-
-
-def _local_cluster(workers: int) -> Any:
-    from distributed import LocalCluster
-
-    return LocalCluster(n_workers=workers, threads_per_worker=1, host=LOCAL, dashboard_address=f"{LOCAL}:0",
-                        silence_logs="ERROR")  # fmt: skip
