@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final, final
 
 import numpy as np
@@ -29,31 +29,6 @@ ARITHMETIC: Final = {"mixed": "bf16", "tf32": "tf32", "float32": "float32"}
 
 SLACK: Final = 256
 """Bytes after an array that the last 16-byte loads of a row may touch."""
-
-
-@final
-@dataclass(slots=True)
-class Addresses:
-    """Addresses of a plan's blocks, all zero during the first traversal; those of the arena's arrays by `offsets`."""
-
-    weights: int = 0
-    gradient: int = 0
-    control: int = 0
-    packed: int = 0
-    pack_indices: int = 0
-    tables: int = 0
-    logits: int = 0
-    results: int = 0
-    arena: int = 0
-    offsets: Mapping[str, int] = field(default_factory=dict)
-
-    @staticmethod
-    def of(at: Mapping[str, int], arena: int, offsets: Mapping[str, int]) -> Addresses:
-        """From the addresses of a plan's blocks (`core.gpu.sizes.block_sizes`) by name."""
-        return Addresses(**{name: at[name] for name in BLOCKS}, arena=arena, offsets=offsets)
-
-
-BLOCKS: Final = ("weights", "gradient", "control", "packed", "pack_indices", "tables", "logits", "results")
 
 
 @final
@@ -106,7 +81,9 @@ class Frame:
         self.arithmetic = "fma" if hardware.only_float32 else ARITHMETIC[precision]
         self.element = ELEMENT[self.arithmetic]
         self.vector = 16 // self.element
-        self.addresses = Addresses()
+        self._blocks: Mapping[str, int] = {}
+        self._arrays: Mapping[str, int] = {}
+        """Addresses of the plan's blocks (`core.gpu.sizes.block_sizes`), and of the arena's arrays."""
         self.launches: list[Launch] = []
         self._joins = 0
         self.border = _photo_border(program)
@@ -117,11 +94,15 @@ class Frame:
         self._uses: dict[str, list[int]] = {}
         self._packs, self._tables = _Joined(-1), _Joined(0)
 
-    def restart(self, addresses: Addresses) -> None:
-        """Begin again, with these addresses."""
-        self.addresses = addresses
+    def restart(self, blocks: Mapping[str, int], arrays: Mapping[str, int]) -> None:
+        """Begin again, with addresses of blocks and of the arena's arrays by name; others are at 0."""
+        self._blocks, self._arrays = blocks, arrays
         self.launches = []
         self._joins, self._sizes, self._uses, self.partials = 0, {}, {}, {}
+
+    def block(self, name: str) -> int:
+        """Address of a block of the plan, 0 during the first traversal."""
+        return self._blocks.get(name, 0)
 
     def add(self, launch: Launch) -> None:
         if self._joins == 1 and launch.stream == 0:
@@ -139,7 +120,7 @@ class Frame:
             return 0
         self._sizes[name] = max(size + SLACK, self._sizes.get(name, 0))
         self._uses.setdefault(name, []).append(len(self.launches))
-        return self.addresses.arena + self.addresses.offsets.get(name, 0)
+        return self._arrays.get(name, 0)
 
     @property
     def array_sizes(self) -> Mapping[str, int]:
@@ -173,7 +154,7 @@ class Frame:
 
     def packed(self, name: str, make: Callable[[], Array]) -> int:
         """Address of a packed copy of weights; `make` gives the index of each element in the flat weights, or -1."""
-        return self.addresses.packed + self._packs.add(name, make) * self.element
+        return self.block("packed") + self._packs.add(name, make) * self.element
 
     @property
     def packed_count(self) -> int:
@@ -186,7 +167,7 @@ class Frame:
 
     def table(self, name: str, make: Callable[[], Array]) -> int:
         """Address of a constant int32 table."""
-        return self.addresses.tables + 4 * self._tables.add(name, make)
+        return self.block("tables") + 4 * self._tables.add(name, make)
 
     def all_tables(self) -> Array:
         return self._tables.whole()
@@ -249,11 +230,11 @@ class Frame:
 
     def weight(self, name: str) -> int:
         """Address of a parameter in the flat weights."""
-        return self.addresses.weights + 4 * self.layout.offsets[name][0]
+        return self.block("weights") + 4 * self.layout.offsets[name][0]
 
     def gradient_of(self, name: str) -> int:
         """Address of a trained parameter's gradient."""
-        return self.addresses.gradient + 4 * self.layout.offsets[name][0]
+        return self.block("gradient") + 4 * self.layout.offsets[name][0]
 
     def indices(self, name: str) -> Array:
         """Indices of a parameter's elements in the flat weights, in its shape."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from core.errors import KernelUnavailable
 from core.gpu.candidates import CANDIDATES
-from core.gpu.frame import Addresses, Frame
+from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
 from core.gpu.launch import RELU, Launch
 from core.gpu.ops.elementwise.combine import apply_mask
@@ -113,21 +113,21 @@ PDL_IMAGES: Final = 2
 
 
 def write_lists(
-    frame: Frame, where: Addresses, at: Mapping[str, int], optimizer: Optimizer, averages: bool = False
+    frame: Frame, at: Mapping[str, int], arrays: Mapping[str, int], optimizer: Optimizer, averages: bool = False
 ) -> dict[str, list[Launch]]:
     """The lists of launches that a plan captures, by name, with real addresses.
 
-    where, at: addresses of the frame's arrays and of the plan's blocks. averages: whether the lists "step" and
+    at, arrays: addresses of the plan's blocks and of the arena's arrays. averages: whether the lists "step" and
     "average" average the gradient over ranks.
     """
     training = frame.program.training
-    frame.restart(where)
+    frame.restart(at, arrays)
     write_launches(frame, training, False)
     lists = {"pack": [pack_launch(frame)]}
     if not training:
         return {**lists, "predict": chain(frame, frame.launches)}
     first = frame.launches
-    frame.restart(where)
+    frame.restart(at, arrays)
     write_launches(frame, True, True)
     norm, score = norm_launch(at, frame.layout.trained), result_launch(at, frame.batch)
     update = [update_launch(at, frame.layout.trained, frame.processors, optimizer), pack_launch(frame)]

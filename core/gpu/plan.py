@@ -16,7 +16,7 @@ from core.gpu.compilation.cuda import driver
 from core.gpu.control import BACKGROUNDS
 from core.gpu.driver import device as gpu
 from core.gpu.driver.memory import Block, Pinned
-from core.gpu.frame import Addresses, Frame
+from core.gpu.frame import Frame
 from core.gpu.graph_capture import CapturedGraph, GradientAverage, capture_streams
 from core.gpu.launch import RELU, Launch
 from core.gpu.lowering import write_launches, write_lists
@@ -80,10 +80,10 @@ class CudaPlan(Plan):
         self._blocks: dict[str, Block] = {}
         self._allocate(arena.bytes)
         at = {name: block.address for name, block in self._blocks.items()}
-        where = Addresses.of(at, at["arena"], arena.offsets)
+        arrays = {name: at["arena"] + offset for name, offset in arena.offsets.items()}
         self._blocks["pack_indices"].put(frame.all_packs())
         self._blocks["tables"].put(frame.all_tables())
-        self._lists = write_lists(frame, where, at, self._optimizer, self.ranks > 1)
+        self._lists = write_lists(frame, at, arrays, self._optimizer, self.ranks > 1)
         self._functions = self._device.load([n.recipe for launches in self._lists.values() for n in launches])
         self._streams = self._stream, self._side, ahead, bucket = [self._device.new_stream() for _ in range(4)]
         self._average = GradientAverage(self._communicator, self.layout, self._stream, self._side, bucket)

@@ -15,7 +15,7 @@ import numpy as np
 from core.errors import KernelUnavailable
 from core.gpu import control
 from core.gpu.driver.device import Device, open_device, problem
-from core.gpu.frame import Addresses, Frame
+from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
 from core.gpu.hardware import typical
 from core.gpu.launch import THREADS, Launch, blocks_of, make_launch
@@ -125,7 +125,7 @@ def prepare(
     sizes = block_sizes(frame, (), 0) | {n: size for n, size in sizes.items() if n not in direct}
     contents = {"pack_indices": frame.all_packs(), "tables": frame.all_tables(), "control": settings}
     at = direct | allocate(sizes, contents)
-    frame.restart(Addresses.of(at, 0, at))
+    frame.restart(at, at)
     write(frame)
     pack = [pack_launch(frame)] if frame.packed_count else []
     copied = [n for n in given if n not in direct]

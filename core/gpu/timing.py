@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any, Final, final
@@ -15,7 +15,7 @@ from core.gpu.compilation.cuda import driver
 from core.gpu.control import make_block
 from core.gpu.driver.device import Device, check
 from core.gpu.driver.memory import Block
-from core.gpu.frame import Addresses, Frame
+from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
 from core.gpu.graph_capture import CapturedGraph, Event
 from core.gpu.launch import Launch
@@ -95,9 +95,9 @@ ROOM: Final = 1 << 20
 """Bytes after every block: the packed filters of another choice may be longer."""
 
 
-def write_choice(frame: Frame, where: Addresses, choice: Choice) -> list[Launch]:
+def write_choice(frame: Frame, at: Mapping[str, int], arrays: Mapping[str, int], choice: Choice) -> list[Launch]:
     """The launches of a case alone, and of a batch norm after it, whose work depends on how the sums are computed."""
-    frame.restart(where)
+    frame.restart(at, arrays)
     choice.write(Backward(frame, False))
     following = frame.following(choice.case.steps[-1])
     forward = frame.program.training and choice.case.direction == FORWARD
@@ -126,7 +126,7 @@ class Bench:
 
     def _sets(self, choice: Choice) -> list[list[Launch]]:
         """The launches of a choice, once for each set of arrays."""
-        write_choice(self._frame, Addresses(), choice)
+        write_choice(self._frame, {}, {}, choice)
         offsets, end = {}, 0
         for name, size in self._frame.array_sizes.items():
             offsets[name] = end
@@ -137,8 +137,10 @@ class Bench:
             self._blocks["arena"] = Block(count * end)
             _fill(self._blocks["arena"])
         at = {name: block.address for name, block in self._blocks.items()}
+        firsts = [at["arena"] + i * end for i in range(count)]
         return [
-            write_choice(self._frame, Addresses.of(at, at["arena"] + i * end, offsets), choice) for i in range(count)
+            write_choice(self._frame, at, {name: first + offset for name, offset in offsets.items()}, choice)
+            for first in firsts
         ]
 
     def _capture(self, choice: Choice) -> tuple[CapturedGraph, int] | None:

@@ -24,7 +24,7 @@ from core.gpu.candidates import CANDIDATES
 from core.gpu.compilation.compiler import Recipe
 from core.gpu.cost_model import estimate
 from core.gpu.driver.device import Device
-from core.gpu.frame import Addresses, Frame
+from core.gpu.frame import Frame
 from core.gpu.launch import RELU
 from core.gpu.lowering import chain
 from core.gpu.ops.loss.head import is_computed_with_loss
@@ -187,7 +187,7 @@ def _load(device: Device, frame: Frame, cases: Mapping[Key, tuple[Case, Ways]]) 
     for case, ways in cases.values():
         for row, configurations in ways.values():
             for configuration in configurations:
-                one = write_choice(frame, Addresses(), Choice(replace(case, configuration=configuration), row, 0.0))
+                one = write_choice(frame, {}, {}, Choice(replace(case, configuration=configuration), row, 0.0))
                 recipes += [launch.recipe for launch in chain(frame, [*one, *one])]
     with suppress(DeviceError):  # `Bench` skips a kernel that cannot be loaded
         device.load(list(dict.fromkeys(recipes)))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from core.gpu.frame import Addresses, Frame
+from core.gpu.frame import Frame
 from core.gpu.launch import RELU
 from core.gpu.lowering import write_launches
 from core.program import lay_out_parameters, lower
@@ -24,14 +24,15 @@ class Lowered:
         self.frame = Frame(program, layout, PHOTOS, precision, gpu, whole=whole, ranks=ranks)
         write_launches(self.frame, True, False)
         self.memory = m = Memory(1 << 22)
-        sizes = (4 * layout.size, 4 * layout.trained, 4096, 2 * self.frame.element * self.frame.packed_count, 64,
-                 self.frame.all_tables().nbytes + 64, 256, 256)  # fmt: skip
-        places = [m.reserve(size) for size in sizes]
-        offsets = {name: m.reserve(size) for name, size in self.frame.array_sizes.items()}
-        self.frame.restart(Addresses(*places, 0, offsets))
+        sizes = {
+            "weights": 4 * layout.size, "gradient": 4 * layout.trained, "control": 4096, "logits": 256, "results": 256,
+            "packed": 2 * self.frame.element * self.frame.packed_count, "tables": self.frame.all_tables().nbytes + 64,
+        }  # fmt: skip
+        at, arrays = ({n: m.reserve(size) for n, size in some.items()} for some in (sizes, self.frame.array_sizes))
+        self.frame.restart(at, arrays)
         write_launches(self.frame, True, False)
-        m.put(self.frame.addresses.control, np.array([REAL], np.int32))
-        m.put(self.frame.addresses.tables, self.frame.all_tables())
+        m.put(self.frame.block("control"), np.array([REAL], np.int32))
+        m.put(self.frame.block("tables"), self.frame.all_tables())
         self.layout, self.program, self.machine = layout, program, Machine(m)
         self.steps = {s.node: s for s in program.steps}
 
@@ -41,8 +42,8 @@ class Lowered:
             flat[first : first + int(np.prod(shape))] = weights[name].ravel()
         places = self.frame.all_packs()
         packed = np.where(places < 0, 0, flat[places]).astype(np.float32)
-        self.memory.put(self.frame.addresses.weights, flat)
-        self.memory.put(self.frame.addresses.packed, self.stored(packed))
+        self.memory.put(self.frame.block("weights"), flat)
+        self.memory.put(self.frame.block("packed"), self.stored(packed))
 
     def stored(self, values):
         return (values.view(np.uint32) >> 16).astype(np.uint16) if self.frame.element == 2 else values
@@ -65,12 +66,12 @@ class Lowered:
 
     def gradient(self, name):
         first, shape = self.layout.offsets[name]
-        flat = self.memory.get(self.frame.addresses.gradient, self.layout.trained, np.float32)
+        flat = self.memory.get(self.frame.block("gradient"), self.layout.trained, np.float32)
         return flat[first : first + int(np.prod(shape))].reshape(shape)
 
     def running(self, name):
         first, shape = self.layout.offsets[name]
-        return self.memory.get(self.frame.addresses.weights + 4 * first, shape[0], np.float32)
+        return self.memory.get(self.frame.block("weights") + 4 * first, shape[0], np.float32)
 
     def run(self, forward, names):
         """The launches of the named layers in one direction."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from core.gpu.latency import fire_halo, launches
 from core.gpu.latency.block import VECTOR, BlockShape
@@ -79,26 +78,18 @@ def expand_shapes(case: Case) -> tuple[tuple[int, int], ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _candidate(
-    name: str, pattern: tuple[str, ...], efficiency: float, refuses: Callable[[Case], str],
-    write: Callable[[Case], None], configurations: Callable[[Case], Sequence[Any]], idea: str,
-) -> Candidate:  # fmt: skip
-    return Candidate(
-        name, pattern, FORWARD, write, idea, "auto", efficiency, refuses, arithmetics=BF16,
-        configurations=configurations,
-    )  # fmt: skip
-
-
 CANDIDATES: Final = (
-    _candidate("low_latency", ("conv2d",), 0.45, launches.refuse_conv, launches.write_conv, conv_shapes,
-               "a block issues all its loads at once, warps split the depth"),
-    _candidate("low_latency", ("dense",), 0.45, launches.refuse_unless, launches.write_conv, conv_shapes,
-               "a block issues all its loads at once, warps split the depth"),
-    _candidate("low_latency_fire", ("conv2d", "conv2d"), 0.55, launches.refuse_fire, launches.write_fire, fire_shapes,
-               "both expand layers of a fire, each pixel once in shared memory, warps split the depth"),
-    _candidate("low_latency_add", ("conv2d", "add"), 0.5, launches.refuse_added, launches.write_conv, conv_shapes,
-               "the addition after a convolution, computed before its output is stored"),
-    _candidate("low_latency_expand", ("conv2d", "depthwise_conv2d"), 0.6, launches.refuse_expand,
-               launches.write_expand, expand_shapes,
-               "the expansion stays in shared memory for the next depthwise convolution"),
+    *(Candidate("low_latency", (op,), FORWARD, launches.write_conv,
+                "a block issues all its loads at once, warps split the depth",
+                "auto", 0.45, launches.refuse_conv, arithmetics=BF16, configurations=conv_shapes)
+      for op in ("conv2d", "dense")),
+    Candidate("low_latency_fire", ("conv2d", "conv2d"), FORWARD, launches.write_fire,
+              "both expand layers of a fire, each pixel once in shared memory, warps split the depth",
+              "auto", 0.55, launches.refuse_fire, arithmetics=BF16, configurations=fire_shapes),
+    Candidate("low_latency_add", ("conv2d", "add"), FORWARD, launches.write_conv,
+              "the addition after a convolution, computed before its output is stored",
+              "auto", 0.5, launches.refuse_added, arithmetics=BF16, configurations=conv_shapes),
+    Candidate("low_latency_expand", ("conv2d", "depthwise_conv2d"), FORWARD, launches.write_expand,
+              "the expansion stays in shared memory for the next depthwise convolution",
+              "auto", 0.6, launches.refuse_expand, arithmetics=BF16, configurations=expand_shapes),
 )  # fmt: skip

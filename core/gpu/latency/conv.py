@@ -27,21 +27,11 @@ from typing import Any, Final
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.compilation.ptx import shared_address
 from core.gpu.latency.block import BlockShape, load4_where, make_epilogue, make_filter_loads, wait_for_previous
-from core.gpu.launch import INTEGER, POINTER, Group, KernelSignature, arguments, divisions, pitches
+from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
+from core.gpu.ops.conv.geometry import WINDOWS
 from core.gpu.parts.epilogue import pixel_of_row
 from core.gpu.parts.tile import multiply_bf16
 from core.gpu.parts.vectors import clear, divide
-
-WINDOWS: Final = Group("windows", (
-    *divisions(area="`area`", columns="`wo`", channels="`channel_vectors`"),
-    *arguments(
-        INTEGER, area="pixels of an image of out", wo="columns of out", channel_vectors="vectors of a pixel of x",
-        height="rows of x", width="columns of x", ldx="elements from a pixel of x to the next",
-        row_pitch="elements from a row of x to the next", image_pitch="elements from an image of x to the next",
-        stride_y="rows between windows", stride_x="columns between windows", top="padding above",
-        left="padding on the left",
-    ),
-))  # fmt: skip
 
 SIGNATURE: Final = KernelSignature((
     *arguments(
@@ -52,7 +42,9 @@ SIGNATURE: Final = KernelSignature((
     *arguments(
         INTEGER, rows="pixels of out in all images", columns="filters, up to a multiple of 8",
         depth="elements of a packed filter", vectors="vectors of a sum: taps x channels / 8",
+        channel_vectors="vectors of a pixel of x",
     ),
+    *divisions(channels="`channel_vectors`"),
     WINDOWS,
     *pitches(ldo="out", lda="`addend`"),
     *arguments(INTEGER, activation="of out (`core.gpu.launch.RELU`)"),
@@ -68,12 +60,12 @@ def make_window_finder(shape: BlockShape) -> Any:
         for m in range(BOTH):
             pixel = i32(first + m * 8)
             n = divide(u32(pixel), w.by_area)
-            oy = divide(u32(u32(pixel) - n * u32(w.area)), w.by_columns)
-            ox = u32(u32(pixel) - n * u32(w.area) - oy * u32(w.wo))
+            oy = divide(u32(u32(pixel) - n * u32(w.area)), w.by_across)
+            ox = u32(u32(pixel) - n * u32(w.area) - oy * u32(w.across))
             py[m] = i32(i32(oy) * w.stride_y - w.top if pixel < rows else i32(-(1 << 20)))
             px[m] = i32(i32(ox) * w.stride_x - w.left)
             row = i64(n) * i64(w.image_pitch) + i64(py[m]) * i64(w.row_pitch)
-            pa[m] = u64(x + u64((row + i64(px[m]) * i64(w.ldx)) * 2))
+            pa[m] = u64(x + u64((row + i64(px[m]) * i64(w.pitch)) * 2))
 
     return find_windows
 
@@ -83,14 +75,14 @@ def make_pixel_loads(shape: BlockShape, chunks: int, kernel_width: int) -> Any:
     TM, CHUNKS, KW = shape.rows * 2, chunks, kernel_width
 
     @device_function
-    def load_pixels(x, py, px, pa, first, vectors, w, registers):
+    def load_pixels(x, py, px, pa, first, vectors, channel_vectors, by_channels, w, registers):
         for c in range(CHUNKS):
             vector = i32(first + c * 4)
-            tap = i32(divide(u32(vector), w.by_channels))
-            within = i32(vector - tap * w.channel_vectors)
+            tap = i32(divide(u32(vector), by_channels))
+            within = i32(vector - tap * channel_vectors)
             ky = i32(tap // KW)
             kx = i32(tap - ky * KW)
-            offset = i64(i32(ky * w.row_pitch + kx * w.ldx + within * 8)) * 2
+            offset = i64(i32(ky * w.row_pitch + kx * w.pitch + within * 8)) * 2
             for m in range(TM):
                 ok = u32(py[m] + ky) < u32(w.height) and u32(px[m] + kx) < u32(w.width) and vector < vectors
                 v = load4_where(u64(pa[m] + u64(offset)) if ok else x, u32(1) if ok else u32(0))
@@ -118,9 +110,7 @@ def make_products(shape: BlockShape, chunks: int) -> Any:
     return multiply
 
 
-def make_small_convolution(
-    shape_numbers: tuple[int, ...], chunks: int, kernel_width: int, added: bool
-) -> Any:
+def make_small_convolution(shape_numbers: tuple[int, ...], chunks: int, kernel_width: int, added: bool) -> Any:
     """The kernel. `chunks`: of each warp; `added`: a tensor of the output's shape is added to the sums."""
     shape = BlockShape(*shape_numbers)
     TM, TN, SL, BOTH = shape.rows, shape.columns, shape.slices, 2 * shape.rows
@@ -131,7 +121,8 @@ def make_small_convolution(
     load_bias, load_addend, store_sums, write_output = make_epilogue(shape, pixel_of_row)
 
     def small_convolution(
-        x, weight, bias, out, addend, rows, columns, depth, vectors, windows, ldo, lda, activation
+        x, weight, bias, out, addend, rows, columns, depth, vectors, channel_vectors, by_channels, windows, ldo, lda,
+        activation,
     ):
         base = shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
@@ -151,7 +142,7 @@ def make_small_convolution(
         find_windows(x, i32(bm + g), rows, windows, py, px, pa)
         wait_for_previous()
         a = cuda.local.array(NA, u32)
-        load_pixels(x, py, px, pa, first, vectors, windows, a)
+        load_pixels(x, py, px, pa, first, vectors, channel_vectors, by_channels, windows, a)
         value = cuda.local.array(8, f32)
         if added:
             load_addend(tid, addend, lda, bn, columns, value, initial, (bm, rows))

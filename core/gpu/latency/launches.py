@@ -11,7 +11,7 @@ from core.gpu.latency import conv, expand_depthwise, fire_halo
 from core.gpu.latency.block import CHUNK, VECTOR, BlockShape
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import packing, products
-from core.gpu.ops.conv.geometry import is_fire, reads_image
+from core.gpu.ops.conv.geometry import is_fire, reads_image, window_values
 from core.gpu.ops.conv.operands import operands_of
 from core.gpu.ops.depthwise.launches import pack
 from core.gpu.ops.norm.pairs import suits_strips
@@ -59,11 +59,9 @@ def conv_launch(
     values = {
         "x": x.address, "weight": weight, "bias": bias, "out": out.address, "addend": addend.address if addend else 0,
         "rows": rows, "columns": columns, "depth": packing.padded_depth(taps.total, 2), "vectors": vectors,
-        "by_area": out.height * out.width, "by_columns": out.width, "by_channels": channel_vectors,
-        "area": out.height * out.width, "wo": out.width, "channel_vectors": channel_vectors,
-        "height": x.height, "width": x.width, "ldx": x.pitch, "row_pitch": x.row_pitch, "image_pitch": x.image_pitch,
-        "stride_y": window.stride[0], "stride_x": window.stride[1], "top": window.padding[0], "left": window.padding[1],
-        "ldo": out.pitch, "lda": addend.pitch if addend else 0, "activation": RELU[activation],
+        "by_channels": channel_vectors, "channel_vectors": channel_vectors,
+        **window_values(x, out, window.stride, window.padding), "ldo": out.pitch,
+        "lda": addend.pitch if addend else 0, "activation": RELU[activation],
     }  # fmt: skip
     constants = (shape, shape.chunks(vectors), taps.kernel[1], addend is not None)
     return make_launch(
@@ -76,7 +74,7 @@ def conv_launch(
 
 def refuse_conv(case: Case) -> str:
     """Why it does not compute a convolution or dense layer alone."""
-    return refuse_unless(case, (READS_IMAGE, lambda: not reads_image(case.step)))
+    return refuse_unless(case, (READS_IMAGE, lambda: case.step.op == "dense" or not reads_image(case.step)))
 
 
 def refuse_added(case: Case) -> str:

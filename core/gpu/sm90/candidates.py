@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
+from core.gpu.compilation.generations import HOPPER
 from core.gpu.cost_model import rank_tiles
 from core.gpu.launch import blocks_of
 from core.gpu.ops.conv import products
@@ -114,31 +115,26 @@ def row_shapes(case: Case) -> tuple[RowShape, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _candidate(
-    name: str, pattern: tuple[str, ...], direction: str, efficiency: float, refuses: Callable[[Case], str],
-    write: Callable[[Case], None], idea: str, configurations: Callable[[Case], Sequence[Any]] = lambda case: (None,),
-) -> Candidate:  # fmt: skip
-    return Candidate(
-        name, pattern, direction, write, idea, "auto", efficiency,
-        lambda case: products.refuse_groups(case) or refuses(case), (9, 0), BF16, configurations,
-    )
-
-
 CANDIDATES: Final = (
-    _candidate("tma", ("matmul",), FORWARD, 0.6, refuse_product, matmul_tma.write,
-               "one thread copies by TMA, warpgroups only multiply"),
-    _candidate("resident_wgmma", ("conv2d",), FORWARD, 0.4, products.refuse_three, halo.write_resident,
-               "3x3 by wgmma, filters stay in shared memory", resident_tiles),
-    _candidate("pointwise_tma", ("conv2d",), FORWARD, 0.4, pointwise.refuse_forward, pointwise.write_forward,
-               "1x1 by wgmma over TMA tiles", pointwise_forward_tiles),
-    _candidate("image_pool", ("conv2d", "max_pool"), FORWARD, 0.6, image.refuse_forward, image.write_forward,
-               "convolution of the image and the max pool after it, by wgmma"),
-    _candidate("fire_tma", ("conv2d", "conv2d"), INPUT, 0.6, halo.refuse_fire, halo.write_fire,
-               "both halves of a fire by wgmma over TMA tiles", fire_shapes),
-    _candidate("rows_tma", ("conv2d",), WEIGHT, 0.4, halo.refuse_rows, halo.write_rows,
-               "3x3 by wgmma over TMA tiles of rows", row_shapes),
-    _candidate("pointwise_tma", ("conv2d",), BACKWARD, 0.6, pointwise.refuse_gradients, pointwise.write_gradients,
-               "both gradients of a 1x1 convolution in one pass over TMA tiles", pointwise_gradients_tiles),
-    _candidate("image_pool", ("conv2d", "max_pool"), BACKWARD, 0.6, image.refuse_backward, image.write_backward,
-               "weight gradient of the image's convolution from the gradient after its max pool, by wgmma"),
+    Candidate("tma", ("matmul",), FORWARD, matmul_tma.write, "one thread copies by TMA, warpgroups only multiply",
+              "auto", 0.6, refuse_product, HOPPER, BF16),
+    Candidate("resident_wgmma", ("conv2d",), FORWARD, halo.write_resident,
+              "3x3 by wgmma, filters stay in shared memory",
+              "auto", 0.4, products.refuse_three, HOPPER, BF16, resident_tiles),
+    Candidate("pointwise_tma", ("conv2d",), FORWARD, pointwise.write_forward, "1x1 by wgmma over TMA tiles",
+              "auto", 0.4, pointwise.refuse_forward, HOPPER, BF16, pointwise_forward_tiles),
+    Candidate("image_pool", ("conv2d", "max_pool"), FORWARD, image.write_forward,
+              "convolution of the image and the max pool after it, by wgmma",
+              "auto", 0.6, image.refuse_forward, HOPPER, BF16),
+    Candidate("fire_tma", ("conv2d", "conv2d"), INPUT, halo.write_fire,
+              "both halves of a fire by wgmma over TMA tiles",
+              "auto", 0.6, halo.refuse_fire, HOPPER, BF16, fire_shapes),
+    Candidate("rows_tma", ("conv2d",), WEIGHT, halo.write_rows, "3x3 by wgmma over TMA tiles of rows",
+              "auto", 0.4, halo.refuse_rows, HOPPER, BF16, row_shapes),
+    Candidate("pointwise_tma", ("conv2d",), BACKWARD, pointwise.write_gradients,
+              "both gradients of a 1x1 convolution in one pass over TMA tiles",
+              "auto", 0.6, pointwise.refuse_gradients, HOPPER, BF16, pointwise_gradients_tiles),
+    Candidate("image_pool", ("conv2d", "max_pool"), BACKWARD, image.write_backward,
+              "weight gradient of the image's convolution from the gradient after its max pool, by wgmma",
+              "auto", 0.6, image.refuse_backward, HOPPER, BF16),
 )  # fmt: skip

@@ -26,18 +26,14 @@ def pack_vectors(weights: Sequence[Array], size: int, backward: bool = False, co
     Backward they are rotated, columns are the input's channels and blocks hold filters. The taps of several weights
     follow one another: a fire's 1x1 filters are a tenth tap. `columns` is at least the number of columns up to 8.
     """
-    block = size // 2
     sides = [w[:, ::-1, ::-1].transpose(3, 1, 2, 0) if backward else w for w in weights]
-    counts, blocks = [side.shape[1] * side.shape[2] for side in sides], -(-sides[0].shape[3] // block)
-    columns = columns or -(-len(sides[0]) // VECTOR) * VECTOR
-    packed = np.full((blocks, sum(counts), block // VECTOR, columns, VECTOR), -1, np.int32)
-    for i, side in enumerate(sides):
-        first, count, taps, channels = sum(counts[:i]), len(side), counts[i], side.shape[3]
-        wide = np.full((count, taps, blocks * block), -1, np.int32)
-        wide[:, :, :channels] = side.reshape(count, taps, channels)
-        vectors = wide.reshape(count, taps, blocks, block // VECTOR, VECTOR)
-        packed[:, first : first + taps, :, :count] = vectors.transpose(2, 1, 3, 0, 4)
-    return packed
+    taps = np.concatenate([side.reshape(len(side), -1, side.shape[3]) for side in sides], 1)
+    count, number, channels = taps.shape
+    vectors, columns = size // 16, columns or -(-count // VECTOR) * VECTOR
+    blocks = -(-channels // (vectors * VECTOR))
+    padding = (0, columns - count), (0, 0), (0, blocks * vectors * VECTOR - channels)
+    wide = np.pad(taps, padding, constant_values=-1).reshape(columns, number, blocks, vectors, VECTOR)
+    return np.ascontiguousarray(wide.transpose(2, 1, 3, 0, 4), np.int32)
 
 
 def pack_image(weight: Array, taps: Taps) -> Array:

@@ -14,7 +14,7 @@ from core.gpu.sm90 import halo_resident, halo_tma, row_weight_gradient
 from core.gpu.sm90.filters import pack_vectors
 from core.gpu.sm90.halo_tma import HaloShape
 from core.gpu.sm90.row_weight_gradient import RowShape
-from core.gpu.sm90.tma import activation_map, is_matrix
+from core.gpu.sm90.tma import activation_map, refuse_gaps
 
 
 def write_resident(case: Case) -> None:
@@ -96,7 +96,7 @@ def refuse_fire(case: Case) -> str:
     dy, dx, second = fire_sides(case)
     if second != dy.padded or dx.channels != dx.padded:
         return "It takes halves of equal size."
-    return "" if is_matrix(dy) else "Its pixels are not equally far apart."
+    return refuse_gaps(dy)
 
 
 def write_fire(case: Case) -> None:
@@ -114,7 +114,7 @@ def refuse_rows(case: Case) -> str:
     x, dy = case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output, True)
     if x.channels != x.padded or dy.channels != dy.padded:
         return f"It takes multiples of {x.vector} channels and filters."
-    return "" if is_matrix(x) and is_matrix(dy) else "Its pixels are not equally far apart."
+    return refuse_gaps(x, dy)
 
 
 def write_rows(case: Case) -> None:

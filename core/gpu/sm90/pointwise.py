@@ -12,7 +12,7 @@ from core.gpu.select import Case
 from core.gpu.sm90 import pointwise_forward, pointwise_gradients
 from core.gpu.sm90.filters import pack_vectors
 from core.gpu.sm90.pointwise_gradients import CHANNELS
-from core.gpu.sm90.tma import is_matrix, matrix_map
+from core.gpu.sm90.tma import matrix_map, refuse_gaps
 from core.gpu.sm90.wgmma import TILE, row_bytes
 from core.ops.window import POINT, read_window
 
@@ -66,7 +66,7 @@ def gradients_launch(
 def _refuse(case: Case, x: Tensor, y: Tensor) -> str:
     if read_window(case.step.attributes) != POINT:
         return "It computes 1x1 convolutions of stride 1."
-    return "" if is_matrix(x) and is_matrix(y) else "Its pixels are not equally far apart."
+    return products.refuse_groups(case) or refuse_gaps(x, y)
 
 
 def _gradient_sides(case: Case) -> tuple[Tensor, Tensor]:

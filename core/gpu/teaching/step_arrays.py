@@ -154,9 +154,9 @@ class StepArrays:
         frame, classes = self.frame, self.step.inputs[0].shape[-1]
         offsets = control.find_offsets(frame.batch)
         if role == "labels":
-            return DeviceArray(self.notes, frame.addresses.control + offsets.labels, (frame.batch,))
+            return DeviceArray(self.notes, frame.block("control") + offsets.labels, (frame.batch,))
         if role == "targets" and self.step.attributes["taught"]:
-            return DeviceArray(self.notes, frame.addresses.control + offsets.targets, (frame.batch, classes))
+            return DeviceArray(self.notes, frame.block("control") + offsets.targets, (frame.batch, classes))
         weights = self.notes.constant("class weights", self.step.attributes["class_weights"] or (1.0,) * classes)
         return weights.reshape(0, classes) if role == "targets" else weights
 
@@ -165,7 +165,7 @@ class StepArrays:
         if role in ("labels", "targets", "class_weights"):
             return self._of_loss(role)
         if role in (control.SETTINGS.names or ()):  # an integer that changes from step to step
-            return DeviceArray(self.notes, frame.addresses.control + control.offset(role), (1,))
+            return DeviceArray(self.notes, frame.block("control") + control.offset(role), (1,))
         if role == "bias" and role not in self._parameters:
             return self.zeros(self._parameters["weight"].shape[0])
         if role in self._parameters:
@@ -188,7 +188,7 @@ class StepArrays:
     def _output(self) -> DeviceArray:
         step, frame = self.step, self.frame
         if step.op == LOSS:
-            return DeviceArray(self.notes, frame.addresses.results, (frame.batch, 1))
+            return DeviceArray(self.notes, frame.block("results"), (frame.batch, 1))
         tensor, buffer = image_of(frame, step.output, False)
         return self._written("out", step.output, tensor, buffer, None, step.activation, "", False)
 

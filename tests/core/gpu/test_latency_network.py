@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from core.arena import lay_out
-from core.gpu.frame import Addresses, Frame
+from core.gpu.frame import Frame
 from core.gpu.lowering import write_launches
 from core.graph import PHOTO
 from core.ops.builder import Builder
@@ -67,9 +67,13 @@ def lowered(graph):
     layout, memory = lay_out_parameters(graph), Memory(1 << 20)
     frame = Frame(lower(graph, False), layout, PHOTOS, "mixed", AMPERE, kept=frozenset([PHOTO]))
     write_launches(frame, False, False)
+    sizes = {
+        "weights": 4 * layout.size + 64, "control": 4096, "packed": 2 * frame.packed_count, "tables": 64, "results": 64,
+        "logits": 4 * PHOTOS * CLASSES,
+    }  # fmt: skip
     arena = lay_out(frame.lifetimes([PHOTO]))
-    sizes = (4 * layout.size + 64, 0, 4096, 2 * frame.packed_count, 64, 64, 4 * PHOTOS * CLASSES, 64, arena.bytes)
-    frame.restart(Addresses(*(memory.reserve(size) for size in sizes), arena.offsets))
+    at, first = {name: memory.reserve(size) for name, size in sizes.items()}, memory.reserve(arena.bytes)
+    frame.restart(at, {name: first + offset for name, offset in arena.offsets.items()})
     write_launches(frame, False, False)
     return frame, memory
 
@@ -79,8 +83,8 @@ def put(frame, memory, weights, photo):
     for name, (first, shape) in frame.layout.offsets.items():
         flat[first : first + int(np.prod(shape))] = weights[name].ravel()
     places = frame.all_packs()
-    memory.put(frame.addresses.weights, flat)
-    memory.put(frame.addresses.packed, to_bits(np.where(places < 0, 0, flat[places.clip(0)])))
+    memory.put(frame.block("weights"), flat)
+    memory.put(frame.block("packed"), to_bits(np.where(places < 0, 0, flat[places.clip(0)])))
     t = frame.image(Value(PHOTO, (*SIDE, 3)))
     (top, left, _, _), framed = frame.border, np.zeros((PHOTOS, t.height, t.width, t.pitch))
     framed[:, top : top + SIDE[0], left : left + SIDE[1], :3] = photo
@@ -99,6 +103,6 @@ def test_steps_in_one_launch_compute_what_they_do_apart(stride):
     put(frame, memory, weights, photo)
     for launch in frame.launches[1:]:
         Machine(memory).run(launch)
-    got = memory.get(frame.addresses.logits, PHOTOS * CLASSES, np.float32).reshape(PHOTOS, CLASSES)
+    got = memory.get(frame.block("logits"), PHOTOS * CLASSES, np.float32).reshape(PHOTOS, CLASSES)
     wanted = reference(weights, photo, stride)
     assert np.abs(got - wanted).max() < 4e-3 * np.abs(wanted).max()  # a sum may round to the other neighbour in bf16

@@ -7,7 +7,7 @@ import pytest
 
 from core.gpu import control
 from core.gpu.driver.memory import BEHIND
-from core.gpu.frame import Addresses, Frame
+from core.gpu.frame import Frame
 from core.gpu.ops.image.image import image_launch
 from core.ops import photo
 from core.ops.builder import Builder
@@ -43,7 +43,7 @@ def test_every_pixel_is_the_references(side, mixed):
         memory.put(block + at, values)
     image_launch(frame)
     (name, life), = frame.lifetimes().items()
-    frame.restart(Addresses(control=block, offsets={name: memory.reserve(life.bytes)}))
+    frame.restart({"control": block}, {name: memory.reserve(life.bytes)})
     Machine(memory).run(image_launch(frame))
     t = frame._photo()
     got = memory.get(t.address, PHOTOS * t.height * t.width * 4, np.float32).reshape(PHOTOS, t.height, t.width, 4)

@@ -39,7 +39,7 @@ def test_ranks_compute_the_batch_norm_of_all_their_photos(precision):
     dy[2] = 0
     weights = {name: draw.uniform(0.5, 1.5, p.shape).astype(np.float32) for name, p in graph.parameters().items()}
     for rank, counted, own_x, own_dy in zip(ranks, COUNTED, x, dy, strict=True):
-        control = rank.frame.addresses.control
+        control = rank.frame.block("control")
         rank.memory.put(control + offset("rank_photos"), np.array([REAL * 2 / 3, counted], np.float32))
         rank.put_weights(weights)
         rank.put(step.inputs[0], own_x)

@@ -8,7 +8,7 @@ import pytest
 from core.arena import lay_out
 from core.gpu.candidates import CANDIDATES
 from core.gpu.control import Control, find_offsets
-from core.gpu.frame import Addresses, Frame
+from core.gpu.frame import Frame
 from core.gpu.hardware import typical
 from core.gpu.lowering import write_launches
 from core.gpu.ops.conv import fft, transformed
@@ -124,14 +124,14 @@ def test_a_whole_network_has_the_references_gradients(algorithm, parts):
     write_launches(frame, True, True)  # with all arrays
     arena = lay_out(frame.lifetimes([PHOTO]))
     sizes = block_sizes(frame, (), arena.bytes)
-    names = ("weights", "gradient", "control", "packed", "pack_indices", "tables", "logits", "results", "arena")
-    at = {name: memory.reserve(max(sizes[name], 64)) for name in names}
+    at = {name: memory.reserve(max(size, 64)) for name, size in sizes.items()}
+    arrays = {name: at["arena"] + offset for name, offset in arena.offsets.items()}
     memory.put(at["tables"], frame.all_tables())
     weights = random_weights(graph)
     memory.put(at["weights"], flatten_parameters(weights, layout))
     draw, machine, wanted = np.random.default_rng(0), Machine(memory), {}
     for accumulate, real in parts:
-        frame.restart(Addresses(*at.values(), arena.offsets))
+        frame.restart(at, arrays)
         write_launches(frame, True, accumulate)
         assert {launch.kernel for launch in frame.launches} <= {"naive", "shared", "im2col", "photo", "fused"}
         raw = np.zeros(find_offsets(IMAGES).end, np.uint8)

@@ -327,7 +327,7 @@ def test_every_way_that_tuning_measures_can_be_written_and_built(name, precision
     for case, ways in find_cases(frame, EMPTY).values():
         for row, configurations in ways.values():
             for configuration in configurations:
-                frame.restart(frame.addresses)
+                frame.restart({}, {})
                 Choice(replace(case, configuration=configuration), row, 0.0).write(Backward(frame, False))
                 assert frame.launches or case.direction == INPUT
                 assert all(launch.shared <= frame.shared for launch in frame.launches)

@@ -37,7 +37,7 @@ def refuse_three(case: Case) -> str:
     """Why kernels for 3x3 convolutions refuse."""
     if reads_image(case.step) or read_window(case.step.attributes) != THREE:
         return "It computes 3x3 convolutions of stride 1 with a border of 1."
-    return ""
+    return refuse_groups(case)
 
 
 def write_forward(case: Case) -> None:

@@ -92,7 +92,7 @@ def _add_strips(
     blocks = min(blocks, blocks_of(items, threads // wide))
     given = {name: value(blocks) if callable(value) else value for name, value in values.items()}
     given |= {
-        "weight": _packed(frame, case.step, x.padded), "control": frame.addresses.control, "x": x.address,
+        "weight": _packed(frame, case.step, x.padded), "control": frame.block("control"), "x": x.address,
         "ldx": x.pitch, "groups": groups, "wide": wide, "items": items, "pairs": pairs, "per_image": per_image,
         "rows": best, "by_pairs": pairs, "by_per_image": per_image,
         "height": x.height, "width": x.width, "ho": out.height, "wo": out.width,

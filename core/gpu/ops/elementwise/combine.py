@@ -279,7 +279,7 @@ def dropout(case: Case) -> None:
     vectors, area = vectors_of(a), a.height * a.width
     total, rate = frame.batch * area * vectors, float(step.attributes["rate"])  # type: ignore[arg-type]
     values = {
-        "a": a.address, "out": out.address, "control": frame.addresses.control, "total": total, "vectors": vectors,
+        "a": a.address, "out": out.address, "control": frame.block("control"), "total": total, "vectors": vectors,
         "channels": a.channels, "by_vectors": vectors, "by_area": area, "area": area, "lda": a.pitch, "ldo": out.pitch,
         **target.values, "key": step.attributes["key"], "threshold": threshold(rate), "scale": 1 / (1 - rate),
     }  # fmt: skip

@@ -276,7 +276,7 @@ def write_loss(backward: Backward) -> None:
 
 def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
     """Logits in float32, and for training the loss, the hits and the gradient of the head's input."""
-    program, x, control = frame.program, frame.shaped(_source(frame)), frame.addresses.control
+    program, x, control = frame.program, frame.shaped(_source(frame)), frame.block("control")
     classes, taught = program.output.shape[-1], program.taught > 0
     offsets = find_offsets(frame.batch)
     weights, smoothing = 0, 0.0
@@ -287,9 +287,9 @@ def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
             table = np.asarray(attributes["class_weights"], np.float32).view(np.int32)
             weights = frame.table("class weights", lambda: table)
     values = {
-        "x": x.address, "logits": frame.addresses.logits, "dx": gradient.address if gradient else 0,
+        "x": x.address, "logits": frame.block("logits"), "dx": gradient.address if gradient else 0,
         "labels": control + offsets.labels if program.training else 0, "weights": weights,
-        "targets": control + offsets.targets if taught else 0, "results": frame.addresses.results, "control": control,
+        "targets": control + offsets.targets if taught else 0, "results": frame.block("results"), "control": control,
         "hw": x.height * x.width, "classes": classes, "ldx": x.pitch, "ldd": gradient.pitch if gradient else 0,
         "batch": frame.batch, "activation": RELU[masking], "smoothing": smoothing,
     }  # fmt: skip

@@ -86,14 +86,14 @@ def _finish(
     grid, block = (blocks_of(x.padded, batch_norm.FINISH_BLOCK[0]), 1, 1), (*batch_norm.FINISH_BLOCK, 1)
     if frame.ranks > 1:
         both, of_rank = frame.use(f"rank {name}", 8 * x.padded), (MODULE, RANK_SUMS, ())
-        given = {"partial": frame.use(name, 0), "sums": both, "control": frame.addresses.control, "blocks": blocks,
+        given = {"partial": frame.use(name, 0), "sums": both, "control": frame.block("control"), "blocks": blocks,
                  "row": x.padded}  # fmt: skip
         frame.add(make_launch(step.node, direction, RANK_SUMS, of_rank, batch_norm.RANK_SUMS, given, grid, block))
         name, blocks = f"rank {name}", 1
     values = {
         "bias": 0, "running_mean": 0, "running_var": 0, "dweight": 0, "dbias": 0, "accumulate": 0, "epsilon": 0.0,
         "momentum": 0.0, **more, "partial": frame.use(name, 0), "saved": saved_of(frame, step),
-        "control": frame.addresses.control, "blocks": blocks, "channels": x.channels, "row": x.padded,
+        "control": frame.block("control"), "blocks": blocks, "channels": x.channels, "row": x.padded,
         "hw": x.height * x.width,
     }  # fmt: skip
     frame.add(make_launch(
@@ -139,7 +139,7 @@ def _apply(frame: Frame, step: Step, centred: bool, target: Target | None) -> No
 def _share(frame: Frame, x: Tensor, dy: Tensor | None, split: int, wide: int) -> dict[str, int]:
     """Arguments shared by `sums` and `apply`: both sides, and the share of a block."""
     return {
-        "x": x.address, "dy": dy.address if dy else 0, "control": frame.addresses.control, "hw": x.height * x.width,
+        "x": x.address, "dy": dy.address if dy else 0, "control": frame.block("control"), "hw": x.height * x.width,
         "pixels": frame.batch * x.height * x.width, "split": split, "vectors": vectors_of(x), "wide": wide,
         "ldx": x.pitch, "ldy": dy.pitch if dy else 0,
     }  # fmt: skip

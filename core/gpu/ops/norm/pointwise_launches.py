@@ -111,7 +111,7 @@ def _add(
         **addresses, **pitches, "saved": saved_of(frame, norm) if norm else 0, "accumulate": int(target.accumulate),
         "partial": frame.use(f"partial:{step.node}", 4 * size * blocks) if backward else 0,
         "sums": place_sums(frame, sums[0], blocks, sums[1]) if sums else 0, "weight": weight,
-        "control": frame.addresses.control, "pixels": pixels, "hw": wide.height * wide.width,
+        "control": frame.block("control"), "pixels": pixels, "hw": wide.height * wide.width,
         "depth": packing.padded_depth(summed, 2),
     }  # fmt: skip
     activation = RELU[norm.activation] if norm and "g" not in sides else -1

@@ -238,8 +238,8 @@ def update_launch(at: Mapping[str, int], count: int, processors: int, rule: Opti
 
 def pack_launch(frame: Frame) -> Launch:
     """Packed copies of the weights for the matrix kernels."""
-    at, count = frame.addresses, frame.packed_count
-    values = {"weights": at.weights, "indices": at.pack_indices, "packed": at.packed, "count": count}
+    at, count = frame.block, frame.packed_count
+    values = {"weights": at("weights"), "indices": at("pack_indices"), "packed": at("packed"), "count": count}
     grid = (blocks_of(max(count, 2), 2 * THREADS), 1, 1)
     return _launch("pack", "make_pack", (frame.element,), PACK, values, grid)
 
