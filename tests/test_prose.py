@@ -76,8 +76,10 @@ CONSTANTS = {"core/cpu/execution.py", "core/gpu/hardware.py"}
 
 
 def read_code_prose(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, text) of each comment and docstring, without inline code."""
+    """(line, text) of each comment and docstring, without inline code; nothing of a file without measurements."""
     source = path.read_text("utf-8")
+    if not MEASURED.search(source):
+        return
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     yield from ((token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT)
     for node in ast.walk(ast.parse(source)):

@@ -61,6 +61,7 @@ def call(place, *more, data="place"):
                  "--cache", str(place / "cache"), "--threads", "1", *more])  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_the_command_writes_a_model_for_the_place(place, known, capsys):
     assert call(place) == 0
     said = capsys.readouterr().out

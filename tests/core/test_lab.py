@@ -97,6 +97,7 @@ def test_digits_continue_from_a_model_file_of_the_same_network(tmp_path, capsys,
     assert "is a mlp, but the recipe trains a cnn" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_generated_digits_are_like_mnist():
     images, labels = digits.generate_digits("t10k")
     again, _ = digits.generate_digits("t10k")
@@ -218,6 +219,7 @@ def test_pytorch_is_the_yardstick_of_the_ways_and_starts_from_the_same_weights(f
     assert max(map(len, printed.splitlines())) <= 100
 
 
+@pytest.mark.thorough
 def test_without_pytorch_the_yardstick_says_what_to_install(few_digits, capsys, monkeypatch):
     monkeypatch.setattr(lab.pytorch_baseline, "find_spec", lambda name: None)
     assert run_conv(few_digits, "--algorithms", "im2col", "PyTorch") == 0
@@ -290,6 +292,7 @@ def test_a_module_holds_the_layers_of_a_fire_in_both_directions():
     assert (found, totals(found)) == ({"photo": (1.0, 0.0), "features.3": (6.0, 24.0)}, (7.0, 24.0))
 
 
+@pytest.mark.thorough
 def test_a_sweep_prints_photos_per_second_of_every_size(tmp_path, capsys):
     file = tmp_path / "sweep.json"
     assert lab.main(["sweep", "--device", "cpu", "--model", "mlp", "--batch", "1", "2", "--image-size", "28",
@@ -307,6 +310,7 @@ def test_a_precision_that_the_cpu_has_not_is_refused(command, capsys):
     assert "mixed needs --device cuda" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_explain_names_every_candidate_with_its_cost_or_reason_and_the_choice(capsys):
     assert lab.main(["explain", "--model", "mlp", "--batch", "2", "--capability", "8.6"]) == 0
     said = capsys.readouterr().out
@@ -326,6 +330,7 @@ def test_depthwise_on_a_gpu_ends_with_the_bias(capsys, monkeypatch, tmp_path):
     assert capsys.readouterr().out.splitlines()[-1].split() == ["constant", "4.0000", "0.5", "0.2x"]
 
 
+@pytest.mark.thorough
 def test_depthwise_names_every_kernel_and_its_time(capsys, monkeypatch):
     monkeypatch.setattr(studies, "DEPTHWISE_SHAPES", ((1, 4, 8),))
     assert lab.main(["depthwise", "--device", "cpu"]) == 0

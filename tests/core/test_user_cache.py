@@ -51,6 +51,7 @@ print(cache_folder(), _path(Recipe("ops.pool.max_pool", "make", (), (), 32), (9,
     assert all(Path(line).parent == tmp_path / "leafclinic" / "kernels" for line in run(code, tmp_path).splitlines())
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform == "win32", reason="homes are found otherwise there")
 def test_without_a_folder_to_keep_them_kernels_are_compiled_for_this_process_alone(tmp_path):
     (tmp_path / "file").touch()

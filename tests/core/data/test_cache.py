@@ -231,6 +231,7 @@ def test_a_harmed_cache_is_repaired_also_where_a_photo_is_new(photos, tmp_path, 
     assert len(list((tmp_path / "store").rglob("*.photos"))) == 1
 
 
+@pytest.mark.thorough
 def test_the_index_notices_a_flipped_byte(photos, tmp_path):
     dataset, before = fill(photos, tmp_path / "store")
     (index,) = (tmp_path / "store").rglob("*.index")
@@ -296,6 +297,7 @@ def test_a_kill_at_any_moment_leaves_a_cache_that_is_sound(tmp_path):
     assert_sound(*fill(photos, store))
 
 
+@pytest.mark.thorough
 def test_two_processes_may_fill_one_cache_at_once(tmp_path):
     photos = leaf_folder(tmp_path / "photos", each=30)
     command = [sys.executable, "-c", FILL, str(photos), str(tmp_path / "store")]

@@ -195,6 +195,7 @@ def large_manifest(folder, rows):
     return file
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform == "win32", reason="resource is missing on Windows")
 @pytest.mark.parametrize(("count", "megabytes"), [(50_000, 45), pytest.param(1_000_000, 400, marks=pytest.mark.slow)])
 def test_many_rows_take_little_memory(tmp_path, count, megabytes):

@@ -179,6 +179,7 @@ def test_processes_that_are_released_end(tmp_path):
     readers.release()
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform == "win32", reason="a process there stays until its input ends")
 def test_a_process_that_is_not_asked_ends_and_is_replaced(tmp_path, monkeypatch):
     (tmp_path / "a.png").write_bytes(encode(corners(), ".png"))

@@ -16,12 +16,12 @@ from core.errors import DataError
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    return write_demo(tmp_path_factory.mktemp("demo") / "set", photos_per_class=20, side=48, seed=4)
+    return write_demo(tmp_path_factory.mktemp("demo") / "set", photos_per_class=20, side=32, seed=4)
 
 
 @pytest.fixture(scope="module")
 def leaves():
-    return {c: [draw_leaf(c, 0, i, side=64) for i in range(24)] for c in CONDITIONS}
+    return {c: [draw_leaf(c, 0, i, side=48) for i in range(24)] for c in CONDITIONS}
 
 
 def test_a_leaf_is_a_function_of_its_numbers():
@@ -35,7 +35,7 @@ def test_a_leaf_is_a_function_of_its_numbers():
 def test_the_true_areas_make_sense(leaves):
     for condition, photos in leaves.items():
         for photo in photos:
-            assert (photo.rgb.dtype, photo.rgb.shape) == (np.uint8, (64, 64, 3))
+            assert (photo.rgb.dtype, photo.rgb.shape) == (np.uint8, (48, 48, 3))
             assert 0.08 < photo.leaf.mean() < 0.75
             assert not (photo.lesion & ~photo.leaf).any()
             if condition == "healthy":
@@ -77,7 +77,7 @@ def test_the_mean_colour_of_a_photo_does_not_tell_its_class(leaves):
 
 
 def test_two_views_of_a_leaf_have_the_same_disease_to_about_the_same_extent():
-    pairs = [[draw_leaf("blight", 0, i, view, 64).severity for view in (0, 1)] for i in range(20)]
+    pairs = [[draw_leaf("blight", 0, i, view, 48).severity for view in (0, 1)] for i in range(20)]
     assert np.corrcoef(np.array(pairs).T)[0, 1] > 0.8
 
 
@@ -99,16 +99,16 @@ def test_the_set_is_read_with_its_groups_and_splits(demo):
 def test_the_manifest_has_the_true_areas(demo):
     with demo.open() as file:
         rows = list(csv.DictReader(file))
-    photo = draw_leaf("mildew", 4, 3, 1, 48)
+    photo = draw_leaf("mildew", 4, 3, 1, 32)
     (row,) = [r for r in rows if r["path"] == "mildew/00007.jpg"]
     assert (int(row["leaf_pixels"]), int(row["lesion_pixels"])) == (photo.leaf.sum(), photo.lesion.sum())
 
 
 def test_the_same_set_is_written_once_and_always_the_same(demo, tmp_path):
     stamp = (demo.parent / "rust" / "00000.jpg").stat().st_mtime_ns
-    assert write_demo(demo.parent, photos_per_class=20, side=48, seed=4) == demo
+    assert write_demo(demo.parent, photos_per_class=20, side=32, seed=4) == demo
     assert (demo.parent / "rust" / "00000.jpg").stat().st_mtime_ns == stamp
-    again = write_demo(tmp_path / "again", photos_per_class=20, side=48, seed=4)
+    again = write_demo(tmp_path / "again", photos_per_class=20, side=32, seed=4)
     files = sorted(p.relative_to(demo.parent) for p in demo.parent.rglob("*") if p.is_file())
     assert len(files) == 82
     assert all((again.parent / p).read_bytes() == (demo.parent / p).read_bytes() for p in files)

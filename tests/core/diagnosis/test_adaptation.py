@@ -90,6 +90,7 @@ def test_the_place_gets_better_and_the_rest_is_not_forgotten(model, adapted):
     assert after < 0.7 * before, "the place's photos are familiar"
 
 
+@pytest.mark.thorough
 def test_an_adapted_model_is_read_back_and_adapted_again(model, adapted, tmp_path):
     first = adapted.model
     assert first.steps, "the weights stay in eight bits"
@@ -101,6 +102,7 @@ def test_an_adapted_model_is_read_back_and_adapted_again(model, adapted, tmp_pat
     assert accuracy(again.model or read, draw(3, place=True)) >= accuracy(model, draw(3, place=True))
 
 
+@pytest.mark.thorough
 def test_a_place_that_the_model_knows_changes_nothing_or_claims_nothing(model):
     known = draw(6, per_class=10)
     result = adapt(model, known.take(np.flatnonzero(known.labels < 2)))

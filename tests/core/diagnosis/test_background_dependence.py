@@ -124,6 +124,7 @@ def test_fewer_photos_than_neighbours_still_vote():
 DATA = os.environ.get("LEAFCLINIC_DATA", "")
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not DATA, reason="LEAFCLINIC_DATA is not set: the leaf photos are not here")
 @pytest.mark.parametrize(("crop", "validation", "test"), [("rice", 0.677, 0.484), ("citrus", 0.575, 0.575)])
 def test_the_published_figures_come_out(tmp_path, crop, validation, test):

@@ -44,6 +44,7 @@ def test_leaves_are_cut_out_of_training_photos_and_painted_over_in_backgrounds(l
     assert np.abs(painted.astype(int) - 170).max() < 60, "a leaf was left in a background"
 
 
+@pytest.mark.thorough
 def test_masks_and_backgrounds_take_the_memory_that_was_foretold(leaves):
     training, side = len(leaves.rows(TRAIN)), leaves.cache.side
     kept, beside = backgrounds.count_bytes(training, len(leaves.cache.photos), side)

@@ -42,6 +42,7 @@ def marked_masks(row):
     return leaf > 0, (lesions > 0) & (leaf > 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not DATA, reason="LEAFCLINIC_DATA does not name the photos")
 def test_twenty_photos_marked_by_hand_are_met_within_five_points_of_leaf_area():
     errors, overlaps = [], []
