@@ -15,13 +15,15 @@ from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.contract import volume
 from core.ops.dropout import threshold
 from core.ops.registry import KernelCase
-from core.ops.window import Window, read_window
+from core.ops.window import POINT, Window, read_window
 
 Launcher: TypeAlias = Callable[[KernelCase, StepArrays], None]
 
 
 def window_of(problem: KernelCase) -> Window:
-    """The window of a pool or convolution; for a global average, all pixels."""
+    """The window of a pool or convolution; for a global average, all pixels, for a dense layer, one."""
+    if problem.op == "dense":
+        return POINT
     if problem.op == "global_avg_pool":
         height, width, _ = problem.inputs[0]
         return Window((height, width), (1, 1), (0, 0, 0, 0))
@@ -44,7 +46,7 @@ SCALARS: Final[dict[str, Callable[[KernelCase, StepArrays], Any]]] = {
     "pad": lambda problem, arrays: window_of(problem).padding[:2],
     "after": lambda problem, arrays: window_of(problem).padding[2:],
     "include": lambda problem, arrays: int(bool(problem.attributes.get("count_include_pad"))),
-    "groups": lambda problem, arrays: problem.inputs[0][-1] // arrays["weight"].shape[3],
+    "groups": lambda problem, arrays: problem.inputs[0][-1] // arrays["weight"].shape[-1],
     "smoothing": lambda problem, arrays: float(str(problem.attributes["label_smoothing"])),
     "volume": lambda problem, arrays: volume(problem.inputs[0]),
     "key": lambda problem, arrays: problem.attributes["key"],
@@ -64,12 +66,12 @@ def as_images(array: DeviceArray) -> DeviceArray:
 
 
 def as_pixels(array: DeviceArray) -> DeviceArray:
-    """The same memory as (images, rows, columns, channels); a vector is one pixel."""
+    """The same memory as (images, rows, columns, channels), or filters; a vector is one pixel."""
     images, *sides, channels = array.shape
     return array.reshape(images, *(sides or (1, 1)), channels)
 
 
-SHAPED: Final = {"Vector": flat, "Matrix": as_matrix, "Cube": as_images, "Batch": as_pixels}
+SHAPED: Final = {"Vector": flat, "Matrix": as_matrix, "Cube": as_images, "Batch": as_pixels, "Filters": as_pixels}
 """Reshapes an array for a kernel's annotation."""
 
 

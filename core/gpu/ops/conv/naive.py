@@ -7,7 +7,7 @@ The levels after it, each with three kernels (forward, gradients of input and fi
 - im2col:      `im2col.py`. Windows unfolded into a matrix, then the tiled product of `ops/dense/product.py`
 - tensor_core: `implicit_gemm.py`. The same product without the unfolded matrix, on the tensor cores
 
-A depthwise convolution has as many groups as channels.
+A depthwise convolution has as many groups as channels, and a dense layer is a 1x1 convolution of one pixel.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Fully connected layer ``out[n, o] = bias[o] + sum over i of x[n, i] weight[o, i]``, and its tiled product.
 
-- naive:  one thread per element of the result reads the whole sum from global memory
+- naive:  a 1x1 convolution of one pixel (`ops/conv/naive.py`)
 - shared: the tiled matrix product, which im2col uses too, and its transpositions for the gradients
 
 A block of 16 x 16 threads computes a 64 x 64 tile of the result: tiles of both factors, 16 deep, are in shared memory,
@@ -28,42 +28,6 @@ PITCH: Final = TILE + 1
 DEPTH: Final = 16
 BLOCKS_WANTED: Final = 512
 """Fewest blocks without split-K: 132 multiprocessors hold about four blocks each."""
-
-
-@kernel
-def naive_forward(x: Matrix, weight: Matrix, bias: Vector, out: Matrix) -> None:
-    """One thread per output: row n of x against row o of weight."""
-    i = cuda.grid(1)
-    if i < out.size:
-        n, o = i // out.shape[1], i % out.shape[1]
-        total = bias[o]
-        for k in range(x.shape[1]):
-            total += x[n, k] * weight[o, k]
-        out[n, o] = total
-
-
-@kernel
-def naive_backward_input(dy: Matrix, weight: Matrix, dx: Matrix) -> None:
-    """One thread per input: the gradient of each unit times its weight."""
-    i = cuda.grid(1)
-    if i < dx.size:
-        n, k = i // dx.shape[1], i % dx.shape[1]
-        total = dy[n, 0] * weight[0, k]
-        for o in range(1, dy.shape[1]):
-            total += dy[n, o] * weight[o, k]
-        dx[n, k] = total
-
-
-@kernel
-def naive_backward_weight(x: Matrix, dy: Matrix, dweight: Matrix) -> None:
-    """One thread per weight: the sum over the batch."""
-    i = cuda.grid(1)
-    if i < dweight.size:
-        o, k = i // dweight.shape[1], i % dweight.shape[1]
-        total = dy[0, o] * x[0, k]
-        for n in range(1, x.shape[0]):
-            total += dy[n, o] * x[n, k]
-        dweight[o, k] = total
 
 
 @device_function

@@ -23,6 +23,7 @@ from typing import Any, Final
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, u8, u32, u64
 from core.gpu.launch import INTEGER, POINTER, KernelSignature, Tensor, arguments, blocks_of, make_launch
+from core.gpu.parts.epilogue import make_staging, make_writing, pixel_of_row
 from core.gpu.parts.tile import multiply_bf16
 from core.gpu.parts.vectors import clear
 from core.gpu.select import Case
@@ -40,29 +41,21 @@ SIGNATURE: Final = KernelSignature((
 ))  # fmt: skip
 
 
-def make_producer(rows: int, columns: int, depth: int, threads: int) -> Any:
-    """Device function that starts the copies of one k block of both factors, zeros beyond their edges."""
-    a_row, b_row, b_at = depth * 2 + 16, columns * 2 + 16, rows * (depth * 2 + 16)
-    a_chunks, b_chunks = depth // 8, columns // 8
+def make_copier(tall: int, wide: int, at: int, threads: int) -> Any:
+    """Device function that starts the copies of a factor's tile to `at` in a stage, zeros beyond the factor's edges."""
+    row, chunks = wide * 2 + 16, wide // 8  # rows padded by 16 bytes: no bank conflicts
 
     @device_function
-    def copy_k_block(slot, a, b, row0, column0, first, m, n, k, thread):
-        for j in range(rows * a_chunks // threads):
+    def copy(slot, factor, row0, column0, rows, columns, thread):
+        for j in range(tall * chunks // threads):
             i = i32(thread + j * threads)
-            r, q = i32(i // a_chunks), i32(i % a_chunks * 8)
-            real = row0 + r < m and first + q < k
-            place = u64(u64(row0 + r) * u64(k) + u64(first + q))
-            source = u64(a + place * u64(2)) if real else u64(a)
-            ptx.copy_async16(u32(slot + u32(r * a_row + q * 2)), source, u32(16 if real else 0))
-        for j in range(depth * b_chunks // threads):
-            i = i32(thread + j * threads)
-            r, q = i32(i // b_chunks), i32(i % b_chunks * 8)
-            real = first + r < k and column0 + q < n
-            place = u64(u64(first + r) * u64(n) + u64(column0 + q))
-            source = u64(b + place * u64(2)) if real else u64(b)
-            ptx.copy_async16(u32(slot + u32(b_at + r * b_row + q * 2)), source, u32(16 if real else 0))
+            r, q = i32(i // chunks), i32(i % chunks * 8)
+            real = row0 + r < rows and column0 + q < columns
+            place = u64(u64(row0 + r) * u64(columns) + u64(column0 + q))
+            source = u64(factor + place * u64(2)) if real else u64(factor)
+            ptx.copy_async16(u32(slot + u32(at + r * row + q * 2)), source, u32(16 if real else 0))
 
-    return copy_k_block
+    return copy
 
 
 def make_multiplier(rows: int, columns: int, depth: int, down: int, across: int) -> Any:
@@ -86,39 +79,18 @@ def make_multiplier(rows: int, columns: int, depth: int, down: int, across: int)
     return multiply_k_block
 
 
-def make_writer(rows: int, columns: int, threads: int, down: int, across: int) -> Any:
-    """Device function, the epilogue: the sums through shared memory, so that every lane stores 16 bytes."""
-    c_row, c_chunks = columns * 2 + 16, columns // 8
-
-    @device_function
-    def write_tile(acc, base, c, row0, column0, m, n, warp_row, warp_column, thread):
-        lane = i32(thread & 31)
-        for i in range(down):
-            for j in range(across):
-                o, line = (i * across + j) * 4, warp_row + i * 16 + (lane >> 2)
-                place = u32(base + u32(line * c_row + (warp_column + j * 8 + (lane & 3) * 2) * 2))
-                ptx.shared_store1(place, ptx.pack_bf16(acc[o], acc[o + 1]))
-                ptx.shared_store1(u32(place + u32(8 * c_row)), ptx.pack_bf16(acc[o + 2], acc[o + 3]))
-        cuda.syncthreads()  # the tile is in shared memory
-        for i in range(thread, rows * c_chunks, threads):
-            r, q = i32(i // c_chunks), i32(i % c_chunks * 8)
-            if row0 + r < m and column0 + q < n:
-                v = ptx.shared_load4(u32(base + u32(r * c_row + q * 2)))
-                ptx.store4(u64(c + u64(u64(row0 + r) * u64(n) + u64(column0 + q)) * u64(2)), v[0], v[1], v[2], v[3])
-
-    return write_tile
-
-
 def make_kernel(rows: int, columns: int, depth: int, stages: int, warps_down: int, warps_across: int) -> Any:
     """``C = A B`` for a tile; A (M, K), B (K, N), C (M, N) in bf16 at 64-bit addresses, K and N multiples of 8."""
     threads = 32 * warps_down * warps_across
-    stage = rows * (depth * 2 + 16) + depth * (columns * 2 + 16)  # rows padded by 16 bytes: no bank conflicts
+    b_at = rows * (depth * 2 + 16)
+    stage = b_at + depth * (columns * 2 + 16)
     down, across = rows // warps_down // 16, columns // warps_across // 8
     sums, ahead = down * across * 4, stages - 1
     wait, wait_all = ptx.WAIT_COPIES[stages - 2], ptx.WAIT_COPIES[0]
-    copy_k_block = make_producer(rows, columns, depth, threads)
+    copy_a, copy_b = make_copier(rows, depth, 0, threads), make_copier(depth, columns, b_at, threads)
     multiply_k_block = make_multiplier(rows, columns, depth, down, across)
-    write_tile = make_writer(rows, columns, threads, down, across)
+    stage_out = make_staging(2, (down, across), columns * 2 + 16)
+    write_out = make_writing(2, rows, columns, threads, pixel_of_row)
 
     def product(a, b, c, m, n, k):
         base = ptx.shared_address(cuda.shared.array(0, u8))
@@ -140,14 +112,18 @@ def make_kernel(rows: int, columns: int, depth: int, stages: int, warps_down: in
                 cuda.syncthreads()  # this k block is in shared memory; the stage filled next has been read
             if step < steps:  # copied now, multiplied `ahead` steps later
                 slot = u32(base + u32(step % stages * stage))
-                copy_k_block(slot, a, b, row0, column0, i32(step * depth), m, n, k, thread)
+                copy_a(slot, a, row0, i32(step * depth), m, k, thread)
+                copy_b(slot, b, i32(step * depth), column0, k, n, thread)
             ptx.commit_copies()
             if step >= ahead:
                 slot = u32(base + u32((step - ahead) % stages * stage))
                 multiply_k_block(acc, slot, warp_row, warp_column, lane)
         wait_all()
         cuda.syncthreads()  # all products are complete: the tile replaces the stages
-        write_tile(acc, base, c, row0, column0, m, n, warp_row, warp_column, thread)
+        none = i32(0)
+        stage_out(acc, base, warp_row, warp_column, lane, u64(0), column0, n, none)
+        cuda.syncthreads()  # the tile is in shared memory
+        write_out(base, thread, column0, n, c, n, u64(0), none, none, none, (row0, m))
 
     return product
 
