@@ -12,12 +12,12 @@ from typing import Any
 from core.gpu.compilation.arrays import Batch, Int, Matrix, Pair, float32
 from core.gpu.compilation.cuda import cuda
 from core.gpu.ops.dense.product import add_bias, launch_product, product_nn, product_nt, product_tn
-from core.gpu.teaching.candidates import geometry, groups
+from core.gpu.teaching.candidates import geometry, groups, window_of
 from core.gpu.teaching.column_sums import launch_sum_columns
 from core.gpu.teaching.kernel import as_matrix, at, indices, kernel, over
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
-from core.ops.window import read_window
+from core.ops.window import POINT, read_window
 
 
 @kernel
@@ -58,9 +58,8 @@ def refuse(case: KernelCase) -> str:
 
 
 def _is_pointwise(case: KernelCase) -> bool:
-    """A 1x1 convolution without stride or padding already is a matrix product."""
-    window = read_window(case.attributes)
-    return (*window.kernel, *window.stride, *window.padding) == (1, 1, 1, 1, 0, 0, 0, 0)
+    """A 1x1 convolution without stride or padding, and a dense layer, already are matrix products."""
+    return window_of(case) == POINT
 
 
 def _filters_as_matrix(weight: Any) -> Any:

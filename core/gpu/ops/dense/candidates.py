@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.gpu.ops.conv import backward_weight, naive, products
+from core.gpu.ops.conv import backward_weight, im2col, naive, products
 from core.gpu.ops.conv.configurations import product_tiles, weight_tiles
-from core.gpu.ops.dense import product
 from core.gpu.ops.matmul import cublas
 from core.gpu.select import FORWARD, INPUT, WEIGHT, Candidate
 from core.gpu.teaching.candidates import by_names, in_order, teach
@@ -14,11 +13,11 @@ from core.gpu.teaching.column_sums import BIAS
 
 CANDIDATES: Final = (
     teach("naive", "dense", FORWARD, by_names(naive.naive_forward), "one thread per output"),
-    teach("shared", "dense", FORWARD, product.launch_shared_forward, "tiled product"),
+    teach("shared", "dense", FORWARD, im2col.launch_im2col_forward, "tiled product"),
     teach("naive", "dense", INPUT, by_names(naive.naive_backward_input), "one thread per input"),
-    teach("shared", "dense", INPUT, product.launch_shared_backward_input, "tiled product"),
+    teach("shared", "dense", INPUT, im2col.launch_im2col_backward_input, "tiled product"),
     teach("naive", "dense", WEIGHT, in_order(by_names(naive.naive_backward_weight), BIAS), "one thread per weight"),
-    teach("shared", "dense", WEIGHT, product.launch_shared_backward_weight, "tiled product of the transposed dy"),
+    teach("shared", "dense", WEIGHT, im2col.launch_im2col_backward_weight, "tiled product of the transposed dy"),
     *(teach("cublas", "dense", direction, launch, "products by the vendor's library, float32", cublas.refuse)
       for direction, launch in ((FORWARD, cublas.launch_forward), (INPUT, cublas.launch_backward_input),
                                 (WEIGHT, cublas.launch_backward_weight))),

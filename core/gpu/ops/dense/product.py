@@ -14,10 +14,8 @@ from typing import Any, Final
 
 from core.gpu.compilation.arrays import Cube, Int, Matrix, Vector, float32, index
 from core.gpu.compilation.cuda import cuda, device_function
-from core.gpu.teaching.column_sums import launch_sum_columns, sum_rows
+from core.gpu.teaching.column_sums import sum_rows
 from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, at, blocks, flat, kernel, over
-from core.gpu.teaching.step_arrays import StepArrays
-from core.ops.registry import KernelCase
 
 SIDE: Final = 16
 EACH: Final = 4
@@ -122,19 +120,3 @@ def launch_product(kernel: TeachingKernel, a: DeviceArray, b: DeviceArray, c: De
     kernel[at(grid, (SIDE, SIDE))](a, b, parts, each)
     if slices > 1:
         sum_rows[over(rows * columns)](parts.reshape(slices, rows * columns), flat(c))
-
-
-def launch_shared_forward(case: KernelCase, arrays: StepArrays) -> None:
-    launch_product(product_nt, arrays["x"], arrays["weight"], arrays["out"])
-    if "bias" in arrays:
-        add_bias[over(arrays["out"].size)](arrays["out"], arrays["bias"])
-
-
-def launch_shared_backward_input(case: KernelCase, arrays: StepArrays) -> None:
-    launch_product(product_nn, arrays["dy"], arrays["weight"], arrays["dx"])
-
-
-def launch_shared_backward_weight(case: KernelCase, arrays: StepArrays) -> None:
-    launch_product(product_tn, arrays["dy"], arrays["x"], arrays["dweight"])
-    if "dbias" in arrays:
-        launch_sum_columns(arrays["dy"], arrays["dbias"])

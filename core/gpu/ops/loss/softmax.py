@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, f32, i32, i64, u32, u64
-from core.gpu.compilation.ptx import load4, shuffle_xor, store4
+from core.gpu.compilation.ptx import load4, shuffle_xor
 from core.gpu.launch import (
     INTEGER,
     MASK,
@@ -31,24 +31,25 @@ from core.gpu.select import FORWARD, Case
 WARPS: Final = 8
 """Pixels per block, one per warp."""
 
-_REST: Final = (
+SIGNATURE: Final = KernelSignature((
+    Argument("x", POINTER, "(pixels, C); for the gradient that of the probabilities"),
     Argument("y", POINTER, "the probabilities (pixels, C); not read forward"),
     MASK,
     Argument("out", POINTER, "(pixels, C)"),
     Argument("pixels", INTEGER, "pixels in all"),
     Argument("channels", INTEGER, "C"),
     Argument("vectors", INTEGER, "vectors (16 bytes) per pixel"),
-    *pitches(ldx="x or dy", ldy="y", ldm="mask", ldo="out"),
+    *pitches(ldx="x", ldy="y", ldm="mask", ldo="out"),
     *MASKING,
-)  # fmt: skip
-
-SIGNATURE: Final = KernelSignature((Argument("x", POINTER, "(pixels, C)"), *_REST))
-BACKWARD: Final = KernelSignature((Argument("dy", POINTER, "gradient of the probabilities (pixels, C)"), *_REST))
+))  # fmt: skip
 
 
-def make_softmax(element: int) -> Any:
-    """Forward: ``out = exp(x - max) / sum``; the padding to 16 bytes becomes zero."""
-    unpack, pack, VEC = UNPACK[element], PACK[element], 16 // element
+def make_softmax(element: int, gradient: bool) -> Any:
+    """Forward ``out = exp(x - max) / sum``; backward ``y (dy - sum(dy y))``, kept where the mask lets it pass.
+
+    The padding to 16 bytes becomes zero.
+    """
+    unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
 
     def softmax(x, y, mask, out, pixels, channels, vectors, ldx, ldy, ldm, ldo, masking, accumulate):
         tid = i32(cuda.threadIdx.x)
@@ -56,58 +57,35 @@ def make_softmax(element: int) -> Any:
         if row >= pixels:
             return
         value = cuda.local.array(VEC, f32)
-        top, total = f32(-3.0e38), f32(0.0)
-        for part in range(t, vectors, 32):
-            unpack(load4(u64(x + u64((i64(row) * ldx + part * VEC) * element))), value)
-            for i in range(VEC):
-                top = max(top, value[i] if part * VEC + i < channels else top)
-        for step in range(5):
-            top = max(top, shuffle_xor(top, u32(1 << step)))
-        for part in range(t, vectors, 32):
-            unpack(load4(u64(x + u64((i64(row) * ldx + part * VEC) * element))), value)
-            for i in range(VEC):
-                power = cuda.libdevice.expf(f32(value[i] - top))
-                total = f32(total + (power if part * VEC + i < channels else f32(0.0)))
-        for step in range(5):
-            total = f32(total + shuffle_xor(total, u32(1 << step)))
-        for part in range(t, vectors, 32):
-            unpack(load4(u64(x + u64((i64(row) * ldx + part * VEC) * element))), value)
-            for i in range(VEC):
-                power = cuda.libdevice.expf(f32(value[i] - top))
-                value[i] = f32(power / total) if part * VEC + i < channels else f32(0.0)
-            v = pack(value)
-            store4(u64(out + u64((i64(row) * ldo + part * VEC) * element)), v[0], v[1], v[2], v[3])
-
-    return softmax
-
-
-def make_softmax_gradient(element: int) -> Any:
-    """``dx = y (dy - sum(dy y))``, kept where the mask lets the gradient pass."""
-    unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
-
-    def softmax_gradient(dy, y, mask, out, pixels, channels, vectors, ldx, ldy, ldm, ldo, masking, accumulate):
-        tid = i32(cuda.threadIdx.x)
-        t, row = i32(tid & 31), i32(i32(cuda.blockIdx.x) * WARPS + (tid >> 5))
-        if row >= pixels:
-            return
-        value = cuda.local.array(VEC, f32)
         made = cuda.local.array(VEC, f32)
-        total = f32(0.0)
+        top, total = f32(-3.0e38), f32(0.0)
+        if not gradient:
+            for part in range(t, vectors, 32):
+                unpack(load4(u64(x + u64((i64(row) * ldx + part * VEC) * element))), value)
+                for i in range(VEC):
+                    top = max(top, value[i] if part * VEC + i < channels else top)
+            for step in range(5):
+                top = max(top, shuffle_xor(top, u32(1 << step)))
         for part in range(t, vectors, 32):
-            unpack(load4(u64(dy + u64((i64(row) * ldx + part * VEC) * element))), value)
-            unpack(load4(u64(y + u64((i64(row) * ldy + part * VEC) * element))), made)
+            unpack(load4(u64(x + u64((i64(row) * ldx + part * VEC) * element))), value)
+            if gradient:
+                unpack(load4(u64(y + u64((i64(row) * ldy + part * VEC) * element))), made)
             for i in range(VEC):
-                total = f32(total + (f32(value[i] * made[i]) if part * VEC + i < channels else f32(0.0)))
+                v = f32(value[i] * made[i]) if gradient else cuda.libdevice.expf(f32(value[i] - top))
+                total = f32(total + (v if part * VEC + i < channels else f32(0.0)))
         for step in range(5):
             total = f32(total + shuffle_xor(total, u32(1 << step)))
         for part in range(t, vectors, 32):
-            unpack(load4(u64(dy + u64((i64(row) * ldx + part * VEC) * element))), value)
-            unpack(load4(u64(y + u64((i64(row) * ldy + part * VEC) * element))), made)
+            unpack(load4(u64(x + u64((i64(row) * ldx + part * VEC) * element))), value)
+            if gradient:
+                unpack(load4(u64(y + u64((i64(row) * ldy + part * VEC) * element))), made)
             for i in range(VEC):
-                value[i] = f32(made[i] * f32(value[i] - total)) if part * VEC + i < channels else f32(0.0)
+                shifted = f32(value[i] - (total if gradient else top))
+                v = f32(made[i] * shifted) if gradient else f32(cuda.libdevice.expf(shifted) / total)
+                value[i] = v if part * VEC + i < channels else f32(0.0)
             deliver(pack(value), mask, out, i64(row), part, ldm, ldo, masking, accumulate)
 
-    return softmax_gradient
+    return softmax
 
 
 def refuse_flat(case: Case) -> str:
@@ -123,13 +101,11 @@ def write_softmax(case: Case) -> None:
     y = frame.image(step.output) if gradient else None
     pixels, vectors = frame.batch * out.height * out.width, vectors_of(out)
     values = {
-        "dy" if gradient else "x": x.address, "ldx": x.pitch, "y": y.address if y else 0, "out": out.address,
-        "pixels": pixels, "channels": out.channels, "vectors": vectors, "ldy": y.pitch if y else 0, "ldo": out.pitch,
-        **target.values,
+        "x": x.address, "ldx": x.pitch, "y": y.address if y else 0, "ldy": y.pitch if y else 0, "out": out.address,
+        "ldo": out.pitch, "pixels": pixels, "channels": out.channels, "vectors": vectors, **target.values,
     }  # fmt: skip
-    factory, signature = ("make_softmax_gradient", BACKWARD) if gradient else ("make_softmax", SIGNATURE)
     frame.add(make_launch(
-        step.node, case.direction, "fused", ("ops.loss.softmax", factory, (frame.element,)), signature, values,
-        (blocks_of(pixels, WARPS), 1, 1), (32 * WARPS, 1, 1),
+        step.node, case.direction, "fused", ("ops.loss.softmax", "make_softmax", (frame.element, gradient)), SIGNATURE,
+        values, (blocks_of(pixels, WARPS), 1, 1), (32 * WARPS, 1, 1),
         moved=pixels * vectors * 16 * (1 + gradient + target.passes),
     ))  # fmt: skip
