@@ -1,7 +1,7 @@
 """Diagnosis of very many photos: what Dask costs over one process, and photos per second with 1 and 2 workers.
 
     python -m benchmarks.many_photos --data $LEAFCLINIC_DATA/leaves [--photos 300 1200] [--rounds 3]
-    python -m benchmarks.many_photos --data $LEAFCLINIC_DATA/leaves --gpus 2 --model leaves --photos 2000 14000
+    python -m benchmarks.many_photos --data $LEAFCLINIC_DATA/leaves --gpus 4 --model leaves --photos 2000 14000
 
 The same photos are diagnosed by one process, and by one and two workers of one thread, interleaved. Processor time is
 of all processes. The cost of a photo is the difference between the two numbers of photos, so that the start (imports,
@@ -24,6 +24,7 @@ from pathlib import Path
 
 from benchmarks.record import Row, make_row, write_results
 from benchmarks.two_trees import gpu_name
+from core.cores import usable_cores
 from core.data.source import find_photos
 
 KINDS = {"one process": 0, "Dask, 1 worker": 1, "Dask, 2 workers": 2}
@@ -52,7 +53,8 @@ def seconds_of_shards(photos: list[str], gpus: int, model: str, folder: Path) ->
     begun = time.perf_counter()
     running = [subprocess.Popen(
         [sys.executable, "-m", "core.diagnose", model, str(manifest), "--out", f"{manifest}-out", "--part", "500",
-         "--shard", f"{number + 1}/{gpus}", "--device", "cuda"], env={**os.environ, "CUDA_VISIBLE_DEVICES": str(number)}
+         "--shard", f"{number + 1}/{gpus}", "--device", "cuda", "--threads", str(max(usable_cores() // gpus, 1))],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": str(number)},
     ) for number in range(gpus)]  # fmt: skip
     assert not any(process.wait() for process in running)
     return time.perf_counter() - begun

@@ -1,8 +1,7 @@
 """Weak and strong scaling over the GPUs of one machine: ours and PyTorch's DistributedDataParallel, interleaved.
 
-    python -m benchmarks.scaling --gpus 1 2 [--models squeezenet1_0 ...] [--rounds 3] [--seconds 180]
-    python -m benchmarks.scaling --gpus 1 2 4 --compile
-    python -m benchmarks.scaling --gpus 1 2 4 --ready-seconds 120 --seconds 480
+    python -m benchmarks.scaling --gpus 1 4 --compile
+    python -m benchmarks.scaling --gpus 1 4 --ready-seconds 120 --seconds 480 [--models squeezenet1_0 ...] [--rounds 3]
 
 A group is a network and a peer with one process on each GPU. All groups start first; then one computes at a time. Steps
 are whole ones, as training makes them: copy of the settings, forward, backward, all-reduce, update, and for ours the

@@ -38,7 +38,7 @@ from core.diagnosis.prediction import Diagnosis, Predictor, choose_device, read_
 from core.diagnosis.report_entry import make_entry, remarks
 from core.diagnosis.thresholds import COVERAGE, SECTION, Thresholds, describe_slider
 from core.errors import EXIT_CODES, EXIT_DONE, EXIT_WRONG_INPUT, InputError, LeafClinicError, Problem
-from core.storage import write_file
+from core.storage import inside_photos, write_file
 from core.training.terminal import describe_seconds
 
 BATCH = 16
@@ -112,10 +112,14 @@ def check_options(arguments: argparse.Namespace, found: list[Problem]) -> tuple[
         found.append(Problem("group", "cannot be combined with --examine, --leaves or --report."))
     if arguments.out:
         found += [Problem(name, "cannot be combined with --out.") for name in ALONE if given[name]]
+        if refusal := inside_photos(arguments.out, arguments.photos):
+            found.append(Problem("out", refusal))
     else:
         found += [Problem(name, "needs --out.") for name in ("workers", "scheduler", "shard") if given[name]]
     if arguments.part < 1 or arguments.workers < 0:
         found.append(Problem("part" if arguments.part < 1 else "workers", "must be 1 or more."))
+    if arguments.workers and arguments.scheduler:
+        found.append(Problem("workers", "cannot be combined with --scheduler, which has its own."))
     return read_shard(arguments.shard, found)
 
 

@@ -110,10 +110,16 @@ def test_an_onnx_file_is_told_by_its_hash(model, photos, tmp_path, capsys):
     assert "were made with another model" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "a/b"])
-def test_an_impossible_shard_is_refused(model, photos, tmp_path, capsys, shard):
-    assert run(model, photos, "--out", tmp_path / "out", "--shard", shard) == EXIT_WRONG_INPUT
-    assert "is not a shard" in capsys.readouterr().err
+@pytest.mark.parametrize(("options", "why"), [
+    *((("--shard", shard), "is not a shard") for shard in ("0/2", "3/2", "1", "a/b")),
+    (("--workers", 2, "--scheduler", "a:1"), "--workers: cannot be combined with --scheduler"),
+    (("--out", "photos/out"), "--out: photos/out is inside the photo folder"),
+])  # fmt: skip
+def test_impossible_options_are_refused(model, photos, tmp_path, monkeypatch, capsys, options, why):
+    monkeypatch.chdir(tmp_path)
+    assert run(model, photos, "--out", "out", *options) == EXIT_WRONG_INPUT
+    assert why in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == [photos]
 
 
 def test_a_manifest_needs_paths_only(model, photos, tmp_path):
