@@ -120,9 +120,9 @@ def instructions(memory):
             round_bf16(number(int(a) << s & 0xFFFF0000) * number(int(b) << s & 0xFFFF0000)
                        + number(int(c) << s & 0xFFFF0000)) << 16 - s for s in (0, 16)
         )),
-        "max_bf16": lambda a, b: np.uint32(sum(
-            int(bits(max(number(int(a) << s & 0xFFFF0000), number(int(b) << s & 0xFFFF0000)))) >> s for s in (0, 16)
-        )),
+        **{f"{kind.__name__}_bf16": lambda a, b, kind=kind: np.uint32(sum(
+            int(bits(kind(number(int(a) << s & 0xFFFF0000), number(int(b) << s & 0xFFFF0000)))) >> s for s in (0, 16)
+        )) for kind in (max, min)},
         "pack_bf16": lambda low, high: np.uint32(round_bf16(high) << 16 | round_bf16(low)),
         "bits_to_float": number,
         "float_to_bits": bits,

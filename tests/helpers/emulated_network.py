@@ -18,9 +18,9 @@ PHOTOS, REAL = 3, 2
 class Lowered:
     """The network's launches with addresses in an emulated memory."""
 
-    def __init__(self, graph, precision, processors=1, whole=False, ranks=1):
+    def __init__(self, graph, precision, processors=1, whole=False, ranks=1, hardware=AMPERE):
         layout, program = lay_out_parameters(graph), lower(graph, True, fused=RELU)
-        gpu = replace(AMPERE, processors=processors)
+        gpu = replace(hardware, processors=processors)
         self.frame = Frame(program, layout, PHOTOS, precision, gpu, whole=whole, ranks=ranks)
         write_launches(self.frame, True, False)
         self.memory = m = Memory(1 << 22)

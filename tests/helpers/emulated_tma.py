@@ -37,7 +37,7 @@ class TmaMachine(Machine):
         self.late, self.works = late, {}
         self.cuda.syncwarp = lambda: self.warps.gather(None)
         self.known |= {
-            "copy_tile": self._copy_tile, "copy_activation_tile": self._copy_activation_tile,
+            "copy_tile": self._copy_tile, "copy_activation_tile": self._copy_tile,
             "copy_bytes": self._copy_bytes, "store_tile": self._store_tile, "commit_stores": self._commit,
             "prefetch_map": lambda at: None, "show_barriers": lambda: None, "fence_async_proxy": lambda: None,
             "make_barrier": lambda at, n: self.barriers.__setitem__(int(at), Mailbox(self.turns, int(n))),
@@ -89,12 +89,9 @@ class TmaMachine(Machine):
                 self.shared_bytes(address, 16)[:] = np.array(words, np.uint32).view(np.uint8)
             barrier.report(0, -size)
 
-    def _copy_tile(self, place, seen, column, row, at):
-        self._send(self._lines(int(place), seen, column, row), 2 * np.prod(seen.tile), self.barriers[int(at)])
-
-    def _copy_activation_tile(self, place, seen, channel, column, row, image, at):
-        lines = self._lines(int(place), seen, channel, column, row, image)
-        self._send(lines, 2 * np.prod(seen.tile), self.barriers[int(at)])
+    def _copy_tile(self, place, seen, *more):
+        *first, at = map(int, more)
+        self._send(self._lines(int(place), seen, *first), 2 * np.prod(seen.tile), self.barriers[at])
 
     def _copy_bytes(self, place, source, size, at):
         assert place % 16 == source % 16 == size % 16 == 0
@@ -109,12 +106,12 @@ class TmaMachine(Machine):
 
     def _lines(self, place, seen, column, *others):
         """Where each 16 bytes of a tile are in shared memory and, unless beyond the tensor, in memory."""
-        assert seen.sizes[0] % 8 == int(column) % 8 == 0
+        assert seen.sizes[0] % 8 == column % 8 == 0
         assert not any(pitch % 8 for pitch in seen.pitches)
         line = 2 * seen.tile[0]
         assert place % (8 * line) == 0, "the swizzle begins anew"
         for r, (*tile, c) in enumerate(np.ndindex(*seen.tile[:0:-1], seen.tile[0] // 8)):
-            here = (int(column) + 8 * c, *(int(at) + i for at, i in zip(others, reversed(tile), strict=True)))
+            here = (column + 8 * c, *(at + i for at, i in zip(others, reversed(tile), strict=True)))
             inside = all(0 <= at < size for at, size in zip(here, seen.sizes, strict=True))
             at = seen.address + 2 * sum(i * pitch for i, pitch in zip(here, (1, *seen.pitches), strict=True))
             yield swizzled(place + 16 * r, line), at if inside else None
@@ -163,8 +160,9 @@ class TmaMachine(Machine):
         start, along, down = 16 * (low & 0x3FFF), 16 * (low >> 16 & 0x3FFF), 16 * (high & 0x3FFF)
         line = {0: 0, 1: 128, 2: 64, 3: 32}[high >> 30]
         r, k = np.indices((rows, 16))
-        if not line:
-            assert not across
+        if not line and across:
+            places = start + r // 8 * down + k // 8 * along + k % 8 * 16 + r % 8 * 2
+        elif not line:
             places = start + r // 8 * down + k // 8 * along + r % 8 * 16 + k % 8 * 2
         elif across:
             block, column = np.divmod(r, line // 2)
@@ -181,7 +179,7 @@ class TmaMachine(Machine):
         return self.works.setdefault((self.here.thread[0] // 128, self.here.number), cache(work))
 
     def _finish(self, pending):
-        products = self.here.products
+        products = getattr(self.here, "products", [])
         self.warps.gather(None)
         while len(products) > pending:
             sums, result = products.pop(0)

@@ -69,13 +69,10 @@ def test_the_kernel_run_as_plain_python_gives_the_references_gradient(shape, lat
     memory = Memory(1 << 22)
     machine = TmaMachine(memory, late)
     machine.patch(monkeypatch, halo_tma)
-
-    put = memory.place
-
     out = np.full((batch, height, width, channels + BESIDE), POISON, np.uint16)
-    at = put(out)
-    machine.run(launch_of(put(dy), at, put(filters), put(mask), shape))
-    check(memory.get(at, out.size, np.uint16).reshape(out.shape), wanted)
+    at = [memory.place(array) for array in (dy, out, filters, mask)]
+    machine.run(launch_of(*at, shape))
+    check(memory.get(at[1], out.size, np.uint16).reshape(out.shape), wanted)
 
 
 ON_A_GPU = (

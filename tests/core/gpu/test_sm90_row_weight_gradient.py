@@ -52,9 +52,7 @@ def test_the_kernel_run_as_plain_python_gives_the_references_gradients(shape, la
     memory = Memory(1 << 22)
     machine = TmaMachine(memory, late)
     machine.patch(monkeypatch, row_weight_gradient)
-    at = [memory.reserve(x_bits.nbytes), memory.reserve(dy_bits.nbytes)]
-    memory.put(at[0], x_bits)
-    memory.put(at[1], dy_bits)
+    at = memory.place(x_bits), memory.place(dy_bits)
     more = batch, height, width, filters, work, 2
     splits, size = launch_of(*at, 0, *more).grid[0], filters * (9 * work.channels + 1)
     partial = memory.reserve(4 * size * splits)
