@@ -32,14 +32,19 @@ def main() -> None:
                 run = folder / f"{ranks}-{seed}"
                 found.append({"seed": seed, **kill_and_resume(ranks, KILLS, photos, folder / "cache", run, seed)})
                 print(found[-1], flush=True)
-            seeds = sorted({one["seed"] for one in found})
-            rows = [make_row(ranks, [one for one in found if one["ranks"] == ranks]) for ranks in RANKS]
-            write_results("killed_ranks", rows, rounds=len(seeds), seeds=seeds, found=found)
+                save(found)
 
 
-def make_row(ranks: int, rounds: list[dict[str, float]]) -> Row:
+def save(found: list[dict[str, float]]) -> None:
+    seeds = sorted({one["seed"] for one in found})
+    sets = [[one for one in found if one["ranks"] == ranks] for ranks in RANKS]
+    rows = [make_row(rounds) for rounds in sets if rounds]
+    write_results("killed_ranks", rows, rounds=len(seeds), seeds=seeds, found=found)
+
+
+def make_row(rounds: list[dict[str, float]]) -> Row:
     kills, longest = sum(one["kills"] for one in rounds), max(one["longest end, seconds"] for one in rounds)
-    return Row(f"{ranks} ranks, longest end after {kills} kills", longest, {}, "s", float("nan"))
+    return Row(f"{rounds[0]['ranks']} ranks, longest end after {kills} kills", longest, {}, "s", float("nan"))
 
 
 if __name__ == "__main__":

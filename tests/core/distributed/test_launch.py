@@ -84,10 +84,11 @@ def is_running(pid):
         return False
 
 
-def test_a_rank_that_failed_ends_at_once_where_the_launcher_ends_the_others(tmp_path):
+@pytest.mark.parametrize("size", ["WORLD_SIZE", "SLURM_STEP_NUM_TASKS"])
+def test_a_rank_that_failed_ends_at_once_whatever_its_gpu_does(size):
     code = ("import atexit; atexit.register(print, 'teardown'); from core.distributed.launch import end_rank; "
             "end_rank(lambda: 1 / 0)")  # fmt: skip
-    here = {**os.environ, "LEAFCLINIC_RENDEZVOUS": str(tmp_path)}
+    here = {**os.environ, size: "2"}
     done = subprocess.run([sys.executable, "-c", code], env=here, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "ZeroDivisionError" in done.stderr
