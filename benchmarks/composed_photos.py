@@ -109,10 +109,11 @@ def random_background(
 
 
 def compose(
-    rng: np.random.Generator, leaves: Sequence[CutLeaf], background: Array, sizes: tuple[float, float] = (0.2, 0.6)
-) -> ComposedPhoto:
+    rng: np.random.Generator, leaves: Sequence[CutLeaf], background: Array, sizes: tuple[float, float] = (0.2, 0.6),
+    hidden: float = HIDDEN,
+) -> ComposedPhoto:  # fmt: skip
     """Leaves turned and scaled at random; those that find no room are omitted. sizes: of the longer side of a leaf, as
-    shares of the photo's shorter side; many leaves stay small."""
+    shares of the photo's shorter side; many leaves stay small. hidden: share of a new leaf that may be on others."""
     photo = background.astype(np.float32)
     height, width = photo.shape[:2]
     covered = np.zeros((height, width), np.float32)
@@ -127,7 +128,7 @@ def compose(
                 continue
             y, x = int(rng.integers(0, height - high)), int(rng.integers(0, width - wide))
             part = slice(y, y + high), slice(x, x + wide)
-            if (covered[part] * mask).sum() > HIDDEN * mask.sum():
+            if (covered[part] * mask).sum() > hidden * mask.sum():
                 continue
             _lay(photo, rgb * rng.uniform(0.75, 1.2) + rng.normal(0, 4, 3), mask, y, x, rng)
             covered[part] = np.maximum(covered[part], mask)

@@ -170,14 +170,14 @@ def narrow(weights: Mapping[str, Array]) -> dict[str, Array]:
 
 def train(
     graph: Graph, wide: Graph, weights: Mapping[str, Array], batches: Iterator[Batch], *, steps: int, seconds: float,
-    batch: int, rate: float, device: str, threads: int,
+    batch: int, rate: float, device: str, threads: int, frozen: Sequence[str] = (),
 ) -> Iterator[tuple[int, float, dict[str, Array]]]:  # fmt: skip
     """Train for so many steps, or seconds where given (cosine schedule, AdamW, averaged weights); yields step, loss,
     and at times weights. graph: the network as it is used; wide: as it is trained (`training_graph`)."""
     side, cells = graph.photo_shape[0], graph.node(MAPS).shape[0]
     plan = compile_plan(wide, device=device, batch=batch, training=True, threads=threads,
                         optimizer=Optimizer("adamw", weight_decay=1e-4, clip_norm=5.0, average=0.998),
-                        frozen=(f"{SPARE}.weight", f"{SPARE}.bias"))  # fmt: skip
+                        frozen=(f"{SPARE}.weight", f"{SPARE}.bias", *frozen))  # fmt: skip
     # training plans do not predict
     forward = compile_plan(graph, device=device, batch=batch, threads=threads, outputs=(MAPS,))
     plan.load(weights)

@@ -23,8 +23,9 @@ import cv2
 import numpy as np
 
 from benchmarks.composed_photos import ComposedPhoto, compose, cut_leaf, random_background, random_shape
+from benchmarks.detector_examples import as_shares
 from benchmarks.record import commit
-from benchmarks.ship_detector import as_shares, read_rows
+from benchmarks.ship_detector import read_rows
 from core.data.photo import square
 from core.data.photo_reader import read_photo
 from core.diagnosis import segmentation
