@@ -27,11 +27,13 @@ MAPS: Final = "maps"
 CHANNELS: Final = ("centre", "height", "width", "y", "x")
 GREY: Final = (124, 116, 104)
 """Padding of photos that are not square: the mean colour, which is 0 after normalization."""
-SCORE: Final = 0.3
+SCORE: Final = 0.25
 """Smallest confidence of a detection."""
+CANDIDATE: Final = 0.08
+"""Smallest score of a box in the photo or in its mirror image. The confidence is the mean of both."""
 MOST: Final = 12
 OVERLAP: Final = 0.5
-"""Intersection over union from which non-maximum suppression removes the less confident box."""
+"""Intersection over union from which boxes are of the same leaf."""
 MARGIN: Final = 0.03
 """Margin around a leaf, as a share of its longer side."""
 LIKE_LARGEST: Final = 0.1
@@ -52,14 +54,15 @@ class LeafDetector:
     """The shipped detector, loaded. Close it to free the memory."""
 
     def __init__(self, path: Path = PATH, *, device: str = "cpu", threads: int = 0) -> None:
-        self._predictor = Predictor(read_model(path), device=device, threads=threads, outputs=(MAPS,))
+        self._predictor = Predictor(read_model(path), batch=2, device=device, threads=threads, outputs=(MAPS,))
 
     def find(self, rgb: Array, least: float = SCORE) -> list[FoundLeaf]:
         """Detect the leaves of a whole photo, uint8 RGB of any shape; the most confident first."""
-        side = self._predictor.model.source_side
-        maps = self._predictor.predict(letterbox(rgb, side)[None])[MAPS][0]
-        boxes, scores = decode_maps(maps, least)
-        kept = suppress(boxes, scores)
+        photo = letterbox(rgb, self._predictor.model.source_side)
+        maps, mirrored = self._predictor.predict(np.stack([photo, photo[:, ::-1]]))[MAPS]
+        back = mirrored[:, ::-1] * (1, 1, 1, 1, -1)  # the last channel is the offset in x
+        boxes, scores = fuse(decode_maps(maps, CANDIDATE), decode_maps(back, CANDIDATE))
+        kept = [i for i in suppress(boxes, scores) if scores[i] >= least]
         sides = np.array(rgb.shape[:2] * 2) / min(rgb.shape[:2])
         boxes = 0.5 + np.clip((boxes - 0.5) * sides.max(), -sides / 2, sides / 2)
         return [FoundLeaf(as_box(boxes[i]), float(scores[i])) for i in kept]
@@ -97,6 +100,23 @@ def decode_maps(maps: Array, least: float) -> tuple[Array, Array]:
     half = np.exp(np.clip(found[:, 1:3], -5, 0)) / 2
     middle = (np.stack([ys, xs], axis=1) + 0.5 + found[:, 3:5]) / cells
     return np.concatenate([middle - half, middle + half], axis=1), centre[ys, xs]
+
+
+def fuse(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Weighted boxes fusion (Solovyev et al., 2021) of two predictions, each boxes ``(N, 4)`` and scores ``(N,)``.
+
+    Boxes that overlap each other most become their mean, weighted by score. Scores are means too: a box that only one
+    prediction has gets half of its score.
+    """
+    (boxes, scores), (others, weights) = first, second
+    table = np.array([overlaps(box, others) for box in boxes]).reshape(len(boxes), len(others))
+    pairs = np.argwhere((table >= OVERLAP) & (table == table.max(axis=0, initial=0))
+                        & (table == table.max(axis=1, initial=0)[:, None]))  # fmt: skip
+    i, j = pairs.T
+    sums = scores[i] + weights[j]
+    joint = (boxes[i] * scores[i, None] + others[j] * weights[j, None]) / sums[:, None]
+    alone = [np.delete(a, k, axis=0) for a, k in ((boxes, i), (others, j), (scores, i), (weights, j))]
+    return np.concatenate([joint, *alone[:2]]), np.concatenate([sums, *alone[2:]]) / 2
 
 
 def suppress(boxes: Array, scores: Array) -> list[int]:
