@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from unittest.mock import Mock
 
+import cv2
 import numpy as np
 import pytest
 
@@ -17,6 +18,7 @@ from core.diagnosis.leaf_detector import (
     choose_leaves,
     cut_square,
     decode_maps,
+    fuse,
     letterbox,
     overlaps,
     place_in_square,
@@ -43,13 +45,37 @@ def test_maps_become_boxes_at_the_maxima_of_the_heatmap():
     assert overlaps((0, 0, 1, 1), np.array([[0, 0.5, 1, 1.5]])) == pytest.approx([1 / 3])
 
 
+def test_boxes_of_the_photo_and_of_its_mirror_image_are_fused():
+    here = np.array([[0, 0, 0.4, 0.4], [0.5, 0.5, 0.9, 0.9]]), np.array([0.6, 0.4])
+    there = np.array([[0, 0, 0.4, 0.5], [0, 0, 0.4, 0.6]]), np.array([0.2, 0.9])
+    none = np.zeros((0, 4)), np.zeros(0)
+    boxes, scores = fuse(here, there)
+    assert boxes == pytest.approx(np.array([[0, 0, 0.4, 0.425], [0.5, 0.5, 0.9, 0.9], [0, 0, 0.4, 0.6]]))
+    assert scores == pytest.approx([0.4, 0.2, 0.45]), "means, where a box without partner counts once"
+    assert fuse(none, there)[1] == pytest.approx([0.1, 0.45])
+    assert fuse(here, none)[0] == pytest.approx(here[0])
+
+
+def test_the_same_leaves_are_found_in_the_mirror_image():
+    detector = LeafDetector(threads=1)
+    photo = np.full((90, 120, 3), 200, np.uint8)
+    cv2.ellipse(photo, (40, 50), (16, 28), 20, 0, 360, (40, 120, 40), -1)
+    found, mirrored = (detector.find(np.ascontiguousarray(p), 0.05) for p in (photo, photo[:, ::-1]))
+    detector.close()
+    assert found
+    assert [leaf.score for leaf in mirrored] == pytest.approx([leaf.score for leaf in found], abs=1e-3)
+    wanted = [(y0, 1 - x1, y1, 1 - x0) for y0, x0, y1, x1 in (leaf.box for leaf in found)]
+    assert np.array([leaf.box for leaf in mirrored]) == pytest.approx(np.array(wanted), abs=1e-3)
+
+
 @pytest.mark.parametrize("shape", [(60, 120), (120, 60), (60, 60)])
 def test_a_box_is_at_the_same_place_of_photos_of_any_shape(shape):
     """The detector sees a square with the whole photo in it; boxes are shares of the photo's own centred square."""
     detector = LeafDetector.__new__(LeafDetector)
     maps = np.full((20, 20, 5), -9.0, np.float32)
     maps[10, 10] = (4, np.log(0.2), np.log(0.2), -0.5, -0.5)  # in the middle, a fifth of the longer side
-    detector._predictor = Mock(predict=Mock(return_value={"maps": maps[None]}))
+    mirrored = np.roll(maps[:, ::-1], 1, axis=1)  # cells have their middle half a cell from their corner
+    detector._predictor = Mock(predict=Mock(return_value={"maps": np.stack([maps, mirrored])}))
     detector._predictor.model.source_side = 120
     (leaf,) = detector.find(np.zeros((*shape, 3), np.uint8))
     half = 0.1 * max(shape) / min(shape)
