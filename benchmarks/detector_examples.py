@@ -59,14 +59,14 @@ def read_pools(folder: Path, everything: bool) -> Pools:
         rgba = read(name)
         return CutLeaf(rgba[..., :3], rgba[..., 3].astype(np.float32) / 255, label)
 
-    boxed = [(read(name), *as_shares(boxes)) for name, boxes in part["boxed"] + more["boxed"]]
+    boxed = [(read(name), *read_boxes(boxes)) for name, boxes in part["boxed"] + more["boxed"]]
     single = [(read(name), np.array([place], np.float64)) for name, place in part["single"]]
     return Pools([read_leaf(*item) for item in part["leaves"]],
                  [read_leaf(name, "strawberry") for name in part["real"] + more["real"]],
                  [read(n) for n in part["scenes"]], [read(n) for n in part["foliage"]], boxed, single)  # fmt: skip
 
 
-def as_shares(boxes: Sequence[Sequence[Any]]) -> tuple[Array, Array]:
+def read_boxes(boxes: Sequence[Sequence[Any]]) -> tuple[Array, Array]:
     """Leaf boxes and unclear ones, y0, x0, y1, x1 in pixels, float ``(N, 4)``."""
     parts = ([b[:4] for b in boxes if b[4] in kinds] for kinds in (LEAF_CONDITIONS, (UNCLEAR,)))
     leaves, unclear = (np.array(part, np.float64).reshape(-1, 4) for part in parts)

@@ -23,7 +23,7 @@ import cv2
 import numpy as np
 
 from benchmarks.composed_photos import ComposedPhoto, compose, cut_leaf, random_background, random_shape
-from benchmarks.detector_examples import as_shares
+from benchmarks.detector_examples import read_boxes
 from benchmarks.record import commit
 from benchmarks.ship_detector import read_rows
 from core.data.photo import square
@@ -141,7 +141,7 @@ def measure_strawberry(data: Path, split: str, detector: LeafDetector) -> dict[s
     rows = [row for row in read_rows(data) if row.get("boxes") and row["split"] == split]
     used = 0
     for row in rows:
-        boxes, _ = as_shares([[y0, x0, y1, x1, name] for x0, y0, x1, y1, name in json.loads(row["boxes"])])
+        boxes, _ = read_boxes([[y0, x0, y1, x1, name] for x0, y0, x1, y1, name in json.loads(row["boxes"])])
         if not len(boxes):
             continue
         rgb = read_photo(row["file"])

@@ -35,7 +35,7 @@ import cv2
 import numpy as np
 
 from benchmarks.composed_photos import cut_leaf
-from benchmarks.detector_examples import as_shares, make_example, read_pools, turned_example
+from benchmarks.detector_examples import read_boxes, make_example, read_pools, turned_example
 from benchmarks.detector_training import (
     WIDTH,
     Batch,
@@ -92,7 +92,7 @@ def pack(data: Path, out: Path) -> None:
                 photo = read_photo(row["file"])
                 write(out / name, photo, 85)
                 part["boxed"].append([name, boxes])
-                for number, real in enumerate(cut_real_leaves(photo, as_shares(boxes)[0])):
+                for number, real in enumerate(cut_real_leaves(photo, read_boxes(boxes)[0])):
                     write(out / f"real-{number}-{name}", real, 85)
                     part["real"].append(f"real-{number}-{name}")
             elif split == "val":

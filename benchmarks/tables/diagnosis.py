@@ -124,19 +124,20 @@ def _shown(row: dict[str, Any], key: str, form: str) -> str:
 
 
 def detector() -> str:
-    """Leaves that the detector finds on test photos, and what an earlier network found on validation photos."""
+    """Leaves that the detector finds on test and validation photos, and the diagnoses of composed photos."""
     results = read("several_leaves")
     test, val = results["field_test"]["strawberry"], results["val"]
     composed, single = val["composed"], val["one leaf"]
     rows = [
         ("strawberry leaves in boxes found, test", test["found"]),
-        ("the same by regions of colour", test["by colour"]),
-        ("earlier network: strawberry leaves in boxes found, validation", val["strawberry"]["found"]),
-        *((f"earlier network, composed photos: {name}", composed["detector"][name])
-          for name in ("leaves found", "boxes that are a leaf", "found leaf right")),
+        ("the same by regions of colour, test", test["by colour"]),
+        ("strawberry leaves in boxes found", val["strawberry"]["found"]),
+        *((f"composed photos: {name}", composed["detector"][name])
+          for name in ("leaves found", "boxes that are a leaf", "found leaf right",
+                       "the same leaves, lab photo right")),
         *((f"composed photos, worst finding of the photo right, by: {way}", composed[way]["photo right"])
           for way in ("detector", "true boxes", "regions by colour", "tiles", "whole photo")),
-        *((f"earlier network, photos of one leaf that seem to show several: {kind}", single[kind]["several"])
+        *((f"photos of one leaf that seem to show several: {kind}", single[kind]["several"])
           for kind in ("lab", "apple, field", "bean, field")),
     ]  # fmt: skip
     shown = [[name, percent(row["share"], 0), f"{100 * row['interval'][0]:.0f}–{100 * row['interval'][1]:.0f}",
