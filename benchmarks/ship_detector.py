@@ -35,7 +35,7 @@ import cv2
 import numpy as np
 
 from benchmarks.composed_photos import cut_leaf
-from benchmarks.detector_examples import read_boxes, make_example, read_pools, turned_example
+from benchmarks.detector_examples import make_example, read_boxes, read_pools, turned_example
 from benchmarks.detector_training import (
     WIDTH,
     Batch,
