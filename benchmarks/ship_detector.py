@@ -88,13 +88,7 @@ def pack(data: Path, out: Path) -> None:
         for row in mine:
             name, label = f"{split}-{row['sha256'][:16]}.webp", f"{row['crop']}/{row['condition']}"
             if row.get("boxes"):
-                boxes = [[y0, x0, y1, x1, name] for x0, y0, x1, y1, name in json.loads(row["boxes"])]
-                photo = read_photo(row["file"])
-                write(out / name, photo, 85)
-                part["boxed"].append([name, boxes])
-                for number, real in enumerate(cut_real_leaves(photo, read_boxes(boxes)[0])):
-                    write(out / f"real-{number}-{name}", real, 85)
-                    part["real"].append(f"real-{number}-{name}")
+                pack_boxed(row, out, name, part)
             elif split == "val":
                 continue
             elif row["crop"] == "background" and len(part["scenes"]) < COUNT // 2:
@@ -113,22 +107,37 @@ def pack(data: Path, out: Path) -> None:
                 and len(part["leaves"]) < COUNT
                 and (per_class.get(label, 0) < COUNT // 18)
             ):
-                photo = read_photo(row["file"], 224)
-                mask = None
-                if row.get("mask"):
-                    marks = cv2.imread(str(data / "field" / row["mask"]), cv2.IMREAD_GRAYSCALE)
-                    mask = letter_mask(marks, 224)
-                leaf = cut_leaf(photo, label, mask)
-                if leaf is None:
-                    continue
-                per_class[label] = per_class.get(label, 0) + 1
-                write(out / name, np.dstack([leaf.rgb, leaf.mask * 255]).astype(np.uint8), 85)
-                part["leaves"].append([name, label])
-                if len(part["single"]) < COUNT // 3:
-                    write(out / f"single-{name}", photo, 75)
-                    part["single"].append([f"single-{name}", leaf.place])
+                per_class[label] = per_class.get(label, 0) + pack_leaf(data, row, out, name, part)
         print(split, {kind: len(items) for kind, items in part.items()}, flush=True)
     (out / "pack.json").write_text(json.dumps(index))
+
+
+def pack_boxed(row: dict[str, str], out: Path, name: str, part: dict[str, list[Any]]) -> None:
+    """Write a boxed photo and leaves cut from it."""
+    boxes = [[y0, x0, y1, x1, kind] for x0, y0, x1, y1, kind in json.loads(row["boxes"])]
+    photo = read_photo(row["file"])
+    write(out / name, photo, 85)
+    part["boxed"].append([name, boxes])
+    for number, leaf in enumerate(cut_real_leaves(photo, read_boxes(boxes)[0])):
+        write(out / f"real-{number}-{name}", leaf, 85)
+        part["real"].append(f"real-{number}-{name}")
+
+
+def pack_leaf(data: Path, row: dict[str, str], out: Path, name: str, part: dict[str, list[Any]]) -> bool:
+    """Write a lab leaf that is cut out, and some of the photos too; False where the leaf cannot be cut out."""
+    photo, mask = read_photo(row["file"], 224), None
+    if row.get("mask"):
+        mask = letter_mask(cv2.imread(str(data / "field" / row["mask"]), cv2.IMREAD_GRAYSCALE), 224)
+    label = f"{row['crop']}/{row['condition']}"
+    leaf = cut_leaf(photo, label, mask)
+    if leaf is None:
+        return False
+    write(out / name, np.dstack([leaf.rgb, leaf.mask * 255]).astype(np.uint8), 85)
+    part["leaves"].append([name, label])
+    if len(part["single"]) < COUNT // 3:
+        write(out / f"single-{name}", photo, 75)
+        part["single"].append([f"single-{name}", leaf.place])
+    return True
 
 
 def letter_mask(marks: Array, side: int) -> Array:
