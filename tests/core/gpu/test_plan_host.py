@@ -222,7 +222,7 @@ def test_targets_lie_where_the_loss_reads_them_at_every_replay(driver):
     plan = CudaPlan(graph, batch=6, training=True)
     plan.load(random_weights(graph))
     (head,) = [launch for launch in plan._lists["step"] if launch.recipe.factory == "make_head"]
-    assert head.recipe.arguments[1:] == (True,)
+    assert head.recipe.arguments[1:] == ("taught",)
     batch = batch_for(graph, 4)
     for seed in (0, 1):
         targets = np.random.default_rng(seed).dirichlet(np.ones(5), 4).astype(np.float32)

@@ -9,8 +9,7 @@
     shared memory, float32: scores (classes) | partial sums (groups, classes) | scratch of the block sums (128)
 
 Bytes: the activations once, and once more for the mask of the gradient, which is written once: the floor. With soft
-targets (`taught`) it is another kernel. For several labels per photo (`make_label_head`) the loss is a sigmoid per
-label. Source: `core.ops.loss`.
+targets (`taught`) or several labels per photo (a sigmoid per label) it is another kernel. Source: `core.ops.loss`.
 """
 
 from __future__ import annotations
@@ -158,9 +157,13 @@ def _taught_target(c, label, classes, smoothing, weights, targets):
     return f32(load_float(u64(targets + u64(i64(c) * 4))) * _weight_of(c, weights))
 
 
-def make_head(element: int, taught: bool = False) -> Any:
-    """The kernel; dynamic shared memory as `shared_bytes` says. `taught`: photos have targets."""
-    wanted = _taught_target if taught else _target
+def make_head(element: int, kind: str = "") -> Any:
+    """The kernel; dynamic shared memory as `shared_bytes` says.
+
+    `kind`: "taught" where photos have targets, "labels" for several labels per photo, each with a sigmoid; the
+    exponential of ``-|score|`` cannot overflow.
+    """
+    wanted, LABELS = _taught_target if kind == "taught" else _target, kind == "labels"
     mean, spread = make_mean(element), make_spread(element)
 
     def head(
@@ -177,62 +180,42 @@ def make_head(element: int, taught: bool = False) -> Any:
         known = known_weight(labels, weights, photos, scratch)
         mine = u64(targets + u64(i64(n) * classes * 4))
         label = i32(load1(u64(labels + u64(i64(n) * 4)))) if n < photos else i32(-1)
-        inverse = f32(_read_share(control) / known) if label >= 0 and known > f32(0.0) else f32(0.0)
-        top, log_total, first = _measure(scores, classes, scratch)
-        share, mass = f32(0.0), f32(0.0)
-        for c in range(t, classes, 128):
-            target = f32(wanted(c, label, classes, smoothing, weights, mine) * inverse)
-            if inverse > f32(0.0):
-                share = f32(share - target * f32(scores[c] - top - log_total))
-            mass = f32(mass + target)
-        share, mass = block_sum(share, scratch), block_sum(mass, scratch)
+        loss, wrong, mass = f32(0.0), f32(0.0), f32(0.0)
+        if LABELS:
+            scale = f32(_read_share(control) / f32(known * f32(classes))) if label >= 0 else f32(0.0)
+            for c in range(t, classes, 128):
+                z, q = scores[c], load_float(u64(mine + u64(i64(c) * 4)))
+                small = cuda.libdevice.expf(f32(-abs(z)))
+                p = f32((f32(1.0) if z >= f32(0.0) else small) / f32(f32(1.0) + small))
+                if label >= 0:
+                    rest = f32(max(z, f32(0.0)) - q * z + cuda.libdevice.logf(f32(f32(1.0) + small)))
+                    loss, wrong = f32(loss + scale * rest), f32(wrong + f32((z > f32(0.0)) != (q > f32(0.5))))
+                scores[c] = f32(scale * f32(p - q) / f32(hw)) if label >= 0 else f32(0.0)
+            loss, wrong = block_sum(loss, scratch), block_sum(wrong, scratch)
+            hit = label >= 0 and wrong == f32(0.0)
+        else:
+            inverse = f32(_read_share(control) / known) if label >= 0 and known > f32(0.0) else f32(0.0)
+            top, log_total, first = _measure(scores, classes, scratch)
+            for c in range(t, classes, 128):
+                target = f32(wanted(c, label, classes, smoothing, weights, mine) * inverse)
+                if inverse > f32(0.0):
+                    loss = f32(loss - target * f32(scores[c] - top - log_total))
+                mass = f32(mass + target)
+            loss, mass = block_sum(loss, scratch), block_sum(mass, scratch)
+            hit = label >= 0 and i32(first) == label
         if t == 0:
-            store_float(u64(results + u64(i64(n) * 4)), share)
-            store1(u64(results + u64(i64(batch + n) * 4)), u32(1) if label >= 0 and i32(first) == label else u32(0))
+            store_float(u64(results + u64(i64(n) * 4)), loss)
+            store1(u64(results + u64(i64(batch + n) * 4)), u32(1) if hit else u32(0))
         if dx == u64(0):
             return
-        for c in range(t, classes, 128):  # the scores become the gradient of the mean, for each pixel
-            target = f32(wanted(c, label, classes, smoothing, weights, mine) * inverse)
-            p = cuda.libdevice.expf(f32(scores[c] - top - log_total))
-            scores[c] = f32(f32(p * mass - target) / f32(hw)) if inverse > f32(0.0) else f32(0.0)
+        if not LABELS:
+            for c in range(t, classes, 128):  # the scores become the gradient of the mean, for each pixel
+                target = f32(wanted(c, label, classes, smoothing, weights, mine) * inverse)
+                p = cuda.libdevice.expf(f32(scores[c] - top - log_total))
+                scores[c] = f32(f32(p * mass - target) / f32(hw)) if inverse > f32(0.0) else f32(0.0)
         spread(scores, base, dx, hw, classes, ldx, ldd, activation)
 
     return head
-
-
-def make_label_head(element: int) -> Any:
-    """The kernel for several labels per photo; the exponential of ``-|score|`` cannot overflow."""
-    mean, spread = make_mean(element), make_spread(element)
-
-    def label_head(
-        x, logits, dx, labels, weights, targets, results, control, hw, classes, ldx, ldd, batch, activation, smoothing,
-    ):
-        scores = cuda.shared.array(0, f32)
-        scratch = cuda.shared.array(128, f32)
-        t, n = i32(cuda.threadIdx.x), i32(cuda.blockIdx.x)
-        photos = read_photos(control)
-        base = u64(x + u64(i64(n) * hw * ldx * element))
-        mean(base, scores, u64(logits + u64(i64(n) * classes * 4)), hw, classes, ldx)
-        known = known_weight(labels, weights, photos, scratch)
-        label = i32(load1(u64(labels + u64(i64(n) * 4)))) if n < photos else i32(-1)
-        scale = f32(_read_share(control) / f32(known * f32(classes))) if label >= 0 else f32(0.0)
-        loss, wrong = f32(0.0), f32(0.0)
-        for c in range(t, classes, 128):
-            z, q = scores[c], load_float(u64(targets + u64(i64(i64(n) * classes + c) * 4)))
-            small = cuda.libdevice.expf(f32(-abs(z)))
-            p = f32((f32(1.0) if z >= f32(0.0) else small) / f32(f32(1.0) + small))
-            if label >= 0:
-                loss = f32(loss + scale * f32(max(z, f32(0.0)) - q * z + cuda.libdevice.logf(f32(f32(1.0) + small))))
-                wrong = f32(wrong + f32((z > f32(0.0)) != (q > f32(0.5))))
-            scores[c] = f32(scale * f32(p - q) / f32(hw)) if label >= 0 else f32(0.0)
-        loss, wrong = block_sum(loss, scratch), block_sum(wrong, scratch)
-        if t == 0:
-            store_float(u64(results + u64(i64(n) * 4)), loss)
-            store1(u64(results + u64(i64(batch + n) * 4)), u32(1) if label >= 0 and wrong == f32(0.0) else u32(0))
-        if dx != u64(0):
-            spread(scores, base, dx, hw, classes, ldx, ldd, activation)
-
-    return label_head
 
 
 MULTI = "sigmoid_cross_entropy"
@@ -293,9 +276,8 @@ def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
         "hw": x.height * x.width, "classes": classes, "ldx": x.pitch, "ldd": gradient.pitch if gradient else 0,
         "batch": frame.batch, "activation": RELU[masking], "smoothing": smoothing,
     }  # fmt: skip
-    made = ("ops.loss.head", "make_head", (frame.element, *((True,) if taught else ())))
-    if program.training and program.steps[-1].op == MULTI:
-        made = ("ops.loss.head", "make_label_head", (frame.element,))
+    kind = "labels" if program.training and program.steps[-1].op == MULTI else "taught" if taught else ""
+    made = ("ops.loss.head", "make_head", (frame.element, *((kind,) if kind else ())))
     return make_launch(
         "loss" if program.training else "logits", "forward", "fused", made, HEAD, values,
         (frame.batch, 1, 1), (THREADS, 1, 1), shared_bytes(classes, frame.element),
