@@ -34,7 +34,7 @@ from core.gpu.ops.norm.pointwise_tiles import (
     make_write_sums,
     shape_to_wide,
 )
-from core.gpu.parts.channels import make_apply_norm, make_unpack
+from core.gpu.parts.channels import make_apply_norm, make_fold, make_unpack
 from core.gpu.parts.vectors import PACK, UNPACK, clear
 
 
@@ -100,26 +100,6 @@ def make_write(chunks: int, rows: int, row: int, gradient: bool, norm: int) -> A
     return write
 
 
-def make_add_up(channels: int, threads: int, rows: int) -> Any:
-    """Device function: the block's sums ``(2, channels)`` from those of its `rows` rows of threads, in order."""
-
-    @device_function
-    def add_up(totals, base, tid, partial):
-        for kind in range(2):
-            cuda.syncthreads()  # no thread reads the shared memory any more
-            for i in range(8):
-                ptx.shared_store1(u32(base + u32((tid * 8 + i) * 4)), ptx.float_to_bits(totals[kind * 8 + i]))
-            cuda.syncthreads()  # the sums of all threads are stored
-            for c in range(tid, channels, threads):
-                total = f32(0.0)
-                for r in range(rows):
-                    total = f32(total + ptx.bits_to_float(ptx.shared_load1(u32(base + u32((r * channels + c) * 4)))))
-                at = i64((i32(cuda.blockIdx.x) * 2 + kind) * channels + c)
-                ptx.store_float(u64(partial + u64(at * 4)), total)
-
-    return add_up
-
-
 def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     """``out = source weight^T``, ``(pixels, narrow) x (wide, narrow)``, and sums of out and its square (forward), or of
     out and out times x (gradient). `norm`: x's activation, as in `make_apply_norm`."""
@@ -136,7 +116,7 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     copy_filters = make_copy_rows(C, shape.depth // 8, shape.depth // 8, NR, TH)
     copy_narrow = make_copy_rows(BM, shape.depth // 8, P // 8, NR, TH)
     multiply = make_multiply(BM, shape.depth, NT, NR, WR)
-    write, add_up = make_write(CHUNKS, ROWS, WR, gradient, norm), make_add_up(C, TH, ROWS)
+    write, fold = make_write(CHUNKS, ROWS, WR, gradient, norm), make_fold(8)
     gradient_product, write_sums = make_gradient_product(BM // 16, CT, GN, WR, NR), make_write_sums(CT, GN, P)
 
     def pointwise_wide(
@@ -190,6 +170,9 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
         if gradient:
             write_sums(weight_sums, u64(partial + u64(i64(i32(cuda.blockIdx.x)) * (C * P * 4))), lower, right, lane)
         wait_all()
-        add_up(totals, base, tid, sums)
+        shared, block = cuda.shared.array(0, f32), (tid, i32(TH), i32(PARTS), i32(ROWS))
+        for kind in range(2):
+            at = i64(i32(i32(cuda.blockIdx.x) * 2 + kind) * C)
+            fold(shared, totals, kind * 8, block, i32(C), u64(sums + u64(at * 4)))
 
     return pointwise_wide
