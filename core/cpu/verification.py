@@ -11,8 +11,8 @@ import numpy as np
 from core.cpu.geometry import View
 from core.cpu.lowering import Lowering
 from core.cpu.memory import view_at
-from core.errors import LeafClinicError
 from core.ops.contract import Array, Mode
+from core.ops.network import compare
 from core.ops.op_table import LOSSES, OPS
 from core.program import Step, Value
 
@@ -51,7 +51,7 @@ def check_forward(
         inputs = [read_value(lowering, v, memory) for v in step.inputs]
         wanted = _reference(lowering, step, inputs, mode)
         got = read_value(lowering, step.output, memory)
-        _compare(got, wanted, f"{step.node} ({step.op}) forward", FORWARD_TOLERANCE)
+        compare(got, wanted, f"{step.node} ({step.op}) forward", FORWARD_TOLERANCE)
 
 
 def check_gradients(got: Mapping[str, Array], wanted: Mapping[str, Array]) -> None:
@@ -59,7 +59,7 @@ def check_gradients(got: Mapping[str, Array], wanted: Mapping[str, Array]) -> No
     floor = 1e-4 * max((float(np.abs(g).max()) for g in wanted.values()), default=1.0)
     for name in reversed(list(wanted)):
         if name in got:
-            _compare(got[name], wanted[name], f"the gradient of {name}", GRADIENT_TOLERANCE, floor)
+            compare(got[name], wanted[name], f"the gradient of {name}", GRADIENT_TOLERANCE, floor)
 
 
 def read_value(lowering: Lowering, value: Value, memory: Slots) -> Array:
@@ -74,15 +74,3 @@ def _reference(lowering: Lowering, step: Step, inputs: Sequence[Array], mode: Mo
         parameters[parameter.role] = lowering.weights[first : first + parameter.size].reshape(shape)
     out = OPS[step.op].forward(step.attributes, inputs, parameters, mode).output
     return OPS[step.activation].forward({}, [out], {}, mode).output if step.activation else out
-
-
-def _compare(got: Array, wanted: Array, what: str, tolerance: float, floor: float = 1e-30) -> None:
-    error = np.abs(np.asarray(got, np.float64) - wanted)
-    scale = max(float(np.abs(wanted).max(initial=0)), floor)
-    worst = float(error.max(initial=0)) / scale
-    if not worst <= tolerance:
-        place = np.unravel_index(int(np.nan_to_num(error, nan=np.inf).argmax()), error.shape)
-        raise LeafClinicError(
-            f"Verification failed: {what} differs from the reference by {worst:.1e} of its largest value, most at "
-            f"{tuple(int(i) for i in place)}. This is a bug in LeafClinic. Please report it with this message."
-        )

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from core.errors import LeafClinicError
 from core.ops.activation import ACTIVATIONS
 from core.ops.contract import Array, Mode, Result
+from core.ops.network import compare
 from core.ops.op_table import LOSSES, OPS
-from core.program import Program, Step, Value
+from core.program import Program, Value
 
 LIMITS = {"mixed": 3e-2, "tf32": 3e-3, "float32": 1e-4}
 """Largest error of a step relative to its largest value, by precision."""
@@ -36,7 +36,7 @@ def verify_program(
         result = OPS[step.op].forward(step.attributes, inputs, owned, mode)
         results[step.node] = (inputs, owned, result)
         wanted = ACTIVATIONS[step.activation].value(result.output) if step.activation else result.output
-        _compare(step, "forward", read(step.output, False)[:photos], wanted, limit)
+        compare(read(step.output, False)[:photos], wanted, f"{step.node} ({step.op}) forward", limit, 1e-6)
     for step in reversed(program.steps):
         trained = {p.role: gradients[f"{step.node}.{p.role}"] for p in step.parameters if p.trained}
         if step.node not in results or not program.training or not trained:
@@ -44,16 +44,6 @@ def verify_program(
         inputs, owned, result = results[step.node]
         dy = read(step.output, True)[:photos].astype(np.float64)
         exact = OPS[step.op].backward(step.attributes, inputs, owned, result, dy, mode).parameters
-        largest = max(float(np.abs(w).max(initial=0.0)) for w in exact.values())  # a bias's may be all zero
+        floor = max(1e-6, *(float(np.abs(w).max(initial=0.0)) for w in exact.values()))  # a bias's may be all zero
         for role, got in trained.items():
-            _compare(step, f"gradient of {role}", got, exact[role], limit, largest)
-
-
-def _compare(step: Step, what: str, got: Array, wanted: Array, limit: float, largest: float = 0.0) -> None:
-    scale = max(float(np.abs(wanted).max(initial=0.0)), largest, 1e-6)
-    error = float(np.abs(np.asarray(got, np.float64) - wanted).max(initial=0.0)) / scale
-    if not error <= limit:
-        raise LeafClinicError(
-            f"The {step.op} kernel of {step.node} differs from the reference: {what} is off by {error:.1e} of its "
-            f"largest value, where {limit:.0e} is allowed. Report this with the GPU's name; train with --device cpu."
-        )
+            compare(got, exact[role], f"the gradient of {step.node}.{role}", limit, floor)

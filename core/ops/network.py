@@ -11,6 +11,7 @@ from typing import final
 
 import numpy as np
 
+from core.errors import LeafClinicError
 from core.graph import LABEL, PHOTO, Graph, Node
 from core.ops.contract import Array, Arrays, Mode, Result
 from core.ops.op_table import OPS
@@ -91,3 +92,20 @@ def _run(
 
 def _owned(node: Node, weights: Arrays) -> dict[str, Array]:
     return {p.role: weights[f"{node.name}.{p.role}"] for p in node.parameters}
+
+
+def compare(got: Array, wanted: Array, what: str, tolerance: float, floor: float = 1e-30) -> None:
+    """Raise LeafClinicError where a plan's result differs by more than `tolerance` of the reference's largest value.
+
+    `floor`: the smallest number that counts as the largest value.
+    """
+    error = np.abs(np.asarray(got, np.float64) - wanted)
+    scale = max(float(np.abs(wanted).max(initial=0)), floor)
+    worst = float(error.max(initial=0)) / scale
+    if not worst <= tolerance:
+        place = np.unravel_index(int(np.nan_to_num(error, nan=np.inf).argmax()), error.shape)
+        raise LeafClinicError(
+            f"Verification failed: {what} differs from the reference by {worst:.1e} of its largest value, most at "
+            f"{tuple(int(i) for i in place)}. This is a bug in LeafClinic. Please report it with this message, "
+            "and train on another device (--device)."
+        )
