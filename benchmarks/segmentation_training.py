@@ -2,22 +2,22 @@
 
     python -m benchmarks.segmentation_training $LEAFCLINIC_DATA --out resources/models/segmentation.safetensors
 
-Pixels are drawn from augmented training photos: photos with masks drawn by hand; other photos, whose leaf the
-network that is shipped finds (for the first network colour rules and GrabCut did); scenes without a leaf; synthetic
-leaves. What of a diseased leaf is lesion is learned from drawn masks alone. Lab leaves are also pasted on scenes.
+Pixels are drawn from augmented training photos: photos with masks drawn by hand; healthy photos; scenes without a leaf;
+synthetic leaves. Lab leaves are also pasted on scenes. Pixels of healthy photos are not lesion: after a third of the
+steps, the network trained so far decides which are leaf and which background, and they are learned too.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from typing import Final
 
 import cv2
 import numpy as np
@@ -26,58 +26,64 @@ from core.cores import usable_cores
 from core.data.leaf_drawing import CONDITIONS, draw_leaf
 from core.data.photo import decode, read_bytes, square
 from core.device import Optimizer, PhotoBatch
-from core.diagnosis.pixel_features import GLOBAL, LOCAL, SIDE, pixel_features
-from core.diagnosis.segmentation import BACKGROUND, KIND, LEAF, LESION, VERSION, segment_leaf
+from core.diagnosis.context_features import CONTEXT, MODEL, compute_context
+from core.diagnosis.model_identity import read_identity
+from core.diagnosis.pixel_features import GLOBAL, LOCAL, SCALE, SCALES, SIDE, pixel_features
+from core.diagnosis.segmentation import BACKGROUND, KIND, LEAF, LESION, VERSION
 from core.graph import Graph
 from core.models.init import initial_weights
 from core.ops.builder import Builder, with_loss
 from core.ops.contract import Array
 from core.ops.photo import identity_augmentation
 from core.plan import compile_plan
+from core.program import name_parameters
 from core.tensor_file import write_tensor_file
 
-STORED = 256
+STORED: Final = 256
 """Side of the photos before augmentation."""
-UNKNOWN = 255
-GREEN = 6
+SOUND, UNKNOWN = 3, 4
+"""Labels of pixels that are leaf or background, and of pixels that are not drawn."""
+GREEN: Final = 6
 """Units of CIELAB's a* towards green from which a pixel without a mark is leaf."""
-PIXELS = 500
+TIMES: Final = {"wheat": 8, "potato": 4, "soybean": 3, "mixed": 4, "rice": 2}
+"""How often a photo with a drawn mask is augmented."""
+FIELD_TIMES: Final = 12
+"""The same of potatoes outdoors."""
+SCENES, HEALTHY = 350, 50
+"""Scenes without a leaf; healthy photos of each crop and setting."""
+PIXELS: Final = 350
 """Pixels drawn from each augmented photo."""
-HIDDEN = (48, 32)
-BATCH, RATE, AVERAGE = 4096, 4e-3, 0.999
-LESION_WEIGHT = 2.0
-"""Of a lesion pixel in the loss: without it the lesions found are too small by a third of their area."""
-ZERO, STEPS = 128, 56
-"""A feature as a byte: zero, and steps of one unit."""
-MARKED = Path("tests/core/diagnosis/masks/leaves.json")
-"""Photos that the tests measure; none is trained on."""
+FEATURES: Final = LOCAL + GLOBAL + SCALES * SCALE + CONTEXT
+HIDDEN: Final = (48, 32)
+BATCH, RATE, DECAY, AVERAGE = 4096, 4e-3, 1e-3, 0.999
+ZERO, STEPS = 128, 32
+"""A feature as a byte: its mean, and steps of one standard deviation."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Example:
     """A photo uint8 ``(STORED, STORED, 3)`` with labels; how often it is augmented; whether it is pasted on scenes."""
 
     rgb: Array
     labels: Array
-    times: int
-    pasted: bool
+    times: int = 1
+    pasted: bool = False
 
 
-def read_rows(root: Path, splits: tuple[str, ...]) -> list[dict[str, str]]:
+def read_rows(root: Path) -> list[dict[str, str]]:
+    """Training rows of a pack, in an order that does not depend on what else is in it."""
     with (root / "manifest.csv").open(newline="", encoding="utf-8") as file:
-        return [{**row, "root": str(root)} for row in csv.DictReader(file) if row["split"] in splits]
+        rows = [{**row, "root": str(root)} for row in csv.DictReader(file) if row["split"] in ("train", "field_train")]
+    return sorted(rows, key=lambda row: row["sha256"])
 
 
 def read_square(row: dict[str, str]) -> Array:
     return square(decode(read_bytes(str(Path(row["root"]) / row["path"]))), STORED)
 
 
-TIMES = {"wheat": 16, "potato": 8, "soybean": 6, "mixed": 8, "rice": 4}
-
-
 def drawn_example(row: dict[str, str]) -> Example:
     """A photo with a mask drawn by hand. Where it marks lesions only, green is leaf, and in macro photos all is."""
-    photo, crop = read_square(row), row["crop"]
+    photo, crop, lab = read_square(row), row["crop"], row["setting"] == "lab"
     grey = cv2.imread(str(Path(row["root"]) / row["mask"]), cv2.IMREAD_GRAYSCALE)
     marks = square(cv2.cvtColor(grey, cv2.COLOR_GRAY2RGB), STORED)[..., 0]
     labels = np.where(marks > 191, LESION, np.where(marks > 64, LEAF, BACKGROUND)).astype(np.uint8)
@@ -86,19 +92,14 @@ def drawn_example(row: dict[str, str]) -> Example:
     elif crop in ("rice", "mixed"):
         green = cv2.cvtColor(photo, cv2.COLOR_RGB2LAB)[..., 1] < 128 - GREEN
         labels[labels != LESION] = np.where(green, LEAF, UNKNOWN)[labels != LESION]
-    return Example(photo, labels, TIMES[crop], crop in ("wheat", "potato") and row["setting"] == "lab")
+    times = FIELD_TIMES if crop == "potato" and not lab else TIMES[crop]
+    return Example(photo, labels, times, crop in ("wheat", "potato") and lab)
 
 
-def taught_example(row: dict[str, str]) -> Example:
-    """A photo with the leaf that the present network finds; what of a diseased leaf is lesion is not known."""
-    photo = read_square(row)
-    if row["crop"] == "background":
-        return Example(photo, np.zeros((STORED, STORED), np.uint8), 1, False)
-    leaf, healthy = segment_leaf(photo).astype(np.uint8), row["condition"] == "healthy"
-    leaf = cv2.morphologyEx(leaf, cv2.MORPH_OPEN, np.ones((7, 7), np.uint8))  # without its stalk
-    edge = cv2.dilate(leaf, np.ones((7, 7))) != cv2.erode(leaf, np.ones((5, 5)))
-    labels = np.where(edge, UNKNOWN, np.where(leaf > 0, LEAF if healthy else UNKNOWN, BACKGROUND)).astype(np.uint8)
-    return Example(photo, labels, 3 if healthy else 2, row["setting"] == "lab")
+def plain_example(row: dict[str, str]) -> Example:
+    """A scene, or a healthy photo without a mask."""
+    scene = row["crop"] == "background"
+    return Example(read_square(row), np.full((STORED, STORED), BACKGROUND if scene else SOUND, np.uint8))
 
 
 def drawn_leaves(random: np.random.Generator) -> Iterator[Example]:
@@ -106,7 +107,7 @@ def drawn_leaves(random: np.random.Generator) -> Iterator[Example]:
     for condition in CONDITIONS:
         for number in range(25):
             leaf = draw_leaf(condition, 7, number, 0, STORED)
-            yield Example(leaf.rgb, (leaf.leaf.astype(np.uint8) + leaf.lesion).astype(np.uint8), 2, True)
+            yield Example(leaf.rgb, (leaf.leaf.astype(np.uint8) + leaf.lesion).astype(np.uint8), 1, True)
     for _ in range(60):
         labels = np.zeros((STORED, STORED), np.uint8)
         photo = np.full((STORED, STORED, 3), random.integers(5, 235) + random.integers(-15, 16, 3), np.float64)
@@ -119,35 +120,31 @@ def drawn_leaves(random: np.random.Generator) -> Iterator[Example]:
             cv2.circle(spot, (int(at[0]), int(at[1])), int(random.integers(4, 24)), 1, -1)
             where = (spot > 0) & (labels > 0)
             labels[where], photo[where] = LESION, random.uniform((70, 45, 20), (150, 100, 60))
-        yield Example(np.clip(photo + random.normal(0, 3, photo.shape), 0, 255).astype(np.uint8), labels, 2, False)
+        yield Example(np.clip(photo + random.normal(0, 3, photo.shape), 0, 255).astype(np.uint8), labels)
 
 
-def collect(data: Path, random: np.random.Generator) -> list[Example]:
-    """The examples of all kinds; photos without drawn masks by crop, health and setting, so many of each."""
-    marked = {row["photo"] for row in json.loads(MARKED.read_text("utf-8"))["photos"]}
-    field = read_rows(data / "field", ("train", "field_train"))
-    other = [row for row in field if not row["mask"] and row["crop"] in ("mango", "potato", "apple")]
-    other += [row for row in read_rows(data / "leaves", ("train",)) if row["path"] not in marked]
-    kinds: dict[tuple[str, bool, str], list[dict[str, str]]] = {}
-    for row in other:
-        healthy, crop = row["condition"] == "healthy", row["crop"]
-        if crop != "rice" and (crop != "apple" or healthy or row["setting"] == "lab"):
-            kinds.setdefault((crop, healthy, row["setting"]), []).append(row)
-    chosen = []
-    for (crop, healthy, _), rows in sorted(kinds.items()):
-        count = 350 if crop == "background" else 70 if healthy else 46
-        chosen += [rows[i] for i in random.permutation(len(rows))[:count]]
+def choose_plain(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Scenes and healthy photos without a mask, so many of each crop and setting."""
+    kinds: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for row in rows:
+        if not row.get("mask") and (row["crop"] == "background" or row["condition"] == "healthy"):
+            kinds.setdefault((row["crop"], row["setting"]), []).append(row)
+    return [row for (crop, _), found in sorted(kinds.items())
+            for row in found[: SCENES if crop == "background" else HEALTHY]]  # fmt: skip
+
+
+def collect(data: Path) -> list[Example]:
+    field = read_rows(data / "field")
     with ThreadPoolExecutor(usable_cores()) as pool:
         examples = list(pool.map(drawn_example, [row for row in field if row["mask"]]))
-        examples += pool.map(taught_example, chosen)
-    return [*examples, *drawn_leaves(random)]
+        examples += pool.map(plain_example, choose_plain(field + read_rows(data / "leaves")))
+    return [*examples, *drawn_leaves(np.random.default_rng(0))]
 
 
 def augment(example: Example, random: np.random.Generator, scene: Array | None) -> tuple[Array, Array]:
     """Paste, turn, zoom, mirror, change light and colour, blur, add noise: photo and labels of `SIDE`."""
     rgb, labels = example.rgb, example.labels
     if scene is not None:
-        labels = np.where(labels == UNKNOWN, BACKGROUND, labels)
         share = cv2.GaussianBlur((labels > 0).astype(np.float32), (0, 0), 0.7)[..., None]
         rgb = (rgb * share + scene * (1 - share)).astype(np.uint8)
     angle = random.uniform(-180, 180) if random.random() < 0.5 else random.choice((0, 90, 180, 270))
@@ -158,16 +155,36 @@ def augment(example: Example, random: np.random.Generator, scene: Array | None) 
     rgb, labels = warp(rgb, flags=cv2.INTER_AREA), warp(labels, flags=cv2.INTER_NEAREST)
     if random.random() < 0.5:
         rgb, labels = rgb[:, ::-1], labels[:, ::-1]
-    light = (rgb / np.float32(255)) ** np.exp(random.normal(0, 0.2)) * np.exp(random.normal(0, 0.15))
-    light = light * np.exp(random.normal(0, 0.05, 3))
+    light = (rgb / np.float32(255)) ** np.float32(np.exp(random.normal(0, 0.2)))
+    light *= np.exp(random.normal(0, 0.15) + random.normal(0, 0.05, 3)).astype(np.float32)
     if random.random() < 0.3:
         light = cv2.GaussianBlur(light, (0, 0), random.uniform(0.4, 1.2))
-    noisy = 255 * light + random.normal(0, 1.5, light.shape)
-    return np.ascontiguousarray(np.clip(noisy, 0, 255).astype(np.uint8)), labels
+    noisy = 255 * light + 1.5 * random.standard_normal(light.shape, np.float32)
+    return np.clip(noisy, 0, 255).astype(np.uint8), labels
 
 
-def draw_pixels(examples: list[Example], seed: int) -> tuple[Array, Array]:
-    """Features as bytes ``(N, LOCAL + GLOBAL)`` and labels int32 ``(N,)``."""
+@cache
+def enlarging() -> dict[int, Array]:
+    """For each side of a map of features the matrix ``(SIDE, side)`` that enlarges it along one axis, by doublings."""
+    matrices = {SIDE: np.eye(SIDE, dtype=np.float32)}
+    for scale in range(1, SCALES + 1):
+        side, cells = SIDE >> scale, np.eye(SIDE >> scale, dtype=np.float32)
+        matrices[side] = matrices[2 * side] @ cv2.resize(cells, (side, 2 * side))
+    return matrices
+
+
+def features_at(maps: list[Array], y: Array, x: Array) -> Array:
+    """Features ``(pixels, channels of all maps)`` of these pixels."""
+    parts = []
+    for values in maps:
+        rows, columns = enlarging()[len(values)][y], enlarging()[len(values)][x]
+        lines = (rows @ values.reshape(len(values), -1)).reshape(len(y), *values.shape[1:])
+        parts.append(np.einsum("pj,pjc->pc", columns, lines))
+    return np.concatenate(parts, axis=1)
+
+
+def draw_pixels(examples: list[Example], seed: int) -> tuple[list[Array], list[Array]]:
+    """Of each augmented photo features float16 ``(pixels, FEATURES)`` and labels ``(pixels,)``."""
     scenes = [e.rgb for e in examples if not e.labels.any()]
 
     def draw(job: tuple[int, int]) -> tuple[Array, Array]:
@@ -176,19 +193,20 @@ def draw_pixels(examples: list[Example], seed: int) -> tuple[Array, Array]:
         rgb, labels = augment(example, random, scene)
         known = np.flatnonzero(labels.ravel() != UNKNOWN)
         at = random.choice(known, min(PIXELS, len(known)), replace=False)
-        local, whole = pixel_features(rgb)
-        found = np.concatenate((local.reshape(-1, LOCAL)[at], np.broadcast_to(whole, (len(at), GLOBAL))), axis=1)
-        return np.clip(np.round(STEPS * found + ZERO), 0, 255).astype(np.uint8), labels.ravel()[at].astype(np.int32)
+        local, scales, whole = pixel_features(rgb)
+        around = features_at([*scales, *compute_context(rgb)], *np.divmod(at, SIDE))
+        found = (local.reshape(-1, LOCAL)[at], np.broadcast_to(whole, (len(at), GLOBAL)), around)
+        return np.concatenate(found, axis=1).astype(np.float16), labels.ravel()[at].astype(np.int32)
 
     jobs = [(number, time) for number, example in enumerate(examples) for time in range(example.times)]
     with ThreadPoolExecutor(usable_cores()) as pool:
         parts = list(pool.map(draw, jobs))
-    return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
+    return [x for x, _ in parts], [y for _, y in parts]
 
 
 def make_graph() -> Graph:
     """Dense layers on the features, which stand as an image of one row."""
-    b = Builder("segmentation", (1, (LOCAL + GLOBAL) // 3, 3), (ZERO / 255,) * 3, (STEPS / 255,) * 3)
+    b = Builder("segmentation", (1, FEATURES // 3, 3), (ZERO / 255,) * 3, (STEPS / 255,) * 3)
     x = b.add("flatten", "flatten", "photo")
     for number, units in enumerate(HIDDEN):
         x = b.add("relu", f"relu{number}", b.add("dense", f"dense{number}", x, units=units, init="he_uniform"))
@@ -196,37 +214,61 @@ def make_graph() -> Graph:
 
 
 def train(x: Array, y: Array, steps: int, seed: int) -> dict[str, Array]:
-    """Adam with a cosine schedule; the running average of the weights."""
-    graph = with_loss(make_graph(), 0.0, (1.0, 1.0, LESION_WEIGHT))
-    plan = compile_plan(graph, batch=BATCH, training=True, optimizer=Optimizer(name="adam", average=AVERAGE))
+    """Adam with decoupled weight decay and a cosine schedule; the running average of the weights."""
+    graph, random = with_loss(make_graph(), 0.0, ()), np.random.default_rng(seed)
+    plan = compile_plan(graph, device="cpu", batch=BATCH, training=True,
+                        optimizer=Optimizer("adamw", weight_decay=DECAY, average=AVERAGE))  # fmt: skip
     plan.load(initial_weights(graph, seed))
-    x, random, loss = x.reshape(len(x), 1, -1, 3), np.random.default_rng(seed), 0.0
+    x, loss, known = x.reshape(len(x), 1, -1, 3), 0.0, np.flatnonzero(y < SOUND)
     shape = x.shape[1:3]
     for step in range(steps):
-        at = random.integers(0, len(x), BATCH)
+        if step == steps // 3:
+            sound = np.flatnonzero(y == SOUND)
+            y = y.copy()
+            logits = predict(x[sound], name_parameters(plan.state()["average"], plan.layout))
+            y[sound] = logits[:, : LEAF + 1].argmax(axis=1)
+            known = np.arange(len(y))
+        at = random.choice(known, BATCH)
         batch = PhotoBatch(x[at], identity_augmentation(BATCH, shape, shape), y[at])
-        loss += plan.train_step(batch, RATE / 2 * (1 + np.cos(np.pi * step / steps))).loss / 500
-        if step % 500 == 499:
+        loss += plan.train_step(batch, RATE / 2 * (1 + np.cos(np.pi * step / steps))).loss / 250
+        if step % 250 == 249:
             print(f"step {step + 1}: loss {loss:.4f}", flush=True)
             loss = 0.0
-    weights = plan.weights()
+    weights = name_parameters(plan.state()["average"], plan.layout)
     plan.close()
     return weights
+
+
+def predict(x: Array, weights: Mapping[str, Array]) -> Array:
+    """Logits ``(N, 3)`` of features as bytes."""
+    values = (x.reshape(len(x), -1).astype(np.float32) - ZERO) / STEPS
+    for number in range(len(HIDDEN) + 1):
+        values = np.maximum(values, 0) if number else values
+        values = values @ weights[f"dense{number}.weight"].T + weights[f"dense{number}.bias"]
+    return values
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="folder of the photo packs leaves and field")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=5000)
+    parser.add_argument("--steps", type=int, default=2500)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     cv2.setNumThreads(1)
     begin = time.perf_counter()
-    examples = collect(options.data, np.random.default_rng(options.seed))
-    x, y = draw_pixels(examples, options.seed)
-    print(f"{len(examples)} photos, {len(x)} pixels, shares of the classes {np.bincount(y) / len(y)}", flush=True)
-    write_tensor_file(options.out, KIND, VERSION, {}, train(x, y, options.steps, options.seed))
+    found, labels = draw_pixels(collect(options.data), options.seed)
+    some = np.concatenate(found[::20]).astype(np.float32)
+    mean, deviation = some.mean(axis=0), some.std(axis=0) + 1e-3
+    y = np.concatenate(labels)
+    x = np.concatenate([np.clip(np.round(STEPS * ((part - mean) / deviation) + ZERO), 0, 255).astype(np.uint8)
+                        for part in found])  # fmt: skip
+    print(f"{len(found)} photos, {len(x)} pixels, {time.perf_counter() - begin:.0f} s", flush=True)
+    weights = train(x, y, options.steps, options.seed)
+    weights["dense0.weight"] = weights["dense0.weight"] / deviation
+    weights["dense0.bias"] = weights["dense0.bias"] - weights["dense0.weight"] @ mean
+    header = {"context": read_identity(MODEL).hash}
+    write_tensor_file(options.out, KIND, VERSION, header, {name: np.float32(w) for name, w in weights.items()})
     print(f"{time.perf_counter() - begin:.0f} s")
 
 

@@ -41,8 +41,6 @@ MAX_PARALLEL: Final = 4
 def load_ahead() -> None:
     """Import what computes, and start the process that decodes: the window starts this process before it is built."""
     prepare()
-    # its first call takes longer: OpenCV makes its tables of CIELAB, and the network is read
-    threading.Thread(target=segment_leaf, args=(np.zeros((1, 1, 3), np.uint8),)).start()
     if choose_device("auto") == "cpu":
         load_engine()
 
@@ -56,6 +54,8 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
     channel.send(known=list(model.classes))
     if device == "cpu":
         compile_ahead(model, lambda done, total: channel.send(preparing=done, of=total))
+    # its first call takes longer: OpenCV makes its tables of CIELAB, and the network is read
+    threading.Thread(target=segment_leaf, args=(np.zeros((1, 1, 3), np.uint8),)).start()
     count = min(usable_cores(), MAX_PARALLEL) if device == "cpu" else 1
     examiners: queue.LifoQueue[Examiner | None] = queue.LifoQueue()
     for _ in range(count - 1):  # made when that many photos wait

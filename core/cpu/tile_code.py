@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import threading
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,11 +29,20 @@ DIGEST: Final = hashlib.sha256().digest_size
 """Bytes of the hash at the start of the file. Damaged code is generated again, not run."""
 _ENGINES: Final = list[Any]()
 """Keeps the loaded code in memory."""
+_LOADING: Final = threading.Lock()
+
+
+def tile_table(name: str) -> npt.NDArray[np.int64]:
+    """Return the addresses of an instruction set's tiles by shape (`core.cpu.microkernel.make_tile`), 0 for none.
+
+    All callers get one array, in threads too: records hold its address.
+    """
+    with _LOADING:
+        return _load_table(name)
 
 
 @functools.cache
-def tile_table(name: str) -> npt.NDArray[np.int64]:
-    """Return the addresses of an instruction set's tiles by shape (`core.cpu.microkernel.make_tile`), 0 for none."""
+def _load_table(name: str) -> npt.NDArray[np.int64]:
     isa = INSTRUCTION_SETS[name]
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()

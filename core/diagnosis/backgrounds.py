@@ -34,7 +34,7 @@ PAINTED: Final = 0.75
 """Largest leaf area that is inpainted."""
 SEAM: Final = 0.7
 """Standard deviation of the Gaussian blur of a mask's edge, in mask pixels of two photo pixels."""
-VERSION: Final = 3
+VERSION: Final = 4
 """Version of the masks, to be raised when `segment_leaf` changes."""
 REPORT_EVERY: Final = 64
 

@@ -29,7 +29,7 @@ MODULE: Final = "core.diagnosis.leaf_process"
 _SIZE: Final = struct.Struct("<II")
 """Height and width, before the photo's bytes."""
 MOST: Final = 16
-"""Largest number of processes; each takes about 60 MB."""
+"""Largest number of processes; each takes about 190 MB."""
 FEWEST_CORES: Final = 4
 """Smallest number of cores; with fewer, threads are as fast."""
 PER_PROCESS: Final = 200

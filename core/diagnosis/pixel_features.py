@@ -1,4 +1,4 @@
-"""Colours at six scales around each pixel, and of the whole photo: what `core.diagnosis.segmentation` classifies.
+"""Colours at six scales around each pixel, and of the whole photo, for `core.diagnosis.segmentation`.
 
 Colours are CIELAB. Ratios and distances of colours are left to the network.
 """
@@ -17,8 +17,10 @@ SIDE: Final = 160
 """Pixels of a side. At 224 the errors are the same, at 128 lesions of a few pixels are missed."""
 SCALES: Final = 5
 """Each scale averages squares of twice the side of the one before."""
-LOCAL: Final = 3 + 4 * SCALES + 1
-"""Features of a pixel: its colour; at each scale colour and deviation of lightness; distance from the middle."""
+LOCAL: Final = 3 + 1
+"""Features of a pixel: its colour, and its distance from the middle."""
+SCALE: Final = 4
+"""Features of a pixel at each scale: colour, and deviation of lightness."""
 GLOBAL: Final = 12
 """Features of a photo: median colour of border and middle, 10 % and 90 % quantiles of each colour channel."""
 UNIT: Final = np.array([1 / 64, 1 / 32, 1 / 32], np.float32)
@@ -30,24 +32,20 @@ MIDDLE: Final = 0.2
 """Distances from the middle, in sides: where the border begins (larger coordinate), where the middle ends."""
 
 
-def pixel_features(rgb: Array) -> tuple[Array, Array]:
-    """Features float32 ``(SIDE, SIDE, LOCAL)`` of the pixels and ``(GLOBAL,)`` of a photo uint8 ``(SIDE, SIDE, 3)``."""
+def pixel_features(rgb: Array) -> tuple[Array, list[Array], Array]:
+    """Features float32 of a photo uint8 ``(SIDE, SIDE, 3)``: of the pixels ``(SIDE, SIDE, LOCAL)``, of the squares
+    ``(side, side, SCALE)`` at each scale, and of the photo ``(GLOBAL,)``."""
     lab = (cv2.cvtColor(rgb, cv2.COLOR_RGB2LAB).astype(np.float32) - 128) * UNIT
-    found = np.empty((SIDE, SIDE, LOCAL), np.float32)
-    found[..., :3] = cv2.blur(lab, (3, 3))
-    mean, square = lab, lab[..., 0] ** 2
+    found = np.dstack((cv2.blur(lab, (3, 3)), 2 - 4 * _distance(SIDE)[0]))
+    mean, square, scales = lab, lab[..., 0] ** 2, []
     for scale in range(1, SCALES + 1):
         size = (SIDE >> scale, SIDE >> scale)
         mean, square = (cv2.resize(v, size, interpolation=cv2.INTER_AREA) for v in (mean, square))
-        deviation = np.sqrt(np.maximum(square - mean[..., 0] ** 2, 0))
-        large = cv2.resize(np.dstack((mean, deviation)), (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
-        found[..., 4 * scale - 1 : 4 * scale + 3] = large
-        if scale == COARSE:
-            coarse = mean.reshape(-1, 3)
-    found[..., -1] = 2 - 4 * _distance(SIDE)[0]
+        scales.append(np.dstack((mean, np.sqrt(np.maximum(square - mean[..., 0] ** 2, 0)))))
+    coarse = scales[COARSE - 1][..., :3].reshape(-1, 3)
     radius, larger = (d.ravel() for d in _distance(SIDE >> COARSE))
     parts = (np.median(coarse[larger > RING], axis=0), np.median(coarse[radius < MIDDLE], axis=0))
-    return found, np.concatenate((*parts, *np.quantile(coarse, (0.1, 0.9), axis=0))).astype(np.float32)
+    return found, scales, np.concatenate((*parts, *np.quantile(coarse, (0.1, 0.9), axis=0))).astype(np.float32)
 
 
 @cache

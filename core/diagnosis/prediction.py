@@ -19,6 +19,7 @@ from core.data.photo import PhotoError
 from core.data.photo_reader import READERS, read_photo
 from core.device import PhotoBatch, Plan
 from core.diagnosis.calibration import state_probabilities
+from core.diagnosis.context_features import read_context
 from core.diagnosis.features import familiarity, feature_node, pool, read_statistics
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.thresholds import COVERAGE, SECTION, Thresholds
@@ -259,11 +260,12 @@ def load_engine() -> None:
 
 
 def compile_ahead(model: ModelFile, report: Callable[[int, int], None]) -> None:
-    """Compile the CPU kernels for predictions of this model.
+    """Compile the CPU kernels for predictions of this model and for segmentation.
 
     Calls `report(done, total)` if they must be compiled; kernels from the cache are loaded without a report.
     """
     from core.cpu.precompilation import are_compiled, compile_kernels, prediction_kernels  # imports Numba
 
-    names = prediction_kernels(fold_batch_norm(model.graph))
+    graphs = fold_batch_norm(model.graph), read_context()[0]
+    names = tuple(dict.fromkeys(name for graph in graphs for name in prediction_kernels(graph)))
     compile_kernels(names, (lambda done, total: None) if are_compiled(names) else report)

@@ -1,7 +1,7 @@
-"""Segments a photo into background, leaf and lesion with a small network on the colours around each pixel.
+"""Segments a photo into background, leaf and lesion with a small network on features of each pixel.
 
-The network sees no shapes, so it also works for crops that it was not trained on (`benchmarks.segmentation_training`).
-The leaf is the region nearest the middle.
+The features are colours around the pixel and activations of the small model (`benchmarks.segmentation_training` trains
+the network). The leaf is the region nearest the middle.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from typing import Final
 import cv2
 import numpy as np
 
+from core.diagnosis.context_features import compute_context
 from core.diagnosis.model_identity import SHIPPED
-from core.diagnosis.pixel_features import LOCAL, SIDE, middle_weight, pixel_features
+from core.diagnosis.pixel_features import GLOBAL, LOCAL, SIDE, middle_weight, pixel_features
 from core.diagnosis.severity import Severity
 from core.ops.contract import Array
 from core.tensor_file import read_tensor_file
 
 KIND: Final = "segmentation"
-VERSION: Final = 1
+VERSION: Final = 2
 PATH: Final = SHIPPED / "segmentation.safetensors"
 BACKGROUND, LEAF, LESION = range(3)
 """Channels of the probabilities."""
-BLOCK: Final = 160
-"""Pixels classified at a time. OpenBLAS computes such small products on one thread (at most 2^18 multiplications): its
-other threads would wait actively, on the cores that the diagnosis network needs."""
+MOST_PRODUCTS: Final = 1 << 18
+"""Multiplications at a time. OpenBLAS computes so small products on one thread: its other threads would wait actively,
+on the cores that the diagnosis network needs."""
 SMALLEST: Final = 0.01
 """Smallest area of the leaf, as a share of the photo."""
 LEAF_AREA: Final = 0.05
@@ -69,19 +70,48 @@ def segment_leaf(rgb: Array) -> Array:
 
 def classify(rgb: Array) -> Array:
     """Probabilities of `BACKGROUND`, `LEAF` and `LESION`, float32 ``(3, SIDE, SIDE)``, of a uint8 RGB photo."""
-    local, whole = pixel_features(cv2.resize(rgb, (SIDE, SIDE), interpolation=cv2.INTER_AREA))
+    photo = cv2.resize(rgb, (SIDE, SIDE), interpolation=cv2.INTER_AREA)
+    local, scales, whole = pixel_features(photo)
     (first, bias), *layers = _layers()
-    bias = bias + first[:, LOCAL:] @ whole
-    rows, logits = local.reshape(-1, LOCAL), np.empty((3, SIDE * SIDE), np.float32)
-    for begin in range(0, len(rows), BLOCK):
-        x = rows[begin : begin + BLOCK] @ first[:, :LOCAL].T
-        x += bias
+    own, photos, around = np.split(first, (LOCAL, LOCAL + GLOBAL), axis=1)
+    maps = _first_layer([*scales, *compute_context(photo)], around)
+    maps[-1] += bias + photos @ whole
+    rows, x = local.reshape(-1, LOCAL), _enlarge(maps).reshape(SIDE * SIDE, -1)
+    logits = np.empty((3, SIDE * SIDE), np.float32)
+    block = MOST_PRODUCTS // max(weight.size for weight, _ in layers)
+    for begin in range(0, len(x), block):
+        part = rows[begin : begin + block] @ own.T
+        part += x[begin : begin + block]
         for weight, shift in layers:
-            x = np.maximum(x, 0, out=x) @ weight.T
-            x += shift
-        logits[:, begin : begin + BLOCK] = x.T
+            part = np.maximum(part, 0, out=part) @ weight.T
+            part += shift
+        logits[:, begin : begin + block] = part.T
     e = np.exp(logits - logits.max(axis=0))
     return np.asarray(e / e.sum(axis=0)).reshape(3, SIDE, SIDE)
+
+
+def _first_layer(maps: list[Array], weight: Array) -> list[Array]:
+    """The first layer's products with maps ``(height, width, channels)`` of features: ``(height, width, units)``.
+
+    They are computed before the maps are enlarged, which gives the same sums.
+    """
+    made, begin = [], 0
+    for values in maps:
+        height, width, channels = values.shape
+        own = weight[:, begin : begin + channels].T
+        rows, block = values.reshape(-1, channels), MOST_PRODUCTS // own.size
+        made.append(np.concatenate([rows[i : i + block] @ own for i in range(0, len(rows), block)]))
+        made[-1] = made[-1].reshape(height, width, -1)
+        begin += channels
+    return made
+
+
+def _enlarge(maps: list[Array]) -> Array:
+    """The sum of maps of several sizes, enlarged to ``(SIDE, SIDE, units)``; each size is twice the one before."""
+    total, *finer = sorted(maps, key=len)
+    for part in finer:
+        total = part + (total if len(total) == len(part) else cv2.resize(total, part.shape[1::-1]))
+    return np.asarray(cv2.resize(total, (SIDE, SIDE)))
 
 
 @cache

@@ -1,5 +1,8 @@
 """The code of the tiles is kept in a file, and damaged code is not run."""
 
+import functools
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -18,7 +21,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def _load():
-    return tile_code.tile_table.__wrapped__(NAME)
+    return tile_code._load_table.__wrapped__(NAME)
 
 
 def test_every_tile_has_an_address_and_nothing_else_has(folder):
@@ -50,3 +53,10 @@ def test_a_full_disk_costs_only_the_file(folder, monkeypatch):
     monkeypatch.setattr(tile_code, "write_file", fail)
     assert np.count_nonzero(_load())
     assert not list(folder.iterdir())
+
+
+def test_threads_that_load_tiles_at_once_get_one_array(folder, monkeypatch):
+    monkeypatch.setattr(tile_code, "_load_table", functools.cache(tile_code._load_table.__wrapped__))
+    with ThreadPoolExecutor(4) as pool:
+        tables = list(pool.map(tile_code.tile_table, [NAME] * 4))
+    assert all(table is tables[0] for table in tables)

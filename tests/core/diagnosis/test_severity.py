@@ -12,8 +12,11 @@ from benchmarks.pack_photos import chosen_rows
 from benchmarks.severity import measure
 from core.data.leaf_drawing import CONDITIONS, draw_leaf
 from core.data.photo_reader import read_photo
-from core.diagnosis.segmentation import leaf_box, segment, segment_leaf, segment_leaves
+from core.diagnosis.context_features import MODEL
+from core.diagnosis.model_identity import read_identity
+from core.diagnosis.segmentation import KIND, PATH, VERSION, leaf_box, segment, segment_leaf, segment_leaves
 from core.diagnosis.severity import grade
+from core.tensor_file import read_tensor_file
 
 MARKED = json.loads((Path(__file__).parent / "masks" / "leaves.json").read_text())["photos"]
 DATA = os.environ.get("LEAFCLINIC_DATA", "")
@@ -89,6 +92,10 @@ def test_lesions_of_crops_that_no_model_knows_are_measured(crop, most):
     found = [measure(root, row) for row in rows]
     assert np.mean([figures["error"] for figures in found]) <= most
     assert np.nanmean([figures["lesion"] for figures in found]) > 0.5
+
+
+def test_the_network_was_trained_with_the_small_model_that_is_shipped():
+    assert read_tensor_file(PATH, KIND, VERSION).header["context"] == read_identity(MODEL).hash
 
 
 def test_paper_without_a_leaf_has_none_and_tiny_photos_do_not_crash():
