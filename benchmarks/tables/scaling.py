@@ -55,9 +55,9 @@ def scaling() -> str:
         shares = {peer: f"{100 * alone[peer] / step[peer]:.1f}" for peer in step if peer in alone}
         theirs = [text for peer in peers for text in (figure(step[peer]) if peer in step else "", shares.get(peer, ""))]
         formula = f"{100 * predict(result, model, batch, gpus):.1f}"
-        rows.append([f"{model}, {batch}, {gpus}", figure(step["ours"]), shares["ours"], formula,
+        rows.append([f"{model}, {gpus}x{batch}", figure(step["ours"]), shares["ours"], formula,
                      shares.get(SYNCHRONIZED, ""), *theirs])  # fmt: skip
-    head = [f"{machine(result)}: photos of a GPU, GPUs", "ms", "weak scaling, %", "formula, %",
+    head = [f"{machine(result)}: GPUs x photos of each", "ms", "weak scaling, %", "formula, %",
             "`--sync-batch-norm`, %", *(text for peer in peers for text in (f"{peer}, ms", "weak, %"))]  # fmt: skip
     for case, found in result["efficiency"].items():
         kind, model, _, gpus = case.split()
@@ -72,10 +72,10 @@ def accuracy() -> str:
     result = read_widest("scaling_accuracy")
     seconds = {row["name"]: row["ours"] for row in result["rows"]}
     goal = max(float(name.split()[0]) for name, value in seconds.items() if "1 GPUs" in name and np.isfinite(value))
-    found = [f"{figure(seconds[f'{goal:g} %, {gpus} GPUs'])} s with {gpus} ({percent(curve[-1][2])} at the end)"
-             for gpus, curve in result["curves"].items()]  # fmt: skip
+    found = [f"{figure(seconds[f'{goal:g} %, {gpus} GPUs'])} s on {gpus} GPU{'s' * (gpus != '1')} "
+             f"({percent(curve[-1][2])} at the end)" for gpus, curve in result["curves"].items()]  # fmt: skip
     preset = result.get("preset", "leaves-fast")
-    return f"Preset `{preset}` reaches {goal:g} % on validation photos, by number of GPUs, after {', '.join(found)}."
+    return f"Preset `{preset}` reaches {goal:g} % on validation photos after {', '.join(found)}."
 
 
 def predict(result: Mapping[str, Any], model: str, batch: int, gpus: int) -> float:

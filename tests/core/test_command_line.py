@@ -104,19 +104,16 @@ def test_words_that_no_option_takes_are_not_called_options(capsys):
 def test_the_first_ctrl_c_asks_and_the_second_ends_at_once(monkeypatch, capsys, resume, code, said):
     ended = []
     monkeypatch.setattr(train.os, "_exit", ended.append)
-    commands = Commands()
-    handler = train._stopper(commands, Trainer(RunConfig(data="photos"), resume=resume))
+    commands, trainer = Commands(), Trainer(RunConfig(data="photos"), resume=resume)
+    train._stopper(Commands(), trainer)(15, None)
+    assert capsys.readouterr().err == ""  # a launcher ends its ranks so
+    handler = train._stopper(commands, trainer)
     handler(2, None)
     assert commands.stopped()
     assert not ended
     assert f"Stopping {said}. Press Ctrl-C again to stop immediately" in capsys.readouterr().err
     handler(2, None)
     assert ended == [code]
-
-
-def test_a_rank_that_its_launcher_ends_prints_nothing(capsys):
-    train._stopper(Commands(), Trainer(RunConfig(data="photos")))(15, None)
-    assert capsys.readouterr().err == ""
 
 
 def test_a_batch_size_may_be_left_to_the_program():

@@ -38,21 +38,16 @@ def test_only_rank_0_writes_to_the_output_of_the_launcher(capfd, run):
     assert (out, err) == ("output of 0\n", "error of 0\n")
 
 
-def test_a_killed_rank_ends_all_and_is_named(run):
+@pytest.mark.parametrize(("code", "why"), [
+    ("os.kill(os.getpid(), 9) if rank == 2 else time.sleep(60)", r"2 was ended by signal 9 \(SIGKILL\)\. .*--resume"),
+    (f"time.sleep(60) if rank == 1 else os._exit({EXIT_LOST})", r"1 did not answer\."),
+    ("if rank == 1: sys.exit('Rank 1: The disk is full.')\ntime.sleep(60)", r"1: The disk is full\. Continue"),
+])  # fmt: skip
+def test_a_rank_that_is_killed_hangs_or_fails_ends_all_and_is_named(run, code, why):
     begin = time.monotonic()
-    with pytest.raises(LeafClinicError, match=r"^Rank 2 was ended by signal 9 \(SIGKILL\)\. .*--resume"):
-        run("os.kill(os.getpid(), 9) if rank == 2 else time.sleep(60)")
+    with pytest.raises(LeafClinicError, match=f"^Rank {why}"):
+        run(code)
     assert time.monotonic() - begin < 30
-
-
-def test_a_rank_that_hangs_is_named_once_the_others_miss_it(run):
-    with pytest.raises(LeafClinicError, match=r"^Rank 1 did not answer\."):
-        run(f"time.sleep(60) if rank == 1 else os._exit({EXIT_LOST})")
-
-
-def test_the_last_line_of_a_failed_rank_is_what_is_said(run):
-    with pytest.raises(LeafClinicError, match=r"^Rank 1: The disk is full\. Continue"):
-        run("if rank == 1: print('Rank 1: The disk is full.', file=sys.stderr); sys.exit(1)\ntime.sleep(60)")
 
 
 def test_rank_0_says_itself_what_is_wrong_for_all(capfd, run):

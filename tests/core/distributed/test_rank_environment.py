@@ -91,10 +91,12 @@ def test_processes_of_one_machine_share_its_gpus(monkeypatch, visible, gpus, see
     assert rank_environment.os.environ.get(rank_environment.VISIBLE) == seen
 
 
-def test_more_ranks_than_gpus_are_refused(monkeypatch):
+def test_more_ranks_than_gpus_and_cpus_without_mpi_are_refused(monkeypatch):
     monkeypatch.setenv(rank_environment.VISIBLE, "0,1")
     with pytest.raises(DeviceError, match="Rank 2 has no GPU"):
         choose_gpu(RankEnvironment(2, 3, 2))
+    with pytest.raises(DeviceError, match="need MPI"):
+        connect(RankEnvironment(0, 2, 0, rendezvous="/m"), "cpu")
 
 
 def test_one_process_needs_no_package_and_chooses_no_gpu(monkeypatch):
@@ -105,13 +107,9 @@ def test_one_process_needs_no_package_and_chooses_no_gpu(monkeypatch):
     assert not {"mpi4py", "nccl"} & set(sys.modules)
 
 
-def test_cpus_without_mpi_are_refused():
-    with pytest.raises(DeviceError, match="need MPI"):
-        connect(RankEnvironment(0, 2, 0, rendezvous="/m"), "cpu")
-
-
 def test_a_file_that_is_not_renewed_names_its_rank(tmp_path, monkeypatch):
     ranks = [PresenceFiles(tmp_path, rank, 3) for rank in range(3)]
+    assert (ranks[0].absent(15), ranks[0].absent(-1)) == ((), (1, 2))  # which never began
     for rank in ranks:
         rank.renew()
     assert [rank.absent(15) for rank in ranks] == [()] * 3
@@ -120,11 +118,6 @@ def test_a_file_that_is_not_renewed_names_its_rank(tmp_path, monkeypatch):
     os.utime(tmp_path / "alive-0", (time.time() - 3600,) * 2)  # renewed after the clock was set back
     os.utime(tmp_path / "alive-2", (time.time() + 3600,) * 2)
     assert [rank.absent(15) for rank in ranks] == [(1,), (), (1,)]
-
-
-def test_a_rank_that_never_began_is_absent_after_the_limit(tmp_path):
-    files = PresenceFiles(tmp_path, 0, 2)
-    assert (files.absent(15), files.absent(-1)) == ((), (1,))
 
 
 def test_a_heartbeat_signals_until_it_is_stopped(monkeypatch):
