@@ -29,7 +29,8 @@ from benchmarks.ship_detector import read_rows
 from core.data.photo import square
 from core.data.photo_reader import read_photo
 from core.diagnosis import segmentation
-from core.diagnosis.leaf_detector import PATH, FoundLeaf, LeafDetector, as_box, choose_leaves, cut_square, overlaps
+from core.diagnosis.boxes import as_box, overlaps
+from core.diagnosis.leaf_detector import PATH, FoundLeaf, LeafDetector, choose_leaves, cut_square
 from core.diagnosis.metrics import wilson_interval
 from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import find_model

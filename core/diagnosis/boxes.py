@@ -1,0 +1,73 @@
+"""Boxes of detected leaves: decoding from the network's maps, fusion, and non-maximum suppression.
+
+Boxes are y0, x0, y1, x1 as shares of a side, ``(N, 4)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import cv2
+import numpy as np
+
+from core.diagnosis.prediction import Box
+from core.ops.contract import Array
+
+MOST: Final = 12
+OVERLAP: Final = 0.5
+"""Intersection over union from which boxes are of the same leaf."""
+
+
+def as_box(numbers: Array) -> Box:
+    y0, x0, y1, x1 = (float(v) for v in numbers)
+    return y0, x0, y1, x1
+
+
+def decode_maps(maps: Array, least: float) -> tuple[Array, Array]:
+    """Boxes ``(N, 4)`` as shares of the input's side and scores ``(N,)``, at the local maxima of 3 x 3 cells."""
+    cells = maps.shape[0]
+    centre = 1 / (1 + np.exp(-maps[..., 0].astype(np.float64)))
+    peaks = centre == cv2.dilate(centre, np.ones((3, 3)))
+    ys, xs = np.nonzero(peaks & (centre >= least))
+    found = maps[ys, xs].astype(np.float64)
+    half = np.exp(np.clip(found[:, 1:3], -5, 0)) / 2
+    middle = (np.stack([ys, xs], axis=1) + 0.5 + found[:, 3:5]) / cells
+    return np.concatenate([middle - half, middle + half], axis=1), centre[ys, xs]
+
+
+def fuse(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Weighted boxes fusion (Solovyev et al., 2021) of two predictions, each boxes ``(N, 4)`` and scores ``(N,)``.
+
+    Boxes that overlap each other most become their mean, weighted by score. Scores are means too: a box that only one
+    prediction has gets half of its score.
+    """
+    (boxes, scores), (others, weights) = first, second
+    table = np.array([overlaps(box, others) for box in boxes]).reshape(len(boxes), len(others))
+    pairs = np.argwhere((table >= OVERLAP) & (table == table.max(axis=0, initial=0))
+                        & (table == table.max(axis=1, initial=0)[:, None]))  # fmt: skip
+    i, j = pairs.T
+    sums = scores[i] + weights[j]
+    joint = (boxes[i] * scores[i, None] + others[j] * weights[j, None]) / sums[:, None]
+    alone = [np.delete(a, k, axis=0) for a, k in ((boxes, i), (others, j), (scores, i), (weights, j))]
+    return np.concatenate([joint, *alone[:2]]), np.concatenate([sums, *alone[2:]]) / 2
+
+
+def suppress(boxes: Array, scores: Array) -> list[int]:
+    """Non-maximum suppression: indices of at most `MOST` boxes, the best first."""
+    kept: list[int] = []
+    for index in np.argsort(-scores, kind="stable"):
+        if len(kept) == MOST:
+            break
+        if not kept or overlaps(boxes[index], boxes[kept]).max() < OVERLAP:
+            kept.append(int(index))
+    return kept
+
+
+def overlaps(box: Array | Sequence[float], boxes: Array) -> Array:
+    """Intersection over union of a box with each of `boxes` ``(N, 4)``."""
+    one = np.asarray(box, np.float64)
+    sides = np.maximum(np.minimum(one[2:], boxes[:, 2:]) - np.maximum(one[:2], boxes[:, :2]), 0)
+    shared = sides.prod(axis=1)
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) + (one[2:] - one[:2]).prod()
+    return np.asarray(shared / np.maximum(areas - shared, 1e-12))
