@@ -19,6 +19,8 @@ import cv2
 import numpy as np
 
 from core.child_process import close_child, start_child
+from core.diagnosis.context_features import compute_context
+from core.diagnosis.pixel_features import SIDE
 from core.diagnosis.segmentation import segment_leaf
 from core.errors import LeafClinicError
 from core.ops.contract import Array
@@ -83,6 +85,7 @@ def packing(processes: int) -> Iterator[Callable[[Array], Array]]:
     if not processes:
         yield pack_leaf
         return
+    compute_context(np.zeros((SIDE, SIDE, 3), np.uint8))  # compiles kernels here, rather than in each process
     free: queue.SimpleQueue[LeafProcess] = queue.SimpleQueue()
     with ExitStack() as opened:
         for _ in range(processes):
