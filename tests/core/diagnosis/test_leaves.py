@@ -23,7 +23,7 @@ from tests.helpers.models import small_model
 LEFT, RIGHT = (0.3, 0.0, 0.7, 0.4), (0.3, 0.6, 0.7, 1.0)
 
 
-def test_maps_become_boxes_at_the_maxima_of_the_heatmap():
+def test_maps_become_boxes_at_the_maxima_of_the_heatmap_and_two_predictions_are_fused():
     maps = np.full((10, 10, 5), -9.0, np.float32)
     maps[2, 3] = (4, np.log(0.2), np.log(0.4), 0.25, -0.25)
     maps[2, 4, 0] = 3  # beside a higher one
@@ -33,15 +33,10 @@ def test_maps_become_boxes_at_the_maxima_of_the_heatmap():
     assert list(scores) == pytest.approx([0.982, 0.731], abs=1e-3)
     assert suppress(np.stack([boxes[1], boxes[0], boxes[1] + 0.01]), np.array([0.5, 0.9, 0.6])) == [1, 2]
     assert overlaps((0, 0, 1, 1), np.array([[0, 0.5, 1, 1.5]])) == pytest.approx([1 / 3])
-
-
-def test_boxes_of_the_photo_and_of_its_mirror_image_are_fused():
-    here = np.array([[0, 0, 0.4, 0.4], [0.5, 0.5, 0.9, 0.9]]), np.array([0.6, 0.4])
-    there = np.array([[0, 0, 0.4, 0.5], [0, 0, 0.4, 0.6]]), np.array([0.2, 0.9])
-    boxes, scores = fuse(here, there)
-    assert boxes == pytest.approx(np.array([[0, 0, 0.4, 0.425], [0.5, 0.5, 0.9, 0.9], [0, 0, 0.4, 0.6]]))
-    assert scores == pytest.approx([0.4, 0.2, 0.45]), "means, where a box without partner counts once"
-    assert fuse((np.zeros((0, 4)), np.zeros(0)), there)[1] == pytest.approx([0.1, 0.45])
+    fused, means = fuse((boxes, scores), (boxes[:1] + 0.02, scores[:1] / 3))
+    assert fused == pytest.approx(np.stack([boxes[0] + 0.005, boxes[1]])), "means, weighted by score"
+    assert means == pytest.approx([scores[0] * 2 / 3, scores[1] / 2]), "a box that only one prediction has counts half"
+    assert fuse((boxes[:0], scores[:0]), (boxes, scores))[1] == pytest.approx(scores / 2)
 
 
 def test_the_same_leaves_are_found_in_the_mirror_image():
