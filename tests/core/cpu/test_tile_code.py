@@ -12,6 +12,7 @@ from core.cpu.microkernel import WHOLE, tile_shapes
 from core.errors import StorageError
 
 NAME = current_isa().name
+load_table = tile_code._load_table.__wrapped__
 
 
 @pytest.fixture
@@ -20,12 +21,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def _load():
-    return tile_code._load_table.__wrapped__(NAME)
-
-
 def test_every_tile_has_an_address_and_nothing_else_has(folder):
-    table = _load()
+    table = load_table(NAME)
     shapes = {whole * WHOLE + vectors * 64 + rows for vectors, rows, whole in tile_shapes(current_isa())}
     assert set(np.flatnonzero(table)) == shapes
 
@@ -34,14 +31,14 @@ def test_code_is_generated_once_and_again_where_it_was_damaged(folder, monkeypat
     made = []
     module = tile_code._module
     monkeypatch.setattr(tile_code, "_module", lambda isa: made.append(isa) or module(isa))
-    _load()
-    _load()
+    load_table(NAME)
+    load_table(NAME)
     assert len(made) == 1
     file = tile_code.code_file(NAME)
     whole = file.read_bytes()
     for damaged in (whole[:-1], b"", whole[:100] + bytes([whole[100] ^ 1]) + whole[101:]):
         file.write_bytes(damaged)
-        assert np.count_nonzero(_load())
+        assert np.count_nonzero(load_table(NAME))
         assert file.read_bytes() == whole
     assert len(made) == 4
 
@@ -51,12 +48,12 @@ def test_a_full_disk_costs_only_the_file(folder, monkeypatch):
         raise StorageError("full")
 
     monkeypatch.setattr(tile_code, "write_file", fail)
-    assert np.count_nonzero(_load())
+    assert np.count_nonzero(load_table(NAME))
     assert not list(folder.iterdir())
 
 
 def test_threads_that_load_tiles_at_once_get_one_array(folder, monkeypatch):
-    monkeypatch.setattr(tile_code, "_load_table", functools.cache(tile_code._load_table.__wrapped__))
+    monkeypatch.setattr(tile_code, "_load_table", functools.cache(load_table))
     with ThreadPoolExecutor(4) as pool:
         tables = list(pool.map(tile_code.tile_table, [NAME] * 4))
     assert all(table is tables[0] for table in tables)

@@ -63,8 +63,8 @@ def test_a_process_that_dies_ends_in_a_sentence(leaves, monkeypatch):
     answer = leaf_process.LeafProcess.pack
 
     def pack(self, photo):
-        asked.append(self._process.pid)
-        if asked.count(self._process.pid) == 3:
+        asked.append(self._process)
+        if asked.count(self._process) == 3:
             self._process.kill()
         return answer(self, photo)
 
@@ -72,18 +72,18 @@ def test_a_process_that_dies_ends_in_a_sentence(leaves, monkeypatch):
     monkeypatch.setattr(backgrounds, "choose_processes", lambda photos, cores: 2)
     with pytest.raises(LeafClinicError, match="ended unexpectedly .* try again"):
         swap(leaves)
-    assert not [pid for pid in set(asked) if _lives(pid)]
+    assert all(process.poll() is not None for process in asked)
 
 
 @pytest.mark.thorough
 @pytest.mark.timeout(60)
 def test_it_stops_within_a_second_and_leaves_no_process(leaves, monkeypatch):
-    pids, stop = [], threading.Event()
+    asked, stop = [], threading.Event()
     answer = leaf_process.LeafProcess.pack
 
     def pack(self, photo):
         found = answer(self, photo)
-        pids.append(self._process.pid)
+        asked.append(self._process)
         stop.set()
         return found
 
@@ -91,8 +91,8 @@ def test_it_stops_within_a_second_and_leaves_no_process(leaves, monkeypatch):
     monkeypatch.setattr(backgrounds, "choose_processes", lambda photos, cores: 2)
     with pytest.raises(Cancelled):
         swap(leaves, cancelled=stop.is_set)
-    assert len(pids) <= 4, "photos were looked at after the stop"
-    assert not [pid for pid in set(pids) if _lives(pid)]
+    assert len(asked) <= 4, "photos were looked at after the stop"
+    assert all(process.poll() is not None for process in asked)
 
 
 @pytest.mark.timeout(60)
@@ -126,11 +126,3 @@ def test_a_bundled_program_starts_itself(monkeypatch):
     for module in (leaf_process, photo_process):
         assert child_process.command(module.NAME, module.MODULE) == [sys.executable, "--process", module.NAME]
         assert ENTRIES[module.NAME] == module.MODULE
-
-
-def _lives(pid):
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return False
-    return True
