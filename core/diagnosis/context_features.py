@@ -24,11 +24,8 @@ from core.ops.contract import Array
 from core.plan import compile_plan
 
 MODEL: Final = SHIPPED / "small.safetensors"
-LAYERS: Final = {
-    "features.4.squeeze_activation": 4, "features.6.squeeze_activation": 8, "features.7.squeeze_activation": 8,
-    "features.10.squeeze_activation": 16, "features.12.squeeze_activation": 16,
-}  # fmt: skip
-"""The layers, and their strides in pixels."""
+LAYERS: Final = tuple(f"features.{number}.squeeze_activation" for number in (4, 6, 7, 10, 12))
+"""Their strides are 4, 8, 8, 16 and 16 pixels."""
 CONTEXT: Final = 16 + 32 + 32 + 48 + 64
 """Channels of the layers together."""
 PADDING: Final = (1, 2, 1, 2)
@@ -53,7 +50,7 @@ def compute_context(photo: Array) -> list[Array]:
 
 def _open() -> Plan:
     graph, weights = read_context()
-    plan = compile_plan(graph, device="cpu", threads=1, outputs=tuple(LAYERS))
+    plan = compile_plan(graph, device="cpu", threads=1, outputs=LAYERS)
     plan.load(weights)
     return plan
 
@@ -66,7 +63,7 @@ def read_context() -> tuple[Graph, dict[str, Array]]:
     b = Builder("context", (side, side, 3), photo.attributes["mean"], photo.attributes["std"])  # type: ignore[arg-type]
     for node in nodes:
         b.add(node.op, node.name, *node.inputs, **node.attributes)
-        if node.name == list(LAYERS)[-1]:
+        if node.name == LAYERS[-1]:
             break
     graph = b.graph(b.add("global_avg_pool", "mean", node.name))  # plans need a vector
     return graph, {name: model.weights[name] for name in graph.parameters()}
