@@ -69,7 +69,8 @@ def kill_and_resume(ranks, kills, photos, cache, folder, seed=7):
                     begun = time.monotonic()
                     _, errors = process.communicate(timeout=ENDED_SECONDS)
                 assert process.returncode != 0
-                assert f"process rank {killed} " in errors, errors
+                named = f"process rank {killed} " in errors
+                assert named or "PMIX ERROR" in errors, errors  # it was killed before Open MPI's launcher knew it
                 ended.append(time.monotonic() - begun)
         finish(ranks, run, photos, cache)
         same_bits(want, load_checkpoint(run)[0])

@@ -37,11 +37,8 @@ def test_the_mean_has_the_same_bits_on_every_rank_and_ends_where_it_should(found
         assert list(mean[5:]) == [2 * rank + 1] * 2  # behind the block
 
 
-def test_uneven_shares_and_ranks_without_photos_give_the_step_of_the_whole_batch(found):
-    assert max(found[1]["uneven"]) < 1e-6
-
-
-def test_synchronized_batch_norm_of_ranks_is_that_of_the_whole_batch(found):
+def test_uneven_shares_and_synchronized_batch_norm_give_the_step_of_the_whole_batch(found):
+    assert max(found[1]["uneven"]) < 1e-6  # also of ranks without photos
     assert max(found[1]["synchronized"]) < 1e-4  # float32 rounding of three steps
 
 
@@ -102,14 +99,6 @@ if ranks.rank == 1:
     time.sleep(60)
 """
 
-
-def test_a_rank_that_does_not_answer_is_named_and_all_end(tmp_path):
-    with start(3, "-c", BEGIN + SILENT + END, cache=tmp_path) as process:
-        said, errors = process.communicate(timeout=30)
-    assert process.returncode != 0
-    assert said.count("(1,) Rank 1 did not answer") == 2, said + errors
-
-
 PREPARING = """
 communicator.ANSWER_SECONDS = 3.0
 ranks.barrier()
@@ -122,9 +111,11 @@ if ranks.rank == 1:
 """
 
 
-def test_before_the_training_a_rank_that_works_is_waited_for_and_one_that_hangs_is_named(tmp_path):
-    with start(3, "-c", BEGIN + PREPARING + END, cache=tmp_path) as process:
+@pytest.mark.parametrize(("code", "prepared"), [(SILENT, 0), (PREPARING, 3)])
+def test_a_rank_that_does_not_answer_is_named_and_all_end(tmp_path, code, prepared):
+    """Before the training, a rank that works is waited for, and one that hangs is named."""
+    with start(3, "-c", BEGIN + code + END, cache=tmp_path) as process:
         said, errors = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert said.count("prepared") == 3, said + errors
+    assert said.count("prepared") == prepared, said + errors
     assert said.count("(1,) Rank 1 did not answer") == 2, said + errors
