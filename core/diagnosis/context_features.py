@@ -7,7 +7,6 @@ for object segmentation and fine-grained localization", 2015).
 from __future__ import annotations
 
 import queue
-from functools import cache
 from typing import Final
 
 import cv2
@@ -48,6 +47,13 @@ def compute_context(photo: Array) -> list[Array]:
     return [outputs[name][0] for name in LAYERS]
 
 
+def count_bytes() -> int:
+    """Bytes of a plan, which are kept for the next photos."""
+    plan = _open()
+    plan.close()
+    return plan.memory.total
+
+
 def _open() -> Plan:
     graph, weights = read_context()
     plan = compile_plan(graph, device="cpu", threads=1, outputs=LAYERS)
@@ -55,7 +61,6 @@ def _open() -> Plan:
     return plan
 
 
-@cache
 def read_context() -> tuple[Graph, dict[str, Array]]:
     """The small model up to the last layer that is used. Raises ModelFileError."""
     model, side = read_model(MODEL), SIDE + PADDING[0] + PADDING[1]

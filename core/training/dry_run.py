@@ -15,6 +15,7 @@ from core.data.loader import AHEAD
 from core.data.preparation import cache_side
 from core.data.source import open_dataset
 from core.device import STREAM_BUFFERS, Memory, Plan
+from core.diagnosis import context_features
 from core.diagnosis.backgrounds import count_bytes
 from core.diagnosis.completion import BACKGROUND_PHOTOS, CHUNK, PER_CLASS
 from core.diagnosis.features import feature_node
@@ -103,7 +104,7 @@ def forecast_memory(
     swap, finding = 0, 0
     if config.augment_background:
         swap, finding = count_bytes(splits[TRAIN], photos, cache_side(config))
-        rows["other backgrounds"] = swap
+        rows["other backgrounds"] = swap + context_features.count_bytes()
     plans = sum(rows.values())
     ahead = 0 if resident else count_prefetched(training, splits[TRAIN], photo_bytes)
     following = count_prefetched(validation, splits[VALIDATION], photo_bytes)
@@ -176,5 +177,7 @@ def count_final_tests(
     pooled = 8 * (known + seen) * (graph.node(node).shape[-1] if node else 0)
     changed = looked_at * (2 * photo_bytes + photo_bytes // 3) + 2 * CHUNK * map_bytes  # two copies, and masks
     model = predictor.memory.total + predictor.memory.parameters  # those of the model file are another copy
+    if looked_at and not config.augment_background:  # which has found leaves before
+        model += context_features.count_bytes()
     predictor.close()
     return model + (known + seen + last_batch) * photo_bytes + pooled + max(pooling, changed)
