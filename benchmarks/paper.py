@@ -3,7 +3,8 @@
     python -m benchmarks.paper leaves/manifest.csv [--where crop=tomato] [--epochs 45] [--together]
 
 Ours is the preset `paper` in mixed precision, PyTorch's side `benchmarks.torch_paper`: the same photos, split, batch
-size, epochs, learning rates and weight decay, without random variation of the photos. Without --where, the whole pack.
+size, epochs, learning rates, weight decay, initial weights and input normalization, without random variation of the
+photos. Without --where, the whole pack.
 --together runs all four at once: their times then say nothing, their accuracy does not change.
 """
 
@@ -18,7 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.record import Row, write_results
+from core.models import build, initial_weights
+from core.ops.contract import Array
 from core.training.events import EpochDone, RunFinished, from_line
+from core.training.presets import PRESETS
 
 RATES = {"sgd": 0.0025, "adam": 3e-4}
 """The preset's, and one that Adam is stable with."""
@@ -33,6 +37,12 @@ class Curve:
     loss: list[float]
     test: float
     seconds: float
+
+
+def initial_arrays(classes: int, seed: int) -> list[Array]:
+    """The initial weights of our run, in the order and the layout (out, in, height, width) of PyTorch's parameters."""
+    weights = initial_weights(build(PRESETS["paper"].values["model"], classes), seed)
+    return [w.transpose(0, 3, 1, 2) if w.ndim == 4 else w for w in weights.values()]
 
 
 def our_command(options: argparse.Namespace, optimizer: str, out: Path) -> list[str]:

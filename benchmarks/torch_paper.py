@@ -2,9 +2,9 @@
 
     python -m benchmarks.torch_paper leaves/manifest.csv --optimizer sgd [--where crop=tomato] [--epochs 45]
 
-Batch 32, bf16 autocast, channels last, photos on the GPU. Forward and backward pass are one captured CUDA graph, the
-optimizer is PyTorch's fused one. After each epoch one line of JSON with training loss and validation accuracy, at the
-end one with the test accuracy.
+Initial weights and input normalization are those of our run. Batch 32, bf16 autocast, channels last, photos on the GPU.
+Forward and backward pass are one captured CUDA graph, the optimizer is PyTorch's fused one. After each epoch one line
+of JSON with training loss and validation accuracy, at the end one with the test accuracy.
 """
 
 from __future__ import annotations
@@ -17,10 +17,35 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from benchmarks.paper import initial_arrays
 from benchmarks.torch_leaves import DEVICE, accuracy, read_photos
 from benchmarks.torch_models import make_model
+from core.models.options import IMAGENET_MEAN, IMAGENET_STD
 
 BATCH, DECAY = 32, 1e-4
+
+
+class Normalize(nn.Module):
+    """Photos of -1 to 1 by ImageNet's mean and deviation, as our networks see them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        mean, deviation = (torch.tensor(values).reshape(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
+        self.register_buffer("middle", 2 * mean - 1)
+        self.register_buffer("spread", 2 * deviation)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x - self.middle) / self.spread  # type: ignore[operator]
+
+
+def make_network(classes: int, seed: int) -> nn.Module:
+    """SqueezeNet 1.0 with the initial weights of our run."""
+    model = make_model("squeezenet1_0", classes)
+    model.insert(len(model) - 4, nn.Dropout(0.5))  # type: ignore[operator, arg-type]  # before the last convolution
+    with torch.no_grad():
+        for parameter, array in zip(model.parameters(), initial_arrays(classes, seed), strict=True):
+            parameter.copy_(torch.from_numpy(array.copy()))
+    return nn.Sequential(Normalize(), model)
 
 
 def make_optimizer(name: str, model: nn.Module, rate: float) -> torch.optim.Optimizer:
@@ -59,8 +84,7 @@ class Step:
 def train(manifest: Path, where: str, optimizer_name: str, rate: float, epochs: int, seed: int) -> None:
     photos, labels, parts, classes = read_photos(manifest, ("train", "val", "test"), where)
     torch.backends.cudnn.benchmark = True
-    model = make_model("squeezenet1_0", classes)
-    model.insert(len(model) - 4, nn.Dropout(0.5))  # type: ignore[operator, arg-type]  # before the last convolution
+    model = make_network(classes, seed)
     torch.manual_seed(seed)
     model = model.to(DEVICE).to(memory_format=torch.channels_last).train()
     optimizer = make_optimizer(optimizer_name, model, rate)

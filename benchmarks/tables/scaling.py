@@ -30,10 +30,10 @@ SHOWN = (32, 256)
 DRAWN = (("squeezenet1_0", 32), ("mobilenetv2", 256))
 
 
-def read_widest(name: str) -> dict[str, Any]:
-    """The result of a benchmark on the most GPUs."""
+def read_by_gpus(name: str) -> list[dict[str, Any]]:
+    """The results of a benchmark, that on the most GPUs first."""
     found = [json.loads(path.read_text("utf-8")) for path in RESULTS.glob(f"{name}-nvidia-*-x*.json")]
-    return max(found, key=lambda result: int(result["machine"]["name"].rpartition("-x")[2]))
+    return sorted(found, key=lambda result: -int(result["machine"]["name"].rpartition("-x")[2]))
 
 
 def milliseconds(result: Mapping[str, Any]) -> dict[tuple[str, int, int], dict[str, float]]:
@@ -44,7 +44,7 @@ def milliseconds(result: Mapping[str, Any]) -> dict[tuple[str, int, int], dict[s
 
 
 def scaling() -> str:
-    result = read_widest("scaling")
+    result, *_ = read_by_gpus("scaling")
     times = milliseconds(result)
     peers = [peer for peer in PEERS if "DDP" in peer and any(peer in step for step in times.values())]
     rows, strong = [], dict[str, list[str]]()
@@ -64,18 +64,18 @@ def scaling() -> str:
         if kind == "strong":
             strong.setdefault(gpus[1:], []).append(f"{model} {percent(found['ours'])}")
     shown = "; ".join(f"{gpus} GPUs: {', '.join(models)}" for gpus, models in strong.items())
-    return f"{markdown_table(head, rows)}\n\nStrong scaling of a batch of {STRONG}, {shown}. {accuracy()}"
+    sentences = (f"Strong scaling of a batch of {STRONG}, {shown}.", *map(accuracy, read_by_gpus("scaling_accuracy")))
+    return f"{markdown_table(head, rows)}\n\n{' '.join(sentences)}"
 
 
-def accuracy() -> str:
+def accuracy(result: Mapping[str, Any]) -> str:
     """Seconds to the highest goal that one GPU reached, and the accuracy of the last epoch, as a sentence."""
-    result = read_widest("scaling_accuracy")
     seconds = {row["name"]: row["ours"] for row in result["rows"]}
     goal = max(float(name.split()[0]) for name, value in seconds.items() if "1 GPUs" in name and np.isfinite(value))
     found = [f"{figure(seconds[f'{goal:g} %, {gpus} GPUs'])} s on {gpus} GPU{'s' * (gpus != '1')} "
              f"({percent(curve[-1][2])} at the end)" for gpus, curve in result["curves"].items()]  # fmt: skip
     preset = result.get("preset", "leaves-fast")
-    return f"Preset `{preset}` reaches {goal:g} % on validation photos after {', '.join(found)}."
+    return f"`{preset}` ({result['photos']}) reaches {goal:g} % on validation photos after {', '.join(found)}."
 
 
 def predict(result: Mapping[str, Any], model: str, batch: int, gpus: int) -> float:
@@ -106,7 +106,7 @@ def all_reduce_seconds(result: Mapping[str, Any], size: int, gpus: int) -> float
 
 def draw_scaling() -> None:
     """docs/pictures/scaling.png: weak scaling over GPUs by the formula, and where it was measured."""
-    result = read_widest("scaling")
+    result, *_ = read_by_gpus("scaling")
     curves: dict[str, Sequence[tuple[float, float]]] = {}
     for model, batch in DRAWN:
         curves[f"{model}, {batch}"] = [(n, 100 * predict(result, model, batch, n)) for n in (1, *GPUS)]
@@ -119,8 +119,8 @@ def draw_scaling() -> None:
 
 def many_photos() -> str:
     """Photos per second of `leafclinic diagnose` on two cores, and without the start on GPUs."""
-    cores, gpus = ({row["name"]: figure(row["ours"]) for row in result["rows"]}
-                   for result in (read("many_photos-intel-xeon-processor-2"), read_widest("many_photos")))  # fmt: skip
+    results = read("many_photos-intel-xeon-processor-2"), *read_by_gpus("many_photos")
+    cores, gpus, *_ = ({row["name"]: figure(row["ours"]) for row in result["rows"]} for result in results)
     alone, *dask = (cores[f"photos per second, {who}"] for who in ("one process", "Dask, 1 worker", "Dask, 2 workers"))
     found = [f"{rate} on {name.split()[0]}" for name, rate in gpus.items() if name.endswith("without")]
     return (f"Photos per second: on two cores {alone} in one process, {dask[0]} and {dask[1]} with one and two "

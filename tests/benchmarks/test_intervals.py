@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from benchmarks.intervals import bootstrap_interval
 from core.diagnosis.metrics import wilson_interval
@@ -8,8 +9,7 @@ def test_with_one_photo_a_group_it_is_near_wilsons():
     right = np.arange(200) < 180
     low, high = bootstrap_interval(lambda rows: float(right[rows].mean()), np.arange(200))
     a, b = wilson_interval(180, 200)
-    assert abs(low - a) < 0.02
-    assert abs(high - b) < 0.02
+    assert (low, high) == pytest.approx((a, b), abs=0.02)
 
 
 def test_photos_of_one_leaf_make_the_interval_wider():

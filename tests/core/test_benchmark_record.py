@@ -8,45 +8,26 @@ from benchmarks import record
 from benchmarks.record import Row, write_results
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(record, "FOLDER", tmp_path)
-    return tmp_path
-
-
 def rows(*names, rate=1.0):
     return [Row(name, rate, {"peer": 1.0}, "photos/s", rate) for name in names]
 
 
-def test_rows_of_the_run_before_are_kept_in_order_with_their_commit_and_date(folder, monkeypatch):
-    monkeypatch.setattr(record, "commit", lambda: "older")
-    first = json.loads(write_results("sweep", rows("other", "b", "c"), "box").read_text())
-    monkeypatch.setattr(record, "commit", lambda: "newer")
-    second = json.loads(write_results("sweep", rows("a", "c", rate=2.0), "box", order=("a", "b", "c")).read_text())
-    assert [(row["name"], row["ours"], row.get("commit")) for row in second["rows"]] == [
-        ("a", 2.0, None), ("b", 1.0, "older"), ("c", 2.0, None), ("other", 1.0, "older")]
-    assert second["commit"] == "newer"
-    kept = second["rows"][1]
-    assert kept["date"] == first["date"]
-    assert "versions" not in kept, "they are the same as today's"
-
-
-def test_a_row_keeps_its_own_commit_run_after_run_and_the_versions_it_was_made_with(folder, monkeypatch):
-    names = ("a", "b", "c")
-    for commit, version, name in (("first", "1", "a"), ("second", "2", "b"), ("third", "2", "c")):
+def test_rows_of_earlier_runs_are_kept_in_order_with_their_own_commit_date_and_versions(tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr(record, "FOLDER", tmp_path)
+    for commit, version, names in (("one", "1", ("other", "b", "c")), ("two", "2", "d"), ("three", "2", "ac")):
         monkeypatch.setattr(record, "commit", lambda commit=commit: commit)
         monkeypatch.setattr(record, "versions", lambda version=version: {"torch": version})
-        path = write_results("sweep", rows(name), "box", order=names)
-    found = {row["name"]: row for row in json.loads(path.read_text())["rows"]}
-    assert [found[name].get("commit") for name in names] == ["first", "second", None]
-    assert found["a"]["versions"]["torch"] == "1"
-    assert "versions" not in found["b"]
-
-
-def test_without_an_order_a_file_is_of_one_run(folder):
-    write_results("sweep", rows("a"), "box")
+        path = write_results("sweep", rows(*names, rate=len(written)), "box", order="abcd")
+        written.append(json.loads(path.read_text()))
+    old = {"torch": "1"}
+    assert [(row["name"], row["ours"], row.get("commit"), row.get("versions")) for row in written[-1]["rows"]] == [
+        ("a", 2, None, None), ("b", 0, "one", old), ("c", 2, None, None), ("d", 1, "two", None),
+        ("other", 0, "one", old)]  # fmt: skip
+    assert written[-1]["commit"] == "three"
+    assert written[-1]["rows"][1]["date"] == written[0]["date"]
     path = write_results("sweep", rows("b"), "box")
-    assert [row["name"] for row in json.loads(path.read_text())["rows"]] == ["b"]
+    assert [row["name"] for row in json.loads(path.read_text())["rows"]] == ["b"], "without an order: of one run"
 
 
 @pytest.mark.parametrize(("features", "name"), [

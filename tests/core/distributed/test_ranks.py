@@ -65,13 +65,9 @@ def test_a_run_that_any_rank_stopped_resumes_with_the_same_bits(found):
     assert it["resumed losses"] == it["losses"][0]
 
 
-def test_another_number_of_ranks_is_told_on_resume(found):
+def test_another_number_of_ranks_is_told_on_resume_and_ranks_with_other_settings_are_refused_by_name(found):
     count, it = found
     assert any(f"ranks 1 instead of {count}" in text for text in it["changed"]), it["changed"]
-
-
-def test_ranks_with_other_settings_are_refused_by_name(found):
-    count, it = found
     assert it["refused"].startswith(f"Rank {count - 1} has another value of 'learning_rate' than rank 0: 0.5")
 
 

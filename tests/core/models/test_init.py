@@ -24,7 +24,7 @@ def test_one_parameters_values_do_not_depend_on_the_others():
     assert not np.array_equal(ten["features.3.expand3x3.weight"], ten["features.4.expand3x3.weight"])
 
 
-def test_squeezenet_starts_as_torchvisions_does():
+def test_networks_start_as_torchvisions_do():
     weights = initial_weights(build("squeezenet1_0", 1000), 0)
     first = weights["features.0.weight"]
     bound = (6 / (3 * 49)) ** 0.5
@@ -32,11 +32,7 @@ def test_squeezenet_starts_as_torchvisions_does():
     assert abs(first.std() / (bound / 3**0.5) - 1) < 0.02
     assert abs(weights["classifier.1.weight"].std() / 0.01 - 1) < 0.01
     assert not any(weights[k].any() for k in weights if k.endswith(".bias"))
-
-
-def test_mobilenet_starts_as_torchvisions_does():
-    graph = build("mobilenetv2", 1000)
-    weights = initial_weights(graph, 0)
+    weights = initial_weights(build("mobilenetv2", 1000), 0)
     assert abs(weights["features.18.0.weight"].std() / (2 / 1280) ** 0.5 - 1) < 0.01
     assert abs(weights["features.14.conv.1.0.weight"].std() / (2 / (576 * 9)) ** 0.5 - 1) < 0.03
     assert (weights["features.1.conv.2.weight"] == 1).all()
@@ -54,7 +50,6 @@ def test_every_way_to_start_gives_finite_numbers_of_the_shape():
 
 def test_an_unknown_way_to_start_is_named():
     graph = build("mlp", 3, image_size=16)
-    node = graph.nodes[2]
-    strange = replace(node, parameters=tuple(replace(p, init="magic") for p in node.parameters))
+    strange = replace(graph.nodes[2], parameters=tuple(replace(p, init="magic") for p in graph.nodes[2].parameters))
     with pytest.raises(ValueError, match="no initialisation 'magic' for dense1.weight"):
         initial_weights(replace(graph, nodes=(*graph.nodes[:2], strange)), 0)

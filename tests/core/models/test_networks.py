@@ -52,10 +52,8 @@ def test_squeezenet_needs_about_the_work_that_is_published():
     # 2 operations a multiply-add: 819 and 349 million multiply-adds in the convolutions.
     for name, macs in (("squeezenet1_0", 819e6), ("squeezenet1_1", 349e6)):
         graph = build(name, 1000)
-        shapes = {n.name: n.shape for n in graph.nodes}
-        convolutions = [n for n in graph.nodes if n.op == "conv2d"]
-        cost = OPS["conv2d"].cost
-        flops = sum(cost(n.attributes, [shapes[i] for i in n.inputs], n.shape).flops for n in convolutions)
+        flops = sum(OPS["conv2d"].cost(n.attributes, [graph.node(i).shape for i in n.inputs], n.shape).flops
+                    for n in graph.nodes if n.op == "conv2d")  # fmt: skip
         assert abs(flops / 2 / macs - 1) < 0.01
 
 
@@ -97,16 +95,13 @@ def test_the_small_networks_take_grey_digits():
     assert sigmoid.node("activation").op == "sigmoid"
 
 
-def test_tensorflows_padding_puts_the_odd_pixel_at_the_end():
+def test_mobilenetv2_pads_as_tensorflow_does_and_its_batch_norms_can_be_frozen():
     graph = build("mobilenetv2", 10, padding="tensorflow")
     assert graph.node("features.0.0").attributes["padding"] == (0, 0, 1, 1)
     assert graph.node("features.0.0").shape == (112, 112, 32)
     assert graph.node("features.1.conv.0.0").attributes["padding"] == (1, 1, 1, 1)
-
-
-def test_frozen_batch_norms_leave_only_convolutions_to_train():
-    graph = build("mobilenetv2", 10, image_size=64, frozen=True)
-    assert {n.op for n in graph.nodes for p in n.parameters if p.trained} == {"conv2d", "depthwise_conv2d", "dense"}
+    frozen = build("mobilenetv2", 10, image_size=64, frozen=True)
+    assert {n.op for n in frozen.nodes for p in n.parameters if p.trained} == {"conv2d", "depthwise_conv2d", "dense"}
 
 
 @pytest.mark.parametrize(("name", "classes", "side", "said"), [
@@ -122,8 +117,5 @@ def test_what_cannot_be_built_is_a_problem_of_the_configuration(name, classes, s
 def test_the_wide_squeezenet_adds_a_fire_s_input_to_its_output_where_shapes_allow():
     graph = build("squeezenet1_1_wide_bn", 34)
     assert trained(graph) == 1_283_170
-    around = [node for node in graph.nodes if node.op == "add"]
-    assert [node.inputs for node in around] == [
-        ("features.3", "features.4"), ("features.6", "features.7"), ("features.9", "features.10"),
-        ("features.11", "features.12"),
-    ]  # fmt: skip
+    around = [(f"features.{fire}", f"features.{fire + 1}") for fire in (3, 6, 9, 11)]
+    assert [node.inputs for node in graph.nodes if node.op == "add"] == around
