@@ -19,7 +19,7 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	touch $@
 
 $(VENV)/.tested: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[test]'
 	touch $(VENV)/.installed $@
 
 setup: $(VENV)/.installed   ## create the environment in .venv and install LeafClinic there
@@ -30,9 +30,15 @@ train: $(VENV)/.installed   ## make demo photos, train on them with our own kern
 app: $(VENV)/.installed     ## open the window (on Linux: `make packages` first if it does not start)
 	$(BIN)/leafclinic
 
-test: $(VENV)/.tested test-packages   ## everything that is checked without a GPU
+test:            ## everything that is checked without a GPU
+	@$(MAKE) --no-print-directory --jobs=2 types suite
+
+.PHONY: types suite
+types: $(VENV)/.tested
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+suite: $(VENV)/.tested test-packages
 	QT_QPA_PLATFORM=offscreen $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup
 
 FAST := tests/core/ops tests/core/models tests/core/onnx tests/core/data tests/core/diagnosis $(wildcard tests/core/test_*.py) \
