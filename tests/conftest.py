@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from core.cores import usable_cores
 from core.user_cache import user_kernel_folder
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -27,6 +28,12 @@ LONG = ("tests/e2e/test_no_network.py", "tests/e2e/test_command.py", "tests/core
         "tests/core/gpu/test_turing.py", "tests/core/gpu/test_pdl.py",
         "tests/core/training/test_memory.py")  # fmt: skip
 """Files that take longest for their number of tests: started late, they would leave the other processes idle."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """One more process than cores (`-n auto`): many tests wait for processes that they have started."""
+    return usable_cores() + 1
 
 
 @pytest.hookimpl(optionalhook=True)

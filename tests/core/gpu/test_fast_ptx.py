@@ -10,9 +10,7 @@ from tests.helpers.resources import assemble, assembler_log
 CAPABILITIES = ((8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
 """The fast plan starts at 8.0: `cp.async` and bf16 products."""
 
-
 MATRIX = ("make_convolution", "make_weight_gradient", "make_wide", "make_narrow")
-
 
 CHANNELS = ("make_wide", "make_narrow")
 """Factories of one kernel for each count of channels; that of most channels needs the most registers."""
@@ -51,6 +49,8 @@ def hopper_recipes():
 HOPPER = ("make_image_pool", "make_image_gradient", "make_resident_halo", "make_row_weight_gradient", "make_halo_tma")
 """Those of 1x1 convolutions are in `test_sm90_pointwise`."""
 RECIPES, ON_HOPPER = recipes(), hopper_recipes()
+NOT_HOPPER = {"make_convolution ('float32',)": (8, 0)}
+"""Kernels compiled for the oldest and the newest generation instead."""
 
 
 def everyday():
@@ -63,11 +63,10 @@ def everyday():
 
 
 EVERYDAY = everyday()
+SLOW = pytest.mark.slow
 
 
-@pytest.mark.parametrize(
-    "name", [n if n in EVERYDAY else pytest.param(n, marks=pytest.mark.slow) for n in sorted(ON_HOPPER)]
-)
+@pytest.mark.parametrize("name", [n if n in EVERYDAY else pytest.param(n, marks=SLOW) for n in sorted(ON_HOPPER)])
 def test_a_kernel_of_hopper_fits_into_registers_and_its_products_overlap(name):
     ptx, _ = compile_kernel(ON_HOPPER[name], (9, 0))
     assert ".local" not in ptx, "an array went to local memory"
@@ -78,10 +77,6 @@ def test_a_kernel_of_hopper_fits_into_registers_and_its_products_overlap(name):
     assert (resources.stack, resources.spills) == (0, 0)
 
 
-NOT_HOPPER = {"make_convolution ('float32',)": (8, 0)}
-"""Kernels compiled for the oldest and the newest generation instead."""
-
-
 def narrower(name):
     """Whether its factory makes kernels of more channels too."""
     recipe, others = RECIPES[name], RECIPES.values()
@@ -90,9 +85,7 @@ def narrower(name):
     )
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if narrower(n) else n for n in sorted(RECIPES)]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=SLOW) if narrower(n) else n for n in sorted(RECIPES)])
 def test_a_fast_kernel_fits_into_registers(name):
     recipe, capability = RECIPES[name], NOT_HOPPER.get(name, (9, 0))
     ptx, _ = compile_kernel(recipe, capability)
@@ -103,7 +96,7 @@ def test_a_fast_kernel_fits_into_registers(name):
     assert ("mma.sync" in ptx) == (recipe.factory in MATRIX)
 
 
-@pytest.mark.slow
+@SLOW
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_every_fast_kernel_compiles_for_every_generation(name, capability):
