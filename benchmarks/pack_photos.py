@@ -1,6 +1,6 @@
 """Pack a photo folder with a manifest into tar parts of bounded size, to carry it to a training machine.
 
-    python -m benchmarks.pack_photos $LEAFCLINIC_DATA/leaves --out .carry/leaves --splits train,val --without rice
+    python -m benchmarks.pack_photos $LEAFCLINIC_DATA/leaves --out .carry/leaves --splits train,val --limit 38
     python -m benchmarks.pack_photos $LEAFCLINIC_DATA/leaves --out .carry/tomato --splits train,val,test --only tomato \
         --every 2 --quality 20
 

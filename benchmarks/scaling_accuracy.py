@@ -6,7 +6,7 @@
 128 photos on each GPU. N GPUs have N times the learning rate (Goyal et al. 2017, https://arxiv.org/abs/1706.02677) and
 the N-th power of the weight average's decay (Busbridge et al. 2023, https://arxiv.org/abs/2307.13813). Other options
 are those of `leafclinic train`. Kernels are compiled before. Seconds count from the start of the training, when photos
-are decoded. `benchmarks.pack_photos` packs the photos; with strong compression a network reaches less.
+are decoded. `benchmarks.pack_photos` packs the photos; with strong compression (`--quality`) a network reaches less.
 """
 
 from __future__ import annotations

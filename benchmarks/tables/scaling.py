@@ -64,18 +64,18 @@ def scaling() -> str:
         if kind == "strong":
             strong.setdefault(gpus[1:], []).append(f"{model} {percent(found['ours'])}")
     shown = "; ".join(f"{gpus} GPUs: {', '.join(models)}" for gpus, models in strong.items())
-    sentences = (f"Strong scaling of a batch of {STRONG}, {shown}.", *map(accuracy, read_by_gpus("scaling_accuracy")))
-    return f"{markdown_table(head, rows)}\n\n{' '.join(sentences)}"
+    reached = "; ".join(map(accuracy, read_by_gpus("scaling_accuracy")))
+    return (f"{markdown_table(head, rows)}\n\nStrong scaling of a batch of {STRONG}, {shown}. "
+            f"Seconds to validation accuracy: {reached}.")  # fmt: skip
 
 
 def accuracy(result: Mapping[str, Any]) -> str:
-    """Seconds to the highest goal that one GPU reached, and the accuracy of the last epoch, as a sentence."""
+    """Seconds to the highest goal that one GPU reached, and the accuracy of the last epoch."""
     seconds = {row["name"]: row["ours"] for row in result["rows"]}
     goal = max(float(name.split()[0]) for name, value in seconds.items() if "1 GPUs" in name and np.isfinite(value))
-    found = [f"{figure(seconds[f'{goal:g} %, {gpus} GPUs'])} s on {gpus} GPU{'s' * (gpus != '1')} "
-             f"({percent(curve[-1][2])} at the end)" for gpus, curve in result["curves"].items()]  # fmt: skip
-    preset = result.get("preset", "leaves-fast")
-    return f"`{preset}` ({result['photos']}) reaches {goal:g} % on validation photos after {', '.join(found)}."
+    found = [f"{figure(seconds[f'{goal:g} %, {gpus} GPUs'])} on {gpus} GPU{'s' * (gpus != '1')} "
+             f"(end: {percent(curve[-1][2])})" for gpus, curve in result["curves"].items()]  # fmt: skip
+    return f"{goal:g} % by `{result.get('preset', 'leaves-fast')}` ({result['photos']}): {', '.join(found)}"
 
 
 def predict(result: Mapping[str, Any], model: str, batch: int, gpus: int) -> float:
