@@ -57,7 +57,7 @@ STEPS = {
     "racecheck": (
         ("cnn", 28, 3, "shared"), ("cnn", 28, 3, "im2col"), ("mlp", 28, 3, "shared"), ("mlp", 28, 3, "tensor_core"),
         ("squeezenet1_1", 64, 3, "auto"), ("squeezenet1_1_bn", 64, 5, "auto"), ("mobilenetv2", 64, 3, "auto"),
-        ("mobilenetv3_small", 64, 3, "auto"), ("mobilenetv2", 32, 2, "shared"), ("squeezenet1_0", 64, 33, "auto"),
+        ("mobilenetv3_small", 64, 3, "auto"), ("mobilenetv2", 32, 1, "shared"), ("squeezenet1_0", 64, 33, "auto"),
     ),
 }  # fmt: skip
 """Networks, sides, batches and algorithms that each tool looks at, each in a process of its own.

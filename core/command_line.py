@@ -167,7 +167,7 @@ def read_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tupl
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            arguments, unknown = parser.parse_known_args(argv)
+            arguments, unknown = parser.parse_known_intermixed_args(argv)
     except SystemExit as end:
         if not end.code:  # --help
             raise

@@ -6,6 +6,7 @@ for object segmentation and fine-grained localization", 2015).
 
 from __future__ import annotations
 
+import functools
 import queue
 from typing import Final
 
@@ -47,6 +48,7 @@ def compute_context(photo: Array) -> list[Array]:
     return [outputs[name][0] for name in LAYERS]
 
 
+@functools.cache
 def count_bytes() -> int:
     """Bytes of a plan, which are kept for the next photos."""
     plan = _open()

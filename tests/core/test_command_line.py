@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from core import adapt, diagnose, evaluate, export, review, train
-from core.command_line import check_folder, run_command
+from core.command_line import check_folder, read_arguments, run_command
 from core.config import RunConfig
 from core.data.source import find_photos
 from core.errors import EXIT_INTERRUPTED, EXIT_STOPPED, EXIT_WRONG_INPUT
@@ -91,11 +91,11 @@ def test_what_does_not_go_with_a_resumed_run_is_refused(option, tmp_path, capsys
     assert f"{option[0]}: cannot be combined with --resume" in capsys.readouterr().err
 
 
-def test_words_that_no_option_takes_are_not_called_options(capsys):
-    assert diagnose.main(["m.safetensors", "a.png", "--csv", "out.csv"]) == EXIT_WRONG_INPUT
-    assert capsys.readouterr().err.startswith("Unknown arguments: out.csv.")
-    assert diagnose.main(["m.safetensors", "a.png", "--colour", "red"]) == EXIT_WRONG_INPUT
-    assert capsys.readouterr().err == "These options are not valid:\n--colour: there is no such option.\n"
+def test_photos_follow_options_and_words_that_no_option_takes_are_not_called_options(capsys):
+    assert read_arguments(diagnose.make_parser(), ["m", "a", "--json", "b", "--csv"])[0].photos == ["a", "b"]
+    assert (evaluate.main(["m", "--json", "b.csv"]), diagnose.main(["m", "--colour", "a"])) == (EXIT_WRONG_INPUT,) * 2
+    assert capsys.readouterr().err == ("Unknown arguments: b.csv. leafclinic evaluate --help lists the arguments.\n"
+                                       "These options are not valid:\n--colour: there is no such option.\n")
 
 
 @pytest.mark.parametrize(("resume", "code", "said"), [

@@ -61,7 +61,7 @@ def test_other_backgrounds_are_part_of_every_phase():
     before, after = foretold(plain), foretold(replace(plain, augment_background=0.5))
     more, plan = 200 * 48**2 + (200 - 2 * 30) * 3 * 96**2, dry_run.context_features.count_bytes()
     assert {after[phase] - size for phase, size in before.items()} == {more, more + plan}
-    assert after["finding leaves"] > more
+    assert (after["finding leaves"] > more, dry_run.context_features.count_bytes.cache_info().misses) == (True, 1)
 
 
 def test_the_statistics_of_the_final_model_take_so_many_photos_of_each_class():
