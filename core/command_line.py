@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from core import end_at_once
 from core.config import KINDS, RunConfig, from_dict, settings, to_dict
+from core.data.photo_format import EXTENSIONS
 from core.errors import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -107,15 +108,16 @@ def read_coverage(text: str, found: list[Problem]) -> float:
 
 
 def check_folder(name: str, file: str, found: list[Problem], photos: Iterable[str] = ()) -> None:
-    """Check before any work that a file can be written: its folder exists, and is not inside a folder of `photos`.
-
-    A mistake is added to `found`.
+    """Check before any work that a file can be written: its folder exists and is not inside a folder of `photos`, and
+    it replaces no photo and no manifest of `photos`. A mistake is added to `found`.
     """
     folder = Path(file).absolute().parent
     if file and not folder.is_dir():
         found.append(Problem(name, f"there is no folder {folder}."))
     elif file and Path(file).is_dir():
         found.append(Problem(name, f"{file} is a folder. Give the name of a file."))
+    elif file and (file in photos or (Path(file).suffix.lower() in EXTENSIONS and name != "png")):
+        found.append(Problem(name, f"{file} is a photo or manifest, which is not replaced. Give the name of a file."))
     elif refusal := inside_photos(file, photos):
         found.append(Problem(name, refusal))
 

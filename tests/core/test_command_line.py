@@ -21,10 +21,11 @@ from tests.helpers.photo_files import leaf_folder
 def test_a_file_to_write_that_is_a_folder_is_told_before_the_work(tmp_path):
     found = []
     (tmp_path / "loop").symlink_to("loop")
-    for file in (tmp_path, tmp_path / "none" / "x.html", tmp_path / "x.html", tmp_path / "loop", ""):
-        check_folder("report", str(file), found)
-    assert [p.message for p in found] == [f"{tmp_path} is a folder. Give the name of a file.",
-                                          f"there is no folder {tmp_path / 'none'}."]
+    for file in (tmp_path, tmp_path / "none" / "x.html", tmp_path / "x.html", tmp_path / "loop", "", "m.csv", "p.JPG"):
+        check_folder("report", str(file), found, ["m.csv"])
+    assert [p.message.split(". ")[0] for p in found] == [
+        f"{tmp_path} is a folder", f"there is no folder {tmp_path / 'none'}.",
+        *(f"{file} is a photo or manifest, which is not replaced" for file in ("m.csv", "p.JPG"))]
 
 
 @pytest.mark.parametrize(("command", "arguments"), [
