@@ -120,8 +120,8 @@ class PhotoCommands(QObject):
             self.diagnose([found])
 
     def _on_paste(self) -> None:
-        data = QApplication.clipboard().mimeData()
-        files = [url.toLocalFile() for url in data.urls() if url.isLocalFile()]
+        data = QApplication.clipboard().mimeData()  # None where nobody has copied anything, on some platforms
+        files = [url.toLocalFile() for url in (data.urls() if data else ()) if url.isLocalFile()]
         image = QApplication.clipboard().image()
         if files:
             self.diagnose(files)

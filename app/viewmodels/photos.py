@@ -32,7 +32,8 @@ class PhotoModel(QAbstractListModel):
     def show(self, table: EditedDataset | None, rows: Array, marks: dict[int, str] | None = None) -> None:
         same = table is self.table and len(rows) == len(self.rows) and bool(np.array_equal(rows, self.rows))
         if same and (marks or {}) == self._marks:
-            self.dataChanged.emit(self.index(0), self.index(max(len(rows) - 1, 0)))
+            if len(rows):
+                self.dataChanged.emit(self.index(0), self.index(len(rows) - 1))
             return
         self.beginResetModel()
         self.table, self.rows, self._marks = table, rows, marks or {}
