@@ -49,6 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         sys.stdout.write(write_script(COMMANDS, options.print_completion))
         return EXIT_DONE
+    if len(options.paths) == 1 and options.paths[0].isidentifier() and not os.path.exists(options.paths[0]):
+        sys.stderr.write(f"There is no command, file or folder {options.paths[0]}. leafclinic --help lists the "
+                         "commands.\n")  # fmt: skip
+        return EXIT_WRONG_INPUT
     missing = no_display(os.environ)
     if missing:
         sys.stderr.write(missing + "\n")

@@ -114,8 +114,8 @@ def check_folder(name: str, file: str, found: list[Problem], photos: Iterable[st
     folder = Path(file).absolute().parent
     if file and not folder.is_dir():
         found.append(Problem(name, f"there is no folder {folder}."))
-    elif file and Path(file).is_dir():
-        found.append(Problem(name, f"{file} is a folder. Give the name of a file."))
+    elif file and Path(file).exists() and not Path(file).is_file():
+        found.append(Problem(name, f"{file} is a folder or a device. Give the name of a file."))
     elif file and (file in photos or (Path(file).suffix.lower() in EXTENSIONS and name != "png")):
         found.append(Problem(name, f"{file} is a photo or manifest, which is not replaced. Give the name of a file."))
     elif refusal := inside_photos(file, photos):

@@ -21,7 +21,7 @@ from core.gpu.graph_capture import CapturedGraph, GradientAverage, capture_strea
 from core.gpu.launch import RELU, Launch
 from core.gpu.lowering import write_launches, write_lists
 from core.gpu.ops.update.optimizer import roles_of
-from core.gpu.select import LEVELS
+from core.gpu.select import check_level
 from core.gpu.sizes import block_sizes, count_memory, fits, require_room
 from core.gpu.staging import Staging
 from core.gpu.timing import time_inside, time_launches, time_replays
@@ -47,8 +47,7 @@ class CudaPlan(Plan):
         verify: bool = False, communicator: Communicator | None = None, sync_batch_norm: bool = False,
         tuning: Table | None = None,
     ) -> None:  # fmt: skip
-        if algorithm not in LEVELS:
-            raise KernelUnavailable(f"There is no algorithm {algorithm!r}. Choose one of {', '.join(LEVELS)}.")
+        check_level(algorithm)
         if sync_batch_norm and (verify or algorithm != "auto"):
             raise KernelUnavailable("Synchronized batch norm excludes verification and algorithms by name.")
         self._algorithm, self._tuning = algorithm, tuning

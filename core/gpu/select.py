@@ -34,6 +34,13 @@ LEVELS: Final = (
 """Implementation levels, simplest first. ``--algorithm NAME`` gives each step its highest level up to NAME. "auto"
 takes the cheapest candidate; only its candidates fuse several steps or use features of one GPU."""
 
+
+def check_level(algorithm: str) -> None:
+    """Raise KernelUnavailable if there is no such level."""
+    if algorithm not in LEVELS:
+        raise KernelUnavailable(f"There is no algorithm {algorithm!r}. Choose one of {', '.join(LEVELS)}.")
+
+
 BY_NAME: Final = ("winograd", "winograd_f4", "fft", "fft_tiled", "cublas")
 """Levels that are used only if requested by name."""
 

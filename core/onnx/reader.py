@@ -154,7 +154,7 @@ def _refuse_unknown(model: Any) -> None:
     unknown -= {"Constant", "Identity", *RULES}
     if unknown:
         raise ModelFileError(f"It uses ops that are not supported: {', '.join(sorted(unknown)[:20])}. Only plain "
-                             "convolutional networks can be started from.")
+                             "convolutional networks in floating point are supported.")
     if model.functions or graph.sparse_initializer or graph.quantization_annotation:
         raise ModelFileError("It uses functions, sparse or quantised weights, which are not supported.")
 

@@ -95,10 +95,8 @@ def test_a_process_that_was_not_needed_ends_with_the_window(qapp):
 
 def test_twenty_thousand_signals_do_not_end_the_interpreter():
     code = (
-        "from PySide6.QtCore import QObject, Signal\n"
-        "class A(QObject):\n    s = Signal(object)\n"
-        "a = A(); n = []\na.s.connect(n.append)\n"
-        "for i in range(20000): a.s.emit(True)\nprint(len(n))"
+        "from PySide6.QtCore import QObject, Signal\nclass A(QObject):\n    s = Signal(object)\n"
+        "a = A(); n = []\na.s.connect(n.append)\nfor i in range(20000): a.s.emit(True)\nprint(len(n))"
     )
     done = python(code)
     assert done.stdout.strip() == "20000", done.stderr

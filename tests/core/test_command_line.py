@@ -21,10 +21,10 @@ from tests.helpers.photo_files import leaf_folder
 def test_a_file_to_write_that_is_a_folder_is_told_before_the_work(tmp_path):
     found = []
     (tmp_path / "loop").symlink_to("loop")
-    for file in (tmp_path, tmp_path / "none" / "x.html", tmp_path / "x.html", tmp_path / "loop", "", "m.csv", "p.JPG"):
-        check_folder("report", str(file), found, ["m.csv"])
+    for f in (tmp_path, os.devnull, tmp_path / "none" / "x", tmp_path / "x", tmp_path / "loop", "", "m.csv", "p.JPG"):
+        check_folder("report", str(f), found, ["m.csv"])
     assert [p.message.split(". ")[0] for p in found] == [
-        f"{tmp_path} is a folder", f"there is no folder {tmp_path / 'none'}.",
+        *(f"{f} is a folder or a device" for f in (tmp_path, os.devnull)), f"there is no folder {tmp_path / 'none'}.",
         *(f"{file} is a photo or manifest, which is not replaced" for file in ("m.csv", "p.JPG"))]
 
 

@@ -13,7 +13,7 @@ from core.data import digits
 from core.data.dataset import TRAIN
 from core.data.source import open_dataset
 from core.diagnosis.model_file import read_model
-from core.errors import EXIT_INTERRUPTED
+from core.errors import EXIT_INTERRUPTED, EXIT_WRONG_INPUT
 from core.laboratory import kernel_comparison, studies
 from core.laboratory.algorithms import Iteration, add_up, totals
 from core.laboratory.kernel_comparison import solve
@@ -312,7 +312,8 @@ def test_a_precision_that_the_cpu_has_not_is_refused(command, capsys):
 
 @pytest.mark.thorough
 def test_explain_names_every_candidate_with_its_cost_or_reason_and_the_choice(capsys):
-    assert lab.main(["explain", "--model", "mlp", "--batch", "2", "--capability", "8.6"]) == 0
+    explained = ["explain", "--model", "mlp", "--batch", "2", "--capability", "8.6"]
+    assert (lab.main([*explained, "--algorithm", "none"]), lab.main(explained)) == (EXIT_WRONG_INPUT, 0)
     said = capsys.readouterr().out
     assert len(re.findall(r"^  -> \S+ +[\d.]+ us", said, re.M)) == 2, "one for each dense layer"
     assert re.search(r"^     \S+ +\D", said, re.M), "a candidate that was refused, with its reason"

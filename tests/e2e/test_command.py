@@ -67,6 +67,7 @@ def test_one_command_for_all(scripts):
 
 def test_help_and_version(leafclinic):
     assert leafclinic("--version").stdout == f"LeafClinic {__version__}\n"
+    assert leafclinic("trian").stderr.startswith("There is no command, file or folder trian.")
     told = leafclinic("--help").stdout
     assert all(f"\n  {name} " in told and purpose in told for name, (_, purpose) in COMMANDS.items())
 

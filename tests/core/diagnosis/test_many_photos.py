@@ -76,8 +76,7 @@ def test_what_is_done_is_kept_and_the_rest_is_computed(model, photos, tmp_path):
     parts[1].unlink()
     assert run("--merge", out) == EXIT_WRONG_INPUT
     assert run(model, photos, "--out", out, "--part", 6) == EXIT_DONE
-    changed = [path for path in parts if path.stat().st_mtime_ns != before[path]]
-    assert changed == [parts[1]]
+    assert [path for path in parts if path.stat().st_mtime_ns != before[path]] == [parts[1]]
 
 
 def test_other_photos_or_another_model_are_refused(model, photos, tmp_path, capsys):
