@@ -196,7 +196,7 @@ def train(
     batch: int, rate: float, device: str, threads: int, frozen: Sequence[str] = (),
 ) -> Iterator[tuple[int, float, dict[str, Array]]]:  # fmt: skip
     """Train for so many steps, or seconds from the call on where given (cosine schedule, AdamW, averaged weights);
-    yields step, loss, and at times weights. graph: the network as it is used; wide: as it is trained (`training_graph`)."""
+    yields step, loss, and at times weights. graph: the network as it is used; wide: as it is trained."""
     begin, side, cells = time.monotonic(), graph.photo_shape[0], graph.node(MAPS).shape[0]
     plan = compile_plan(wide, device=device, batch=batch, training=True, threads=threads,
                         optimizer=Optimizer("adamw", weight_decay=1e-4, clip_norm=5.0, average=0.998),
