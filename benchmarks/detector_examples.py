@@ -30,18 +30,13 @@ COVERED: Final = 0.6
 """Share of a box under later leaves from which it is ignored."""
 EMPTY: Final = 0.15
 """Weight of what is not boxed in a strawberry photo: by far not all of its leaves are."""
-BEHIND: Final = 0.6
-"""Weight of what is behind boxed leaves in the foreground, other leaves too."""
-SHARES: Final = (0.1, 0.17, 0.1, 0.06, 0.17)
-"""Of photos of one lab leaf, of leaves in the foreground, of a leaf laid before plants, of scenes and of plants, among
-examples that are not from boxed strawberry photos; the rest are leaves composed on scenes."""
 NO_BOXES: Final = np.zeros((0, 4))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pools:
     """What examples are made of. real: leaves cut from boxed photos; boxed: photos, boxes in pixels, ignored boxes;
-    single: whole lab photos, one box; foreground: field photos, boxes of leaves in the foreground."""
+    single: whole lab photos, one box."""
 
     leaves: Sequence[CutLeaf]
     real: Sequence[CutLeaf]
@@ -49,7 +44,6 @@ class Pools:
     foliage: Sequence[Array]
     boxed: Sequence[tuple[Array, Array, Array]]
     single: Sequence[tuple[Array, Array]]
-    foreground: Sequence[tuple[Array, Array]]
 
 
 def read_pools(folder: Path, everything: bool) -> Pools:
@@ -67,11 +61,9 @@ def read_pools(folder: Path, everything: bool) -> Pools:
 
     boxed = [(read(name), *read_boxes(boxes)) for name, boxes in part["boxed"] + more["boxed"]]
     single = [(read(name), np.array([place], np.float64)) for name, place in part["single"]]
-    foreground = [(read(name), np.array(places, np.float64)) for name, places in part["foreground"]]
     return Pools([read_leaf(*item) for item in part["leaves"]],
                  [read_leaf(name, "strawberry") for name in part["real"] + more["real"]],
-                 [read(n) for n in part["scenes"]], [read(n) for n in part["foliage"]], boxed, single,
-                 foreground)  # fmt: skip
+                 [read(n) for n in part["scenes"]], [read(n) for n in part["foliage"]], boxed, single)  # fmt: skip
 
 
 def read_boxes(boxes: Sequence[Sequence[Any]]) -> tuple[Array, Array]:
@@ -88,37 +80,20 @@ def make_example(rng: np.random.Generator, pools: Pools, side: int, share: float
         return boxed_example(rng, pools, side)
     if kind < share:
         return mosaic(rng, [boxed_example(rng, pools, side) for _ in range(4)], side)
-    kind = int(np.searchsorted(np.cumsum(SHARES), rng.random(), side="right"))
-    if kind == 0:
+    kind = rng.random()
+    if kind < 0.15:
         photo, boxes = pools.single[rng.integers(len(pools.single))]
         return framed(*random_part(rng, photo, boxes, NO_BOXES, 0.55), 1.0, side)
-    if kind == 1:
-        photo, boxes = pools.foreground[rng.integers(len(pools.foreground))]
-        return framed(*random_part(rng, photo, boxes, NO_BOXES, 0.7), BEHIND, side)
-    if kind == 2:
-        return before_plants(rng, pools, side)
-    if kind == 3:
+    if kind < 0.22:
         scene = pools.scenes[rng.integers(len(pools.scenes))]
         return framed(*random_part(rng, scene, NO_BOXES, NO_BOXES, 0.55), 1.0, side)
-    if kind == 4:
+    if kind < 0.42:
         return plant(rng, pools, side)
     count = int(rng.choice(6, p=(0.12, 0.2, 0.2, 0.18, 0.15, 0.15))) + 1
     chosen = [random_leaf(rng, pools, REAL) for _ in range(count)]
     background = random_background(rng, pools.scenes, pools.foliage, random_shape(rng, side))
     made = compose(rng, chosen, background, (0.15, 0.9 if count == 1 else 0.65))
     return framed(jitter(rng, made.photo), made.boxes, NO_BOXES, 1.0, side)
-
-
-def before_plants(rng: np.random.Generator, pools: Pools, side: int) -> Example:
-    """A large leaf before plants whose leaves are not boxed."""
-    photo = pools.foliage[rng.integers(len(pools.foliage))]
-    part, _, _ = random_part(rng, photo, NO_BOXES, NO_BOXES, 0.4)
-    height, width = random_shape(rng, side)
-    background = cv2.resize(part, (width, height), interpolation=cv2.INTER_LINEAR)
-    if rng.random() < 0.6:
-        background = cv2.GaussianBlur(background, (0, 0), rng.uniform(1, 6))
-    made = compose(rng, [random_leaf(rng, pools, REAL)], background, (0.6, 0.95))
-    return framed(jitter(rng, made.photo), made.boxes, NO_BOXES, 1.0 if len(made.boxes) else 0.0, side)
 
 
 def plant(rng: np.random.Generator, pools: Pools, side: int) -> Example:

@@ -1,8 +1,7 @@
 """Trains the leaf detector (`core.diagnosis.leaf_detector`) with the project's engine.
 
-Losses: a focal loss on the heatmap (Zhou et al., "Objects as points", 2019) and GIoU of the boxes of all cells near a
-centre, weighted by its Gaussian (Liu et al., "Training-time-friendly network", 2020). They are computed here from the
-outputs. Their gradient enters the plan by way of its loss, a softmax cross entropy with
+Losses of CenterNet (Zhou et al., "Objects as points", 2019): a focal loss on the heatmap, L1 on sizes and offsets. They
+are computed here from the outputs. Their gradient enters the plan by way of its loss, a softmax cross entropy with
 targets t: the gradient of its logits is ``p sum(t) - t``, so targets that sum to zero are a gradient with its sign
 changed. A spare channel with frozen zero weights takes what is missing to that sum.
 """
@@ -39,8 +38,8 @@ SIGMA: Final = (0.6, 0.1)
 """Standard deviation of a centre's Gaussian, cells: at least, and per cell of the leaf's side."""
 NEAR: Final = 0.5
 """Value of the Gaussian from which a cell learns size and offset."""
-SIZE: Final = 3.0
-"""Weight of the loss of boxes; that of the heatmap has 1."""
+WEIGHTS: Final = (1.0, 1.0, 0.5)
+"""Of the losses of heatmap, size and offset."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,35 +153,13 @@ def loss_gradient(maps: Array, targets: Array, weights: Array) -> tuple[float, A
     gradient = np.zeros(maps.shape)
     gradient[..., 0] = np.where(centre, -((1 - p) ** 2) * (1 - p - 2 * p * np.log(p)),
                                 far * p**2 * (p - 2 * (1 - p) * np.log(1 - p)))  # fmt: skip
-    ys, xs, zs = np.nonzero(weights[..., 1])
-    share = SIZE * weights[ys, xs, zs, 1] * count / max(float(weights[..., 1].sum()), 1.0)
-    apart, slope = box_loss(maps[ys, xs, zs, 1:], targets[ys, xs, zs, 1:], maps.shape[1])
-    gradient[ys, xs, zs, 1:] = share[:, None] * slope
-    loss += float((share * apart).sum())
+    total = max(float(weights[..., 1].sum()), 1.0)
+    for part, weight in ((slice(1, 3), WEIGHTS[1]), (slice(3, 5), WEIGHTS[2])):
+        share = weight * weights[..., 1:] * count / total
+        apart = maps[..., part] - targets[..., part]
+        loss += (share * np.abs(apart)).sum()
+        gradient[..., part] = share * np.clip(apart / 0.05, -1, 1)  # L1, smooth near zero
     return float(loss / count), gradient / count
-
-
-def box_loss(found: Array, wanted: Array, cells: int) -> tuple[Array, Array]:
-    """1 - GIoU (Rezatofighi et al., 2019) of boxes given as `CHANNELS` after the first, ``(N, 4)``, of as many cells;
-    and its gradient with respect to `found`."""
-    boxes = [np.asarray(b, np.float64) for b in (found, wanted)]
-    half = [np.exp(np.clip(b[:, :2], -5, 0.5)) * cells / 2 for b in boxes]
-    (low, other_low), (high, other_high) = ([b[:, 2:] + sign * h for b, h in zip(boxes, half, strict=True)]
-                                            for sign in (-1, 1))  # fmt: skip
-    shared = np.minimum(high, other_high) - np.maximum(low, other_low)
-    meet = (shared > 0).all(axis=1)[:, None]
-    shared = np.where(meet, shared, 0)
-    around = np.maximum(high, other_high) - np.minimum(low, other_low)
-    inside, hull = shared.prod(axis=1, keepdims=True), around.prod(axis=1, keepdims=True)
-    union = 4 * (half[0].prod(axis=1, keepdims=True) + half[1].prod(axis=1, keepdims=True)) - inside
-    grow = []  # the gradients with respect to the lower and to the upper ends, outwards
-    for moves_inside in (low > other_low, high < other_high):
-        d_inside = np.where(meet & moves_inside, shared[:, ::-1], 0)
-        d_hull = np.where(moves_inside, 0, around[:, ::-1])
-        d_union = 2 * half[0][:, ::-1] - d_inside
-        grow.append(-(d_inside * union - inside * d_union) / union**2 - (d_union * hull - union * d_hull) / hull**2)
-    gradient = np.concatenate([(grow[0] + grow[1]) * half[0], grow[1] - grow[0]], axis=1)
-    return (2 - inside / union - union / hull)[:, 0], gradient
 
 
 def narrow(weights: Mapping[str, Array]) -> dict[str, Array]:
@@ -195,9 +172,9 @@ def train(
     graph: Graph, wide: Graph, weights: Mapping[str, Array], batches: Iterator[Batch], *, steps: int, seconds: float,
     batch: int, rate: float, device: str, threads: int, frozen: Sequence[str] = (),
 ) -> Iterator[tuple[int, float, dict[str, Array]]]:  # fmt: skip
-    """Train for so many steps, or seconds from the call on where given (cosine schedule, AdamW, averaged weights);
-    yields step, loss, and at times weights. graph: the network as it is used; wide: as it is trained."""
-    begin, side, cells = time.monotonic(), graph.photo_shape[0], graph.node(MAPS).shape[0]
+    """Train for so many steps, or seconds where given (cosine schedule, AdamW, averaged weights); yields step, loss,
+    and at times weights. graph: the network as it is used; wide: as it is trained (`training_graph`)."""
+    side, cells = graph.photo_shape[0], graph.node(MAPS).shape[0]
     plan = compile_plan(wide, device=device, batch=batch, training=True, threads=threads,
                         optimizer=Optimizer("adamw", weight_decay=1e-4, clip_norm=5.0, average=0.998),
                         frozen=(f"{SPARE}.weight", f"{SPARE}.bias", *frozen))  # fmt: skip
@@ -205,7 +182,7 @@ def train(
     forward = compile_plan(graph, device=device, batch=batch, threads=threads, outputs=(MAPS,))
     plan.load(weights)
     rows, labels = evaluation_rows(batch, side, side), np.zeros(batch, np.int32)
-    mean, done = 0.0, 0.0
+    mean, begin, done = 0.0, time.monotonic(), 0.0
     step = 0
     while done < 1:
         step += 1
@@ -216,7 +193,9 @@ def train(
         wanted = np.zeros((batch, cells, cells, SPARES + WIDTH), np.float32)
         wanted[..., SPARES : SPARES + len(CHANNELS)] = -batch * gradient  # the plan's loss is the mean over the batch
         wanted[:, 0, 0, 0] = -wanted.sum(axis=(1, 2, 3))
-        done = min((time.monotonic() - begin) / seconds if seconds else step / steps, 1.0)
+        if step == 2:
+            begin = time.monotonic()  # kernels are compiled
+        done = min((time.monotonic() - begin) / seconds if seconds and step > 1 else step / steps, 1.0)
         now = rate * min(step / 100, 1.0) * 0.5 * (1 + math.cos(math.pi * done))
         plan.train_step(PhotoBatch(made.photos, rows, labels, targets=wanted.reshape(batch, -1)), now)
         mean = loss if step == 1 else 0.98 * mean + 0.02 * loss

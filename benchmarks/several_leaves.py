@@ -165,7 +165,7 @@ def measure_composed(
         rgb, truth = photo.photo, to_shares(photo.boxes, photo.photo.shape)
         looks = {
             "whole photo": [FoundLeaf((0.0, 0.0, 1.0, 1.0), 1.0)], "tiles": tiles(rgb),
-            "regions by colour": regions_by_colour(rgb), "detector": choose_leaves(detector.find(rgb)),
+            "regions by colour": regions_by_colour(rgb), "detector": choose_leaves(detector.find(rgb), rgb.shape),
             "true boxes": [FoundLeaf(as_box(box), 1.0) for box in truth],
         }  # fmt: skip
         for way, found in looks.items():
@@ -208,7 +208,8 @@ def measure_single(data: Path, split: str, detector: LeafDetector, most: int) ->
     found = {}
     for name, those in kinds.items():
         some = [those[i] for i in rng.permutation(len(those))[:most]]
-        counts = [len(choose_leaves(detector.find(read_photo(row["file"])))) for row in some]
+        photos = (read_photo(row["file"]) for row in some)
+        counts = [len(choose_leaves(detector.find(photo), photo.shape)) for photo in photos]
         found[name] = {"several": share(sum(count > 1 for count in counts), len(counts)),
                        "none": share(sum(count == 0 for count in counts), len(counts))}  # fmt: skip
     return found

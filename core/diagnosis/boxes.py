@@ -15,8 +15,10 @@ from core.diagnosis.prediction import Box
 from core.ops.contract import Array
 
 MOST: Final = 12
-OVERLAP: Final = 0.5
-"""Intersection over union from which boxes are of the same leaf."""
+SAME: Final = 0.5
+"""Intersection over union from which boxes of two predictions become one."""
+DOUBLE: Final = 0.4
+"""Intersection over union from which the less confident of two boxes is omitted."""
 
 
 def as_box(numbers: Array) -> Box:
@@ -44,7 +46,7 @@ def fuse(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array
     """
     (boxes, scores), (others, weights) = first, second
     table = np.array([overlaps(box, others) for box in boxes]).reshape(len(boxes), len(others))
-    pairs = np.argwhere((table >= OVERLAP) & (table == table.max(axis=0, initial=0))
+    pairs = np.argwhere((table >= SAME) & (table == table.max(axis=0, initial=0))
                         & (table == table.max(axis=1, initial=0)[:, None]))  # fmt: skip
     i, j = pairs.T
     sums = scores[i] + weights[j]
@@ -59,7 +61,7 @@ def suppress(boxes: Array, scores: Array) -> list[int]:
     for index in np.argsort(-scores, kind="stable"):
         if len(kept) == MOST:
             break
-        if not kept or overlaps(boxes[index], boxes[kept]).max() < OVERLAP:
+        if not kept or overlaps(boxes[index], boxes[kept]).max() < DOUBLE:
             kept.append(int(index))
     return kept
 

@@ -153,7 +153,7 @@ class Examiner:
         Each leaf is predicted in one view: on composed photos the mirror image improved nothing.
         """
         self._detector = self._detector or self._open_detector()
-        found, side = choose_leaves(self._detector.find(rgb)), self.model.source_side
+        found, side = choose_leaves(self._detector.find(rgb), rgb.shape), self.model.source_side
         if len(found) < 2:
             return None
         photos, boxes = zip(*(cut_square(rgb, leaf.box, side) for leaf in found), strict=True)

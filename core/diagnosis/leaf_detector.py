@@ -28,7 +28,7 @@ MAPS: Final = "maps"
 CHANNELS: Final = ("centre", "height", "width", "y", "x")
 GREY: Final = (124, 116, 104)
 """Padding of photos that are not square: the mean colour, which is 0 after normalization."""
-SCORE: Final = 0.25
+SCORE: Final = 0.22
 """Smallest confidence of a detection."""
 CANDIDATE: Final = 0.08
 """Smallest score of a box in the photo or in its mirror image. The confidence is the mean of both."""
@@ -36,6 +36,9 @@ MARGIN: Final = 0.03
 """Margin around a leaf, as a share of its longer side."""
 LIKE_LARGEST: Final = 0.1
 """Smallest area of a leaf, as a share of the largest leaf's; smaller ones are in the background."""
+LIKE_SUBJECT: Final = 0.5
+"""The same where the largest leaf is the photo's subject: the most confident, and `SUBJECT` of the photo."""
+SUBJECT: Final = 0.3
 
 
 @final
@@ -83,10 +86,15 @@ def letterbox(rgb: Array, side: int) -> Array:
     return square
 
 
-def choose_leaves(found: Sequence[FoundLeaf]) -> list[FoundLeaf]:
-    """The leaves in the foreground: those not much smaller than the largest one."""
+def choose_leaves(found: Sequence[FoundLeaf], shape: Sequence[int]) -> list[FoundLeaf]:
+    """The leaves in the foreground: those not much smaller than the largest one. shape: of the photo."""
+    if not found:
+        return []
     areas = [(y1 - y0) * (x1 - x0) for y0, x0, y1, x1 in (leaf.box for leaf in found)]
-    return [leaf for leaf, area in zip(found, areas, strict=True) if area >= LIKE_LARGEST * max(areas)]
+    largest, photo = int(np.argmax(areas)), shape[0] * shape[1] / min(shape[:2]) ** 2
+    subject = areas[largest] >= SUBJECT * photo and found[largest].score == max(leaf.score for leaf in found)
+    least = (LIKE_SUBJECT if subject else LIKE_LARGEST) * areas[largest]
+    return [leaf for leaf, area in zip(found, areas, strict=True) if area >= least]
 
 
 def cut_square(rgb: Array, box: Box, side: int, margin: float = MARGIN) -> tuple[Array, Box]:

@@ -70,9 +70,8 @@ def test_a_leaf_is_cut_out_as_a_square_inside_the_photo():
     photo = np.zeros((100, 200, 3), np.uint8)
     photo[30:70, 150:190] = 255
     cut, place = cut_square(photo, (0.3, 1.0, 0.7, 1.4), 42)
-    assert cut.shape == (42, 42, 3)
+    assert (cut.shape, place) == ((42, 42, 3), pytest.approx((0.29, 0.99, 0.71, 1.41)))
     assert cut.mean() / 255 == pytest.approx((40 / 42) ** 2, abs=0.02)
-    assert place == pytest.approx((0.29, 0.99, 0.71, 1.41))
     cut, place = cut_square(photo, (0.3, 1.3, 0.7, 1.5), 42)
     assert (cut.shape, place) == ((42, 42, 3), pytest.approx((0.29, 1.08, 0.71, 1.5))), "at the border"
 
@@ -94,8 +93,10 @@ def test_diseases_come_first_then_the_most_frequent():
 
 def test_small_leaves_in_the_background_are_not_diagnosed():
     leaves = [FoundLeaf(LEFT, 0.5), FoundLeaf((0, 0, 0.12, 0.1), 0.9), FoundLeaf(RIGHT, 0.4)]
-    assert choose_leaves(leaves) == [leaves[0], leaves[2]]
-    assert choose_leaves([]) == []
+    several, subject = leaves[::2], FoundLeaf((0.1, 0.1, 0.9, 0.9), 0.6)
+    assert (choose_leaves(leaves, (60, 90)), choose_leaves([], (60, 90))) == (several, [])
+    assert choose_leaves([*several, subject], (60, 60)) == [subject], "the photo's subject has the others behind it"
+    assert choose_leaves([*several, subject], (60, 180)) == [*several, subject], "it is a small part of the photo"
 
 
 @pytest.fixture(params=["cnn", "mlp"])
@@ -131,8 +132,7 @@ def test_a_photo_of_several_leaves_gets_the_worst_finding_and_one_of_one_leaf_it
     assert several.severity.percent == pytest.approx(25, abs=4), "of the healthy leaf nothing"
     examiner._detector.find.return_value = found[:1]
     one, plain = examiner.examine(photo, leaves=True), examiner.examine(photo)
-    assert one.leaves == plain.leaves == ()
-    assert one.verdict == plain.verdict
+    assert (one.leaves, plain.leaves, one.verdict) == ((), (), plain.verdict)
     assert np.array_equal(one.probabilities, plain.probabilities)
 
 
