@@ -18,6 +18,9 @@ from core.ops.contract import Array
 
 AREA: Final = (0.08, 0.85)
 """Share of the photo's area that a leaf has that can be cut out."""
+SOLID: Final = 0.8
+"""Smallest share of its convex hull that a leaf covers: the segmentation tears some leaves, which then hardly show what
+their label says."""
 TRIES: Final = 30
 HIDDEN: Final = 0.15
 """Share of a leaf's area that leaves above it may cover."""
@@ -48,9 +51,12 @@ class ComposedPhoto:
 
 
 def cut_leaf(photo: Array, label: str, mask: Array | None = None) -> CutLeaf | None:
-    """The leaf of a lab photo; None where too little or nearly everything is one."""
+    """The leaf of a lab photo; None where too little or nearly everything is one, or where it is torn."""
     mask = segment_leaf(photo) if mask is None else mask
     if not AREA[0] <= mask.mean() <= AREA[1]:
+        return None
+    hull = cv2.convexHull(cv2.findNonZero(mask.astype(np.uint8)))
+    if mask.sum() < SOLID * cv2.contourArea(hull):
         return None
     x, y, width, height = cv2.boundingRect(mask.astype(np.uint8))
     soft = cv2.GaussianBlur(cv2.erode(mask.astype(np.float32), np.ones((3, 3))), (0, 0), 0.8)
