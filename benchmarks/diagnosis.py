@@ -116,8 +116,13 @@ def _part(name: str, right: Array) -> dict[str, Any]:
     return {"name": name, "photos": len(right), "right": float(right.mean()), "interval": list(interval)}
 
 
-def rejection_figures(model: ModelFile, leaves: Any, bare: Any, unknown: dict[str, Any]) -> dict[str, Any]:
-    """AUROC of photos without a leaf and of unknown crops; refusals at the stored thresholds."""
+def rejection_figures(
+    model: ModelFile, leaves: Any, kinds: Array, bare: Any, unknown: dict[str, Any]
+) -> dict[str, Any]:
+    """AUROC of photos without a leaf and of unknown crops; refusals at the stored thresholds.
+
+    kinds: crop and setting of each leaf.
+    """
     found = read_statistics(model.extra)
     index = next(i for i, name in enumerate(model.classes) if name in NO_LEAF_NAMES)
     p_leaves = state_probabilities(model, leaves.logits)[:, index]
@@ -133,6 +138,9 @@ def rejection_figures(model: ModelFile, leaves: Any, bare: Any, unknown: dict[st
     score, temperature = thresholds.score, model.temperature
     known = familiarity(score, leaves.logits, leaves.features, found, temperature)
     out["good_leaves_refused_as_unlike"] = float((known < thresholds.far).mean())
+    out["good_leaves_refused_as_unlike_by_crop"] = {
+        kind: float((known[kinds == kind] < thresholds.far).mean()) for kind in np.unique(kinds).tolist()
+    }
     for name, seen in unknown.items():
         strange = familiarity(score, seen.logits, seen.features, found, temperature)
         out[f"unknown {name}, AUROC"] = auroc(known, strange)
@@ -159,13 +167,14 @@ def measure(model: ModelFile, root: Path, split: str, robust: bool, device: str)
     nine = coverage_curve(probabilities.max(axis=1), right, (1.0, 0.95, 0.9, 0.8))
     reliability = measure_reliability(probabilities, labels)
     place = np.array([r["setting"] == "field" for r in rows])
+    kinds = np.array([f"{r['crop']}, {r['setting']}" for r in rows])[~bare]
     out: dict[str, Any] = {
         "split": split, **accuracy_figures(seen.logits, labels, rows, model),
         "calibration_error": reliability.error, "calibration_error_equal_count": reliability.error_equal_count,
         "calibration_error_lab": measure_reliability(probabilities[~place], labels[~place]).error,
         "calibration_error_field": measure_reliability(probabilities[place], labels[place]).error,
         "coverage": [[p.coverage, p.accuracy, p.wrongly_refused] for p in nine],
-        "rejection": rejection_figures(model, _some(seen, ~bare), _some(seen, bare), unknown),
+        "rejection": rejection_figures(model, _some(seen, ~bare), kinds, _some(seen, bare), unknown),
     }  # fmt: skip
     if robust:
         first = seen.logits.argmax(axis=1)

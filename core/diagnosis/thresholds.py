@@ -27,7 +27,7 @@ NO_LEAF_NAMES: Final = ("background/none", "background", "none", "no_leaf", "no 
 """Class names, in lower case, that mean a photo without a leaf."""
 COVERAGE: Final = 0.97
 """Default coverage: share of validation photos with a diagnosis."""
-FAR_REFUSED: Final = 0.02
+FAR_REFUSED: Final = 0.03
 """Share of validation photos that may be rejected as unfamiliar."""
 UNTESTED: Final = 0.5
 """Confidence threshold of a model without thresholds."""
