@@ -49,10 +49,9 @@ def reliability() -> str:
           for share in (0.95, 0.9)),
         ["AUROC of photos without a leaf", *(f"{one['no_leaf_auroc']:.4f}" for one in rejection)],
         ["known leaves rejected as unfamiliar", *(percent(one["good_leaves_refused_as_unlike"]) for one in rejection)],
-        *([f"{crop} (unknown) rejected; AUROC; FPR@95",
-           *("; ".join((percent(one[f"unknown {crop}, refused as unlike"], 0), f"{one[f'unknown {crop}, AUROC']:.3f}",
-                        percent(one[f"unknown {crop}, FPR at 95 % TPR"], 0)))
-             for one in rejection)]
+        *([f"{crop} (unknown) rejected; AUROC/FPR@95",
+           *(f"{percent(one[f'unknown {crop}, refused as unlike'], 0)}; {one[f'unknown {crop}, AUROC']:.3f}/"
+             f"{one[f'unknown {crop}, FPR at 95 % TPR']:.2f}" for one in rejection)]
           for crop in UNKNOWN),
         ["size of the file", *(f"{model['bytes'] / 1e6:.1f} MB" for model in found)],
     ]  # fmt: skip
