@@ -76,10 +76,12 @@ def score_model(model: ModelFile, root: Path, device: str) -> dict[str, float]:
     return {"score": float(np.mean(found)), **figures}
 
 
-def average(models: Sequence[ModelFile]) -> ModelFile:
-    """The first model with the mean of all weights (Wortsman et al., "Model soups", 2022)."""
-    names = models[0].weights
-    weights = {name: np.mean([m.weights[name] for m in models], axis=0).astype(np.float32) for name in names}
+def average(models: Sequence[ModelFile], shares: Sequence[float] | None = None) -> ModelFile:
+    """The first model with the mean of all weights, weighted by shares (Wortsman et al., "Model soups", 2022)."""
+    weights = {
+        name: np.average([m.weights[name] for m in models], axis=0, weights=shares).astype(np.float32)
+        for name in models[0].weights
+    }
     return replace(models[0], weights=weights)
 
 
@@ -88,12 +90,13 @@ def main() -> None:
     parser.add_argument("photos", type=Path)
     parser.add_argument("models", type=Path, nargs="+", help="run folders or model files")
     parser.add_argument("--average", type=Path, help="also score the mean of the weights, and write it to this file")
+    parser.add_argument("--shares", type=float, nargs="+", help="of the models in the mean, in their order (equal)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     candidates = {path.name: read_model(path) for path in options.models}
     if options.average:
-        candidates["mean"] = average(list(candidates.values()))
+        candidates["mean"] = average(list(candidates.values()), options.shares)
         write_model(options.average, candidates["mean"])
     scores = {}
     for name, model in candidates.items():
