@@ -9,6 +9,7 @@ from typing import Final, final
 from PySide6.QtCore import QObject, QThreadPool, Signal
 from PySide6.QtGui import QImage, QPixmap
 
+from core.errors import LeafClinicError
 from core.ops.contract import Array
 
 SIDE: Final = 144
@@ -85,7 +86,7 @@ def decode(path: str, side: int, whole: bool) -> QImage:
 
     try:
         return to_image(read_photo(path, side, part=WHOLE if whole else SQUARE))
-    except PhotoError:
+    except (PhotoError, LeafClinicError):  # the second: the process that decodes has no memory
         return QImage()
 
 

@@ -1,5 +1,7 @@
 """The grid of photos: only what is seen costs anything."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 from PySide6.QtCore import QItemSelectionModel, QPoint, Qt
@@ -9,8 +11,10 @@ from app.theme import Theme
 from app.viewmodels.photos import PhotoModel
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.photo_grid import CELL, PhotoGrid
+from core.data import photo_reader
 from core.data.dataset import Dataset
 from core.data.string_array import StringArray
+from core.errors import LeafClinicError
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
@@ -60,11 +64,14 @@ def test_only_visible_photos_are_wished_for(grid, qtbot):
     assert any(path.endswith("49999.png") for path in asked)
 
 
-def test_a_thumbnail_comes_and_a_file_that_is_no_photo_is_marked(grid, qtbot):
+def test_a_thumbnail_comes_and_a_file_that_is_no_photo_is_marked(grid, qtbot, monkeypatch):
     path = grid.photos.data(grid.photos.index(0), Qt.ItemDataRole.UserRole)
     for name, missing in ((path, False), (path.replace("0.png", "17.png"), True)):
         qtbot.waitUntil(lambda name=name: grid.thumbnails.get(name) is not None)
         assert grid.thumbnails.get(name).isNull() is missing
+    monkeypatch.setattr(photo_reader, "read_file", Mock(side_effect=LeafClinicError("There is no memory.")))
+    for number in (18, 19, 20):  # more than there are threads
+        qtbot.waitUntil(lambda name=path.replace("0.png", f"{number}.png"): grid.thumbnails.get(name) is not None)
     grid.photos.show(None, np.arange(0))
     with qtbot.assertNotEmitted(grid.photos.dataChanged):  # of no row: Qt would warn
         grid.photos.show(None, np.arange(0))
@@ -84,8 +91,7 @@ def test_the_keyboard_moves_and_scrolls(grid, qtbot):
 
 
 def test_a_rectangle_selects_the_cells_it_touches(grid):
-    first, second = grid.photos.index(0), grid.photos.index(6)
-    area = grid.visualRect(first).united(grid.visualRect(second)).adjusted(10, 10, -10, -10)
+    area = grid.visualRect(grid.photos.index(0)).united(grid.visualRect(grid.photos.index(6))).adjusted(10, 10, -10, -10)
     grid.setSelection(area, QItemSelectionModel.SelectionFlag.ClearAndSelect)
     assert grid.selected_rows().tolist() == [0, 1, 5, 6]
 
@@ -101,10 +107,6 @@ def test_a_million_selected_photos_are_told_at_once(grid, monkeypatch):
 
 def test_an_error_while_the_grid_is_drawn_ends_the_painter(grid, monkeypatch):
     """Its traceback keeps the painter; Qt ends with a segmentation fault if that still draws when drawing is over."""
-
-    def fail(painter, index):
-        raise ValueError("cannot be drawn")
-
-    monkeypatch.setattr(grid, "_paint_cell", fail)
+    monkeypatch.setattr(grid, "_paint_cell", Mock(side_effect=ValueError("cannot be drawn")))
     with pytest.raises(ValueError, match="cannot be drawn"):
         grid.viewport().repaint()

@@ -69,8 +69,7 @@ def test_the_filter_says_how_many_are_shown_and_so_exported(panel, monkeypatch, 
     actions.export_csv.trigger()
     assert asked == ["Export results: 1 of 3 results"]
     panel.search.clear()
-    assert panel.state.text() == "3 photos"
-    assert actions.export_csv.toolTip() == "3 results as a table"
+    assert (panel.state.text(), actions.export_csv.toolTip()) == ("3 photos", "3 results as a table")
 
 
 def test_clear_is_taken_back(panel, model, qtbot):  # noqa: F811
