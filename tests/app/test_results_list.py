@@ -33,8 +33,7 @@ def test_photos_without_an_answer_are_diagnosed_when_they_come_again(model):  # 
     model.rows.replace(0, replace(model.rows.rows[0], cancelled=True, done=False))
     model.rows.replace(1, read_result(model.rows.rows[1], {"error": "The file is empty."}))
     model._add(paths_of(model))
-    assert list(model._waiting) == [0, 1]
-    assert not model.rows.rows[0].cancelled
+    assert (list(model._waiting), model.rows.rows[0].cancelled) == ([0, 1], False)
 
 
 def test_an_error_about_a_folder_goes_when_photos_are_added(panel, model):  # noqa: F811
