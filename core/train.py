@@ -94,6 +94,10 @@ def follow(trainer: Trainer, readers: Sequence[Reader]) -> int:
 def configure(arguments: argparse.Namespace, found: list[Problem]) -> RunConfig:
     """The settings from all sources. Raises ConfigError with all problems."""
     options = command_line.read_settings(arguments, found)
+    command_line.check_folder("profile", arguments.profile, found)
+    if arguments.dry_run:
+        found += [Problem(name, "cannot be combined with --dry-run.") for name in ("json", "profile")
+                  if getattr(arguments, name)]  # fmt: skip
     if arguments.resume:
         found += [Problem(name, "cannot be combined with --resume: a resumed run keeps its settings.")
                   for name in ("config", "demo", "overwrite") if getattr(arguments, name)]

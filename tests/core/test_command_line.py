@@ -85,11 +85,11 @@ def test_hidden_folders_and_files_are_not_diagnosed(tmp_path):
     assert list(find_photos([str(tmp_path / "b/._c.jpg")])) == [str(tmp_path / "b/._c.jpg")], "named itself"
 
 
-@pytest.mark.parametrize("option", [("--overwrite",), ("--demo",), ("--config", "x.toml")])
-def test_what_does_not_go_with_a_resumed_run_is_refused(option, tmp_path, capsys):
+@pytest.mark.parametrize("option", [["--overwrite"], ["--demo"], ["--config", "x"], ["--json"], ["--profile", "x"]])
+def test_what_does_not_go_with_a_resumed_or_a_dry_run_is_refused(option, tmp_path, capsys):
     (tmp_path / "config.json").write_text("{}")
-    assert train.main(["--resume", str(tmp_path), *option]) == 2
-    assert f"{option[0]}: cannot be combined with --resume" in capsys.readouterr().err
+    assert train.main(["--resume", str(tmp_path), "--dry-run", *option]) == 2
+    assert f"{option[0]}: cannot be combined with --" in capsys.readouterr().err
 
 
 def test_photos_follow_options_and_words_that_no_option_takes_are_not_called_options(capsys):

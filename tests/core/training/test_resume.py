@@ -125,7 +125,7 @@ def test_changed_photos_are_refused_on_resume(tiny, tmp_path):
     train(config, stop_after=2)
     added = tmp_path / "photos" / "green" / "new.png"
     added.write_bytes((tmp_path / "photos" / "green" / "000.png").read_bytes() + b" ")
-    with pytest.raises(DataError, match="1 are new"):
+    with pytest.raises(DataError, match="started: 1 new"):
         train(config, resume=True)
 
 
