@@ -61,9 +61,8 @@ def _quote(path: str) -> str:
     return path if path.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum() else f'"{path}"'
 
 
-PATH_SETTINGS: Final = ("data", "out", "start", "cache", "field", "teacher")
-"""Settings that are paths; other options are recognised by their metavar."""
 PATH_NAMES: Final = ("FILE", "FOLDER", "MODEL", "OUT", "PATH", "PHOTO", "RUN")
+"""Beginnings of the metavars of options that are paths."""
 
 
 def write_script(commands: Mapping[str, tuple[str, str]], shell: str) -> str:
@@ -91,5 +90,5 @@ def _add_values(parser: argparse.ArgumentParser) -> None:
             action.choices = tuple(PRESETS)
         elif action.dest in known and known[action.dest][1].choices:
             action.choices = known[action.dest][1].choices
-        elif action.dest in PATH_SETTINGS or str(action.metavar).startswith(PATH_NAMES):
+        elif str(action.metavar).startswith(PATH_NAMES):
             action.complete = shtab.FILE  # type: ignore[attr-defined]

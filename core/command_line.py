@@ -43,8 +43,11 @@ CHANGEABLE: Final = frozenset({
 })
 """Fields that may change when a run is resumed."""
 
-METAVARS: Final = {"where": "COLUMN=VALUE", "teacher": "MODEL"}
-"""Placeholders of one value of a list in the help."""
+METAVARS: Final = {
+    "data": "PHOTOS", "field": "PHOTOS", "where": "COLUMN=VALUE", "label": "COLUMN", "split": "FILE", "cache": "FOLDER",
+    "start": "MODEL", "teacher": "MODEL", "out": "RUN", "preset": "NAME", "algorithm": "NAME", "name": "NAME",
+}
+"""Placeholders of values in the help, of one value of a list."""
 
 AUTOMATIC: Final = {"batch_size": 0, "threads": 0}
 """Values of "auto" for numbers."""
