@@ -42,8 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(given)
     if options.install_desktop:
         from app.installation import install
+        from core.command_line import run_command
 
-        return install()
+        return run_command(lambda _: install(), ())
     if options.print_completion:
         from app.installation import write_script
 

@@ -15,6 +15,7 @@ import shtab
 
 from app import resources
 from core.config import settings
+from core.storage import create_folder, write_file
 from core.training.presets import PRESETS
 
 ENTRY: Final = """[Desktop Entry]
@@ -33,7 +34,7 @@ StartupWMClass=leafclinic
 
 
 def install() -> int:
-    """Write the entry and the icon for this user, and print their paths. Returns the exit code."""
+    """Write the entry and the icon for this user, and print their paths. Returns the exit code; raises StorageError."""
     if not sys.platform.startswith("linux"):
         sys.stderr.write("Desktop entries are for Linux; on this system make a shortcut to leafclinic-gui.\n")
         return 1
@@ -42,8 +43,8 @@ def install() -> int:
     entry = base / "applications" / "leafclinic.desktop"
     text = ENTRY.format(command=command()).encode()
     for path, content in ((icon, resources.data("icons/leafclinic.svg")), (entry, text)):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        create_folder(path.parent)
+        write_file(path, content)
         sys.stdout.write(f"wrote {path}\n")
     return 0
 

@@ -8,7 +8,7 @@ from typing import Any, Final, final
 
 from PySide6.QtCore import QByteArray, QSettings, QStandardPaths
 
-from core.storage import storage_error
+from core.storage import create_folder
 
 PHOTO_FOLDERS: Final[set[str]] = set()
 """Photos that were opened since the start of the program: nothing is written into these folders."""
@@ -26,10 +26,7 @@ def home() -> Path:
 def folder(name: str) -> Path:
     """`home()/name`, created if missing. Raises StorageError."""
     path = home() / name
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise storage_error(path, error) from error
+    create_folder(path)
     return path
 
 

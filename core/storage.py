@@ -81,6 +81,14 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def create_folder(path: Path) -> None:
+    """Create the folder, and those above it, if missing. Raises StorageError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(path, error) from error
+
+
 def storage_error(path: Path, error: OSError) -> StorageError:
     reason = error.strerror or str(error)
     if error.errno in NO_ROOM:

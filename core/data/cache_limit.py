@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, final
 
 from core.data.file_lock import locked
-from core.storage import write_file
+from core.storage import create_folder, write_file
 
 LIMIT_BYTES: Final = 20_000_000_000
 """Default limit: 130,000 photos of 224 pixels."""
@@ -44,7 +44,7 @@ def read_limit(base: Path) -> int:
 
 def write_limit(base: Path, limit: int) -> None:
     """Set another limit. Raises StorageError."""
-    base.mkdir(parents=True, exist_ok=True)
+    create_folder(base)
     write_file(base / LIMIT_FILE, str(limit))
 
 

@@ -12,6 +12,7 @@ from PySide6.QtCore import QByteArray, QSettings, Qt
 from PySide6.QtGui import QColor
 
 from app import installation, resources
+from app.__main__ import main
 from app.cards import card_html, find_card
 from app.mask import encode_mask
 from app.panels.train.confusion import ConfusionModel
@@ -22,6 +23,7 @@ from app.viewmodels.diagnosis import photo_files
 from app.viewmodels.result import PhotoResult
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.severity import Severity
+from core.errors import EXIT_FAILED
 from tests.helpers.texts import ROOT
 from tests.helpers.window import write_folder
 
@@ -207,10 +209,8 @@ def test_folders_are_searched_for_photos_and_files_taken_as_they_are(tmp_path):
     for other in ("notes.txt", "phone.HEIC", "._0.png"):  # the last is what macOS leaves beside photos
         (folder / other).write_text("no photo")
     found, refused = photo_files([str(folder), "/not/there.jpg"])
-    assert not refused
-    assert len(found) == 5, "a format that is not read gets an answer, which says so"
-    assert str(folder / "phone.HEIC") in found
-    assert found[-1] == "/not/there.jpg"
+    assert (refused, len(found), found[-1]) == ([], 5, "/not/there.jpg")
+    assert str(folder / "phone.HEIC") in found, "a format that is not read gets an answer, which says so"
 
 
 def test_the_desktop_entry_starts_what_is_installed_else_this_interpreter(tmp_path, monkeypatch):
@@ -225,8 +225,8 @@ def test_the_desktop_entry_starts_what_is_installed_else_this_interpreter(tmp_pa
 def test_the_desktop_entry_is_written_with_its_icon(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert installation.install() == 0
-    entry = (tmp_path / "applications" / "leafclinic.desktop").read_text("utf-8")
-    assert "Exec=" in entry
-    assert "%F" in entry
+    assert "%F" in (tmp_path / "applications" / "leafclinic.desktop").read_text("utf-8").split("Exec=")[1]
     assert (tmp_path / "icons/hicolor/scalable/apps/leafclinic.svg").read_bytes().startswith(b"<svg")
     assert str(tmp_path) in capsys.readouterr().out
+    monkeypatch.setenv("XDG_DATA_HOME", __file__)
+    assert main(["--install-desktop"]) == EXIT_FAILED

@@ -115,7 +115,7 @@ def test_a_process_that_cuts_leaves_out_beside_a_foreign_core(foreign):
 @pytest.mark.parametrize(("typed", "wanted"), [
     ("leafclinic ev", "evaluate"), ("leafclinic train --pre", "--preset --precision"),
     ("leafclinic train --optimizer a", "adam adamw"), ("leafclinic train --preset tr", "transfer"),
-    ("leafclinic lab mn", "mnist"), ("leafclinic diagnose READ", "README.md"), ("leafclinic train --split READ", "README.md"),
+    ("leafclinic lab mn", "mnist"), ("leafclinic diagnose LIC", "LICENSE"), ("leafclinic train --split LIC", "LICENSE"),
 ])
 def test_bash_completes_commands_options_values_and_files(typed, wanted, tmp_path, capsys):
     assert main(["--print-completion", "bash"]) == 0

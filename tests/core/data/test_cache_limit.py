@@ -13,6 +13,7 @@ from core.data.cache_limit import empty_cache, list_caches, read_limit, write_li
 from core.data.file_lock import locked
 from core.data.folder import open_folder
 from core.data.near_duplicates import find_near_duplicates
+from core.errors import EXIT_FAILED
 from tests.helpers.photo_files import leaf_folder
 
 SIDE = 24
@@ -79,9 +80,8 @@ def test_the_command_shows_and_limits(three, tmp_path, capsys):
     assert main(["--folder", store, "--limit", "1.5", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["limit"], len(told["caches"])) == (1_500_000_000, 3)
-    assert read_limit(tmp_path / "store") == 1_500_000_000
-    for wrong in ("-1", "nan", "inf"):
-        assert main(["--folder", store, "--limit", wrong]) == 2
+    for folder, limit, code in ((store, "-1", 2), (store, "nan", 2), (store, "inf", 2), (__file__, "1", EXIT_FAILED)):
+        assert main(["--folder", folder, "--limit", limit]) == code
 
 
 @pytest.mark.parametrize("written", ["", "many", "\xff", "1" * 10_000])
