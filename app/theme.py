@@ -76,6 +76,7 @@ class Theme(QObject):
         self._application.setPalette(palette(self.colours))
         sheet = stylesheet(self.colours)
         if self._application.styleSheet() != sheet:  # setting it styles every widget again
+            self._application.setStyleSheet("")  # from one sheet to another Qt takes four times as long
             self._application.setStyleSheet(sheet)
         self.changed.emit()
 
