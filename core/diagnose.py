@@ -157,16 +157,16 @@ def diagnose_many(arguments: argparse.Namespace, config: RunConfig, coverage: fl
     named = [os.path.abspath(name) for name in arguments.photos]
     open_results(folder, {"model": read_identity(model).hash, "coverage": coverage, "part": arguments.part})
 
-    def missing(skip: Callable[[int], object] = int) -> Iterator[Part]:
-        return find_missing(folder, cut_parts(find_photos(named), arguments.part), *shard, skip)
+    def missing() -> Iterator[Part]:
+        return find_missing(folder, cut_parts(find_photos(named), arguments.part), *shard)
 
     threads = config.threads or (max(usable_cores() // workers, 1) if workers else 0)
     job = Job(str(model), str(folder), config.device, threads, coverage)
     shown = Rate(lambda: sum(len(part.paths) for part in missing()))
     if workers or arguments.scheduler:
-        done = compute_by_workers(job, missing(shown.skip), sys.stderr.write, workers, arguments.scheduler)
+        done = compute_by_workers(job, missing(), sys.stderr.write, workers, arguments.scheduler)
     else:
-        done = (compute_part(job, part) for part in missing(shown.skip))
+        done = (compute_part(job, part) for part in missing())
     for part in done:
         shown.add(*part)
     sys.stderr.write(f"{shown.describe()}\nResults: {folder}\n")
@@ -178,12 +178,8 @@ class Rate:
 
     def __init__(self, count: Callable[[], int]) -> None:
         self._begun = time.monotonic()
-        self._photos = self._unreadable = self._total = self._skipped = 0
+        self._photos = self._unreadable = self._total = 0
         threading.Thread(target=self._set_total, args=(count,), daemon=True).start()
-
-    def skip(self, photos: int) -> None:
-        """Count photos that were diagnosed before."""
-        self._skipped += photos
 
     def add(self, photos: int, unreadable: int) -> None:
         self._photos, self._unreadable = self._photos + photos, self._unreadable + unreadable
@@ -192,12 +188,12 @@ class Rate:
             sys.stderr.flush()
 
     def describe(self) -> str:
-        if self._skipped and not self._photos:
-            return f"All {self._skipped:,} photos were diagnosed before."
+        if not self._photos:
+            return "There was nothing left to diagnose."
         rate = self._photos / max(time.monotonic() - self._begun, 1e-9)
         unreadable = f", {self._unreadable:,} could not be read" if self._unreadable else ""
         left = self._total - self._photos
-        later = f" of {self._total:,}; {describe_seconds(left / rate)} left" if left > 0 and rate else ""
+        later = f" of {self._total:,}; {describe_seconds(left / rate)} left" if left > 0 else ""
         return f"{self._photos:,} photos{unreadable}, {rate:,.0f} photos/s{later}"
 
     def _set_total(self, count: Callable[[], int]) -> None:

@@ -90,13 +90,8 @@ def open_results(folder: Path, settings: Mapping[str, Any]) -> None:
     write_file(path, json.dumps(dict(settings), indent=1))
 
 
-def find_missing(
-    folder: Path, parts: Iterable[Part], index: int = 0, count: int = 1, skip: Callable[[int], object] = int
-) -> Iterator[Part]:
-    """The parts of shard `index` of `count` that are not done; skip: called with the photos of each other one.
-
-    Raises InputError if the photos have changed.
-    """
+def find_missing(folder: Path, parts: Iterable[Part], index: int = 0, count: int = 1) -> Iterator[Part]:
+    """The parts of shard `index` of `count` that are not done. Raises InputError if the photos have changed."""
     done = _done(folder)
     changed = InputError(f"The photos have changed since the results in {folder} were begun. Choose another folder "
                          "with --out.")  # fmt: skip
@@ -105,11 +100,8 @@ def find_missing(
         if done.get(part.number, part.name) != part.name:
             raise changed
         total, photos = total + 1, photos + len(part.paths)
-        if part.number % count == index:
-            if part.number in done:
-                skip(len(part.paths))
-            else:
-                yield part
+        if part.number % count == index and part.number not in done:
+            yield part
     if any(number >= total for number in done):
         raise changed
     write_file(folder / LISTING, json.dumps({"parts": total, "photos": photos}))
