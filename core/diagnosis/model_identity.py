@@ -87,6 +87,8 @@ def rename_model(path: Path, name: str) -> None:
     """Write a name into a model file. Raises InputError, ModelFileError and StorageError."""
     if not name.strip():
         raise InputError("A model needs a name.")
+    if path.resolve().parent == SHIPPED:
+        raise InputError("A model that came with the program keeps its name.")
     write_labels(path, KIND, VERSION, {"name": _printable(name.strip())})
 
 
