@@ -10,15 +10,11 @@ from core.cores import usable_cores
 from core.user_cache import user_kernel_folder
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-"""Before NumPy is loaded. OpenBLAS' threads wait for work by spinning: on two busy cores `test_network.py` took 184
-instead of 37 s with two."""
+"""Before NumPy is loaded. OpenBLAS' threads wait for work by spinning, which is slow on busy cores."""
 
 
 def pytest_configure():
-    """Programs that tests start in a home of their own still find the kernels compiled before, by whichever test.
-
-    So do processes that test side by side: of each function there is one compiled form, which they write alike.
-    """
+    """Programs that tests start in a home of their own, and other processes, find the kernels compiled before."""
     os.environ.setdefault("NUMBA_CACHE_DIR", str(user_kernel_folder()))
 
 
@@ -40,9 +36,8 @@ def pytest_xdist_auto_num_workers():
 def pytest_xdist_make_scheduler(config, log):
     """Side by side (`--dist loadgroup`) the tests of a file stay in one process, and the window's all in one.
 
-    Qt has one application a process, and what one test of the window leaves in it the next one finds: out of their
-    order, with some taken over by another process, one ended in a segmentation fault. A scheduler says so because
-    pytest-xdist 3.8 passes groups on as suffixes of test names, which pytest 9.2 no longer lets it write.
+    Qt has one application a process; with its tests in two, one ended in a segmentation fault. A scheduler says so
+    because pytest-xdist 3.8 passes groups on as suffixes of test names, which pytest 9.2 no longer lets it write.
     """
     from xdist.scheduler import LoadFileScheduling
 

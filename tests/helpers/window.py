@@ -13,9 +13,13 @@ import shiboken6
 from PySide6.QtCore import QEvent, QMimeData, QPointF, Qt, QThread, QTimer, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication, QMessageBox
+from pytestqt.qtbot import QtBot
 
 from app import translation
 from core.data.photo_reader import READERS
+
+for wait in (QtBot.waitUntil, QtBot.waitSignal, QtBot.waitSignals):
+    wait.__kwdefaults__["timeout"] = 30_000  # ms; beside other tests a process starts late
 
 FAKE_WORKER = Path(__file__).with_name("fake_worker.py")
 
