@@ -13,16 +13,19 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 """Before NumPy is loaded. OpenBLAS' threads wait for work by spinning, which is slow on busy cores."""
 
 
-def pytest_configure():
+def pytest_configure(config):
     """Programs that tests start in a home of their own, and other processes, find the kernels compiled before."""
     os.environ.setdefault("NUMBA_CACHE_DIR", str(user_kernel_folder()))
+    if config.getoption("dist", "no") == "loadgroup" and not hasattr(config, "workerinput"):
+        from core.cpu.precompilation import all_kernels, compile_kernels  # imports Numba
+
+        compile_kernels(all_kernels(), lambda done, total: None)  # else each of the first tests compiles them
 
 
-LONG = ("tests/e2e/test_no_network.py", "tests/e2e/test_command.py", "tests/core/gpu/test_fast_ptx.py",
-        "tests/core/gpu/test_teaching_ptx.py", "tests/core/gpu/test_teaching_kernels.py",
-        "tests/core/cpu/test_instruction_set.py", "tests/core/gpu/test_sm90_pointwise.py",
-        "tests/core/gpu/test_turing.py", "tests/core/gpu/test_pdl.py",
-        "tests/core/training/test_memory.py")  # fmt: skip
+LONG = ("tests/e2e/test_no_network.py", "tests/core/gpu/test_fast_ptx.py", "tests/core/gpu/test_teaching_ptx.py",
+        "tests/core/gpu/test_teaching_kernels.py", "tests/core/cpu/test_instruction_set.py",
+        "tests/core/distributed/test_ranks.py", "tests/core/gpu/test_sm90_pointwise.py",
+        "tests/core/gpu/test_turing.py", "tests/core/gpu/test_pdl.py", "tests/core/training/test_memory.py")  # fmt: skip
 """Files that take longest for their number of tests: started late, they would leave the other processes idle."""
 
 
@@ -61,8 +64,7 @@ def pytest_collection_modifyitems(config, items):
     """Side by side the window's tests begin, then the other files from the longest on."""
     if not hasattr(config, "workerinput"):
         return
-    files = [item.nodeid.split("::")[0] for item in items]
-    count = Counter(files)
+    count = Counter(item.nodeid.split("::")[0] for item in items)
     order = {file: (not is_window(file), LONG.index(file) if file in LONG else len(LONG), -count[file])
              for file in count}  # fmt: skip
     items.sort(key=lambda item: order[item.nodeid.split("::")[0]])
