@@ -24,8 +24,8 @@ def pytest_configure(config):
 
 LONG = ("tests/e2e/test_no_network.py", "tests/core/gpu/test_fast_ptx.py", "tests/core/gpu/test_teaching_ptx.py",
         "tests/core/gpu/test_teaching_kernels.py", "tests/core/cpu/test_instruction_set.py",
-        "tests/core/distributed/test_ranks.py", "tests/core/gpu/test_sm90_pointwise.py",
-        "tests/core/gpu/test_turing.py", "tests/core/gpu/test_pdl.py", "tests/core/training/test_memory.py")  # fmt: skip
+        "tests/core/distributed/test_ranks.py", "tests/core/gpu/test_sm90_pointwise.py", "tests/core/gpu/test_pdl.py",
+        "tests/core/gpu/test_turing.py", "tests/core/training/test_memory.py")  # fmt: skip
 """Files that take longest for their number of tests: started late, they would leave the other processes idle."""
 
 
