@@ -62,8 +62,7 @@ def everyday():
     return set(found.values())
 
 
-EVERYDAY = everyday()
-SLOW = pytest.mark.slow
+EVERYDAY, SLOW = everyday(), pytest.mark.slow
 
 
 @pytest.mark.parametrize("name", [n if n in EVERYDAY else pytest.param(n, marks=SLOW) for n in sorted(ON_HOPPER)])
