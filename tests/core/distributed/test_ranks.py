@@ -83,7 +83,7 @@ try:
     ranks.barrier()
 except communicator.RankLost as error:
     print(error.ranks, error, flush=True)
-    time.sleep(3)
+    time.sleep(communicator.ANSWER_SECONDS + 3)  # a heartbeat that was on its way delays another rank so long
     end_rank(lambda: error.exit_code)
 """
 
