@@ -1,13 +1,14 @@
 """Crops of leaves from composed photos, as training photos; and how well models diagnose such crops.
 
-    python -m benchmarks.composed_training make joined --count 8000 --processes 16
-    leafclinic train --data joined/composed.csv --preset leaves-field --from leaves ...
+    python -m benchmarks.composed_training make joined --count 8000 --pictures 1500 --processes 16
+    leafclinic train --data joined/composed.csv --preset leaves-field --from leaves --epochs 40 --validate-every 10
     python -m benchmarks.composed_training score $LEAFCLINIC_DATA MODEL ... --out FILE.json
 
 `make` composes photos of lab leaves of the split `train` only, on scenes and foliage of that split, and cuts each leaf
-by its box, which is moved and resized as a detector's boxes are. `composed.csv` has all rows of the folder's manifest
-and the crops, each in the group of the leaf that it shows. `score` diagnoses leaves of validation photos, cut by
-their true boxes from the composed photos of `benchmarks.several_leaves`, and the lab photos of the same leaves.
+by its box, which is moved and resized as a detector's boxes are. `composed.csv` has all rows of the folder's manifest,
+the crops, each in the group of the leaf that it shows, and pictures without a leaf. `score` diagnoses leaves of
+validation photos, cut by their true boxes from the composed photos of `benchmarks.several_leaves`, and the lab photos
+of the same leaves.
 
 The rule for a network trained with such crops, written before its training. Candidates are the network and the mean of
 its weights and the shipped model's, with two views and 8-bit weights. A candidate is eligible if on validation photos
@@ -22,8 +23,7 @@ The first candidates failed: the network's score is 0.01002 above the shipped mo
 field photos 0.0095. Then, before it was measured, one candidate was added, under the same conditions: three quarters of
 the network's weights and one quarter of the shipped model's. It met the rule, but names a disease on random noise,
 which a test of the shipped model forbids. So the shipped model stays (`benchmarks/results/composed_training.json`).
-The training had no replaced backgrounds (`--augment-background 0`); the next should have them, and pictures without a
-leaf (`benchmarks.pictures_without_leaf`).
+Now the threshold of unfamiliar photos is higher, and three quarters refuses that noise.
 
 The next candidates, without a GPU: three quarters with its last layer fitted again, at penalties of 0.1, 0.03 and 0.01
 (`core.diagnosis.head_fitting`), to features of crops, of photos with changed backgrounds and of pictures without a
@@ -31,6 +31,11 @@ leaf, with plain photos, beans twice, as replay. Their rule, written before they
 above, and on validation photos: no disease in the test of noise and plain colours; accuracy on blurred and on swapped
 backgrounds each at most 0.5 points below the shipped model's; and of each unknown crop at most 1 point fewer photos
 refused than by the shipped model. Of those eligible, the one with most leaves correct; of equal ones, the lower score.
+
+All three failed, by score, backgrounds and unknown crops: a last layer separates pictures from leaves, but not leaves
+from backgrounds. Three quarters itself fails by backgrounds and wheat too. The first training had no replaced
+backgrounds (`--augment-background 0`); the next, by the command above, has those of the preset and pictures without a
+leaf. Its candidates are the network, three quarters and the mean, under the last rule.
 """
 
 from __future__ import annotations
@@ -50,6 +55,7 @@ import numpy as np
 
 from benchmarks.composed_photos import CutLeaf, compose, cut_leaf, random_background, random_shape
 from benchmarks.pack_photos import chosen_rows
+from benchmarks.pictures_without_leaf import picture
 from benchmarks.record import commit
 from benchmarks.several_leaves import SIDE, composed_photos, share, to_shares
 from benchmarks.ship_model import name_of, prepared
@@ -72,6 +78,8 @@ MARGINS: Final = (-0.02, 0.1)
 MOVED: Final = 0.04
 """Standard deviation of the error of a box's edges, as a share of its longer side."""
 SCENES: Final = 150
+SCRAMBLED: Final = 0.2
+"""Share of the pictures without a leaf that are tiles of a scene in random order."""
 
 
 @cache
@@ -125,17 +133,31 @@ def make_part(root: Path, seed: int, job: tuple[int, int]) -> list[Row]:
     return made
 
 
-def make(root: Path, count: int, processes: int, seed: int) -> None:
+def make_pictures(root: Path, seed: int, count: int) -> list[Row]:
+    """Write this many pictures without a leaf, a fifth of them scrambled scenes, and return their rows."""
+    rng, scenes = np.random.default_rng((seed, count)), training_rows(root)[1]
+    made: list[Row] = []
+    for number in range(count):
+        row = scenes[int(rng.integers(len(scenes)))]
+        drawn = picture(rng, read_photo(str(root / row["path"]), CROP_SIDE) if rng.random() < SCRAMBLED else None)
+        path = f"{FOLDER}/picture-{number}.png"  # JPEG would smooth noise
+        cv2.imwrite(str(root / path), drawn[..., ::-1])
+        made.append({**row, "path": path, "setting": FOLDER, "group": f"picture-{number}", "source": "generated"})
+    return made
+
+
+def make(root: Path, count: int, pictures: int, processes: int, seed: int) -> None:
     (root / FOLDER).mkdir(exist_ok=True)
     jobs = [(number, count // processes) for number in range(processes)]
     with get_context("spawn").Pool(processes) as pool:
         made = [row for part in pool.map(partial(make_part, root, seed), jobs) for row in part]
+    made += make_pictures(root, seed, pictures)
     rows = chosen_rows(root / "manifest.csv", ["train", "val"]) + made
     with (root / f"{FOLDER}.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    print(f"{len(made)} crops, {len(rows)} rows")
+    print(f"{len(made)} crops and pictures, {len(rows)} rows")
 
 
 def score(data: Path, models: Sequence[Path], count: int) -> dict[str, Any]:
@@ -163,13 +185,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="joined photos (make), or photo packs (score)")
     parser.add_argument("models", type=Path, nargs="*")
     parser.add_argument("--count", type=int, default=8000, help="crops to make")
+    parser.add_argument("--pictures", type=int, default=0, help="pictures without a leaf to make")
     parser.add_argument("--photos", type=int, default=120, help="composed photos that score")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.what == "make":
-        make(options.folder, options.count, options.processes, options.seed)
+        make(options.folder, options.count, options.pictures, options.processes, options.seed)
         return
     found = score(options.folder, options.models, options.photos)
     if options.out:
