@@ -189,7 +189,7 @@ def test_the_whole_photo_is_shown_with_what_was_looked_at(panel, model, qtbot, t
     view = panel.detail.photo
     panel._settle.stop()  # or it shows the selected row's photo again
     panel.detail.show_result(replace(model.rows.rows[0], path=str(tmp_path / "wide.png")))
-    qtbot.waitUntil(lambda: view._photo.width() == 90, timeout=60_000)
+    qtbot.waitUntil(lambda: view._photo.width() == 90)
     view.resize(300, 300)
     whole, square = view.whole(), view.place()
     assert (round(whole.width()), round(whole.height())) == (300, 200)
@@ -286,7 +286,7 @@ def test_a_photo_does_not_stay_beside_the_diagnosis_of_another(qtbot):
     view.show_photo(QImage(8, 8, QImage.Format.Format_RGB32))
     pictures = Pictures()
     view.request(pictures, "another.jpg")
-    qtbot.waitUntil(lambda: view._photo.isNull(), timeout=5000)
+    qtbot.waitUntil(lambda: view._photo.isNull())
 
 
 def test_no_disease_is_described_where_the_photo_is_like_none_or_has_no_leaf(panel, model):

@@ -19,7 +19,7 @@ def test_the_first_start_opens_on_diagnose_and_says_what_the_model_knows_and_how
     assert panel.objectName() == "page_diagnose"
     assert panel.stack.currentWidget() is panel.start
     assert program.diagnosis.model_path.endswith("leaves.safetensors")
-    qtbot.waitUntil(lambda: "Tomato" in panel.start.known.text(), timeout=60_000)
+    qtbot.waitUntil(lambda: "Tomato" in panel.start.known.text())
     assert "Early blight of tomato" in panel.start.known.text()
     assert "Healthy" not in panel.start.known.text()
     assert any("in focus" in text.text() for text in panel.start.findChildren(QLabel))
@@ -55,7 +55,7 @@ def test_the_synthetic_leaves_lead_through_a_training_to_a_diagnosis(start, qtbo
     drawn = write_folder(tmp_path / "demo", {"a": 20, "b": 12})
     window.actions_.open_demo.triggered.connect(lambda: program.document.open(str(drawn)))
     window.go("diagnose").start.synthetic.click()
-    qtbot.waitUntil(lambda: done == ["start"], timeout=30_000)
+    qtbot.waitUntil(lambda: done == ["start"])
     assert window.stack.currentWidget().objectName() == "page_train"
     session._set(State.RUNNING)
     notice = window.page("train").notice
@@ -77,11 +77,11 @@ def test_demo_photos_are_drawn_not_found_and_can_be_given_up(start, qtbot, monke
     panel = program.window.page("dataset")
     program.window.go("diagnose").start.synthetic.click()
     assert panel.busy.text() == "Generating synthetic leaves…"
-    qtbot.waitUntil(lambda: "of 1,600" in panel.busy.text(), timeout=60_000)
+    qtbot.waitUntil(lambda: "of 1,600" in panel.busy.text())
     assert panel.notice.isVisible()
     assert "Step 1 of 3" in panel.notice.text.text()
     qtbot.mouseClick(panel.cancel, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: not program.commands._leaves.has_process, timeout=20_000)
+    qtbot.waitUntil(lambda: not program.commands._leaves.has_process)
     assert panel.stack.currentIndex() == 0
     assert panel.notice.isHidden()
     assert program.document.table is None
@@ -93,7 +93,7 @@ def test_photos_without_classes_are_offered_a_diagnosis(folder, words, start, qt
     program, source = start(), tmp_path / folder
     panel = program.window.page("dataset")
     drop(program.window, [source])
-    qtbot.waitUntil(panel.notice.isVisible, timeout=30_000)
+    qtbot.waitUntil(panel.notice.isVisible)
     assert words in panel.notice.text.text()
     asked = []
     program.diagnosis.model_path = "/a/model"

@@ -39,7 +39,7 @@ def idle(session):
 
 def test_every_event_of_a_burst_arrives_in_order_and_in_few_bundles(run, qtbot):
     session = run("burst")
-    qtbot.waitUntil(idle(session), timeout=20_000)
+    qtbot.waitUntil(idle(session))
     assert [e.step for e in session.seen if isinstance(e, StepDone)] == list(range(1, 20_001))
     assert isinstance(session.seen[0], RunStarted)
     assert isinstance(session.seen[-1], RunFinished)

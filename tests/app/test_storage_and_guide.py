@@ -73,7 +73,7 @@ def test_the_guide_is_shown_offline_with_its_pictures(start, language):
 def test_a_camera_that_fails_is_reported(start, qtbot, tmp_path, monkeypatch):
     monkeypatch.setattr("cv2.VideoCapture", None)
     dialog = CameraDialog(start().window, tmp_path)
-    qtbot.waitUntil(lambda: dialog.state.text().startswith("No camera was found."), timeout=10000)
+    qtbot.waitUntil(lambda: dialog.state.text().startswith("No camera was found."))
     dialog.reject()
 
 

@@ -47,7 +47,7 @@ def wait_for(qtbot, writing, **asked):
     writing.failed.connect(lambda sentence, details: told.append(sentence))
     writing.start(**asked)
     assert writing.has_process
-    qtbot.waitUntil(lambda: not writing.has_process, timeout=60_000)
+    qtbot.waitUntil(lambda: not writing.has_process)
     assert len(told) == 1
     return told[0]
 
@@ -96,7 +96,7 @@ def test_what_was_there_stays_when_it_is_given_up(writing, results, qtbot, tmp_p
     told = []
     writing.progress.connect(lambda done, total: told.append(done))
     writing.start("pdf", str(target), results * 50, remarks=[])
-    qtbot.waitUntil(lambda: bool(told), timeout=60_000)
+    qtbot.waitUntil(lambda: bool(told))
     writing.cancel()
     assert not writing.has_process
     qtbot.wait(300)
@@ -112,7 +112,7 @@ def test_the_window_goes_on_and_opens_what_was_written(start, results, qtbot, tm
     program.window.actions_.export_html.trigger()
     assert program.exports.has_process
     assert panel.notice.isVisible() or panel.notice.do.text() == "Cancel"
-    qtbot.waitUntil(lambda: not program.exports.has_process, timeout=60_000)
+    qtbot.waitUntil(lambda: not program.exports.has_process)
     assert panel.notice.text.text() == f"Saved to {target}"
     opened = []
     monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: opened.append(Path(url.toLocalFile())))

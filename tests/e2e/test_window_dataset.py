@@ -115,7 +115,7 @@ def test_a_dropped_model_is_diagnosed_with(start, qtbot):
     drop(program.window, [model])
     assert program.diagnosis.model_path == str(model)
     assert not program.diagnosis.rows.rows
-    qtbot.waitUntil(lambda: bool(program.diagnosis.ready), timeout=30_000)
+    qtbot.waitUntil(lambda: bool(program.diagnosis.ready))
     assert panel.notice.isHidden()
     panel.notice.alarm("There is no picture in the clipboard.")
     panel._on_model(str(model))
@@ -127,9 +127,9 @@ def test_a_folder_opened_while_the_demo_is_drawn_stays_open(start, qtbot, tmp_pa
     folder = write_folder(tmp_path / "leaves", {"healthy": 3, "rust": 3})
     program = start()
     program.window.actions_.open_demo.trigger()
-    with qtbot.waitSignal(program.document.progress, timeout=30_000):
+    with qtbot.waitSignal(program.document.progress):
         pass
     drop(program.window, [folder])
-    qtbot.waitUntil(lambda: not program.commands._leaves.has_process and not program.document.loading, timeout=30_000)
+    qtbot.waitUntil(lambda: not program.commands._leaves.has_process and not program.document.loading)
     qtbot.wait(300)
     assert Path(program.document.source) == folder

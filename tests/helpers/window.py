@@ -19,7 +19,7 @@ from app import translation
 from core.data.photo_reader import READERS
 
 for wait in (QtBot.waitUntil, QtBot.waitSignal, QtBot.waitSignals):
-    wait.__kwdefaults__["timeout"] = 30_000  # ms; beside other tests a process starts late
+    wait.__kwdefaults__["timeout"] = 120_000  # ms; beside other programs a process starts late
 
 FAKE_WORKER = Path(__file__).with_name("fake_worker.py")
 
