@@ -14,7 +14,7 @@ import numpy as np
 from core.command_line import add_settings, check_folder, merge_settings, read_arguments, read_settings, run_command
 from core.config import RunConfig
 from core.data.preparation import PhotoSet, prepare_photos
-from core.diagnosis.adaptation import PlacePhotos, adapt_model, check_photos
+from core.diagnosis.adaptation import PlacePhotos, adapt_model, check_model
 from core.diagnosis.completion import compute_outputs
 from core.diagnosis.features import feature_node
 from core.diagnosis.head_fitting import Samples
@@ -46,10 +46,11 @@ def adapt(argv: Sequence[str]) -> int:
     config = replace(config, image_size=model.source_side, use_size=0)
     if model.multilabel:
         raise ModelFileError("A model for several labels per photo cannot be adapted. Train it further with --from.")
+    check_model(model)
     photos = prepare_photos(replace(config, labels="single"), check=lambda classes, _: check_classes(model, classes))
     place = read_place(model, photos, config)
     samples = place.samples
-    check_photos(model, samples)
+    check_model(model, place)
     print("Adapting takes about two minutes on two processor cores.", flush=True)
     result = adapt_model(model, place, device=choose_device(config.device), threads=config.threads)
     print(printable(f"{len(samples.labels)} photos of {len(np.unique(samples.labels))} classes in "

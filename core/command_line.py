@@ -52,6 +52,9 @@ METAVARS: Final = {
 AUTOMATIC: Final = {"batch_size": 0, "threads": 0}
 """Values of "auto" for numbers."""
 
+OPERAND: Final = "\0"
+"""Starts an argument behind ``--`` while the arguments are parsed, so that it is not taken for an option."""
+
 TRUTHS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -170,16 +173,24 @@ def change_settings(config: RunConfig, changes: Mapping[str, Any], found: list[P
 def read_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[Problem]]:
     """Parse the arguments; returns them with unknown options as problems. Raises InputError."""
     errors = io.StringIO()
+    if "--" in argv:  # where argparse accepts it depends on Python's version
+        at = argv.index("--")
+        argv = [*argv[:at], *(f"{OPERAND}{text}" for text in argv[at + 1 :])]
     try:
         with contextlib.redirect_stderr(errors):
             arguments, unknown = parser.parse_known_intermixed_args(argv)
     except SystemExit as end:
         if not end.code:  # --help
             raise
-        raise InputError(errors.getvalue().strip()) from None
+        raise InputError(errors.getvalue().strip().replace(OPERAND, "")) from None
+    for name, value in vars(arguments).items():
+        if isinstance(value, str | list):
+            given = value.removeprefix(OPERAND) if isinstance(value, str) else [v.removeprefix(OPERAND) for v in value]
+            setattr(arguments, name, given)
     options = [text for text in unknown if text.startswith("-")]
     if unknown and not options:
-        raise InputError(f"Unknown arguments: {' '.join(unknown)}. {parser.prog} --help lists the arguments.")
+        named = " ".join(unknown).replace(OPERAND, "")
+        raise InputError(f"Unknown arguments: {named}. {parser.prog} --help lists the arguments.")
     return arguments, [Problem(text.lstrip("-"), "there is no such option.") for text in options]
 
 

@@ -12,8 +12,8 @@ from core import command_line
 from core.data.dataset import SPLIT_NAMES
 from core.diagnosis.evaluation import Evaluation, Mistake, evaluate_model
 from core.diagnosis.metrics import describe_accuracy, describe_subsets, wilson_interval
-from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import MODEL_HELP
+from core.diagnosis.prediction import read_network
 from core.diagnosis.thresholds import SECTION, describe_slider
 from core.errors import EXIT_CODES, EXIT_DONE, Problem
 from core.storage import write_file
@@ -41,7 +41,7 @@ def evaluate(argv: Sequence[str]) -> int:
         trained = read_config(run)
         config = replace(trained, device=config.device, threads=config.threads, split=str(run / SPLIT),
                          field=config.field or trained.field)
-    model = read_model(run)
+    model = read_network(run)
     if coverage is not None:
         sys.stderr.write(describe_slider(model.sections.get(SECTION, {}), len(model.classes), coverage))
     evaluation, skipped = evaluate_model(model, config, split, coverage)

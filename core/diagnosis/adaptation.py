@@ -78,14 +78,7 @@ def adapt_model(
 ) -> Adaptation:
     """Adapt a model to photos of a place. Raises DataError or InputError if the photos or the model do not allow it."""
     photos, labels = place.samples, place.samples.labels
-    check_photos(model, photos)
-    head, replay = read_head(model), read_replay(model.extra, read_statistics(model.extra), len(model.classes))
-    if is_branched(model.graph):
-        raise InputError("This model is adapted already. Adapt the model that it was made from, to all photos at once.")
-    fits = head_node(model.graph).op == "dense" and head.weight.shape[1] == photos.features.shape[1]
-    if replay is None or not fits or np.abs(head.logits(photos.features) - place.logits).max() > LINEAR_TOLERANCE:
-        raise InputError("This model cannot be adapted: its file has no feature replay, or its classifier is not "
-                         "linear. Use the shipped model leaves, or train with --from.")  # fmt: skip
+    head, replay = check_model(model, place)
     folds = make_folds(labels, photos.groups, FOLDS)
     fitted, head_logits = _fit_head(head, replay, photos, folds, seed)
     branch, branch_logits = _train_branch(model, replay, place, folds, seed, device, threads)
@@ -168,7 +161,29 @@ def _choose_factor(candidates: Array, labels: Array) -> int:
     return int(np.argmin([_loss(logits, labels) for logits in candidates]))
 
 
-def check_photos(model: ModelFile, photos: Samples) -> None:
+def check_model(model: ModelFile, place: PlacePhotos | None = None) -> tuple[LinearHead, FeatureReplay]:
+    """The model's head and feature replay. Raises InputError if it cannot be adapted, as far as known without photos;
+    with photos also DataError if they are too few."""
+    if is_branched(model.graph):
+        raise InputError("This model is adapted already. Adapt the model that it was made from, to all photos at once.")
+    head, replay = read_head(model), read_replay(model.extra, read_statistics(model.extra), len(model.classes))
+    fits = head_node(model.graph).op == "dense" and (place is None or _is_linear(head, place))
+    if replay is None or not fits:
+        raise InputError("This model cannot be adapted: its file has no feature replay, or its classifier is not "
+                         "linear. Use the shipped model leaves, or train with --from.")  # fmt: skip
+    if place is not None:
+        _check_photos(model, place.samples)
+    return head, replay
+
+
+def _is_linear(head: LinearHead, place: PlacePhotos) -> bool:
+    """Whether the network's logits are those of the head."""
+    features = place.samples.features
+    return (head.weight.shape[1] == features.shape[1]
+            and float(np.abs(head.logits(features) - place.logits).max()) <= LINEAR_TOLERANCE)  # fmt: skip
+
+
+def _check_photos(model: ModelFile, photos: Samples) -> None:
     """Raise DataError if the photos have only one class, or too few groups of a class."""
     pairs = np.unique(np.stack((photos.labels, photos.groups)), axis=1)
     present, counts = np.unique(pairs[0], return_counts=True)

@@ -25,7 +25,7 @@ from core.diagnosis.model_identity import ModelIdentity, read_identity
 from core.diagnosis.prediction import Diagnosis, Predictor, choose_device, read_network
 from core.distributed.rank_environment import share_gpus
 from core.errors import InputError, LeafClinicError
-from core.storage import storage_error, write_file, writing
+from core.storage import create_folder, storage_error, write_file, writing
 from core.text import csv_text
 
 try:
@@ -76,8 +76,8 @@ def cut_parts(paths: Iterator[str], size: int) -> Iterator[Part]:
 def open_results(folder: Path, settings: Mapping[str, Any]) -> None:
     """Create a folder of results, or continue one with the same settings. Raises InputError and StorageError."""
     path = folder / SETTINGS
+    create_folder(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         kept = json.loads(path.read_text("utf-8")) if path.exists() else settings
     except OSError as error:
         raise storage_error(folder, error) from error

@@ -158,6 +158,9 @@ def _other_arrays(model: ModelFile) -> dict[str, Array]:
 def read_model(path: Path) -> ModelFile:
     """Read and check a model file or the best model of a run folder. Raises ModelFileError."""
     path = find_model(path)
+    if path.suffix.lower() == ".onnx" and path.is_file():
+        raise ModelFileError(f"{path} is an ONNX file, which serves to diagnose, to evaluate and to start a training "
+                             "from. Give the model file that it was exported from.")  # fmt: skip
     file = read_tensor_file(path, KIND, VERSION)
     try:
         return _checked(file)

@@ -24,7 +24,7 @@ from core.training.charts import ChartSeries, draw_bars, draw_confusion, draw_in
 from core.training.conditions import Conditions
 from core.training.events import History
 from core.training.presets import PRESETS
-from core.training.run_evaluation import VALIDATION_NOTE, RunEvaluation
+from core.training.run_evaluation import RunEvaluation
 from core.training.run_folder import SPLIT
 
 MOST_CONFUSIONS: Final = 5
@@ -84,8 +84,8 @@ def _summary(evaluation: RunEvaluation) -> list[str]:
     if evaluation.reading is not None:
         plain = percent(evaluation.reading.plain)
         shown.append((percent(evaluation.reading.swapped), "on another background", f"instead of {plain}"))
-    caution = [page.note(VALIDATION_NOTE)] if evaluation.split == "validation" else []
-    return [page.tiles(shown), page.paragraphs([evaluation.verdict()], "lead"), *caution]
+    cautions = map(page.note, evaluation.cautions())
+    return [page.tiles(shown), page.paragraphs([evaluation.verdict()], "lead"), *cautions]
 
 
 def _leaf(evaluation: RunEvaluation) -> list[str]:

@@ -21,6 +21,7 @@ from core.diagnosis.metrics import (
     describe_accuracy,
     describe_subsets,
     subsets_by_setting,
+    wilson_interval,
 )
 from core.diagnosis.model_file import ModelFile
 from core.ops.contract import Array
@@ -31,6 +32,10 @@ from core.training.setup import Setup
 TEST_NOTE: Final = "On photos that were used neither for training nor for choosing the epoch."
 VALIDATION_NOTE: Final = (
     "There is no test split. The epoch was chosen on these photos, so this accuracy is slightly too high."
+)
+GUESS_NOTE: Final = (
+    "The network is not clearly better than always predicting the most common class ({percent:.1f} %). Start again "
+    "from a pretrained model (--from leaves --preset transfer), or add photos."
 )
 
 
@@ -60,9 +65,21 @@ class RunEvaluation:
         """The accuracy, with the accuracy by setting, as sentences."""
         return f"{describe_accuracy(self.figures, self.split)} {describe_subsets(self.parts)}".strip()
 
+    @property
+    def commonest(self) -> float | None:
+        """The share of the most common class, if the network is not clearly better; None for several labels too."""
+        figures = self.figures
+        share = max((sum(row) for row in figures.confusion), default=0) / max(figures.photos, 1)
+        return share if figures.confusion and wilson_interval(figures.right, figures.photos)[0] <= share else None
+
+    def cautions(self) -> tuple[str, ...]:
+        """Sentences on what the accuracy does not show."""
+        guess = "" if self.commonest is None else GUESS_NOTE.format(percent=100 * self.commonest)
+        return tuple(filter(None, (guess, VALIDATION_NOTE if self.split == "validation" else "")))
+
     def doubts(self) -> tuple[str, ...]:
         """Sentences on the dependence on border and background."""
-        accuracy = self.figures.accuracy
+        accuracy = self.figures.accuracy if self.commonest is None else None
         if self.reading is not None:
             return self.reading.sentences(accuracy)
         if self.baseline is not None:
@@ -70,9 +87,8 @@ class RunEvaluation:
         return ()
 
     def words(self) -> tuple[str, ...]:
-        kind = (VALIDATION_NOTE,) if self.split == "validation" else ()
         stated = () if self.calibration_error is None else (describe_error(self.calibration_error),)
-        return (self.verdict(), *kind, *self.doubts(), *stated)
+        return (self.verdict(), *self.cautions(), *self.doubts(), *stated)
 
     def to_event(self) -> RunEvaluated:
         baseline, reading = self.baseline, self.reading

@@ -94,3 +94,6 @@ def test_missing_photos_and_folders_are_named_at_once(place, capsys):
     said = capsys.readouterr().err
     assert "--data: is missing" in said
     assert "--out: there is no folder" in said
+    assert main(["small", "--data", str(place / "none"), "--out", str(place / "own.safetensors")]) == 2
+    assert "cannot be adapted: its file has no feature replay" in "".join(said := capsys.readouterr())
+    assert "minutes" not in said.out

@@ -48,6 +48,9 @@ def test_a_run_learns_labels_sets_thresholds_and_diagnoses(
     assert '"threshold"' in capsys.readouterr().out
     assert "mean average precision" in Path(config.out, "report.html").read_text("utf-8")
     assert export.main([config.out, "--onnx", str(tmp_path / "labels.onnx")]) == 0
+    assert evaluate.main([str(tmp_path / "labels.onnx"), "--data", str(folder), "--cache", config.cache]) == 0
+    assert export.main([str(tmp_path / "labels.onnx"), "--onnx", str(tmp_path / "again.onnx")]) == 2
+    assert "is an ONNX file, which serves to diagnose, to evaluate" in capsys.readouterr().err
     back = read_onnx_model(tmp_path / "labels.onnx")
     squares = np.stack([cv2.imread(str(path)) for path in folder.rglob("*.png")])
     one, other = (Predictor(m, batch=8).probabilities(squares) for m in (model, back))

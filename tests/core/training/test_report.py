@@ -28,7 +28,7 @@ from core.training.report import (
     render_report,
     training_command,
 )
-from core.training.run_evaluation import VALIDATION_NOTE, RunEvaluation
+from core.training.run_evaluation import GUESS_NOTE, VALIDATION_NOTE, RunEvaluation
 from tests.helpers.browser import look_at
 from tests.helpers.models import small_model
 
@@ -104,12 +104,6 @@ def test_the_page_is_whole_and_needs_nothing_else(data):
                   "--epochs 2 --split"):
         assert keep_percents(words) in checker.text
     assert checker.text.count("<svg") == 0
-
-
-def test_without_a_test_split_the_page_says_that_the_figure_is_too_kind(data):
-    kind = replace(data, evaluation=replace(data.evaluation, split="validation"))
-    assert "slightly too high" in render_report(kind)
-    assert "slightly too high" not in render_report(data)
 
 
 def test_a_run_without_the_tests_of_the_leaf_says_so(data):
@@ -199,9 +193,13 @@ def test_what_was_not_measured_is_none():
     assert {told.border, told.commonest, told.plain, told.blurred, told.swapped} == {None}
 
 
-def test_figures_on_photos_that_chose_the_epoch_say_so():
-    assert VALIDATION_NOTE in RunEvaluation("validation", FIGURES).words()
-    assert VALIDATION_NOTE not in RunEvaluation("test", FIGURES).words()
+def test_figures_on_photos_that_chose_the_epoch_and_figures_of_guessing_say_so(data):
+    assert RunEvaluation("test", FIGURES).cautions() == ()
+    guessed = RunEvaluation("validation", replace(FIGURES, confusion=((7, 3), (7, 3))), baseline=Baseline(0.1, 0.5))
+    assert guessed.words()[1:3] == guessed.cautions() == (GUESS_NOTE.format(percent=50), VALIDATION_NOTE)
+    assert "points better than the border" not in " ".join(guessed.words())
+    page = render_report(replace(data, evaluation=guessed))
+    assert all(note.split(" (")[0] in page for note in guessed.cautions())
 
 
 HALF = [ChartSeries("a", ((0.0, 0.0), (1.0, 0.5)))]
