@@ -96,7 +96,7 @@ def _answer(
         examiner = examiner or Examiner(model, device=device, threads=1)
         begin = time.perf_counter()  # excludes the wait for other photos
         leaves = bool(request.get("leaves"))
-        photo = read_file(request["path"], SEVERAL, 2 * SEVERAL, MARGINS if leaves else SQUARE)
+        photo = read_file(request["path"], SEVERAL, 2 * SEVERAL, MARGINS if leaves else SQUARE, hashed=True)
         if photo.pixels is None:
             answer["error"] = photo.reason
         elif "label" in request:

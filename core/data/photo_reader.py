@@ -218,10 +218,10 @@ def prepare() -> None:
         pass
 
 
-def read_file(path: str, side: int, least: int = 0, part: str = SQUARE) -> ReadPhoto:
-    """Read one photo file as in `PhotoReader.read`; `reason` states why it cannot be used."""
+def read_file(path: str, side: int, least: int = 0, part: str = SQUARE, hashed: bool = False) -> ReadPhoto:
+    """Read one photo file as in `PhotoReader.read`; `reason` states why it cannot be used. hashed: with its content."""
     with READERS.borrow() as reader:
-        return reader.read([path], side, least, part=part)[0]
+        return reader.read([path], side, least, () if hashed else None, part)[0]
 
 
 def read_photo(path: str, side: int = 0, least: int = 0, part: str = SQUARE) -> Array:

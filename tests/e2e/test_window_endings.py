@@ -117,7 +117,7 @@ def test_photos_dropped_while_it_trains_are_diagnosed_and_closing_saves_the_run(
     drop(opened.window, [*photos, "/not/there.jpg"])
     rows = opened.diagnosis.rows.rows
     qtbot.waitUntil(lambda: len(rows) == 3 and all(r.done for r in rows), timeout=PATIENCE)
-    assert rows[0].top
+    assert (bool(rows[0].top), len(rows[0].hash)) == (True, 64)  # by which corrections are kept
     assert rows[2].error
     assert opened.training.session.state is State.RUNNING
     opened.window.close()
