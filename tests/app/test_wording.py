@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app.panels.dataset.classes import balance_text
 from app.theme import mixed
 from app.translation import duration, number, sentence
 from core.diagnosis import page
@@ -24,12 +25,13 @@ def test_a_time_is_said_as_people_say_it(seconds, said):
     assert duration(seconds) == said
 
 
-def test_a_figure_that_is_none_is_a_dash():
-    assert number(0.125, "{:.1f}") == "0.1"
-    assert number(float("nan"), "{:.1f}") == "–"
+def test_classes_with_few_photos_are_named_or_counted():
+    said = [balance_text([(name, 3) for name in names]) for names in ("abcde", "ab")]
+    assert [" a, b, c (+2). " in said[0], " a, b. " in said[1]] == [True, True]
 
 
-def test_shares_are_written_one_way_and_never_part_from_their_sign():
+def test_shares_are_written_one_way_and_never_part_from_their_sign_and_a_figure_that_is_none_is_a_dash():
+    assert [number(value, "{:.1f}") for value in (0.125, float("nan"))] == ["0.1", "–"]
     assert percent(0.5694) == "56.9\u00a0%"
     assert percent(1, 0) == "100\u00a0%"
     assert percent(float("nan")) == "–"

@@ -121,6 +121,5 @@ def test_the_first_ctrl_c_asks_and_the_second_ends_at_once(monkeypatch, capsys, 
 
 
 def test_a_batch_size_may_be_left_to_the_program():
-    for text, wanted in (("auto", 0), ("48", 48)):
-        arguments = train.make_parser().parse_args(["--data", "photos", "--batch-size", text])
-        assert train.configure(arguments, []).batch_size == wanted
+    given = [train.make_parser().parse_args(["--data", "photos", "--batch-size", text]) for text in ("auto", "48")]
+    assert [train.configure(arguments, []).batch_size for arguments in given] == [0, 48]

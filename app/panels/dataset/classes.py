@@ -21,6 +21,8 @@ from app.widgets.table_view import sorted_view
 
 FEW = 20
 """Photos below which a class can hardly be learned or measured."""
+NAMED = 3
+"""Such classes that are named; the others are counted."""
 
 
 @final
@@ -93,7 +95,8 @@ def balance_text(rows: list[tuple[str, int]]) -> str:
         return tr("Training needs two classes or more.")
     few = [disease_name(name) for name, n in rows if 0 < n < FEW]
     if few:
-        return tr("Very few photos: {names}. Results for these classes are not reliable.", names=", ".join(few[:3]))
+        names = ", ".join(few[:NAMED]) + f" (+{len(few) - NAMED})" * (len(few) > NAMED)
+        return tr("Very few photos: {names}. Results for these classes are not reliable.", names=names)
     ratio = used[-1] / used[0]
     if ratio > 3:
         text = tr("The largest class has {ratio} times as many photos as the smallest. Set “Sampling” to balanced.")

@@ -181,14 +181,11 @@ BASELINE = Baseline(0.6, 0.5)
 READING = BackgroundDependence(20, border=0.6, commonest=0.5, plain=0.85, blurred=0.8, swapped=0.7)
 
 
-def test_an_event_tells_every_figure_that_was_measured():
+def test_an_event_tells_every_figure_that_was_measured_and_of_others_none():
     told = RunEvaluation("test", FIGURES, baseline=BASELINE, reading=READING).to_event()
     assert (told.border, told.commonest) == (0.6, 0.5)
     assert (told.plain, told.blurred, told.swapped) == (0.85, 0.8, 0.7)
     assert told.parts[0] == ("test", 20, 17)
-
-
-def test_what_was_not_measured_is_none():
     told = RunEvaluation("test", FIGURES).to_event()
     assert {told.border, told.commonest, told.plain, told.blurred, told.swapped} == {None}
 
@@ -198,8 +195,7 @@ def test_figures_on_photos_that_chose_the_epoch_and_figures_of_guessing_say_so(d
     guessed = RunEvaluation("validation", replace(FIGURES, confusion=((7, 3), (7, 3))), baseline=Baseline(0.1, 0.5))
     assert guessed.words()[1:3] == guessed.cautions() == (GUESS_NOTE.format(percent=50), VALIDATION_NOTE)
     assert "points better than the border" not in " ".join(guessed.words())
-    page = render_report(replace(data, evaluation=guessed))
-    assert all(note.split(" (")[0] in page for note in guessed.cautions())
+    assert all(note.split(" (")[0] in render_report(replace(data, evaluation=guessed)) for note in guessed.cautions())
 
 
 HALF = [ChartSeries("a", ((0.0, 0.0), (1.0, 0.5)))]
