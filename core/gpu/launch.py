@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Final, NamedTuple, final
 
 from core.gpu.compilation.compiler import Argument as Constant
@@ -247,16 +248,26 @@ SUM_BLOCKS: Final = 4
 
 
 def make_launch(
-    layer: str, direction: str, kernel: str, made: tuple[str, str, tuple[Constant, ...]], signature: KernelSignature,
-    values: Mapping[str, Any], grid: tuple[int, int, int], block: tuple[int, int, int] = (THREADS, 1, 1),
+    layer: str, direction: str, kernel: str, factory: Callable[..., Any], constants: tuple[Constant, ...],
+    signature: KernelSignature, values: Mapping[str, Any], grid: tuple[int, ...], block: tuple[int, ...] = (THREADS,),
     shared: int = 0, moved: int = 0, resident: int = RESIDENT, **more: Any,
 ) -> Launch:  # fmt: skip
-    """A launch with arguments by name. `made`: module, factory and its constants; `moved`: the fewest bytes moved."""
-    module, factory, constants = made
-    recipe = Recipe(module, factory, constants, signature.kinds, block[0] * block[1] * block[2], resident)
+    """A launch with arguments by name; `factory` makes the kernel from the constants, and is it where there are none.
+
+    Grid and block are 1 along the axes that they lack. `moved`: the fewest bytes moved.
+    """
+    module = factory.__module__.removeprefix("core.gpu.")
+    recipe = Recipe(module, factory.__name__, constants, signature.kinds, prod(block), resident)
     return Launch(
-        layer, direction, kernel, recipe, grid, block, shared, signature.pack(**values), bytes=moved, **more
-    )
+        layer, direction, kernel, recipe, three(grid), three(block), shared, signature.pack(**values), bytes=moved,
+        **more,
+    )  # fmt: skip
+
+
+def three(sides: tuple[int, ...]) -> tuple[int, int, int]:
+    """Sides along three axes, 1 along those that are missing."""
+    x, y, z = (*sides, 1, 1)[:3]
+    return x, y, z
 
 
 def vectors_of(t: Tensor) -> int:

@@ -170,9 +170,10 @@ def _layout(frame: Frame, pads: bool, name: str, source: int, target: int) -> La
         "source": source, "target": target, "total": total, "vectors": vectors, "by_vectors": vectors,
         "channels": shape[-1],
     }  # fmt: skip
-    made = ("ops.elementwise.layout", "make_layout", (frame.element, pads))
-    grid = (blocks_of(total, THREADS), 1, 1)
-    return make_launch(NODE, "forward", "layout", made, layout.LAYOUT, values, grid)
+    return make_launch(
+        NODE, "forward", "layout", layout.make_layout, (frame.element, pads), layout.LAYOUT, values,
+        (blocks_of(total, THREADS),),
+    )  # fmt: skip
 
 
 def _role(buffer: str) -> str:

@@ -65,8 +65,8 @@ def conv_launch(
     }  # fmt: skip
     constants = (shape, shape.chunks(vectors), taps.kernel[1], addend is not None)
     return make_launch(
-        layer, "forward", "tensor_core", ("latency.conv", "make_small_convolution", constants), conv.SIGNATURE, values,
-        (blocks_of(rows, block_rows), blocks_of(columns, block_columns), 1), (shape.threads, 1, 1), shape.shared,
+        layer, "forward", "tensor_core", conv.make_small_convolution, constants, conv.SIGNATURE, values,
+        (blocks_of(rows, block_rows), blocks_of(columns, block_columns)), (shape.threads,), shape.shared,
         2 * (batch * x.height * x.width * x.padded + rows * columns * (2 if addend else 1)), 1,
         flops=2 * rows * columns * taps.total,
     )  # fmt: skip
@@ -119,11 +119,10 @@ def fire_launch(
         "vector_pitch": fire_halo.vector_pitch_of(shape, x.width), "ldx": x.pitch, "ldo": out.pitch,
         "activation": RELU[activation],
     }  # fmt: skip
-    made = ("latency.fire_halo", "make_fire_halo", (shape, shape.chunks(vectors)))
     (block_rows, block_columns), rows = shape.size, batch * x.height * x.width
     return make_launch(
-        layer, "forward", "tensor_core", made, fire_halo.SIGNATURE, values,
-        (blocks_of(limit, block_rows), blocks_of(columns, block_columns), 1), (shape.threads, 1, 1),
+        layer, "forward", "tensor_core", fire_halo.make_fire_halo, (shape, shape.chunks(vectors)), fire_halo.SIGNATURE,
+        values, (blocks_of(limit, block_rows), blocks_of(columns, block_columns)), (shape.threads,),
         fire_halo.shared_bytes(shape, x.width, channel_vectors), 2 * rows * (x.padded + columns), 1,
         flops=2 * rows * ((columns - columns1) * taps.total + columns1 * taps.channels),
     )  # fmt: skip
@@ -180,13 +179,11 @@ def write_expand(case: Case) -> None:
         "by_columns": out.width, "ldx": x.pitch, "ldo": out.pitch, "activation": RELU[step.activation],
         "activation2": RELU[following.activation],
     }  # fmt: skip
-    made = ("latency.expand_depthwise", "make_expand_depthwise", (tiles, blocks_of(vectors, CHUNK), warps, stride))
-    frame.add(
-        make_launch(
-            following.node, "forward", "tensor_core", made, expand_depthwise.SIGNATURE, values,
-            (blocks_of(out.height, strip_rows), channels // expand_depthwise.CHANNELS, frame.batch), (32 * warps, 1, 1),
-            expand_depthwise.shared_bytes(tiles, warps),
-            2 * frame.batch * (x.height * x.width * x.padded + out.height * out.width * channels), 1,
-            flops=2 * frame.batch * x.height * x.width * channels * taps.total,
-        )
-    )  # fmt: skip
+    frame.add(make_launch(
+        following.node, "forward", "tensor_core", expand_depthwise.make_expand_depthwise,
+        (tiles, blocks_of(vectors, CHUNK), warps, stride), expand_depthwise.SIGNATURE, values,
+        (blocks_of(out.height, strip_rows), channels // expand_depthwise.CHANNELS, frame.batch), (32 * warps,),
+        expand_depthwise.shared_bytes(tiles, warps),
+        2 * frame.batch * (x.height * x.width * x.padded + out.height * out.width * channels), 1,
+        flops=2 * frame.batch * x.height * x.width * channels * taps.total,
+    ))  # fmt: skip

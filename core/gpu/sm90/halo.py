@@ -34,8 +34,8 @@ def write_resident(case: Case) -> None:
     }  # fmt: skip
     down = min(blocks_of(tiles, groups), max(1, tile.blocks * frame.processors // across))
     launch = make_launch(
-        step.node, "forward", "tensor_core", ("sm90.halo_resident", "make_resident_halo", (tile.numbers,)),
-        halo_resident.SIGNATURE, values, (down, across, 1), (tile.threads, 1, 1),
+        step.node, "forward", "tensor_core", halo_resident.make_resident_halo, (tile.numbers,),
+        halo_resident.SIGNATURE, values, (down, across), (tile.threads,),
         halo_resident.shared_bytes(tile, x.width), 2 * rows * (x.padded + out.padded), tile.blocks,
         flops=2 * rows * out.padded * 9 * x.padded,
     )  # fmt: skip
@@ -55,8 +55,8 @@ def fire_launch(
         "out": dx.address, "ldo": dx.pitch, **target.values,
     }  # fmt: skip
     return make_launch(
-        layer, "backward_input", "tensor_core", ("sm90.halo_tma", "make_halo_tma", shape), halo_tma.SIGNATURE,
-        values, (batch * blocks, 1, 1), (shape.threads, 1, 1), shape.shared,
+        layer, "backward_input", "tensor_core", halo_tma.make_halo_tma, shape, halo_tma.SIGNATURE, values,
+        (batch * blocks,), (shape.threads,), shape.shared,
         2 * pixels * (2 * dy.padded + dx.padded * target.passes), 1, flops=20 * pixels * dx.padded * dy.padded,
     )  # fmt: skip
 
@@ -77,9 +77,8 @@ def rows_launch(
         "by_image_blocks": image_blocks, "filters": filters, "size": size,
     }  # fmt: skip
     return make_launch(
-        layer, "backward_weight", "tensor_core",
-        ("sm90.row_weight_gradient", "make_row_weight_gradient", shape), row_weight_gradient.SIGNATURE,
-        values, (splits, across, 1), (row_weight_gradient.THREADS, 1, 1), shape.shared,
+        layer, "backward_weight", "tensor_core", row_weight_gradient.make_row_weight_gradient, shape,
+        row_weight_gradient.SIGNATURE, values, (splits, across), (row_weight_gradient.THREADS,), shape.shared,
         2 * pixels * (x.padded + filters) + 4 * splits * size, 1, flops=2 * pixels * filters * depth,
     )  # fmt: skip
 

@@ -99,15 +99,12 @@ def write_forward(case: Case) -> None:
         "ldp": out.padded, "activation": RELU[step.activation],
     }  # fmt: skip
     pooled = batch * out.height * out.width * out.padded
-    made = ("sm90.image_pool", "make_image_pool", (kernel, k_steps, columns, groups, training))
-    frame.add(
-        make_launch(
-            step.node, "forward", "tensor_core", made, image_pool.SIGNATURE, values, (batch * strips, across, 1),
-            (128 * groups, 1, 1), image_pool.shared_bytes(kernel, k_steps, columns, row_vectors),
-            2 * batch * x.image_pitch + pooled * (2 + training), 2,
-            flops=2 * batch * height * width * filters * taps.total,
-        )
-    )  # fmt: skip
+    constants = (kernel, k_steps, columns, groups, training)
+    frame.add(make_launch(
+        step.node, "forward", "tensor_core", image_pool.make_image_pool, constants, image_pool.SIGNATURE, values,
+        (batch * strips, across), (128 * groups,), image_pool.shared_bytes(kernel, k_steps, columns, row_vectors),
+        2 * batch * x.image_pitch + pooled * (2 + training), 2, flops=2 * batch * height * width * filters * taps.total,
+    ))  # fmt: skip
 
 
 def write_backward(case: Case) -> None:
@@ -130,10 +127,11 @@ def write_backward(case: Case) -> None:
             "row_vectors": row_vectors, "image_bytes": x.image_pitch * 2, "channels": taps.channels,
             "depth": taps.total, "size": size,
         }  # fmt: skip
-        made = ("sm90.image_pool_gradient", "make_image_gradient", (kernel, vectors, k_steps, filters))
+        constants = (kernel, vectors, k_steps, filters)
         return make_launch(
-            step.node, "backward_weight", "tensor_core", made, image_pool_gradient.SIGNATURE, values, (splits, 1, 1),
-            (128 * vectors, 1, 1), image_pool_gradient.shared_bytes(row_vectors, vectors, k_steps, filters, dy.width),
+            step.node, "backward_weight", "tensor_core", image_pool_gradient.make_image_gradient, constants,
+            image_pool_gradient.SIGNATURE, values, (splits,), (128 * vectors,),
+            image_pool_gradient.shared_bytes(row_vectors, vectors, k_steps, filters, dy.width),
             2 * batch * x.image_pitch + 3 * batch * dy.height * dy.width * dy.padded + 4 * splits * size, 1,
             flops=2 * batch * height * width * filters * taps.total,
         )  # fmt: skip

@@ -254,9 +254,7 @@ def write(case: Case) -> None:
         "map_b": tma.matrix_map(x2.address, k, n, n, DEPTH), "c": out.address, "m": m, "n": n, "k": k, "down": down,
         "across": across,
     }  # fmt: skip
-    case.frame.add(
-        make_launch(
-            case.step.node, case.direction, "tma", ("sm90.matmul_tma", "make_product", tile), SIGNATURE,
-            values, (min(down * across, processors), 1, 1), (tile.threads, 1, 1), tile.shared, resident=1,
-        )
-    )  # fmt: skip
+    case.frame.add(make_launch(
+        case.step.node, case.direction, "tma", make_product, tile, SIGNATURE, values,
+        (min(down * across, processors),), (tile.threads,), tile.shared, resident=1,
+    ))  # fmt: skip

@@ -32,11 +32,11 @@ def forward_launch(
         "map_x": _map(x, pixels, x.padded), "map_out": _map(out, pixels, tile.columns), "weight": weight, "bias": bias,
         "tiles": tiles, "columns": out.padded,
     }  # fmt: skip
-    made = ("sm90.pointwise_forward", "make_pointwise_convolution", (tile.numbers, RELU[activation]))
     down = min(blocks_of(tiles, tile.warp_rows // 4), max(1, tile.blocks * processors // across))
     return make_launch(
-        layer, "forward", "tensor_core", made, pointwise_forward.SIGNATURE, values, (down, across, 1),
-        (pointwise_forward.threads_of(tile), 1, 1), pointwise_forward.shared_bytes(tile),
+        layer, "forward", "tensor_core", pointwise_forward.make_pointwise_convolution,
+        (tile.numbers, RELU[activation]), pointwise_forward.SIGNATURE, values, (down, across),
+        (pointwise_forward.threads_of(tile),), pointwise_forward.shared_bytes(tile),
         2 * pixels * (x.padded + out.padded), tile.blocks, flops=2 * pixels * out.padded * x.padded,
     )  # fmt: skip
 
@@ -54,10 +54,10 @@ def gradients_launch(
         "map_dx": _map(dx, pixels, CHANNELS), "weight": weight, "tiles": tiles, "columns": across * tile.columns,
         "channels": x.padded, "size": size,
     }  # fmt: skip
-    made = ("sm90.pointwise_gradients", "make_pointwise_gradients", (tile.numbers, RELU[masking]))
     return make_launch(
-        layer, "backward_input", "tensor_core", made, pointwise_gradients.SIGNATURE, values, (splits, across, 1),
-        (pointwise_gradients.threads_of(tile), 1, 1), pointwise_gradients.shared_bytes(tile),
+        layer, "backward_input", "tensor_core", pointwise_gradients.make_pointwise_gradients,
+        (tile.numbers, RELU[masking]), pointwise_gradients.SIGNATURE, values, (splits, across),
+        (pointwise_gradients.threads_of(tile),), pointwise_gradients.shared_bytes(tile),
         2 * pixels * (2 * x.padded + dy.padded) + 4 * splits * size, tile.blocks,
         flops=4 * pixels * x.padded * dy.padded,
     )  # fmt: skip

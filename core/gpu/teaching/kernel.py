@@ -15,7 +15,7 @@ from core.gpu.compilation.arrays import KINDS
 from core.gpu.compilation.compiler import Recipe
 from core.gpu.compilation.cuda import device_function
 from core.gpu.frame import Frame
-from core.gpu.launch import Launch
+from core.gpu.launch import Launch, three
 
 THREADS: Final = 256
 """Threads of a block of a one-dimensional kernel."""
@@ -64,10 +64,8 @@ class Notes:
 
     def add(self, recipe: Recipe, where: Where, values: tuple[Any, ...]) -> None:
         """Add a launch of any kernel."""
-        grid, block = ((*sizes, 1, 1)[:3] for sizes in where[:2])
-        self.frame.add(
-            Launch(self.layer, self.direction, self.name, recipe, grid, block, where[2], values)  # type: ignore[arg-type]
-        )
+        grid, block, shared = where
+        self.frame.add(Launch(self.layer, self.direction, self.name, recipe, three(grid), three(block), shared, values))
 
 
 @final

@@ -23,8 +23,8 @@ def run(memory, factory, arguments, shape, grid, addresses, **more):
     }
     Machine(memory).run(
         make_launch(
-            "pool", "forward", "fused", ("ops.pool.max_pool", factory, arguments), signature, values, (1, 1, 1),
-            (-(-values["total"] // 32) * 32, 1, 1),
+            "pool", "forward", "fused", getattr(max_pool, factory), arguments, signature, values, (1,),
+            (-(-values["total"] // 32) * 32,),
         )
     )
 

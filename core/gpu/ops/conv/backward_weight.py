@@ -36,10 +36,9 @@ def split_pixels(case: Case) -> None:
             frame.arithmetic, tile.numbers, window.padding != (0, 0, 0, 0), *((True,) if slices > 1 else ())
         )  # fmt: skip
         return make_launch(
-            case.step.node, "backward_weight", "tensor_core",
-            ("ops.conv.weight_gradient", "make_weight_gradient", constants), weight_gradient.SIGNATURE, values,
-            (across, blocks_of(taps.total, tile.columns), splits), (tile.threads, 1, 1),
-            weight_gradient.shared_bytes(tile, x.element),
+            case.step.node, "backward_weight", "tensor_core", weight_gradient.make_weight_gradient, constants,
+            weight_gradient.SIGNATURE, values, (across, blocks_of(taps.total, tile.columns), splits),
+            (tile.threads,), weight_gradient.shared_bytes(tile, x.element),
             slices * x.element * (pixels * dy.padded + frame.batch * x.height * x.width * x.padded) + 4 * splits * size,
             tile.blocks, flops=2 * slices * pixels * dy.padded * taps.total,
         )  # fmt: skip

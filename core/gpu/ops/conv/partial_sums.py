@@ -68,6 +68,6 @@ def add_sum(backward: Backward, step: Step, splits: int, size: int, positions: C
         "first": weights, "count": count, "accumulate": int(backward.accumulate),
     }  # fmt: skip
     frame.add(make_launch(
-        step.node, "backward_weight", "reduction", ("ops.conv.partial_sums", "reduction", ()), SIGNATURE, values,
-        (blocks_of(count, 32), 1, 1), (32, 8, 1), moved=4 * (splits + 2) * count, resident=1, stream=1,
+        step.node, "backward_weight", "reduction", reduction, (), SIGNATURE, values, (blocks_of(count, 32),), (32, 8),
+        moved=4 * (splits + 2) * count, resident=1, stream=1,
     ))  # fmt: skip

@@ -91,9 +91,9 @@ def _product(
         "depth": padded_depth(values["total"], x.element), "ldo": out.pitch,
     }  # fmt: skip
     constants = (frame.arithmetic, tile.numbers, kind, *((True,) if slices > 1 else ()))
-    made = ("ops.conv.implicit_gemm", "make_convolution", constants)
     return make_launch(
-        case.step.node, case.direction, "tensor_core", made, implicit_gemm.SIGNATURE, values,
-        (blocks_of(rows, tile.rows), blocks_of(columns, tile.columns), slices), (tile.threads, 1, 1),
-        implicit_gemm.shared_bytes(tile, x.element), slices * moved, tile.blocks, flops=slices * flops,
+        case.step.node, case.direction, "tensor_core", implicit_gemm.make_convolution, constants,
+        implicit_gemm.SIGNATURE, values, (blocks_of(rows, tile.rows), blocks_of(columns, tile.columns), slices),
+        (tile.threads,), implicit_gemm.shared_bytes(tile, x.element), slices * moved, tile.blocks,
+        flops=slices * flops,
     )  # fmt: skip

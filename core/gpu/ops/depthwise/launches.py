@@ -5,6 +5,7 @@ The average pool is one of the latter.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -74,7 +75,7 @@ def _best_rows(images: int, rows: int, pairs: int, at_once: int) -> int:
 
 
 def _add_strips(
-    case: Case, direction: str, made: tuple[str, str, tuple[Any, ...]], signature: KernelSignature,
+    case: Case, direction: str, factory: Callable[..., Any], constants: tuple[int, ...], signature: KernelSignature,
     x: Tensor, out: Tensor, rows: int, columns: int, channels: int, at_once: int, passes: int, values: dict[str, Any],
 ) -> int:  # fmt: skip
     """Add a launch over strips of `rows` x `columns`; returns its blocks along the strips, each with partial sums.
@@ -99,7 +100,7 @@ def _add_strips(
     }  # fmt: skip
     pixels = frame.batch * (x.height * x.width + out.height * out.width)
     launch = make_launch(
-        case.step.node, direction, "fused", made, signature, given, (blocks, parts, 1), (threads, 1, 1),
+        case.step.node, direction, "fused", factory, constants, signature, given, (blocks, parts), (threads,),
         resident=at_once, moved=passes * frame.element * x.padded * pixels,
     )  # fmt: skip
     # One kernel for every count of channels: it is compiled for the most threads.
@@ -120,11 +121,11 @@ def forward_strips(case: Case) -> None:
         before, after = between
         norm, values["saved"] = RELU[before.activation], saved_of(frame, before)
         values["partial"] = lambda blocks: place_sums(frame, f"sums:{after.node}", blocks, x)
-    made = ("ops.depthwise.strips", "make_depthwise_strips", (frame.element, stride, norm))
     at_once = strips.blocks(frame.element, stride, between is not None)
     _add_strips(
-        case, "forward", made, strips.SIGNATURE, x, out, out.height, out.width, strips.CHANNELS, at_once, 1, values
-    )
+        case, "forward", strips.make_depthwise_strips, (frame.element, stride, norm), strips.SIGNATURE, x, out,
+        out.height, out.width, strips.CHANNELS, at_once, 1, values,
+    )  # fmt: skip
 
 
 def backward_norms(case: Case) -> None:
@@ -144,10 +145,9 @@ def backward_norms(case: Case) -> None:
     }  # fmt: skip
     case.backward.claim(step.inputs[0])
     constants = (frame.element, stride, RELU[before.activation])
-    made = ("ops.depthwise.strip_gradient", "make_depthwise_gradient", constants)
     blocks = _add_strips(
-        case, "backward_input", made, strip_gradient.SIGNATURE, x, y, blocks_of(x.height, stride), x.width,
-        strip_gradient.CHANNELS, strip_gradient.BLOCKS[frame.element], 2, values,
+        case, "backward_input", strip_gradient.make_depthwise_gradient, constants, strip_gradient.SIGNATURE, x, y,
+        blocks_of(x.height, stride), x.width, strip_gradient.CHANNELS, strip_gradient.BLOCKS[frame.element], 2, values,
     )  # fmt: skip
     _add_sum(case, blocks, size)
 
@@ -178,8 +178,8 @@ def write_direct(case: Case) -> None:
     constants = (frame.element, not forward, (*window.kernel, *window.stride), kind)
     moved = 16 * (values["total"] * target.passes + frame.batch * x.height * x.width * vectors)
     frame.add(make_launch(
-        step.node, case.direction, "fused", ("ops.depthwise.direct", "make_depthwise", constants), direct.SIGNATURE,
-        values, (blocks_of(values["total"], THREADS), 1, 1), moved=moved,
+        step.node, case.direction, "fused", direct.make_depthwise, constants, direct.SIGNATURE, values,
+        (blocks_of(values["total"], THREADS),), moved=moved,
     ))  # fmt: skip
 
 
@@ -199,10 +199,10 @@ def weights_direct(case: Case) -> None:
         "split": split, "wide": wide, "top": window.padding[0], "left": window.padding[1],
         **pixel_values(frame.batch, dy.height, dy.width, vectors), **side_values(x, dy),
     }  # fmt: skip
-    made = ("ops.depthwise.direct", "make_depthwise_weight", (frame.element, (*window.kernel, *window.stride)))
+    constants = (frame.element, (*window.kernel, *window.stride))
     frame.add(make_launch(
-        step.node, "backward_weight", "fused", made, direct.WEIGHT_SIGNATURE, values,
-        (blocks_of(vectors, wide), kh, splits), (direct.THREADS, 1, 1), stream=1,
+        step.node, "backward_weight", "fused", direct.make_depthwise_weight, constants, direct.WEIGHT_SIGNATURE,
+        values, (blocks_of(vectors, wide), kh, splits), (direct.THREADS,), stream=1,
         resident=RESIDENT if kw <= 3 else 2,  # the sums of a longer row of taps need more registers
     ))  # fmt: skip
     _add_sum(case, splits, size)

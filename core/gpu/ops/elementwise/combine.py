@@ -197,9 +197,6 @@ def make_dropout(element: int) -> Any:
     return dropout
 
 
-MODULE = "ops.elementwise.combine"
-
-
 def combine_launch(
     frame: Frame, layer: str, direction: str, kind: str, a: Tensor, b: Tensor | None, out: Tensor,
     activation: str = "", target: Target = PLAIN,
@@ -214,8 +211,8 @@ def combine_launch(
     }  # fmt: skip
     read = (kind != "spread") + (b is not None and kind not in PER_IMAGE)
     return make_launch(
-        layer, direction, "fused", (MODULE, "make_combine", (frame.element, kind)), COMBINE, values,
-        (blocks_of(total, THREADS), 1, 1), moved=total * 16 * (read + target.passes),
+        layer, direction, "fused", make_combine, (frame.element, kind), COMBINE, values, (blocks_of(total, THREADS),),
+        moved=total * 16 * (read + target.passes),
     )  # fmt: skip
 
 
@@ -284,6 +281,6 @@ def dropout(case: Case) -> None:
         **target.values, "key": step.attributes["key"], "threshold": threshold(rate), "scale": 1 / (1 - rate),
     }  # fmt: skip
     frame.add(make_launch(
-        step.node, case.direction, "fused", (MODULE, "make_dropout", (frame.element,)), DROPOUT, values,
-        (blocks_of(total, THREADS), 1, 1), moved=total * 16 * (1 + target.passes),
+        step.node, case.direction, "fused", make_dropout, (frame.element,), DROPOUT, values,
+        (blocks_of(total, THREADS),), moved=total * 16 * (1 + target.passes),
     ))  # fmt: skip

@@ -242,6 +242,6 @@ def image_launch(frame: Frame) -> Launch:
     if blocks * frame.batch < RESIDENT * frame.processors:
         blocks = blocks_of(total, THREADS)
     return make_launch(
-        PHOTO, "forward", "fused", ("ops.image.image", "make_photo", (frame.element, channels, x.pitch)), IMAGE,
-        values, (blocks, frame.batch, 1), moved=frame.batch * total * (3 + x.pitch * x.element), resident=4,
+        PHOTO, "forward", "fused", make_photo, (frame.element, channels, x.pitch), IMAGE, values,
+        (blocks, frame.batch), moved=frame.batch * total * (3 + x.pitch * x.element), resident=4,
     )  # fmt: skip

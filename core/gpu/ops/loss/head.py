@@ -277,10 +277,10 @@ def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
         "batch": frame.batch, "activation": RELU[masking], "smoothing": smoothing,
     }  # fmt: skip
     kind = "labels" if program.training and program.steps[-1].op == MULTI else "taught" if taught else ""
-    made = ("ops.loss.head", "make_head", (frame.element, *((kind,) if kind else ())))
+    constants = (frame.element, *((kind,) if kind else ()))
     return make_launch(
-        "loss" if program.training else "logits", "forward", "fused", made, HEAD, values,
-        (frame.batch, 1, 1), (THREADS, 1, 1), shared_bytes(classes, frame.element),
+        "loss" if program.training else "logits", "forward", "fused", make_head, constants, HEAD, values,
+        (frame.batch,), (THREADS,), shared_bytes(classes, frame.element),
     )  # fmt: skip
 
 

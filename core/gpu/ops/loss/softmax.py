@@ -105,7 +105,6 @@ def write_softmax(case: Case) -> None:
         "ldo": out.pitch, "pixels": pixels, "channels": out.channels, "vectors": vectors, **target.values,
     }  # fmt: skip
     frame.add(make_launch(
-        step.node, case.direction, "fused", ("ops.loss.softmax", "make_softmax", (frame.element, gradient)), SIGNATURE,
-        values, (blocks_of(pixels, WARPS), 1, 1), (32 * WARPS, 1, 1),
-        moved=pixels * vectors * 16 * (1 + gradient + target.passes),
+        step.node, case.direction, "fused", make_softmax, (frame.element, gradient), SIGNATURE, values,
+        (blocks_of(pixels, WARPS),), (32 * WARPS,), moved=pixels * vectors * 16 * (1 + gradient + target.passes),
     ))  # fmt: skip

@@ -140,13 +140,11 @@ def write(case: Case) -> None:
     values = {
         "a": x.address, "b": x2.address, "c": out.address, "m": out.width, "n": out.channels, "k": x.channels
     }  # fmt: skip
-    grid = (blocks_of(out.width, tile[0]) * blocks_of(out.channels, tile[1]), 1, 1)
-    case.frame.add(
-        make_launch(
-            case.step.node, case.direction, "tensor_core", ("ops.matmul.tensor_core", "make_kernel", tile), SIGNATURE,
-            values, grid, (32 * tile[4] * tile[5], 1, 1), shared_bytes(*tile), resident=1,
-        )
-    )  # fmt: skip
+    grid = (blocks_of(out.width, tile[0]) * blocks_of(out.channels, tile[1]),)
+    case.frame.add(make_launch(
+        case.step.node, case.direction, "tensor_core", make_kernel, tile, SIGNATURE, values, grid,
+        (32 * tile[4] * tile[5],), shared_bytes(*tile), resident=1,
+    ))  # fmt: skip
 
 
 def product_of(case: Case) -> tuple[Tensor, Tensor, Tensor]:

@@ -22,7 +22,6 @@ from core.gpu.ops.norm.pairs import is_computed_by_producer, is_computed_by_read
 from core.gpu.select import Case
 from core.program import Step
 
-MODULE = "ops.norm.batch_norm"
 RANK_SUMS = "rank_sums"
 """The launch whose sums ranks average where batch norm is synchronized."""
 
@@ -55,8 +54,10 @@ def statistics(frame: Frame, step: Step) -> None:
             "weight": of["weight"], "bias": of["bias"], "mean": of["running_mean"], "variance": of["running_var"],
             "saved": saved_of(frame, step), "channels": x.channels, "row": x.padded, "epsilon": epsilon,
         }  # fmt: skip
-        grid = (blocks_of(x.channels, THREADS), 1, 1)
-        frame.add(make_launch(step.node, "forward", "statistics", (MODULE, "fix", ()), batch_norm.FIX, values, grid))
+        frame.add(make_launch(
+            step.node, "forward", "statistics", batch_norm.fix, (), batch_norm.FIX, values,
+            (blocks_of(x.channels, THREADS),),
+        ))  # fmt: skip
         return
     momentum = float(step.attributes["momentum"])  # type: ignore[arg-type]
     _finish(frame, step, "forward", f"sums:{step.node}", None, {**of, "epsilon": epsilon, "momentum": momentum})
@@ -83,12 +84,15 @@ def _finish(
     """Add the partial sums `name`, computed by a convolution or by a launch before this one."""
     x = frame.image(step.inputs[0])
     blocks = frame.partials[name] if name in frame.partials else _sums(frame, step, direction, name, x, dy)
-    grid, block = (blocks_of(x.padded, batch_norm.FINISH_BLOCK[0]), 1, 1), (*batch_norm.FINISH_BLOCK, 1)
+    grid, block = (blocks_of(x.padded, batch_norm.FINISH_BLOCK[0]),), batch_norm.FINISH_BLOCK
     if frame.ranks > 1:
-        both, of_rank = frame.use(f"rank {name}", 8 * x.padded), (MODULE, RANK_SUMS, ())
-        given = {"partial": frame.use(name, 0), "sums": both, "control": frame.block("control"), "blocks": blocks,
-                 "row": x.padded}  # fmt: skip
-        frame.add(make_launch(step.node, direction, RANK_SUMS, of_rank, batch_norm.RANK_SUMS, given, grid, block))
+        given = {
+            "partial": frame.use(name, 0), "sums": frame.use(f"rank {name}", 8 * x.padded),
+            "control": frame.block("control"), "blocks": blocks, "row": x.padded,
+        }  # fmt: skip
+        frame.add(make_launch(
+            step.node, direction, RANK_SUMS, batch_norm.rank_sums, (), batch_norm.RANK_SUMS, given, grid, block
+        ))  # fmt: skip
         name, blocks = f"rank {name}", 1
     values = {
         "bias": 0, "running_mean": 0, "running_var": 0, "dweight": 0, "dbias": 0, "accumulate": 0, "epsilon": 0.0,
@@ -97,8 +101,8 @@ def _finish(
         "hw": x.height * x.width,
     }  # fmt: skip
     frame.add(make_launch(
-        step.node, direction, "statistics", (MODULE, "make_finish", (dy is not None, frame.ranks)),
-        batch_norm.FINISH, values, grid, block, resident=2,
+        step.node, direction, "statistics", batch_norm.make_finish, (dy is not None, frame.ranks), batch_norm.FINISH,
+        values, grid, block, resident=2,
     ))  # fmt: skip
 
 
@@ -109,10 +113,9 @@ def _sums(frame: Frame, step: Step, direction: str, name: str, x: Tensor, dy: Te
     split = max(64, blocks_of(pixels, max(1, SUM_BLOCKS * frame.processors * wide // vectors)))
     blocks = blocks_of(pixels, split)
     values = {**_share(frame, x, dy, split, wide), "partial": frame.use(name, 8 * blocks * x.padded)}
-    made = (MODULE, "make_sums", (frame.element, dy is not None))
     frame.add(make_launch(
-        step.node, direction, "sums", made, batch_norm.SUMS, values, (blocks, vectors // wide, 1),
-        moved=pixels * vectors * 16 * (2 if dy else 1),
+        step.node, direction, "sums", batch_norm.make_sums, (frame.element, dy is not None), batch_norm.SUMS, values,
+        (blocks, vectors // wide), moved=pixels * vectors * 16 * (2 if dy else 1),
     ))  # fmt: skip
     return blocks
 
@@ -130,9 +133,9 @@ def _apply(frame: Frame, step: Step, centred: bool, target: Target | None) -> No
         "ldo": out.pitch, "activation": 0 if gradient else RELU[step.activation],
     }  # fmt: skip
     frame.add(make_launch(
-        step.node, "backward_input" if gradient else "forward", "fused",
-        (MODULE, "make_apply", (frame.element, gradient, centred)), batch_norm.APPLY, values,
-        (blocks_of(pixels, split), vectors // wide, 1), moved=pixels * vectors * 16 * (1 + gradient + target.passes),
+        step.node, "backward_input" if gradient else "forward", "fused", batch_norm.make_apply,
+        (frame.element, gradient, centred), batch_norm.APPLY, values, (blocks_of(pixels, split), vectors // wide),
+        moved=pixels * vectors * 16 * (1 + gradient + target.passes),
     ))  # fmt: skip
 
 

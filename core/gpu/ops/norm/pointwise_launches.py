@@ -24,14 +24,14 @@ RESIDENT: Final = {
 }
 """Blocks per multiprocessor by wide channels, limited by the registers."""
 
-WIDE: Final = ("ops.norm.pointwise_wide", "make_wide", shape_to_wide)
-NARROW: Final = ("ops.norm.pointwise_narrow", "make_narrow", shape_to_narrow)
+WIDE: Final = (pointwise_wide.make_wide, shape_to_wide)
+NARROW: Final = (pointwise_narrow.make_narrow, shape_to_narrow)
 KERNELS: Final = {
     "expand": (*WIDE, pointwise_wide.forward_shared), "project": (*NARROW, pointwise_narrow.forward_shared),
     "expand_backward": (*NARROW, pointwise_narrow.gradient_shared),
     "project_backward": (*WIDE, pointwise_wide.gradient_shared),
 }  # fmt: skip
-"""Module, factory, shape of a block and bytes of shared memory."""
+"""Factory, shape of a block and bytes of shared memory."""
 
 
 def expand(case: Case) -> None:
@@ -93,7 +93,7 @@ def _add(
     kernel computes for a batch norm, and what is summed.
     """
     frame, step, backward = case.frame, case.step, kind.endswith("backward")
-    module, factory, shape_of, shared = KERNELS[kind]
+    factory, shape_of, shared = KERNELS[kind]
     wide, narrow = (sides[one if one in sides else "out"] for one in ("x", "source"))
     shape, pixels = shape_of(wide.padded, narrow.padded), frame.batch * wide.height * wide.width
     name, products, size = f"{step.node}.weight", 1 + backward, shape.wide * shape.narrow
@@ -116,9 +116,9 @@ def _add(
     }  # fmt: skip
     activation = RELU[norm.activation] if norm and "g" not in sides else -1
     frame.add(make_launch(
-        step.node, "backward_input" if backward else "forward", "tensor_core",
-        (module, factory, (shape.wide, shape.narrow, backward, activation)), SIGNATURE, values,
-        (blocks, 1, 1), (shape.threads, 1, 1), shared(shape), resident=resident,
+        step.node, "backward_input" if backward else "forward", "tensor_core", factory,
+        (shape.wide, shape.narrow, backward, activation), SIGNATURE, values, (blocks,), (shape.threads,),
+        shared(shape), resident=resident,
         moved=2 * pixels * (shape.narrow * (1 + ("g" in sides) + target.accumulate) + shape.wide * products),
         flops=2 * products * pixels * size,
     ))  # fmt: skip

@@ -292,10 +292,10 @@ def _add(
     pixels = x.height * x.width + out.height * out.width
     stored = out.height * out.width if frame.program.training else 0
     values |= {**side_values(x, out), "ldp": out.padded, "top": window.padding[0], "left": window.padding[1]}
-    signature, factory = (FORWARD, "make_max_pool") if direction == "forward" else (GRADIENT, "make_max_pool_gradient")
-    made = ("ops.pool.max_pool", factory, (frame.element, (*window.kernel, *window.stride), special))
+    factory, signature = (make_max_pool, FORWARD) if direction == "forward" else (make_max_pool_gradient, GRADIENT)
+    constants = (frame.element, (*window.kernel, *window.stride), special)
     frame.add(make_launch(
-        step.node, direction, "fused", made, signature, values, (blocks_of(values["total"], THREADS), 1, 1),
+        step.node, direction, "fused", factory, constants, signature, values, (blocks_of(values["total"], THREADS),),
         moved=frame.batch * out.padded * (frame.element * pixels + stored), resident=resident,
     ))  # fmt: skip
 

@@ -14,6 +14,7 @@ with new ones. Reference: `core.optim.optimizer`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -210,8 +211,7 @@ def roles_of(layout: ParameterLayout, frozen: frozenset[str]) -> Array:
 def norm_launch(at: Mapping[str, int], count: int) -> Launch:
     """Partial sums of the norm of the gradient, of `count` elements; `at` has the addresses of the plan's blocks."""
     values = {"gradient": at["gradient"], "sums": at["sums"], "count": count}
-    block = (NORM_BLOCKS, 1, 1)
-    return _launch(GRADIENT_NORM, "norm", (), NORM, values, block, block, join=True)
+    return _launch(GRADIENT_NORM, norm, (), NORM, values, (NORM_BLOCKS,), (NORM_BLOCKS,), join=True)
 
 
 def result_launch(at: Mapping[str, int], batch: int, scores: bool = True) -> Launch:
@@ -220,7 +220,7 @@ def result_launch(at: Mapping[str, int], batch: int, scores: bool = True) -> Lau
         "sums": at["sums"], "results": at["results"], "control": at["control"], "out": at["answer"], "batch": batch,
     }  # fmt: skip
     kernel = "result" if scores else "norm_result"
-    return _launch(kernel, "make_result", (scores,), RESULT, values, (1, 1, 1), (NORM_BLOCKS, 1, 1))
+    return _launch(kernel, make_result, (scores,), RESULT, values, (1,), (NORM_BLOCKS,))
 
 
 def update_launch(at: Mapping[str, int], count: int, processors: int, rule: Optimizer) -> Launch:
@@ -232,21 +232,15 @@ def update_launch(at: Mapping[str, int], count: int, processors: int, rule: Opti
         "rest1": 1 - rule.beta1, "beta2": rule.beta2, "rest2": 1 - rule.beta2, "epsilon": rule.epsilon,
         "clip": rule.clip_norm,
     }  # fmt: skip
-    grid = (min(blocks_of(count, THREADS), 8 * processors), 1, 1)
-    return _launch(rule.name, "make_update", (rule.name, rule.nesterov), UPDATE, values, grid)
+    grid = (min(blocks_of(count, THREADS), 8 * processors),)
+    return _launch(rule.name, make_update, (rule.name, rule.nesterov), UPDATE, values, grid)
 
 
 def pack_launch(frame: Frame) -> Launch:
     """Packed copies of the weights for the matrix kernels."""
     at, count = frame.block, frame.packed_count
     values = {"weights": at("weights"), "indices": at("pack_indices"), "packed": at("packed"), "count": count}
-    grid = (blocks_of(max(count, 2), 2 * THREADS), 1, 1)
-    return _launch("pack", "make_pack", (frame.element,), PACK, values, grid)
+    return _launch("pack", make_pack, (frame.element,), PACK, values, (blocks_of(max(count, 2), 2 * THREADS),))
 
 
-def _launch(
-    kernel: str, factory: str, constants: tuple[Any, ...], signature: KernelSignature, values: dict[str, Any],
-    grid: tuple[int, int, int], block: tuple[int, int, int] = (THREADS, 1, 1), **more: Any,
-) -> Launch:  # fmt: skip
-    made = ("ops.update.optimizer", factory, constants)
-    return make_launch("all", "update", kernel, made, signature, values, grid, block, **more)
+_launch: Final = partial(make_launch, "all", "update")
