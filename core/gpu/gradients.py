@@ -25,9 +25,6 @@ class Backward:
     def reached(self, step: Step) -> bool:
         return bool(self._written[step.output.buffer][self._span(step.output)].all())
 
-    def wants(self, value: Value) -> bool:
-        return self.frame.wants(value)
-
     def _span(self, value: Value) -> slice:
         if self.frame.is_flattened(value):
             return slice(None)

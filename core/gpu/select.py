@@ -141,6 +141,10 @@ class Candidate:
     exclusive: bool = False
     """Whether neighbouring steps depend on it: if it does not refuse, no other candidate computes the steps."""
 
+    def estimate(self, case: Case) -> float:
+        """Microseconds for the case, where it was not measured."""
+        return estimate(case.frame, case.steps, case.direction, self.efficiency)
+
     def reason_against(self, case: Case) -> str:
         """Why it cannot compute the case, or ""."""
         frame = case.frame
@@ -236,7 +240,7 @@ class Candidates:
                 continue
             configuration, microseconds = measured.get(row.name, (configurations[row.name][0], 0.0))
             if not source:
-                microseconds = estimate(case.frame, case.steps, case.direction, row.efficiency)
+                microseconds = row.estimate(case)
             considered.append(Considered(row, "", microseconds, source or "estimated", configuration))
         return considered
 

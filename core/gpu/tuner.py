@@ -22,7 +22,6 @@ from core.device import Optimizer, PhotoBatch
 from core.errors import DeviceError
 from core.gpu.candidates import CANDIDATES
 from core.gpu.compilation.compiler import Recipe
-from core.gpu.cost_model import estimate
 from core.gpu.driver.device import Device
 from core.gpu.frame import Frame
 from core.gpu.launch import RELU
@@ -114,7 +113,7 @@ def find_ways(case: Case, known: Table) -> Ways:
     with case.frame.comparing():
         usable, _ = CANDIDATES.usable(case)
     rows = {row.name: row for row in CANDIDATES.of(case.pattern, case.direction)}
-    used, costs = known.entries.get(case.key, {}), {name: _estimate(case, rows[name]) for name in usable}
+    used, costs = known.entries.get(case.key, {}), {name: rows[name].estimate(case) for name in usable}
     ways = {}
     for name, configurations in usable.items():
         limit = LIMIT if costs[name] <= UNLIKELY * min(costs.values()) else 1
@@ -123,15 +122,11 @@ def find_ways(case: Case, known: Table) -> Ways:
     return ways
 
 
-def _estimate(case: Case, row: Candidate) -> float:
-    return estimate(case.frame, case.steps, case.direction, row.efficiency)
-
-
 def measure_case(case: Case, ways: Ways, used: Mapping[str, Measured], bench: Bench) -> dict[str, Measured]:
     """Each candidate's fastest configuration; those in use are measured as often as the fastest ones."""
 
     def choice(row: Candidate, configuration: Any) -> Choice:
-        return Choice(replace(case, configuration=configuration), row, _estimate(case, row))
+        return Choice(replace(case, configuration=configuration), row, row.estimate(case))
 
     every = [choice(row, configuration) for row, configurations in ways.values() for configuration in configurations]
     first = bench.times(every, ROUNDS[0])

@@ -27,7 +27,6 @@ KINDS: Final[Mapping[str, Any]] = {
     "Matrix": float32[:, ::1],  # (rows, columns)
     "Vector": float32[::1],
     "Integers": int32[::1],
-    "Halves": types.uint16[::1],  # bits of bf16
     "Float": float64,
     "Int": int64,
     "Pair": types.UniTuple(int64, 2),  # type: ignore[attr-defined]  # (vertical, horizontal)
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     Matrix: TypeAlias = Any
     Vector: TypeAlias = Any
     Integers: TypeAlias = Any
-    Halves: TypeAlias = Any
     Float: TypeAlias = float
     Int: TypeAlias = int
     Pair: TypeAlias = tuple[int, int]

@@ -11,8 +11,10 @@ from typing import Any, Final
 
 from core.gpu.compilation.arrays import Int, Matrix, Vector, float32
 from core.gpu.compilation.cuda import cuda, device_function
+from core.gpu.launch import blocks_of
 from core.gpu.teaching.candidates import by_names
-from core.gpu.teaching.kernel import DeviceArray, at, blocks, kernel, over
+from core.gpu.teaching.kernel import as_matrix, at, kernel, over
+from core.gpu.teaching.step_arrays import StepArrays
 
 COLUMNS: Final = 32
 """Columns of a block: one warp reads 128 contiguous bytes."""
@@ -65,9 +67,12 @@ def sum_columns(x: Matrix, parts: Matrix, rows_each: Int) -> None:
         parts[cuda.blockIdx.y, column] = total
 
 
-def launch_sum_columns(x: DeviceArray, out: DeviceArray) -> None:
-    """Column sums of the matrix x into the vector out, at the shared level."""
-    slices = blocks(x.shape[0], SLICE_ROWS)
+def launch_bias_gradient(arrays: StepArrays) -> None:
+    """The gradient of the bias, if it is needed, at the shared level."""
+    if "dbias" not in arrays:
+        return
+    x, out = as_matrix(arrays["dy"]), arrays["dbias"]
+    slices = blocks_of(x.shape[0], SLICE_ROWS)
     parts = x.notes.scratch("column sums", (slices, x.shape[1]))
-    sum_columns[at((blocks(x.shape[1], COLUMNS), slices), (COLUMNS, ROWS))](x, parts, SLICE_ROWS)
+    sum_columns[at((blocks_of(x.shape[1], COLUMNS), slices), (COLUMNS, ROWS))](x, parts, SLICE_ROWS)
     sum_rows[over(out.size)](parts, out)

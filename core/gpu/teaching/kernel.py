@@ -15,7 +15,7 @@ from core.gpu.compilation.arrays import KINDS
 from core.gpu.compilation.compiler import Recipe
 from core.gpu.compilation.cuda import device_function
 from core.gpu.frame import Frame
-from core.gpu.launch import Launch, three
+from core.gpu.launch import Launch, blocks_of, three
 
 THREADS: Final = 256
 """Threads of a block of a one-dimensional kernel."""
@@ -26,14 +26,9 @@ Where: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
 """Blocks, threads of a block, bytes of dynamic shared memory."""
 
 
-def blocks(count: int, each: int = THREADS) -> int:
-    """Blocks needed for `count` items, at least one."""
-    return max(1, -(-count // each))
-
-
 def over(count: int) -> Where:
     """One thread for each of `count` items."""
-    return at((blocks(count),), (THREADS,))
+    return at((blocks_of(count, THREADS),), (THREADS,))
 
 
 def at(grid: tuple[int, ...], block: tuple[int, ...], shared: int = 0) -> Where:
@@ -51,11 +46,10 @@ class Notes:
     direction: str
     name: str
 
-    def scratch(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> DeviceArray:
+    def scratch(self, name: str, shape: tuple[int, ...]) -> DeviceArray:
         """An array of the arena for the launches added here."""
         name = f"{self.layer} {self.direction} {name}"
-        size = prod(shape) * np.dtype(dtype).itemsize
-        return DeviceArray(self, self.frame.use(name, size), shape, np.dtype(dtype).itemsize, name)
+        return DeviceArray(self, self.frame.use(name, 4 * prod(shape)), shape, name)
 
     def constant(self, name: str, values: Any) -> DeviceArray:
         """A float32 vector among the plan's constants."""
@@ -71,12 +65,12 @@ class Notes:
 @final
 @dataclass(frozen=True, slots=True)
 class DeviceArray:
-    """A C-contiguous array of a plan, as a teaching kernel's argument; `buffer` is its name in the arena."""
+    """A C-contiguous array of a plan, 4 bytes an element, as a teaching kernel's argument; `buffer` is its name in the
+    arena."""
 
     notes: Notes
     address: int
     shape: tuple[int, ...]
-    itemsize: int = 4
     buffer: str = ""
 
     @property
@@ -85,13 +79,13 @@ class DeviceArray:
 
     def reshape(self, *shape: int) -> DeviceArray:
         """The same memory in another shape."""
-        return DeviceArray(self.notes, self.address, shape, self.itemsize, self.buffer)
+        return DeviceArray(self.notes, self.address, shape, self.buffer)
 
     @property
     def words(self) -> tuple[int, ...]:
         """The words that the driver passes (`core.gpu.compilation.arrays`)."""
-        strides = [self.itemsize * prod(self.shape[axis + 1 :]) for axis in range(len(self.shape))]
-        return 0, 0, self.size, self.itemsize, self.address, *self.shape, *strides
+        strides = [4 * prod(self.shape[axis + 1 :]) for axis in range(len(self.shape))]
+        return 0, 0, self.size, 4, self.address, *self.shape, *strides
 
 
 def flat(array: DeviceArray) -> DeviceArray:

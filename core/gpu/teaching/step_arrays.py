@@ -16,7 +16,7 @@ from core.gpu import control
 from core.gpu.compilation.arrays import Batch, Int, Vector, float32
 from core.gpu.compilation.cuda import cuda
 from core.gpu.frame import Frame
-from core.gpu.launch import RELU, Tensor
+from core.gpu.launch import PLAIN, RELU, Target, Tensor
 from core.gpu.parts.vectors import activate, passes
 from core.gpu.select import FORWARD, Case
 from core.gpu.teaching.kernel import DeviceArray, Notes, flat, kernel, over
@@ -89,18 +89,15 @@ def read(notes: Notes, t: Tensor, name: str, shape: tuple[int, ...], buffer: str
     return plain.reshape(*shape)
 
 
-def write(
-    plain: DeviceArray, t: Tensor, buffer: str, mask: Tensor | None, activation: str, masking: str, accumulate: bool,
-    mask_buffer: str = "",
-) -> None:  # fmt: skip
-    """Add the launch that ends a step: copy `plain` to the activation tensor `t`, which `mask` corresponds to."""
-    notes, images = plain.notes, plain.shape[0]
+def write(plain: DeviceArray, t: Tensor, buffer: str, activation: str, to: Target, mask_buffer: str) -> None:
+    """Add the launch that ends a step: copy `plain` to the activation tensor `t`."""
+    notes, images, mask = plain.notes, plain.shape[0], to.mask
     pixels = plain.reshape(images, t.height, t.width, t.channels)
     size = (images * t.image_pitch,)
     target = DeviceArray(notes, t.address, size, buffer=buffer)
     output = DeviceArray(notes, mask.address, size, buffer=mask_buffer) if mask else target
     spread[over(images * t.height * t.width * t.padded)](
-        pixels, target, output, *pitches(t), t.padded, RELU[activation], RELU[masking] if mask else 0, int(accumulate)
+        pixels, target, output, *pitches(t), t.padded, RELU[activation], to.values["masking"], to.values["accumulate"]
     )
 
 
@@ -189,28 +186,23 @@ class StepArrays:
         step, frame = self.step, self.frame
         if step.op == LOSS:
             return DeviceArray(self.notes, frame.block("results"), (frame.batch, 1))
-        tensor, buffer = image_of(frame, step.output, False)
-        return self._written("out", step.output, tensor, buffer, None, step.activation, "", False)
+        return self._written("out", step.output, *image_of(frame, step.output, False), step.activation, PLAIN)
 
     def _input_gradient(self, value: Value, role: str) -> DeviceArray:
         if not self.frame.wants(value):
             return self.scratch(role, (self.frame.batch, *value.shape))
-        mask, masking, accumulate = self.case.backward.target(value)
-        tensor, buffer = image_of(self.frame, value, True)
-        return self._written(role, value, tensor, buffer, mask, "", masking, accumulate)
+        to = self.case.backward.target(value)
+        return self._written(role, value, *image_of(self.frame, value, True), "", to)
 
     def _written(
-        self, role: str, value: Value, tensor: Tensor, buffer: str, mask: Tensor | None, activation: str, masking: str,
-        accumulate: bool,
-    ) -> DeviceArray:  # fmt: skip
+        self, role: str, value: Value, tensor: Tensor, buffer: str, activation: str, to: Target
+    ) -> DeviceArray:
         """The array that a launcher writes a value to: the value's own if nothing follows, else scratch memory."""
         shape = (self.frame.batch, *value.shape)
-        if is_plain(tensor) and not (mask or activation or accumulate):
+        if is_plain(tensor) and not activation and to == PLAIN:
             return DeviceArray(self.notes, tensor.address, shape, buffer=buffer)
         plain = self.scratch(role, shape)
-        self._endings.append(
-            lambda: write(plain, tensor, buffer, mask, activation, masking, accumulate, value.buffer)
-        )  # fmt: skip
+        self._endings.append(lambda: write(plain, tensor, buffer, activation, to, value.buffer))
         return plain
 
     def _weight_gradient(self, role: str) -> DeviceArray:

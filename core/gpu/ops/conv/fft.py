@@ -14,9 +14,10 @@ import numpy as np
 
 from core.gpu.compilation.arrays import Batch, Cube, Int, Pair, Vector, float32
 from core.gpu.compilation.cuda import cuda, device_function
+from core.gpu.launch import blocks_of
 from core.gpu.ops.conv import transformed
 from core.gpu.ops.dense.product import product_nt
-from core.gpu.teaching.kernel import DeviceArray, Where, at, blocks, kernel, over
+from core.gpu.teaching.kernel import DeviceArray, Where, at, kernel, over
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 from core.ops.window import read_window
@@ -132,7 +133,7 @@ def transform_back(spectrum: Batch, bias: Vector, out: Batch, twiddles: Vector, 
 
 
 def lines(count: int, channels: int, size: int) -> Where:
-    return at((count, blocks(channels, CHANNELS)), (CHANNELS, ROWS), 8 * size * CHANNELS)
+    return at((count, blocks_of(channels, CHANNELS)), (CHANNELS, ROWS), 8 * size * CHANNELS)
 
 
 def convolve(
@@ -143,7 +144,7 @@ def convolve(
     (images, height, width, filters), (kernel, depth) = out.shape, (max(weight.shape[1:3]), x.shape[3])
     size = TILE if tiled else padded_side(max(height, width) + kernel - 1)
     step = size - kernel + 1
-    down, across, half = blocks(height, step), blocks(width, step), size // 2 + 1
+    down, across, half = blocks_of(height, step), blocks_of(width, step), size // 2 + 1
     tiles, elements = images * down * across, size * half
     angles = 2 * np.pi * np.arange(size // 2) / size
     forward, back = (

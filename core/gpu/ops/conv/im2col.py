@@ -13,7 +13,7 @@ from core.gpu.compilation.arrays import Batch, Int, Matrix, Pair, float32
 from core.gpu.compilation.cuda import cuda
 from core.gpu.ops.dense.product import add_bias, launch_product, product_nn, product_nt, product_tn
 from core.gpu.teaching.candidates import geometry, groups, window_of
-from core.gpu.teaching.column_sums import launch_sum_columns
+from core.gpu.teaching.column_sums import launch_bias_gradient
 from core.gpu.teaching.kernel import as_matrix, at, indices, kernel, over
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
@@ -99,7 +99,6 @@ def launch_im2col_backward_input(case: KernelCase, arrays: StepArrays) -> None:
 
 
 def launch_im2col_backward_weight(case: KernelCase, arrays: StepArrays) -> None:
-    dy = as_matrix(arrays["dy"])
-    launch_product(product_tn, dy, _unfolded(case, arrays), _filters_as_matrix(arrays["dweight"]))
-    if "dbias" in arrays:
-        launch_sum_columns(dy, arrays["dbias"])
+    dy, dweight = as_matrix(arrays["dy"]), _filters_as_matrix(arrays["dweight"])
+    launch_product(product_tn, dy, _unfolded(case, arrays), dweight)
+    launch_bias_gradient(arrays)

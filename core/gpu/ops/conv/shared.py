@@ -12,19 +12,10 @@ from typing import Any, Final
 
 from core.gpu.compilation.arrays import Batch, Filters, Int, Matrix, Pair, Vector, float32, index
 from core.gpu.compilation.cuda import cuda
+from core.gpu.launch import blocks_of
 from core.gpu.teaching.candidates import geometry, groups
-from core.gpu.teaching.column_sums import launch_sum_columns, sum_rows
-from core.gpu.teaching.kernel import (
-    SHARED_BYTES,
-    DeviceArray,
-    TeachingKernel,
-    as_matrix,
-    at,
-    blocks,
-    flat,
-    kernel,
-    over,
-)
+from core.gpu.teaching.column_sums import launch_bias_gradient, sum_rows
+from core.gpu.teaching.kernel import SHARED_BYTES, DeviceArray, TeachingKernel, at, flat, kernel, over
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 from core.ops.window import read_window
@@ -158,8 +149,7 @@ def refuse(case: KernelCase) -> str:
 
 
 def launch_shared_forward(case: KernelCase, arrays: StepArrays) -> None:
-    bias = arrays["bias"] if "bias" in arrays else arrays.zeros(arrays["weight"].shape[0])
-    _launch(case, arrays, shared_forward, arrays["x"], bias, arrays["out"])
+    _launch(case, arrays, shared_forward, arrays["x"], arrays["bias"], arrays["out"])
 
 
 def launch_shared_backward_input(case: KernelCase, arrays: StepArrays) -> None:
@@ -170,17 +160,17 @@ def _launch(
     case: KernelCase, arrays: StepArrays, kernel: TeachingKernel, x: DeviceArray, bias: DeviceArray, out: DeviceArray
 ) -> None:
     chunk, size = _chunk(case, kernel is shared_forward)
-    grid = (blocks(out.shape[1], PATCH) * blocks(out.shape[2], PATCH), blocks(out.shape[3], LANES), out.shape[0])
+    images, height, width, channels = out.shape
+    grid = (blocks_of(height, PATCH) * blocks_of(width, PATCH), blocks_of(channels, LANES), images)
     kernel[at(grid, (LANES, PATCH), size)](x, arrays["weight"], bias, out, *geometry(case), chunk)
 
 
 def launch_shared_backward_weight(case: KernelCase, arrays: StepArrays) -> None:
     x, dy, dweight = arrays["x"], arrays["dy"], arrays["dweight"]
     filters, height, width, depth = dweight.shape
-    slices = blocks(dy.size // filters, SLICE_PIXELS)
+    slices = blocks_of(dy.size // filters, SLICE_PIXELS)
     parts = arrays.scratch("weight slices", (slices, dweight.size))
-    grid = (blocks(filters, SIDE) * blocks(depth, SIDE), height * width, slices)
+    grid = (blocks_of(filters, SIDE) * blocks_of(depth, SIDE), height * width, slices)
     shared_backward_weight[at(grid, (SIDE, SIDE))](x, dy, parts, dweight, *geometry(case), SLICE_PIXELS)
     sum_rows[over(dweight.size)](parts, flat(dweight))
-    if "dbias" in arrays:
-        launch_sum_columns(as_matrix(dy), arrays["dbias"])
+    launch_bias_gradient(arrays)

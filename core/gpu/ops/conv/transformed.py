@@ -12,10 +12,11 @@ from typing import TypeAlias
 
 from core.gpu.compilation.arrays import Filters
 from core.gpu.compilation.cuda import cuda
+from core.gpu.launch import blocks_of
 from core.gpu.ops.conv import im2col
 from core.gpu.ops.dense.product import SIDE, TILE
 from core.gpu.teaching.candidates import geometry
-from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, at, blocks, indices, kernel, over
+from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, at, indices, kernel, over
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 from core.ops.window import read_window
@@ -36,13 +37,12 @@ def rotate_filters(weight: Filters, rotated: Filters) -> None:
 def multiply_elements(product: TeachingKernel, a: DeviceArray, b: DeviceArray, c: DeviceArray) -> None:
     """``c[k] = A[k] B[k]`` for each element k of a tile, c (elements, rows, columns): a product's slices, not added."""
     elements, rows, columns = c.shape
-    product[at((blocks(rows, TILE), blocks(columns, TILE), elements), (SIDE, SIDE))](a, b, c, a.shape[1] // elements)
+    where = at((blocks_of(rows, TILE), blocks_of(columns, TILE), elements), (SIDE, SIDE))
+    product[where](a, b, c, a.shape[1] // elements)
 
 
 def forward(convolve: Convolve, case: KernelCase, arrays: StepArrays) -> None:
-    x, weight, out = arrays["x"], arrays["weight"], arrays["out"]
-    bias = arrays["bias"] if "bias" in arrays else arrays.zeros(weight.shape[0])
-    convolve(arrays, x, weight, bias, out, geometry(case)[1])
+    convolve(arrays, arrays["x"], arrays["weight"], arrays["bias"], arrays["out"], geometry(case)[1])
 
 
 def backward_input(convolve: Convolve, case: KernelCase, arrays: StepArrays) -> None:

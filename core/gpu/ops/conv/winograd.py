@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from core.gpu.compilation.arrays import Batch, Cube, Filters, Int, Matrix, Pair, Vector, float32
 from core.gpu.compilation.cuda import cuda, device_function
+from core.gpu.launch import blocks_of
 from core.gpu.ops.conv import transformed
 from core.gpu.ops.dense.product import product_nn
-from core.gpu.teaching.kernel import DeviceArray, Where, at, blocks, kernel
+from core.gpu.teaching.kernel import DeviceArray, Where, at, kernel
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 from core.ops.window import read_window
@@ -101,7 +102,7 @@ def transform_results(m: Cube, bias: Vector, out: Batch, matrix: Matrix, down: I
 
 
 def threads(count: int) -> Where:
-    return at((blocks(count, THREADS),), (THREADS,))
+    return at((blocks_of(count, THREADS),), (THREADS,))
 
 
 def convolve(
@@ -111,7 +112,7 @@ def convolve(
     """Note the launches of a 3x3 convolution of stride 1."""
     constants = [arrays.notes.constant(f"winograd {m.shape}", m) for m in matrices]
     (tile, side), (images, height, width, filters) = matrices[2].shape, out.shape
-    down, across, depth = blocks(height, tile), blocks(width, tile), x.shape[3]
+    down, across, depth = blocks_of(height, tile), blocks_of(width, tile), x.shape[3]
     tiles, elements = images * down * across, side * side
     v = arrays.scratch("pixels", (tiles, elements * depth))
     u = arrays.scratch("filters", (elements * depth, filters))

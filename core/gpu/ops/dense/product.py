@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from core.gpu.compilation.arrays import Cube, Int, Matrix, Vector, float32, index
 from core.gpu.compilation.cuda import cuda, device_function
+from core.gpu.launch import blocks_of
 from core.gpu.teaching.column_sums import sum_rows
-from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, at, blocks, flat, kernel, over
+from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, at, flat, kernel, over
 
 SIDE: Final = 16
 EACH: Final = 4
@@ -109,14 +110,14 @@ def launch_product(kernel: TeachingKernel, a: DeviceArray, b: DeviceArray, c: De
     """``c = A B`` on device matrices with one of the three kernels above."""
     rows, columns = c.shape
     depth = a.shape[0] if kernel is product_tn else a.shape[1]
-    tiles = blocks(rows, TILE) * blocks(columns, TILE)
+    tiles = blocks_of(rows, TILE) * blocks_of(columns, TILE)
     slices = max(1, min(BLOCKS_WANTED // tiles, depth // (16 * DEPTH)))
-    each = blocks(blocks(depth, slices), DEPTH) * DEPTH
-    slices = blocks(depth, each)
+    each = blocks_of(blocks_of(depth, slices), DEPTH) * DEPTH
+    slices = blocks_of(depth, each)
     parts = c.reshape(1, rows, columns)
     if slices > 1:
         parts = a.notes.scratch(f"slices {rows} {columns}", (slices, rows, columns))
-    grid = (blocks(rows, TILE), blocks(columns, TILE), slices)
+    grid = (blocks_of(rows, TILE), blocks_of(columns, TILE), slices)
     kernel[at(grid, (SIDE, SIDE))](a, b, parts, each)
     if slices > 1:
         sum_rows[over(rows * columns)](parts.reshape(slices, rows * columns), flat(c))

@@ -9,9 +9,10 @@ from typing import Final
 
 from core.gpu.compilation.arrays import Batch, Int, Matrix, Pair, float32
 from core.gpu.compilation.cuda import cuda
+from core.gpu.launch import blocks_of
 from core.gpu.teaching.candidates import geometry
-from core.gpu.teaching.column_sums import COLUMNS, ROWS, add_lines, launch_sum_columns, sum_rows
-from core.gpu.teaching.kernel import as_matrix, at, blocks, flat, kernel, over
+from core.gpu.teaching.column_sums import COLUMNS, ROWS, add_lines, launch_bias_gradient, sum_rows
+from core.gpu.teaching.kernel import at, flat, kernel, over
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 
@@ -43,11 +44,10 @@ def shared_backward_weight(x: Batch, dy: Batch, parts: Matrix, width: Int, taps:
 def launch_shared_backward_weight(case: KernelCase, arrays: StepArrays) -> None:
     dy, dweight = arrays["dy"], arrays["dweight"]
     channels, height, width, _ = dweight.shape
-    slices = blocks(dy.size // channels, SLICE_PIXELS)
+    slices = blocks_of(dy.size // channels, SLICE_PIXELS)
     parts = arrays.scratch("depthwise slices", (slices, dweight.size))
-    grid = (blocks(channels, COLUMNS), height * width, slices)
-    block = (COLUMNS, ROWS)
-    shared_backward_weight[at(grid, block)](arrays["x"], dy, parts, width, height * width, *geometry(case))
+    grid = (blocks_of(channels, COLUMNS), height * width, slices)
+    where = at(grid, (COLUMNS, ROWS))
+    shared_backward_weight[where](arrays["x"], dy, parts, width, height * width, *geometry(case))
     sum_rows[over(dweight.size)](parts, flat(dweight))
-    if "dbias" in arrays:
-        launch_sum_columns(as_matrix(dy), arrays["dbias"])
+    launch_bias_gradient(arrays)

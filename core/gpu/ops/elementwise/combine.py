@@ -238,7 +238,7 @@ def backward(case: Case) -> None:
     step = case.step
     parts = concat_parts(step) if step.op == "concat" else [(value, step.output) for value in step.inputs]
     for value, source in parts:
-        if case.backward.wants(value):
+        if case.frame.wants(value):
             case.frame.add(_input_gradient(case, value, source))
 
 

@@ -124,9 +124,9 @@ def multiply_backward(case: Case) -> None:
     """The gradients of the activations and of the factors, if they are needed."""
     frame, step, backward = case.frame, case.step, case.backward
     dy, (value, factors) = frame.shaped(step.output, True), step.inputs
-    if backward.wants(value):
+    if frame.wants(value):
         sides = dy, frame.shaped(factors), frame.shaped(value, True)
         frame.add(combine_launch(frame, step.node, "backward_input", "product", *sides, "", backward.target(value)))
-    if backward.wants(factors):
+    if frame.wants(factors):
         sides = dy, frame.shaped(value), frame.shaped(factors, True)
         frame.add(_sum_launch(case, *sides, 1.0, backward.target(factors)))

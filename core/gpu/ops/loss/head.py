@@ -251,7 +251,7 @@ def write_loss(backward: Backward) -> None:
     value, gradient, masking = _source(backward.frame), None, ""
     if value != output:
         backward.claim(output)
-    if backward.wants(value):
+    if frame.wants(value):
         _, masking, _ = backward.target(value)
         gradient = frame.shaped(value, True)
     frame.add(head_launch(frame, gradient, masking))

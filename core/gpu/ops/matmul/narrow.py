@@ -11,7 +11,8 @@ from typing import Final
 
 from core.gpu.compilation.arrays import Int, Vector, float32, index
 from core.gpu.compilation.cuda import cuda, device_function
-from core.gpu.teaching.kernel import DeviceArray, Where, as_matrix, at, blocks, kernel
+from core.gpu.launch import blocks_of
+from core.gpu.teaching.kernel import DeviceArray, Where, as_matrix, at, kernel
 from core.gpu.teaching.vector import load4, store4
 from core.ops.registry import KernelCase
 
@@ -97,4 +98,4 @@ def refuse(case: KernelCase) -> str:
 
 def tiles(result: DeviceArray) -> Where:
     rows, columns = as_matrix(result).shape
-    return at((blocks(columns, COLUMNS), blocks(rows, ROWS)), (THREADS,))
+    return at((blocks_of(columns, COLUMNS), blocks_of(rows, ROWS)), (THREADS,))

@@ -19,8 +19,9 @@ from typing import Final
 
 from core.gpu.compilation.arrays import Int, Matrix, Vector, float32, index
 from core.gpu.compilation.cuda import cuda, device_function
+from core.gpu.launch import blocks_of
 from core.gpu.parts.vectors import unrolled
-from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, Where, as_matrix, at, blocks, kernel
+from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, Where, as_matrix, at, kernel
 from core.gpu.teaching.step_arrays import StepArrays
 from core.gpu.teaching.vector import load4, store4
 from core.ops.registry import KernelCase
@@ -221,7 +222,7 @@ def tiles(side: int) -> Callable[[DeviceArray], Where]:
 
     def where(result: DeviceArray) -> Where:
         rows, columns = as_matrix(result).shape
-        return at((blocks(rows, side), blocks(columns, side)), (SIDE, SIDE))
+        return at((blocks_of(rows, side), blocks_of(columns, side)), (SIDE, SIDE))
 
     return where
 

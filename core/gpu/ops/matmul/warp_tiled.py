@@ -16,9 +16,10 @@ from typing import Any, Final
 
 from core.gpu.compilation.arrays import Int, Vector, float32, index
 from core.gpu.compilation.cuda import cuda, device_function
+from core.gpu.launch import blocks_of
 from core.gpu.ops.matmul.tiled import matrices
 from core.gpu.parts.vectors import unrolled
-from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, at, blocks, flat
+from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, at, flat
 from core.gpu.teaching.step_arrays import StepArrays
 from core.gpu.teaching.vector import load4, store4
 from core.ops.registry import KernelCase
@@ -223,7 +224,7 @@ KERNELS: Final = {LARGE: large, SMALL: small, DEEP: deep}
 
 def choose(rows: int, columns: int) -> tuple[int, int, int, int, int]:
     """The tile for a product of so many rows and columns."""
-    return next((t for t in TILES if blocks(rows, t[0]) * blocks(columns, t[1]) >= ENOUGH), TILES[-1])
+    return next((t for t in TILES if blocks_of(rows, t[0]) * blocks_of(columns, t[1]) >= ENOUGH), TILES[-1])
 
 
 def launch(case: KernelCase, arrays: StepArrays) -> None:
@@ -233,5 +234,5 @@ def launch(case: KernelCase, arrays: StepArrays) -> None:
 
 def launch_tile(tile: tuple[int, int, int, int, int], a: DeviceArray, b: DeviceArray, out: DeviceArray) -> None:
     """The product with one tile, whatever its size."""
-    grid = (blocks(out.shape[0], tile[0]), blocks(out.shape[1], tile[1]))
+    grid = (blocks_of(out.shape[0], tile[0]), blocks_of(out.shape[1], tile[1]))
     KERNELS[tile][at(grid, (32 * tile[3] * tile[4],))](flat(a), flat(b), flat(out), *out.shape, a.shape[1])

@@ -72,7 +72,7 @@ def backward(case: Case) -> None:
         more = {"weight": frame.weight(f"{step.node}.weight"), "accumulate": int(backward.accumulate), **gradients}
         dy = frame.image(step.output, True)
         _finish(frame, step, "backward_weight", f"dsums:{step.node}", dy, more)
-    if backward.wants(value):
+    if frame.wants(value):
         target = backward.target(value)
         if frame.whole or not is_computed_by_producer(frame, step):
             _apply(frame, step, moving, target)

@@ -15,8 +15,9 @@ from typing import Final, TypeAlias
 
 from core.gpu.compilation.arrays import Float, Int, Integers, Matrix, Vector, float32, float64
 from core.gpu.compilation.cuda import cuda, device_function
+from core.gpu.launch import blocks_of
 from core.gpu.teaching.column_sums import COLUMNS, ROWS, SLICE_ROWS, add_lines
-from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, as_matrix, at, blocks, kernel, over
+from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, as_matrix, at, kernel, over
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 
@@ -138,8 +139,8 @@ def _sum(
     """Note the launches of one sum; that of "x" becomes the mean, that of "square" one over the deviation."""
     x = as_matrix(arrays["x"])
     dy = as_matrix(arrays["dy"]) if term in ("dy", "product") else x
-    slices, rows, lines = (blocks(x.shape[0], SLICE_ROWS), SLICE_ROWS, ROWS) if shared else (1, x.shape[0], 1)
-    parts, grid = arrays.scratch("sums", (slices, x.shape[1])), (blocks(x.shape[1], COLUMNS), slices)
+    slices, rows, lines = (blocks_of(x.shape[0], SLICE_ROWS), SLICE_ROWS, ROWS) if shared else (1, x.shape[0], 1)
+    parts, grid = arrays.scratch("sums", (slices, x.shape[1])), (blocks_of(x.shape[1], COLUMNS), slices)
     make_sums(term)[at(grid, (COLUMNS, lines))](x, dy, *statistics, parts, *_pixels(arrays), rows)
     kinds = int(term in ("x", "square")), int(term == "square")
     finish_sums[over(out.size)](parts, out, *_pixels(arrays), *kinds, epsilon)
