@@ -139,6 +139,9 @@ PIXELS: Final = Group("pixels", (
 ))  # fmt: skip
 """The pixels of a kernel with one thread per vector of each (`core.gpu.parts.vectors.find_pixel`)."""
 
+PADDING: Final = arguments(INTEGER, top="padding above", left="padding on the left")
+"""What kernels over windows take of their padding, where its other sides follow from the sizes."""
+
 SIDES: Final = Group("sides", (
     Argument("height", INTEGER, "rows of x or dx"),
     Argument("width", INTEGER, "columns of x or dx"),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from core.gpu.frame import Frame
-from core.gpu.launch import INTEGER, Argument, Group, Tensor, divisions, pitches
+from core.gpu.launch import INTEGER, PADDING, Argument, Group, Tensor, divisions, pitches
 from core.graph import PHOTO
 from core.ops.window import POINT, Window, read_window
 from core.program import Step
@@ -28,8 +28,7 @@ WINDOWS: Final = Group("windows", (
     Argument("image_pitch", INTEGER, "elements from an image of x to the next"),
     Argument("stride_y", INTEGER, "rows of x from a window to the next"),
     Argument("stride_x", INTEGER, "columns of x from a window to the next"),
-    Argument("top", INTEGER, "padding above"),
-    Argument("left", INTEGER, "padding on the left"),
+    *PADDING,
 ))  # fmt: skip
 """Windows of x, one per pixel of out."""
 

@@ -17,14 +17,9 @@ from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load4, load_float
-from core.gpu.launch import INTEGER, MASKING, PIXELS, POINTER, SIDES, Argument, KernelSignature, pitches
+from core.gpu.launch import INTEGER, MASKING, PADDING, PIXELS, POINTER, SIDES, Argument, KernelSignature, pitches
 from core.gpu.parts.channels import make_fold
 from core.gpu.parts.vectors import PACK, UNPACK, activate, clear, divide, find_pixel, make_deliver, make_take
-
-_PADDING: Final = (
-    Argument("top", INTEGER, "padding above"),
-    Argument("left", INTEGER, "padding on the left"),
-)  # fmt: skip
 
 SIGNATURE: Final = KernelSignature((
     Argument("x", POINTER, "activations (N, height, width, C); for the gradient dy"),
@@ -34,7 +29,7 @@ SIGNATURE: Final = KernelSignature((
     Argument("out", POINTER, "activations (N, ho, wo, C); for the gradient dx"),
     PIXELS, SIDES,
     *pitches(ldm="mask"),
-    *_PADDING,
+    *PADDING,
     Argument("bottom", INTEGER, "padding below"),
     Argument("right", INTEGER, "padding on the right"),
     Argument("activation", INTEGER, "of out (`core.gpu.launch.RELU`)"),
@@ -49,7 +44,7 @@ WEIGHT_SIGNATURE: Final = KernelSignature((
     Argument("split", INTEGER, "pixels per split"),
     Argument("wide", INTEGER, "vectors of a pixel per block"),
     SIDES,
-    *_PADDING,
+    *PADDING,
 ))  # fmt: skip
 
 THREADS: Final = 256

@@ -21,6 +21,7 @@ from core.gpu.frame import Frame
 from core.gpu.gradients import shared_activation
 from core.gpu.launch import (
     INTEGER,
+    PADDING,
     PIXELS,
     POINTER,
     RELU,
@@ -42,10 +43,7 @@ from core.ops.window import read_window
 from core.program import Step
 
 _WINDOWS: Final = (
-    PIXELS, SIDES,
-    Argument("ldp", INTEGER, "bytes from a pixel of `positions` to the next"),
-    Argument("top", INTEGER, "padding above"),
-    Argument("left", INTEGER, "padding on the left"),
+    PIXELS, SIDES, Argument("ldp", INTEGER, "bytes from a pixel of `positions` to the next"), *PADDING,
 )  # fmt: skip
 
 FORWARD: Final = KernelSignature((
