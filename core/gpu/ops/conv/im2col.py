@@ -99,6 +99,6 @@ def launch_im2col_backward_input(case: KernelCase, arrays: StepArrays) -> None:
 
 
 def launch_im2col_backward_weight(case: KernelCase, arrays: StepArrays) -> None:
-    dy, dweight = as_matrix(arrays["dy"]), _filters_as_matrix(arrays["dweight"])
-    launch_product(product_tn, dy, _unfolded(case, arrays), dweight)
+    dy = as_matrix(arrays["dy"])
+    launch_product(product_tn, dy, _unfolded(case, arrays), _filters_as_matrix(arrays["dweight"]))
     launch_bias_gradient(arrays)

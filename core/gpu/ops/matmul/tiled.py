@@ -20,7 +20,7 @@ from typing import Final
 from core.gpu.compilation.arrays import Int, Matrix, Vector, float32, index
 from core.gpu.compilation.cuda import cuda, device_function
 from core.gpu.launch import blocks_of
-from core.gpu.parts.vectors import unrolled
+from core.gpu.parts.vectors import clear, unrolled
 from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, Where, as_matrix, at, kernel
 from core.gpu.teaching.step_arrays import StepArrays
 from core.gpu.teaching.vector import load4, store4
@@ -82,8 +82,7 @@ def tiled(a: Matrix, b: Matrix, c: Matrix) -> None:
     total = cuda.local.array(SUMS, float32)
     left = cuda.local.array(EACH, float32)
     top = cuda.local.array(EACH, float32)
-    for i in range(SUMS):
-        total[i] = float32(0)
+    clear(total)
     for k0 in range(0, a.shape[1], DEPTH):
         for i in range(ty * SIDE + tx, AREA, SIDE * SIDE):
             m, k = row0 + i // DEPTH, k0 + i % DEPTH
@@ -165,8 +164,7 @@ def tiled_vectorised(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, d
     total = cuda.local.array(SUMS, float32)
     left = cuda.local.array(EACH, float32)
     top = cuda.local.array(EACH, float32)
-    for i in range(SUMS):
-        total[i] = float32(0)
+    clear(total)
     for k0 in range(0, depth, DEPTH):
         u = fetch(a, row0 + thread // 2, k0 + thread % 2 * 4, rows, depth)
         v = fetch(b, k0 + thread // 32, column0 + thread % 32 * 4, depth, columns)
@@ -190,8 +188,7 @@ def double_buffered(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, de
     total = cuda.local.array(SUMS, float32)
     left = cuda.local.array(EACH, float32)
     top = cuda.local.array(EACH, float32)
-    for i in range(SUMS):
-        total[i] = float32(0)
+    clear(total)
     at = 0
     for k0 in range(0, depth + DEPTH, DEPTH):
         u = fetch(a, row0 + thread // 2, k0 + thread % 2 * 4, rows, depth)

@@ -18,7 +18,7 @@ from core.gpu.compilation.arrays import Int, Vector, float32, index
 from core.gpu.compilation.cuda import cuda, device_function
 from core.gpu.launch import blocks_of
 from core.gpu.ops.matmul.tiled import matrices
-from core.gpu.parts.vectors import unrolled
+from core.gpu.parts.vectors import clear, unrolled
 from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, at, flat
 from core.gpu.teaching.step_arrays import StepArrays
 from core.gpu.teaching.vector import load4, store4
@@ -183,8 +183,7 @@ def make_kernel(rows: int, columns: int, depth: int, warps: int, parts: int) -> 
             first_a[j] = index(min(index(row0 + a_row + index(j * a_step)), index(m - index(1))) * k + a_deep)
         for j in range(b_loads):
             first_b[j] = index((b_deep + index(j * b_step)) * n + min(index(column0 + b_column), index(n - index(4))))
-        for i in range(sums):
-            total[i] = float32(0)
+        clear(total)
         a_keep, b_keep = index(a_deep * index(pitch) + a_row), index(thread * index(4))
         a_at, b_at, first, moved, last = index(0), index(0), index(0), index(0), k
         if several:  # every part has its own two stages and as many k blocks, the last ones zeros

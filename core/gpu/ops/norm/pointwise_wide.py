@@ -135,8 +135,7 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
         totals = cuda.local.array(16, f32)
         raw = cuda.local.array(RAW, u32)
         weight_sums = cuda.local.array(WEIGHTS, f32)
-        for i in range(8):
-            totals[i], totals[8 + i] = f32(0.0), f32(0.0)
+        clear(totals)
         clear(weight_sums)
         rows = u64(saved + u64((2 * C + part * 8) * 4))
         if gradient:
