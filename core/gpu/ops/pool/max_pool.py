@@ -42,15 +42,14 @@ from core.gpu.select import Case
 from core.ops.window import read_window
 from core.program import Step
 
-_WINDOWS: Final = (
-    PIXELS, SIDES, Argument("ldp", INTEGER, "bytes from a pixel of `positions` to the next"), *PADDING,
-)  # fmt: skip
+_WINDOWS: Final = (PIXELS, SIDES, Argument("ldp", INTEGER, "bytes from a pixel of `positions` to the next"))
 
 FORWARD: Final = KernelSignature((
     Argument("x", POINTER, "activations (N, height, width, C)"),
     Argument("out", POINTER, "activations (N, ho, wo, C)"),
     Argument("positions", POINTER, "uint8 (N, ho, wo, C): position of each maximum in its window; 0 stores none"),
     *_WINDOWS,
+    *PADDING,
     Argument("activation", INTEGER, "activation of the step that wrote x (`core.gpu.launch.RELU`)"),
 ))  # fmt: skip
 
@@ -59,6 +58,7 @@ GRADIENT: Final = KernelSignature((
     Argument("dx", POINTER, "gradient of x"),
     Argument("positions", POINTER, "positions stored by the forward kernel"),
     *_WINDOWS,
+    *PADDING,
     Argument("accumulate", INTEGER, "1 adds to dx"),
 ))  # fmt: skip
 
