@@ -16,7 +16,8 @@ from benchmarks.detector_training import Example
 from core.diagnosis.leaf_detector import letterbox
 from core.ops.contract import Array
 
-LEAF_CONDITIONS: Final = ("healthy", "leaf_spot", "nutrient_deficiency", "calcium_deficiency")
+BY_HAND: Final = "by hand"
+LEAF_CONDITIONS: Final = ("healthy", "leaf_spot", "nutrient_deficiency", "calcium_deficiency", BY_HAND)
 """Labels of strawberry boxes that mean leaves; most boxes of `powdery_mildew` are on fruit, and are ignored."""
 UNCLEAR: Final = "powdery_mildew"
 COMPOUND: Final = 0.2
@@ -28,7 +29,7 @@ PASTED: Final = 0.4
 """Share of boxed photos on which leaves of other boxed photos are laid."""
 COVERED: Final = 0.6
 """Share of a box under later leaves from which it is ignored."""
-EMPTY: Final = 0.15
+EMPTY: Final = 0.05
 """Weight of what is not boxed in a strawberry photo: by far not all of its leaves are."""
 NO_BOXES: Final = np.zeros((0, 4))
 
