@@ -14,9 +14,9 @@ import numpy as np
 from core.diagnosis.prediction import Box
 from core.ops.contract import Array
 
-MOST: Final = 12
 SAME: Final = 0.5
 """Intersection over union from which boxes of two predictions become one."""
+CROSS: Final = np.array(((0, 1, 0), (1, 1, 1), (0, 1, 0)), np.uint8)
 DOUBLE: Final = 0.4
 """Intersection over union from which the less confident of two boxes is omitted."""
 
@@ -27,15 +27,21 @@ def as_box(numbers: Array) -> Box:
 
 
 def decode_maps(maps: Array, least: float) -> tuple[Array, Array]:
-    """Boxes ``(N, 4)`` as shares of the input's side and scores ``(N,)``, at the local maxima of 3 x 3 cells."""
+    """Boxes ``(N, 4)`` as shares of the input's side and scores ``(N,)``, the best first.
+
+    They are of the cells that no neighbour beside, above or below surpasses: leaves whose centres are diagonal
+    neighbours are two. A box that a better one overlaps by `SAME` is omitted.
+    """
     cells = maps.shape[0]
     centre = 1 / (1 + np.exp(-maps[..., 0].astype(np.float64)))
-    peaks = centre == cv2.dilate(centre, np.ones((3, 3)))
+    peaks = centre == cv2.dilate(centre, CROSS)
     ys, xs = np.nonzero(peaks & (centre >= least))
     found = maps[ys, xs].astype(np.float64)
     half = np.exp(np.clip(found[:, 1:3], -5, 0)) / 2
     middle = (np.stack([ys, xs], axis=1) + 0.5 + found[:, 3:5]) / cells
-    return np.concatenate([middle - half, middle + half], axis=1), centre[ys, xs]
+    boxes, scores = np.concatenate([middle - half, middle + half], axis=1), centre[ys, xs]
+    kept = suppress(boxes, scores, SAME)
+    return boxes[kept], scores[kept]
 
 
 def fuse(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -55,13 +61,11 @@ def fuse(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array
     return np.concatenate([joint, *alone[:2]]), np.concatenate([sums, *alone[2:]]) / 2
 
 
-def suppress(boxes: Array, scores: Array) -> list[int]:
-    """Non-maximum suppression: indices of at most `MOST` boxes, the best first."""
+def suppress(boxes: Array, scores: Array, double: float = DOUBLE) -> list[int]:
+    """Non-maximum suppression: indices of the boxes that no better one overlaps by `double`, the best first."""
     kept: list[int] = []
     for index in np.argsort(-scores, kind="stable"):
-        if len(kept) == MOST:
-            break
-        if not kept or overlaps(boxes[index], boxes[kept]).max() < DOUBLE:
+        if not kept or overlaps(boxes[index], boxes[kept]).max() < double:
             kept.append(int(index))
     return kept
 

@@ -32,6 +32,8 @@ SCORE: Final = 0.22
 """Smallest confidence of a detection."""
 CANDIDATE: Final = 0.08
 """Smallest score of a box in the photo or in its mirror image. The confidence is the mean of both."""
+MOST: Final = 12
+"""Leaves of a photo that are detected, the most confident."""
 MARGIN: Final = 0.03
 """Margin around a leaf, as a share of its longer side."""
 LIKE_LARGEST: Final = 0.1
@@ -63,7 +65,7 @@ class LeafDetector:
         maps, mirrored = self._predictor.predict(np.stack([photo, photo[:, ::-1]]))[MAPS]
         back = mirrored[:, ::-1] * (1, 1, 1, 1, -1)  # the last channel is the offset in x
         boxes, scores = fuse(decode_maps(maps, CANDIDATE), decode_maps(back, CANDIDATE))
-        kept = [i for i in suppress(boxes, scores) if scores[i] >= least]
+        kept = [i for i in suppress(boxes, scores) if scores[i] >= least][:MOST]
         sides = np.array(rgb.shape[:2] * 2) / min(rgb.shape[:2])
         boxes = 0.5 + np.clip((boxes - 0.5) * sides.max(), -sides / 2, sides / 2)
         return [FoundLeaf(as_box(boxes[i]), float(scores[i])) for i in kept]
