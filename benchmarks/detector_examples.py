@@ -29,15 +29,17 @@ PASTED: Final = 0.4
 """Share of boxed photos on which leaves of other boxed photos are laid."""
 COVERED: Final = 0.6
 """Share of a box under later leaves from which it is ignored."""
-EMPTY: Final = 0.05
+EMPTY: Final = 0.15
 """Weight of what is not boxed in a strawberry photo: by far not all of its leaves are."""
+BEHIND: Final = 0.4
+"""Weight of what is behind boxed leaves in the foreground, other leaves too."""
 NO_BOXES: Final = np.zeros((0, 4))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pools:
     """What examples are made of. real: leaves cut from boxed photos; boxed: photos, boxes in pixels, ignored boxes;
-    single: whole lab photos, one box."""
+    single: whole lab photos, one box; foreground: field photos, boxes of leaves in the foreground."""
 
     leaves: Sequence[CutLeaf]
     real: Sequence[CutLeaf]
@@ -45,6 +47,7 @@ class Pools:
     foliage: Sequence[Array]
     boxed: Sequence[tuple[Array, Array, Array]]
     single: Sequence[tuple[Array, Array]]
+    foreground: Sequence[tuple[Array, Array]]
 
 
 def read_pools(folder: Path, everything: bool) -> Pools:
@@ -62,9 +65,11 @@ def read_pools(folder: Path, everything: bool) -> Pools:
 
     boxed = [(read(name), *read_boxes(boxes)) for name, boxes in part["boxed"] + more["boxed"]]
     single = [(read(name), np.array([place], np.float64)) for name, place in part["single"]]
+    foreground = [(read(name), np.array(places, np.float64)) for name, places in part["foreground"]]
     return Pools([read_leaf(*item) for item in part["leaves"]],
                  [read_leaf(name, "strawberry") for name in part["real"] + more["real"]],
-                 [read(n) for n in part["scenes"]], [read(n) for n in part["foliage"]], boxed, single)  # fmt: skip
+                 [read(n) for n in part["scenes"]], [read(n) for n in part["foliage"]], boxed, single,
+                 foreground)  # fmt: skip
 
 
 def read_boxes(boxes: Sequence[Sequence[Any]]) -> tuple[Array, Array]:
@@ -88,7 +93,10 @@ def make_example(rng: np.random.Generator, pools: Pools, side: int, share: float
     if kind < 0.22:
         scene = pools.scenes[rng.integers(len(pools.scenes))]
         return framed(*random_part(rng, scene, NO_BOXES, NO_BOXES, 0.55), 1.0, side)
-    if kind < 0.42:
+    if kind < 0.4:
+        photo, boxes = pools.foreground[rng.integers(len(pools.foreground))]
+        return framed(*random_part(rng, photo, boxes, NO_BOXES, 0.7), BEHIND, side)
+    if kind < 0.58:
         return plant(rng, pools, side)
     count = int(rng.choice(6, p=(0.12, 0.2, 0.2, 0.18, 0.15, 0.15))) + 1
     chosen = [random_leaf(rng, pools, REAL) for _ in range(count)]

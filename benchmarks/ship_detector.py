@@ -24,7 +24,7 @@ points worse than with the shipped network. Then a second one, trained in the sa
 too, takes that `SCORE`. Where it keeps the same limits (which do not concern strawberry photos), `field_test` is read
 with it, once, and it ships unless fewer leaves are found there than with the shipped network.
 
-How thresholds are chosen (before `field_test` is read with them, once): those of the shipped network that find most
+How thresholds, and the cells that boxes come from, are chosen (before `field_test` is read with them, once): those of the shipped network that find most
 leaves in strawberry boxes of validation photos, while of leaves in composed photos, boxes there that are a leaf, and
 photos of one leaf or of none that seem to show several, none is more than 2 points worse than before.
 """
@@ -70,6 +70,7 @@ VALIDATION: Final = 0.3
 CROPS: Final = ("apple", "tomato", "strawberry", "citrus", "blackgram", "potato", "mango")
 UNBOXED: Final = Path(__file__).with_name("strawberry_leaves.json")
 """Leaves that the source leaves without a box, for training only."""
+FOREGROUND: Final = Path(__file__).with_name("foreground_leaves.json")
 COUNT: Final = 1400
 """Leaves that are cut out; of scenes and foliage half and a quarter as many."""
 CHUNK: Final = 16
@@ -93,11 +94,13 @@ def read_rows(data: Path) -> list[dict[str, str]]:
 
 def pack(data: Path, out: Path) -> None:
     rng, rows = np.random.default_rng(0), read_rows(data)
+    foreground = json.loads(FOREGROUND.read_text())["boxes"]
     out.mkdir(parents=True, exist_ok=True)
     index: dict[str, dict[str, list[Any]]] = {}
     for split in ("train", "val"):
         mine = [rows[i] for i in rng.permutation(len(rows)) if rows[i]["split"] == split]
-        part = index[split] = {"leaves": [], "real": [], "scenes": [], "foliage": [], "boxed": [], "single": []}
+        part = index[split] = {kind: [] for kind in
+                               ("leaves", "real", "scenes", "foliage", "boxed", "single", "foreground")}  # fmt: skip
         per_class: dict[str, int] = {}
         for row in mine:
             name, label = f"{split}-{row['sha256'][:16]}.webp", f"{row['crop']}/{row['condition']}"
@@ -105,6 +108,9 @@ def pack(data: Path, out: Path) -> None:
                 pack_boxed(row, out, name, part)
             elif split == "val":
                 continue
+            elif row["path"] in foreground:
+                write(out / name, read_photo(row["file"], 224), 85)
+                part["foreground"].append([name, [[224 * v for v in box] for box in foreground[row["path"]]]])
             elif row["crop"] == "background" and len(part["scenes"]) < COUNT // 2:
                 write(out / name, read_photo(row["file"], 224), 75)
                 part["scenes"].append(name)
