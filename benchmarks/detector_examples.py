@@ -16,8 +16,7 @@ from benchmarks.detector_training import Example
 from core.diagnosis.leaf_detector import letterbox
 from core.ops.contract import Array
 
-BY_HAND: Final = "by hand"
-LEAF_CONDITIONS: Final = ("healthy", "leaf_spot", "nutrient_deficiency", "calcium_deficiency", BY_HAND)
+LEAF_CONDITIONS: Final = ("healthy", "leaf_spot", "nutrient_deficiency", "calcium_deficiency")
 """Labels of strawberry boxes that mean leaves; most boxes of `powdery_mildew` are on fruit, and are ignored."""
 UNCLEAR: Final = "powdery_mildew"
 COMPOUND: Final = 0.2
@@ -31,15 +30,13 @@ COVERED: Final = 0.6
 """Share of a box under later leaves from which it is ignored."""
 EMPTY: Final = 0.15
 """Weight of what is not boxed in a strawberry photo: by far not all of its leaves are."""
-BEHIND: Final = 0.4
-"""Weight of what is behind boxed leaves in the foreground, other leaves too."""
 NO_BOXES: Final = np.zeros((0, 4))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pools:
     """What examples are made of. real: leaves cut from boxed photos; boxed: photos, boxes in pixels, ignored boxes;
-    single: whole lab photos, one box; foreground: field photos, boxes of leaves in the foreground."""
+    single: whole lab photos, one box."""
 
     leaves: Sequence[CutLeaf]
     real: Sequence[CutLeaf]
@@ -47,7 +44,6 @@ class Pools:
     foliage: Sequence[Array]
     boxed: Sequence[tuple[Array, Array, Array]]
     single: Sequence[tuple[Array, Array]]
-    foreground: Sequence[tuple[Array, Array]]
 
 
 def read_pools(folder: Path, everything: bool) -> Pools:
@@ -65,11 +61,9 @@ def read_pools(folder: Path, everything: bool) -> Pools:
 
     boxed = [(read(name), *read_boxes(boxes)) for name, boxes in part["boxed"] + more["boxed"]]
     single = [(read(name), np.array([place], np.float64)) for name, place in part["single"]]
-    foreground = [(read(name), np.array(places, np.float64)) for name, places in part["foreground"]]
     return Pools([read_leaf(*item) for item in part["leaves"]],
                  [read_leaf(name, "strawberry") for name in part["real"] + more["real"]],
-                 [read(n) for n in part["scenes"]], [read(n) for n in part["foliage"]], boxed, single,
-                 foreground)  # fmt: skip
+                 [read(n) for n in part["scenes"]], [read(n) for n in part["foliage"]], boxed, single)  # fmt: skip
 
 
 def read_boxes(boxes: Sequence[Sequence[Any]]) -> tuple[Array, Array]:
@@ -93,10 +87,7 @@ def make_example(rng: np.random.Generator, pools: Pools, side: int, share: float
     if kind < 0.22:
         scene = pools.scenes[rng.integers(len(pools.scenes))]
         return framed(*random_part(rng, scene, NO_BOXES, NO_BOXES, 0.55), 1.0, side)
-    if kind < 0.4:
-        photo, boxes = pools.foreground[rng.integers(len(pools.foreground))]
-        return framed(*random_part(rng, photo, boxes, NO_BOXES, 0.7), BEHIND, side)
-    if kind < 0.58:
+    if kind < 0.42:
         return plant(rng, pools, side)
     count = int(rng.choice(6, p=(0.12, 0.2, 0.2, 0.18, 0.15, 0.15))) + 1
     chosen = [random_leaf(rng, pools, REAL) for _ in range(count)]

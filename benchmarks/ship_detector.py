@@ -16,14 +16,6 @@ strawberry boxes and in composed photos wins, and is trained once more on the bo
 the shipped network if both shares are higher than those of the shipped network trained without these photos. Only then
 is `field_test` read, once.
 
-How the shipped network is trained further (written before a network so trained was measured): `train --start`, with
-leaves boxed by hand in `strawberry_leaves.json`. One learns from training photos. At the `SCORE` of 0.18 to 0.3 that
-suits it, it must find more leaves in strawberry boxes of validation photos, by at least 2 of 101; leaves in composed
-photos, boxes there that are a leaf, and photos of one leaf or of none that seem to show several may each be at most 2
-points worse than with the shipped network. Then a second one, trained in the same way on the boxed validation photos
-too, takes that `SCORE`. Where it keeps the same limits (which do not concern strawberry photos), `field_test` is read
-with it, once, and it ships unless fewer leaves are found there than with the shipped network.
-
 How thresholds, and the cells that boxes come from, are chosen (before `field_test` is read with them, once): those of the shipped network that find most
 leaves in strawberry boxes of validation photos, while of leaves in composed photos, boxes there that are a leaf, and
 photos of one leaf or of none that seem to show several, none is more than 2 points worse than before.
@@ -47,7 +39,7 @@ import cv2
 import numpy as np
 
 from benchmarks.composed_photos import cut_leaf
-from benchmarks.detector_examples import BY_HAND, make_example, read_boxes, read_pools, turned_example
+from benchmarks.detector_examples import make_example, read_boxes, read_pools, turned_example
 from benchmarks.detector_training import (
     WIDTH,
     Batch,
@@ -68,9 +60,6 @@ from core.ops.contract import Array
 VALIDATION: Final = 0.3
 """Share of the strawberry groups of `field_train` that validate."""
 CROPS: Final = ("apple", "tomato", "strawberry", "citrus", "blackgram", "potato", "mango")
-UNBOXED: Final = Path(__file__).with_name("strawberry_leaves.json")
-"""Leaves that the source leaves without a box, for training only."""
-FOREGROUND: Final = Path(__file__).with_name("foreground_leaves.json")
 COUNT: Final = 1400
 """Leaves that are cut out; of scenes and foliage half and a quarter as many."""
 CHUNK: Final = 16
@@ -94,13 +83,11 @@ def read_rows(data: Path) -> list[dict[str, str]]:
 
 def pack(data: Path, out: Path) -> None:
     rng, rows = np.random.default_rng(0), read_rows(data)
-    foreground = json.loads(FOREGROUND.read_text())["boxes"]
     out.mkdir(parents=True, exist_ok=True)
     index: dict[str, dict[str, list[Any]]] = {}
     for split in ("train", "val"):
         mine = [rows[i] for i in rng.permutation(len(rows)) if rows[i]["split"] == split]
-        part = index[split] = {kind: [] for kind in
-                               ("leaves", "real", "scenes", "foliage", "boxed", "single", "foreground")}  # fmt: skip
+        part = index[split] = {"leaves": [], "real": [], "scenes": [], "foliage": [], "boxed": [], "single": []}
         per_class: dict[str, int] = {}
         for row in mine:
             name, label = f"{split}-{row['sha256'][:16]}.webp", f"{row['crop']}/{row['condition']}"
@@ -108,9 +95,6 @@ def pack(data: Path, out: Path) -> None:
                 pack_boxed(row, out, name, part)
             elif split == "val":
                 continue
-            elif row["path"] in foreground:
-                write(out / name, read_photo(row["file"], 224), 85)
-                part["foreground"].append([name, [[224 * v for v in box] for box in foreground[row["path"]]]])
             elif row["crop"] == "background" and len(part["scenes"]) < COUNT // 2:
                 write(out / name, read_photo(row["file"], 224), 75)
                 part["scenes"].append(name)
@@ -135,7 +119,6 @@ def pack(data: Path, out: Path) -> None:
 def pack_boxed(row: dict[str, str], out: Path, name: str, part: dict[str, list[Any]]) -> None:
     """Write a boxed photo and leaves cut from it."""
     boxes = [[y0, x0, y1, x1, kind] for x0, y0, x1, y1, kind in json.loads(row["boxes"])]
-    boxes += [[*box, BY_HAND] for box in json.loads(UNBOXED.read_text())["boxes"].get(row["path"], [])]
     photo = read_photo(row["file"])
     write(out / name, photo, 85)
     part["boxed"].append([name, boxes])
