@@ -16,9 +16,10 @@ strawberry boxes and in composed photos wins, and is trained once more on the bo
 the shipped network if both shares are higher than those of the shipped network trained without these photos. Only then
 is `field_test` read, once.
 
-How thresholds, and the cells that boxes come from, are chosen (before `field_test` is read with them, once): those of the shipped network that find most
-leaves in strawberry boxes of validation photos, while of leaves in composed photos, boxes there that are a leaf, and
-photos of one leaf or of none that seem to show several, none is more than 2 points worse than before.
+How thresholds, and the cells that boxes come from, are chosen (before `field_test` is read with them, once): those of
+the shipped network that find most leaves in strawberry boxes of validation photos, while of leaves in composed photos,
+boxes there that are a leaf, and photos of one leaf or of none that seem to show several, none is more than 2 points
+worse than before.
 """
 
 from __future__ import annotations
