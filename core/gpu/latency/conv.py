@@ -24,10 +24,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.arguments import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.compilation.ptx import shared_address
 from core.gpu.latency.block import BlockShape, load4_where, make_epilogue, make_filter_loads, wait_for_previous
-from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.ops.conv.geometry import WINDOWS
 from core.gpu.parts.epilogue import pixel_of_row
 from core.gpu.parts.tile import multiply_bf16

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.arguments import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.latency.block import load4_constant_where, load4_where, wait_for_previous
-from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.tile import multiply_bf16
 from core.gpu.parts.vectors import PACK, UNPACK, activate, divide
 

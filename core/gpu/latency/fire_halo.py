@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.arguments import INTEGER, POINTER, Group, KernelSignature, arguments, divisions, pitches
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.latency.block import (
@@ -29,7 +30,6 @@ from core.gpu.latency.block import (
     make_filter_loads,
     wait_for_previous,
 )
-from core.gpu.launch import INTEGER, POINTER, Group, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.epilogue import pixel_of_number
 from core.gpu.parts.tile import multiply_bf16
 from core.gpu.parts.vectors import clear, divide

@@ -71,7 +71,7 @@ def find_vector(at, vectors, by_vectors):
 
 @device_function
 def find_pixel(at, pixels):
-    """(pixel, vector of the pixel, image, row, column) of thread `at`; `pixels` is `core.gpu.launch.PIXELS`."""
+    """(pixel, vector of the pixel, image, row, column) of thread `at`; `pixels` is `core.gpu.arguments.PIXELS`."""
     pixel, part = find_vector(at, pixels.vectors, pixels.by_vectors)
     n = divide(pixel, pixels.by_area)
     rest = u32(pixel - n * u32(pixels.area))

@@ -23,9 +23,9 @@ from __future__ import annotations
 from itertools import product
 from typing import Any, Final
 
+from core.gpu.arguments import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
-from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.epilogue import pixel_of_number
 from core.gpu.parts.tile import Tile, exchange
 from core.gpu.parts.vectors import activate, clear, in_turn

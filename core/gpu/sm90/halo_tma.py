@@ -25,9 +25,9 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from core.gpu.arguments import INTEGER, MASKING, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.compilation.ptx import shared_address, shared_store4
-from core.gpu.launch import INTEGER, MASKING, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.epilogue import make_staging, make_writing
 from core.gpu.parts.vectors import clear, divide
 from core.gpu.sm90 import tma, wgmma

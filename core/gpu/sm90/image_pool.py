@@ -23,9 +23,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.arguments import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
-from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
 from core.gpu.parts.vectors import clear, divide, in_turn, passes
 from core.gpu.parts.winners import STOPPED, write_positions
 from core.gpu.sm90.filters import make_filter_loader

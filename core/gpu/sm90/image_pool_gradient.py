@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.arguments import INTEGER, POINTER, KernelSignature, arguments, divisions
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
-from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions
 from core.gpu.parts.vectors import clear, divide, in_turn
 from core.gpu.parts.winners import EVERY, STOPPED, make_sharing
 from core.gpu.sm90.wgmma import fence_async_proxy, high_word, low_word, make_products, make_wait

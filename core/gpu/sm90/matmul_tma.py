@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from core.gpu.arguments import INTEGER, POINTER, KernelSignature, arguments
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, u8, u32, u64
 from core.gpu.compilation.ptx import pack_bf16, shared_address, shared_load4, shared_store1, store4
-from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, blocks_of, make_launch
+from core.gpu.launch import blocks_of, make_launch
 from core.gpu.ops.matmul.tensor_core import GROUP, product_of
 from core.gpu.parts.vectors import clear
 from core.gpu.select import Case

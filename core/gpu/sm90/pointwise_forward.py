@@ -23,9 +23,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.arguments import INTEGER, POINTER, KernelSignature, arguments
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, u8, u32, u64
-from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments
 from core.gpu.parts.tile import Tile
 from core.gpu.parts.vectors import activate, unrolled
 from core.gpu.sm90 import tma, wgmma

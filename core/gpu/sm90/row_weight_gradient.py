@@ -24,9 +24,9 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from core.gpu.arguments import INTEGER, POINTER, KernelSignature, arguments, divisions
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.compilation.ptx import float_to_bits, shared_address, shared_store4, store2, store_float
-from core.gpu.launch import INTEGER, POINTER, KernelSignature, arguments, divisions
 from core.gpu.parts.tile import ONES
 from core.gpu.parts.vectors import clear, divide, in_turn
 from core.gpu.sm90 import tma, wgmma

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from core.errors import KernelUnavailable
+from core.gpu.arguments import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
 from core.gpu.candidates import CANDIDATES
 from core.gpu.explain import explain, frame_for
 from core.gpu.latency import conv, expand_depthwise, fire_halo
-from core.gpu.launch import DIVISOR, INTEGER, POINTER, RELU, Argument, KernelSignature
+from core.gpu.launch import RELU
 from core.gpu.lowering import choose_forward, write_backward, write_forward
 from core.gpu.ops.conv import implicit_gemm, partial_sums, weight_gradient
 from core.gpu.ops.depthwise import direct, strip_gradient, strips

@@ -1,6 +1,5 @@
 """What the GPU plan does before there is a GPU: launches, memory, packed filters, and its sentence without one."""
 
-
 import numpy as np
 import pytest
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from core.gpu.arguments import INTEGER, PADDING, Argument, Group, divisions, pitches
 from core.gpu.frame import Frame
-from core.gpu.launch import INTEGER, PADDING, Argument, Group, Tensor, divisions, pitches
+from core.gpu.launch import Tensor
 from core.graph import PHOTO
 from core.ops.window import POINT, Window, read_window
 from core.program import Step

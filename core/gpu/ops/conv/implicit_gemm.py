@@ -25,9 +25,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.arguments import INTEGER, MASK, MASKING, POINTER, Argument, KernelSignature, pitches
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
-from core.gpu.launch import INTEGER, MASK, MASKING, POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.conv.geometry import WINDOWS
 from core.gpu.parts.epilogue import make_staging, make_writing, pixel_of_row
 from core.gpu.parts.tile import ELEMENT, Tile, make_multiplier

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from core.gpu.arguments import INTEGER, POINTER, Argument, KernelSignature
 from core.gpu.compilation.cuda import cuda, f32, i32, i64, u64
 from core.gpu.compilation.ptx import load1, load_float, store_float
 from core.gpu.frame import has_bias
 from core.gpu.gradients import Backward
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, blocks_of, make_launch
+from core.gpu.launch import blocks_of, make_launch
 from core.ops.contract import Array, volume
 from core.program import Step
 

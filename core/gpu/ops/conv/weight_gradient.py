@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.arguments import INTEGER, POINTER, Argument, KernelSignature, pitches
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.conv.geometry import WINDOWS
 from core.gpu.parts.tile import ELEMENT, ONES, Tile, multiply_add
 from core.gpu.parts.vectors import clear, divide

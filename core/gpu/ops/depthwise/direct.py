@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.arguments import INTEGER, MASKING, PADDING, PIXELS, POINTER, SIDES, Argument, KernelSignature, pitches
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load4, load_float
-from core.gpu.launch import INTEGER, MASKING, PADDING, PIXELS, POINTER, SIDES, Argument, KernelSignature, pitches
 from core.gpu.parts.channels import make_fold
 from core.gpu.parts.vectors import PACK, UNPACK, activate, clear, divide, find_pixel, make_deliver, make_take
 

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from core.gpu.arguments import KernelSignature
 from core.gpu.frame import Frame, bias_of
 from core.gpu.launch import (
     RELU,
     RESIDENT,
     SUM_BLOCKS,
     THREADS,
-    KernelSignature,
     Tensor,
     blocks_of,
     make_launch,

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.arguments import POINTER, Argument, KernelSignature, pitches
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load_float
 from core.gpu.control import read_photos
-from core.gpu.launch import POINTER, Argument, KernelSignature, pitches
 from core.gpu.ops.depthwise.strip_executions import make_dense, make_strided
 from core.gpu.ops.depthwise.strips import STRIPS, find_strip
 from core.gpu.parts.channels import make_fold, make_load, make_unpack

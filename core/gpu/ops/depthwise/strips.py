@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.arguments import INTEGER, POINTER, Argument, Group, KernelSignature, divisions, pitches
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load_float
 from core.gpu.control import read_photos
-from core.gpu.launch import INTEGER, POINTER, Argument, Group, KernelSignature, divisions, pitches
 from core.gpu.parts.channels import make_apply_norm, make_fold, make_load, make_store, make_unpack
 from core.gpu.parts.vectors import activate, clear, divide
 

@@ -11,29 +11,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.arguments import DIVISOR, INTEGER, MASK, MASKING, POINTER, Argument, KernelSignature, pitches
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load4_ordered
 from core.gpu.control import make_reader
 from core.gpu.frame import Frame
-from core.gpu.launch import (
-    DIVISOR,
-    INTEGER,
-    MASK,
-    MASKING,
-    PLAIN,
-    POINTER,
-    RELU,
-    THREADS,
-    Argument,
-    KernelSignature,
-    Launch,
-    Target,
-    Tensor,
-    blocks_of,
-    make_launch,
-    pitches,
-    vectors_of,
-)
+from core.gpu.launch import PLAIN, RELU, THREADS, Launch, Target, Tensor, blocks_of, make_launch, vectors_of
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
 from core.gpu.parts.vectors import PACK, UNPACK, activate, clear, divide, find_vector, make_deliver
 from core.gpu.select import FORWARD, Case

@@ -16,23 +16,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.arguments import INTEGER, MASK, MASKING, POINTER, Argument, KernelSignature, pitches
 from core.gpu.compilation.cuda import cuda, f32, i32, i64, u32, u64
-from core.gpu.launch import (
-    INTEGER,
-    MASK,
-    MASKING,
-    PLAIN,
-    POINTER,
-    Argument,
-    KernelSignature,
-    Launch,
-    Target,
-    Tensor,
-    blocks_of,
-    make_launch,
-    pitches,
-    vectors_of,
-)
+from core.gpu.launch import PLAIN, Launch, Target, Tensor, blocks_of, make_launch, vectors_of
 from core.gpu.ops.elementwise.combine import combine_launch
 from core.gpu.parts.channels import make_load, make_unpack
 from core.gpu.parts.vectors import PACK, clear, make_deliver

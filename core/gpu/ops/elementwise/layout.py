@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.arguments import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
 from core.gpu.compilation.cuda import cuda, f32, i32, i64, u64
 from core.gpu.compilation.ptx import load4, load_float, store4, store_float
-from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
 from core.gpu.parts.vectors import PACK, UNPACK, find_vector
 
 LAYOUT: Final = KernelSignature((

@@ -14,22 +14,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.arguments import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.control import IMAGES, find_offsets, offset, read_photos
 from core.gpu.frame import Frame
-from core.gpu.launch import (
-    DIVISOR,
-    INTEGER,
-    POINTER,
-    RESIDENT,
-    THREADS,
-    Argument,
-    KernelSignature,
-    Launch,
-    blocks_of,
-    make_launch,
-)
+from core.gpu.launch import RESIDENT, THREADS, Launch, blocks_of, make_launch
 from core.gpu.parts.vectors import clear, divide
 from core.graph import PHOTO
 from core.ops.photo import AUGMENTATION_SIZE, BACKGROUND, BACKGROUND_MAP, BLUR, BLUR_RADIUS, BOX, MAP, MASK, MATRIX

@@ -18,12 +18,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from core.gpu.arguments import INTEGER, POINTER, Argument, KernelSignature
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load1, load4, load_float, store1, store4, store_float
 from core.gpu.control import find_offsets, make_reader, read_photos
 from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
-from core.gpu.launch import INTEGER, POINTER, RELU, Argument, KernelSignature, Launch, Tensor, make_launch
+from core.gpu.launch import RELU, Launch, Tensor, make_launch
 from core.gpu.parts.block import block_max, block_sum
 from core.gpu.parts.vectors import PACK, UNPACK, clear, passes
 from core.gpu.select import FAST, Case

@@ -11,20 +11,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.arguments import INTEGER, MASK, MASKING, POINTER, Argument, KernelSignature, pitches
 from core.gpu.compilation.cuda import cuda, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load4, shuffle_xor
-from core.gpu.launch import (
-    INTEGER,
-    MASK,
-    MASKING,
-    POINTER,
-    Argument,
-    KernelSignature,
-    blocks_of,
-    make_launch,
-    pitches,
-    vectors_of,
-)
+from core.gpu.launch import blocks_of, make_launch, vectors_of
 from core.gpu.parts.vectors import PACK, UNPACK, make_deliver
 from core.gpu.select import FORWARD, Case
 

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.arguments import INTEGER, POINTER, KernelSignature, arguments
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, u8, u32, u64
-from core.gpu.launch import INTEGER, POINTER, KernelSignature, Tensor, arguments, blocks_of, make_launch
+from core.gpu.launch import Tensor, blocks_of, make_launch
 from core.gpu.parts.epilogue import make_staging, make_writing, pixel_of_row
 from core.gpu.parts.tile import multiply_bf16
 from core.gpu.parts.vectors import clear

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.arguments import INTEGER, MASK, MASKING, POINTER, Argument, Group, KernelSignature, pitches
 from core.gpu.compilation.cuda import cuda, device_function, f32, f64, i32, i64, u32, u64
 from core.gpu.compilation.ptx import bits_to_float, load1, load4_ordered, load_float, store_float
 from core.gpu.control import make_reader, read_photos
-from core.gpu.launch import INTEGER, MASK, MASKING, POINTER, Argument, Group, KernelSignature, pitches
 from core.gpu.parts.channels import make_fold, make_load, make_unpack
 from core.gpu.parts.vectors import PACK, activate, clear, make_deliver
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, final
 
+from core.gpu.arguments import INTEGER, POINTER, Argument, KernelSignature, pitches
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
-from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, pitches
 from core.gpu.parts.channels import make_apply_norm, make_load, make_unpack
 from core.gpu.parts.tile import multiply_bf16
 from core.gpu.parts.vectors import PACK

@@ -15,27 +15,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.arguments import INTEGER, PADDING, PIXELS, POINTER, SIDES, Argument, KernelSignature
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.frame import Frame
 from core.gpu.gradients import shared_activation
-from core.gpu.launch import (
-    INTEGER,
-    PADDING,
-    PIXELS,
-    POINTER,
-    RELU,
-    SIDES,
-    THREADS,
-    Argument,
-    KernelSignature,
-    Tensor,
-    blocks_of,
-    make_launch,
-    pixel_values,
-    side_values,
-    vectors_of,
-)
+from core.gpu.launch import RELU, THREADS, Tensor, blocks_of, make_launch, pixel_values, side_values, vectors_of
 from core.gpu.parts.vectors import ADD, PACK, UNPACK, clear, find_pixel, in_turn, make_take, passes
 from core.gpu.parts.winners import EVERY, STOPPED, Shape, make_sharing, write_positions
 from core.gpu.select import Case

@@ -19,11 +19,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from core.gpu.arguments import INTEGER, POINTER, Argument, KernelSignature
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import float_to_bits, load1, load_byte, load_float, pack_bf16, store1, store_float
 from core.gpu.control import make_reader, read_photos
 from core.gpu.frame import Frame
-from core.gpu.launch import INTEGER, POINTER, THREADS, Argument, KernelSignature, Launch, blocks_of, make_launch
+from core.gpu.launch import THREADS, Launch, blocks_of, make_launch
 from core.gpu.parts.block import block_sum
 from core.ops.contract import Array, volume
 from core.optim.optimizer import Optimizer

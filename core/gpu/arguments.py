@@ -1,0 +1,116 @@
+"""A kernel's arguments, declared once by name: types for the compiler, packing, and their documentation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from core.gpu.parts.vectors import fast_divisor
+
+POINTER: Final = "uint64"
+INTEGER: Final = "int32"
+DIVISOR: Final = "divisor"
+"""A divisor prepared by `fast_divisor`, as `core.gpu.parts.vectors.divide` takes it."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a kernel: a type of `core.gpu.compilation.cuda.types` or `DIVISOR`, and its meaning."""
+
+    name: str
+    type: str
+    meaning: str
+
+
+def arguments(kind: str, /, **meanings: str) -> tuple[Argument, ...]:
+    """Arguments of one type: a keyword is the name, its value the meaning."""
+    return tuple(Argument(name, kind, meaning) for name, meaning in meanings.items())
+
+
+def pitches(**tensors: str) -> tuple[Argument, ...]:
+    """Elements from a pixel of each tensor to the next; a keyword is the argument's name, its value the tensor."""
+    return tuple(Argument(name, INTEGER, f"elements from a pixel of {of} to the next") for name, of in tensors.items())
+
+
+def divisions(**divisors: str) -> tuple[Argument, ...]:
+    """Fast divisions, ``by_NAME`` for each keyword; its value says what the divisor is."""
+    return tuple(Argument(f"by_{name}", DIVISOR, f"division by {what}") for name, what in divisors.items())
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Arguments that several kernels share: such a kernel has one parameter for them, a named tuple."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+
+    @property
+    def type(self) -> str:
+        """Names and types of the fields; `core.gpu.compilation.arrays` makes the type of the tuple."""
+        return " ".join(f"{argument.name}:{argument.type}" for argument in self.arguments)
+
+
+MASKING: Final = (
+    Argument("masking", INTEGER, "activation that `mask` is the output of (`core.gpu.launch.RELU`)"),
+    Argument("accumulate", INTEGER, "1 adds to out"),
+)
+MASK: Final = Argument("mask", POINTER, "output of the activation whose gradient is applied; 0 for none")
+"""What kernels take of a `Target`, together with the pitch of the mask."""
+
+
+PIXELS: Final = Group("pixels", (
+    Argument("total", INTEGER, "vectors (16 bytes) in all, one per thread"),
+    Argument("vectors", INTEGER, "vectors per pixel"),
+    *divisions(vectors="`vectors`", area="`area`", columns="`columns`"),
+    Argument("area", INTEGER, "pixels per image; in the gradient of a max pool blocks of stride x stride pixels"),
+    Argument("columns", INTEGER, "pixels per row"),
+))  # fmt: skip
+"""The pixels of a kernel with one thread per vector of each (`core.gpu.parts.vectors.find_pixel`)."""
+
+PADDING: Final = arguments(INTEGER, top="padding above", left="padding on the left")
+"""What kernels over windows take of their padding, where its other sides follow from the sizes."""
+
+SIDES: Final = Group("sides", (
+    Argument("height", INTEGER, "rows of x or dx"),
+    Argument("width", INTEGER, "columns of x or dx"),
+    Argument("ho", INTEGER, "rows of out or dy"),
+    Argument("wo", INTEGER, "columns of out or dy"),
+    *pitches(ldx="x or dx", ldo="out or dy"),
+))  # fmt: skip
+"""Both sides of a kernel over windows."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class KernelSignature:
+    """A kernel's arguments, declared once: types for the compiler, packing by name, and their documentation."""
+
+    arguments: tuple[Argument | Group, ...]
+
+    @property
+    def flat(self) -> tuple[Argument, ...]:
+        """Every argument, with those of the groups, in the order in which the driver passes them."""
+        return tuple(one for a in self.arguments for one in (a.arguments if isinstance(a, Group) else (a,)))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Types of the kernel function's parameters, for `Recipe.kinds`."""
+        return tuple(argument.type for argument in self.arguments)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the kernel function's parameters; a test compares them with the function."""
+        return tuple(argument.name for argument in self.arguments)
+
+    def pack(self, **values: Any) -> tuple[Any, ...]:
+        """Values in the order of the parameters; a `DIVISOR` is given as a number. Raises TypeError on a wrong name."""
+        names = {argument.name for argument in self.flat}
+        if set(values) != names:
+            raise TypeError(f"missing {sorted(names - set(values))}, unknown {sorted(set(values) - names)}")
+        packed: list[Any] = []
+        for argument in self.flat:
+            value = values[argument.name]
+            packed.extend(fast_divisor(value) if argument.type == DIVISOR else (value,))
+        return tuple(packed)
