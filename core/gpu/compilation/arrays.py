@@ -2,7 +2,7 @@
 
 All arrays are C-contiguous, float32 unless the name says otherwise, channels last. Numba passes an array as words of
 8 bytes: two that are zero here, elements, bytes of one, address, then sizes and strides; a pair as its two numbers.
-A group of arguments (`core.gpu.arguments.Group`), of kind "name:type name:type", is a named tuple, passed as its fields.
+A group of arguments (`core.gpu.arguments.Group`), of kind "name:type name:type", is a named tuple of its fields.
 """
 
 from __future__ import annotations
