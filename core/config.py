@@ -15,6 +15,8 @@ MODELS: Final = (
     "alexnet", "mobilenetv2", "mobilenetv2_wide", "mobilenetv3_small", "mobilenetv3_large", "cnn", "mlp",
 )
 
+OPTIMIZERS: Final = ("sgd", "adam", "adamw")
+
 AUGMENTATIONS: Final = {
     "none": "photos are used as they are",
     "light": "mirrored, turned by quarters, slightly cropped, rotated and recoloured",
@@ -106,7 +108,7 @@ class RunConfig:
                          "stop after this many epochs without a better epoch; 0: never",
                          low=0, high=100000)
 
-    optimizer: str = _row("adamw", "optimizer", "Optimizer", "optimizer", choices=("sgd", "adam", "adamw"))
+    optimizer: str = _row("adamw", "optimizer", "Optimizer", "optimizer", choices=OPTIMIZERS)
     learning_rate: float = _row(1e-3, "optimizer", "Learning rate", "highest learning rate", low=1e-8, high=10.0)
     momentum: float = _row(0.9, "optimizer", "Momentum", "momentum of SGD", low=0.0, high=0.9999)
     nesterov: bool = _row(True, "optimizer", "Nesterov", "use Nesterov momentum (SGD)")

@@ -11,12 +11,13 @@ from typing import final
 import numpy as np
 from numba import njit
 
+from core.config import OPTIMIZERS
 from core.cpu.lowering import Lowering
 from core.cpu.memory import F32, aligned, bytes_at, doubles, floats, words
 from core.cpu.records import Address, Fields, Record, Space, address_of
 from core.errors import ModelFileError
 from core.ops.contract import Array
-from core.optim.optimizer import OPTIMIZERS, Optimizer, clip_factor, moments, scalars
+from core.optim.optimizer import Optimizer, clip_factor, moments, scalars
 
 CHUNK: int = 4096
 """Floats of one task. The norm sums each chunk first, so that it does not depend on the number of threads."""
@@ -25,7 +26,7 @@ CHUNK: int = 4096
 COUNT, WEIGHTS, GRADIENT, FIRST, SECOND, AVERAGE, ROLE, SETTINGS, RULE, SUMS = range(1, 11)
 """AVERAGE is 0 without a running average; FIRST is the momentum of SGD."""
 
-# Roles of a float, and rules, in the order of `core.optim.optimizer.OPTIMIZERS`.
+# Roles of a float, and rules, in the order of `core.config.OPTIMIZERS`.
 IDLE, LEARNS, DECAYS = range(3)
 SGD, ADAM, ADAMW = range(3)
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from core.config import OPTIMIZERS
 from core.gpu.candidates import CANDIDATES
 from core.gpu.ops.update.optimizer import update_launch
 from core.gpu.prepared import hosted
@@ -19,7 +20,6 @@ from core.gpu.select import BF16, BY_NAME, FAST, WEIGHT, Candidate
 from core.gpu.single import UPDATE_WRITES, UPDATED, directions_of, reason_against, run_update, runner
 from core.ops.op_table import LOSSES
 from core.ops.registry import Kernel, Registry, Tolerance
-from core.optim.optimizer import OPTIMIZERS
 
 SUMS: Final = Tolerance(1e-4)
 """Sums over all pixels of a batch in float32, and transformed convolutions, which lose a few bits."""

@@ -13,6 +13,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from core.config import OPTIMIZERS
 from core.cpu.kernel_entries import PRODUCTS
 from core.graph import LABEL, PHOTO, Node
 from core.laboratory.convolutions import LABORATORY
@@ -21,7 +22,7 @@ from core.ops.builder import make_node
 from core.ops.contract import Array, Mode
 from core.ops.op_table import OPS
 from core.ops.registry import Kernel, KernelCase, rank
-from core.optim.optimizer import OPTIMIZERS, Optimizer, initial_state, update
+from core.optim.optimizer import Optimizer, initial_state, update
 from core.plan import cuda_problem
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Final, final
+from typing import final
 
 import numpy as np
 
 from core.config import RunConfig
 from core.ops.contract import Array, Arrays
-
-OPTIMIZERS: Final = ("sgd", "adam", "adamw")
 
 
 @final

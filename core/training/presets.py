@@ -62,7 +62,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         "dropout": 0.2, "augment": "standard", "label_smoothing": 0.05, "average": 0.9,
     }),
     "gpu": Preset("from scratch on a GPU: full image size, mixed precision, long training", 3000, {
-        # sgd at 0.1 after a short warm-up leaves SqueezeNet's last ReLU at 0 for good (docs/training.md)
+        # sgd at 0.1 after a short warm-up leaves SqueezeNet's last ReLU at 0 for good
         **ON_GPU, "model": "squeezenet1_1_bn", "image_size": 224, "epochs": 60, "optimizer": "adamw",
         "learning_rate": 4e-3, "weight_decay": 1e-2, "sampling": "balanced", "average": 0.998,
     }),

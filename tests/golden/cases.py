@@ -1,4 +1,4 @@
-"""Optimizer settings that PyTorch's results are recorded for, shared by the script and the test."""
+"""Optimizer settings: those that PyTorch's results are recorded for, and those that devices are tested with."""
 
 from core.optim.optimizer import Optimizer
 from tests.helpers.noise import noise
@@ -14,6 +14,13 @@ UPDATES = {
     "sgd clip": (Optimizer("sgd", clip_norm=0.5), 0.1),
 }
 """Optimizer and learning rate; the first half of the weights decays."""
+
+ON_DEVICES = (
+    Optimizer("sgd"), Optimizer("sgd", 0.8, False, 0.1, clip_norm=0.5, average=0.9),
+    Optimizer("adam", weight_decay=0.1, beta1=0.8, beta2=0.95, epsilon=1e-3, average=0.99),
+    Optimizer("adamw", weight_decay=0.1, clip_norm=100.0, average=0.9),
+)
+"""Settings with which the update of each device equals the reference's."""
 
 
 def update_weights():

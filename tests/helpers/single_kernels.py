@@ -10,16 +10,11 @@ from core.gpu.prepared import Copy, hosted
 from core.gpu.select import FAST
 from core.gpu.single import directions_of, new_frame, prepare, reason_against, runner, write
 from core.ops.registry import KernelCase
-from core.optim.optimizer import Optimizer, initial_state, update
+from core.optim.optimizer import initial_state, update
 from tests.helpers.compare import poisoned, relative_error
 from tests.helpers.emulated_gpu import Machine, Memory
 from tests.helpers.shapes import MODE, case, cases, label, solve
 
-OPTIMIZERS = {
-    "sgd": Optimizer("sgd", nesterov=True, weight_decay=0.01, average=0.99),
-    "adam": Optimizer("adam", weight_decay=0.01, clip_norm=0.5),
-    "adamw": Optimizer("adamw", weight_decay=0.1, average=0.9),
-}
 SMALL = {
     "conv2d": (
         case("conv2d", (5, 4, 3), filters=5, kernel=(3, 2), stride=(2, 1), padding=(1, 0, 0, 1)),
@@ -130,17 +125,17 @@ def run_work(memory, work):
             machine.run(item)
 
 
-def check_updates(op):
+def check_updates(optimizer):
     """(entry, relative error) of the optimizer's update on a GPU."""
-    optimizer, draw = OPTIMIZERS[op], np.random.default_rng(3)
+    draw = np.random.default_rng(3)
     weights, gradient = (draw.normal(size=97).astype(np.float32) for _ in range(2))
     decayed = np.arange(97) < 50
     state = {k: np.abs(draw.normal(size=97)).astype(np.float32) for k in initial_state(optimizer, weights)}
     exact = {k: v.astype(np.float64) for k, v in state.items()}
     wanted, moved = update(optimizer, weights.astype(np.float64), gradient.astype(np.float64), exact, decayed, 0.01, 3)
-    for row in (r for r in UPDATES if r.op == op):
+    for row in (r for r in UPDATES if r.op == optimizer.name):
         arrays = {"weights": weights.copy(), "gradient": gradient, "decayed": decayed.astype(np.float32)}
         arrays |= {k: v.copy() for k, v in state.items()}
         arrays |= {"optimizer": optimizer, "learning_rate": 0.01, "step": 3}
-        row.run(KernelCase(op, {}, ((97,),), (97,), 1), arrays)
+        row.run(KernelCase(row.op, {}, ((97,),), (97,), 1), arrays)
         yield row, max(relative_error(arrays[k], v) for k, v in {"weights": wanted, **moved}.items())

@@ -22,6 +22,7 @@ from core.ops.photo import identity_augmentation, transform
 from core.optim import optimizer as optimizer_reference
 from core.program import fold_batch_norm, fold_weights
 from core.training.step import take_step
+from tests.golden.cases import ON_DEVICES
 from tests.helpers.compare import assert_close
 from tests.helpers.golden import weights_of
 
@@ -146,10 +147,7 @@ def test_inference_agrees_with_the_reference_on_the_unfolded_network(name, count
     assert_close(got[kept], want[kept], 1e-4)
 
 
-@pytest.mark.parametrize("optimizer", [
-    Optimizer("sgd", 0.9, True, 0.01, clip_norm=0.5, average=0.9), Optimizer("sgd", 0.5, False),
-    Optimizer("adam", weight_decay=0.1, average=0.99), Optimizer("adamw", weight_decay=0.1, clip_norm=100.0),
-])  # fmt: skip
+@pytest.mark.parametrize("optimizer", ON_DEVICES)
 def test_updates_agree_with_the_reference_and_leave_frozen_parameters(optimizer):
     graph = _graph("cnn")
     frozen = [name for name in graph.parameters()][:2]

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from core.config import OPTIMIZERS
 from core.gpu.candidates import CANDIDATES
 from core.gpu.kernel_entries import TABLE
 from core.gpu.single import runner
 from core.ops.registry import KernelCase
-from core.optim.optimizer import OPTIMIZERS
+from tests.golden.cases import ON_DEVICES
 
 OPS = sorted({row.op for row in TABLE.kernels} - set(OPTIMIZERS))
 
@@ -26,11 +27,11 @@ def test_every_kernel_agrees_with_the_reference(op):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("op", sorted(OPTIMIZERS))
-def test_every_update_agrees_with_the_reference(op):
+@pytest.mark.parametrize("optimizer", ON_DEVICES)
+def test_every_update_agrees_with_the_reference(optimizer):
     from tests.helpers.single_kernels import check_updates
 
-    assert all(error <= row.tolerance.relative for row, error in check_updates(op))
+    assert all(error <= row.tolerance.relative for row, error in check_updates(optimizer))
 
 
 @pytest.mark.gpu

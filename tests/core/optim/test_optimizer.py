@@ -1,12 +1,14 @@
 """The update's reference against PyTorch's optimizers, step by step, and the parts PyTorch has no one rule for."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
 from core.config import RunConfig
 from core.optim import optimizer as reference
 from core.optim.optimizer import Optimizer, initial_state, update
-from tests.golden.cases import UPDATES, update_gradients, update_weights
+from tests.golden.cases import ON_DEVICES, UPDATES, update_gradients, update_weights
 from tests.helpers.compare import assert_close
 from tests.helpers.golden import FOLDER
 
@@ -50,10 +52,14 @@ def test_the_average_follows_the_weights_fast_at_first_and_slowly_later():
 
 def test_plain_descent_needs_no_state_to_be_right():
     optimizer = Optimizer("sgd", momentum=0.0, nesterov=False)
-    weights, _ = update(
-        optimizer, np.array([1.0]), np.array([0.5]), {"momentum": np.zeros(1)}, np.ones(1, bool), 0.1, 1
-    )
+    none = {"momentum": np.zeros(1)}
+    weights, _ = update(optimizer, np.array([1.0]), np.array([0.5]), none, np.ones(1, bool), 0.1, 1)
     assert weights == pytest.approx([0.95])
+
+
+def test_every_setting_is_compared_on_both_devices():
+    missing = {f.name for f in fields(Optimizer) if all(getattr(o, f.name) == f.default for o in ON_DEVICES)}
+    assert not missing, "add them to ON_DEVICES, then to core/cpu/optimizer.py and core/gpu/ops/update/optimizer.py"
 
 
 def test_every_setting_comes_from_the_field_of_its_name():
