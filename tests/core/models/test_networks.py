@@ -24,7 +24,7 @@ def test_parameter_counts_at_1000_classes_are_torchvisions(name, count):
 
 
 def test_the_table_has_the_names_that_the_configuration_offers():
-    assert tuple(MODELS) == core.config.MODELS
+    assert tuple(MODELS) == core.config.MODELS, "core/config.py and core/models/architectures.py list other networks"
 
 
 def test_the_wide_mobilenetv2_has_torchvisions_channels_at_width_1_4():

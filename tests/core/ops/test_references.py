@@ -45,7 +45,7 @@ def golden():
 @pytest.mark.parametrize("op", [op for op in LEARNED if op not in ("dropout", "sigmoid_cross_entropy")])
 def test_references_equal_pytorch(op, golden):
     for i, case in enumerate(cases(op)):
-        assert str(golden[f"{op}/{i}/label"]) == label(case), "the cases have changed: python -m tests.golden.make_ops"
+        assert str(golden.get(f"{op}/{i}/label")) == label(case), "other cases: run python -m tests.golden.make_ops"
         given = arrays(case)
         given["dy"] = solve(case).given["dy"]
         wanted = {key.split("/")[2]: array for key, array in golden.items() if key.startswith(f"{op}/{i}/")}
