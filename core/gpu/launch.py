@@ -176,12 +176,12 @@ BUSY: Final = 0.9
 """Share of the threads of whole warps that is enough: rows of two threads keep all busy, at half the bandwidth."""
 
 
-def vectors_per_row(vectors: int, threads: int, widest: int = WIDEST) -> int:
+def vectors_per_row(vectors: int, threads: int) -> int:
     """Width of the rows in which a block's threads share a pixel's vectors.
 
     The largest divisor of `vectors` that leaves few threads of whole warps idle.
     """
-    widths = [w for w in range(min(vectors, widest, threads), 0, -1) if vectors % w == 0]
+    widths = [w for w in range(min(vectors, WIDEST, threads), 0, -1) if vectors % w == 0]
 
     def busy(wide: int) -> float:
         used = threads // wide * wide
