@@ -83,6 +83,7 @@ GROUPS: Final = (
     ("theme_system", "theme_light", "theme_dark"),
     ("language_system", "language_en", "language_vi"),
 )
+"""Actions of which one is checked; the first group is the pages, in their order."""
 MENUS: Final = {
     "&File": ("open_folder", "open_manifest", "open_demo", "", "export_csv", "export_html", "export_pdf", "", "quit"),
     "&Edit": ("undo", "redo", "", "find", "", "exclude", "include", "", "paste"),

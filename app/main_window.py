@@ -10,13 +10,13 @@ from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QIcon, QResi
 from PySide6.QtWidgets import QApplication, QLabel, QMainWindow, QMessageBox, QPushButton, QStackedWidget, QWidget
 
 from app import resources
-from app.actions import Actions, build_actions, build_menus
+from app.actions import GROUPS, Actions, build_actions, build_menus
 from app.theme import Theme
 from app.translation import tr
 from app.widgets.layouts import PageArea, column, holding, row
 from app.widgets.status import StatusLine
 
-PAGES: Final = ("dataset", "train", "diagnose", "kernels")
+PAGES: Final = tuple(name.removeprefix("go_") for name in GROUPS[0])
 SIDE_WIDTH: Final = 184
 FOLDED_WIDTH: Final = 60
 FOLDED_BELOW: Final = 1150

@@ -71,7 +71,7 @@ SUMS = 1e-5
 
 @pytest.mark.parametrize(
     ("problem", "precision"), [*product(CASES, sorted(ERRORS)), *product(PRODUCTS, ["mixed"])],
-    ids=lambda value: value if isinstance(value, str) else label(value),
+    ids=lambda value: value if isinstance(value, str) else f"{value.op} {label(value)}",
 )
 def test_a_candidate_run_as_plain_python_gives_the_references_results(problem, precision):
     solved, ran = solve(problem), set()

@@ -284,5 +284,5 @@ def _add(
 
 
 def positions_of(frame: Frame, step: Step, out: Tensor) -> int:
-    """Address of the positions of a max pool's maxima, a byte each."""
+    """Address of the positions of a max pool's maxima, a byte each; every forward candidate writes them in training."""
     return frame.use(f"positions:{step.node}", frame.batch * out.height * out.width * out.padded)
