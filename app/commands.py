@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final, final
 
@@ -64,7 +65,7 @@ class WindowCommands(QObject):
         if len(found) == 1 and found[0].lower().endswith(MODEL_ENDING):
             self._photos.use_model(found[0])
             return
-        source = len(found) == 1 and (Path(found[0]).is_dir() or found[0].lower().endswith(".csv"))
+        source = len(found) == 1 and (os.path.isdir(found[0]) or found[0].lower().endswith(".csv"))
         shown = self._window.stack.currentWidget()
         if source and (shown is None or shown.objectName() != "page_diagnose"):
             self._leaves.close()
@@ -102,7 +103,7 @@ class WindowCommands(QObject):
         """Suggest a diagnosis for photos without classes: they may not be meant for training."""
         source, table = self._document.source, self._document.table
         self._settings.add_recent(source)
-        if table is not None and len(table.classes) == 1 and Path(source).is_dir():
+        if table is not None and len(table.classes) == 1 and os.path.isdir(source):
             text = tr("All these photos are of one class. Training needs two or more classes. To find out what is "
                       "wrong with these leaves, use Diagnose.")  # fmt: skip
             notice = self._window.page("dataset").notice

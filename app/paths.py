@@ -66,10 +66,10 @@ class Settings:
         self.set("recent", [path, *rest][:RECENT])
 
     def paths(self, name: str) -> list[str]:
-        """A list of files and folders, those that still exist."""
+        """A list of files and folders, those that still exist and can be reached."""
         value: Any = self._store.value(name, [])
         known = [value] if isinstance(value, str) else list(value or [])
-        return [p for p in known if Path(p).exists()]
+        return [p for p in known if os.path.exists(p)]
 
     def sync(self) -> None:
         self._store.sync()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Final, final
@@ -71,7 +72,7 @@ class PhotoCommands(QObject):
         if self._diagnosis.model_path:
             return
         last = self._settings.text("model")
-        known = [last] if Path(last).is_file() else [model.path for model in list_models(self._settings)]
+        known = [last] if os.path.isfile(last) else [model.path for model in list_models(self._settings)]
         if known:
             self._diagnosis.load(known[0])
 

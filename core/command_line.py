@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import io
 import json
 import math
@@ -23,6 +24,7 @@ from core.errors import (
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
+    EXIT_WRONG_INPUT,
     OPTION_NAMES,
     ConfigError,
     InputError,
@@ -118,9 +120,11 @@ def check_folder(name: str, file: str, found: list[Problem], photos: Iterable[st
     it replaces no photo and no manifest of `photos`. A mistake is added to `found`.
     """
     folder = Path(file).absolute().parent
-    if file and not folder.is_dir():
+    if file and not os.path.isdir(folder):
         found.append(Problem(name, f"there is no folder {folder}."))
-    elif file and Path(file).exists() and not Path(file).is_file():
+    elif file and not os.access(folder, os.W_OK):
+        found.append(Problem(name, f"there is no permission to write in {folder}. Choose another folder."))
+    elif file and os.path.exists(file) and not os.path.isfile(file):
         found.append(Problem(name, f"{file} is a folder or a device. Give the name of a file."))
     elif file and (file in photos or (Path(file).suffix.lower() in EXTENSIONS and name != "png")):
         found.append(Problem(name, f"{file} is a photo or manifest, which is not replaced. Give the name of a file."))
@@ -133,7 +137,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         raw = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"The settings in {path} cannot be read: {error}.") from error
+        reason = getattr(error, "strerror", "") or error
+        raise InputError(f"The settings in {path} cannot be read: {reason}.") from error
     flat: dict[str, Any] = {}
     for key, value in raw.items():
         flat.update(value if isinstance(value, dict) else {key: value})
@@ -232,11 +237,7 @@ def run_command(
         _mute()
         return EXIT_DONE
     except OSError as error:
-        if error.errno not in NO_ROOM:
-            raise
-        _mute()  # buffered output cannot be written either
-        return _fail(f"The output could not be saved: {error.strerror}. Free disk space or choose another folder.",
-                     EXIT_FAILED, None)  # fmt: skip
+        return _fail_system(error, on_failure)
 
 
 def _prepare_streams() -> None:
@@ -256,6 +257,19 @@ def _fail(message: str, exit_code: int, on_failure: Callable[[str, int], None] |
     except BrokenPipeError:
         _mute()
     return exit_code
+
+
+def _fail_system(error: OSError, on_failure: Callable[[str, int], None] | None) -> int:
+    """Report a full disk, or what the system refuses to open; any other error is raised again."""
+    if error.errno in NO_ROOM:
+        _mute()  # buffered output cannot be written either
+        return _fail(f"The output could not be saved: {error.strerror}. Free disk space or choose another folder.",
+                     EXIT_FAILED, None)  # fmt: skip
+    if error.filename is None and error.errno != errno.ENOENT:
+        raise error
+    file = error.filename or "The current folder"  # which may have been deleted
+    return _fail(f"{file} cannot be used: {error.strerror}. Check its name, its permissions and its disk.",
+                 EXIT_WRONG_INPUT, on_failure)  # fmt: skip
 
 
 def _mute() -> None:

@@ -45,11 +45,11 @@ def evaluate(argv: Sequence[str]) -> int:
     if coverage is not None:
         sys.stderr.write(describe_slider(model.sections.get(SECTION, {}), len(model.classes), coverage))
     evaluation, skipped = evaluate_model(model, config, split, coverage)
-    if arguments.mistakes:
-        write_mistakes(Path(arguments.mistakes), evaluation.mistakes)
     for sentence in skipped:
         sys.stderr.write(printable(sentence) + "\n")
     print(json_line(describe_json(evaluation)) if arguments.json else printable(describe_text(evaluation, split), "\n"))
+    if arguments.mistakes:  # last: a full disk does not hide the result
+        write_mistakes(Path(arguments.mistakes), evaluation.mistakes)
     return EXIT_DONE
 
 

@@ -109,6 +109,8 @@ def choose_unlabelled(
     cancelled: IsCancelled = never,
 ) -> list[str]:  # fmt: skip
     """Photos of a folder that are worth labelling next, the most informative first. Raises InputError, Cancelled."""
+    if not os.path.exists(folder):
+        raise InputError(f"{folder} does not exist. Check the name, or connect the disk it is on.")
     paths = [os.path.abspath(path) for path in find_photos([folder])]
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
     builder = DatasetBuilder(root)

@@ -105,7 +105,7 @@ class DiagnosisModel(ProcessModel):
 
     def add(self, paths: Sequence[str]) -> None:
         """Diagnose photos and all photos in folders, which are listed in the background."""
-        if not any(Path(path).is_dir() for path in paths):
+        if not any(map(os.path.isdir, paths)):
             self._add(paths)
             return
         PHOTO_FOLDERS.update(paths)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import logging
+import os
 import signal
 import time
 from collections.abc import Sequence
@@ -137,7 +138,7 @@ class TrainingSession(QObject):
 
     def _fail(self, message: str, details: str) -> None:
         log.error("training failed: %s\n%s", message, details)
-        folder = self.folder if self._resumable and Path(self.folder).is_dir() else ""
+        folder = self.folder if self._resumable and os.path.isdir(self.folder) else ""
         self.failed.emit(Failure(message, details, folder))
 
     def _set(self, state: State) -> None:

@@ -7,6 +7,7 @@ not with the name.
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -54,9 +55,9 @@ class ModelIdentity:
 
 def find_model(path: Path) -> Path:
     """Return the model file of a path: a file, the best model of a run folder, or a shipped model by its name."""
-    if path.is_dir():
+    if os.path.isdir(path):
         return path / BEST
-    is_name = path.name in SHIPPED_MODELS and not path.exists() and path.absolute().parent == Path.cwd()
+    is_name = path.name in SHIPPED_MODELS and not os.path.exists(path) and path.absolute().parent == Path.cwd()
     return SHIPPED / f"{path.name}.safetensors" if is_name else path
 
 

@@ -32,9 +32,7 @@ def test_classes_with_few_photos_are_named_or_counted():
 
 def test_shares_are_written_one_way_and_never_part_from_their_sign_and_a_figure_that_is_none_is_a_dash():
     assert [number(value, "{:.1f}") for value in (0.125, float("nan"))] == ["0.1", "–"]
-    assert percent(0.5694) == "56.9\u00a0%"
-    assert percent(1, 0) == "100\u00a0%"
-    assert percent(float("nan")) == "–"
+    assert [percent(0.5694), percent(1, 0), percent(float("nan"))] == ["56.9\u00a0%", "100\u00a0%", "–"]
     assert percents(0.977, 0.987) == "97.7–98.7\u00a0%"
     assert sentence("Of 12 photos 56.9 % are right.") == "Of 12 photos 56.9\u00a0% are right."
     assert "98.0\u00a0% of" in page.render_page("x", [page.paragraphs(["98.0 % of all"])])

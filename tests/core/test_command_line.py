@@ -18,9 +18,12 @@ from tests.helpers.commands import ROOT
 from tests.helpers.photo_files import leaf_folder
 
 
-def test_a_file_to_write_that_is_a_folder_is_told_before_the_work(tmp_path):
+def test_a_file_to_write_that_is_a_folder_or_in_a_locked_one_is_told_before_the_work(tmp_path, monkeypatch):
     found = []
     (tmp_path / "loop").symlink_to("loop")
+    monkeypatch.setattr(os, "access", lambda folder, _: str(folder) != os.sep)
+    check_folder("report", f"{os.sep}r.html", found)
+    assert "no permission to write" in found.pop().message
     for f in (tmp_path, os.devnull, tmp_path / "none" / "x", tmp_path / "x", tmp_path / "loop", "", "m.csv", "p.JPG"):
         check_folder("report", str(f), found, ["m.csv"])
     assert [p.message.split(". ")[0] for p in found] == [
@@ -44,9 +47,19 @@ def test_nothing_is_written_among_the_photos(command, arguments, tmp_path, capsy
     assert sorted(folder.rglob("*")) == before
 
 
+def test_what_the_system_refuses_to_look_for_is_a_sentence(tmp_path, capsys, monkeypatch):
+    long, gone = str(tmp_path / ("n" * 300)), tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert (evaluate.main([long]), diagnose.main(["none", "x.jpg"])) == (EXIT_WRONG_INPUT,) * 2
+    said = [line.split(" cannot be used: ") for line in capsys.readouterr().err.splitlines()]
+    assert [line[0] for line in said] == [f"{long}{os.sep}config.json", "The current folder"]
+
+
 def test_closed_streams_are_nobody_who_listens(monkeypatch):
-    monkeypatch.setattr("sys.stdout", None)
-    monkeypatch.setattr("sys.stderr", None)
+    for stream in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, stream, None)
     assert run_command(lambda _: sys.stdout.write("heard by nobody") and 0, ()) == 0
     sys.stdout.close()
     sys.stderr.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import final
 
 from PySide6.QtCore import Qt, Signal
@@ -53,7 +53,7 @@ class OutcomePane(QWidget):
 
     def show_run(self, view: RunView) -> None:
         end, evaluated = view.finished, view.evaluated
-        self.report = end.report_path if end is not None and Path(end.report_path).is_file() else ""
+        self.report = end.report_path if end is not None and os.path.isfile(end.report_path) else ""
         for action in (self._actions.run_report, self._actions.run_pdf):
             action.setEnabled(bool(self.report))
         if end is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import final
@@ -74,7 +75,7 @@ class RunsPane(QWidget):
         """The selected runs; none, with a message, if another program moved or deleted one of them."""
         runs = self.selected_runs()
         for run in runs:
-            if not Path(run.folder).is_dir():
+            if not os.path.isdir(run.folder):
                 self.refused.emit(tr("The run {name} was moved or deleted.", name=run.name))
                 self.refresh()
                 return []

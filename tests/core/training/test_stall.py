@@ -25,20 +25,12 @@ def test_guessing_is_the_entropy_of_the_classes_as_they_are_drawn():
     assert guessing_loss(LABELS, 4, "natural", "none", 0.1) > natural
 
 
-def test_it_looks_after_the_warm_up_and_says_it_once():
+def test_it_warns_once_after_the_warm_up_and_takes_it_back_when_the_loss_falls():
     watch = StallWatch(log(4), after=2 * WINDOW)
-    told = [watch.look(step, log(4)) for step in range(1, 4 * WINDOW)]
-    assert [bool(text) for text in told].index(True) == 2 * WINDOW - 1
-    assert sum(map(bool, told)) == 1
-
-
-def test_a_warning_is_taken_back_when_the_loss_falls():
-    watch = StallWatch(log(4), after=0)
-    assert [watch.look(step, log(4)) for step in range(1, WINDOW + 1)][-1]
-    assert watch.stalled
-    told = [text for step in range(WINDOW, 3 * WINDOW) if (text := watch.look(step, 0.5))]
-    assert len(told) == 1
-    assert told[0].startswith("The loss is decreasing now: after ")
+    told = [step for step in range(1, 4 * WINDOW) if watch.look(step, log(4))]
+    assert (told, watch.stalled) == ([2 * WINDOW], True)
+    told = [text for step in range(4 * WINDOW, 6 * WINDOW) if (text := watch.look(step, 0.5))]
+    assert [text.split(": ")[0] for text in told] == ["The loss is decreasing now"]
     assert not watch.stalled
 
 
