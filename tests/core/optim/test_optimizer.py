@@ -51,8 +51,7 @@ def test_the_average_follows_the_weights_fast_at_first_and_slowly_later():
 
 
 def test_plain_descent_needs_no_state_to_be_right():
-    optimizer = Optimizer("sgd", momentum=0.0, nesterov=False)
-    none = {"momentum": np.zeros(1)}
+    optimizer, none = Optimizer("sgd", momentum=0.0, nesterov=False), {"momentum": np.zeros(1)}
     weights, _ = update(optimizer, np.array([1.0]), np.array([0.5]), none, np.ones(1, bool), 0.1, 1)
     assert weights == pytest.approx([0.95])
 
