@@ -17,6 +17,7 @@ from pathlib import Path
 from core import command_line
 from core.config import RunConfig
 from core.cores import usable_cores
+from core.data.photo_format import EXTENSIONS
 from core.data.photo_reader import prepare
 from core.data.source import find_photos
 from core.diagnosis import page
@@ -101,7 +102,10 @@ def describe_onnx(path: Path) -> str:
 
 
 def check_options(arguments: argparse.Namespace, found: list[Problem]) -> tuple[int, int]:
-    """Return the shard; invalid combinations are added to `found`. Raises InputError without photos."""
+    """Return the shard; invalid combinations are added to `found`. Raises InputError without a model or photos."""
+    if Path(arguments.model_file).suffix.lower() in EXTENSIONS:
+        raise InputError(f"{arguments.model_file} is a photo. Name a model before the photos, such as: leafclinic "
+                         f"diagnose {next(iter(SHIPPED_MODELS))} {arguments.model_file}")
     if not (arguments.photos or arguments.merge or found):  # an unknown option may have a photo as its value
         raise InputError("No photos were given. Name photo files, folders of photos or CSV manifests.")
     given = vars(arguments)

@@ -15,7 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from core.diagnosis.features import FEATURES, SCORES, feature_node, read_statistics
-from core.diagnosis.model_identity import KIND, VERSION, find_model
+from core.diagnosis.model_identity import KIND, VERSION, require_model
 from core.diagnosis.replay import REPLAY, read_replay
 from core.diagnosis.stored_weights import Stored, from_tensors, round_to_eight_bits, round_to_half, to_tensors
 from core.diagnosis.thresholds import SECTION, Thresholds
@@ -157,8 +157,8 @@ def _other_arrays(model: ModelFile) -> dict[str, Array]:
 
 def read_model(path: Path) -> ModelFile:
     """Read and check a model file or the best model of a run folder. Raises ModelFileError."""
-    path = find_model(path)
-    if path.suffix.lower() == ".onnx" and path.is_file():
+    path = require_model(path)
+    if path.suffix.lower() == ".onnx":
         raise ModelFileError(f"{path} is an ONNX file, which serves to diagnose, to evaluate and to start a training "
                              "from. Give the model file that it was exported from.")  # fmt: skip
     file = read_tensor_file(path, KIND, VERSION)

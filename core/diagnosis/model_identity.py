@@ -61,6 +61,15 @@ def find_model(path: Path) -> Path:
     return SHIPPED / f"{path.name}.safetensors" if is_name else path
 
 
+def require_model(path: Path) -> Path:
+    """`find_model`, for a file that exists. Raises ModelFileError."""
+    found = find_model(path)
+    if not os.path.isfile(found):
+        raise ModelFileError(f"There is no file {found}. Give a model file, a run folder, or the name of a model that "
+                             f"came with the program: {', '.join(SHIPPED_MODELS)}.")
+    return found
+
+
 def model_name(path: Path) -> str:
     """Name of the file, or of the run whose best model it is."""
     return path.parent.name if path.name == BEST else path.name
@@ -68,7 +77,7 @@ def model_name(path: Path) -> str:
 
 def read_identity(path: Path) -> ModelIdentity:
     """Identity of a model file, an ONNX file, or the best model of a run folder. Raises ModelFileError."""
-    path = find_model(path)
+    path = require_model(path)
     if path.suffix.lower() == ".onnx":
         try:
             return ModelIdentity(_printable(path.stem), hashlib.sha256(path.read_bytes()).hexdigest())
