@@ -245,7 +245,7 @@ def read_run(folder: Path) -> RunView:
 def _summary(folder: Path, config: dict[str, Any]) -> RunSummary:
     found: list[events.Event] = []
     with suppress(OSError):
-        found += events.read_events(folder / LOG, ("EpochDone", "RunFinished"))
+        found += events.read_events(folder / LOG, (events.EpochDone, events.RunFinished))
     epochs = [e for e in found if isinstance(e, events.EpochDone)]
     ended = [e for e in found if isinstance(e, events.RunFinished)]
     best = folder / "best.safetensors"

@@ -265,13 +265,14 @@ def read_history(path: Path) -> History:
     return history
 
 
-def read_events(path: Path, kinds: Sequence[str] = ()) -> Iterator[Event]:
+def read_events(path: Path, kinds: Sequence[type[Event]] = ()) -> Iterator[Event]:
     """Yield the events of an ``events.jsonl``, or those of these kinds. Raises OSError.
 
     Invalid lines are skipped: a crash may truncate the last one.
     """
+    marks = [f'"{_written(kind.__name__)}"' for kind in kinds]
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
-            if not kinds or any(f'"{kind}"' in line[:40] for kind in kinds):
+            if not marks or any(mark in line[:40] for mark in marks):
                 with suppress(ValueError):
                     yield from_line(line)

@@ -38,13 +38,13 @@ def test_a_run_folder_holds_all_it_promises(tiny):
     config = tiny()
     events = train(config)
     folder = Path(config.out)
-    names = {p.name for p in folder.iterdir()}
-    assert names == {
+    assert {p.name for p in folder.iterdir()} == {
         "config.json", "events.jsonl", "metrics.csv", "split.csv", "confusion.csv", "report.html", LAST, PREVIOUS,
         "best.safetensors", ".lock",
     }
-    logged = [run_events.from_line(line) for line in (folder / "events.jsonl").read_text("utf-8").splitlines()]
-    assert logged == [e for e in events if not isinstance(e, Progress)]
+    log, evaluated = folder / "events.jsonl", only(events, run_events.RunEvaluated)
+    assert list(run_events.read_events(log)) == [e for e in events if not isinstance(e, Progress)]
+    assert list(run_events.read_events(log, (run_events.RunEvaluated,))) == evaluated != []
     assert len((folder / "metrics.csv").read_text().splitlines()) == 1 + config.epochs
 
 
