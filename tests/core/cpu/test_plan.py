@@ -147,7 +147,7 @@ def test_inference_agrees_with_the_reference_on_the_unfolded_network(name, count
     assert_close(got[kept], want[kept], 1e-4)
 
 
-@pytest.mark.parametrize("optimizer", ON_DEVICES)
+@pytest.mark.parametrize("optimizer", ON_DEVICES, ids=lambda optimizer: optimizer.name)
 def test_updates_agree_with_the_reference_and_leave_frozen_parameters(optimizer):
     graph = _graph("cnn")
     frozen = [name for name in graph.parameters()][:2]

@@ -27,7 +27,7 @@ def test_every_kernel_agrees_with_the_reference(op):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("optimizer", ON_DEVICES)
+@pytest.mark.parametrize("optimizer", ON_DEVICES, ids=lambda optimizer: optimizer.name)
 def test_every_update_agrees_with_the_reference(optimizer):
     from tests.helpers.single_kernels import check_updates
 

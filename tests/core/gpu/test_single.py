@@ -102,7 +102,7 @@ def test_at_inference_dropout_keeps_all_and_a_batch_norm_its_statistics():
                 assert relative_error(arrays["out"], solved.wanted["out"]) < SUMS, candidate.name
 
 
-@pytest.mark.parametrize("optimizer", ON_DEVICES[1:])  # 8 s each
+@pytest.mark.parametrize("optimizer", ON_DEVICES[1:], ids=lambda optimizer: optimizer.name)  # 8 s each
 def test_an_update_run_as_plain_python_gives_the_references_weights(optimizer):
     draw, memory = np.random.default_rng(0), Memory(1 << 18)
     weights, gradient = (draw.normal(size=37).astype(np.float32) for _ in range(2))
