@@ -94,7 +94,7 @@ def show_suspects(photos: ReviewedPhotos, result: Review, arguments: argparse.Na
     sys.stderr.write(printable(
         f"{len(photos.rows)} photos of {len(classes)} classes in {len(np.unique(photos.samples.groups))} groups. "
         f"{100 * result.agreement:.1f} % are predicted as labelled by models that did not see them. "
-        f"{len(result.suspects)} labels are suspicious.{few if result.few else ''}") + "\n")  # fmt: skip
+        f"Suspicious labels: {len(result.suspects)}.{few if result.few else ''}") + "\n")  # fmt: skip
     lines = []
     for suspect in result.suspects[: arguments.most]:
         path, reason = dataset.paths[int(photos.rows[suspect.row])], suspect.describe(classes)
@@ -149,7 +149,7 @@ def correct(config: RunConfig, corrections: Path, out: Path) -> int:
     labels = dataset.labels.copy()
     labels[[at[path] for path in table.paths]] = [classes.index(table.label(row)) for row in range(len(table))]
     write_manifest(out, dataset, classes, labels, np.arange(len(dataset)))
-    print(f"{(labels != dataset.labels).sum()} labels changed. Manifest: {out}")
+    print(f"Labels changed: {(labels != dataset.labels).sum()}. Manifest: {out}")
     return EXIT_DONE
 
 

@@ -58,5 +58,7 @@ def overview() -> str:
 TABLES: dict[str, Callable[[], str]] = {"results": overview}
 
 if __name__ == "__main__":
+    if unknown := [name for name in sys.argv[1:] if not (RESULTS / f"{name}.json").is_file()]:
+        sys.exit(f"There is no result named {', '.join(unknown)}; docs/status.md lists the names.")
     for name in sys.argv[1:]:
         print(all_rows(name))

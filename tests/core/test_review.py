@@ -47,7 +47,7 @@ def test_the_table_is_corrected_and_becomes_a_manifest_to_train_on(folder, capsy
     assert (first["path"], first["label"], first["suggested"]) == (f"{CLASSES[2]}/{WRONG}.png", CLASSES[2], CLASSES[0])
     (folder / "table.csv").write_text(f"path,label\n{first['path']},{first['suggested']}\n", "utf-8")
     assert call(folder, "--corrections", str(folder / "table.csv"), "--out", str(folder / "own.csv")) == 0
-    assert capsys.readouterr().out == f"1 labels changed. Manifest: {folder / 'own.csv'}\n"
+    assert capsys.readouterr().out == f"Labels changed: 1. Manifest: {folder / 'own.csv'}\n"
     corrected = open_photos(str(folder / "own.csv"))
     assert corrected.counts() == dict.fromkeys(CLASSES, 12)
     assert listing(folder) == before
