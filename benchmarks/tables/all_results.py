@@ -40,13 +40,17 @@ def all_rows(name: str) -> str:
     return f"{name}\n\n{made}\n\n{table}\n"
 
 
+def has_rows(path: Path) -> bool:
+    return path.is_file() and "rows" in read(path.stem)
+
+
 def overview() -> str:
     """Every result file with rows: its date, commit, and lowest and highest ratio."""
     rows = []
     for path in sorted(RESULTS.glob("*.json")):
-        result = read(path.stem)
-        if "rows" not in result:
+        if not has_rows(path):
             continue
+        result = read(path.stem)
         ratios = [row["ratio"] for row in result["rows"] if row.get("ratio") is not None]
         rows.append([
             path.stem, f"{result['date'][:10]}, {result['commit'][:7]}",
@@ -58,7 +62,7 @@ def overview() -> str:
 TABLES: dict[str, Callable[[], str]] = {"results": overview}
 
 if __name__ == "__main__":
-    if unknown := [name for name in sys.argv[1:] if not (RESULTS / f"{name}.json").is_file()]:
-        sys.exit(f"There is no result named {', '.join(unknown)}; docs/status.md lists the names.")
+    if unknown := [name for name in sys.argv[1:] if not has_rows(RESULTS / f"{name}.json")]:
+        sys.exit(f"There is no table of {', '.join(unknown)}; docs/status.md lists the names.")
     for name in sys.argv[1:]:
         print(all_rows(name))
