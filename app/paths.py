@@ -69,7 +69,7 @@ class Settings:
         """A list of files and folders, those that still exist and can be reached."""
         value: Any = self._store.value(name, [])
         known = [value] if isinstance(value, str) else list(value or [])
-        return [p for p in known if os.path.exists(p)]
+        return [p for p in map(str, known) if os.path.exists(p)]
 
     def sync(self) -> None:
         self._store.sync()
