@@ -25,6 +25,7 @@ from core.diagnosis.examination import SEVERAL, Examination, Examiner
 from core.diagnosis.features import feature_node
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.model_identity import read_identity
+from core.diagnosis.plant import read_time
 from core.diagnosis.prediction import ClassProbability, Prediction, choose_device, compile_ahead, load_engine
 from core.diagnosis.segmentation import segment_leaf
 from core.diagnosis.severity import Severity
@@ -104,7 +105,7 @@ def _answer(
             answer["map"] = encode_map(found)
         else:
             answer |= _describe(examiner.examine(photo.pixels, crop=bool(request.get("crop", True)), leaves=leaves))
-            answer["hash"] = photo.content.hex()
+            answer |= {"hash": photo.content.hex(), "taken": read_time(request["path"])}
     finally:
         examiners.put(examiner)
     return {**answer, "milliseconds": 1000 * (time.perf_counter() - begin)}
@@ -133,7 +134,7 @@ def _describe_answer(verdict: Verdict, top: Sequence[ClassProbability], predicti
         "verdict": verdict.word, "sure": verdict.is_class, "reason": verdict.reason,
         "top": [[guess.label, guess.probability] for guess in top],
         "limits": [guess.threshold for guess in top if guess.threshold is not None],
-        "probabilities": [round(float(p), 7) for p in prediction.probabilities], "familiarity": prediction.familiar,
+        "probabilities": [float(f"{p:.7g}") for p in prediction.probabilities], "familiarity": prediction.familiar,
     }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from app.document_pdf import write_pdf
 from app.mask import BACKGROUND, DISEASED, Mask
 from app.processes.entry import Channel
 from app.translation import sentence, tr
-from app.viewmodels.result import PhotoResult, doubts, findings, from_line, severity_text, verdict_text
+from app.viewmodels.result import PhotoResult, doubts, findings, from_line, plant_text, severity_text, verdict_text
 from core.cores import usable_cores
 from core.data.dataset import Cancelled, ignore
 from core.data.photo import PhotoError
@@ -34,6 +34,7 @@ from core.text import csv_text
 PROGRESS_ROWS: Final = 1000
 """Rows of the table between two reports of progress."""
 DETAIL_COLUMNS: Final = ("leaf_diseased_percent", "grade", "corrected_by_hand", "reason", "error")
+PLANT_COLUMNS: Final = ("plant", "plant_photos", "plant_used", "plant_diagnosis", "plant_probability")
 LEAF_COLUMNS: Final = ("leaf", "y0", "x0", "y1", "x1")
 """Number of one of several leaves of a photo, and its box in fractions of the photo's central square."""
 Progress: TypeAlias = Callable[[int, int], None]
@@ -98,18 +99,19 @@ def write_csv(path: Path, results: Sequence[PhotoResult], progress: Progress = i
     """Write one row per photo, and below it one for each of its leaves where it shows several. Raises StorageError.
 
     Columns: path, diagnosis, the three most probable classes with probabilities, diseased area with its Horsfall-
-    Barratt grade, reason for no diagnosis, error, model, and place of a leaf.
+    Barratt grade, reason for no diagnosis, error, model, plant with its diagnosis, and place of a leaf.
     """
     places = [f"{what}{n}" for n in (1, 2, 3) for what in ("class", "probability")]
     model = as_fields(ModelIdentity())
-    rows: list[list[object]] = [["path", "diagnosis", *places, *DETAIL_COLUMNS, *model, *LEAF_COLUMNS]]
+    rows: list[list[object]] = [["path", "diagnosis", *places, *DETAIL_COLUMNS, *model, *PLANT_COLUMNS, *LEAF_COLUMNS]]
     done = finished(results)
     for at, result in enumerate(done):
         if at % PROGRESS_ROWS == 0:
             progress(at, len(done))
         rows.append([*_cells(result), *[""] * len(LEAF_COLUMNS)])
         for number, leaf in enumerate(result.leaves, 1):
-            rows.append([*_cells(replace(leaf, model=result.model)), number, *(f"{side:.4f}" for side in leaf.box)])
+            leaf_cells = _cells(replace(leaf, model=result.model, plant=result.plant))
+            rows.append([*leaf_cells, number, *(f"{side:.4f}" for side in leaf.box)])
     write_file(path, csv_text(rows))
 
 
@@ -118,8 +120,11 @@ def _cells(result: PhotoResult) -> list[object]:
     percent = result.shown_percent
     amount = ["", ""] if percent is None else [f"{percent:.2f}", grade(percent)]
     hand = "yes" if result.mask is not None else "" if result.error else "no"
+    one = result.plant
+    share = f"{one.top[0].probability:.6f}" if one and one.top else ""
+    plant = [one.name, one.photos, one.used, one.verdict.word, share] if one else [""] * len(PLANT_COLUMNS)
     return [result.path, result.verdict, *(top + [""] * 6)[:6], *amount, hand, doubts(result), result.error,
-            *as_fields(result.model).values()]  # fmt: skip
+            *as_fields(result.model).values(), *plant]  # fmt: skip
 
 
 def finished(results: Iterable[PhotoResult]) -> list[PhotoResult]:
@@ -150,7 +155,8 @@ def _entry(result: PhotoResult, picture: bytes) -> Entry:
         return Entry(name, tr("Unreadable"), sentences=(sentence(result.error),), model=result.model)
     kind = "muted" if not result.sure else "well" if result.healthy else "sick"
     found = "; ".join(findings(result))
-    sentences = (found, doubts(replace(result, leaves=())), severity_text(result))
+    plant = tr("Plant {plant}", plant=plant_text(result.plant)) if result.plant else ""
+    sentences = (found, doubts(replace(result, leaves=())), severity_text(result), plant)
     guesses = tuple((disease_name(label), share) for label, share in result.top)
     answer = verdict_text(replace(result, leaves=()))
     return Entry(name, answer, kind, sentences, guesses, result.shown_percent, picture, result.model)

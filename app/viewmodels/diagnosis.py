@@ -19,6 +19,7 @@ from app.paths import PHOTO_FOLDERS
 from app.processes.entry import Child
 from app.task import Task
 from app.translation import tr
+from app.viewmodels.plants import Deciding, Plants
 from app.viewmodels.process_model import ProcessModel
 from app.viewmodels.result import PhotoResult, columns, decide, read_map, read_result
 from app.viewmodels.rows_model import RowsModel
@@ -52,7 +53,12 @@ class DiagnosisModel(ProcessModel):
         """`early`: the process for the first model, if it runs already."""
         super().__init__(parent)
         self._early = early
-        self.rows = RowsModel(columns(), self)
+        self.plants = Plants(lambda: self.rows.rows, self._deciding, self)
+        self.rows = RowsModel(columns(self.plants.of), self)
+        self.plants.changed.connect(lambda: self.rows.replace_all(self.rows.rows))
+        self.busy.connect(self.plants.refresh)
+        for changed in (self.verdicts_changed, self.model_ready):
+            changed.connect(lambda *_: self.plants.refresh())
         self.verdict_update = VerdictUpdate(self.rows, self._decide, self)
         self.verdict_update.ended.connect(self.verdicts_changed)
         self.model_path = ""
@@ -179,6 +185,7 @@ class DiagnosisModel(ProcessModel):
             self._early.close()
         self._end_process()
         self.verdict_update.stop()
+        self.plants.close()
         self.rows.close()
 
     def _end_process(self) -> None:
@@ -246,6 +253,9 @@ class DiagnosisModel(ProcessModel):
         if not self._is_current(row):
             return row
         return decide(row, self.thresholds, self.ready.get("classes", ()), self.coverage)
+
+    def _deciding(self) -> Deciding:
+        return Deciding(self.thresholds, self.ready.get("classes", ()), self.coverage, self._hash)
 
     def _is_current(self, row: PhotoResult) -> bool:
         """Whether the model in use, or the one being loaded again, diagnosed this photo."""

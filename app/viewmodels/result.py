@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from app.cards import disease_name
 from app.mask import Box, Mask, decode_mask, encode_mask, select_lesions
-from app.translation import language, sentence, tr
+from app.translation import count, language, sentence, tr
 from app.viewmodels.row_order import Column
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.thresholds import Thresholds
 from core.diagnosis.verdict import Verdict, count_findings, decide_verdict, is_healthy
 from core.ops.contract import Array
 from core.percent import percent, stated
+
+if TYPE_CHECKING:
+    from core.diagnosis.plant import Plant
 
 
 @final
@@ -33,6 +36,7 @@ class PhotoResult:
     SHA-256 of the photo file; measured: leaf and diseased area as measured; mask: as corrected by a user; model: which
     made the prediction. leaves: results of the leaves of a photo that shows several, the worst first, each with its
     number as id, its box in the photo's central square, and share: its lesions in percent of the area of all leaves.
+    taken: seconds since 1970 by the camera's clock, or 0; plant: its plant, set only to be written to a file.
     """
 
     id: int
@@ -58,6 +62,8 @@ class PhotoResult:
     share: float = 0.0
     cancelled: bool = False
     model: ModelIdentity = ModelIdentity()
+    taken: int = 0
+    plant: Plant | None = None
 
     @property
     def probability(self) -> float:
@@ -95,7 +101,7 @@ class PhotoResult:
 
 
 def read_result(row: PhotoResult, answer: Mapping[str, Any]) -> PhotoResult:
-    same = ("verdict", "error", "milliseconds", "sure", "reason", "diseased", "familiarity", "hash", "share")
+    same = ("verdict", "error", "milliseconds", "sure", "reason", "diseased", "familiarity", "hash", "share", "taken")
     lists = ("limits", "notes", "probabilities", "box")
     found: dict[str, Any] = {name: answer[name] for name in same if name in answer}
     found |= {name: tuple(answer[name]) for name in lists if name in answer}
@@ -162,6 +168,17 @@ def doubts(result: PhotoResult) -> str:
     return text
 
 
+def plant_text(plant: Plant) -> str:
+    """The plant by the name of its folder or first photo, its diagnosis, and how many photos it has."""
+    sure = plant.verdict.is_class
+    verdict = _verdict_words(plant.verdict.word, sure, language())
+    text = f"{verdict} {stated(plant.top[0].probability)}" if sure and plant.top else verdict
+    photos = count(plant.photos, "{n} photo", "{n} photos")
+    if plant.used < plant.photos:
+        photos = tr("photos used: {used} of {n}", used=f"{plant.used:,}", n=f"{plant.photos:,}")
+    return f"{os.path.basename(plant.name) or plant.name}: {text} ({photos})"
+
+
 def severity_text(result: PhotoResult) -> str:
     """The diseased area with its grade; empty if it is not meaningful."""
     from core.diagnosis.severity import grade  # imports OpenCV, which slows down the start
@@ -175,7 +192,7 @@ def severity_text(result: PhotoResult) -> str:
     return f"{text} {level}{hand}"
 
 
-def columns() -> list[Column]:
+def columns(plant_of: Callable[[PhotoResult], Plant | None] = lambda row: row.plant) -> list[Column]:
     return [
         Column(tr("Photo"), lambda r: os.path.basename(r.path), tip=lambda r: r.path, searched=True),
         Column(tr("Diagnosis"), verdict_text, tip=lambda r: r.error or doubts(r), searched=True),
@@ -185,7 +202,10 @@ def columns() -> list[Column]:
                help=tr("Diseased share of the leaf area")),
         Column(tr("Model"), lambda r: r.model.name, tip=lambda r: f"{r.model.date} {r.model.short_hash}"),
         Column(tr("Time"), lambda r: f"{r.milliseconds:.0f} ms" if r.top else "", lambda r: r.milliseconds, True),
-    ]
+        Column(tr("Plant"), lambda r: plant_text(plant) if (plant := plant_of(r)) else "", searched=True,
+               tip=lambda r: " ".join((plant.name, sentence(plant.verdict.reason))) if (plant := plant_of(r)) else "",
+               help=tr("One diagnosis of all photos of a plant")),
+    ]  # fmt: skip
 
 
 def _diseased(result: PhotoResult) -> str:
@@ -197,10 +217,11 @@ def to_line(result: PhotoResult) -> dict[str, Any]:
     """What a file states of a photo, as JSON, without class maps."""
     mask = result.mask
     same = ("id", "path", "done", "cancelled", "verdict", "top", "limits", "error", "milliseconds", "sure", "reason",
-            "notes", "diseased", "box", "share")  # fmt: skip
+            "notes", "diseased", "box", "share", "taken")  # fmt: skip
     return {name: getattr(result, name) for name in same} | {
         "mask": result.measured, "model": asdict(result.model), "leaves": [to_line(leaf) for leaf in result.leaves],
         "corrected": None if mask is None else encode_mask(mask.severity, mask.box),
+        "plant": None if result.plant is None else asdict(result.plant),
     }
 
 
@@ -208,4 +229,12 @@ def from_line(line: Mapping[str, Any]) -> PhotoResult:
     row = read_result(PhotoResult(int(line["id"]), str(line["path"]), cancelled=bool(line["cancelled"])), line)
     hand = line["corrected"]
     mask = None if hand is None else replace(decode_mask(hand), corrected=True)
-    return replace(row, done=bool(line["done"]), mask=mask)
+    return replace(row, done=bool(line["done"]), mask=mask, plant=_read_plant(line["plant"]))
+
+
+def _read_plant(line: Mapping[str, Any] | None) -> Plant | None:
+    from core.diagnosis.plant import Plant
+    from core.diagnosis.prediction import ClassProbability
+
+    top = tuple(ClassProbability(**guess) for guess in line["top"]) if line else ()
+    return Plant(**{**line, "verdict": Verdict(**line["verdict"]), "top": top}) if line else None

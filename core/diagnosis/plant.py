@@ -48,14 +48,14 @@ class Plant:
     top: tuple[ClassProbability, ...] = ()
 
 
-def group_photos(paths: Sequence[str], by: str) -> list[str]:
+def group_photos(paths: Sequence[str], by: str, times: Sequence[int] = ()) -> list[str]:
     """The name of each photo's plant: its folder, or the first of the photos taken with pauses of a minute at most.
 
-    A photo without a time is a plant of its own.
+    A photo without a time is a plant of its own. times: of the photos, if they were read already.
     """
     if by == FOLDER:
         return [os.path.dirname(path) or "." for path in paths]
-    times = [_read_time(path) for path in paths]
+    times = times or [read_time(path) for path in paths]
     names = list(paths)
     dated = sorted((at for at in range(len(paths)) if times[at]), key=lambda at: times[at])
     for before, after in zip(dated, dated[1:], strict=False):
@@ -64,7 +64,8 @@ def group_photos(paths: Sequence[str], by: str) -> list[str]:
     return names
 
 
-def _read_time(path: str) -> int:
+def read_time(path: str) -> int:
+    """When a photo was taken (`taken_at`), 0 if it has no time or cannot be read."""
     try:
         return taken_at(np.frombuffer(Path(path).read_bytes(), np.uint8))
     except OSError:  # the diagnosis of the photo states why it cannot be read

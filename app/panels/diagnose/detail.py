@@ -86,6 +86,8 @@ class DetailPane(QWidget):
         """The verdict, scrollable in a low window, and the diseased area below it, always visible."""
         self.verdict = label("", "verdict", wrap=True)
         self.doubt = label("", "warning", wrap=True)
+        self.plant = label("", "muted", wrap=True)
+        self.plant.hide()
         self.bars = ProbabilityBars(theme)
         self.threshold = label("", "caption", wrap=True)
         self.threshold.setToolTip(tr("Below this confidence the verdict is “not sure”. Set it with the slider below "
@@ -95,7 +97,7 @@ class DetailPane(QWidget):
         self.correct = button(tr("Edit diseased area…"), self.correct_asked.emit, "",
                               tr("Edit the diseased area with a brush") + " (Ctrl+B)")  # fmt: skip
         self.correct.setShortcut("Ctrl+B")
-        texts = column(self.verdict, self.doubt, self.bars, self.threshold, None, margins=(14, 10, 12, 4))
+        texts = column(self.verdict, self.doubt, self.plant, self.bars, self.threshold, None, margins=(14, 10, 12, 4))
         scroll = QScrollArea()
         scroll.setWidget(holding(texts))
         scroll.setWidgetResizable(True)

@@ -16,12 +16,13 @@ from app.mask import Mask
 from app.panels.diagnose.brush import BrushDialog
 from app.panels.diagnose.coverage import CoverageBar
 from app.panels.diagnose.detail import DetailPane
+from app.panels.diagnose.plants import COLUMN, plant_choice
 from app.panels.diagnose.start_page import StartPage
 from app.paths import Settings
 from app.theme import Theme
 from app.translation import count, tr
 from app.viewmodels.diagnosis import DiagnosisModel
-from app.viewmodels.result import PhotoResult, verdict_text
+from app.viewmodels.result import PhotoResult, plant_text, verdict_text
 from app.viewmodels.rows_model import ROW
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.writing import Writing
@@ -61,8 +62,9 @@ class DiagnosePanel(QWidget):
         self.detail = DetailPane(theme, photos)
         self.coverage = CoverageBar(model, settings)
         self.table = sorted_view(model.rows, tr("Results"), stretch=1)
+        self.plants = plant_choice(model.plants, self.table)
         self.search = SearchField(tr("Filter by name or diagnosis"), tr("Filter the results"))
-        self.search.setMinimumWidth(150)
+        self.search.setMinimumWidth(120)
         self.search.setMaximumWidth(230)
         self.bar = progress_bar(tr("Progress of the diagnoses"), 160)
         self.state = label("", "muted")
@@ -82,7 +84,7 @@ class DiagnosePanel(QWidget):
         exports = (actions.export_csv, actions.export_html, actions.export_pdf)
         clear = tr("Remove all results from the list; the photo files are kept")
         tools = row(
-            (self.search, 9), self.state, self.bar, self.cancel, self.rest, None,
+            (self.search, 9), self.plants, self.state, self.bar, self.cancel, self.rest, None,
             *(action_button(action, theme, "export") for action in exports),
             button(tr("Clear"), self._on_clear, "flat", clear),
         )  # the search field grows first, up to its maximum width  # fmt: skip
@@ -113,6 +115,7 @@ class DiagnosePanel(QWidget):
         model.result.connect(self._on_result)
         model.busy.connect(self._on_busy)
         model.verdicts_changed.connect(self._on_verdicts)
+        model.plants.changed.connect(self._on_plants)
         self.detail.correct_asked.connect(self._on_correct)
         self.detail.large_asked.connect(self._on_large)
         self.detail.map_asked.connect(self._on_map)
@@ -131,6 +134,7 @@ class DiagnosePanel(QWidget):
             action = getattr(self._actions, f"export_{kind}")
             action.triggered.connect(Slot(self, partial(self._export, kind, title)).call)
         self._on_rows()
+        self._on_plants()
 
     def _on_loading(self) -> None:
         self.start.show_classes(self._model.known)
@@ -263,8 +267,20 @@ class DiagnosePanel(QWidget):
         index = self.table.currentIndex()
         self._show(index.data(ROW) if index.isValid() else None)
 
+    def _on_plants(self) -> None:
+        self.table.setColumnHidden(COLUMN, not self._model.plants)
+        if self.detail.shown is not None:
+            self._show_plant(self.detail.shown)
+
+    def _show_plant(self, result: PhotoResult) -> None:
+        plant = self._model.plants.of(result)
+        self.detail.plant.setText(tr("Plant {plant}", plant=plant_text(plant)) if plant else "")
+        self.detail.plant.setVisible(plant is not None)
+
     def _show(self, result: PhotoResult | None) -> None:
         self.detail.show_result(result, self._model.threshold, result is not None and self._model.has_maps(result))
+        if result is not None:
+            self._show_plant(result)
 
     def _on_clear(self) -> None:
         many = len(self._model.rows.rows)
@@ -278,5 +294,5 @@ class DiagnosePanel(QWidget):
         kinds = f"{kind.upper()} (*.{kind})"
         chosen = ask_target(self, f"{title}: {self._scope()}", f"diagnoses.{kind}", kinds)[0]
         if chosen:
-            rows = self._model.rows.shown_rows()
+            rows = self._model.plants.with_plants(self._model.rows.shown_rows())
             self._writing.start(kind, chosen, rows, remarks=[self.coverage.caption.text()])

@@ -1,0 +1,50 @@
+"""How photos are grouped into plants: a choice for all, and commands of the table for the selected ones."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QTableView
+
+from app.translation import tr
+from app.viewmodels.plants import Plants
+from app.viewmodels.result import PhotoResult
+from app.viewmodels.rows_model import ROW
+from app.widgets.fields import ComboBox
+from app.widgets.parts import named
+
+WIDTH: Final = 420
+"""Pixels: a folder, a verdict and a number of photos."""
+COLUMN: Final = 6
+"""The plant's column of the results, shown as the second one while there are plants."""
+
+
+def plant_choice(plants: Plants, table: QTableView) -> ComboBox:
+    """The choice; `table` gets the commands, in a menu of its own, and its column."""
+    choice = named(ComboBox(), tr("Plants"))
+    choice.setToolTip(tr("One diagnosis of all photos of a plant: of a folder, or taken within a minute of one "
+                         "another. To group photos by hand, select them in the table and press Ctrl+G."))  # fmt: skip
+    choice.setMinimumWidth(100)  # of a narrow window; else the width of its texts
+    choice.fill([(tr("Plants: none"), ""), (tr("Plants: by folder"), "folder"),
+                 (tr("Plants: by time"), "time")], plants.by)  # fmt: skip
+    choice.currentIndexChanged.connect(lambda _: plants.set_grouping(choice.currentData()))
+    for text, keys, change in (
+        (tr("Group selected photos as one plant"), "Ctrl+G", plants.group),
+        (tr("Ungroup"), "Ctrl+Shift+G", plants.ungroup),
+    ):
+        action = QAction(text, table)
+        action.setShortcut(keys)
+        action.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
+        action.triggered.connect(lambda _=False, change=change: change(_selected(table)))
+        table.addAction(action)
+    table.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
+    table.setSelectionMode(QTableView.SelectionMode.ExtendedSelection)
+    table.horizontalHeader().setMaximumSectionSize(WIDTH)
+    table.horizontalHeader().moveSection(COLUMN, 1)
+    return choice
+
+
+def _selected(table: QTableView) -> list[PhotoResult]:
+    return [index.data(ROW) for index in table.selectionModel().selectedRows()]
