@@ -20,7 +20,7 @@ from app.document_pdf import write_pdf
 from app.mask import BACKGROUND, DISEASED, Mask
 from app.processes.entry import Channel
 from app.translation import sentence, tr
-from app.viewmodels.result import PhotoResult, doubts, findings, from_line, plant_text, severity_text, verdict_text
+from app.viewmodels.result import PhotoResult, doubts, findings, from_line, severity_text, verdict_text
 from core.cores import usable_cores
 from core.data.dataset import Cancelled, ignore
 from core.data.photo import PhotoError
@@ -120,11 +120,8 @@ def _cells(result: PhotoResult) -> list[object]:
     percent = result.shown_percent
     amount = ["", ""] if percent is None else [f"{percent:.2f}", grade(percent)]
     hand = "yes" if result.mask is not None else "" if result.error else "no"
-    one = result.plant
-    share = f"{one.top[0].probability:.6f}" if one and one.top else ""
-    plant = [one.name, one.photos, one.used, one.verdict.word, share] if one else [""] * len(PLANT_COLUMNS)
     return [result.path, result.verdict, *(top + [""] * 6)[:6], *amount, hand, doubts(result), result.error,
-            *as_fields(result.model).values(), *plant]  # fmt: skip
+            *as_fields(result.model).values(), *(result.plant or [""] * 5)[:5]]  # fmt: skip
 
 
 def finished(results: Iterable[PhotoResult]) -> list[PhotoResult]:
@@ -155,8 +152,7 @@ def _entry(result: PhotoResult, picture: bytes) -> Entry:
         return Entry(name, tr("Unreadable"), sentences=(sentence(result.error),), model=result.model)
     kind = "muted" if not result.sure else "well" if result.healthy else "sick"
     found = "; ".join(findings(result))
-    plant = tr("Plant {plant}", plant=plant_text(result.plant)) if result.plant else ""
-    sentences = (found, doubts(replace(result, leaves=())), severity_text(result), plant)
+    sentences = (found, doubts(replace(result, leaves=())), severity_text(result), *result.plant[5:])
     guesses = tuple((disease_name(label), share) for label, share in result.top)
     answer = verdict_text(replace(result, leaves=()))
     return Entry(name, answer, kind, sentences, guesses, result.shown_percent, picture, result.model)

@@ -19,7 +19,7 @@ from app.paths import PHOTO_FOLDERS
 from app.processes.entry import Child
 from app.task import Task
 from app.translation import tr
-from app.viewmodels.plants import Deciding, Plants
+from app.viewmodels.plants import Plants
 from app.viewmodels.process_model import ProcessModel
 from app.viewmodels.result import PhotoResult, columns, decide, read_map, read_result
 from app.viewmodels.rows_model import RowsModel
@@ -53,7 +53,7 @@ class DiagnosisModel(ProcessModel):
         """`early`: the process for the first model, if it runs already."""
         super().__init__(parent)
         self._early = early
-        self.plants = Plants(lambda: self.rows.rows, self._deciding, self)
+        self.plants = Plants(self._of_this_model, self)
         self.rows = RowsModel(columns(self.plants.of), self)
         self.plants.changed.connect(lambda: self.rows.replace_all(self.rows.rows))
         self.busy.connect(self.plants.refresh)
@@ -254,8 +254,10 @@ class DiagnosisModel(ProcessModel):
             return row
         return decide(row, self.thresholds, self.ready.get("classes", ()), self.coverage)
 
-    def _deciding(self) -> Deciding:
-        return Deciding(self.thresholds, self.ready.get("classes", ()), self.coverage, self._hash)
+    def _of_this_model(self) -> tuple[Any, ...]:
+        rows, classes = self.rows.rows, self.ready.get("classes", ())
+        known = [row for row in rows if self._is_current(row) and len(row.probabilities) == len(classes) > 0]
+        return known, self.thresholds, classes, self.coverage
 
     def _is_current(self, row: PhotoResult) -> bool:
         """Whether the model in use, or the one being loaded again, diagnosed this photo."""

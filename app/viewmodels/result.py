@@ -36,7 +36,7 @@ class PhotoResult:
     SHA-256 of the photo file; measured: leaf and diseased area as measured; mask: as corrected by a user; model: which
     made the prediction. leaves: results of the leaves of a photo that shows several, the worst first, each with its
     number as id, its box in the photo's central square, and share: its lesions in percent of the area of all leaves.
-    taken: seconds since 1970 by the camera's clock, or 0; plant: its plant, set only to be written to a file.
+    taken: seconds since 1970 by the camera's clock, or 0; plant: what a file states of its plant (`plant_cells`).
     """
 
     id: int
@@ -63,7 +63,7 @@ class PhotoResult:
     cancelled: bool = False
     model: ModelIdentity = ModelIdentity()
     taken: int = 0
-    plant: Plant | None = None
+    plant: tuple[Any, ...] = ()
 
     @property
     def probability(self) -> float:
@@ -102,7 +102,7 @@ class PhotoResult:
 
 def read_result(row: PhotoResult, answer: Mapping[str, Any]) -> PhotoResult:
     same = ("verdict", "error", "milliseconds", "sure", "reason", "diseased", "familiarity", "hash", "share", "taken")
-    lists = ("limits", "notes", "probabilities", "box")
+    lists = ("limits", "notes", "probabilities", "box", "plant")
     found: dict[str, Any] = {name: answer[name] for name in same if name in answer}
     found |= {name: tuple(answer[name]) for name in lists if name in answer}
     return PhotoResult(
@@ -179,6 +179,15 @@ def plant_text(plant: Plant) -> str:
     return f"{os.path.basename(plant.name) or plant.name}: {text} ({photos})"
 
 
+def plant_cells(plant: Plant | None) -> tuple[Any, ...]:
+    """What a file states of a plant: the values of PLANT_COLUMNS, and a sentence."""
+    if plant is None:
+        return ()
+    share = f"{plant.top[0].probability:.6f}" if plant.top else ""
+    text = tr("Plant {plant}", plant=plant_text(plant))
+    return plant.name, plant.photos, plant.used, plant.verdict.word, share, text
+
+
 def severity_text(result: PhotoResult) -> str:
     """The diseased area with its grade; empty if it is not meaningful."""
     from core.diagnosis.severity import grade  # imports OpenCV, which slows down the start
@@ -192,7 +201,7 @@ def severity_text(result: PhotoResult) -> str:
     return f"{text} {level}{hand}"
 
 
-def columns(plant_of: Callable[[PhotoResult], Plant | None] = lambda row: row.plant) -> list[Column]:
+def columns(plant_of: Callable[[PhotoResult], Plant | None]) -> list[Column]:
     return [
         Column(tr("Photo"), lambda r: os.path.basename(r.path), tip=lambda r: r.path, searched=True),
         Column(tr("Diagnosis"), verdict_text, tip=lambda r: r.error or doubts(r), searched=True),
@@ -217,11 +226,10 @@ def to_line(result: PhotoResult) -> dict[str, Any]:
     """What a file states of a photo, as JSON, without class maps."""
     mask = result.mask
     same = ("id", "path", "done", "cancelled", "verdict", "top", "limits", "error", "milliseconds", "sure", "reason",
-            "notes", "diseased", "box", "share", "taken")  # fmt: skip
+            "notes", "diseased", "box", "share", "plant")  # fmt: skip
     return {name: getattr(result, name) for name in same} | {
         "mask": result.measured, "model": asdict(result.model), "leaves": [to_line(leaf) for leaf in result.leaves],
         "corrected": None if mask is None else encode_mask(mask.severity, mask.box),
-        "plant": None if result.plant is None else asdict(result.plant),
     }
 
 
@@ -229,12 +237,4 @@ def from_line(line: Mapping[str, Any]) -> PhotoResult:
     row = read_result(PhotoResult(int(line["id"]), str(line["path"]), cancelled=bool(line["cancelled"])), line)
     hand = line["corrected"]
     mask = None if hand is None else replace(decode_mask(hand), corrected=True)
-    return replace(row, done=bool(line["done"]), mask=mask, plant=_read_plant(line["plant"]))
-
-
-def _read_plant(line: Mapping[str, Any] | None) -> Plant | None:
-    from core.diagnosis.plant import Plant
-    from core.diagnosis.prediction import ClassProbability
-
-    top = tuple(ClassProbability(**guess) for guess in line["top"]) if line else ()
-    return Plant(**{**line, "verdict": Verdict(**line["verdict"]), "top": top}) if line else None
+    return replace(row, done=bool(line["done"]), mask=mask)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import Mock
 
 import cv2
@@ -11,8 +12,9 @@ from PySide6.QtCore import QObject, QPointF, Qt, Signal
 from PySide6.QtGui import QColor, QImage
 
 from app.mask import LEAF, Mask, encode_mask
+from app.panels.diagnose.plants import COLUMN
 from app.processes.diagnose import _describe
-from app.processes.writing import write_csv
+from app.processes.writing import render, write_csv
 from app.viewmodels import process_model
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.process_model import ProcessThread
@@ -22,7 +24,9 @@ from app.widgets.bars import LINE
 from app.widgets.overlays import SICK
 from app.widgets.photo_view import PhotoDialog, PhotoView
 from core.diagnosis.examination import Examination, _join
-from core.diagnosis.prediction import ClassProbability
+from core.diagnosis.model_identity import ModelIdentity
+from core.diagnosis.plant import diagnose_plants
+from core.diagnosis.prediction import ClassProbability, Diagnosis, Prediction
 from core.diagnosis.severity import Severity
 from core.diagnosis.thresholds import CoveragePoint, Thresholds
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, decide_verdict
@@ -323,6 +327,47 @@ def test_cancelling_gives_up_what_waits_at_once_and_calls_it_so(panel, model, tm
     write_csv(tmp_path / "table.csv", model.rows.shown_rows())
     rows = (tmp_path / "table.csv").read_text().splitlines()
     assert len(rows) == 4, "photos without an answer are not listed"
+
+
+def test_photos_of_a_plant_have_one_diagnosis_by_folder_by_time_or_by_hand(panel, model, qtbot, tmp_path):
+    other = [read_result(PhotoResult(at, f"/b/{at}.png"), answer(0.45, str(at)) | {"taken": at}) for at in (3, 4)]
+    model.rows.append([*other, replace(other[0], id=5, path="/b/old.png", model=ModelIdentity("another", hash="0"))])
+    rows, of, column = model.rows.rows, model.plants.of, model.rows.columns[COLUMN].text
+
+    def shows(*names):
+        qtbot.waitUntil(lambda: [of(row) and Path(of(row).name).name for row in rows] == list(names))
+        current = [row for row in model.rows.rows[:5] if of(row)]
+        found = [Diagnosis(r.path, prediction=Prediction(np.array(r.probabilities), r.familiarity)) for r in current]
+        plants = diagnose_plants(found, [of(r).name for r in current], THRESHOLDS, CLASSES, model.coverage)
+        assert {plant.name: plant for plant in plants} == {of(row).name: of(row) for row in current}
+
+    assert panel.table.isColumnHidden(COLUMN)
+    panel.plants.setCurrentIndex(1)
+    shows("a", "a", "a", "b", "b", None)
+    assert (of(rows[0]).photos, of(rows[3]).photos) == (3, 2), "what another model diagnosed does not count"
+    assert not panel.table.isColumnHidden(COLUMN)
+    assert column(rows[0]) == "a: Early blight of tomato 95.3\u00a0% (3 photos)"
+    assert panel.detail.plant.text() == f"Plant {column(rows[0])}"
+    panel.coverage.slider.setValue(2)
+    qtbot.waitUntil(lambda: not of(rows[3]).verdict.is_class)
+    shows("a", "a", "a", "b", "b", None)
+    panel.plants.setCurrentIndex(2)
+    shows("0.png", "1.png", "2.png", "3.png", "3.png", None)
+    panel.window().show()
+    panel.table.setFocus()
+    panel.table.selectRow(2)
+    qtbot.keyClick(panel.table, Qt.Key.Key_Down, Qt.KeyboardModifier.ShiftModifier)
+    qtbot.keyClick(panel.table, Qt.Key.Key_G, Qt.KeyboardModifier.ControlModifier)
+    shows("0.png", "1.png", "1", "1", "3.png", None)
+    written = [from_line(json.loads(json.dumps(to_line(row)))) for row in model.plants.with_plants(rows[2:])]
+    assert f"Plant {column(rows[2])}" in render(written[:1])
+    write_csv(tmp_path / "table.csv", written)
+    assert f",1,2,2,{NOT_SURE},0." in (tmp_path / "table.csv").read_text().splitlines()[1]
+    panel.plants.setCurrentIndex(0)
+    shows(None, None, "1", "1", None, None)
+    panel.table.actions()[1].trigger()
+    shows(*[None] * 6)
+    assert panel.detail.plant.isHidden()
 
 
 def test_leaves_of_a_photo_are_boxes_that_a_click_selects(panel, model, qtbot, tmp_path):

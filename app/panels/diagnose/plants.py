@@ -10,7 +10,6 @@ from PySide6.QtWidgets import QTableView
 
 from app.translation import tr
 from app.viewmodels.plants import Plants
-from app.viewmodels.result import PhotoResult
 from app.viewmodels.rows_model import ROW
 from app.widgets.fields import ComboBox
 from app.widgets.parts import named
@@ -27,24 +26,17 @@ def plant_choice(plants: Plants, table: QTableView) -> ComboBox:
     choice.setToolTip(tr("One diagnosis of all photos of a plant: of a folder, or taken within a minute of one "
                          "another. To group photos by hand, select them in the table and press Ctrl+G."))  # fmt: skip
     choice.setMinimumWidth(100)  # of a narrow window; else the width of its texts
-    choice.fill([(tr("Plants: none"), ""), (tr("Plants: by folder"), "folder"),
-                 (tr("Plants: by time"), "time")], plants.by)  # fmt: skip
+    kinds = {"": tr("Plants: none"), "folder": tr("Plants: by folder"), "time": tr("Plants: by time")}
+    choice.fill([(text, kind) for kind, text in kinds.items()], plants.by)
     choice.currentIndexChanged.connect(lambda _: plants.set_grouping(choice.currentData()))
-    for text, keys, change in (
-        (tr("Group selected photos as one plant"), "Ctrl+G", plants.group),
-        (tr("Ungroup"), "Ctrl+Shift+G", plants.ungroup),
-    ):
-        action = QAction(text, table)
-        action.setShortcut(keys)
-        action.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
-        action.triggered.connect(lambda _=False, change=change: change(_selected(table)))
+    together, apart = tr("Group selected photos as one plant"), tr("Ungroup")
+    for text, keys, change in ((together, "Ctrl+G", plants.group), (apart, "Ctrl+Shift+G", plants.ungroup)):
+        action = QAction(text, table, shortcut=keys, shortcutContext=Qt.ShortcutContext.WidgetShortcut)
+        action.triggered.connect(lambda _=False, change=change: change(
+            [index.data(ROW) for index in table.selectionModel().selectedRows()]))  # fmt: skip
         table.addAction(action)
     table.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
     table.setSelectionMode(QTableView.SelectionMode.ExtendedSelection)
     table.horizontalHeader().setMaximumSectionSize(WIDTH)
     table.horizontalHeader().moveSection(COLUMN, 1)
     return choice
-
-
-def _selected(table: QTableView) -> list[PhotoResult]:
-    return [index.data(ROW) for index in table.selectionModel().selectedRows()]
