@@ -50,21 +50,17 @@ class Plants(QObject):
         super().__init__(parent)
         self._ask, self.by = ask, ""
         self._chosen: dict[str, str] = {}
-        self._found: dict[str, Plant] = {}
+        self.found: dict[str, Plant] = {}
         self._task: Task | None = None
         self._begun, self._rest_ms = 0.0, SOON_MS
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._begin)
 
-    @property
-    def any(self) -> bool:
-        return bool(self._found)
-
     def of(self, row: PhotoResult) -> Plant | None:
-        return self._found.get(row.path)
+        return self.found.get(row.path)
 
     def with_plants(self, rows: Sequence[PhotoResult]) -> Sequence[PhotoResult]:
-        return [replace(row, plant=plant_cells(self.of(row))) for row in rows] if self._found else rows
+        return [replace(row, plant=plant_cells(self.of(row))) for row in rows] if self.found else rows
 
     def set_grouping(self, by: str) -> None:
         self.by = by
@@ -83,7 +79,7 @@ class Plants(QObject):
 
     def refresh(self, waiting: int = 0) -> None:
         """Diagnose the plants again: soon, or later if results are `waiting`."""
-        if (self.by or self._chosen or self._found) and not (waiting and self._timer.isActive()):
+        if (self.by or self._chosen or self.found) and not (waiting and self._timer.isActive()):
             self._timer.start(self._rest_ms if waiting else SOON_MS)
 
     def close(self) -> None:
@@ -98,7 +94,7 @@ class Plants(QObject):
         self._task = Task(lambda *_: find_plants(*asked), self, done=self._on_found, finished=self._on_finished)
 
     def _on_found(self, found: dict[str, Plant]) -> None:
-        self._found, self._rest_ms = found, int(1000 * REST_FACTOR * (time.perf_counter() - self._begun))
+        self.found, self._rest_ms = found, int(1000 * REST_FACTOR * (time.perf_counter() - self._begun))
         self.changed.emit()
 
     def _on_finished(self) -> None:

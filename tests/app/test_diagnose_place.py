@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from unittest.mock import Mock
 
 import cv2
@@ -12,9 +11,8 @@ from PySide6.QtCore import QObject, QPointF, Qt, Signal
 from PySide6.QtGui import QColor, QImage
 
 from app.mask import LEAF, Mask, encode_mask
-from app.panels.diagnose.plants import COLUMN
 from app.processes.diagnose import _describe
-from app.processes.writing import render, write_csv
+from app.processes.writing import write_csv
 from app.viewmodels import process_model
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.process_model import ProcessThread
@@ -24,9 +22,7 @@ from app.widgets.bars import LINE
 from app.widgets.overlays import SICK
 from app.widgets.photo_view import PhotoDialog, PhotoView
 from core.diagnosis.examination import Examination, _join
-from core.diagnosis.model_identity import ModelIdentity
-from core.diagnosis.plant import diagnose_plants
-from core.diagnosis.prediction import ClassProbability, Diagnosis, Prediction
+from core.diagnosis.prediction import ClassProbability
 from core.diagnosis.severity import Severity
 from core.diagnosis.thresholds import CoveragePoint, Thresholds
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, decide_verdict
@@ -252,7 +248,7 @@ def test_cutting_out_can_be_switched_off_all_photos_wait_again_and_what_is_cut_o
     assert panel.detail.photo._frame == (0.25, 0.25, 0.75, 0.75)
 
 
-def test_photos_added_during_a_diagnosis_continue_the_count(qapp):
+def test_photos_added_during_a_diagnosis_continue_the_count_and_a_model_loaded_again_keeps_its_name(qapp, monkeypatch):
     model = DiagnosisModel()
     model.add(["a.jpg", "b.jpg", "c.jpg"])
     model._waiting.popleft()  # one is done
@@ -262,12 +258,7 @@ def test_photos_added_during_a_diagnosis_continue_the_count(qapp):
     assert model.progress == (0, 1)
     model.add(["e.jpg", "f.jpg"])
     assert model.progress == (2, 2)
-    model.close()
-
-
-def test_a_model_that_is_loaded_again_keeps_its_name(qapp, monkeypatch):
     monkeypatch.setattr(process_model, "ProcessThread", Mock())
-    model = DiagnosisModel()
     model.load("m.safetensors")
     model.sender = lambda: model._thread
     model._on_bundle([{"ready": True, "classes": CLASSES, "rejection": {}, "model": {"name": "my model"}}])
@@ -305,69 +296,23 @@ def test_no_disease_is_described_where_the_photo_is_like_none_or_has_no_leaf(pan
     assert "Not certain" not in panel.detail.card.toPlainText()
 
 
-def test_done_and_unreadable_photos_are_counted(panel, model):
-    model.rows.replace(2, replace(model.rows.rows[2], error="The file is empty."))
-    panel._on_busy(1, 3)
-    assert panel.state.text() == "2 of 3 done"
-    panel._on_busy(0, 3)
-    assert "1 unreadable" in panel.state.text()
-
-
 def test_cancelling_gives_up_what_waits_at_once_and_calls_it_so(panel, model, tmp_path):
     panel.table.sortByColumn(1, Qt.SortOrder.AscendingOrder)
+    model.rows.replace(2, replace(model.rows.rows[2], error="The file is empty."))
     told = []
     model.rows.dataChanged.connect(lambda *of: told.append(of))
     model._add([str(tmp_path / f"{at}.jpg") for at in range(100)])
+    panel._on_busy(1, 3)
+    assert panel.state.text() == "2 of 3 done"
     model.cancel()
     assert len(told) == 1, "one by one, 100,000 photos in a sorted table took 21 seconds"
-    assert panel.state.text() == "103 photos, 100 cancelled"
+    assert panel.state.text() == "103 photos, 1 unreadable, 100 cancelled"
     model.set_coverage(1.0)
     assert model.rows.rows[50].cancelled
     assert not model.working
     write_csv(tmp_path / "table.csv", model.rows.shown_rows())
     rows = (tmp_path / "table.csv").read_text().splitlines()
     assert len(rows) == 4, "photos without an answer are not listed"
-
-
-def test_photos_of_a_plant_have_one_diagnosis_by_folder_by_time_or_by_hand(panel, model, qtbot, tmp_path):
-    other = [read_result(PhotoResult(at, f"/b/{at}.png"), answer(0.45, str(at)) | {"taken": at}) for at in (3, 4)]
-    model.rows.append([*other, replace(other[0], id=5, path="/b/old.png", model=ModelIdentity("another", hash="0"))])
-    rows, of, column = model.rows.rows, model.plants.of, model.rows.columns[COLUMN].text
-
-    def shows(*names):
-        qtbot.waitUntil(lambda: [of(row) and Path(of(row).name).name for row in rows] == list(names))
-        current = [row for row in model.rows.rows[:5] if of(row)]
-        found = [Diagnosis(r.path, prediction=Prediction(np.array(r.probabilities), r.familiarity)) for r in current]
-        plants = diagnose_plants(found, [of(r).name for r in current], THRESHOLDS, CLASSES, model.coverage)
-        assert {plant.name: plant for plant in plants} == {of(row).name: of(row) for row in current}
-
-    assert panel.table.isColumnHidden(COLUMN)
-    panel.plants.setCurrentIndex(1)
-    shows("a", "a", "a", "b", "b", None)
-    assert (of(rows[0]).photos, of(rows[3]).photos) == (3, 2), "what another model diagnosed does not count"
-    assert not panel.table.isColumnHidden(COLUMN)
-    assert column(rows[0]) == "a: Early blight of tomato 95.3\u00a0% (3 photos)"
-    assert panel.detail.plant.text() == f"Plant {column(rows[0])}"
-    panel.coverage.slider.setValue(2)
-    qtbot.waitUntil(lambda: not of(rows[3]).verdict.is_class)
-    shows("a", "a", "a", "b", "b", None)
-    panel.plants.setCurrentIndex(2)
-    shows("0.png", "1.png", "2.png", "3.png", "3.png", None)
-    panel.window().show()
-    panel.table.setFocus()
-    panel.table.selectRow(2)
-    qtbot.keyClick(panel.table, Qt.Key.Key_Down, Qt.KeyboardModifier.ShiftModifier)
-    qtbot.keyClick(panel.table, Qt.Key.Key_G, Qt.KeyboardModifier.ControlModifier)
-    shows("0.png", "1.png", "1", "1", "3.png", None)
-    written = [from_line(json.loads(json.dumps(to_line(row)))) for row in model.plants.with_plants(rows[2:])]
-    assert f"Plant {column(rows[2])}" in render(written[:1])
-    write_csv(tmp_path / "table.csv", written)
-    assert f",1,2,2,{NOT_SURE},0." in (tmp_path / "table.csv").read_text().splitlines()[1]
-    panel.plants.setCurrentIndex(0)
-    shows(None, None, "1", "1", None, None)
-    panel.table.actions()[1].trigger()
-    shows(*[None] * 6)
-    assert panel.detail.plant.isHidden()
 
 
 def test_leaves_of_a_photo_are_boxes_that_a_click_selects(panel, model, qtbot, tmp_path):
@@ -387,8 +332,7 @@ def test_leaves_of_a_photo_are_boxes_that_a_click_selects(panel, model, qtbot, t
     area = view.place()
     qtbot.mouseClick(view, Qt.MouseButton.LeftButton,
                      pos=QPointF(area.x() + 0.8 * area.width(), area.y() + 0.3 * area.height()).toPoint())  # fmt: skip
-    assert detail.which.currentData() == 1
-    assert detail.bars._top[0][1] == 0.5
+    assert (detail.which.currentData(), detail.bars._top[0][1]) == (1, 0.5)
     detail.which.setCurrentIndex(2)
     assert detail.bars._top[0][1] == 0.95, "without a leaf, the photo's own"
     changed = decide(result, THRESHOLDS, CLASSES, 0.9)

@@ -99,8 +99,7 @@ def test_photos_without_classes_are_offered_a_diagnosis(folder, words, start, qt
     program.diagnosis.model_path = "/a/model"
     program.diagnosis.add = asked.append
     qtbot.mouseClick(panel.notice.do, Qt.MouseButton.LeftButton)
-    assert asked == [[str(source)]]
-    assert program.window.stack.currentWidget().objectName() == "page_diagnose"
+    assert (asked, program.window.stack.currentWidget().objectName()) == ([[str(source)]], "page_diagnose")
 
 
 def test_drawings_are_sharp_on_screens_of_twice_the_pixels(qapp):

@@ -59,8 +59,7 @@ def test_space_after_pause_resumes_and_never_stops_the_run(held, qtbot):
     focused_and_pressed(qtbot, panel.pause)
     assert panel.pause.text() == "Resume"
     space(qtbot)
-    assert asked == ["pause", "resume"]
-    assert panel.pause.text() == "Pause"
+    assert (asked, panel.pause.text()) == (["pause", "resume"], "Pause")
 
 
 def test_space_after_stop_presses_no_other_button(held, qtbot):
@@ -69,8 +68,7 @@ def test_space_after_stop_presses_no_other_button(held, qtbot):
     focused_and_pressed(qtbot, panel.stop)
     for _ in range(3):
         space(qtbot)
-    assert asked == ["stop"]
-    assert program.settings.flag("expert") == expert
+    assert (asked, program.settings.flag("expert")) == (["stop"], expert)
 
 
 def test_space_after_undo_presses_no_other_button(start, qtbot, tmp_path):

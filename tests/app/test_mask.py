@@ -33,8 +33,7 @@ def test_disease_painted_beside_the_leaf_belongs_to_it_and_can_be_taken_away(hal
 def test_a_brush_on_a_cut_out_leaf_lands_where_the_hand_is():
     mask = Mask(np.full((100, 100), LEAF, np.uint8), (0.5, 0.5, 1.0, 1.0))
     rows, columns = np.nonzero(mask.paint(0.75, 0.6, 0.05, DISEASED).labels == DISEASED)
-    assert rows.mean() == pytest.approx(50, abs=1)
-    assert columns.mean() == pytest.approx(20, abs=1)
+    assert (rows.mean(), columns.mean()) == (pytest.approx(50, abs=1), pytest.approx(20, abs=1))
     assert np.ptp(rows) + 1 == pytest.approx(20, abs=2)
     assert not (mask.paint(0.1, 0.1, 0.05, DISEASED).labels == DISEASED).any()
 

@@ -129,8 +129,7 @@ def test_rows_keep_the_model_that_diagnosed_them(qapp):
     assert [row.model for row in model.rows.rows] == [first, second]
     renamed = ModelIdentity("third", "2" * 64, "2026-11-22")
     model.rename_model(renamed)
-    assert model.model_name == "third"
-    assert [row.model for row in model.rows.rows] == [first, renamed]
+    assert (model.model_name, [row.model for row in model.rows.rows]) == ("third", [first, renamed])
     model.close()
 
 

@@ -1,15 +1,25 @@
-"""The list of diagnoses: photos that come again, cancelled ones, the filter's scope, and Clear taken back."""
+"""The list of diagnoses: photos that come again, cancelled ones, the filter's scope, Clear taken back, and plants."""
 
+import json
 import os
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog
 
+from app.panels.diagnose.plants import COLUMN
+from app.processes.writing import render, write_csv
 from app.viewmodels import process_model
 from app.viewmodels.diagnosis import photo_files
-from app.viewmodels.result import read_result
+from app.viewmodels.result import PhotoResult, from_line, read_result, to_line
+from core.diagnosis.model_identity import ModelIdentity
+from core.diagnosis.plant import diagnose_plants
+from core.diagnosis.prediction import Diagnosis, Prediction
+from core.diagnosis.verdict import NOT_SURE
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer, model, panel  # noqa: F401 (fixtures)
 from tests.helpers.window import write_folder
 
@@ -97,8 +107,7 @@ def test_results_come_back_below_those_that_came_since(panel, model):  # noqa: F
     panel._on_clear()
     model._add(["/photos/new.jpg"])
     model.restore()
-    assert [row.id for row in model.rows.rows] == [0, 1, 2, 3]
-    assert list(model._waiting) == [0]
+    assert ([row.id for row in model.rows.rows], list(model._waiting)) == ([0, 1, 2, 3], [0])
     model.rows.replace(1, read_result(model.rows.rows[1], answer(0.9)))
     assert model.rows.rows[1].done
 
@@ -115,8 +124,7 @@ def test_a_folder_without_rights_is_not_called_empty(panel, model, tmp_path, mon
 
     monkeypatch.setattr(os, "scandir", refuse)
     found, refused = photo_files([str(folder)])
-    assert len(found) == 2
-    assert refused == [str(folder / "secret")]
+    assert (len(found), refused) == (2, [str(folder / "secret")])
     model.add([str(folder / "secret")])
     qtbot.waitUntil(lambda: "secret cannot be read" in panel.notice.text.text())
 
@@ -142,3 +150,44 @@ def test_results_of_another_model_keep_their_verdicts_and_are_diagnosed_again_wh
     use("first.safetensors", "", "")
     model._add(paths_of(model)[1:])
     assert not model.working
+
+
+def test_photos_of_a_plant_have_one_diagnosis_by_folder_by_time_or_by_hand(panel, model, qtbot, tmp_path):  # noqa: F811
+    other = [read_result(PhotoResult(at, f"/b/{at}.png"), answer(0.45, str(at)) | {"taken": at}) for at in (3, 4)]
+    model.rows.append([*other, replace(other[0], id=5, path="/b/old.png", model=ModelIdentity("another", hash="0"))])
+    rows, of, column = model.rows.rows, model.plants.of, model.rows.columns[COLUMN].text
+
+    def shows(*names):
+        qtbot.waitUntil(lambda: [of(row) and Path(of(row).name).name for row in rows] == list(names))
+        current = [row for row in model.rows.rows[:5] if of(row)]
+        found = [Diagnosis(r.path, prediction=Prediction(np.array(r.probabilities), r.familiarity)) for r in current]
+        plants = diagnose_plants(found, [of(r).name for r in current], THRESHOLDS, CLASSES, model.coverage)
+        assert {plant.name: plant for plant in plants} == {of(row).name: of(row) for row in current}
+
+    assert panel.table.isColumnHidden(COLUMN)
+    panel.plants.setCurrentIndex(1)
+    shows("a", "a", "a", "b", "b", None)
+    assert (of(rows[0]).photos, of(rows[3]).photos) == (3, 2), "what another model diagnosed does not count"
+    assert not panel.table.isColumnHidden(COLUMN)
+    assert column(rows[0]) == "a: Early blight of tomato 95.3\u00a0% (3 photos)"
+    assert panel.detail.plant.text() == f"Plant {column(rows[0])}"
+    panel.coverage.slider.setValue(2)
+    qtbot.waitUntil(lambda: not of(rows[3]).verdict.is_class)
+    shows("a", "a", "a", "b", "b", None)
+    panel.plants.setCurrentIndex(2)
+    shows("0.png", "1.png", "2.png", "3.png", "3.png", None)
+    panel.window().show()
+    panel.table.setFocus()
+    panel.table.selectRow(2)
+    qtbot.keyClick(panel.table, Qt.Key.Key_Down, Qt.KeyboardModifier.ShiftModifier)
+    qtbot.keyClick(panel.table, Qt.Key.Key_G, Qt.KeyboardModifier.ControlModifier)
+    shows("0.png", "1.png", "1", "1", "3.png", None)
+    written = [from_line(json.loads(json.dumps(to_line(row)))) for row in model.plants.with_plants(rows[2:])]
+    assert f"Plant {column(rows[2])}" in render(written[:1])
+    write_csv(tmp_path / "table.csv", written)
+    assert f",1,2,2,{NOT_SURE},0." in (tmp_path / "table.csv").read_text().splitlines()[1]
+    panel.plants.setCurrentIndex(0)
+    shows(None, None, "1", "1", None, None)
+    panel.table.actions()[1].trigger()
+    shows(*[None] * 6)
+    assert panel.detail.plant.isHidden()

@@ -66,8 +66,7 @@ def test_keys_decide_about_one_suspect_after_the_other_and_undo(panel, qtbot):
     press(qtbot, panel, Qt.Key.Key_U)
     press(qtbot, panel, Qt.Key.Key_U)
     assert table.label(first) == "healthy"
-    assert listed(panel) == ["healthy/1.png", "rust/2.png", "healthy/3.png"]
-    assert table.label(second) == "rust"
+    assert (listed(panel), table.label(second)) == (["healthy/1.png", "rust/2.png", "healthy/3.png"], "rust")
 
 
 def test_confirmed_labels_are_remembered_until_they_change(panel, qtbot):

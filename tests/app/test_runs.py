@@ -43,8 +43,7 @@ def test_curves_run_over_epochs():
     view.read([STARTED, *steps(1, 20), epoch(0), epoch(1)])
     each, train, validation = view.curves("loss")
     assert (each.x[-1], each.y[3]) == (2.0, pytest.approx(1 / 4))
-    assert train.x.tolist() == [1.0, 2.0]
-    assert validation.y.tolist() == [0.5, 0.5]
+    assert (train.x.tolist(), validation.y.tolist()) == ([1.0, 2.0], [0.5, 0.5])
     assert view.curves("rate")[0].y[0] == pytest.approx(0.01)
 
 
@@ -90,8 +89,7 @@ def test_runs_are_listed_with_what_they_reached_also_where_a_crash_tore_the_log(
     assert runs["first"].model_path
     assert not runs["second"].finished
     assert not runs["second"].model_path
-    assert read_run(tmp_path / "second").step == 5
-    assert list_runs(tmp_path / "nowhere") == []
+    assert (read_run(tmp_path / "second").step, list_runs(tmp_path / "nowhere")) == (5, [])
 
 
 def test_every_plot_shows_the_whole_run_while_it_grows(qtbot, qapp):

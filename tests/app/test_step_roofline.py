@@ -24,8 +24,7 @@ STEP = (
 
 
 def test_the_roof_is_the_peak_that_the_floors_were_counted_with():
-    assert roof(STEP) == pytest.approx((2000, 100))
-    assert roof(()) == (1.0, 1.0)
+    assert (roof(STEP), roof(())) == (pytest.approx((2000, 100)), (1.0, 1.0))
 
 
 def test_every_kernel_that_computes_is_a_point_and_the_larger_the_longer_it_takes(qapp):

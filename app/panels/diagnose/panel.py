@@ -268,7 +268,7 @@ class DiagnosePanel(QWidget):
         self._show(index.data(ROW) if index.isValid() else None)
 
     def _on_plants(self) -> None:
-        self.table.setColumnHidden(COLUMN, not self._model.plants.any)
+        self.table.setColumnHidden(COLUMN, not self._model.plants.found)
         if self.detail.shown is not None:
             self._show_plant(self.detail.shown)
 

@@ -14,8 +14,6 @@ from app.viewmodels.rows_model import ROW
 from app.widgets.fields import ComboBox
 from app.widgets.parts import named
 
-WIDTH: Final = 420
-"""Pixels: a folder, a verdict and a number of photos."""
 COLUMN: Final = 6
 """The plant's column of the results, shown as the second one while there are plants."""
 
@@ -37,6 +35,6 @@ def plant_choice(plants: Plants, table: QTableView) -> ComboBox:
         table.addAction(action)
     table.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
     table.setSelectionMode(QTableView.SelectionMode.ExtendedSelection)
-    table.horizontalHeader().setMaximumSectionSize(WIDTH)
+    table.horizontalHeader().setMaximumSectionSize(420)  # pixels: a folder, a verdict and a number of photos
     table.horizontalHeader().moveSection(COLUMN, 1)
     return choice
