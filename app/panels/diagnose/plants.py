@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QAction
+from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QTableView
 
 from app.translation import tr
@@ -29,7 +29,7 @@ def plant_choice(plants: Plants, table: QTableView) -> ComboBox:
     choice.currentIndexChanged.connect(lambda _: plants.set_grouping(choice.currentData()))
     together, apart = tr("Group selected photos as one plant"), tr("Ungroup")
     for text, keys, change in ((together, "Ctrl+G", plants.group), (apart, "Ctrl+Shift+G", plants.ungroup)):
-        action = QAction(text, table, shortcut=keys, shortcutContext=Qt.ShortcutContext.WidgetShortcut)
+        action = QAction(text, table, shortcut=QKeySequence(keys), shortcutContext=Qt.ShortcutContext.WidgetShortcut)
         action.triggered.connect(lambda _=False, change=change: change(
             [index.data(ROW) for index in table.selectionModel().selectedRows()]))  # fmt: skip
         table.addAction(action)
