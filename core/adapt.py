@@ -25,7 +25,7 @@ from core.diagnosis.model_file import ModelFile, check_classes, read_model, writ
 from core.diagnosis.model_identity import MODEL_HELP, adapted_name, today, unnamed
 from core.diagnosis.prediction import Predictor, choose_device
 from core.diagnosis.training_photos import record_photos
-from core.errors import EXIT_CODES, EXIT_DONE, EXIT_FAILED, InputError, ModelFileError, Problem
+from core.errors import EXIT_CODES, EXIT_DONE, EXIT_FAILED, DataError, InputError, ModelFileError, Problem
 from core.storage import inside_photos
 from core.text import printable
 from core.training.terminal import print_progress
@@ -66,7 +66,9 @@ def read_adaptable(path: Path) -> ModelFile:
 def count_photos(model: ModelFile, config: RunConfig, cancelled: IsCancelled = never) -> dict[str, int]:
     """Photos of each class, before any is decoded. Raises DataError if the model cannot be adapted to them."""
     dataset = open_dataset(config, cancelled=cancelled)
-    check_classes(model, dataset.classes)
+    unknown = [name for name in dataset.classes if name not in model.classes]
+    if unknown:
+        raise DataError(f"The model has no class of the name {', '.join(unknown)}. Rename the folders, or remove them.")
     check_counts(dataset.classes, dataset.labels, np.arange(len(dataset)))
     return dataset.counts()
 
