@@ -47,7 +47,7 @@ def adapt(argv: Sequence[str]) -> int:
     config = merge_settings(read_settings(arguments, found), {}, found)
     photos, result = adapt_to_place(Path(arguments.model_file), config, Path(arguments.out), print_progress)
     print(printable(f"{len(photos.labels)} photos of {len(np.unique(photos.labels))} classes in "
-                    f"{len(np.unique(photos.groups))} groups. {result.describe()}"))  # fmt: skip
+                    f"{len(np.unique(photos.groups))} groups. {' '.join(result.describe())}"))  # fmt: skip
     if result.model is None:
         return EXIT_FAILED
     print(f"Model: {arguments.out}")

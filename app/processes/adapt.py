@@ -9,7 +9,6 @@ from app.processes.entry import Channel
 from core.adapt import adapt_to_place, count_photos, read_adaptable
 from core.config import from_dict
 from core.data.dataset import Cancelled
-from core.diagnosis.metrics import wilson_interval
 
 
 def work(channel: Channel, asked: dict[str, Any]) -> None:
@@ -30,9 +29,4 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
         _, result = adapt_to_place(Path(asked["model"]), config, Path(asked["out"]), report, channel.ended)
     except Cancelled:
         return
-    right = [int(correct.sum()) for correct in (result.before, result.after)]
-    photos = len(result.before)
-    channel.send(
-        photos=photos, right=right, intervals=[wilson_interval(n, photos) for n in right], changes=result.changes,
-        verdict=result.verdict, path=asked["out"] if result.model is not None else "",
-    )  # fmt: skip
+    channel.send(effect=result.describe(), path=asked["out"] if result.model is not None else "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
 from typing import Any, final
 
 from PySide6.QtCore import QObject, Signal
@@ -15,26 +14,13 @@ from app.viewmodels.process_model import ProcessModel
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """Held-out photos; those classified correctly before and after, with 95 % intervals of their share; sentences on
-    the difference; the new model, "" if none was written."""
-
-    photos: int
-    right: tuple[int, int]
-    intervals: tuple[tuple[float, float], tuple[float, float]]
-    changes: str
-    verdict: str
-    path: str
-
-
-@final
 class AdaptationModel(ProcessModel):
-    """Signals: `known(classes)` of the model; `counted(photos by class)`; `measured(Effect)`."""
+    """Signals: `known(classes)` of the model; `counted(photos by class)`; `measured(sentences, path)`: the effect
+    on held-out photos, and the new model, "" if none was written."""
 
     known = Signal(list)
     counted = Signal(dict)
-    measured = Signal(object)
+    measured = Signal(list, str)
 
     def __init__(self, model: str, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -56,7 +42,7 @@ class AdaptationModel(ProcessModel):
         elif "counts" in answer:
             self.counted.emit(answer["counts"])
         else:
-            self.measured.emit(Effect(**answer))
+            self.measured.emit(answer["effect"], answer["path"])
 
     def _on_exit(self, code: int, errors: str) -> None:
         if code < 0 or (code and errors):

@@ -53,29 +53,18 @@ class Adaptation:
     before: Array
     after: Array
 
-    def describe(self) -> str:
-        """The accuracy before and after, what changed, and the verdict."""
-        before, after = _describe_accuracy(self.before), _describe_accuracy(self.after)
-        return f"On held-out photos of the place: before {before}, after {after}. {self.changes} {self.verdict}"
-
-    @property
-    def changes(self) -> str:
-        gained, lost = self._changed()
-        return f"{gained} became correct, {lost} became wrong (sign test: p = {sign_test(gained, lost):.3f})."
-
-    @property
-    def verdict(self) -> str:
-        """Whether the difference is significant, or that there is no model."""
-        gained, lost = self._changed()
+    def describe(self) -> tuple[str, str, str, str]:
+        """Sentences: the accuracy before and after, what changed, and whether the difference is significant."""
+        gained, lost = int((self.after & ~self.before).sum()), int((self.before & ~self.after).sum())
+        p = sign_test(gained, lost)
         if self.model is None:
-            return "No change of the model predicts held-out photos of this place better. Nothing was written."
-        if gained > lost and sign_test(gained, lost) < SIGNIFICANCE_LEVEL:
-            return "The adapted model is better here."
-        return "So few photos cannot show that the adapted model is better here."
-
-    def _changed(self) -> tuple[int, int]:
-        """The number of photos that became correct, and that became wrong."""
-        return int((self.after & ~self.before).sum()), int((self.before & ~self.after).sum())
+            verdict = "No change of the model predicts held-out photos of this place better. Nothing was written."
+        elif gained > lost and p < SIGNIFICANCE_LEVEL:
+            verdict = "The adapted model is better here."
+        else:
+            verdict = "So few photos cannot show that the adapted model is better here."
+        changes = f"{gained} became correct, {lost} became wrong (sign test: p = {p:.3f})."
+        return _describe("Before", self.before), _describe("After", self.after), changes, verdict
 
 
 @final
@@ -247,10 +236,10 @@ def _loss(logits: Array, labels: Array) -> float:
     return float(cross_entropy(logits / fit_temperature(logits, labels), labels).mean())
 
 
-def _describe_accuracy(correct: Array) -> str:
+def _describe(when: str, correct: Array) -> str:
     low, high = wilson_interval(int(correct.sum()), len(correct))
-    return (f"{correct.sum()} of {len(correct)} correct ({100 * correct.mean():.1f} %, 95 % interval {100 * low:.1f} "
-            f"to {100 * high:.1f} %)")  # fmt: skip
+    return (f"{when}: {correct.sum()} of {len(correct)} held-out photos correct ({100 * correct.mean():.1f} %, 95 % "
+            f"interval {100 * low:.1f} to {100 * high:.1f} %).")  # fmt: skip
 
 
 def read_head(model: ModelFile) -> LinearHead:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QFileDialog, QInputDialog
@@ -16,6 +17,7 @@ from app.translation import sentence
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.model_list import IMPORTED, OWN, SHIPPED, keep_import, list_models, shipped_model
 from app.viewmodels.result import PhotoResult
+from core.diagnosis.adaptation import Adaptation
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.diagnosis.model_identity import SHIPPED_MODELS, ModelIdentity, read_identity
 from core.models import build, initial_weights
@@ -160,14 +162,13 @@ def test_photos_of_a_farm_are_counted_and_what_cannot_work_is_refused(adapting, 
 
 def test_before_and_after_are_shown_and_the_adapted_model_is_used(adapting, dialog, given, language, qtbot):
     made = adapting(given)
-    answer = {"photos": 20, "right": [12, 19], "intervals": [[0.387, 0.781], [0.764, 0.991]], "path": "",
-              "changes": "7 became correct, 0 became wrong (sign test: p = 0.016).",
-              "verdict": "The adapted model is better here."}  # fmt: skip
-    made.model._read_answers([answer])
+    right = np.arange(20) < np.array([[12], [19]])
+    made.model._read_answers([{"effect": Adaptation(None, *right).describe(), "path": ""}])
     assert made.use.isHidden()
-    made.model._read_answers([answer | {"path": given}])
-    assert [number in one.text() for one, number in ((made.before, "12"), (made.after, "19"))] == [True, True]
-    assert [word in made.verdict.text() for word in ("better", "became")] == [language == "en"] * 2
+    made.model._read_answers([{"effect": Adaptation(read_model(Path(given)), *right).describe(), "path": given}])
+    said = made.effect.text()
+    assert said.count("20") == 2
+    assert [word in said for word in ("Before", "better", "became", "correct")] == [language == "en"] * 4
     with qtbot.waitSignal(dialog.chosen) as signal:
         made.use.click()
     assert signal.args == [given]
@@ -181,10 +182,10 @@ def test_a_process_adapts_the_model_and_can_be_stopped(adapting, dialog, place, 
         made.adapt.click()
     made.stop.click()
     qtbot.waitUntil(lambda: not made.model.has_process)
-    assert not made.after.text()
+    assert not made.effect.text()
     made.adapt.click()
     qtbot.waitUntil(lambda: not made.model.has_process)
-    assert "of 20 held-out photos correct" in made.after.text()
+    assert "of 20 held-out photos correct" in made.effect.text()
     (written,) = paths.folder("models").iterdir()
     assert read_identity(written).name == made.name.text()
     assert made.name.text() in names(dialog)

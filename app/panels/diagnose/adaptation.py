@@ -11,13 +11,12 @@ from app.cards import disease_name
 from app.paths import Settings
 from app.theme import Theme
 from app.translation import count, sentence, stage_text, tr
-from app.viewmodels.adaptation import AdaptationModel, Effect
+from app.viewmodels.adaptation import AdaptationModel
 from app.viewmodels.model_list import KnownModel, keep_import
 from app.widgets.layouts import column, row
 from app.widgets.notice import Notice
 from app.widgets.parts import button, card, fit, label, named, progress_bar
 from core.diagnosis.model_identity import LONGEST_NAME, adapted_name
-from core.percent import percent, percents
 
 
 @final
@@ -39,12 +38,11 @@ class AdaptationDialog(QDialog):
         self.choose = button(tr("Choose a folder…"), self._on_choose)
         self.folder = label(tr("No photos chosen yet."), "muted", wrap=True)
         self.name = named(QLineEdit(maxLength=LONGEST_NAME), tr("Name of the adapted model"))
-        self.heading = label(tr("Classes of the model"), "caption")
         self.list = named(QListWidget(), tr("Classes of the model"))
         self.bar = progress_bar(tr("Progress of the adaptation"))
         self.state = label("", "muted")
-        self.before, self.after, self.verdict = label("", wrap=True), label("", wrap=True), label("", wrap=True)
-        self.effect = card(self.before, self.after, self.verdict)
+        self.effect = label("", wrap=True)
+        self._effect_card = card(self.effect)
         self.stop = button(tr("Stop"), self._on_stop)
         self.adapt = button(tr("Adapt"), self._on_adapt, "primary")
         self.use = button(tr("Diagnose with this model"), self._on_use, "primary")
@@ -57,10 +55,9 @@ class AdaptationDialog(QDialog):
         about = tr("Improves the model “{model}” for one place, such as your farm, with about 10 photos of each class "
                    "that occurs there. Put the photos of each class into a folder of its own, named as below: for "
                    "apple/scab a folder apple with a folder scab in it.", model=self._name)  # fmt: skip
-        self.effect.hide()
         self.setLayout(column(
-            label(about, "muted", wrap=True), self.notice, row(self.choose, (self.folder, 1)), self.heading,
-            (self.list, 1), row(label(tr("Name")), (self.name, 1)), self.bar, self.state, self.effect,
+            label(about, "muted", wrap=True), self.notice, row(self.choose, (self.folder, 1)),
+            label(tr("Classes of the model"), "caption"), (self.list, 1), row(label(tr("Name")), (self.name, 1)), self.bar, self.state, self._effect_card,
             row(None, self.stop, button(tr("Close"), self.reject), self.adapt, self.use), margins=None,
         ))  # fmt: skip
 
@@ -71,13 +68,18 @@ class AdaptationDialog(QDialog):
         model.measured.connect(self._on_measured)
         model.stage.connect(self._on_stage)
         model.failed.connect(self.notice.alarm)
-        model.ended.connect(self._on_ended)
+        model.ended.connect(lambda: self._work(False))
         self.name.textChanged.connect(lambda _: self._refresh())
         self.finished.connect(lambda _: model.close())
+
+    def _work(self, working: bool) -> None:
+        self._working = working
+        self._refresh()
 
     def _refresh(self) -> None:
         for widget in (self.bar, self.state, self.stop):
             widget.setVisible(self._working)
+        self._effect_card.setVisible(bool(self.effect.text()))
         self.choose.setEnabled(not self._working and (self.model.has_process or bool(self._classes)))
         self.name.setEnabled(not self._working)
         self.adapt.setVisible(not self._path)
@@ -95,7 +97,7 @@ class AdaptationDialog(QDialog):
         if not self.name.isModified():
             self.name.setText(adapted_name(self._name, found))
         self.notice.hide()
-        self.effect.hide()
+        self.effect.setText("")
         self.model.check(found)
         self._refresh()
 
@@ -110,20 +112,17 @@ class AdaptationDialog(QDialog):
 
     def _show_classes(self, counts: dict[str, int]) -> None:
         """The classes with photos first."""
-        self.heading.setText(tr("Classes of the model, those with photos first") if counts else
-                             tr("Classes of the model"))  # fmt: skip
         self.list.clear()
         for name in sorted(self._classes, key=lambda one: one not in counts):
             photos = count(counts[name], "{n} photo", "{n} photos") if name in counts else ""
             self.list.addItem("   ".join(filter(None, (name, disease_name(name), photos))))
 
     def _on_adapt(self) -> None:
-        self._working = True
         self.notice.hide()
-        self.effect.hide()
+        self.effect.setText("")
         self.bar.setRange(0, 0)
         self.state.setText(tr("It takes about two minutes."))
-        self._refresh()
+        self._work(True)
         self.model.start(self._folder, self.name.text().strip())
 
     def _on_stop(self) -> None:
@@ -135,24 +134,14 @@ class AdaptationDialog(QDialog):
         self.bar.setValue(done)
         self.state.setText(stage_text(stage, done, total))
 
-    def _on_measured(self, effect: Effect) -> None:
-        texts = (tr("Before: {right} of {n} held-out photos correct, {share} (95 % interval {interval})."),
-                 tr("After: {right} of {n} held-out photos correct, {share} (95 % interval {interval})."))
-        for widget, text, right, interval in zip(
-            (self.before, self.after), texts, effect.right, effect.intervals, strict=True
-        ):
-            widget.setText(text.format(right=right, n=effect.photos, share=percent(right / effect.photos),
-                                       interval=percents(*interval)))  # fmt: skip
-        self.verdict.setText(f"{sentence(effect.changes)} {sentence(effect.verdict)}")
-        self.effect.show()
-        self._path = effect.path
-        if self._path:
-            keep_import(self._settings, self._path)
-            self.adapted.emit(self._path)
-
-    def _on_ended(self) -> None:
-        self._working = False
+    def _on_measured(self, effect: list[str], path: str) -> None:
+        before, after, *more = map(sentence, effect)
+        self.effect.setText("\n".join((before, after, " ".join(more))))
+        self._path = path
         self._refresh()
+        if path:
+            keep_import(self._settings, path)
+            self.adapted.emit(path)
 
     def _on_use(self) -> None:
         self.accept()
