@@ -22,11 +22,10 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
             if config.data:
                 channel.send(counts=count_photos(model, config, channel.ended))
             return
-
-        def report(stage: str, done: int, total: int) -> None:
-            channel.send(stage=stage, done=done, total=total)
-
-        _, result = adapt_to_place(Path(asked["model"]), config, Path(asked["out"]), report, channel.ended)
+        _, result = adapt_to_place(
+            Path(asked["model"]), config, Path(asked["out"]),
+            lambda stage, done, total: channel.send(stage=stage, done=done, total=total), channel.ended,
+        )  # fmt: skip
     except Cancelled:
         return
     channel.send(effect=result.describe(), path=asked["out"] if result.model is not None else "")

@@ -54,23 +54,24 @@ class AdaptationDialog(QDialog):
     def _lay_out(self) -> None:
         about = tr("Improves the model “{model}” for one place, such as your farm, with about 10 photos of each class "
                    "that occurs there. Put the photos of each class into a folder of its own, named as below: for "
-                   "apple/scab a folder apple with a folder scab in it.", model=self._name)  # fmt: skip
+                   "apple/scab a folder apple with a folder scab in it. It takes about two minutes.",
+                   model=self._name)  # fmt: skip
         self.setLayout(column(
             label(about, "muted", wrap=True), self.notice, row(self.choose, (self.folder, 1)),
-            label(tr("Classes of the model"), "caption"), (self.list, 1), row(label(tr("Name")), (self.name, 1)), self.bar, self.state, self._effect_card,
+            label(tr("Classes of the model"), "caption"), (self.list, 1), row(label(tr("Name")), (self.name, 1)),
+            self.bar, self.state, self._effect_card,
             row(None, self.stop, button(tr("Close"), self.reject), self.adapt, self.use), margins=None,
         ))  # fmt: skip
 
     def _connect(self) -> None:
-        model = self.model
-        model.known.connect(self._on_known)
-        model.counted.connect(self._on_counted)
-        model.measured.connect(self._on_measured)
-        model.stage.connect(self._on_stage)
-        model.failed.connect(self.notice.alarm)
-        model.ended.connect(lambda: self._work(False))
+        self.model.known.connect(self._on_known)
+        self.model.counted.connect(self._on_counted)
+        self.model.measured.connect(self._on_measured)
+        self.model.stage.connect(self._on_stage)
+        self.model.failed.connect(self.notice.alarm)
+        self.model.ended.connect(lambda: self._work(False))
         self.name.textChanged.connect(lambda _: self._refresh())
-        self.finished.connect(lambda _: model.close())
+        self.finished.connect(lambda _: self.model.close())
 
     def _work(self, working: bool) -> None:
         self._working = working
@@ -88,8 +89,7 @@ class AdaptationDialog(QDialog):
         (self.use if self._path else self.adapt).setDefault(True)
 
     def _on_choose(self) -> None:
-        last = self._settings.text("last_photos")
-        found = QFileDialog.getExistingDirectory(self, tr("Photos of the place"), last)
+        found = QFileDialog.getExistingDirectory(self, tr("Photos of the place"), self._settings.text("last_photos"))
         if not found:
             return
         self._folder, self._path, self._ready = found, "", False
@@ -121,7 +121,7 @@ class AdaptationDialog(QDialog):
         self.notice.hide()
         self.effect.setText("")
         self.bar.setRange(0, 0)
-        self.state.setText(tr("It takes about two minutes."))
+        self.state.setText("")
         self._work(True)
         self.model.start(self._folder, self.name.text().strip())
 
