@@ -161,7 +161,7 @@ class Study:
         after, head = result.model or model, read_head(model)
         parts = {"place": held_out, "others": self.others, "unknown": self.strange}
         out: dict[str, Any] = {"processor_seconds": seconds, "changed": result.model is not None,
-                               "said": result.describe()}  # fmt: skip
+                               "said": " ".join(result.describe())}  # fmt: skip
         for name, rows in parts.items():
             out[name] = {"before": self.figures(model, rows, self.seen.logits[rows]),
                          "after": self.figures(after, rows, self.logits(after, rows))}  # fmt: skip

@@ -13,18 +13,22 @@ import numpy as np
 
 from core.command_line import add_settings, check_folder, merge_settings, read_arguments, read_settings, run_command
 from core.config import RunConfig
+from core.data.dataset import Cancelled, IsCancelled, ReportStage, ignore, never
 from core.data.preparation import PhotoSet, prepare_photos
-from core.diagnosis.adaptation import PlacePhotos, adapt_model, check_model
+from core.data.source import open_dataset
+from core.diagnosis.adaptation import Adaptation, PlacePhotos, adapt_model, check_counts, check_model
 from core.diagnosis.completion import compute_outputs
 from core.diagnosis.features import feature_node
 from core.diagnosis.head_fitting import Samples
 from core.diagnosis.model_card import DATA, TEST
 from core.diagnosis.model_file import ModelFile, check_classes, read_model, write_model
-from core.diagnosis.model_identity import MODEL_HELP, default_name, today, unnamed
+from core.diagnosis.model_identity import MODEL_HELP, adapted_name, today, unnamed
 from core.diagnosis.prediction import Predictor, choose_device
 from core.diagnosis.training_photos import record_photos
-from core.errors import EXIT_CODES, EXIT_DONE, EXIT_FAILED, ModelFileError, Problem
+from core.errors import EXIT_CODES, EXIT_DONE, EXIT_FAILED, DataError, InputError, ModelFileError, Problem
+from core.storage import inside_photos
 from core.text import printable
+from core.training.terminal import print_progress
 
 BATCH = 16
 OLD_SECTIONS = (TEST, "calibration", "reading_leaf")
@@ -41,36 +45,67 @@ def adapt(argv: Sequence[str]) -> int:
         found.append(Problem("data", "is missing. Give a folder of photos or a CSV manifest."))
     check_folder("out", arguments.out, found, [getattr(arguments, "data", "")])
     config = merge_settings(read_settings(arguments, found), {}, found)
-    model = read_model(Path(arguments.model_file))
-    name = model.name or unnamed(Path(arguments.model_file))
-    config = replace(config, image_size=model.source_side, use_size=0)
-    if model.multilabel:
-        raise ModelFileError("A model for several labels per photo cannot be adapted. Train it further with --from.")
-    check_model(model)
-    photos = prepare_photos(replace(config, labels="single"), check=lambda classes, _: check_classes(model, classes))
-    place = read_place(model, photos, config)
-    samples = place.samples
-    check_model(model, place)
-    print("Adapting takes about two minutes on two processor cores.", flush=True)
-    result = adapt_model(model, place, device=choose_device(config.device), threads=config.threads)
-    print(printable(f"{len(samples.labels)} photos of {len(np.unique(samples.labels))} classes in "
-                    f"{len(np.unique(samples.groups))} groups. {result.describe()}"))  # fmt: skip
+    photos, result = adapt_to_place(Path(arguments.model_file), config, Path(arguments.out), print_progress)
+    print(printable(f"{len(photos.labels)} photos of {len(np.unique(photos.labels))} classes in "
+                    f"{len(np.unique(photos.groups))} groups. {' '.join(result.describe())}"))  # fmt: skip
     if result.model is None:
-        print("No change of the model predicts held-out photos of this place better. Nothing was written.")
         return EXIT_FAILED
-    own = config.name or f"{name}, {default_name(config.data)}"
-    write_model(Path(arguments.out), describe_place(result.model, photos, own))
     print(f"Model: {arguments.out}")
     return EXIT_DONE
 
 
-def read_place(model: ModelFile, photos: PhotoSet, config: RunConfig) -> PlacePhotos:
+def read_adaptable(path: Path) -> ModelFile:
+    """A model that can be adapted, as far as known without photos. Raises InputError and ModelFileError."""
+    model = read_model(path)
+    if model.multilabel:
+        raise ModelFileError("A model for several labels per photo cannot be adapted. Train it further with --from.")
+    check_model(model)
+    return model
+
+
+def count_photos(model: ModelFile, config: RunConfig, cancelled: IsCancelled = never) -> dict[str, int]:
+    """Photos of each class, before any is decoded. Raises DataError if the model cannot be adapted to them."""
+    dataset = open_dataset(config, cancelled=cancelled)
+    unknown = [name for name in dataset.classes if name not in model.classes]
+    if unknown:
+        raise DataError(f"The model has no class of the name {', '.join(unknown)}. Rename the folders, or remove them.")
+    check_counts(dataset.classes, dataset.labels, np.arange(len(dataset)))
+    return dataset.counts()
+
+
+def adapt_to_place(
+    model_file: Path, config: RunConfig, out: Path, report: ReportStage = ignore, cancelled: IsCancelled = never
+) -> tuple[Samples, Adaptation]:
+    """Adapt a model to the photos of `config.data`; written to `out` only if it is better there.
+
+    Also returns the photos' features, labels and groups. Raises DataError, InputError, StorageError or Cancelled.
+    """
+
+    def advance(stage: str, done: int, total: int) -> None:
+        if cancelled():
+            raise Cancelled("The adaptation was stopped.")
+        report(stage, done, total)
+
+    if refusal := inside_photos(str(out), [config.data]):
+        raise InputError(refusal)
+    model = read_adaptable(model_file)
+    name = config.name or adapted_name(model.name or unnamed(model_file), config.data)
+    config = replace(config, image_size=model.source_side, use_size=0, labels="single")
+    photos = prepare_photos(config, advance, cancelled, lambda classes, _: check_classes(model, classes))
+    place = read_place(model, photos, config, advance)
+    result = adapt_model(model, place, device=choose_device(config.device), threads=config.threads, report=advance)
+    if result.model is not None:
+        write_model(out, describe_place(result.model, photos, name))
+    return place.samples, result
+
+
+def read_place(model: ModelFile, photos: PhotoSet, config: RunConfig, report: ReportStage) -> PlacePhotos:
     """The usable photos with their features, labels, groups and logits."""
     node, kept = feature_node(model.graph), photos.cache.kept
     outputs = (node,) if node else ()
     device, pixels = choose_device(config.device), photos.cache.gather(kept)
     with closing(Predictor(model, device=device, batch=BATCH, threads=config.threads, outputs=outputs)) as predictor:
-        seen = compute_outputs(predictor, pixels, node)
+        seen = compute_outputs(predictor, pixels, node, report, "review")
     labels = np.array([model.classes.index(name) for name in photos.dataset.classes])[photos.dataset.labels[kept]]
     features = np.zeros((len(kept), 0)) if seen.features is None else seen.features
     return PlacePhotos(pixels, Samples(features, labels, photos.groups[kept]), seen.logits)
@@ -91,7 +126,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="leafclinic adapt", allow_abbrev=False,
         description="Adapt a model to a place from 5 to 20 photos of each class that occurs there. The model keeps its "
-        "other classes. Before and after are measured on held-out photos of the place.",
+        "other classes. Before and after are measured on held-out photos of the place. This takes about two minutes.",
         epilog=f"Class names are those of the model, such as apple/scab for photos in PLACE/apple/scab. {EXIT_CODES}.",
     )  # fmt: skip
     parser.add_argument("model_file", metavar="MODEL", help=MODEL_HELP)

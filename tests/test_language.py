@@ -14,12 +14,9 @@ AVOIDED = re.findall(
     "".join(line.rsplit("|", 2)[1] for line in GLOSSARY.read_text("utf-8").splitlines() if line.startswith("|")),
 )
 ONLY_IN = {
-    "boxes": ["core/gpu"],
-    "few pixels": ["core/gpu"],
-    "go on": ["core", "app", "resources"],
-    "level": ["core/cpu"],
+    "boxes": ["core/gpu"], "few pixels": ["core/gpu"], "go on": ["core", "app", "resources"], "level": ["core/cpu"],
     "slope": ["core/gpu", "core/cpu", "core/ops", "tests/core/gpu", "tests/core/ops"],
-}
+}  # fmt: skip
 """Words that are right elsewhere (bounding boxes, levels of grey): folders to search."""
 ALLOWED = {
     "": ["benchmarks/results", "docs/glossary.md", "docs/adr", "tests/test_language.py"],
@@ -53,9 +50,8 @@ def test_the_glossary_has_avoided_terms():
 @pytest.mark.parametrize("term", AVOIDED)
 def test_an_avoided_term_is_nowhere(term):
     found = [
-        f"{path.relative_to(ROOT)}:{line}"
-        for path in FILES
+        f"{path.relative_to(ROOT)}:{line}" for path in FILES
         if is_in(path, ONLY_IN.get(term, FOLDERS)) and not is_in(path, [*ALLOWED[""], *ALLOWED.get(term, [])])
         for line in find_term(term, TEXTS[path])
-    ]
+    ]  # fmt: skip
     assert not found, f"{term!r} is avoided; docs/glossary.md says what to write: {found}"

@@ -9,12 +9,14 @@ the subspace of familiar features are updated; the thresholds are not.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final, final
 
 import numpy as np
 
+from core.data.dataset import ReportStage, ignore
 from core.diagnosis.calibration import crop_of, divide_logits, fit_class_temperatures, fit_temperature
 from core.diagnosis.features import PER_DIMENSION, PrincipalSubspace, head_node, read_statistics
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head, make_folds
@@ -51,16 +53,18 @@ class Adaptation:
     before: Array
     after: Array
 
-    def describe(self) -> str:
-        """The accuracy before and after, and whether the difference is significant."""
+    def describe(self) -> tuple[str, str, str, str]:
+        """Sentences: the accuracy before and after, what changed, and whether the difference is significant."""
         gained, lost = int((self.after & ~self.before).sum()), int((self.before & ~self.after).sum())
         p = sign_test(gained, lost)
-        before, after = _describe_accuracy(self.before), _describe_accuracy(self.after)
-        text = (f"On held-out photos of the place: before {before}, after {after}. {gained} became correct, {lost} "
-                f"became wrong (sign test: p = {p:.3f}).")  # fmt: skip
-        if p < SIGNIFICANCE_LEVEL:
-            return f"{text} The adapted model is {'better' if gained > lost else 'worse'} here."
-        return f"{text} So few photos cannot show that the adapted model is better here."
+        if self.model is None:
+            verdict = "No change of the model predicts held-out photos of this place better. Nothing was written."
+        elif gained > lost and p < SIGNIFICANCE_LEVEL:
+            verdict = "The adapted model is better here."
+        else:
+            verdict = "So few photos cannot show that the adapted model is better here."
+        changes = f"{gained} became correct, {lost} became wrong (sign test: p = {p:.3f})."
+        return _describe("Before", self.before), _describe("After", self.after), changes, verdict
 
 
 @final
@@ -74,14 +78,16 @@ class PlacePhotos:
 
 
 def adapt_model(
-    model: ModelFile, place: PlacePhotos, seed: int = 0, device: str = "cpu", threads: int = 0
-) -> Adaptation:
+    model: ModelFile, place: PlacePhotos, seed: int = 0, device: str = "cpu", threads: int = 0,
+    report: ReportStage = ignore,
+) -> Adaptation:  # fmt: skip
     """Adapt a model to photos of a place. Raises DataError or InputError if the photos or the model do not allow it."""
     photos, labels = place.samples, place.samples.labels
     head, replay = check_model(model, place)
     folds = make_folds(labels, photos.groups, FOLDS)
+    report("adapt", 0, 0)
     fitted, head_logits = _fit_head(head, replay, photos, folds, seed)
-    branch, branch_logits = _train_branch(model, replay, place, folds, seed, device, threads)
+    branch, branch_logits = _train_branch(model, replay, place, folds, seed, device, threads, report)
     candidates = head_logits + branch_logits
     held_out = np.empty_like(head_logits)
     for fold in np.unique(folds):
@@ -122,8 +128,9 @@ def _fit_head(
 
 
 def _train_branch(
-    model: ModelFile, replay: FeatureReplay, place: PlacePhotos, folds: Array, seed: int, device: str, threads: int
-) -> tuple[Branch, Array]:
+    model: ModelFile, replay: FeatureReplay, place: PlacePhotos, folds: Array, seed: int, device: str, threads: int,
+    report: ReportStage,
+) -> tuple[Branch, Array]:  # fmt: skip
     """Train one branch without each fold. Returns their mean, and their logits of held-out photos for each factor.
 
     The logits are ``(FACTORS, N, classes)``, to be added to the head's. The mean of the branches is correct more often
@@ -135,9 +142,14 @@ def _train_branch(
     mean: dict[str, Array] = {}
     logits, gates = np.empty((len(folds), len(model.classes))), np.empty(len(folds))
     numbers = np.unique(folds)
-    for fold in numbers:
+    for at, fold in enumerate(numbers):
+
+        def advance(step: int, steps: int, at: int = at) -> None:
+            report("adapt", at * steps + step, len(numbers) * steps)
+
         rows, held_out = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-        trained = train_branch(graph, weights, place.photos[rows], labels[rows], seed + int(fold), device, threads)
+        trained = train_branch(graph, weights, place.photos[rows], labels[rows], seed + int(fold), device, threads,
+                               advance)  # fmt: skip
         mean = {name: mean.get(name, 0) + array / len(numbers) for name, array in trained.items()}
         network = replace(model, graph=graph, weights=trained)
         with closing(Predictor(network, device=device, threads=threads)) as predictor:
@@ -172,7 +184,7 @@ def check_model(model: ModelFile, place: PlacePhotos | None = None) -> tuple[Lin
         raise InputError("This model cannot be adapted: its file has no feature replay, or its classifier is not "
                          "linear. Use the shipped model leaves, or train with --from.")  # fmt: skip
     if place is not None:
-        _check_photos(model, place.samples)
+        check_counts(model.classes, place.samples.labels, place.samples.groups)
     return head, replay
 
 
@@ -183,14 +195,14 @@ def _is_linear(head: LinearHead, place: PlacePhotos) -> bool:
             and float(np.abs(head.logits(features) - place.logits).max()) <= LINEAR_TOLERANCE)  # fmt: skip
 
 
-def _check_photos(model: ModelFile, photos: Samples) -> None:
+def check_counts(classes: Sequence[str], labels: Array, groups: Array) -> None:
     """Raise DataError if the photos have only one class, or too few groups of a class."""
-    pairs = np.unique(np.stack((photos.labels, photos.groups)), axis=1)
+    pairs = np.unique(np.stack((labels, groups)), axis=1)
     present, counts = np.unique(pairs[0], return_counts=True)
     if len(present) < 2:
         raise DataError("The photos of the place have one class only. Add another, such as healthy leaves: with one "
                         "class the model would learn to always predict it.")  # fmt: skip
-    few = [f"{model.classes[label]} ({n})" for label, n in zip(present, counts, strict=True) if n < MIN_GROUPS]
+    few = [f"{classes[label]} ({n})" for label, n in zip(present, counts, strict=True) if n < MIN_GROUPS]
     if few:
         raise DataError(
             f"Each class needs photos of at least {MIN_GROUPS} different leaves, better 10. Near-duplicates "
@@ -224,10 +236,10 @@ def _loss(logits: Array, labels: Array) -> float:
     return float(cross_entropy(logits / fit_temperature(logits, labels), labels).mean())
 
 
-def _describe_accuracy(correct: Array) -> str:
+def _describe(when: str, correct: Array) -> str:
     low, high = wilson_interval(int(correct.sum()), len(correct))
-    return (f"{correct.sum()} of {len(correct)} correct ({100 * correct.mean():.1f} %, 95 % interval {100 * low:.1f} "
-            f"to {100 * high:.1f} %)")  # fmt: skip
+    return (f"{when}: {correct.sum()} of {len(correct)} held-out photos correct ({100 * correct.mean():.1f} %, 95 % "
+            f"interval {100 * low:.1f} to {100 * high:.1f} %).")  # fmt: skip
 
 
 def read_head(model: ModelFile) -> LinearHead:

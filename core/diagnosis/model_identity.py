@@ -109,6 +109,11 @@ def default_name(data: str) -> str:
     return _printable(f"{folder[: LONGEST_NAME - 11]} {today()}").strip()
 
 
+def adapted_name(model: str, data: str) -> str:
+    """Default name of a model that was adapted to these photos."""
+    return f"{model}, {default_name(data)}"
+
+
 def _printable(text: str) -> str:
     """The printable characters of a name, for one line of a terminal or a table; any file may come from elsewhere."""
     return "".join(c for c in text[:LONGEST_NAME] if c.isprintable())

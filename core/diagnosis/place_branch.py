@@ -15,6 +15,7 @@ from typing import Final, final
 import numpy as np
 
 from core.data.augment import draw_rows
+from core.data.dataset import ReportProgress, ignore
 from core.device import Optimizer, PhotoBatch
 from core.diagnosis.features import feature_node, head_node
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head
@@ -60,8 +61,9 @@ def branch_nodes(graph: Graph) -> tuple[Node, ...]:
 
 
 def train_branch(
-    graph: Graph, weights: Mapping[str, Array], photos: Array, labels: Array, seed: int, device: str, threads: int
-) -> dict[str, Array]:
+    graph: Graph, weights: Mapping[str, Array], photos: Array, labels: Array, seed: int, device: str, threads: int,
+    report: ReportProgress = ignore,
+) -> dict[str, Array]:  # fmt: skip
     """Train the layers of the branch on photos uint8 ``(N, side, side, 3)``, sampled evenly from all classes.
 
     Returns all weights of the network.
@@ -79,6 +81,7 @@ def train_branch(
             augmentation = draw_rows("strong", seed, step, rows, source, side, np.arange(BATCH))
             batch = PhotoBatch(photos[rows], augmentation, labels[rows].astype(np.int32))
             plan.train_step(batch, RATE * one_cycle(step, WARM_UP, STEPS))
+            report(step + 1, STEPS)
         return plan.weights()
 
 

@@ -1,22 +1,28 @@
-"""One list of models: shipped, own runs, imported; names can be set, and the shipped model is always there."""
+"""One list of models: shipped, own runs, imported, adapted to a farm; names can be set."""
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QFileDialog, QInputDialog
 
 from app import paths, resources
 from app.cards import find_card
+from app.panels.diagnose.adaptation import AdaptationDialog
 from app.panels.diagnose.models import ModelsDialog
 from app.panels.diagnose.start_page import crop_names
 from app.paths import Settings
+from app.translation import sentence
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.model_list import IMPORTED, OWN, SHIPPED, keep_import, list_models, shipped_model
 from app.viewmodels.result import PhotoResult
+from core.diagnosis.adaptation import Adaptation
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.diagnosis.model_identity import SHIPPED_MODELS, ModelIdentity, read_identity
 from core.models import build, initial_weights
+from tests.core.test_adapt import known, place  # noqa: F401 (fixtures)
+from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
 
@@ -44,6 +50,29 @@ def dialog(settings, own, given, start):
     made = ModelsDialog(program.window, program.settings, program.theme, own)
     yield made
     made.close()
+
+
+@pytest.fixture
+def adapting(dialog, qtbot, monkeypatch):
+    """`adapting(model)`: the dialog that adapts this model; its process has answered. `choose` takes a folder."""
+
+    def make(model):
+        keep_import(dialog._settings, model)
+        dialog._refresh(model)
+        dialog._adapt.click()
+        made = dialog.findChildren(AdaptationDialog)[-1]
+        qtbot.waitUntil(lambda: not made.model.has_process)
+        return made
+
+    def choose(made, folder):
+        monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(folder))
+        made.choose.click()
+        qtbot.waitUntil(lambda: not made.model.has_process)
+
+    make.choose = choose
+    yield make
+    for one in dialog.findChildren(AdaptationDialog):
+        one.reject()
 
 
 def write_small(path: Path, name: str, seed: int = 0) -> str:
@@ -114,6 +143,53 @@ def test_a_file_is_imported_and_taken_off_the_list(dialog, tmp_path, monkeypatch
     monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *_: (__file__, ""))
     dialog._on_import()
     assert "cannot be read" in dialog.notice.text.text()
+
+
+def test_photos_of_a_farm_are_counted_and_what_cannot_work_is_refused(adapting, language, tmp_path):
+    folder = write_folder(tmp_path / "orchard", {"apple/scab": 6, "apple/healthy": 5})
+    made = adapting(shipped_model())
+    adapting.choose(made, folder)
+    photos = {"en": "photos", "vi": "ảnh"}[language]
+    assert [made.list.item(at).text().rpartition("   ")[2] for at in (0, 1)] == [f"5 {photos}", f"6 {photos}"]
+    assert made.adapt.isEnabled()
+    assert made.name.text().startswith("LeafClinic leaves, orchard ")
+    adapting.choose(made, folder / "apple")
+    refusal = sentence("The model has no class of the name healthy, scab. Rename the folders, or remove them.")
+    assert made.notice.text.text() == refusal
+    assert not made.adapt.isEnabled()
+    assert not adapting(shipped_model("small")).choose.isEnabled()
+
+
+def test_before_and_after_are_shown_and_the_adapted_model_is_used(adapting, dialog, given, language, qtbot):
+    made = adapting(given)
+    right = np.arange(20) < np.array([[12], [19]])
+    made.model._read_answers([{"effect": Adaptation(None, *right).describe(), "path": ""}])
+    assert made.use.isHidden()
+    made.model._read_answers([{"effect": Adaptation(read_model(Path(given)), *right).describe(), "path": given}])
+    said = made.effect.text()
+    assert said.count("20") == 2
+    assert [word in said for word in ("Before", "better", "became", "correct")] == [language == "en"] * 4
+    with qtbot.waitSignal(dialog.chosen) as signal:
+        made.use.click()
+    assert signal.args == [given]
+
+
+@pytest.mark.thorough
+def test_a_process_adapts_the_model_and_can_be_stopped(adapting, dialog, place, qtbot):  # noqa: F811
+    made = adapting(str(place / "known.safetensors"))
+    adapting.choose(made, place / "place")
+    with qtbot.waitSignal(made.model.stage):
+        made.adapt.click()
+    made.stop.click()
+    qtbot.waitUntil(lambda: not made.model.has_process)
+    assert not made.effect.text()
+    made.adapt.click()
+    qtbot.waitUntil(lambda: not made.model.has_process)
+    assert "of 20 held-out photos correct" in made.effect.text()
+    (written,) = paths.folder("models").iterdir()
+    assert read_identity(written).name == made.name.text()
+    assert made.name.text() in names(dialog)
+    assert sum(path.is_file() for path in (place / "place").rglob("*")) == 20, "nothing is written there"
 
 
 def test_rows_keep_the_model_that_diagnosed_them(qapp):

@@ -126,8 +126,7 @@ MODEL = ModelIdentity("tomato 2026-11-22", "0123456789abcdef", "2026-11-22")
 OTHER = ModelIdentity("citrus", "fedcba9876543210")
 RESULTS = [
     PhotoResult(0, "/photos/a.jpg", True, "tomato/rust", (("tomato/rust", 0.9), ("tomato/healthy", 0.1)), diseased=12.0,
-           model=MODEL),
-    PhotoResult(1, "=cmd.jpg", True, error="The file is empty.", model=OTHER),
+    model=MODEL), PhotoResult(1, "=cmd.jpg", True, error="The file is empty.", model=OTHER),
 ]  # fmt: skip
 CANCELLED = (PhotoResult(2, "/photos/cancelled.jpg", cancelled=True), PhotoResult(3, "/photos/waiting.jpg"))
 

@@ -22,8 +22,7 @@ pytestmark = pytest.mark.gui
 
 SICK = PhotoResult(
     3, "/photos/leaf.jpg", True, "tomato/rust", (("tomato/rust", 0.9), ("tomato/healthy", 0.1)), notes=("n",),
-    diseased=4.0, hash="0" * 64,
-    model=ModelIdentity("tomato", "0" * 64, "2026-11-22"),
+    diseased=4.0, hash="0" * 64, model=ModelIdentity("tomato", "0" * 64, "2026-11-22"),
 )  # fmt: skip
 
 

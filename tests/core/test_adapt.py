@@ -65,7 +65,7 @@ def call(place, *more, data="place"):
 def test_the_command_writes_a_model_for_the_place(place, known, capsys):
     assert call(place) == 0
     said = capsys.readouterr().out
-    assert "20 photos of 2 classes in 20 groups. On held-out photos of the place: before " in said
+    assert "20 photos of 2 classes in 20 groups. Before: " in said
     assert f"Model: {place / 'own.safetensors'}" in said
     own, test = read_model(place / "own.safetensors"), take_photos(30, 3, light=60)
     right = []

@@ -111,10 +111,9 @@ def test_generated_digits_are_like_mnist():
 @pytest.mark.parametrize(("arguments", "said"), [
     (["conv", "--batch", "0"], "--batch: '0' is not a whole number from 1 up"),
     (["conv", "--learning-rate", "nan"], "--learning-rate: 'nan' is not a number above 0"),
-    (["sweep", "--image-size", "-5"], "--image-size"),
-    (["mnist", "train", "--epochs", "-1"], "--epochs: '-1' is not"),
+    (["sweep", "--image-size", "-5"], "--image-size"), (["mnist", "train", "--epochs", "-1"], "--epochs: '-1' is not"),
     (["mnist", "train", "--json", "x.json"], "unrecognized arguments: --json"),
-])
+])  # fmt: skip
 def test_numbers_that_mean_nothing_are_refused(arguments, said, few_digits, capsys):
     with pytest.raises(SystemExit) as end:
         lab.main([*arguments, "--data", str(few_digits)] if arguments[0] != "sweep" else arguments)
@@ -127,13 +126,12 @@ def test_numbers_that_mean_nothing_are_refused(arguments, said, few_digits, caps
     (["conv", "--examples", "7"], "there are 16 training digits"),
     (["conv", "--examples", "17"], "there are 16 training digits"),
     (["conv", "--json", "none/x.json", "--png", "none/x.png"], "--png: there is no folder"),
-    (["matmul", "--device", "cpu"], "on a GPU only"),
-    (["mnist", "predict"], "with --photos"),
+    (["matmul", "--device", "cpu"], "on a GPU only"), (["mnist", "predict"], "with --photos"),
     (["mnist", "predict", "--photos", "x.png", "--model-file", "resources/models/leaves.safetensors"],
-     "is not a model of digits"),
+    "is not a model of digits"),
     (["mnist", "predict", "--photos", "x.png", "--model-file", "none.safetensors"], "none.safetensors"),
     (["mnist", "train", "--model-file", "none/x.safetensors"], "--model-file: there is no folder"),
-])
+])  # fmt: skip
 def test_what_cannot_be_done_is_told_before_any_work(arguments, said, few_digits, capsys, monkeypatch):
     monkeypatch.setattr(lab, "learn", None)
     monkeypatch.setattr(lab, "run_lesson", None)

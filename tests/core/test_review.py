@@ -98,8 +98,7 @@ def test_stored_features_are_those_of_the_same_photos(folder, capsys, monkeypatc
 
 @pytest.mark.parametrize(("more", "said"), [
     (["--out", "x.csv"], "--corrections and --out need each other"),
-    (["--json", "--csv"], "--csv: cannot be combined with --json"),
-    (["--choose", "0"], "--choose: must be 1 or more"),
+    (["--json", "--csv"], "--csv: cannot be combined with --json"), (["--choose", "0"], "--choose: must be 1 or more"),
     (["--corrections", "TABLE", "--out", "PHOTOS"], "is inside the photo folder, in which nothing is written"),
 ])  # fmt: skip
 def test_what_cannot_be_done_is_said_before_any_work(folder, capsys, more, said):

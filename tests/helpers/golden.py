@@ -32,19 +32,13 @@ LOGITS = ("squeezenet1_0", "squeezenet1_1", "mobilenetv2", "mobilenetv3_small", 
 """Networks with golden logits at 224 pixels, 1000 classes, 2 photos."""
 
 TRAINING: Mapping[str, dict] = {
-    "squeezenet1_0": {"image_size": 64},
-    "squeezenet1_1": {"image_size": 96},
-    "squeezenet1_0_bn": {"image_size": 64},
-    "squeezenet1_1_bn": {"image_size": 96},
-    "mobilenetv2": {"image_size": 96},
-    "mobilenetv2_tensorflow": {"image_size": 96, "padding": "tensorflow"},
-    "mobilenetv3_small": {"image_size": 96},
-    "mobilenetv3_large": {"image_size": 64},
-    "cnn": {"image_size": 28, "channels": 1},
-    "cnn_full": {"image_size": 28, "channels": 1, "padding": "full"},
-    "mlp": {"image_size": 28, "channels": 1},
+    "squeezenet1_0": {"image_size": 64}, "squeezenet1_1": {"image_size": 96}, "squeezenet1_0_bn": {"image_size": 64},
+    "squeezenet1_1_bn": {"image_size": 96}, "mobilenetv2": {"image_size": 96},
+    "mobilenetv2_tensorflow": {"image_size": 96, "padding": "tensorflow"}, "mobilenetv3_small": {"image_size": 96},
+    "mobilenetv3_large": {"image_size": 64}, "cnn": {"image_size": 28, "channels": 1},
+    "cnn_full": {"image_size": 28, "channels": 1, "padding": "full"}, "mlp": {"image_size": 28, "channels": 1},
     "mlp_sigmoid": {"image_size": 28, "channels": 1, "activation": "sigmoid"},
-}
+}  # fmt: skip
 """Networks with golden loss and gradients, and how they are built: 4 photos, 10 classes, no dropout."""
 
 QUICK = {"squeezenet1_1", "squeezenet1_1_bn", "mobilenetv3_small", "cnn", "mlp"}
@@ -63,9 +57,8 @@ SIDES = {"relu": [1.5, -1.5], "relu6": [2.5, 3.5, -2.5, 3.0, 8.5], "hard_swish":
 
 OPTIMIZERS = {
     "sgd": (Optimizer("sgd", momentum=0.9, nesterov=True, weight_decay=1e-3), 2e-5),
-    "adam": (Optimizer("adam", weight_decay=1e-3), 2e-5),
-    "adamw": (Optimizer("adamw", weight_decay=1e-2), 1e-5),
-}
+    "adam": (Optimizer("adam", weight_decay=1e-3), 2e-5), "adamw": (Optimizer("adamw", weight_decay=1e-2), 1e-5),
+}  # fmt: skip
 """Optimizer and learning rate of the golden losses; torch is given the same, decaying only what we decay."""
 
 
@@ -181,17 +174,13 @@ def golden_training(name):
     with np.load(FOLDER / "models.npz") as file:
         own = {key.removeprefix(f"{name}/"): file[key] for key in file.files if key.startswith(f"{name}/")}
     return Golden(
-        graph,
-        weights_of(graph, DRAWS.get(name, 0)),
-        photos_of(4, options["image_size"]),
-        labels_of(4, 10),
-        own["logits"],
-        float(own["loss"]),
+        graph, weights_of(graph, DRAWS.get(name, 0)), photos_of(4, options["image_size"]), labels_of(4, 10),
+        own["logits"], float(own["loss"]),
         {key.removeprefix("gradient/"): a for key, a in own.items() if key.startswith("gradient/")},
         {key.removeprefix("updated/"): a for key, a in own.items() if key.startswith("updated/")},
         {key.removeprefix("losses/"): a for key, a in own.items() if key.startswith("losses/")},
         1e-2 if name.startswith("mobilenet") else 1e-3,
-    )
+    )  # fmt: skip
 
 
 def digest(array):

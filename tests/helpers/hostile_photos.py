@@ -55,12 +55,9 @@ def _png_of_chunks():
 
 BOMBS = {
     "end.png": lambda: base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAABQAAAAYCAIAAAB1KUoh////8ElFTkSuQmCC"),
-    "clear8.png": lambda: large_png(10_000, 8, 6),
-    "clear16.png": lambda: large_png(10_000, 16, 6),
-    "frame.gif": _gif,
-    "fill.jpg": lambda: b"\xff\xd8" + b"\xff" * 30_000_000 + jpeg(corners())[2:],
-    "chunks.png": _png_of_chunks,
-}
+    "clear8.png": lambda: large_png(10_000, 8, 6), "clear16.png": lambda: large_png(10_000, 16, 6), "frame.gif": _gif,
+    "fill.jpg": lambda: b"\xff\xd8" + b"\xff" * 30_000_000 + jpeg(corners())[2:], "chunks.png": _png_of_chunks,
+}  # fmt: skip
 """What was seen to cost gigabytes or many seconds where nothing limits it."""
 
 ODD_TIFFS = {f"{dtype}-{channels}.tiff": lambda dtype=dtype, channels=channels: tiff(dtype, channels)

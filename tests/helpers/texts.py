@@ -49,7 +49,7 @@ def error_texts() -> set[str]:
     """The engine's sentences about photos, manifests, files and runs that the window may show; a value stands as 1."""
     places = ("data/folder", "data/manifest", "data/dataset", "data/preparation", "data/split", "data/cache_store",
               "data/field_photos", "data/health", "data/photo", "storage", "tensor_file", "training/run_folder",
-              "training/start")  # fmt: skip
+              "training/start", "adapt", "diagnosis/adaptation")  # fmt: skip
     calls = find_calls((ROOT / "core" / f"{place}.py" for place in places), ERRORS)
     return {text for _, arguments in calls for text in map(_spoken, arguments) if " " in text}
 

@@ -9,6 +9,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QButtonGroup, QDialog, QFileDialog, QInputDialog, QRadioButton, QSizePolicy, QWidget
 
 from app import paths
+from app.panels.diagnose.adaptation import AdaptationDialog
 from app.paths import Settings
 from app.theme import Theme
 from app.translation import sentence, tr
@@ -33,7 +34,7 @@ class ModelsDialog(QDialog):
         super().__init__(parent)
         self.setWindowTitle(tr("Models"))
         fit(self, 760, 420)
-        self._settings = settings
+        self._settings, self._theme = settings, theme
         self.rows = RowsModel(columns(), self)
         self.table = sorted_view(self.rows, tr("Models"))
         self.table.selectionModel().currentChanged.connect(lambda *_: self._on_selection())
@@ -44,11 +45,13 @@ class ModelsDialog(QDialog):
         self._use.setDefault(True)
         self._rename = button(tr("Rename…"), self._on_rename)
         self._forget = button(tr("Remove from the list"), self._on_forget, tip=tr("The file stays where it is"))
+        self._adapt = button(tr("Adapt to my farm…"), self._on_adapt, tip=tr("From about 10 photos of each class"))
         importing = button(tr("Import a model file…"), self._on_import)
+        close = button(tr("Close"), self.reject)
         about = tr("The models that came with the program, models you trained, and model files you received.")
         self.setLayout(column(
             label(about, "muted", wrap=True), self.notice, (self.table, 1), self.purpose,
-            row(importing, self._rename, self._forget, None, button(tr("Close"), self.reject), self._use), margins=None,
+            row(importing, self._rename, self._forget, None), row(self._adapt, None, close, self._use), margins=None,
         ))  # fmt: skip
         self._refresh(in_use)
 
@@ -63,6 +66,7 @@ class ModelsDialog(QDialog):
         one: KnownModel | None = selected(self.table)
         self.purpose.setText(sentence(one.purpose) if one is not None else "")
         self._use.setEnabled(one is not None)
+        self._adapt.setEnabled(one is not None)
         self._rename.setEnabled(one is not None and one.origin != SHIPPED)
         self._forget.setEnabled(one is not None and one.origin == IMPORTED)
 
@@ -71,6 +75,18 @@ class ModelsDialog(QDialog):
         if one is not None:
             self.accept()
             self.chosen.emit(one.path)
+
+    def _on_adapt(self) -> None:
+        one: KnownModel | None = selected(self.table)
+        if one is not None:
+            dialog = AdaptationDialog(self, self._settings, self._theme, one)
+            dialog.adapted.connect(self._refresh)
+            dialog.chosen.connect(self._on_adapted_chosen)
+            dialog.open()
+
+    def _on_adapted_chosen(self, path: str) -> None:
+        self.accept()
+        self.chosen.emit(path)
 
     def _on_rename(self) -> None:
         one: KnownModel | None = selected(self.table)

@@ -78,13 +78,11 @@ def _odd_network():
 NETWORKS = {
     "squeezenet1_1": lambda: _graph("squeezenet1_1", dropout=0.5),
     "squeezenet1_1_bn": lambda: _graph("squeezenet1_1_bn", dropout=0.0),
-    "mobilenetv2_frozen": lambda: _graph("mobilenetv2", frozen=True, dropout=0.2),
-    "cnn": lambda: _graph("cnn"),
-    "mlp": lambda: _graph("mlp", activation="sigmoid"),
-    "odd": _odd_network,
+    "mobilenetv2_frozen": lambda: _graph("mobilenetv2", frozen=True, dropout=0.2), "cnn": lambda: _graph("cnn"),
+    "mlp": lambda: _graph("mlp", activation="sigmoid"), "odd": _odd_network,
     "taught": lambda: with_loss(build("squeezenet1_1", CLASSES, SIZE, dropout=0.3), 0.0, (), taught=True),
     "taught_weighted": lambda: with_loss(build("cnn", CLASSES, SIZE), 0.0, (0.2, 3.0, 1.0, 0.0, 2.0), taught=True),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("threads", [1, 2])

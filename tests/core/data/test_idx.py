@@ -49,13 +49,9 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(("data", "words"), [
-    (b"", "does not begin"),
-    (b"\0\0\x08", "does not begin"),
-    (b"\0\0\x08\x00", "axes"),
-    (b"\0\0\x08\x03\0\0", "header"),
-    (b"\0\0\x08\x03" + b"\xff" * 12, "more than"),
-    (idx(np.zeros((2, 3), np.uint8))[:-1], "cut"),
-    (idx(np.zeros((2, 3), np.uint8)) + b"x", "longer"),
+    (b"", "does not begin"), (b"\0\0\x08", "does not begin"), (b"\0\0\x08\x00", "axes"),
+    (b"\0\0\x08\x03\0\0", "header"), (b"\0\0\x08\x03" + b"\xff" * 12, "more than"),
+    (idx(np.zeros((2, 3), np.uint8))[:-1], "cut"), (idx(np.zeros((2, 3), np.uint8)) + b"x", "longer"),
     (gzip.compress(idx(np.zeros(9, np.uint8)), mtime=0)[:-9], "cannot be read"),
 ])  # fmt: skip
 def test_each_trouble_has_its_sentence(tmp_path, data, words):

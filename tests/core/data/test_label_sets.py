@@ -10,8 +10,7 @@ from core.data.label_sets import join_labels, read_label_sets, split_name, targe
     ("apple/scab+black_rot", ("apple/scab", "apple/black_rot"), "apple/scab+black_rot"),
     ("scab; rust ;mildew", ("scab", "rust", "mildew"), "scab+rust+mildew"),
     ("apple/scab;apple/rust", ("apple/scab", "apple/rust"), "apple/scab+rust"),
-    ("apple/scab+pear/rust", ("apple/scab", "pear/rust"), "apple/scab+pear/rust"),
-    ("healthy", ("healthy",), "healthy"),
+    ("apple/scab+pear/rust", ("apple/scab", "pear/rust"), "apple/scab+pear/rust"), ("healthy", ("healthy",), "healthy"),
 ])  # fmt: skip
 def test_a_name_is_split_into_its_labels_and_joined_again(name, labels, joined):
     assert split_name(name) == labels

@@ -109,22 +109,18 @@ def test_paths_may_be_absolute(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    (b"", "is empty"),
-    (b"\n\n", "is empty"),
-    (b"path,label\n", "no rows below its header"),
+    (b"", "is empty"), (b"\n\n", "is empty"), (b"path,label\n", "no rows below its header"),
     (b"name,label\na,b\n", "no column path; its columns are name, label. Rename the column"),
     (b"path,size\na,3\n", "no class column.*--label COLUMN"),
     (b"path,label\na.jpg,rust,more\n", "Line 2 .* 3 fields, but the header has 2"),
-    (b"path,label\na.jpg,rust\nb.jpg,\n", "Line 3 .* no class"),
-    (b"path,label\n,rust\n", "Line 2 .* no path"),
+    (b"path,label\na.jpg,rust\nb.jpg,\n", "Line 3 .* no class"), (b"path,label\n,rust\n", "Line 2 .* no path"),
     (b"path,label,split\na,rust,maybe\n", "Line 2 .* 'maybe' is not train, val or test"),
     (b'path,label\n"a,rust\n', "not a valid CSV"),
     (b"path,label\na.jpg,rust\na.jpg,healthy\n", "two different labels in the manifest, such as a.jpg"),
     (b"\xff\xfep\0a\0t\0h\0,\0l\0a\0b\0e\0l\0\n", "starts like UTF-16.*Save it again"),
     ("path,label\na,x\n".encode("utf-16-le"), r"not a text file. .*\(UTF-8\)"),
     (b"\x89PNG\r\n\x1a\n\0\0\0\x0d\n", "column path|not a text file"),
-    (b"path,label\na\0b,rust\n", "not a valid CSV|contains a zero byte"),
-    (b"sep=;\n", "no column path"),
+    (b"path,label\na\0b,rust\n", "not a valid CSV|contains a zero byte"), (b"sep=;\n", "no column path"),
     (b"path,label,label\na,x,y\n", "more than one column label. Rename"),
     (b"PATH,label,Path\na,x,b\n", "more than one column path. Rename"),
 ])  # fmt: skip

@@ -25,18 +25,14 @@ def compressed(rgb):
 
 
 CHANGES = {
-    "the same": lambda rgb: rgb,
-    "compressed": compressed,
-    "a quarter turn": lambda rgb: np.rot90(rgb),
-    "a half turn": lambda rgb: np.rot90(rgb, 2),
-    "three quarters": lambda rgb: np.rot90(rgb, 3),
-    "mirrored": lambda rgb: rgb[:, ::-1],
-    "upside down": lambda rgb: rgb[::-1],
+    "the same": lambda rgb: rgb, "compressed": compressed, "a quarter turn": lambda rgb: np.rot90(rgb),
+    "a half turn": lambda rgb: np.rot90(rgb, 2), "three quarters": lambda rgb: np.rot90(rgb, 3),
+    "mirrored": lambda rgb: rgb[:, ::-1], "upside down": lambda rgb: rgb[::-1],
     "mirrored, turned and compressed": lambda rgb: compressed(np.ascontiguousarray(np.rot90(rgb[:, ::-1]))),
     "lighter": lambda rgb: np.clip(rgb * 1.15 + 8, 0, 255).astype(np.uint8),
     "smaller and back": lambda rgb: cv2.resize(cv2.resize(rgb, (40, 40), interpolation=cv2.INTER_AREA), (SIDE, SIDE)),
     "noisy": lambda rgb: np.clip(rgb + np.random.default_rng(0).normal(0, 8, rgb.shape), 0, 255).astype(np.uint8),
-}
+}  # fmt: skip
 
 
 def pairs_of(photos, **more):

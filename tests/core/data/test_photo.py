@@ -165,9 +165,7 @@ def test_damaged_bytes_never_do_more_than_raise_a_reason(ending):
 
 
 @pytest.mark.parametrize(("data", "reason"), [
-    (b"", "empty"),
-    (b"hello, this is no photo at all", "not a photo"),
-    (b"\0" * 4096, "not a photo"),
+    (b"", "empty"), (b"hello, this is no photo at all", "not a photo"), (b"\0" * 4096, "not a photo"),
     (b"\0\0\0\x18ftypheic" + b"\0" * 64, "HEIC files are not supported. Save"),
     (b"\0\0\0\x18ftypavif" + b"\0" * 64, "AVIF files are not supported. Save"),
     (b"%PDF-1.7" + b"\0" * 100, "not a photo"),

@@ -26,17 +26,10 @@ from tests.helpers.photo_files import array, corners, jpeg, leaf_folder
     ("a/0ab1-22___RS_HL 0123_flipLR.JPG", "0ab1-22___RS_HL 0123"),
     ("a/0ab1-22___RS_HL 0123_flipTB.JPG", "0ab1-22___RS_HL 0123"),
     ("a/0ab1-22___RS_HL 0123_new30degFlipLR.JPG", "0ab1-22___RS_HL 0123"),
-    ("a/0ab1-22___RS_HL 0123_180deg.JPG", "0ab1-22___RS_HL 0123"),
-    ("leaf_rotated90_hflip.png", "leaf"),
-    ("leaf-rotated-90.png", "leaf"),
-    ("leaf_aug_3.png", "leaf"),
-    ("leaf_mirrored.png", "leaf"),
-    ("IMG_0012.jpg", "IMG_0012"),
-    ("IMG (2).jpg", "IMG (2)"),
-    ("carrot.jpg", "carrot"),
-    ("black_rot/black_rot_4.jpg", "black_rot_4"),
-    ("black rot 90.jpg", "black rot 90"),
-    ("rot.jpg", "rot"),
+    ("a/0ab1-22___RS_HL 0123_180deg.JPG", "0ab1-22___RS_HL 0123"), ("leaf_rotated90_hflip.png", "leaf"),
+    ("leaf-rotated-90.png", "leaf"), ("leaf_aug_3.png", "leaf"), ("leaf_mirrored.png", "leaf"),
+    ("IMG_0012.jpg", "IMG_0012"), ("IMG (2).jpg", "IMG (2)"), ("carrot.jpg", "carrot"),
+    ("black_rot/black_rot_4.jpg", "black_rot_4"), ("black rot 90.jpg", "black rot 90"), ("rot.jpg", "rot"),
     ("parrot_12.jpg", "parrot_12"),
 ])  # fmt: skip
 def test_what_was_done_is_taken_off_the_name(path, source):
@@ -45,8 +38,7 @@ def test_what_was_done_is_taken_off_the_name(path, source):
 
 def test_copies_join_their_source_across_folders_but_not_across_classes(tmp_path):
     dataset = open_folder(plant(
-        tmp_path,
-        "train/rust/x1_flipLR.jpg", "train/rust/x1_90deg.jpg", "valid/rust/x1.jpg", "valid/healthy/x1.jpg",
+        tmp_path, "train/rust/x1_flipLR.jpg", "train/rust/x1_90deg.jpg", "valid/rust/x1.jpg", "valid/healthy/x1.jpg",
         "train/healthy/IMG_1.jpg", "valid/healthy/IMG_1.jpg",
     ))  # fmt: skip
     group = dict(zip(dataset.paths, group_by_name(dataset).tolist(), strict=True))
@@ -100,8 +92,7 @@ def test_photos_of_one_leaf_are_one_group(tmp_path, place):
 
 @pytest.mark.parametrize(("name", "text"), [
     *((LEAF_MAP, text) for text in ("", "[1, 2]", "{", '{"rs_hl 7": 3}', '"text"')),
-    ("../../../" + LEAF_MAP, json.dumps(MAP)),
-    ("no map", ""),
+    ("../../../" + LEAF_MAP, json.dumps(MAP)), ("no map", ""),
 ])  # fmt: skip
 def test_without_a_valid_map_nearby_all_are_alone(tmp_path, name, text):
     root = tmp_path / "one" / "two" / "three"

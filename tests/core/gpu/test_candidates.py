@@ -38,10 +38,8 @@ KERNELS = (
     (max_pool.GRADIENT, max_pool.make_max_pool_gradient(4, SHAPE, False)),
     (implicit_gemm.SIGNATURE, implicit_gemm.make_convolution("bf16", TILE, "window")),
     (weight_gradient.SIGNATURE, weight_gradient.make_weight_gradient("bf16", TILE, True)),
-    (partial_sums.SIGNATURE, partial_sums.reduction),
-    (combine.COMBINE, combine.make_combine(2, "sum")),
-    (combine.DROPOUT, combine.make_dropout(2)),
-    (combine.COMBINE, combine.make_combine(2, "product")),
+    (partial_sums.SIGNATURE, partial_sums.reduction), (combine.COMBINE, combine.make_combine(2, "sum")),
+    (combine.DROPOUT, combine.make_dropout(2)), (combine.COMBINE, combine.make_combine(2, "product")),
     (image_sum.IMAGE_SUM, image_sum.make_image_sum(2, True)),
     (conv.SIGNATURE, conv.make_small_convolution(BLOCK, 1, 3, True)),
     (fire_halo.SIGNATURE, fire_halo.make_fire_halo(BLOCK, 1)),
@@ -57,7 +55,7 @@ KERNELS = (
     (pointwise_gradients.SIGNATURE, pointwise_gradients.make_pointwise_gradients((64, 64, 32, 2, 4, 1, 1), 1)),
     (image_pool.SIGNATURE, image_pool.make_image_pool(7, 2, 48, 4, True)),
     (image_pool_gradient.SIGNATURE, image_pool_gradient.make_image_gradient(7, 4, 7, 96)),
-)
+)  # fmt: skip
 
 
 def frame_of(name, training=False, batch=2, capability=(9, 0), precision="mixed", **more):

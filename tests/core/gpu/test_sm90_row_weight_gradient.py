@@ -63,15 +63,11 @@ def test_the_kernel_run_as_plain_python_gives_the_references_gradients(shape, la
 
 
 ON_A_GPU = (
-    (3, 27, 27, 256, RowShape(64, 64, 28, 4, 3)),
-    (5, 26, 27, 192, RowShape(48, 16, 29, 3, 3)),
-    (5, 26, 27, 192, RowShape(48, 64, 28, 5, 2)),
-    (2, 55, 54, 64, RowShape(16, 16, 55, 3, 4)),
-    (9, 13, 13, 256, RowShape(64, 64, 14, 13, 4)),
-    (2, 31, 40, 128, RowShape(32, 32, 41, 2, 3)),
-    (1, 7, 9, 64, RowShape(80, 16, 10, 3, 4)),
-    (200, 1, 1, 64, RowShape(16, 16, 2, 1, 2)),
-)
+    (3, 27, 27, 256, RowShape(64, 64, 28, 4, 3)), (5, 26, 27, 192, RowShape(48, 16, 29, 3, 3)),
+    (5, 26, 27, 192, RowShape(48, 64, 28, 5, 2)), (2, 55, 54, 64, RowShape(16, 16, 55, 3, 4)),
+    (9, 13, 13, 256, RowShape(64, 64, 14, 13, 4)), (2, 31, 40, 128, RowShape(32, 32, 41, 2, 3)),
+    (1, 7, 9, 64, RowShape(80, 16, 10, 3, 4)), (200, 1, 1, 64, RowShape(16, 16, 2, 1, 2)),
+)  # fmt: skip
 
 
 @pytest.mark.gpu

@@ -36,8 +36,7 @@ def test_streamed_steps_have_the_bits_of_resident_ones(size):
             rows = [np.arange(i, i + 6) for i in (0, 6, 12, 18, 3)]
             steps = [
                 PhotoBatch(None, source.augmentation[r], source.labels[r], r) if plan is resident
-                else PhotoBatch(source.photos[r], source.augmentation[r], source.labels[r])
-                for r in rows
+                else PhotoBatch(source.photos[r], source.augmentation[r], source.labels[r]) for r in rows
             ]  # fmt: skip
             nexts = [steps[1], steps[2], None, steps[0], None]
             found += [take_step(plan, step, 0.01, after) for step, after in zip(steps, nexts, strict=True)]

@@ -17,8 +17,7 @@ from tests.helpers.resources import CAPABILITIES, assemble, assembler_log
 FAMILIES = (
     "conv.naive", "conv.shared", "conv.im2col", "conv.transformed", "conv.winograd", "conv.fft",
     "dense.product", "depthwise.shared", "elementwise.naive",
-    "loss.naive", "matmul.narrow", "matmul.tiled", "matmul.warp_tiled", "norm.naive",
-    "pool.naive",
+    "loss.naive", "matmul.narrow", "matmul.tiled", "matmul.warp_tiled", "norm.naive", "pool.naive",
 )  # fmt: skip
 MODULES = ("teaching.column_sums", "teaching.step_arrays", *(f"ops.{name}" for name in FAMILIES))
 THREADS = {"ops.matmul.warp_tiled": 256, "ops.matmul.narrow": 128}
@@ -55,10 +54,9 @@ def ptx_of(module, name, capability):
 def kernels(module):
     found = vars(importlib.import_module(f"core.gpu.{module}"))
     return {
-        name: value
-        for name, value in found.items()
+        name: value for name, value in found.items()
         if isinstance(value, TeachingKernel) and value.py_func.__module__ == f"core.gpu.{module}"
-    }
+    }  # fmt: skip
 
 
 def check(module, name, capability):

@@ -70,8 +70,7 @@ def entry(case, fastest="", microseconds=5.0, configuration=None):
         usable, _ = CANDIDATES.usable(case)
     return {
         name: Measured(encode(of[0] if name != fastest or configuration is None else configuration),
-                       microseconds if name == fastest else 100.0)
-        for name, of in usable.items()
+        microseconds if name == fastest else 100.0) for name, of in usable.items()
     }  # fmt: skip
 
 

@@ -19,10 +19,8 @@ def started(shape=(32, 32, 3)):
 @pytest.mark.parametrize(("op", "inputs", "attributes", "sentence"), [
     ("convolve", ("photo",), {}, "There is no op 'convolve'"),
     ("relu", ("nowhere",), {}, "which are not defined before it"),
-    ("relu", ("photo",), {"slope": 1}, "has no attribute"),
-    ("relu", ("photo", "photo"), {}, "exactly one input"),
-    ("relu", (LABEL,), {}, "exactly one input"),
-    ("conv2d", ("photo",), {}, "filters must be a whole number from 1"),
+    ("relu", ("photo",), {"slope": 1}, "has no attribute"), ("relu", ("photo", "photo"), {}, "exactly one input"),
+    ("relu", (LABEL,), {}, "exactly one input"), ("conv2d", ("photo",), {}, "filters must be a whole number from 1"),
     ("conv2d", ("photo",), {"filters": True}, "filters must be a whole number"),
     ("conv2d", ("photo",), {"filters": 4, "kernel": (0, 3)}, "kernel must be 2 whole numbers from 1"),
     ("conv2d", ("photo",), {"filters": 4, "kernel": (3,)}, "kernel must be 2 whole numbers"),
@@ -43,8 +41,7 @@ def started(shape=(32, 32, 3)):
     ("dropout", ("photo",), {"rate": 1.0}, "rate must be a number from 0 to 0.99"),
     ("dropout", ("photo",), {"rate": float("inf")}, "rate must be a number"),
     ("dropout", ("photo",), {"key": -1}, "key must be a whole number"),
-    ("add", ("photo",), {}, "two inputs of one shape"),
-    ("add", ("photo", LABEL), {}, "two inputs of one shape"),
+    ("add", ("photo",), {}, "two inputs of one shape"), ("add", ("photo", LABEL), {}, "two inputs of one shape"),
     ("concat", (), {}, "differ only in their channels"),
     ("concat", ("photo", LABEL), {}, "differ only in their channels"),
     ("softmax_cross_entropy", ("photo", LABEL), {}, "takes logits"),
@@ -93,23 +90,20 @@ def with_node(index, **changes):
 
 HUGE = Parameter("weight", (1 << 40, 1 << 40))
 CRAFTED = {
-    "no nodes": lambda: Graph("empty", (), "photo"),
-    "no photo": lambda: with_node(0, op="relu"),
+    "no nodes": lambda: Graph("empty", (), "photo"), "no photo": lambda: with_node(0, op="relu"),
     "photo of another name": lambda: with_node(0, name="image"),
     "photo with strange attributes": lambda: with_node(0, attributes=MappingProxyType({"mean": (0.0,) * 3})),
     "huge photo": lambda: with_node(0, shape=(1 << 30, 1 << 30, 3)),
     "promised shape": lambda: with_node(1, shape=(16, 16, 9)),
     "huge promised parameter": lambda: with_node(1, parameters=(HUGE,)),
-    "missing parameter": lambda: with_node(1, parameters=()),
-    "unknown op": lambda: with_node(2, op="execute"),
-    "loop": lambda: with_node(1, inputs=("relu1",)),
-    "twice the same name": lambda: with_node(2, name="conv1"),
+    "missing parameter": lambda: with_node(1, parameters=()), "unknown op": lambda: with_node(2, op="execute"),
+    "loop": lambda: with_node(1, inputs=("relu1",)), "twice the same name": lambda: with_node(2, name="conv1"),
     "node named label": lambda: with_node(2, name=LABEL),
     "attribute of another kind": lambda: with_node(1, attributes=MappingProxyType({"filters": "8"})),
     "a second photo": lambda: with_node(1, op="photo"),
     "no output": lambda: replace(build("cnn", 3, image_size=16), output="nowhere"),
     "too many nodes": lambda: Graph("long", _chain(MAX_NODES + 1), "photo"),
-}
+}  # fmt: skip
 
 
 def _chain(count):

@@ -68,8 +68,7 @@ def data():
     figures = compute_metrics(logits, labels, ("<rust>", "healthy"))
     evaluation = RunEvaluation(
         "test", figures, (Subset("lab photos", 4, 4), Subset("field photos", 4, 3)),
-        baseline=Baseline(0.6, 0.5), reading=BackgroundDependence(8, 0.6, 0.5, 0.9, 0.8, 0.7),
-        calibration_error=0.02,
+        baseline=Baseline(0.6, 0.5), reading=BackgroundDependence(8, 0.6, 0.5, 0.9, 0.8, 0.7), calibration_error=0.02,
     )  # fmt: skip
     bins = [{"low": 0.0, "high": 1.0, "photos": 8, "stated": 0.8, "right": 0.9}]
     curve = [[1.0, 0.2, 0.9, 0.0], [0.5, 0.6, 1.0, 0.4]]

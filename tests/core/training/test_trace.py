@@ -29,10 +29,9 @@ EVENTS = [
     CheckpointSaved(2, "runs/ü/last.safetensors", True),
 ]  # fmt: skip
 FIELDS = {
-    "X": {"name", "cat", "ts", "dur", "pid", "tid", "args"},
-    "i": {"name", "cat", "ts", "pid", "tid", "s", "args"},
+    "X": {"name", "cat", "ts", "dur", "pid", "tid", "args"}, "i": {"name", "cat", "ts", "pid", "tid", "s", "args"},
     "M": {"name", "pid", "tid", "args"},
-}
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

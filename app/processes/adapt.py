@@ -1,0 +1,31 @@
+"""Adapts a model to the photos of a place (`core.adapt`), or counts the photos before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from app.processes.entry import Channel
+from core.adapt import adapt_to_place, count_photos, read_adaptable
+from core.config import from_dict
+from core.data.dataset import Cancelled
+
+
+def work(channel: Channel, asked: dict[str, Any]) -> None:
+    """`asked`: model, a file; data, a folder or ""; out, the file to write, or "" to only check the model and count the
+    photos; name, of the new model."""
+    config = from_dict({"data": asked["data"], "name": asked["name"]})
+    try:
+        if not asked["out"]:
+            model = read_adaptable(Path(asked["model"]))
+            channel.send(classes=model.classes)
+            if config.data:
+                channel.send(counts=count_photos(model, config, channel.ended))
+            return
+        _, result = adapt_to_place(
+            Path(asked["model"]), config, Path(asked["out"]),
+            lambda stage, done, total: channel.send(stage=stage, done=done, total=total), channel.ended,
+        )  # fmt: skip
+    except Cancelled:
+        return
+    channel.send(effect=result.describe(), path=asked["out"] if result.model is not None else "")
