@@ -30,20 +30,17 @@ def paths_of(diagnosis):
     return [row.path for row in diagnosis.rows.rows]
 
 
-def test_photos_that_are_brought_again_get_no_second_row(panel, model, qtbot):  # noqa: F811
+def test_photos_brought_again_get_no_second_row_and_are_diagnosed_if_they_lack_an_answer(panel, model, qtbot):  # noqa: F811
     before = paths_of(model)
     model._add([before[1], before[2], "/photos/new.jpg"])
     assert paths_of(model) == [*before, "/photos/new.jpg"]
     assert list(model._waiting) == [3], "what has an answer keeps it"
     assert "2 of these photos" in panel.notice.text.text()
     qtbot.waitUntil(lambda: panel.table.currentIndex().row() == 1)
-
-
-def test_photos_without_an_answer_are_diagnosed_when_they_come_again(model):  # noqa: F811
     model.rows.replace(0, replace(model.rows.rows[0], cancelled=True, done=False))
     model.rows.replace(1, read_result(model.rows.rows[1], {"error": "The file is empty."}))
     model._add(paths_of(model))
-    assert (list(model._waiting), model.rows.rows[0].cancelled) == ([0, 1], False)
+    assert (list(model._waiting), model.rows.rows[0].cancelled) == ([3, 0, 1], False)
 
 
 def test_an_error_about_a_folder_goes_when_photos_are_added(panel, model):  # noqa: F811
@@ -81,7 +78,7 @@ def test_the_filter_says_how_many_are_shown_and_so_exported(panel, monkeypatch, 
     assert (panel.state.text(), actions.export_csv.toolTip()) == ("3 photos", "3 results as a table")
 
 
-def test_clear_is_taken_back(panel, model, qtbot):  # noqa: F811
+def test_clear_is_taken_back_below_results_that_came_since(panel, model, qtbot):  # noqa: F811
     before = list(model.rows.rows)
     model._add(["/photos/a.jpg"])
     panel.search.setText("a filter that none passes")
@@ -91,6 +88,12 @@ def test_clear_is_taken_back(panel, model, qtbot):  # noqa: F811
     assert [row.verdict for row in model.rows.rows[:3]] == [row.verdict for row in before]
     assert model.rows.rows[3].cancelled, "what had no answer yet can be diagnosed after all"
     assert panel.stack.currentIndex() == 2
+    panel._on_clear()
+    model._add(["/photos/new.jpg"])
+    model.restore()
+    assert ([row.id for row in model.rows.rows], list(model._waiting)) == ([0, 1, 2, 3, 4], [0])
+    model.rows.replace(1, read_result(model.rows.rows[1], answer(0.9)))
+    assert model.rows.rows[1].done
 
 
 @pytest.mark.parametrize("flying", [set(), {1}])
@@ -101,15 +104,6 @@ def test_the_model_is_loaded_again_only_if_results_are_on_their_way(panel, model
     model._flying = set(flying)
     panel._on_clear()
     assert loaded.called == bool(flying)
-
-
-def test_results_come_back_below_those_that_came_since(panel, model):  # noqa: F811
-    panel._on_clear()
-    model._add(["/photos/new.jpg"])
-    model.restore()
-    assert ([row.id for row in model.rows.rows], list(model._waiting)) == ([0, 1, 2, 3], [0])
-    model.rows.replace(1, read_result(model.rows.rows[1], answer(0.9)))
-    assert model.rows.rows[1].done
 
 
 def test_a_folder_without_rights_is_not_called_empty(panel, model, tmp_path, monkeypatch, qtbot):  # noqa: F811
