@@ -150,7 +150,7 @@ def _tiff(view: memoryview) -> Header | None:
     return Header("TIFF", found[256], found[257], alpha) if 256 in found and 257 in found else None
 
 
-_HEAD: Final = 1 << 17
+HEAD: Final = 1 << 17
 """Bytes searched for EXIF metadata, which comes first in the file and has at most 64 kB."""
 _MARK: Final = b"Exif\0\0"
 _DETAILS: Final = 0x8769
@@ -160,7 +160,7 @@ _TAKEN: Final = 0x9003
 
 def taken_at(data: Array) -> int:
     """Seconds since 1970 by the camera's clock; 0 if the encoded photo (uint8) has no time."""
-    head = bytes(data[:_HEAD])
+    head = bytes(data[:HEAD])
     start = head.find(_MARK)
     if start < 0:
         return 0

@@ -16,7 +16,7 @@ from typing import Final, final
 
 import numpy as np
 
-from core.data.photo_format import taken_at
+from core.data.photo_format import HEAD, taken_at
 from core.diagnosis.metrics import softmax
 from core.diagnosis.prediction import ClassProbability, Diagnosis, Prediction, list_top
 from core.diagnosis.thresholds import Thresholds
@@ -67,7 +67,8 @@ def group_photos(paths: Sequence[str], by: str, times: Sequence[int] = ()) -> li
 def read_time(path: str) -> int:
     """When a photo was taken (`taken_at`), 0 if it has no time or cannot be read."""
     try:
-        return taken_at(np.frombuffer(Path(path).read_bytes(), np.uint8))
+        with Path(path).open("rb") as file:
+            return taken_at(np.frombuffer(file.read(HEAD), np.uint8))
     except OSError:  # the diagnosis of the photo states why it cannot be read
         return 0
 
