@@ -35,6 +35,7 @@ PROGRESS_ROWS: Final = 1000
 """Rows of the table between two reports of progress."""
 DETAIL_COLUMNS: Final = ("leaf_diseased_percent", "grade", "corrected_by_hand", "reason", "error")
 PLANT_COLUMNS: Final = ("plant", "plant_photos", "plant_used", "plant_diagnosis", "plant_probability")
+PLANTS: Final = len(PLANT_COLUMNS)
 LEAF_COLUMNS: Final = ("leaf", "y0", "x0", "y1", "x1")
 """Number of one of several leaves of a photo, and its box in fractions of the photo's central square."""
 Progress: TypeAlias = Callable[[int, int], None]
@@ -121,7 +122,7 @@ def _cells(result: PhotoResult) -> list[object]:
     amount = ["", ""] if percent is None else [f"{percent:.2f}", grade(percent)]
     hand = "yes" if result.mask is not None else "" if result.error else "no"
     return [result.path, result.verdict, *(top + [""] * 6)[:6], *amount, hand, doubts(result), result.error,
-            *as_fields(result.model).values(), *(result.plant or [""] * 5)[:5]]  # fmt: skip
+            *as_fields(result.model).values(), *(result.plant or [""] * PLANTS)[:PLANTS]]  # fmt: skip
 
 
 def finished(results: Iterable[PhotoResult]) -> list[PhotoResult]:
@@ -152,7 +153,7 @@ def _entry(result: PhotoResult, picture: bytes) -> Entry:
         return Entry(name, tr("Unreadable"), sentences=(sentence(result.error),), model=result.model)
     kind = "muted" if not result.sure else "well" if result.healthy else "sick"
     found = "; ".join(findings(result))
-    sentences = (found, doubts(replace(result, leaves=())), severity_text(result), *result.plant[5:])
+    sentences = (found, doubts(replace(result, leaves=())), severity_text(result), *result.plant[PLANTS:])
     guesses = tuple((disease_name(label), share) for label, share in result.top)
     answer = verdict_text(replace(result, leaves=()))
     return Entry(name, answer, kind, sentences, guesses, result.shown_percent, picture, result.model)

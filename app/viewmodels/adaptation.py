@@ -45,5 +45,4 @@ class AdaptationModel(ProcessModel):
             self.measured.emit(answer["effect"], answer["path"])
 
     def _on_exit(self, code: int, errors: str) -> None:
-        if code < 0 or (code and errors):
-            self.failed.emit(tr("The adaptation ended unexpectedly."), errors)
+        self._fail_unexpected(tr("The adaptation ended unexpectedly."), code, errors)

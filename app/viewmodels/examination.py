@@ -63,5 +63,4 @@ class ExaminationModel(ProcessModel):
             self.found.append(Found(raw["kind"], tuple(row for row in rows if row is not None), raw["message"]))
 
     def _on_exit(self, code: int, errors: str) -> None:
-        if code < 0 or (code and errors):
-            self.failed.emit(tr("The check ended unexpectedly."), errors)
+        self._fail_unexpected(tr("The check ended unexpectedly."), code, errors)

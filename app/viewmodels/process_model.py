@@ -187,6 +187,11 @@ class ProcessModel(QObject):
     def _fail(self, message: str) -> None:
         self.failed.emit(message, "")
 
+    def _fail_unexpected(self, sentence: str, code: int, errors: str) -> None:
+        """Report a process that was killed, or that failed without reporting it."""
+        if code < 0 or (code and errors):
+            self.failed.emit(sentence, errors)
+
     def _on_exit(self, code: int, errors: str) -> None:
         """Handle the end of a process that was not ended here; a code below 0 is the signal that killed it."""
 

@@ -150,8 +150,7 @@ class ReviewModel(ProcessModel):
             self.changed.emit()
 
     def _on_exit(self, code: int, errors: str) -> None:
-        if code < 0 or (code and errors):
-            self.failed.emit(tr("The review ended unexpectedly."), errors)
+        self._fail_unexpected(tr("The review ended unexpectedly."), code, errors)
 
 
 def current_names(before: project.EditedDataset, now: project.EditedDataset) -> dict[str, str]:

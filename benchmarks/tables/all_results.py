@@ -40,20 +40,18 @@ def all_rows(name: str) -> str:
     return f"{name}\n\n{made}\n\n{table}\n"
 
 
-def has_rows(path: Path) -> bool:
-    return path.is_file() and "rows" in read(path.stem)
+def results_with_rows() -> dict[str, dict[str, Any]]:
+    results = {path.stem: read(path.stem) for path in sorted(RESULTS.glob("*.json"))}
+    return {name: result for name, result in results.items() if "rows" in result}
 
 
 def overview() -> str:
     """Every result file with rows: its date, commit, and lowest and highest ratio."""
     rows = []
-    for path in sorted(RESULTS.glob("*.json")):
-        if not has_rows(path):
-            continue
-        result = read(path.stem)
+    for name, result in results_with_rows().items():
         ratios = [row["ratio"] for row in result["rows"] if row.get("ratio") is not None]
         rows.append([
-            path.stem, f"{result['date'][:10]}, {result['commit'][:7]}",
+            name, f"{result['date'][:10]}, {result['commit'][:7]}",
             f"{min(ratios):.2f}–{max(ratios):.2f}" if ratios else "",
         ])  # fmt: skip
     return markdown_table(["result", "date, commit", "ratios"], rows)
@@ -62,7 +60,7 @@ def overview() -> str:
 TABLES: dict[str, Callable[[], str]] = {"results": overview}
 
 if __name__ == "__main__":
-    if unknown := [name for name in sys.argv[1:] if not has_rows(RESULTS / f"{name}.json")]:
+    if unknown := [name for name in sys.argv[1:] if name not in results_with_rows()]:
         sys.exit(f"There is no table of {', '.join(unknown)}; docs/status.md lists the names.")
     for name in sys.argv[1:]:
         print(all_rows(name))

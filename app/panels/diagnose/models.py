@@ -73,18 +73,17 @@ class ModelsDialog(QDialog):
     def _on_use(self) -> None:
         one: KnownModel | None = selected(self.table)
         if one is not None:
-            self.accept()
-            self.chosen.emit(one.path)
+            self._choose(one.path)
 
     def _on_adapt(self) -> None:
         one: KnownModel | None = selected(self.table)
         if one is not None:
             dialog = AdaptationDialog(self, self._settings, self._theme, one)
             dialog.adapted.connect(self._refresh)
-            dialog.chosen.connect(self._on_adapted_chosen)
+            dialog.chosen.connect(self._choose)
             dialog.open()
 
-    def _on_adapted_chosen(self, path: str) -> None:
+    def _choose(self, path: str) -> None:
         self.accept()
         self.chosen.emit(path)
 
