@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, final
 
 from core.gpu.parts.vectors import fast_divisor
@@ -26,6 +27,11 @@ class Argument:
 def arguments(kind: str, /, **meanings: str) -> tuple[Argument, ...]:
     """Arguments of one type: a keyword is the name, its value the meaning."""
     return tuple(Argument(name, kind, meaning) for name, meaning in meanings.items())
+
+
+pointers: Final = partial(arguments, POINTER)
+ints: Final = partial(arguments, INTEGER)
+"""`arguments` of the two most frequent types."""
 
 
 def pitches(**tensors: str) -> tuple[Argument, ...]:
@@ -52,33 +58,35 @@ class Group:
         return " ".join(f"{argument.name}:{argument.type}" for argument in self.arguments)
 
 
-MASKING: Final = (
-    Argument("masking", INTEGER, "activation that `mask` is the output of (`core.gpu.launch.RELU`)"),
-    Argument("accumulate", INTEGER, "1 adds to out"),
+ACTIVATION: Final = Argument("activation", INTEGER, "applied to what is written (`core.gpu.launch.RELU`)")
+CONTROL: Final = Argument("control", POINTER, "control block of the step (`core.gpu.control`)")
+
+MASKING: Final = ints(
+    masking="activation that `mask` is the output of (`core.gpu.launch.RELU`)", accumulate="1 adds to out"
 )
 MASK: Final = Argument("mask", POINTER, "output of the activation whose gradient is applied; 0 for none")
 """What kernels take of a `Target`, together with the pitch of the mask."""
 
+VECTORS: Final = (
+    *ints(total="vectors (16 bytes) in all, one per thread", vectors="vectors per pixel"),
+    *divisions(vectors="`vectors`"),
+)  # fmt: skip
+"""The vectors of a kernel with one thread for each (`core.gpu.parts.vectors.find_vector`)."""
 
 PIXELS: Final = Group("pixels", (
-    Argument("total", INTEGER, "vectors (16 bytes) in all, one per thread"),
-    Argument("vectors", INTEGER, "vectors per pixel"),
-    *divisions(vectors="`vectors`", area="`area`", columns="`columns`"),
-    Argument("area", INTEGER, "pixels per image; in the gradient of a max pool blocks of stride x stride pixels"),
-    Argument("columns", INTEGER, "pixels per row"),
+    *VECTORS, *divisions(area="`area`", columns="`columns`"),
+    *ints(area="pixels per image; in the gradient of a max pool blocks of stride x stride pixels",
+          columns="pixels per row"),
 ))  # fmt: skip
 """The pixels of a kernel with one thread per vector of each (`core.gpu.parts.vectors.find_pixel`)."""
 
-PADDING: Final = arguments(INTEGER, top="padding above", left="padding on the left")
+PADDING: Final = ints(top="padding above", left="padding on the left")
 """What kernels over windows take of their padding, where its other sides follow from the sizes."""
 
-SIDES: Final = Group("sides", (
-    Argument("height", INTEGER, "rows of x or dx"),
-    Argument("width", INTEGER, "columns of x or dx"),
-    Argument("ho", INTEGER, "rows of out or dy"),
-    Argument("wo", INTEGER, "columns of out or dy"),
-    *pitches(ldx="x or dx", ldo="out or dy"),
-))  # fmt: skip
+SIZES: Final = ints(
+    height="rows of x or dx", width="columns of x or dx", ho="rows of out or dy", wo="columns of out or dy"
+)
+SIDES: Final = Group("sides", (*SIZES, *pitches(ldx="x or dx", ldo="out or dy")))
 """Both sides of a kernel over windows."""
 
 

@@ -148,16 +148,18 @@ class Candidate:
     def reason_against(self, case: Case) -> str:
         """Why it cannot compute the case, or ""."""
         frame = case.frame
-        if frame.arithmetic not in self.arithmetics:
+        computes = frame.arithmetic in self.arithmetics
+        unasked = self.level in BY_NAME and self.level != frame.algorithm
+        if unasked or (self.level not in FAST and frame.algorithm in FAST):
+            return (f"It is for teaching: --algorithm {self.level} runs it." if computes else
+                    f"It is for teaching: --precision float32 --algorithm {self.level} runs it.")  # fmt: skip
+        if not computes:
             advice = " Use --precision float32." if "float32" in self.arithmetics else ""
             return f"It does not compute in {frame.arithmetic}.{advice}"
         if frame.hardware.kernels < self.capability:
             return f"It needs compute capability {self.capability[0]}.{self.capability[1]}."
         if LEVELS.index(self.level) > LEVELS.index(frame.algorithm):
             return f"--algorithm {frame.algorithm} excludes it."
-        unasked = self.level in BY_NAME and self.level != frame.algorithm
-        if unasked or (self.level not in FAST and frame.algorithm in FAST):
-            return f"It is for teaching: --algorithm {self.level} runs it."
         try:
             return self.refuses(case) or ("" if self.configurations(case) else "None of its tiles fits.")
         except KernelUnavailable as error:

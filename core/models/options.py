@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
-from core.errors import ConfigError, Problem
+from core.errors import InputError
 from core.graph import Graph
 from core.ops.builder import Builder
 
@@ -50,16 +50,10 @@ Architecture: TypeAlias = Callable[[Options], Graph]
 def start(
     name: str, options: Options, paddings: Sequence[str] = ("same",), activations: Sequence[str] = ("relu",)
 ) -> Builder:
-    """Return a builder with only the photo. Raises ConfigError for a padding or activation that the network lacks."""
-    found = [
-        Problem(field, f"{given!r} is not one of {', '.join(known)}, the choices of {name}.")
-        for field, given, known in (
-            ("padding", options.padding, paddings), ("activation", options.activation, activations),
-        )
-        if given not in known
-    ]  # fmt: skip
-    if found:
-        raise ConfigError(found)
+    """Return a builder with only the photo. Raises InputError for a padding or activation that the network lacks."""
+    for what, given, known in (("padding", options.padding, paddings), ("activation", options.activation, activations)):
+        if given not in known:
+            raise InputError(f"The {what} of {name} is {' or '.join(known)}, not {given!r}.")
     mean = options.mean or (DIGIT_MEAN if options.channels == 1 else IMAGENET_MEAN)
     std = options.std or (DIGIT_STD if options.channels == 1 else IMAGENET_STD)
     return Builder(name, (options.image_size, options.image_size, options.channels), mean, std)

@@ -96,9 +96,7 @@ def run_as_python(candidate, direction, problem, arrays):
     """The launches one after another, each thread a greenlet."""
     memory, mode = Memory(1 << 22), arrays["mode"]
     numbers = {name: value for name, value in arrays.items() if isinstance(value, np.ndarray)}
-    at = {name: memory.reserve(value.nbytes) for name, value in numbers.items()}
-    for name, value in numbers.items():
-        memory.put(at[name], value)
+    at = {name: memory.place(value) for name, value in numbers.items()}
     work = prepare(
         new_frame(problem, None, mode), direction, lambda frame: write(candidate, direction, frame), at,
         lambda sizes, contents: allocate(memory, sizes, contents), mode,

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
+from core.gpu.arguments import ACTIVATION, KernelSignature, divisions, ints, pitches, pointers
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.compilation.ptx import shared_address
 from core.gpu.latency.block import BlockShape, load4_where, make_epilogue, make_filter_loads, wait_for_previous
@@ -34,20 +34,16 @@ from core.gpu.parts.tile import multiply_bf16
 from core.gpu.parts.vectors import clear, divide
 
 SIGNATURE: Final = KernelSignature((
-    *arguments(
-        POINTER, x="activations (N, height, width, C), bf16", weight="packed filters (columns, depth), bf16",
-        bias="float32 (columns), or 0", out="activations (N, ho, wo, columns), bf16",
-        addend="tensor of the shape of out that is added to the sums, or 0",
-    ),
-    *arguments(
-        INTEGER, rows="pixels of out in all images", columns="filters, up to a multiple of 8",
-        depth="elements of a packed filter", vectors="vectors of a sum: taps x channels / 8",
-        channel_vectors="vectors of a pixel of x",
-    ),
+    *pointers(x="activations (N, height, width, C), bf16", weight="packed filters (columns, depth), bf16",
+              bias="float32 (columns), or 0", out="activations (N, ho, wo, columns), bf16",
+              addend="tensor of the shape of out that is added to the sums, or 0"),
+    *ints(rows="pixels of out in all images", columns="filters, up to a multiple of 8",
+          depth="elements of a packed filter", vectors="vectors of a sum: taps x channels / 8",
+          channel_vectors="vectors of a pixel of x"),
     *divisions(channels="`channel_vectors`"),
     WINDOWS,
     *pitches(ldo="out", lda="`addend`"),
-    *arguments(INTEGER, activation="of out (`core.gpu.launch.RELU`)"),
+    ACTIVATION,
 ))  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
+from core.gpu.arguments import KernelSignature, divisions, ints, pitches, pointers
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.latency.block import load4_constant_where, load4_where, wait_for_previous
@@ -27,20 +27,16 @@ from core.gpu.parts.tile import multiply_bf16
 from core.gpu.parts.vectors import PACK, UNPACK, activate, divide
 
 SIGNATURE: Final = KernelSignature((
-    *arguments(
-        POINTER, x="activations (N, height, width, C), bf16",
-        weight="packed filters of the expansion (channels, depth), bf16", bias="its bias, float32, or 0",
-        weight2="packed depthwise filters (9, channels), bf16", bias2="their bias, float32, or 0",
-        out="activations (N, ho, wo, channels), bf16",
-    ),
-    *arguments(
-        INTEGER, depth="elements of a packed filter of the expansion", vectors="vectors of a pixel of x: C / 8",
-        channels="of the expansion and of out", strip_rows="rows of out of each block", height="rows of x",
-        width="columns of x", ho="rows of out", wo="columns of out",
-    ),
+    *pointers(x="activations (N, height, width, C), bf16",
+              weight="packed filters of the expansion (channels, depth), bf16", bias="its bias, float32, or 0",
+              weight2="packed depthwise filters (9, channels), bf16", bias2="their bias, float32, or 0",
+              out="activations (N, ho, wo, channels), bf16"),
+    *ints(depth="elements of a packed filter of the expansion", vectors="vectors of a pixel of x: C / 8",
+          channels="of the expansion and of out", strip_rows="rows of out of each block", height="rows of x",
+          width="columns of x", ho="rows of out", wo="columns of out"),
     *divisions(columns="wo"),
     *pitches(ldx="x", ldo="out"),
-    *arguments(INTEGER, activation="of the expansion (`core.gpu.launch.RELU`)", activation2="of out"),
+    *ints(activation="of the expansion (`core.gpu.launch.RELU`)", activation2="of out"),
 ))  # fmt: skip
 
 CHANNELS: Final = 16

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import INTEGER, POINTER, Group, KernelSignature, arguments, divisions, pitches
+from core.gpu.arguments import ACTIVATION, Group, KernelSignature, divisions, ints, pitches, pointers
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.latency.block import (
@@ -38,27 +38,21 @@ NUMBERING: Final = Group("numbering", (
     *divisions(
         numbers="numbers of an image, (height + 1) (width + 1)", columns="width + 1", channels="`channel_vectors`",
     ),
-    *arguments(
-        INTEGER, height="rows of x and out", width="columns of x and out", channel_vectors="vectors of a pixel of x",
-        vector_pitch="pixels from one vector to the next in shared memory",
-    ),
+    *ints(height="rows of x and out", width="columns of x and out", channel_vectors="vectors of a pixel of x",
+          vector_pitch="pixels from one vector to the next in shared memory"),
 ))  # fmt: skip
 
 SIGNATURE: Final = KernelSignature((
-    *arguments(
-        POINTER, x="activations (N, height, width, C), bf16",
-        weight="packed filters of the 3x3 half (columns - columns1, depth), bf16", bias="float32, or 0",
-        out="activations (N, height, width, columns), bf16",
-        weight1="packed filters of the 1x1 half (columns1, depth1)", bias1="its bias, or 0",
-    ),
-    *arguments(
-        INTEGER, columns1="filters of the 1x1 half", depth1="elements of one of its packed filters",
-        limit="pixel numbers in all", columns="filters of both halves", depth="elements of a packed filter",
-        vectors="vectors of a sum: 9 x `channel_vectors`",
-    ),
+    *pointers(x="activations (N, height, width, C), bf16",
+              weight="packed filters of the 3x3 half (columns - columns1, depth), bf16", bias="float32, or 0",
+              out="activations (N, height, width, columns), bf16",
+              weight1="packed filters of the 1x1 half (columns1, depth1)", bias1="its bias, or 0"),
+    *ints(columns1="filters of the 1x1 half", depth1="elements of one of its packed filters",
+          limit="pixel numbers in all", columns="filters of both halves", depth="elements of a packed filter",
+          vectors="vectors of a sum: 9 x `channel_vectors`"),
     NUMBERING,
     *pitches(ldx="x", ldo="out"),
-    *arguments(INTEGER, activation="of out (`core.gpu.launch.RELU`)"),
+    ACTIVATION,
 ))  # fmt: skip
 
 OTHER_REGISTERS: Final = 80

@@ -23,7 +23,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Any, Final
 
-from core.gpu.arguments import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
+from core.gpu.arguments import ACTIVATION, KernelSignature, divisions, ints, pitches, pointers
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.parts.epilogue import pixel_of_number
@@ -34,15 +34,13 @@ from core.gpu.sm90.filters import make_filter_loader
 from core.gpu.sm90.wgmma import TILE, fence_async_proxy, high_word, low_word
 
 SIGNATURE: Final = KernelSignature((
-    *arguments(POINTER, x="input", weight="filters of `pack_vectors`", bias="float32, or 0", out="output"),
-    *arguments(
-        INTEGER, limit="pixel numbers in all", tiles="tiles of them", columns="filters in all",
-        vector_pitch="pixels from one vector to the next in shared memory",
-    ),
+    *pointers(x="input", weight="filters of `pack_vectors`", bias="float32, or 0", out="output"),
+    *ints(limit="pixel numbers in all", tiles="tiles of them", columns="filters in all",
+          vector_pitch="pixels from one vector to the next in shared memory"),
     *divisions(area="numbers of an image", across="width + 1"),
-    *arguments(INTEGER, height="rows of an image", width="pixels of a row"),
+    *ints(height="rows of an image", width="pixels of a row"),
     *pitches(pitch="x", ldo="output"),
-    *arguments(INTEGER, activation="of the output (`core.gpu.launch.RELU`)"),
+    ACTIVATION,
 ))  # fmt: skip
 
 SPREAD: Final = {2: 4, 4: 2, 6: 5, 8: 1}

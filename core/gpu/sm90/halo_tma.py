@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from core.gpu.arguments import INTEGER, MASKING, POINTER, KernelSignature, arguments, divisions, pitches
+from core.gpu.arguments import MASKING, KernelSignature, arguments, divisions, ints, pitches, pointers
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.compilation.ptx import shared_address, shared_store4
 from core.gpu.parts.epilogue import make_staging, make_writing
@@ -37,15 +37,11 @@ STEPS: Final = 4
 """Stages of a block of channels: three rows of taps, and the tenth tap."""
 
 SIGNATURE: Final = KernelSignature((
-    *arguments(
-        tma.TENSOR_MAP, map_x="gradient of the 3x3 half, a block's rows and one above and below",
-        map_second="gradient of the 1x1 half, a block's rows",
-    ),
-    *arguments(
-        POINTER, weight="filters of `pack_vectors`, backward", out="gradient of the input",
-        mask="the input's activations, or 0",
-    ),
-    *arguments(INTEGER, blocks="blocks of an image", height="rows of an image", width="pixels of a row"),
+    *arguments(tma.TENSOR_MAP, map_x="gradient of the 3x3 half, a block's rows and one above and below",
+               map_second="gradient of the 1x1 half, a block's rows"),
+    *pointers(weight="filters of `pack_vectors`, backward", out="gradient of the input",
+              mask="the input's activations, or 0"),
+    *ints(blocks="blocks of an image", height="rows of an image", width="pixels of a row"),
     *divisions(blocks="blocks of an image", pitch="pixels from one row to the next"),
     *pitches(ldo="output", ldm="`mask`"),
     *MASKING,

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import INTEGER, POINTER, KernelSignature, arguments, divisions, pitches
+from core.gpu.arguments import KernelSignature, divisions, ints, pitches, pointers
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.parts.vectors import clear, divide, in_turn, passes
@@ -41,23 +41,17 @@ POOL: Final = 3
 """The pool's window; its stride is 2."""
 
 SIGNATURE: Final = KernelSignature((
-    *arguments(
-        POINTER, x="images", weight="filters of `pack_image`", bias="float32, or 0", out="the pool's output",
-        positions="of the pool's maxima, a byte each, or 0",
-    ),
-    *arguments(
-        INTEGER, strips="strips of an image", strip_steps="steps of a strip", image_steps="steps of an image",
-        filters="filters in all",
-    ),
+    *pointers(x="images", weight="filters of `pack_image`", bias="float32, or 0", out="the pool's output",
+              positions="of the pool's maxima, a byte each, or 0"),
+    *ints(strips="strips of an image", strip_steps="steps of a strip", image_steps="steps of an image",
+          filters="filters in all"),
     *divisions(strips="`strips`"),
-    *arguments(
-        INTEGER, ho="rows of the convolution's output", wo="columns of the convolution's output",
-        hp="rows of the pool's output", wp="columns of the pool's output", rows="rows of an image",
-        row_vectors="vectors of an image row", image_bytes="bytes of an image",
-    ),
+    *ints(ho="rows of the convolution's output", wo="columns of the convolution's output",
+          hp="rows of the pool's output", wp="columns of the pool's output", rows="rows of an image",
+          row_vectors="vectors of an image row", image_bytes="bytes of an image"),
     *divisions(row_vectors="`row_vectors`"),
     *pitches(ldo="output"),
-    *arguments(INTEGER, ldp="bytes from one pixel's positions to the next", activation="1 ReLU, 2 ReLU6"),
+    *ints(ldp="bytes from one pixel's positions to the next", activation="1 ReLU, 2 ReLU6"),
 ))  # fmt: skip
 
 

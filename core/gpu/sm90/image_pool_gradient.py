@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import INTEGER, POINTER, KernelSignature, arguments, divisions
+from core.gpu.arguments import KernelSignature, divisions, ints, pointers
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.parts.vectors import clear, divide, in_turn
@@ -42,19 +42,14 @@ ROW_PADDING: Final = 16
 """Zeros between image rows, in bytes: a product reads a pixel of all its rows at once, from different banks."""
 
 SIGNATURE: Final = KernelSignature((
-    *arguments(
-        POINTER, x="images", dy="gradient of the pool's output",
-        partial="partial weight and bias gradients, one of each block", positions="of the pool's maxima, a byte each",
-    ),
-    *arguments(
-        INTEGER, total="k blocks in all", per_block="k blocks of a block", image_blocks="k blocks of an image"
-    ),
+    *pointers(x="images", dy="gradient of the pool's output",
+              partial="partial weight and bias gradients, one of each block",
+              positions="of the pool's maxima, a byte each"),
+    *ints(total="k blocks in all", per_block="k blocks of a block", image_blocks="k blocks of an image"),
     *divisions(image_blocks="`image_blocks`"),
-    *arguments(
-        INTEGER, hp="rows of the pool's output", wp="columns of the pool's output", rows="rows of an image",
-        row_vectors="vectors of an image row", image_bytes="bytes of an image", channels="channels of a window's row",
-        depth="elements of a filter", size="floats of a partial result",
-    ),
+    *ints(hp="rows of the pool's output", wp="columns of the pool's output", rows="rows of an image",
+          row_vectors="vectors of an image row", image_bytes="bytes of an image", channels="channels of a window's row",
+          depth="elements of a filter", size="floats of a partial result"),
 ))  # fmt: skip
 
 

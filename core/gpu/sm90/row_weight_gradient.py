@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from core.gpu.arguments import INTEGER, POINTER, KernelSignature, arguments, divisions
+from core.gpu.arguments import KernelSignature, arguments, divisions, ints, pointers
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.compilation.ptx import float_to_bits, shared_address, shared_store4, store2, store_float
 from core.gpu.parts.tile import ONES
@@ -40,16 +40,12 @@ FILTER_ROW: Final = 128
 """Bytes of 64 filters of a pixel's gradient."""
 
 SIGNATURE: Final = KernelSignature((
-    *arguments(
-        tma.TENSOR_MAP, map_x="input, the rows of a k block and one above and below",
-        map_dy="gradient of the output, the rows of a k block",
-    ),
-    *arguments(POINTER, partial="partial weight and bias gradients, one of each block"),
-    *arguments(
-        INTEGER, total="k blocks in all", per_block="k blocks of a block", image_blocks="k blocks of an image"
-    ),
+    *arguments(tma.TENSOR_MAP, map_x="input, the rows of a k block and one above and below",
+               map_dy="gradient of the output, the rows of a k block"),
+    *pointers(partial="partial weight and bias gradients, one of each block"),
+    *ints(total="k blocks in all", per_block="k blocks of a block", image_blocks="k blocks of an image"),
     *divisions(image_blocks="`image_blocks`"),
-    *arguments(INTEGER, filters="filters in all", size="floats of a partial result"),
+    *ints(filters="filters in all", size="floats of a partial result"),
 ))  # fmt: skip
 
 

@@ -15,10 +15,8 @@ from core.gpu.compilation.arrays import KINDS
 from core.gpu.compilation.compiler import Recipe
 from core.gpu.compilation.cuda import device_function
 from core.gpu.frame import Frame
-from core.gpu.launch import Launch, blocks_of, three
+from core.gpu.launch import THREADS, Launch, blocks_of, three
 
-THREADS: Final = 256
-"""Threads of a block of a one-dimensional kernel."""
 SHARED_BYTES: Final = 48 * 1024
 """Shared memory of a block on every GPU without an opt-in."""
 

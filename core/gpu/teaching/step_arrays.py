@@ -8,7 +8,7 @@ gradients are launches after those of the step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, final
+from typing import final
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from core.gpu.parts.vectors import activate, passes
 from core.gpu.select import FORWARD, Case
 from core.gpu.teaching.kernel import DeviceArray, Notes, flat, kernel, over
 from core.graph import PHOTO
+from core.ops.op_table import LOSSES
 from core.program import Value
 
 
@@ -99,9 +100,6 @@ def write(plain: DeviceArray, t: Tensor, buffer: str, activation: str, to: Targe
     spread[over(images * t.height * t.width * t.padded)](
         pixels, target, output, *pitches(t), t.padded, RELU[activation], to.values["masking"], to.values["accumulate"]
     )
-
-
-LOSS: Final = "softmax_cross_entropy"
 
 
 def numbered(name: str, k: int) -> str:
@@ -184,7 +182,7 @@ class StepArrays:
 
     def _output(self) -> DeviceArray:
         step, frame = self.step, self.frame
-        if step.op == LOSS:
+        if step.op in LOSSES:
             return DeviceArray(self.notes, frame.block("results"), (frame.batch, 1))
         return self._written("out", step.output, *image_of(frame, step.output, False), step.activation, PLAIN)
 

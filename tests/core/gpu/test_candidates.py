@@ -16,7 +16,7 @@ from core.gpu.ops.conv import implicit_gemm, partial_sums, weight_gradient
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
 from core.gpu.ops.elementwise import combine, image_sum
 from core.gpu.ops.pool import max_pool
-from core.gpu.select import FORWARD, INPUT, Case
+from core.gpu.select import FAST, FORWARD, INPUT, Case
 from core.gpu.sm90 import (
     halo_resident,
     halo_tma,
@@ -92,6 +92,8 @@ def test_an_unknown_op_or_activation_raises_forward_and_backward_and_names_the_s
     frame.program = replace(frame.program, steps=(*steps[:at], unknown, *steps[at + 1 :]))
     with pytest.raises(KernelUnavailable, match=rf"no kernel for spline .*\({unknown.node}\)"):
         write_forward(frame) if direction == FORWARD else write_backward(frame, False)
+    with pytest.raises(KeyError, match=r"spline"):
+        combine.forward(Case(frame, (replace(unknown, op="spline"),), FORWARD))
 
 
 def test_candidates_that_need_hopper_say_so_elsewhere():
@@ -104,6 +106,15 @@ def test_the_image_and_its_pool_are_one_segment_on_hopper_alone():
     for capability, length in (((9, 0), 2), ((8, 6), 1)):
         first = choose_forward(frame_of("squeezenet1_1", training=True, capability=capability))[0]
         assert len(first.steps) == length
+
+
+@pytest.mark.parametrize("row", [r for r in CANDIDATES.rows if r.pattern[-1] == "max_pool" and r.direction == FORWARD
+                                 and r.level in FAST], ids=lambda row: row.name)  # fmt: skip
+def test_every_fast_forward_candidate_of_a_max_pool_writes_the_positions_that_training_reads(row):
+    frame = frame_of("squeezenet1_1", training=True)
+    case = Case(frame, frame.program.steps[2 - len(row.pattern) : 2], FORWARD)
+    row.write(replace(case, configuration=row.configurations(case)[0]))
+    assert f"positions:{case.steps[-1].node}" in frame.array_sizes
 
 
 def test_every_step_of_a_training_plan_is_explained_with_one_choice():

@@ -44,15 +44,12 @@ class Arrays:
     def filters(self, filters, kernel, channels, taps):
         values = self.draw.normal(size=(filters, *kernel, channels)) / (kernel[0] * kernel[1] * channels) ** 0.5
         places = packing.pack_forward(np.arange(values.size).reshape(values.shape), taps, 2)
-        at = self.memory.reserve(2 * places.size)
-        self.memory.put(at, to_bits(np.where(places < 0, 0, values.reshape(-1)[places.clip(0)])))
-        return at, bf16(values)
+        packed = to_bits(np.where(places < 0, 0, values.reshape(-1)[places.clip(0)]))
+        return self.memory.place(packed), bf16(values)
 
     def bias(self, count):
         values = self.draw.normal(size=count).astype(np.float32)
-        at = self.memory.reserve(4 * count + 64)  # parameters lie at multiples of 16 floats
-        self.memory.put(at, np.append(values, np.zeros(16, np.float32)))
-        return at, values
+        return self.memory.place(np.append(values, np.zeros(16, np.float32))), values  # multiples of 16 floats
 
 
 CASES = {

@@ -7,6 +7,7 @@ from core.gpu.launch import RELU, make_launch, pixel_values
 from core.gpu.ops.pool import max_pool
 from core.gpu.parts.winners import STOPPED
 from tests.helpers.emulated_gpu import Machine, Memory
+from tests.helpers.rounded import to_bits
 
 PHOTOS, CHANNELS = 2, 16
 SIDES = {(3, 3, 2, 2): (6, 3), (2, 3, 2, 1): (5, 3), (2, 2, 2, 2): (4, 2)}
@@ -29,18 +30,13 @@ def run(memory, factory, arguments, shape, grid, addresses, **more):
     )
 
 
-def put_bf16(memory, values):
-    at = memory.reserve(2 * values.size)
-    memory.put(at, (np.ascontiguousarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16))
-    return at
-
-
 @pytest.mark.parametrize("activation", ["relu", "relu6"])
 @pytest.mark.parametrize("shape", sorted(SIDES), ids=str)
 def test_value_and_place_found_by_one_maximum_are_those_of_comparisons(shape, activation):
     draw, memory, found, (side, out) = np.random.default_rng(4), Memory(1 << 16), [], SIDES[shape]
     top = 6 if activation == "relu6" else np.inf  # whole numbers: many are equal, and some windows are all 0
-    x = put_bf16(memory, np.round(np.clip(draw.normal(-1, 4, (PHOTOS, side, side, CHANNELS)), 0, top)))
+    values = np.round(np.clip(draw.normal(-1, 4, (PHOTOS, side, side, CHANNELS)), 0, top))
+    x = memory.place(to_bits(values))
     for special in (False, True):
         count = PHOTOS * out * out * CHANNELS
         y, places = memory.reserve(2 * count), memory.reserve(count)
@@ -56,15 +52,14 @@ def test_value_and_place_found_by_one_maximum_are_those_of_comparisons(shape, ac
 @pytest.mark.parametrize("shape", sorted(SIDES), ids=str)
 def test_the_gradient_in_pairs_is_that_of_single_numbers(shape, accumulate):
     draw, memory, found, (side, out) = np.random.default_rng(5), Memory(1 << 16), [], SIDES[shape]
-    dy = put_bf16(memory, draw.integers(-9, 10, (PHOTOS, out, out, CHANNELS)))  # small: sums are exact
+    dy = memory.place(to_bits(draw.integers(-9, 10, (PHOTOS, out, out, CHANNELS))))  # small: sums are exact
     marks = draw.integers(0, shape[0] * shape[1], (PHOTOS, out, out, CHANNELS), dtype=np.uint8)
     marks[draw.random(marks.shape) < 0.2] = STOPPED
-    places = memory.reserve(marks.size)
-    memory.put(places, marks)
+    places = memory.place(marks)
     before = draw.integers(-9, 10, (PHOTOS, side, side, CHANNELS))
     grid = -(-side // min(shape[2:]))
     for special in (False, True):
-        dx = put_bf16(memory, before)
+        dx = memory.place(to_bits(before))
         run(memory, "make_max_pool_gradient", (2, shape, special), shape, grid, (dy, dx, places), accumulate=accumulate)
         found.append(memory.get(dx, before.size, np.uint16))
     assert np.array_equal(*found)

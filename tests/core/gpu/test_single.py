@@ -111,9 +111,7 @@ def test_an_update_run_as_plain_python_gives_the_references_weights(optimizer):
     exact = {k: v.astype(np.float64) for k, v in state.items()}
     wanted, moved = update(optimizer, weights.astype(np.float64), gradient.astype(np.float64), exact, decayed, 0.01, 3)
     given = {"weights": weights, "gradient": gradient, **state}
-    at = {role: memory.reserve(value.nbytes) for role, value in given.items()}
-    for role, value in given.items():
-        memory.put(at[role], value)
+    at = {role: memory.place(value) for role, value in given.items()}
     now, make_room = scalars(optimizer, 0.01, 3), partial(allocate, memory)
     run_work(memory, prepare_update(optimizer, now, at, decayed.astype(np.float32), 1, make_room))
     for role, value in {"weights": wanted, **moved}.items():

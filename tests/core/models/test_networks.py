@@ -6,7 +6,7 @@ That names and shapes are torchvision's is part of `ops/test_network.py`: the we
 import pytest
 
 import core.config
-from core.errors import ConfigError
+from core.errors import ConfigError, InputError
 from core.models import MODELS, build
 from core.ops.op_table import OPS
 
@@ -76,12 +76,12 @@ def test_the_small_network_with_valid_padding_has_the_weights_of_the_report():
 
 
 @pytest.mark.parametrize(("model", "option", "value", "choices"), [
-    ("cnn", "padding", "none", "same, full, valid"), ("mobilenetv2", "padding", "valid", "same, tensorflow"),
+    ("cnn", "padding", "none", "same or full or valid"), ("mobilenetv2", "padding", "valid", "same or tensorflow"),
     ("squeezenet1_1", "padding", "valid", "same"), ("mobilenetv3_small", "padding", "tensorflow", "same"),
-    ("mlp", "activation", "tanh", "relu, sigmoid"), ("squeezenet1_1", "activation", "sigmoid", "relu"),
+    ("mlp", "activation", "tanh", "relu or sigmoid"), ("squeezenet1_1", "activation", "sigmoid", "relu"),
 ])  # fmt: skip
 def test_an_option_that_the_network_lacks_is_refused(model, option, value, choices):
-    with pytest.raises(ConfigError, match=f"--{option}: '{value}' is not one of {choices}, the choices of {model}."):
+    with pytest.raises(InputError, match=f"The {option} of {model} is {choices}, not '{value}'."):
         build(model, 10, **{option: value})
 
 

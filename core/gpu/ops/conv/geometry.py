@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from core.gpu.arguments import INTEGER, PADDING, Argument, Group, divisions, pitches
+from core.gpu.arguments import PADDING, Group, divisions, ints, pitches
 from core.gpu.frame import Frame
 from core.gpu.launch import Tensor
 from core.graph import PHOTO
@@ -20,15 +20,11 @@ NARROWEST: Final = 16
 
 WINDOWS: Final = Group("windows", (
     *divisions(area="`area`", across="`across`"),
-    Argument("area", INTEGER, "windows per image: pixels of out, or of dy"),
-    Argument("across", INTEGER, "windows per row"),
-    Argument("height", INTEGER, "rows of x; with \"spread\" windows the stride in the upper 16 bits"),
-    Argument("width", INTEGER, "columns of x, likewise"),
+    *ints(area="windows per image: pixels of out, or of dy", across="windows per row",
+          height="rows of x; with \"spread\" windows the stride in the upper 16 bits", width="columns of x, likewise"),
     *pitches(pitch="x"),
-    Argument("row_pitch", INTEGER, "elements from a row of x to the next"),
-    Argument("image_pitch", INTEGER, "elements from an image of x to the next"),
-    Argument("stride_y", INTEGER, "rows of x from a window to the next"),
-    Argument("stride_x", INTEGER, "columns of x from a window to the next"),
+    *ints(row_pitch="elements from a row of x to the next", image_pitch="elements from an image of x to the next",
+          stride_y="rows of x from a window to the next", stride_x="columns of x from a window to the next"),
     *PADDING,
 ))  # fmt: skip
 """Windows of x, one per pixel of out."""

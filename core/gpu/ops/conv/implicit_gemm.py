@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import INTEGER, MASK, MASKING, POINTER, Argument, KernelSignature, pitches
+from core.gpu.arguments import ACTIVATION, MASK, MASKING, KernelSignature, ints, pitches, pointers
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.ops.conv.geometry import WINDOWS
@@ -41,20 +41,14 @@ def shared_bytes(tile: Tile, element: int) -> int:
 
 
 SIGNATURE: Final = KernelSignature((
-    Argument("x", POINTER, "activations (N, height, width, channels), or the gradient dy"),
-    Argument("weight", POINTER, "packed filters"),
-    Argument("bias", POINTER, "float32 (columns,); 0 for none"),
-    Argument("out", POINTER, "activations, or the gradient dx"),
+    *pointers(x="activations (N, height, width, channels), or the gradient dy", weight="packed filters",
+              bias="float32 (columns,); 0 for none", out="activations, or the gradient dx"),
     MASK,
-    Argument("rows", INTEGER, "pixels of out"),
-    Argument("columns", INTEGER, "filters, up to 16 bytes"),
-    Argument("depth", INTEGER, "packed row length"),
-    Argument("total", INTEGER, "depth of the sum"),
+    *ints(rows="pixels of out", columns="filters, up to 16 bytes", depth="packed row length", total="depth of the sum"),
     WINDOWS,
-    Argument("channels", INTEGER, "channels of a tap"),
-    Argument("kernel_width", INTEGER, "columns of the window"),
+    *ints(channels="channels of a tap", kernel_width="columns of the window"),
     *pitches(ldo="out", ldm="mask"),
-    Argument("activation", INTEGER, "of out (`core.gpu.launch.RELU`)"),
+    ACTIVATION,
     *MASKING,
 ))  # fmt: skip
 

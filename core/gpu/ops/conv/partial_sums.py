@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from core.gpu.arguments import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.arguments import KernelSignature, ints, pointers
 from core.gpu.compilation.cuda import cuda, f32, i32, i64, u64
 from core.gpu.compilation.ptx import load1, load_float, store_float
 from core.gpu.frame import has_bias
@@ -21,15 +21,11 @@ from core.ops.contract import Array, volume
 from core.program import Step
 
 SIGNATURE: Final = KernelSignature((
-    Argument("partial", POINTER, "partial results (splits, size)"),
-    Argument("table", POINTER, "int32 (count,): the index of each weight, then of each bias, in a partial result"),
-    Argument("weights", POINTER, "the weights' gradient"),
-    Argument("biases", POINTER, "the biases' gradient"),
-    Argument("splits", INTEGER, "partial results"),
-    Argument("size", INTEGER, "floats of one"),
-    Argument("first", INTEGER, "weights"),
-    Argument("count", INTEGER, "weights and biases"),
-    Argument("accumulate", INTEGER, "1 adds to the gradients"),
+    *pointers(partial="partial results (splits, size)",
+              table="int32 (count,): the index of each weight, then of each bias, in a partial result",
+              weights="the weights' gradient", biases="the biases' gradient"),
+    *ints(splits="partial results", size="floats of one", first="weights", count="weights and biases",
+          accumulate="1 adds to the gradients"),
 ))  # fmt: skip
 
 

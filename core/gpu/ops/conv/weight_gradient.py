@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import INTEGER, POINTER, Argument, KernelSignature, pitches
+from core.gpu.arguments import KernelSignature, ints, pitches, pointers
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.ops.conv.geometry import WINDOWS
@@ -35,20 +35,15 @@ def shared_bytes(tile: Tile, element: int) -> int:
 
 
 SIGNATURE: Final = KernelSignature((
-    Argument("x", POINTER, "activations (N, height, width, channels)"),
-    Argument("dy", POINTER, "gradient (pixels, filters)"),
-    Argument("partial", POINTER, "partial results (splits, size)"),
-    Argument("pixels", INTEGER, "pixels of dy"),
-    Argument("split", INTEGER, "pixels of a partial result"),
-    Argument("filters", INTEGER, "filters, up to 16 bytes"),
-    Argument("packed", INTEGER, "rows of a partial result: filters, up to 16 bytes"),
-    Argument("depth", INTEGER, "columns of a partial result: taps x channels"),
+    *pointers(x="activations (N, height, width, channels)", dy="gradient (pixels, filters)",
+              partial="partial results (splits, size)"),
+    *ints(pixels="pixels of dy", split="pixels of a partial result", filters="filters, up to 16 bytes",
+          packed="rows of a partial result: filters, up to 16 bytes",
+          depth="columns of a partial result: taps x channels"),
     WINDOWS,
-    Argument("channels", INTEGER, "channels of a tap"),
-    Argument("kernel_width", INTEGER, "columns of the window"),
-    Argument("used", INTEGER, "columns in use: taps x channels"),
+    *ints(channels="channels of a tap", kernel_width="columns of the window", used="columns in use: taps x channels"),
     *pitches(ldy="dy"),
-    Argument("size", INTEGER, "floats of a partial result: weights, then biases"),
+    *ints(size="floats of a partial result: weights, then biases"),
 ))  # fmt: skip
 
 

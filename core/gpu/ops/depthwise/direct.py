@@ -15,40 +15,32 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import INTEGER, MASKING, PADDING, PIXELS, POINTER, SIDES, Argument, KernelSignature, pitches
+from core.gpu.arguments import MASKING, PADDING, PIXELS, SIDES, KernelSignature, ints, pitches, pointers
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load4, load_float
+from core.gpu.launch import THREADS
 from core.gpu.parts.channels import make_fold
 from core.gpu.parts.vectors import PACK, UNPACK, activate, clear, divide, find_pixel, make_deliver, make_take
 
 SIGNATURE: Final = KernelSignature((
-    Argument("x", POINTER, "activations (N, height, width, C); for the gradient dy"),
-    Argument("weight", POINTER, "packed filters (taps, C); not read for an average"),
-    Argument("bias", POINTER, "float32 (C), or 0"),
-    Argument("mask", POINTER, "output of the producer's activation, or 0"),
-    Argument("out", POINTER, "activations (N, ho, wo, C); for the gradient dx"),
+    *pointers(x="activations (N, height, width, C); for the gradient dy",
+              weight="packed filters (taps, C); not read for an average", bias="float32 (C), or 0",
+              mask="output of the producer's activation, or 0", out="activations (N, ho, wo, C); for the gradient dx"),
     PIXELS, SIDES,
     *pitches(ldm="mask"),
     *PADDING,
-    Argument("bottom", INTEGER, "padding below"),
-    Argument("right", INTEGER, "padding on the right"),
-    Argument("activation", INTEGER, "of out (`core.gpu.launch.RELU`)"),
+    *ints(bottom="padding below", right="padding on the right", activation="of out (`core.gpu.launch.RELU`)"),
     *MASKING,
 ))  # fmt: skip
 
 WEIGHT_SIGNATURE: Final = KernelSignature((
-    Argument("x", POINTER, "activations (N, height, width, C)"),
-    Argument("dy", POINTER, "gradient of out (N, ho, wo, C)"),
-    Argument("partial", POINTER, "float32 (splits, taps + 1, C); the last row is the bias gradient"),
+    *pointers(x="activations (N, height, width, C)", dy="gradient of out (N, ho, wo, C)",
+              partial="float32 (splits, taps + 1, C); the last row is the bias gradient"),
     PIXELS,
-    Argument("split", INTEGER, "pixels per split"),
-    Argument("wide", INTEGER, "vectors of a pixel per block"),
+    *ints(split="pixels per split", wide="vectors of a pixel per block"),
     SIDES,
     *PADDING,
 ))  # fmt: skip
-
-THREADS: Final = 256
-
 
 FILTERS, MEAN, PADDED_MEAN = "filters", "mean", "padded mean"
 """Kinds of `make_depthwise`: a convolution, and averages over the pixels of the image, or of image and padding."""

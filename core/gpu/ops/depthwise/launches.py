@@ -202,7 +202,7 @@ def weights_direct(case: Case) -> None:
     constants = (frame.element, (*window.kernel, *window.stride))
     frame.add(make_launch(
         step.node, "backward_weight", "fused", direct.make_depthwise_weight, constants, direct.WEIGHT_SIGNATURE,
-        values, (blocks_of(vectors, wide), kh, splits), (direct.THREADS,), stream=1,
+        values, (blocks_of(vectors, wide), kh, splits), (THREADS,), stream=1,
         resident=RESIDENT if kw <= 3 else 2,  # the sums of a longer row of taps need more registers
     ))  # fmt: skip
     _add_sum(case, splits, size)

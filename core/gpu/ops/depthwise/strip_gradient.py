@@ -19,32 +19,29 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import POINTER, Argument, KernelSignature, pitches
+from core.gpu.arguments import CONTROL, KernelSignature, pitches, pointers
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load_float
 from core.gpu.control import read_photos
 from core.gpu.ops.depthwise.strip_executions import make_dense, make_strided
-from core.gpu.ops.depthwise.strips import STRIPS, find_strip
+from core.gpu.ops.depthwise.strips import STRIPS, THREADS, find_strip
 from core.gpu.parts.channels import make_fold, make_load, make_unpack
 from core.gpu.parts.vectors import clear
 
 SIGNATURE: Final = KernelSignature((
-    Argument("x", POINTER, "input before its batch norm (N, height, width, C)"),
-    Argument("y", POINTER, "output before its batch norm (N, ho, wo, C)"),
-    Argument("g", POINTER, "gradient of the output of the batch norm after"),
-    Argument("weight", POINTER, "packed filters (9, C)"),
-    Argument("dx", POINTER, "gradient of the output of the batch norm before, masked by its activation"),
-    Argument("before", POINTER, "float32 (7, C) of the batch norm before: rows 2 and 3 are scale and shift"),
-    Argument("after", POINTER, "of the batch norm after: rows 4 to 6 are a, b and c"),
-    Argument("partial", POINTER, "float32 (blocks, 9, C): partial weight gradients"),
-    Argument("sums", POINTER, "float32 (blocks, 2, C): partial sums of dx and of dx x"),
-    Argument("control", POINTER, "control block: the number of real images"),
+    *pointers(x="input before its batch norm (N, height, width, C)", y="output before its batch norm (N, ho, wo, C)",
+              g="gradient of the output of the batch norm after", weight="packed filters (9, C)",
+              dx="gradient of the output of the batch norm before, masked by its activation",
+              before="float32 (7, C) of the batch norm before: rows 2 and 3 are scale and shift",
+              after="of the batch norm after: rows 4 to 6 are a, b and c",
+              partial="float32 (blocks, 9, C): partial weight gradients",
+              sums="float32 (blocks, 2, C): partial sums of dx and of dx x"),
+    CONTROL,
     STRIPS,
     *pitches(ldy="y", ldg="g", ldd="dx"),
 ))  # fmt: skip
 
 CHANNELS: Final = 2
-THREADS: Final = 128
 BLOCKS: Final = {2: 3, 4: 2}
 """Blocks per multiprocessor by bytes of an element."""
 

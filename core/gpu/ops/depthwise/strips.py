@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import INTEGER, POINTER, Argument, Group, KernelSignature, divisions, pitches
+from core.gpu.arguments import ACTIVATION, CONTROL, SIZES, Group, KernelSignature, divisions, ints, pitches, pointers
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load_float
 from core.gpu.control import read_photos
@@ -26,32 +26,24 @@ from core.gpu.parts.channels import make_apply_norm, make_fold, make_load, make_
 from core.gpu.parts.vectors import activate, clear, divide
 
 STRIPS: Final = Group("strips", (
-    Argument("groups", INTEGER, "groups of channels per pixel"),
-    Argument("wide", INTEGER, "groups per block"),
-    Argument("items", INTEGER, "work items: images x strips x pairs of columns"),
-    Argument("pairs", INTEGER, "pairs of columns"),
-    Argument("per_image", INTEGER, "strips of rows per image"),
-    Argument("rows", INTEGER, "rows per strip"),
+    *ints(groups="groups of channels per pixel", wide="groups per block",
+          items="work items: images x strips x pairs of columns", pairs="pairs of columns",
+          per_image="strips of rows per image", rows="rows per strip"),
     *divisions(pairs="`pairs`", per_image="`per_image`"),
-    Argument("height", INTEGER, "rows of x"),
-    Argument("width", INTEGER, "columns of x"),
-    Argument("ho", INTEGER, "rows of out"),
-    Argument("wo", INTEGER, "columns of out"),
+    *SIZES,
     *pitches(ldx="x"),
 ))  # fmt: skip
 """The strips of the forward kernel and of the gradient."""
 
 SIGNATURE: Final = KernelSignature((
-    Argument("x", POINTER, "activations (N, height, width, C); with norms the output of the convolution before"),
-    Argument("weight", POINTER, "packed filters (9, C)"),
-    Argument("bias", POINTER, "float32 (C), or 0"),
-    Argument("out", POINTER, "activations (N, ho, wo, C)"),
-    Argument("saved", POINTER, "float32 (7, C) of the batch norm before: rows 2 and 3 are scale and shift"),
-    Argument("partial", POINTER, "float32 (blocks, 2, C): sums of out and of its squares"),
-    Argument("control", POINTER, "control block: the number of real images"),
+    *pointers(x="activations (N, height, width, C); with norms the output of the convolution before",
+              weight="packed filters (9, C)", bias="float32 (C), or 0", out="activations (N, ho, wo, C)",
+              saved="float32 (7, C) of the batch norm before: rows 2 and 3 are scale and shift",
+              partial="float32 (blocks, 2, C): sums of out and of its squares"),
+    CONTROL,
     STRIPS,
     *pitches(ldo="out"),
-    Argument("activation", INTEGER, "of out (`core.gpu.launch.RELU`)"),
+    ACTIVATION,
 ))  # fmt: skip
 
 CHANNELS: Final = 4

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import DIVISOR, INTEGER, MASK, MASKING, POINTER, Argument, KernelSignature, pitches
+from core.gpu.arguments import MASK, MASKING, VECTORS, KernelSignature, arguments, divisions, ints, pitches, pointers
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load4_ordered
 from core.gpu.control import make_reader
@@ -24,27 +24,16 @@ from core.ops.activation import ACTIVATIONS as REFERENCES
 from core.ops.dropout import threshold
 from core.program import Step, Value, concat_parts
 
-_WHERE: Final = (
-    Argument("total", INTEGER, "vectors (16 bytes) in all, one per thread"),
-    Argument("vectors", INTEGER, "vectors per pixel"),
-)  # fmt: skip
-_BY_VECTORS: Final = Argument("by_vectors", DIVISOR, "division by `vectors`")
-_LDA: Final = Argument("lda", INTEGER, "elements from a pixel of a to the next")
-_PITCHES: Final = pitches(ldm="mask", ldo="out")
-
 COMBINE: Final = KernelSignature((
-    Argument("a", POINTER, "activations (pixels, C)"),
-    Argument("b", POINTER, "activations (pixels, C), or one pixel per image (N, C); 0 for none"),
+    *pointers(a="activations (pixels, C)", b="activations (pixels, C), or one pixel per image (N, C); 0 for none"),
     MASK,
-    Argument("out", POINTER, "activations (pixels, C)"),
-    *_WHERE, _BY_VECTORS,
-    Argument("by_area", DIVISOR, "division by the pixels of an image"),
-    _LDA,
-    Argument("ldb", INTEGER, "elements from a pixel of b to the next"),
-    *_PITCHES,
-    Argument("activation", INTEGER, "applied to the sum (`core.gpu.launch.RELU`)"),
+    *pointers(out="activations (pixels, C)"),
+    *VECTORS,
+    *divisions(area="the pixels of an image"),
+    *pitches(lda="a", ldb="b", ldm="mask", ldo="out"),
+    *ints(activation="applied to the sum (`core.gpu.launch.RELU`)"),
     *MASKING,
-    Argument("share", "float32", "1 / pixels of an image"),
+    *arguments("float32", share="1 / pixels of an image"),
 ))  # fmt: skip
 
 PER_IMAGE: Final = ("product", "spread")
@@ -130,19 +119,17 @@ def mix(x):
 
 
 DROPOUT: Final = KernelSignature((
-    Argument("a", POINTER, "activations (pixels, C), or their gradient"),
+    *pointers(a="activations (pixels, C), or their gradient"),
     MASK,
-    Argument("out", POINTER, "activations (pixels, C)"),
-    Argument("control", POINTER, "control block of the step (`core.gpu.control`)"),
-    *_WHERE,
-    Argument("channels", INTEGER, "C"),
-    _BY_VECTORS,
-    Argument("by_area", DIVISOR, "division by `area`"),
-    Argument("area", INTEGER, "pixels of an image"),
-    _LDA, *_PITCHES, *MASKING,
-    Argument("key", "uint32", "of the layer, so that two layers draw different bits"),
-    Argument("threshold", "uint32", "a draw below it makes a zero"),
-    Argument("scale", "float32", "1 / (1 - rate)"),
+    *pointers(out="activations (pixels, C)", control="control block of the step (`core.gpu.control`)"),
+    *VECTORS,
+    *ints(channels="C"),
+    *divisions(area="`area`"),
+    *ints(area="pixels of an image"),
+    *pitches(lda="a", ldm="mask", ldo="out"), *MASKING,
+    *arguments("uint32", key="of the layer, so that two layers draw different bits",
+               threshold="a draw below it makes a zero"),
+    *arguments("float32", scale="1 / (1 - rate)"),
 ))  # fmt: skip
 
 
@@ -151,7 +138,7 @@ def make_dropout(element: int) -> Any:
     unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
 
     def dropout(
-        a, mask, out, control, total, vectors, channels, by_vectors, by_area, area, lda, ldm, ldo, masking, accumulate,
+        a, mask, out, control, total, vectors, by_vectors, channels, by_area, area, lda, ldm, ldo, masking, accumulate,
         key, threshold, scale,
     ):
         at = i32(cuda.grid(1))
@@ -210,7 +197,7 @@ def refuse_padded(case: Case) -> str:
 def forward(case: Case) -> None:
     """A sum, a product, or an activation that is an op of its own."""
     frame, step = case.frame, case.step
-    kind = step.op if step.op in ACTIVATIONS else {"multiply": "product"}.get(step.op, "sum")
+    kind = step.op if step.op in ACTIVATIONS else {"add": "sum", "multiply": "product"}[step.op]
     a = frame.shaped(step.inputs[0])
     b = frame.shaped(step.inputs[1]) if len(step.inputs) > 1 else None
     frame.add(combine_launch(frame, step.node, "forward", kind, a, b, frame.shaped(step.output), step.activation))
@@ -237,7 +224,7 @@ def _input_gradient(case: Case, value: Value, source: Value) -> Launch:
     target = case.backward.target(value)
     dy, dx = frame.shaped(source, True), frame.shaped(value, True)
     kind, seen = "sum", None
-    if step.op in ACTIVATIONS:
+    if step.op not in ("add", "concat"):
         kind = f"{step.op}_gradient"
         seen = frame.shaped(value if REFERENCES[step.op].needs_input else step.output)
     return combine_launch(frame, step.node, "backward_input", kind, dy, seen, dx, "", target)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import INTEGER, MASK, MASKING, POINTER, Argument, KernelSignature, pitches
+from core.gpu.arguments import MASK, MASKING, KernelSignature, arguments, ints, pitches, pointers
 from core.gpu.compilation.cuda import cuda, f32, i32, i64, u32, u64
 from core.gpu.launch import PLAIN, Launch, Target, Tensor, blocks_of, make_launch, vectors_of
 from core.gpu.ops.elementwise.combine import combine_launch
@@ -30,17 +30,14 @@ AHEAD: Final = 4
 """Pixels that a thread loads before it adds the first: one after another, their latencies would add up."""
 
 IMAGE_SUM: Final = KernelSignature((
-    Argument("a", POINTER, "activations (N, hw, C)"),
-    Argument("b", POINTER, "activations (N, hw, C) that are multiplied with a; 0 for none"),
+    *pointers(a="activations (N, hw, C)", b="activations (N, hw, C) that are multiplied with a; 0 for none"),
     MASK,
-    Argument("out", POINTER, "sums (N, C)"),
-    Argument("hw", INTEGER, "pixels of an image"),
-    Argument("vectors", INTEGER, "vectors (16 bytes) per pixel"),
+    *pointers(out="sums (N, C)"),
+    *ints(hw="pixels of an image", vectors="vectors (16 bytes) per pixel"),
     *pitches(lda="a", ldb="b"),
-    Argument("ldm", INTEGER, "elements from an image of `mask` to the next"),
-    Argument("ldo", INTEGER, "elements from an image of out to the next"),
+    *pitches(ldm="`mask`", ldo="out"),
     *MASKING,
-    Argument("factor", "float32", "of the sums"),
+    *arguments("float32", factor="of the sums"),
 ))  # fmt: skip
 
 

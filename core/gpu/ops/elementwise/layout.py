@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.arguments import VECTORS, KernelSignature, ints, pointers
 from core.gpu.compilation.cuda import cuda, f32, i32, i64, u64
 from core.gpu.compilation.ptx import load4, load_float, store4, store_float
 from core.gpu.parts.vectors import PACK, UNPACK, find_vector
 
 LAYOUT: Final = KernelSignature((
-    Argument("source", POINTER, "array to read"),
-    Argument("target", POINTER, "array to write"),
-    Argument("total", INTEGER, "vectors (16 bytes) of the padded array, one per thread"),
-    Argument("vectors", INTEGER, "vectors per pixel"),
-    Argument("by_vectors", DIVISOR, "division by `vectors`"),
-    Argument("channels", INTEGER, "channels of the plain array"),
+    *pointers(source="array to read", target="array to write; the padded one has the vectors"),
+    *VECTORS,
+    *ints(channels="channels of the plain array"),
 ))  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.arguments import CONTROL, KernelSignature, arguments, divisions, ints, pointers
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.control import IMAGES, find_offsets, offset, read_photos
@@ -29,19 +29,16 @@ PIXELS: Final = 4
 """Pixels per thread, if there are many: the preparation of a thread takes longer than a pixel."""
 
 IMAGE: Final = KernelSignature((
-    Argument("control", POINTER, "control block of the step (`core.gpu.control`)"),
-    Argument("source", POINTER, "its field `source`, followed by `masks` and `backgrounds`"),
-    Argument("rows", POINTER, "float32 (batch, AUGMENTATION_SIZE): augmentation parameters (`core.ops.photo`)"),
-    Argument("index", POINTER, "int32 (batch,): which of the source's photos"),
-    Argument("out", POINTER, "the first pixel of the output inside its border"),
-    Argument("total", INTEGER, "pixels of an output image"),
-    Argument("height", INTEGER, "its rows"),
-    Argument("width", INTEGER, "its columns"),
-    Argument("by_width", DIVISOR, "division by `width`"),
-    Argument("ldr", INTEGER, "pixels from a row of out to the next"),
-    Argument("ldn", INTEGER, "pixels from an image of out to the next"),
-    *(Argument(f"m{i}", "float32", f"mean of channel {i}") for i in range(3)),
-    *(Argument(f"s{i}", "float32", f"1 / deviation of channel {i}") for i in range(3)),
+    CONTROL,
+    *pointers(source="its field `source`, followed by `masks` and `backgrounds`",
+              rows="float32 (batch, AUGMENTATION_SIZE): augmentation parameters (`core.ops.photo`)",
+              index="int32 (batch,): which of the source's photos",
+              out="the first pixel of the output inside its border"),
+    *ints(total="pixels of an output image", height="its rows", width="its columns"),
+    *divisions(width="`width`"),
+    *ints(ldr="pixels from a row of out to the next", ldn="pixels from an image of out to the next"),
+    *arguments("float32", **{f"m{i}": f"mean of channel {i}" for i in range(3)}),
+    *arguments("float32", **{f"s{i}": f"1 / deviation of channel {i}" for i in range(3)}),
 ))  # fmt: skip
 
 _MASKS, _BACKGROUNDS = (offset(name) - offset("source") for name in ("masks", "backgrounds"))

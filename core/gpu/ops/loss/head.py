@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from core.gpu.arguments import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.arguments import CONTROL, KernelSignature, arguments, ints, pointers
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load1, load4, load_float, store1, store4, store_float
 from core.gpu.control import find_offsets, make_reader, read_photos
@@ -36,21 +36,16 @@ THREADS: Final = 128
 _read_share: Final = make_reader("share")
 
 HEAD: Final = KernelSignature((
-    Argument("x", POINTER, "activations (batch, hw, classes) whose mean is the logits"),
-    Argument("logits", POINTER, "float32 (batch, classes)"),
-    Argument("dx", POINTER, "gradient of x; 0 for none"),
-    Argument("labels", POINTER, "int32 (batch,), below 0 for none; 0 for the logits alone"),
-    Argument("weights", POINTER, "float32 (classes,): class weights; 0 for all 1"),
-    Argument("targets", POINTER, "float32 (batch, classes), of a teacher; 0 for none"),
-    Argument("results", POINTER, "float32 (batch,) loss and int32 (batch,) hit of each image"),
-    Argument("control", POINTER, "control block of the step (`core.gpu.control`)"),
-    Argument("hw", INTEGER, "pixels of an image"),
-    Argument("classes", INTEGER, "classes"),
-    Argument("ldx", INTEGER, "elements from a pixel of x to the next"),
-    Argument("ldd", INTEGER, "elements from a pixel of dx to the next"),
-    Argument("batch", INTEGER, "images of the plan's batch"),
-    Argument("activation", INTEGER, "activation that x is the output of (`core.gpu.launch.RELU`)"),
-    Argument("smoothing", "float32", "label smoothing"),
+    *pointers(x="activations (batch, hw, classes) whose mean is the logits", logits="float32 (batch, classes)",
+              dx="gradient of x; 0 for none", labels="int32 (batch,), below 0 for none; 0 for the logits alone",
+              weights="float32 (classes,): class weights; 0 for all 1",
+              targets="float32 (batch, classes), of a teacher; 0 for none",
+              results="float32 (batch,) loss and int32 (batch,) hit of each image"),
+    CONTROL,
+    *ints(hw="pixels of an image", classes="classes", ldx="elements from a pixel of x to the next",
+          ldd="elements from a pixel of dx to the next", batch="images of the plan's batch",
+          activation="activation that x is the output of (`core.gpu.launch.RELU`)"),
+    *arguments("float32", smoothing="label smoothing"),
 ))  # fmt: skip
 
 
@@ -219,9 +214,6 @@ def make_head(element: int, kind: str = "") -> Any:
     return head
 
 
-MULTI = "sigmoid_cross_entropy"
-
-
 def ends_in_head(frame: Frame, step: Step) -> bool:
     """Whether the step computes the logits and is fused with the loss, which it is not for teaching."""
     return step.output == frame.program.output and frame.algorithm in FAST
@@ -277,7 +269,7 @@ def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
         "hw": x.height * x.width, "classes": classes, "ldx": x.pitch, "ldd": gradient.pitch if gradient else 0,
         "batch": frame.batch, "activation": RELU[masking], "smoothing": smoothing,
     }  # fmt: skip
-    kind = "labels" if program.training and program.steps[-1].op == MULTI else "taught" if taught else ""
+    kind = "labels" if program.training and program.steps[-1].op == LOSSES[1] else "taught" if taught else ""
     constants = (frame.element, *((kind,) if kind else ()))
     return make_launch(
         "loss" if program.training else "logits", "forward", "fused", make_head, constants, HEAD, values,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import INTEGER, MASK, MASKING, POINTER, Argument, KernelSignature, pitches
+from core.gpu.arguments import MASK, MASKING, KernelSignature, ints, pitches, pointers
 from core.gpu.compilation.cuda import cuda, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load4, shuffle_xor
 from core.gpu.launch import blocks_of, make_launch, vectors_of
@@ -22,13 +22,11 @@ WARPS: Final = 8
 """Pixels per block, one per warp."""
 
 SIGNATURE: Final = KernelSignature((
-    Argument("x", POINTER, "(pixels, C); for the gradient that of the probabilities"),
-    Argument("y", POINTER, "the probabilities (pixels, C); not read forward"),
+    *pointers(x="(pixels, C); for the gradient that of the probabilities",
+              y="the probabilities (pixels, C); not read forward"),
     MASK,
-    Argument("out", POINTER, "(pixels, C)"),
-    Argument("pixels", INTEGER, "pixels in all"),
-    Argument("channels", INTEGER, "C"),
-    Argument("vectors", INTEGER, "vectors (16 bytes) per pixel"),
+    *pointers(out="(pixels, C)"),
+    *ints(pixels="pixels in all", channels="C", vectors="vectors (16 bytes) per pixel"),
     *pitches(ldx="x", ldy="y", ldm="mask", ldo="out"),
     *MASKING,
 ))  # fmt: skip

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import INTEGER, POINTER, KernelSignature, arguments
+from core.gpu.arguments import KernelSignature, ints, pointers
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, u8, u32, u64
 from core.gpu.launch import Tensor, blocks_of, make_launch
@@ -37,8 +37,8 @@ TILE: Final = (128, 128, 32, 4, 2, 4)
 The H200 is fastest with (128, 128, 64, 3, 2, 2), at 105 KB."""
 
 SIGNATURE: Final = KernelSignature((
-    *arguments(POINTER, a="bf16 (m, k)", b="bf16 (k, n)", c="bf16 (m, n)"),
-    *arguments(INTEGER, m="rows of c", n="columns of c, a multiple of 8", k="depth, a multiple of 8"),
+    *pointers(a="bf16 (m, k)", b="bf16 (k, n)", c="bf16 (m, n)"),
+    *ints(m="rows of c", n="columns of c, a multiple of 8", k="depth, a multiple of 8"),
 ))  # fmt: skip
 
 

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import INTEGER, MASK, MASKING, POINTER, Argument, Group, KernelSignature, pitches
+from core.gpu.arguments import CONTROL, MASK, MASKING, Group, KernelSignature, arguments, ints, pitches, pointers
 from core.gpu.compilation.cuda import cuda, device_function, f32, f64, i32, i64, u32, u64
 from core.gpu.compilation.ptx import bits_to_float, load1, load4_ordered, load_float, store_float
 from core.gpu.control import make_reader, read_photos
+from core.gpu.launch import THREADS
 from core.gpu.parts.channels import make_fold, make_load, make_unpack
 from core.gpu.parts.vectors import PACK, activate, clear, make_deliver
 
-THREADS: Final = 256
 SAVED: Final = 7
 """float32 numbers that a batch norm saves per channel (`make_finish`)."""
 AHEAD: Final = 4
@@ -31,21 +31,18 @@ AHEAD: Final = 4
 read_rank_photos: Final = make_reader("rank_photos")
 read_counted: Final = make_reader("counted")
 
-_X: Final = Argument("x", POINTER, "input of the batch norm (pixels, C)")
-_DY: Final = Argument("dy", POINTER, "gradient of its output (pixels, C); 0 forward")
-_SAVED: Final = Argument("saved", POINTER, "float32 (SAVED, padded C), see `make_finish`")
-_CONTROL: Final = Argument("control", POINTER, "control block of the step (`core.gpu.control`)")
+_SIDES: Final = pointers(
+    x="input of the batch norm (pixels, C)", dy="gradient of its output (pixels, C); 0 forward"
+)
+_SAVED: Final = pointers(saved="float32 (SAVED, padded C), see `make_finish`")
 _SHARE: Final = Group("share", (
-    Argument("hw", INTEGER, "pixels per image"),
-    Argument("pixels", INTEGER, "pixels in all"),
-    Argument("split", INTEGER, "pixels per block"),
-    Argument("vectors", INTEGER, "vectors (16 bytes) per pixel"),
-    Argument("wide", INTEGER, "vectors per pixel of a block"),
+    *ints(hw="pixels per image", pixels="pixels in all", split="pixels per block",
+          vectors="vectors (16 bytes) per pixel", wide="vectors per pixel of a block"),
     *pitches(ldx="x", ldy="dy"),
 ))  # fmt: skip
 
 SUMS: Final = KernelSignature((
-    _X, _DY, Argument("partial", POINTER, "float32 (blocks, 2, padded C)"), _CONTROL, _SHARE,
+    *_SIDES, *pointers(partial="float32 (blocks, 2, padded C)"), CONTROL, _SHARE,
 ))  # fmt: skip
 
 
@@ -97,22 +94,15 @@ def make_sums(element: int, gradient: bool) -> Any:
 
 
 FINISH: Final = KernelSignature((
-    Argument("partial", POINTER, "float32 (blocks, 2, row)"),
-    Argument("weight", POINTER, "float32 (channels,)"),
-    Argument("bias", POINTER, "float32 (channels,); not read backward"),
-    Argument("running_mean", POINTER, "float32 (channels,); not read backward"),
-    Argument("running_var", POINTER, "float32 (channels,); not read backward"),
-    _SAVED,
-    Argument("dweight", POINTER, "float32 (channels,); not written forward"),
-    Argument("dbias", POINTER, "float32 (channels,); not written forward"),
-    _CONTROL,
-    Argument("blocks", INTEGER, "partial sums"),
-    Argument("channels", INTEGER, "C"),
-    Argument("row", INTEGER, "padded C"),
-    Argument("hw", INTEGER, "pixels of an image"),
-    Argument("accumulate", INTEGER, "1 adds to the gradients"),
-    Argument("epsilon", "float32", "of the variance"),
-    Argument("momentum", "float32", "of the running statistics"),
+    *pointers(partial="float32 (blocks, 2, row)", weight="float32 (channels,)",
+              bias="float32 (channels,); not read backward", running_mean="float32 (channels,); not read backward",
+              running_var="float32 (channels,); not read backward"),
+    *_SAVED,
+    *pointers(**dict.fromkeys(("dweight", "dbias"), "float32 (channels,); not written forward")),
+    CONTROL,
+    *ints(blocks="partial sums", channels="C", row="padded C", hw="pixels of an image",
+          accumulate="1 adds to the gradients"),
+    *arguments("float32", epsilon="of the variance", momentum="of the running statistics"),
 ))  # fmt: skip
 
 FINISH_BLOCK: Final = (8, 64)
@@ -143,11 +133,9 @@ def add_partial(partial, blocks, row, c, shared):
 
 
 RANK_SUMS: Final = KernelSignature((
-    Argument("partial", POINTER, "float32 (blocks, 2, row)"),
-    Argument("sums", POINTER, "float32 (2, row), which the mean over ranks replaces"),
-    _CONTROL,
-    Argument("blocks", INTEGER, "partial sums"),
-    Argument("row", INTEGER, "padded C"),
+    *pointers(partial="float32 (blocks, 2, row)", sums="float32 (2, row), which the mean over ranks replaces"),
+    CONTROL,
+    *ints(blocks="partial sums", row="padded C"),
 ))  # fmt: skip
 
 
@@ -223,11 +211,10 @@ def make_finish(gradient: bool, ranks: int) -> Any:
 
 
 FIX: Final = KernelSignature((
-    *(Argument(name, POINTER, "float32 (channels,)") for name in ("weight", "bias", "mean", "variance")),
-    _SAVED,
-    Argument("channels", INTEGER, "C"),
-    Argument("row", INTEGER, "padded C"),
-    Argument("epsilon", "float32", "of the variance"),
+    *pointers(**dict.fromkeys(("weight", "bias", "mean", "variance"), "float32 (channels,)")),
+    *_SAVED,
+    *ints(channels="C", row="padded C"),
+    *arguments("float32", epsilon="of the variance"),
 ))  # fmt: skip
 
 
@@ -248,12 +235,12 @@ def fix(weight, bias, mean, variance, saved, channels, row, epsilon):
 
 
 APPLY: Final = KernelSignature((
-    _X, _DY,
+    *_SIDES,
     MASK,
-    Argument("out", POINTER, "output, or gradient of x (pixels, C)"),
-    _SAVED, _CONTROL, _SHARE,
+    *pointers(out="output, or gradient of x (pixels, C)"),
+    *_SAVED, CONTROL, _SHARE,
     *pitches(ldm="`mask`", ldo="out"),
-    Argument("activation", INTEGER, "applied to the output (`core.gpu.launch.RELU`)"),
+    *ints(activation="applied to the output (`core.gpu.launch.RELU`)"),
     *MASKING,
 ))  # fmt: skip
 

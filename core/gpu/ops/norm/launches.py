@@ -109,7 +109,7 @@ def _finish(
 def _sums(frame: Frame, step: Step, direction: str, name: str, x: Tensor, dy: Tensor | None) -> int:
     """Add the launch of partial sums over pixels; returns their number."""
     pixels, vectors = frame.batch * x.height * x.width, vectors_of(x)
-    wide = vectors_per_row(vectors, batch_norm.THREADS)
+    wide = vectors_per_row(vectors, THREADS)
     split = max(64, blocks_of(pixels, max(1, SUM_BLOCKS * frame.processors * wide // vectors)))
     blocks = blocks_of(pixels, split)
     values = {**_share(frame, x, dy, split, wide), "partial": frame.use(name, 8 * blocks * x.padded)}
@@ -126,8 +126,8 @@ def _apply(frame: Frame, step: Step, centred: bool, target: Target | None) -> No
     x, out = frame.image(value), frame.image(value, True) if gradient else frame.image(step.output)
     dy, target = frame.image(step.output, True) if gradient else None, target or PLAIN
     pixels, vectors = frame.batch * x.height * x.width, vectors_of(x)
-    wide = vectors_per_row(vectors, batch_norm.THREADS)
-    split = batch_norm.THREADS // wide * batch_norm.APPLIED
+    wide = vectors_per_row(vectors, THREADS)
+    split = THREADS // wide * batch_norm.APPLIED
     values = {
         **_share(frame, x, dy, split, wide), **target.values, "out": out.address, "saved": saved_of(frame, step),
         "ldo": out.pitch, "activation": 0 if gradient else RELU[step.activation],

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from core.gpu.arguments import INTEGER, POINTER, Argument, KernelSignature, pitches
+from core.gpu.arguments import CONTROL, KernelSignature, ints, pitches, pointers
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.parts.channels import make_apply_norm, make_load, make_unpack
@@ -22,20 +22,17 @@ from core.gpu.parts.tile import multiply_bf16
 from core.gpu.parts.vectors import PACK
 
 SIGNATURE: Final = KernelSignature((
-    Argument("x", POINTER, "(pixels, wide), before its batch norm; 0 where the wide side is written"),
-    Argument("g", POINTER, "gradient of that batch norm's output (pixels, wide), or 0"),
-    Argument("saved", POINTER, "factors of that batch norm (`ops.norm.batch_norm.make_finish`), or 0"),
-    Argument("weight", POINTER, "packed filters (channels of out, depth)"),
-    Argument("source", POINTER, "(pixels, narrow): what is read of the narrow side, or 0"),
-    Argument("out", POINTER, "output (pixels, wide or narrow)"),
-    Argument("partial", POINTER, "float32 (blocks, wide, narrow): filter gradients of each block; 0 forward"),
-    Argument("sums", POINTER, "float32 (blocks, 2, channels): sums of out, and of out times itself or x; or 0"),
-    Argument("control", POINTER, "control block of the step (`core.gpu.control`)"),
-    Argument("pixels", INTEGER, "pixels in all"),
-    Argument("hw", INTEGER, "pixels of an image"),
-    Argument("depth", INTEGER, "elements from a filter to the next"),
+    *pointers(x="(pixels, wide), before its batch norm; 0 where the wide side is written",
+              g="gradient of that batch norm's output (pixels, wide), or 0",
+              saved="factors of that batch norm (`ops.norm.batch_norm.make_finish`), or 0",
+              weight="packed filters (channels of out, depth)",
+              source="(pixels, narrow): what is read of the narrow side, or 0", out="output (pixels, wide or narrow)",
+              partial="float32 (blocks, wide, narrow): filter gradients of each block; 0 forward",
+              sums="float32 (blocks, 2, channels): sums of out, and of out times itself or x; or 0"),
+    CONTROL,
+    *ints(pixels="pixels in all", hw="pixels of an image", depth="elements from a filter to the next"),
     *pitches(ldx="x", ldg="g", lds="source", ldo="out"),
-    Argument("accumulate", INTEGER, "1 adds to out, on the narrow side"),
+    *ints(accumulate="1 adds to out, on the narrow side"),
 ))  # fmt: skip
 
 WARPS: Final = {32: 4, 96: 6, 144: 9, 192: 6}

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import INTEGER, PADDING, PIXELS, POINTER, SIDES, Argument, KernelSignature
+from core.gpu.arguments import PADDING, PIXELS, SIDES, KernelSignature, ints, pointers
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.frame import Frame
@@ -27,24 +27,19 @@ from core.gpu.select import Case
 from core.ops.window import read_window
 from core.program import Step
 
-_WINDOWS: Final = (PIXELS, SIDES, Argument("ldp", INTEGER, "bytes from a pixel of `positions` to the next"))
+_PITCH: Final = ints(ldp="bytes from a pixel of `positions` to the next")
 
 FORWARD: Final = KernelSignature((
-    Argument("x", POINTER, "activations (N, height, width, C)"),
-    Argument("out", POINTER, "activations (N, ho, wo, C)"),
-    Argument("positions", POINTER, "uint8 (N, ho, wo, C): position of each maximum in its window; 0 stores none"),
-    *_WINDOWS,
-    *PADDING,
-    Argument("activation", INTEGER, "activation of the step that wrote x (`core.gpu.launch.RELU`)"),
+    *pointers(x="activations (N, height, width, C)", out="activations (N, ho, wo, C)",
+              positions="uint8 (N, ho, wo, C): position of each maximum in its window; 0 stores none"),
+    PIXELS, SIDES, *_PITCH, *PADDING,
+    *ints(activation="activation of the step that wrote x (`core.gpu.launch.RELU`)"),
 ))  # fmt: skip
 
 GRADIENT: Final = KernelSignature((
-    Argument("dy", POINTER, "gradient of out"),
-    Argument("dx", POINTER, "gradient of x"),
-    Argument("positions", POINTER, "positions stored by the forward kernel"),
-    *_WINDOWS,
-    *PADDING,
-    Argument("accumulate", INTEGER, "1 adds to dx"),
+    *pointers(dy="gradient of out", dx="gradient of x", positions="positions stored by the forward kernel"),
+    PIXELS, SIDES, *_PITCH, *PADDING,
+    *ints(accumulate="1 adds to dx"),
 ))  # fmt: skip
 
 

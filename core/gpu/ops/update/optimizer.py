@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from core.gpu.arguments import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.arguments import CONTROL, KernelSignature, arguments, ints, pointers
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import float_to_bits, load1, load_byte, load_float, pack_bf16, store1, store_float
 from core.gpu.control import make_reader, read_photos
@@ -33,15 +33,13 @@ from core.program import ParameterLayout
 NORM_BLOCKS: Final = 128
 """Partial sums of the squared norm, one per thread of `result`."""
 
-_CONTROL: Final = Argument("control", POINTER, "control block of the step (`core.gpu.control`)")
 _read_rate, _read_root, _read_shrink, _read_average, _read_factor = (
     make_reader(name) for name in ("rate", "root", "shrink", "average", "factor")
 )
 
 NORM: Final = KernelSignature((
-    Argument("gradient", POINTER, "float32 (count,)"),
-    Argument("sums", POINTER, "float32 (NORM_BLOCKS,), one sum of squares per block"),
-    Argument("count", INTEGER, "elements of the gradient"),
+    *pointers(gradient="float32 (count,)", sums="float32 (NORM_BLOCKS,), one sum of squares per block"),
+    *ints(count="elements of the gradient"),
 ))  # fmt: skip
 
 
@@ -58,11 +56,11 @@ def norm(gradient, sums, count):
 
 
 RESULT: Final = KernelSignature((
-    Argument("sums", POINTER, "float32 (NORM_BLOCKS,), partial sums of squares"),
-    Argument("results", POINTER, "float32 (batch,) loss and int32 (batch,) hit of each image"),
-    _CONTROL,
-    Argument("out", POINTER, "float32 (3,): loss, hits, norm of the gradient"),
-    Argument("batch", INTEGER, "images of the plan's batch"),
+    *pointers(sums="float32 (NORM_BLOCKS,), partial sums of squares",
+              results="float32 (batch,) loss and int32 (batch,) hit of each image"),
+    CONTROL,
+    *pointers(out="float32 (3,): loss, hits, norm of the gradient"),
+    *ints(batch="images of the plan's batch"),
 ))  # fmt: skip
 
 
@@ -93,23 +91,17 @@ def make_result(scores: bool) -> Any:
 
 
 UPDATE: Final = KernelSignature((
-    Argument("weights", POINTER, "float32 (count,)"),
-    Argument("gradient", POINTER, "float32 (count,), sums over the parts of the step"),
-    Argument("first", POINTER, "float32 (count,): momentum, or Adam's first moment"),
-    Argument("second", POINTER, "float32 (count,): Adam's second moment; 0 for SGD"),
-    Argument("average", POINTER, "float32 (count,): running average of the weights; 0 for none"),
-    Argument("roles", POINTER, "uint8 (count,): 0 is not changed, 1 is trained, 2 also decays"),
-    _CONTROL,
-    Argument("result", POINTER, "what `result` wrote"),
-    Argument("count", INTEGER, "weights"),
-    Argument("momentum", "float32", "of SGD"),
-    Argument("decay", "float32", "weight decay that is added to the gradient"),
-    Argument("beta1", "float32", "decay of the first moment"),
-    Argument("rest1", "float32", "1 - beta1"),
-    Argument("beta2", "float32", "decay of the second moment"),
-    Argument("rest2", "float32", "1 - beta2"),
-    Argument("epsilon", "float32", "of Adam"),
-    Argument("clip", "float32", "largest norm of the gradient; 0 for any"),
+    *pointers(weights="float32 (count,)", gradient="float32 (count,), sums over the parts of the step",
+              first="float32 (count,): momentum, or Adam's first moment",
+              second="float32 (count,): Adam's second moment; 0 for SGD",
+              average="float32 (count,): running average of the weights; 0 for none",
+              roles="uint8 (count,): 0 is not changed, 1 is trained, 2 also decays"),
+    CONTROL,
+    *pointers(result="what `result` wrote"),
+    *ints(count="weights"),
+    *arguments("float32", momentum="of SGD", decay="weight decay that is added to the gradient",
+               beta1="decay of the first moment", rest1="1 - beta1", beta2="decay of the second moment",
+               rest2="1 - beta2", epsilon="of Adam", clip="largest norm of the gradient; 0 for any"),
 ))  # fmt: skip
 
 
@@ -168,10 +160,9 @@ def make_update(rule: str, nesterov: bool) -> Any:
 
 
 PACK: Final = KernelSignature((
-    Argument("weights", POINTER, "float32, the flat weights"),
-    Argument("indices", POINTER, "int32 (count,): index into the weights, or -1 for zero"),
-    Argument("packed", POINTER, "(count,) in the plan's element type"),
-    Argument("count", INTEGER, "elements, an even number"),
+    *pointers(weights="float32, the flat weights", indices="int32 (count,): index into the weights, or -1 for zero",
+              packed="(count,) in the plan's element type"),
+    *ints(count="elements, an even number"),
 ))  # fmt: skip
 
 
