@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import KernelSignature, divisions, ints, pitches, pointers
+from core.gpu.arguments import SIZES, KernelSignature, divisions, ints, pitches, pointers
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.latency.block import load4_constant_where, load4_where, wait_for_previous
@@ -32,8 +32,8 @@ SIGNATURE: Final = KernelSignature((
               weight2="packed depthwise filters (9, channels), bf16", bias2="their bias, float32, or 0",
               out="activations (N, ho, wo, channels), bf16"),
     *ints(depth="elements of a packed filter of the expansion", vectors="vectors of a pixel of x: C / 8",
-          channels="of the expansion and of out", strip_rows="rows of out of each block", height="rows of x",
-          width="columns of x", ho="rows of out", wo="columns of out"),
+          channels="of the expansion and of out", strip_rows="rows of out of each block"),
+    *SIZES,
     *divisions(columns="wo"),
     *pitches(ldx="x", ldo="out"),
     *ints(activation="of the expansion (`core.gpu.launch.RELU`)", activation2="of out"),

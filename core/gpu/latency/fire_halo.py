@@ -35,9 +35,8 @@ from core.gpu.parts.tile import multiply_bf16
 from core.gpu.parts.vectors import clear, divide
 
 NUMBERING: Final = Group("numbering", (
-    *divisions(
-        numbers="numbers of an image, (height + 1) (width + 1)", columns="width + 1", channels="`channel_vectors`",
-    ),
+    *divisions(numbers="numbers of an image, (height + 1) (width + 1)", columns="width + 1",
+               channels="`channel_vectors`"),
     *ints(height="rows of x and out", width="columns of x and out", channel_vectors="vectors of a pixel of x",
           vector_pitch="pixels from one vector to the next in shared memory"),
 ))  # fmt: skip
