@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import final
 
 from core.gpu.candidates import CANDIDATES
 from core.gpu.compilation.generations import Capability
@@ -49,12 +49,6 @@ def explain(frame: Frame) -> list[Explained]:
     return explained
 
 
-DIRECTIONS: Final = {
-    FORWARD: (FORWARD,), INPUT: (INPUT,), WEIGHT: (WEIGHT,), BACKWARD: (INPUT, WEIGHT),
-}  # fmt: skip
-"""Directions of the launches of a choice."""
-
-
 def inside(
     explained: Sequence[Explained], launches: Sequence[tuple[Launch, float]]
 ) -> tuple[dict[Explained, float], dict[str, float]]:
@@ -62,7 +56,8 @@ def inside(
     times = {one: 0.0 for one in explained if one.chosen}
     others: dict[str, float] = {}
     for launch, microseconds in launches:
-        owners = [one for one in times if launch.layer in one.steps and launch.direction in DIRECTIONS[one.direction]]
+        # BACKWARD begins the names of both directions that it stands for.
+        owners = [one for one in times if launch.layer in one.steps and launch.direction.startswith(one.direction)]
         if owners:
             times[owners[0]] += microseconds
         else:
@@ -79,7 +74,7 @@ def _explain(frame: Frame, segments: Sequence[Segment], directions: Sequence[str
     explained = []
     with frame.comparing():
         for step in (step for segment in segments for step in segment.steps):
-            at = next(i for i, other in enumerate(frame.program.steps) if other is step)
+            at = frame.program.steps.index(step)
             for length in range(1, CANDIDATES.longest + 1):
                 steps = frame.program.steps[at : at + length]
                 names = tuple(step.node for step in steps)

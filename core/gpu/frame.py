@@ -257,8 +257,8 @@ class Frame:
     def following(self, step: Step) -> Step | None:
         """The next step of the program."""
         steps = self.program.steps
-        at = next(i for i, other in enumerate(steps) if other is step)
-        return steps[at + 1] if at + 1 < len(steps) else None
+        at = steps.index(step) + 1
+        return steps[at] if at < len(steps) else None
 
     def only_reader(self, value: Value) -> Step | None:
         """The only step that reads a value's buffer, whichever channels of it."""

@@ -228,13 +228,8 @@ def compare_steps(target: TuningTarget, before: Table, after: Table, rounds: int
 
     Infinite for the new table if its results differ by more than rounding: a kernel is wrong then.
     """
-    plans = [_plan(target, table) for table in (before, after)]
-    side = target.graph.nodes[0].shape[0]
-    draw, index = np.random.default_rng(0), np.arange(target.batch, dtype=np.int32)
-    photos = draw.integers(0, 256, (target.batch, side, side, 3)).astype(np.uint8)
-    batch = PhotoBatch(None, identity_augmentation(target.batch, (side, side), (side, side)), index % 2, index)
-    for plan in plans:
-        plan.keep_photos(photos)
+    (one, batch), (two, _) = (ready_plan(target, table) for table in (before, after))
+    plans = one, two
     results = [_results(plan, batch) for plan in plans]
     replays = 50 if target.batch <= 2 else 5
     times = [[plan.replay_milliseconds(batch, replays) for plan in plans] for _ in range(rounds)]
@@ -261,10 +256,16 @@ def _difference(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> float
     return inf if any(map(isnan, differences)) else max(differences)
 
 
-def _plan(target: TuningTarget, table: Table) -> CudaPlan:
+def ready_plan(
+    target: TuningTarget, table: Table | None = None, algorithm: str = "auto"
+) -> tuple[CudaPlan, PhotoBatch]:
+    """A plan with its weights and random photos on the GPU, and the batch of them; by default with this GPU's table."""
     plan = CudaPlan(
-        target.graph, batch=target.batch, training=target.training, precision=target.precision, tuning=table,
-        optimizer=Optimizer("adam") if target.training else None,
+        target.graph, batch=target.batch, training=target.training, precision=target.precision, algorithm=algorithm,
+        tuning=table, optimizer=Optimizer("adam") if target.training else None,
     )  # fmt: skip
     plan.load(target.weights)
-    return plan
+    side = target.graph.photo_shape[0]
+    plan.keep_photos(np.random.default_rng(0).integers(0, 256, (target.batch, side, side, 3), np.uint8))
+    index = np.arange(target.batch, dtype=np.int32)
+    return plan, PhotoBatch(None, identity_augmentation(len(index), (side, side), (side, side)), index % 2, index)

@@ -10,14 +10,10 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final, final
 
-import numpy as np
-
-from core.device import Optimizer, PhotoBatch
 from core.errors import DeviceError
 from core.models.architectures import build
 from core.models.init import initial_weights
 from core.ops.builder import with_loss
-from core.ops.photo import identity_augmentation
 from core.plan import cuda_problem
 from core.program import fold_batch_norm, fold_weights, lower
 
@@ -76,7 +72,8 @@ def tune_plans(
     from core.gpu.driver.device import open_device
 
     device, deadline = open_device(), monotonic() + (60 * minutes if minutes else math.inf)
-    path, gpu = out or tuning.make_user_path(open_device().identity), open_device().identity
+    gpu = device.identity
+    path = out or tuning.make_user_path(gpu)
     measured = dict(tuning.read_table(path)[1]) if path.exists() else {}
     for planned in wanted:
         if monotonic() < deadline:
@@ -141,20 +138,11 @@ def list_gpus() -> list[tuple[str, str]]:
 
 def _measure(planned: Planned, algorithm: str) -> Explanation:
     from core.gpu.explain import explain, inside
-    from core.gpu.plan import CudaPlan
+    from core.gpu.tuner import ready_plan
 
-    target, batch, side = target_of(planned), planned.batch, planned.image_size
-    plan = CudaPlan(
-        target.graph, batch=batch, training=planned.training, precision=planned.precision, algorithm=algorithm,
-        optimizer=Optimizer("adam") if planned.training else None,
-    )  # fmt: skip
-    plan.load(target.weights)
-    index = np.arange(batch, dtype=np.int32)
-    photos = np.random.default_rng(0).integers(0, 256, (batch, side, side, 3)).astype(np.uint8)
-    plan.keep_photos(photos)
-    rows = PhotoBatch(None, identity_augmentation(batch, (side, side), (side, side)), index % 2, index)
+    plan, batch = ready_plan(target_of(planned), algorithm=algorithm)
     choices = tuple(explain(plan.frame))
-    measured, others = inside(choices, plan.time_inside(rows))
-    whole = 1e3 * plan.replay_milliseconds(rows, ROUNDS)
+    measured, others = inside(choices, plan.time_inside(batch))
+    whole = 1e3 * plan.replay_milliseconds(batch, ROUNDS)
     plan.close()
     return Explanation(choices, plan.frame.tuning.origins, measured, others, whole)
