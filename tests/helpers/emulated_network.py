@@ -4,15 +4,34 @@ from dataclasses import replace
 
 import numpy as np
 
+from core.arena import lay_out
 from core.gpu.frame import Frame
 from core.gpu.launch import RELU
 from core.gpu.lowering import write_launches
-from core.program import lay_out_parameters, lower
+from core.gpu.sizes import block_sizes
+from core.graph import PHOTO
+from core.program import Value, flatten_parameters, lay_out_parameters, lower
 from tests.helpers.emulated_gpu import Machine, Memory
 from tests.helpers.gpu_network import AMPERE
 
 PHOTOS, REAL = 3, 2
 """Images of a batch, and those of them that count."""
+
+
+def reserve(frame, memory):
+    """Addresses of the blocks and of the arrays of a frame whose launches are written."""
+    arena = lay_out(frame.lifetimes([PHOTO]))
+    at = {name: memory.reserve(max(size, 64)) for name, size in block_sizes(frame, (), arena.bytes).items()}
+    memory.put(at["tables"], frame.all_tables())
+    return at, {name: at["arena"] + offset for name, offset in arena.offsets.items()}
+
+
+def put_photo(frame, memory, photo, stored=np.float32):
+    """Images that are transformed already, inside their border of zeros."""
+    t, (images, height, width, _) = frame.image(Value(PHOTO, photo.shape[1:])), photo.shape
+    (top, left, _, _), framed = frame.border, np.zeros((images, t.height, t.width, t.pitch))
+    framed[:, top : top + height, left : left + width, :3] = photo
+    memory.put(t.address, stored(framed))
 
 
 class Lowered:
@@ -37,10 +56,7 @@ class Lowered:
         self.steps = {s.node: s for s in program.steps}
 
     def put_weights(self, weights):
-        flat = np.zeros(self.layout.size, np.float32)
-        for name, (first, shape) in self.layout.offsets.items():
-            flat[first : first + int(np.prod(shape))] = weights[name].ravel()
-        places = self.frame.all_packs()
+        flat, places = flatten_parameters(weights, self.layout), self.frame.all_packs()
         packed = np.where(places < 0, 0, flat[places]).astype(np.float32)
         self.memory.put(self.frame.block("weights"), flat)
         self.memory.put(self.frame.block("packed"), self.stored(packed))

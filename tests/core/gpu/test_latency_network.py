@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from core.arena import lay_out
 from core.gpu.frame import Frame
 from core.gpu.lowering import write_launches
 from core.graph import PHOTO
 from core.ops.builder import Builder
 from core.ops.window import Window
-from core.program import Value, lay_out_parameters, lower
+from core.program import flatten_parameters, lay_out_parameters, lower
 from tests.core.gpu.test_latency_conv import NEAR, POINT, windows
 from tests.helpers.emulated_gpu import Machine, Memory
+from tests.helpers.emulated_network import put_photo, reserve
 from tests.helpers.gpu_network import AMPERE, random_weights
 from tests.helpers.rounded import bf16, to_bits
 
@@ -67,28 +67,16 @@ def lowered(graph):
     layout, memory = lay_out_parameters(graph), Memory(1 << 20)
     frame = Frame(lower(graph, False), layout, PHOTOS, "mixed", AMPERE, kept=frozenset([PHOTO]))
     write_launches(frame, False, False)
-    sizes = {
-        "weights": 4 * layout.size + 64, "control": 4096, "packed": 2 * frame.packed_count, "tables": 64, "results": 64,
-        "logits": 4 * PHOTOS * CLASSES,
-    }  # fmt: skip
-    arena = lay_out(frame.lifetimes([PHOTO]))
-    at, first = {name: memory.reserve(size) for name, size in sizes.items()}, memory.reserve(arena.bytes)
-    frame.restart(at, {name: first + offset for name, offset in arena.offsets.items()})
+    frame.restart(*reserve(frame, memory))
     write_launches(frame, False, False)
     return frame, memory
 
 
 def put(frame, memory, weights, photo):
-    flat = np.zeros(frame.layout.size, np.float32)
-    for name, (first, shape) in frame.layout.offsets.items():
-        flat[first : first + int(np.prod(shape))] = weights[name].ravel()
-    places = frame.all_packs()
+    flat, places = flatten_parameters(weights, frame.layout), frame.all_packs()
     memory.put(frame.block("weights"), flat)
     memory.put(frame.block("packed"), to_bits(np.where(places < 0, 0, flat[places.clip(0)])))
-    t = frame.image(Value(PHOTO, (*SIDE, 3)))
-    (top, left, _, _), framed = frame.border, np.zeros((PHOTOS, t.height, t.width, t.pitch))
-    framed[:, top : top + SIDE[0], left : left + SIDE[1], :3] = photo
-    memory.put(t.address, to_bits(framed))
+    put_photo(frame, memory, photo, to_bits)
 
 
 @pytest.mark.parametrize("stride", [1, 2])

@@ -5,7 +5,6 @@ from math import prod
 import numpy as np
 import pytest
 
-from core.arena import lay_out
 from core.gpu.candidates import CANDIDATES
 from core.gpu.control import Control, find_offsets
 from core.gpu.frame import Frame
@@ -16,15 +15,15 @@ from core.gpu.ops.dense import product
 from core.gpu.ops.matmul import warp_tiled
 from core.gpu.select import BY_NAME
 from core.gpu.single import new_frame, write
-from core.gpu.sizes import block_sizes
 from core.graph import PHOTO
 from core.ops import network
 from core.ops.activation import ACTIVATIONS
 from core.ops.builder import Builder, with_loss
 from core.ops.contract import Mode
-from core.program import Value, flatten_parameters, lay_out_parameters, lower
+from core.program import flatten_parameters, lay_out_parameters, lower
 from tests.helpers.compare import poisoned, relative_error
 from tests.helpers.emulated_gpu import Machine, Memory
+from tests.helpers.emulated_network import put_photo, reserve
 from tests.helpers.gpu_network import random_weights
 from tests.helpers.shapes import MODE, case, solve
 from tests.helpers.single_kernels import check, entries, is_teaching, run_as_python
@@ -122,11 +121,7 @@ def test_a_whole_network_has_the_references_gradients(algorithm, parts):
     program, layout = lower(graph, True), lay_out_parameters(graph)
     frame = Frame(program, layout, IMAGES, "float32", typical(), algorithm=algorithm)
     write_launches(frame, True, True)  # with all arrays
-    arena = lay_out(frame.lifetimes([PHOTO]))
-    sizes = block_sizes(frame, (), arena.bytes)
-    at = {name: memory.reserve(max(size, 64)) for name, size in sizes.items()}
-    arrays = {name: at["arena"] + offset for name, offset in arena.offsets.items()}
-    memory.put(at["tables"], frame.all_tables())
+    at, arrays = reserve(frame, memory)
     weights = random_weights(graph)
     memory.put(at["weights"], flatten_parameters(weights, layout))
     draw, machine, wanted = np.random.default_rng(0), Machine(memory), {}
@@ -154,11 +149,3 @@ def test_a_whole_network_has_the_references_gradients(algorithm, parts):
         first, shape = layout.offsets[name]
         got = flat[first : first + gradient.size].reshape(shape)
         assert relative_error(got, gradient) < 1e-4, name
-
-
-def put_photo(frame, memory, photo):
-    """Images that are transformed already, inside their border of zeros."""
-    t = frame.image(Value(PHOTO, photo.shape[1:]))
-    (top, left, _, _), framed = frame.border, np.zeros((IMAGES, t.height, t.width, t.pitch), np.float32)
-    framed[:, top : top + SIDE, left : left + SIDE, :3] = photo
-    memory.put(t.address, framed)

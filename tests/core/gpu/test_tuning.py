@@ -44,9 +44,9 @@ H200 = SimpleNamespace(hardware=typical())
 """What the tuner asks of a device."""
 
 
-def frame_of(name="squeezenet1_1", batch=32, side=224, **more):
+def frame_of(name="squeezenet1_1", batch=32, side=224, precision="mixed", capability=(9, 0), **more):
     graph = with_loss(build(name, 10, side), 0.0, ())
-    return frame_for(lower(graph, True), batch, "mixed", (9, 0), **more)
+    return frame_for(lower(graph, True), batch, precision, capability, **more)
 
 
 def case_of(frame, node, direction=FORWARD):
@@ -320,8 +320,7 @@ def test_parts_of_the_new_entries_are_accepted_alone():
     ("cnn", "float32", (7, 5)), ("mlp", "tf32", (8, 0)),
 ])  # fmt: skip
 def test_every_way_that_tuning_measures_can_be_written_and_built(name, precision, capability):
-    graph = with_loss(build(name, 10, 64), 0.0, ())
-    frame = frame_for(lower(graph, True), 128, precision, capability)
+    frame = frame_of(name, 128, 64, precision, capability)
     recipes = set()
     for case, ways in find_cases(frame, EMPTY).values():
         for row, configurations in ways.values():
