@@ -18,7 +18,7 @@ from core.gpu.driver.device import open_device
 from core.gpu.ops.norm import pairs, pointwise_launches
 
 ROUNDS: Final = 9
-ALL: Final = table.CANDIDATES.rows
+ALL: Final = table.CANDIDATES.all
 GROUPS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "fire_tma": (("fire_tma", ""),), "image_pool": (("image_pool", ""),),
     "pointwise_tma, forward": (("pointwise_tma", "forward"),),

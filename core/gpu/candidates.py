@@ -23,11 +23,11 @@ OPTIONAL: Final = ("latency", "sm90")
 """Packages of `core.gpu` whose candidates are added if the package exists; every step has others."""
 
 
-def optional_rows() -> Iterator[Candidate]:
+def optional_candidates() -> Iterator[Candidate]:
     """The candidates of the optional packages."""
     for package in OPTIONAL:
         if find_spec(f"core.gpu.{package}"):
             yield from import_module(f"core.gpu.{package}.candidates").CANDIDATES
 
 
-CANDIDATES: Final = Candidates((*(row for family in FAMILIES for row in family.CANDIDATES), *optional_rows()))
+CANDIDATES: Final = Candidates((*(one for family in FAMILIES for one in family.CANDIDATES), *optional_candidates()))

@@ -79,8 +79,8 @@ def _explain(frame: Frame, segments: Sequence[Segment], directions: Sequence[str
                 steps = frame.program.steps[at : at + length]
                 names = tuple(step.node for step in steps)
                 for direction in directions if len(steps) == length else ():
-                    rows = tuple(CANDIDATES.consider(Case(frame, steps, direction)))
+                    considered = tuple(CANDIDATES.consider(Case(frame, steps, direction)))
                     name = chosen.get((names, direction), "")
-                    if name or (length == 1 and rows) or any(not row.reason for row in rows):
-                        explained.append(Explained(names, direction, rows, name))
+                    if name or (length == 1 and considered) or any(not one.reason for one in considered):
+                        explained.append(Explained(names, direction, considered, name))
     return explained

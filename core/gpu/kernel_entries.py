@@ -55,13 +55,13 @@ def entry_of(candidate: Candidate, direction: str) -> Kernel:
     )  # fmt: skip
 
 
-def source_file(row: Kernel) -> Path:
+def source_file(kernel: Kernel) -> Path:
     """The file of a teaching kernel, or of the launches that run an entry's kernel."""
-    if row.op in OPTIMIZERS:
+    if kernel.op in OPTIMIZERS:
         return Path(update_launch.__code__.co_filename)
     write: Any = next(
-        c.write for c in CANDIDATES.rows
-        if c.pattern == (row.op,) and c.name == row.algorithm and row.direction in directions_of(c)
+        c.write for c in CANDIDATES.all
+        if c.pattern == (kernel.op,) and c.name == kernel.algorithm and kernel.direction in directions_of(c)
     )  # fmt: skip
     while not hasattr(write, "__code__"):  # the launcher of one or several teaching kernels
         inner = write.args[-1] if isinstance(write, partial) else write.py_func
@@ -77,6 +77,6 @@ UPDATES: Final = tuple(
 )  # fmt: skip
 
 TABLE: Final = Registry((
-    *(entry_of(row, direction) for row in CANDIDATES.rows for direction in directions_of(row)),
+    *(entry_of(one, direction) for one in CANDIDATES.all for direction in directions_of(one)),
     *UPDATES,
 ))  # fmt: skip

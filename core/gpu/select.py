@@ -208,42 +208,42 @@ class Segment:
 class Candidates:
     """The table of all candidates, used by plan, laboratory, window and tests."""
 
-    def __init__(self, rows: Iterable[Candidate]) -> None:
-        self.rows = tuple(rows)
+    def __init__(self, candidates: Iterable[Candidate]) -> None:
+        self.all = tuple(candidates)
         self._by_pattern: dict[tuple[tuple[str, ...], str], list[Candidate]] = {}
-        for row in self.rows:
-            self._by_pattern.setdefault((row.pattern, row.direction), []).append(row)
-        keys = [(row.pattern, row.direction, row.name) for row in self.rows]
+        for one in self.all:
+            self._by_pattern.setdefault((one.pattern, one.direction), []).append(one)
+        keys = [(one.pattern, one.direction, one.name) for one in self.all]
         if len(set(keys)) != len(keys):
             raise ValueError(f"candidates listed twice: {sorted({k for k in keys if keys.count(k) > 1})}")
-        self.longest = max(len(row.pattern) for row in self.rows)
+        self.longest = max(len(one.pattern) for one in self.all)
 
     def of(self, pattern: tuple[str, ...], direction: str) -> Sequence[Candidate]:
         return self._by_pattern.get((pattern, direction), ())
 
     def usable(self, case: Case) -> tuple[dict[str, Sequence[Any]], dict[str, str]]:
         """(configurations of each usable candidate, reasons against all, empty for the usable ones), by name."""
-        rows = self.of(case.pattern, case.direction)
-        reasons = {row.name: row.reason_against(case) for row in rows}
-        alone = next((row.name for row in rows if row.exclusive and not reasons[row.name]), "")
+        found = self.of(case.pattern, case.direction)
+        reasons = {one.name: one.reason_against(case) for one in found}
+        alone = next((one.name for one in found if one.exclusive and not reasons[one.name]), "")
         for name, reason in reasons.items():
             if alone and name != alone and not reason:
                 reasons[name] = f"The neighbouring steps depend on {alone}."
-        return {row.name: row.configurations(case) for row in rows if not reasons[row.name]}, reasons
+        return {one.name: one.configurations(case) for one in found if not reasons[one.name]}, reasons
 
     def consider(self, case: Case) -> list[Considered]:
         """Every candidate of the case's pattern, with measured costs if all usable ones were measured."""
         configurations, reasons = self.usable(case)
         measured, source = choose_measured(case.frame.tuning, case.key, configurations)
         considered = []
-        for row in self.of(case.pattern, case.direction):
-            if reasons[row.name]:
-                considered.append(Considered(row, reasons[row.name]))
+        for one in self.of(case.pattern, case.direction):
+            if reasons[one.name]:
+                considered.append(Considered(one, reasons[one.name]))
                 continue
-            configuration, microseconds = measured.get(row.name, (configurations[row.name][0], 0.0))
+            configuration, microseconds = measured.get(one.name, (configurations[one.name][0], 0.0))
             if not source:
-                microseconds = row.estimate(case)
-            considered.append(Considered(row, "", microseconds, source or "estimated", configuration))
+                microseconds = one.estimate(case)
+            considered.append(Considered(one, "", microseconds, source or "estimated", configuration))
         return considered
 
     def choose(self, case: Case) -> Choice | None:

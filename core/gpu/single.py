@@ -51,7 +51,7 @@ def lower_case(case: KernelCase, mode: Mode) -> tuple[Program, ParameterLayout]:
         NODE, case.op, case.attributes, inputs, Value("out", case.output), case.activation, parameters,
         Cost(0, 0) if case.op == PRODUCT else OPS[case.op].cost(case.attributes, case.inputs, case.output),
     )  # fmt: skip
-    graph = Graph("row", (Node(NODE, case.op, (), case.output, case.attributes, parameters),), NODE)
+    graph = Graph("step", (Node(NODE, case.op, (), case.output, case.attributes, parameters),), NODE)
     buffers = {value.buffer: value.shape for value in (*inputs, step.output)}
     training = mode.training or case.op != "batch_norm"
     output = inputs[0] if case.op in LOSSES else Value("logits", (1,))

@@ -88,7 +88,7 @@ def find_cases(frame: Frame, known: Table) -> dict[Key, tuple[Case, Ways]]:
     """The cases of a plan that can be computed in several ways, alone or as a part of a longer pattern."""
     cases: dict[Key, tuple[Case, Ways]] = {}
     steps = [step for step in frame.program.steps if not is_computed_with_loss(frame, step)]
-    fused = {op for row in CANDIDATES.rows if len(row.pattern) > 1 for op in row.pattern}
+    fused = {op for one in CANDIDATES.all if len(one.pattern) > 1 for op in one.pattern}
     directions = (FORWARD, BACKWARD, INPUT, WEIGHT) if frame.program.training else (FORWARD,)
     for at, length, direction in product(range(len(steps)), range(1, CANDIDATES.longest + 1), directions):
         case = Case(frame, tuple(steps[at : at + length]), direction)
@@ -112,23 +112,23 @@ def find_ways(case: Case, known: Table) -> Ways:
     """Candidates and configurations to measure, including those in use."""
     with case.frame.comparing():
         usable, _ = CANDIDATES.usable(case)
-    rows = {row.name: row for row in CANDIDATES.of(case.pattern, case.direction)}
-    used, costs = known.entries.get(case.key, {}), {name: rows[name].estimate(case) for name in usable}
+    candidates = {one.name: one for one in CANDIDATES.of(case.pattern, case.direction)}
+    used, costs = known.entries.get(case.key, {}), {name: candidates[name].estimate(case) for name in usable}
     ways = {}
     for name, configurations in usable.items():
         limit = LIMIT if costs[name] <= UNLIKELY * min(costs.values()) else 1
         incumbent = [c for c in configurations[limit:] if name in used and encode(c) == used[name].configuration]
-        ways[name] = rows[name], (*configurations[:limit], *incumbent)
+        ways[name] = candidates[name], (*configurations[:limit], *incumbent)
     return ways
 
 
 def measure_case(case: Case, ways: Ways, used: Mapping[str, Measured], bench: Bench) -> dict[str, Measured]:
     """Each candidate's fastest configuration; those in use are measured as often as the fastest ones."""
 
-    def choice(row: Candidate, configuration: Any) -> Choice:
-        return Choice(replace(case, configuration=configuration), row, row.estimate(case))
-
-    every = [choice(row, configuration) for row, configurations in ways.values() for configuration in configurations]
+    every = [
+        Choice(replace(case, configuration=configuration), candidate, candidate.estimate(case))
+        for candidate, configurations in ways.values() for configuration in configurations
+    ]  # fmt: skip
     first = bench.times(every, ROUNDS[0])
     chosen: list[Choice] = []
     for name in ways:
@@ -180,9 +180,9 @@ def _load(device: Device, frame: Frame, cases: Mapping[Key, tuple[Case, Ways]]) 
     """Compile and load the kernels of all cases at once."""
     recipes: list[Recipe] = []
     for case, ways in cases.values():
-        for row, configurations in ways.values():
+        for candidate, configurations in ways.values():
             for configuration in configurations:
-                one = write_choice(frame, {}, {}, Choice(replace(case, configuration=configuration), row, 0.0))
+                one = write_choice(frame, {}, {}, Choice(replace(case, configuration=configuration), candidate, 0.0))
                 recipes += [launch.recipe for launch in chain(frame, [*one, *one])]
     with suppress(DeviceError):  # `Bench` skips a kernel that cannot be loaded
         device.load(list(dict.fromkeys(recipes)))

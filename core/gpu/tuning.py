@@ -90,8 +90,8 @@ class Table:
     @property
     def fingerprint(self) -> str:
         """Hash of the entries in eight characters; "none" without entries."""
-        rows = sorted((key.kind, key.size, str(measured)) for key, measured in self.entries.items())
-        return hashlib.sha256(str(rows).encode()).hexdigest()[:8] if rows else "none"
+        entries = sorted((key.kind, key.size, str(measured)) for key, measured in self.entries.items())
+        return hashlib.sha256(str(entries).encode()).hexdigest()[:8] if entries else "none"
 
     def with_entries(self, more: Mapping[Key, Mapping[str, Measured]]) -> Table:
         return Table({**self.entries, **more}, self.origins)
@@ -118,11 +118,11 @@ def choose_measured(
     configurations are the nearest measured ones of the candidates that have one.
     """
     partly: dict[str, tuple[Any, float]] = {}
-    for near, rows in table.near(key):
+    for near, entry in table.near(key):
         measured = {
-            name: (configuration, rows[name].microseconds * key.size[0] / near.size[0])
-            for name, configurations in choices.items() if name in rows
-            for configuration in configurations if encode(configuration) == rows[name].configuration
+            name: (configuration, entry[name].microseconds * key.size[0] / near.size[0])
+            for name, configurations in choices.items() if name in entry
+            for configuration in configurations if encode(configuration) == entry[name].configuration
         }  # fmt: skip
         if len(measured) == len(choices):
             return measured, MEASURED if near == key else NEARBY
@@ -165,8 +165,8 @@ def write_table(path: Path, gpu: Identity, entries: Entries, command: str, commi
     }  # fmt: skip
     lines = [
         json.dumps({"kind": key.kind, "size": key.size, "candidates": {
-            name: {"configuration": row.configuration, "microseconds": round(row.microseconds, 2)}
-            for name, row in sorted(entries[key].items())
+            name: {"configuration": one.configuration, "microseconds": round(one.microseconds, 2)}
+            for name, one in sorted(entries[key].items())
         }})
         for key in sorted(entries, key=lambda key: (key.kind, key.size))
     ]  # fmt: skip

@@ -45,7 +45,7 @@ def is_teaching(candidate):
 
 def entries(op):
     """(candidate, direction) of every candidate of an op that runs by itself."""
-    return [(row, d) for row in CANDIDATES.rows if row.pattern == (op,) for d in directions_of(row)]
+    return [(row, d) for row in CANDIDATES.all if row.pattern == (op,) for d in directions_of(row)]
 
 
 def problems(op, limit):

@@ -108,7 +108,7 @@ def test_the_image_and_its_pool_are_one_segment_on_hopper_alone():
         assert len(first.steps) == length
 
 
-@pytest.mark.parametrize("row", [r for r in CANDIDATES.rows if r.pattern[-1] == "max_pool" and r.direction == FORWARD
+@pytest.mark.parametrize("row", [r for r in CANDIDATES.all if r.pattern[-1] == "max_pool" and r.direction == FORWARD
                                  and r.level in FAST], ids=lambda row: row.name)  # fmt: skip
 def test_every_fast_forward_candidate_of_a_max_pool_writes_the_positions_that_training_reads(row):
     frame = frame_of("squeezenet1_1", training=True)

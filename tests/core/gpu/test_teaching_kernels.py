@@ -89,7 +89,7 @@ def test_a_launch_has_a_thread_for_each_element(op, more):
 
 
 def test_every_op_with_a_teaching_kernel_is_checked():
-    assert {row.pattern[0] for row in CANDIDATES.rows if is_teaching(row)} == set(LIMITS), "LIMITS needs each"
+    assert {row.pattern[0] for row in CANDIDATES.all if is_teaching(row)} == set(LIMITS), "LIMITS needs each"
 
 
 SIDE, IMAGES, CLASSES = 4, 2, 5
