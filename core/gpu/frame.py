@@ -6,7 +6,7 @@ then the arena is laid out and allocated, and the second traversal writes the la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, final
@@ -136,8 +136,8 @@ class Frame:
         finally:
             self._comparing = False
 
-    def lifetimes(self, keep: Sequence[str] = ()) -> dict[str, Lifetime]:
-        """The lifetime of every array used so far; those in `keep` hold their values to the end.
+    def lifetimes(self) -> dict[str, Lifetime]:
+        """The lifetime of every array used so far; those in `kept`, or all of them if `whole`, live to the end.
 
         An array used on stream 1 lives to the end of the next window (`core.gpu.launch.windows_of`).
         """
@@ -149,7 +149,8 @@ class Frame:
             beside = [use for use in uses if use < end and self.launches[use].stream]
             last = max([uses[-1], *(last_of.get(windows[use] + 1, end) for use in beside)])
             first = 0 if name == PHOTO else uses[0]
-            lifetimes[name] = Lifetime(size, first, end if name in keep or name == PHOTO else last)
+            keeps = self.whole or name in self.kept or name == PHOTO
+            lifetimes[name] = Lifetime(size, first, end if keeps else last)
         return lifetimes
 
     def packed(self, name: str, make: Callable[[], Array]) -> int:

@@ -73,7 +73,7 @@ class CudaPlan(Plan):
         self._tuning = load_table(self._device.identity) if self._tuning is None else self._tuning
         self.frame = frame = self._new_frame(self.batch)
         write_launches(frame, self.training, self.training)
-        arena = lay_out(frame.lifetimes(list(frame.array_sizes) if self._verify else self._kept_buffers()))
+        arena = lay_out(frame.lifetimes())
         self.memory = count_memory(frame, self._moments, arena.bytes)
         require_room(self.batch, self.memory.total, self._device.memory()[0], self._bytes_of)
         self._blocks: dict[str, Block] = {}
@@ -94,15 +94,11 @@ class CudaPlan(Plan):
             self._blocks["roles"].put(roles_of(self.layout, self._frozen))
 
     def _new_frame(self, batch: int) -> Frame:
+        kept = frozenset([PHOTO, *(self.program.values[name].buffer for name in self._outputs)])
         return Frame(
-            self.program, self.layout, batch, self._precision, self._device.hardware, self._frozen,
-            frozenset(self._kept_buffers()), self._algorithm, self._tuning or EMPTY, self._verify,
-            self.ranks if self.sync_batch_norm else 1,
+            self.program, self.layout, batch, self._precision, self._device.hardware, self._frozen, kept,
+            self._algorithm, self._tuning or EMPTY, self._verify, self.ranks if self.sync_batch_norm else 1,
         )  # fmt: skip
-
-    def _kept_buffers(self) -> list[str]:
-        """Buffers whose values are read after the step."""
-        return [PHOTO, *(self.program.values[name].buffer for name in self._outputs)]
 
     def _allocate(self, arena: int) -> None:
         try:
@@ -117,7 +113,7 @@ class CudaPlan(Plan):
         """Bytes of this plan with another batch."""
         frame = self._new_frame(batch)
         write_launches(frame, self.training, self.training)
-        return count_memory(frame, self._moments, lay_out(frame.lifetimes(self._kept_buffers())).bytes).total
+        return count_memory(frame, self._moments, lay_out(frame.lifetimes()).bytes).total
 
     def load(self, weights: Mapping[str, Array]) -> None:
         self._device.activate()

@@ -20,7 +20,7 @@ PHOTOS, REAL = 3, 2
 
 def reserve(frame, memory):
     """Addresses of the blocks and of the arrays of a frame whose launches are written."""
-    arena = lay_out(frame.lifetimes([PHOTO]))
+    arena = lay_out(frame.lifetimes())
     at = {name: memory.reserve(max(size, 64)) for name, size in block_sizes(frame, (), arena.bytes).items()}
     memory.put(at["tables"], frame.all_tables())
     return at, {name: at["arena"] + offset for name, offset in arena.offsets.items()}

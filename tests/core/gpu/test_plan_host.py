@@ -29,10 +29,10 @@ def driver(monkeypatch):
     return pretend(monkeypatch)
 
 
-def training_plan(name="cnn", size=28, rule="adamw", precision="mixed", batch=6):
+def training_plan(name="cnn", size=28, rule="adamw", precision="mixed", batch=6, **more):
     graph = with_loss(build(name, 5, size), 0.1, ())
     optimizer = Optimizer(rule, average=0.9)
-    plan = CudaPlan(graph, batch=batch, training=True, precision=precision, optimizer=optimizer)
+    plan = CudaPlan(graph, batch=batch, training=True, precision=precision, optimizer=optimizer, **more)
     plan.load(random_weights(graph))
     return graph, plan
 
@@ -81,17 +81,18 @@ def test_a_reset_empties_the_device_and_brings_the_plan_back(driver, monkeypatch
     plan.close()
 
 
-def test_a_batch_too_large_is_refused_with_the_one_that_fits(monkeypatch):
+@pytest.mark.parametrize("verify", [False, True])
+def test_a_batch_too_large_is_refused_with_the_one_that_fits(verify, monkeypatch):
     driver = pretend(monkeypatch, memory=2 << 30)
     with pytest.raises(OutOfMemory, match=r"A batch of 4096 photos needs .* GiB") as caught:
-        training_plan("squeezenet1_0", 224, batch=4096)
+        training_plan("squeezenet1_0", 224, batch=4096, verify=verify)
     assert not driver.blocks
     fits = int(str(caught.value).split("A batch of ")[-1].split()[0])
-    _, plan = training_plan("squeezenet1_0", 224, batch=fits)
+    _, plan = training_plan("squeezenet1_0", 224, batch=fits, verify=verify)
     assert plan.memory.total <= 2 << 30
     plan.close()
     with pytest.raises(OutOfMemory):
-        training_plan("squeezenet1_0", 224, batch=fits + 1)
+        training_plan("squeezenet1_0", 224, batch=fits + 1, verify=verify)
 
 
 def test_announced_photos_travel_while_the_step_before_them_computes(driver, monkeypatch):
