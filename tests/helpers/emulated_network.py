@@ -10,9 +10,10 @@ from core.gpu.launch import RELU
 from core.gpu.lowering import write_launches
 from core.gpu.sizes import block_sizes
 from core.graph import PHOTO
-from core.program import Value, flatten_parameters, lay_out_parameters, lower
+from core.program import Value, flatten_parameters, lay_out_parameters, lower, name_parameters
 from tests.helpers.emulated_gpu import Machine, Memory
 from tests.helpers.gpu_network import AMPERE
+from tests.helpers.rounded import of_bits
 
 PHOTOS, REAL = 3, 2
 """Images of a batch, and those of them that count."""
@@ -73,21 +74,17 @@ class Lowered:
     def get(self, value, gradient=False):
         t = self.frame.image(value, gradient)
         count = PHOTOS * t.height * t.width * t.pitch
-        if t.element == 2:
-            raw = self.memory.get(t.address, count, np.uint16).astype(np.uint32) << 16
-            flat = raw.view(np.float32)
-        else:
-            flat = self.memory.get(t.address, count, np.float32)
+        stored = self.memory.get(t.address, count, np.uint16 if t.element == 2 else np.float32)
+        flat = of_bits(stored) if t.element == 2 else stored
         return flat.reshape(PHOTOS, t.height, t.width, t.pitch)[:REAL, ..., : t.channels]
 
     def gradient(self, name):
-        first, shape = self.layout.offsets[name]
         flat = self.memory.get(self.frame.block("gradient"), self.layout.trained, np.float32)
-        return flat[first : first + int(np.prod(shape))].reshape(shape)
+        return name_parameters(flat, self.layout)[name]
 
     def running(self, name):
-        first, shape = self.layout.offsets[name]
-        return self.memory.get(self.frame.block("weights") + 4 * first, shape[0], np.float32)
+        flat = self.memory.get(self.frame.block("weights"), self.layout.size, np.float32)
+        return name_parameters(flat, self.layout)[name]
 
     def run(self, forward, names):
         """The launches of the named layers in one direction."""

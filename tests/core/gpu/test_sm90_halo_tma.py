@@ -10,7 +10,7 @@ from core.gpu.sm90.halo_tma import HaloShape
 from tests.helpers.emulated_gpu import Memory
 from tests.helpers.emulated_tma import TmaMachine
 from tests.helpers.gpu_network import open_hopper, relative
-from tests.helpers.rounded import cut_to_bf16
+from tests.helpers.rounded import cut_to_bf16, of_bits
 
 SHAPES = (
     (2, 5, 9, 16, HaloShape(16, 32, 2, 11, 3, 1, 1, 3)), (1, 11, 15, 24, HaloShape(24, 64, 1, 16, 7, 2, 1, 4)),
@@ -58,7 +58,7 @@ def launch_of(dy, dx, weight, mask, shape):
 def check(bits, wanted):
     channels = wanted.shape[-1]
     assert (bits[..., channels:] == POISON).all()
-    assert relative((bits[..., :channels].astype(np.uint32) << 16).view(np.float32), wanted) < 4e-3
+    assert relative(of_bits(bits[..., :channels]), wanted) < 4e-3
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["early", "late"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from core.gpu.candidates import CANDIDATES
-from core.gpu.control import Control, find_offsets
+from core.gpu.control import Control, make_block
 from core.gpu.frame import Frame
 from core.gpu.hardware import typical
 from core.gpu.lowering import write_launches
@@ -20,7 +20,7 @@ from core.ops import network
 from core.ops.activation import ACTIVATIONS
 from core.ops.builder import Builder, with_loss
 from core.ops.contract import Mode
-from core.program import flatten_parameters, lay_out_parameters, lower
+from core.program import flatten_parameters, lay_out_parameters, lower, name_parameters
 from tests.helpers.compare import poisoned, relative_error
 from tests.helpers.emulated_gpu import Machine, Memory
 from tests.helpers.emulated_network import put_photo, reserve
@@ -129,23 +129,20 @@ def test_a_whole_network_has_the_references_gradients(algorithm, parts):
         frame.restart(at, arrays)
         write_launches(frame, True, accumulate)
         assert {launch.kernel for launch in frame.launches} <= {"naive", "shared", "im2col", "photo", "fused"}
-        raw = np.zeros(find_offsets(IMAGES).end, np.uint8)
-        control = Control(raw, IMAGES)
-        control.settings["photos"], control.settings["seed"] = real, 3
-        control.labels[:] = draw.integers(0, CLASSES, IMAGES)
+        raw = make_block(IMAGES, photos=real, seed=3)
+        labels = Control(raw, IMAGES).labels
+        labels[:] = draw.integers(0, CLASSES, IMAGES)
         memory.put(at["control"], raw)
         photo = draw.normal(size=(IMAGES, SIDE, SIDE, 3)).astype(np.float32)
         put_photo(frame, memory, photo)
         for launch in frame.launches[1:]:  # the first transforms the photos
             machine.run(launch)
         wide = {n: a.astype(np.float64) for n, a in weights.items()}
-        found = network.loss_and_gradients(graph, wide, photo[:real].astype(np.float64), control.labels[:real],
+        found = network.loss_and_gradients(graph, wide, photo[:real].astype(np.float64), labels[:real],
                                            Mode(training=True, seed=3))  # fmt: skip
         wanted = {n: g + wanted.get(n, 0) for n, g in found.gradients.items()}
         losses = memory.get(at["results"], IMAGES, np.float32)[:real]
         assert float(losses.sum()) == pytest.approx(found.loss, rel=1e-5)
-    flat = memory.get(at["gradient"], layout.trained, np.float32)
+    got = name_parameters(memory.get(at["gradient"], layout.trained, np.float32), layout)
     for name, gradient in wanted.items():
-        first, shape = layout.offsets[name]
-        got = flat[first : first + gradient.size].reshape(shape)
-        assert relative_error(got, gradient) < 1e-4, name
+        assert relative_error(got[name], gradient) < 1e-4, name
