@@ -153,13 +153,13 @@ class Candidate:
         if unasked or (self.level not in FAST and frame.algorithm in FAST):
             return (f"It is for teaching: --algorithm {self.level} runs it." if computes else
                     f"It is for teaching: --precision float32 --algorithm {self.level} runs it.")  # fmt: skip
+        if LEVELS.index(self.level) > LEVELS.index(frame.algorithm):
+            return f"--algorithm {frame.algorithm} excludes it."
         if not computes:
             advice = " Use --precision float32." if "float32" in self.arithmetics else ""
             return f"It does not compute in {frame.arithmetic}.{advice}"
         if frame.hardware.kernels < self.capability:
             return f"It needs compute capability {self.capability[0]}.{self.capability[1]}."
-        if LEVELS.index(self.level) > LEVELS.index(frame.algorithm):
-            return f"--algorithm {frame.algorithm} excludes it."
         try:
             return self.refuses(case) or ("" if self.configurations(case) else "None of its tiles fits.")
         except KernelUnavailable as error:
