@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -86,15 +85,8 @@ def untuned_note() -> str | None:
 
 def tune_training(graph: Graph, weights: Mapping[str, Array], batch: int, precision: str) -> Iterator[tuple[int, int]]:
     """Measure which kernels are fastest for a training plan on the GPU; yield (cases measured, all cases)."""
-    from core.gpu import tuner, tuning
-    from core.gpu.driver.device import open_device
+    from core.gpu.tuner import TuningTarget, tune_into
 
-    device = open_device()
-    gpu, path = device.identity, tuning.make_user_path(device.identity)
-    measured = dict(tuning.read_table(path)[1]) if path.exists() else {}
-    target = tuner.TuningTarget(graph.name, graph, weights, batch, precision, True)
-    before, command = tuning.load_table(gpu), f"leafclinic train --tune ({graph.name}, batch {batch}, {precision})"
-    for event in tuner.tune(
-        device, target, before, measured, lambda entries: tuning.write_table(path, gpu, entries, command), math.inf
-    ):
+    target = TuningTarget(graph.name, graph, weights, batch, precision, True)
+    for event in tune_into(None, target, f"leafclinic train --tune ({graph.name}, batch {batch}, {precision})"):
         yield event.done, event.total

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from math import inf, isnan
+from pathlib import Path
 from statistics import median
 from time import monotonic
 from typing import Any, Final, final
@@ -22,7 +23,7 @@ from core.device import Optimizer, PhotoBatch
 from core.errors import DeviceError
 from core.gpu.candidates import CANDIDATES
 from core.gpu.compilation.compiler import Recipe
-from core.gpu.driver.device import Device
+from core.gpu.driver.device import Device, open_device
 from core.gpu.frame import Frame
 from core.gpu.launch import RELU
 from core.gpu.lowering import chain
@@ -30,7 +31,7 @@ from core.gpu.ops.loss.head import is_computed_with_loss
 from core.gpu.plan import CudaPlan
 from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Candidate, Case, Choice
 from core.gpu.timing import Bench, write_choice
-from core.gpu.tuning import Entries, Key, Measured, Table, encode
+from core.gpu.tuning import Entries, Key, Measured, Table, encode, load_table, make_user_path, read_table, write_table
 from core.graph import PHOTO, Graph
 from core.ops.contract import Array
 from core.ops.photo import identity_augmentation
@@ -142,6 +143,20 @@ def measure_case(case: Case, ways: Ways, used: Mapping[str, Measured], bench: Be
         if time is not None and (name not in best or time < best[name].microseconds):
             best[name] = Measured(encode(way.case.configuration), time)
     return best
+
+
+def tune_into(
+    path: Path | None, target: TuningTarget, command: str, deadline: float = inf, commit: str = ""
+) -> Iterator[TuningProgress]:
+    """`tune` on this machine's GPU, into the table at `path`, by default the user's own."""
+    device = open_device()
+    path = path or make_user_path(device.identity)
+    measured = dict(read_table(path)[1]) if path.exists() else {}
+
+    def save(entries: Entries) -> None:
+        write_table(path, device.identity, entries, command, commit)
+
+    yield from tune(device, target, load_table(device.identity).with_entries(measured), measured, save, deadline)
 
 
 def tune(

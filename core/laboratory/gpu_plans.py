@@ -68,20 +68,12 @@ def tune_plans(
     trouble = cuda_problem()
     if trouble:
         raise DeviceError(trouble)
-    from core.gpu import tuner, tuning  # numba.cuda costs a second: only where it is used
-    from core.gpu.driver.device import open_device
+    from core.gpu.tuner import tune_into  # numba.cuda costs a second: only where it is used
 
-    device, deadline = open_device(), monotonic() + (60 * minutes if minutes else math.inf)
-    gpu = device.identity
-    path = out or tuning.make_user_path(gpu)
-    measured = dict(tuning.read_table(path)[1]) if path.exists() else {}
+    deadline = monotonic() + (60 * minutes if minutes else math.inf)
     for planned in wanted:
         if monotonic() < deadline:
-            before = tuning.load_table(gpu).with_entries(measured)
-            yield from tuner.tune(
-                device, target_of(planned), before, measured,
-                lambda entries: tuning.write_table(path, gpu, entries, command, commit), deadline,
-            )  # fmt: skip
+            yield from tune_into(out, target_of(planned), command, deadline, commit)
 
 
 def target_of(planned: Planned) -> TuningTarget:
