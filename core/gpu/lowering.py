@@ -15,7 +15,7 @@ from core.gpu.ops.elementwise.combine import apply_mask
 from core.gpu.ops.image.image import image_launch
 from core.gpu.ops.loss.head import is_computed_with_loss, write_logits, write_loss
 from core.gpu.ops.update.optimizer import norm_launch, pack_launch, result_launch, update_launch
-from core.gpu.select import FORWARD, Case, Segment, backward_segment, cheapest, forward_segment
+from core.gpu.select import BY_NAME, FORWARD, Case, Segment, backward_segment, cheapest, forward_segment
 from core.graph import PHOTO
 from core.optim.optimizer import Optimizer
 from core.program import Step
@@ -52,9 +52,17 @@ def chosen_steps(frame: Frame) -> list[Step]:
 
 
 def choose_forward(frame: Frame) -> list[Segment]:
-    """Choose the candidates of every step's forward pass."""
+    """Choose the candidates of every step's forward pass. Raises KernelUnavailable, also where a level that was asked
+    for by name computes no step."""
     with frame.comparing():
-        return cheapest(CANDIDATES, frame, chosen_steps(frame), forward_segment)
+        segments = cheapest(CANDIDATES, frame, chosen_steps(frame), forward_segment)
+        choices = [choice for segment in segments for choice in segment.choices]
+        if frame.algorithm in BY_NAME and all(one.candidate.level != frame.algorithm for one in choices):
+            considered = (one for choice in choices for one in CANDIDATES.consider(choice.case))
+            reasons = dict.fromkeys(one.reason for one in considered if one.candidate.level == frame.algorithm)
+            network = frame.program.graph.name
+            raise KernelUnavailable(" ".join([f"No step of {network} is computed by {frame.algorithm}.", *reasons]))
+        return segments
 
 
 def choose_backward(frame: Frame) -> list[Segment]:

@@ -10,7 +10,7 @@ from core.gpu.driver import cublas
 from core.gpu.kernel_entries import TABLE
 from core.ops.registry import KernelCase
 from tests.helpers.emulated_gpu import Machine
-from tests.helpers.single_kernels import check, run_as_python
+from tests.helpers.single_kernels import check, run_as_python, run_on_gpu
 
 PRODUCT = KernelCase("matmul", {}, ((33, 9), (9, 65)), (33, 65), 1)
 
@@ -81,8 +81,6 @@ def test_what_it_is_asked_for_gives_the_references_results(op, directions, monke
 @pytest.mark.gpu
 @pytest.mark.parametrize("op", ["dense", "matmul"])
 def test_it_agrees_with_the_reference(op):
-    from tests.helpers.single_kernels import run_on_gpu
-
     if cublas.problem():
         pytest.skip(cublas.problem())
     found = list(check(op, 10**9, run_on_gpu, lambda row: row.level == "cublas"))

@@ -197,6 +197,8 @@ def test_an_algorithm_that_does_not_exist_is_refused():
 def test_an_algorithm_without_a_kernel_for_a_step_names_the_step():
     with pytest.raises(KernelUnavailable, match=r"conv2d forward \(conv1\).* --algorithm naive excludes it"):
         frame_of("cnn", size=28, algorithm="naive")
+    with pytest.raises(KernelUnavailable, match="No step of mlp is computed by winograd"):
+        frame_of("mlp", "float32", False, size=28, algorithm="winograd")
 
 
 def test_without_a_gpu_the_device_is_refused_with_one_sentence():
