@@ -46,15 +46,6 @@ def tolerance_of(candidate: Candidate, direction: str) -> Tolerance:
     return PRODUCTS if op in WITH_PRODUCTS or candidate.level not in FAST else EXACT
 
 
-def entry_of(candidate: Candidate, direction: str) -> Kernel:
-    """The entry of a candidate in one direction."""
-    return Kernel(
-        candidate.pattern[0], direction, "cuda", candidate.name,
-        hosted(runner(candidate, direction), *WRITES[direction]), candidate.idea, tolerance_of(candidate, direction),
-        partial(reason_against, candidate, direction),
-    )  # fmt: skip
-
-
 def source_file(kernel: Kernel) -> Path:
     """The file of a teaching kernel, or of the launches that run an entry's kernel."""
     if kernel.op in OPTIMIZERS:
@@ -77,6 +68,10 @@ UPDATES: Final = tuple(
 )  # fmt: skip
 
 TABLE: Final = Registry((
-    *(entry_of(one, direction) for one in CANDIDATES.all for direction in directions_of(one)),
+    *(
+        Kernel(one.pattern[0], direction, "cuda", one.name, hosted(runner(one, direction), *WRITES[direction]),
+               one.idea, tolerance_of(one, direction), partial(reason_against, one, direction))
+        for one in CANDIDATES.all for direction in directions_of(one)
+    ),
     *UPDATES,
 ))  # fmt: skip

@@ -91,9 +91,10 @@ class Prepared:
 
     def _allocate(self, sizes: Mapping[str, int], contents: Mapping[str, Array]) -> dict[str, int]:
         self.blocks = {name: Block(size) for name, size in sizes.items()}
+        for block in self.blocks.values():
+            finalize(self, block.close)
         for name, values in contents.items():
             self.blocks[name].put(values)
-        finalize(self, close_blocks, list(self.blocks.values()))
         return {name: block.address for name, block in self.blocks.items()}
 
     def run(self) -> None:
@@ -105,12 +106,6 @@ class Prepared:
                 check(driver.cuMemcpyDtoDAsync(item.target, item.source, item.bytes, stream))
             else:
                 self._functions[item.recipe].launch(item.grid, item.block, item.shared, stream, item.values)
-
-
-def close_blocks(blocks: Sequence[Block]) -> None:
-    """Free the memory of a `Prepared` that is gone."""
-    for block in blocks:
-        block.close()
 
 
 def addresses_of(arrays: Arrays) -> dict[str, int]:
