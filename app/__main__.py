@@ -33,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Start what the command line asks for; Qt is imported only for the window."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in COMMANDS:
+        from app.processes.entry import limit_threads
+
+        limit_threads(given[0])
         module, _ = COMMANDS[given[0]]
         return int(import_module(module).main(given[1:]))
     if given[:1] == ["--process"]:

@@ -22,11 +22,10 @@ from core.diagnosis.features import feature_node
 from core.diagnosis.head_fitting import Samples
 from core.diagnosis.model_card import DATA, TEST
 from core.diagnosis.model_file import ModelFile, check_classes, read_model, write_model
-from core.diagnosis.model_identity import MODEL_HELP, adapted_name, today, unnamed
+from core.diagnosis.model_identity import ADAPTED_FROM, MODEL_HELP, adapted_name, read_identity, today
 from core.diagnosis.prediction import Predictor, choose_device
 from core.diagnosis.training_photos import record_photos
-from core.errors import EXIT_CODES, EXIT_DONE, EXIT_FAILED, DataError, InputError, ModelFileError, Problem
-from core.storage import inside_photos
+from core.errors import EXIT_CODES, EXIT_DONE, EXIT_FAILED, ModelFileError, Problem
 from core.text import printable
 from core.training.terminal import print_progress
 
@@ -66,9 +65,7 @@ def read_adaptable(path: Path) -> ModelFile:
 def count_photos(model: ModelFile, config: RunConfig, cancelled: IsCancelled = never) -> dict[str, int]:
     """Photos of each class, before any is decoded. Raises DataError if the model cannot be adapted to them."""
     dataset = open_dataset(config, cancelled=cancelled)
-    unknown = [name for name in dataset.classes if name not in model.classes]
-    if unknown:
-        raise DataError(f"The model has no class of the name {', '.join(unknown)}. Rename the folders, or remove them.")
+    check_classes(model, dataset.classes)
     check_counts(dataset.classes, dataset.labels, np.arange(len(dataset)))
     return dataset.counts()
 
@@ -76,7 +73,7 @@ def count_photos(model: ModelFile, config: RunConfig, cancelled: IsCancelled = n
 def adapt_to_place(
     model_file: Path, config: RunConfig, out: Path, report: ReportStage = ignore, cancelled: IsCancelled = never
 ) -> tuple[Samples, Adaptation]:
-    """Adapt a model to the photos of `config.data`; written to `out` only if it is better there.
+    """Adapt a model to the photos of `config.data`; written to `out`, which is not among them, only if it is better there.
 
     Also returns the photos' features, labels and groups. Raises DataError, InputError, StorageError or Cancelled.
     """
@@ -86,16 +83,14 @@ def adapt_to_place(
             raise Cancelled("The adaptation was stopped.")
         report(stage, done, total)
 
-    if refusal := inside_photos(str(out), [config.data]):
-        raise InputError(refusal)
-    model = read_adaptable(model_file)
-    name = config.name or adapted_name(model.name or unnamed(model_file), config.data)
+    model, origin = read_adaptable(model_file), read_identity(model_file).name
+    name = config.name or adapted_name(origin, config.data)
     config = replace(config, image_size=model.source_side, use_size=0, labels="single")
     photos = prepare_photos(config, advance, cancelled, lambda classes, _: check_classes(model, classes))
     place = read_place(model, photos, config, advance)
     result = adapt_model(model, place, device=choose_device(config.device), threads=config.threads, report=advance)
     if result.model is not None:
-        write_model(out, describe_place(result.model, photos, name))
+        write_model(out, describe_place(result.model, photos, name, origin))
     return place.samples, result
 
 
@@ -104,6 +99,7 @@ def read_place(model: ModelFile, photos: PhotoSet, config: RunConfig, report: Re
     node, kept = feature_node(model.graph), photos.cache.kept
     outputs = (node,) if node else ()
     device, pixels = choose_device(config.device), photos.cache.gather(kept)
+    report("compile", 0, 0)
     with closing(Predictor(model, device=device, batch=BATCH, threads=config.threads, outputs=outputs)) as predictor:
         seen = compute_outputs(predictor, pixels, node, report, "review")
     labels = np.array([model.classes.index(name) for name in photos.dataset.classes])[photos.dataset.labels[kept]]
@@ -111,12 +107,12 @@ def read_place(model: ModelFile, photos: PhotoSet, config: RunConfig, report: Re
     return PlacePhotos(pixels, Samples(features, labels, photos.groups[kept]), seen.logits)
 
 
-def describe_place(model: ModelFile, photos: PhotoSet, name: str) -> ModelFile:
-    """The adapted model with name and new photos, without the figures of the original."""
+def describe_place(model: ModelFile, photos: PhotoSet, name: str, origin: str) -> ModelFile:
+    """The adapted model with name and new photos, without the figures of the original, which is named `origin`."""
     data = model.sections.get(DATA, {})
     source = f"The model was adapted to {len(photos.cache.kept)} photos of one place on {today()}."
     sections = {key: value for key, value in model.sections.items() if key not in OLD_SECTIONS}
-    sections[DATA] = {**data, "sources": [*data.get("sources", ()), source]}
+    sections |= {DATA: {**data, "sources": [*data.get("sources", ()), source]}, ADAPTED_FROM: {"name": origin}}
     figures = {key: value for key, value in model.figures.items() if not key.startswith(("test_", "validation_"))}
     learned = record_photos(photos.cache.content[photos.cache.kept], [model.learned])
     return replace(model, sections=sections, figures=figures, learned=learned, name=name, date=today())

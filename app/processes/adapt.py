@@ -9,6 +9,8 @@ from app.processes.entry import Channel
 from core.adapt import adapt_to_place, count_photos, read_adaptable
 from core.config import from_dict
 from core.data.dataset import Cancelled
+from core.errors import InputError
+from core.storage import inside_photos
 
 
 def work(channel: Channel, asked: dict[str, Any]) -> None:
@@ -22,6 +24,8 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
             if config.data:
                 channel.send(counts=count_photos(model, config, channel.ended))
             return
+        if refusal := inside_photos(asked["out"], [config.data]):
+            raise InputError(refusal)
         _, result = adapt_to_place(
             Path(asked["model"]), config, Path(asked["out"]),
             lambda stage, done, total: channel.send(stage=stage, done=done, total=total), channel.ended,

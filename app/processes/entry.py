@@ -31,9 +31,9 @@ ENTRIES: Final = {
 }
 """Processes of core, by module, which has a function `main`. All others are modules of this package with `work`."""
 
-ENVIRONMENT: Final = {"diagnose": {"OPENBLAS_NUM_THREADS": "1"}}
-"""Environment of processes that multiply only small matrices: more threads of OpenBLAS would busy-wait on cores that
-the window needs."""
+SMALL_MATRICES: Final = ("adapt", "diagnose")
+"""Processes and commands that multiply only small matrices: more threads of OpenBLAS would busy-wait on cores that
+other processes need."""
 NICE: Final = 10
 """Niceness of the process: the window is scheduled first where both need a core."""
 
@@ -81,11 +81,17 @@ def environment() -> dict[str, str]:
 def run(arguments: Sequence[str]) -> int:
     """Run the process named by the first argument with the rest as its arguments."""
     name, sys.argv = arguments[0], list(arguments)
-    os.environ.update(ENVIRONMENT.get(name, {}))
+    limit_threads(name)
     if name in ENTRIES:
         return int(import_module(ENTRIES[name]).main() or 0)
     module = import_module(f"app.processes.{name}")
     return serve(module.work, getattr(module, "load_ahead", None))
+
+
+def limit_threads(name: str) -> None:
+    """Set the number of OpenBLAS threads of a process or command, before NumPy is imported."""
+    if name in SMALL_MATRICES:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 @final

@@ -12,7 +12,7 @@ from app import paths, resources
 from app.paths import Settings
 from app.translation import tr
 from app.viewmodels.row_order import Column
-from core.diagnosis.model_identity import BEST, KIND, SHIPPED_MODELS, VERSION, ModelIdentity, read_identity
+from core.diagnosis.model_identity import ADAPTED_FROM, BEST, KIND, SHIPPED_MODELS, VERSION, ModelIdentity, read_identity
 from core.errors import ModelFileError
 from core.percent import percent
 from core.tensor_file import read_metadata
@@ -27,7 +27,8 @@ IMPORTS: Final = "models"
 class KnownModel:
     """One row of the list.
 
-    accuracy: on test photos, else on validation photos, None where the file does not say; purpose: of a shipped model.
+    accuracy: on test photos, else on validation photos, None where the file does not say; purpose: of a shipped model;
+    adapted_from: name of the model that it was made from for one place.
     """
 
     path: str
@@ -36,6 +37,7 @@ class KnownModel:
     classes: int
     accuracy: float | None
     purpose: str = ""
+    adapted_from: str = ""
 
 
 def shipped_model(name: str = next(iter(SHIPPED_MODELS))) -> str:
@@ -78,7 +80,8 @@ def _read(path: str, origin: str) -> KnownModel | None:
         accuracy = figures.get("test_accuracy", figures.get("validation_accuracy"))
         purpose = SHIPPED_MODELS.get(Path(path).stem, "") if origin == SHIPPED else ""
         accuracy = None if accuracy is None else float(accuracy)
-        return KnownModel(path, origin, identity, len(header["classes"]), accuracy, purpose)
+        adapted = str(header["sections"].get(ADAPTED_FROM, {}).get("name", ""))
+        return KnownModel(path, origin, identity, len(header["classes"]), accuracy, purpose, adapted)
     except (ModelFileError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
@@ -87,7 +90,8 @@ def columns() -> list[Column]:
     origins = {SHIPPED: tr("came with the program"), OWN: tr("own run"), IMPORTED: tr("imported")}
     return [
         Column(tr("Name"), lambda m: m.identity.name, tip=lambda m: f"{m.path}\n{m.identity.hash}"),
-        Column(tr("Origin"), lambda m: origins[m.origin]),
+        Column(tr("Origin"), lambda m: tr("adapted from {model}", model=m.adapted_from) if m.adapted_from
+               else origins[m.origin]),
         Column(tr("Classes"), lambda m: str(m.classes), lambda m: m.classes, right=True),
         Column(tr("Accuracy"), lambda m: "–" if m.accuracy is None else percent(m.accuracy),
                lambda m: m.accuracy or 0.0, right=True),

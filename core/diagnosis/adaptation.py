@@ -8,8 +8,9 @@ the subspace of familiar features are updated; the thresholds are not.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final, final
@@ -85,8 +86,7 @@ def adapt_model(
     photos, labels = place.samples, place.samples.labels
     head, replay = check_model(model, place)
     folds = make_folds(labels, photos.groups, FOLDS)
-    report("adapt", 0, 0)
-    fitted, head_logits = _fit_head(head, replay, photos, folds, seed)
+    fitted, head_logits = _fit_head(head, replay, photos, folds, seed, report)
     branch, branch_logits = _train_branch(model, replay, place, folds, seed, device, threads, report)
     candidates = head_logits + branch_logits
     held_out = np.empty_like(head_logits)
@@ -107,7 +107,7 @@ def adapt_model(
 
 
 def _fit_head(
-    head: LinearHead, replay: FeatureReplay, photos: Samples, folds: Array, seed: int
+    head: LinearHead, replay: FeatureReplay, photos: Samples, folds: Array, seed: int, report: ReportStage
 ) -> tuple[LinearHead, Array]:
     """Fit the head to all photos. Also returns logits ``(N, classes)`` of heads that are fitted without each fold."""
     # all features are in this subspace, and fitting in it is ten times faster
@@ -116,11 +116,15 @@ def _fit_head(
     projected = replace(photos, features=(photos.features - replay.center) @ basis)
     features, labels = replay.draw(HEAD_REPLAY, seed)
     drawn = Samples((features - replay.center) @ basis, labels, labels)
-    held_out = np.empty((len(folds), len(head.bias)))
-    for fold in np.unique(folds):
-        fitted = _fit(start, projected.take(np.flatnonzero(folds != fold)), drawn)
+    held_out, numbers, done = np.empty((len(folds), len(head.bias))), np.unique(folds), itertools.count(1)
+
+    def advance() -> None:
+        report("head", next(done), (len(numbers) + 1) * len(PENALTIES))
+
+    for fold in numbers:
+        fitted = _fit(start, projected.take(np.flatnonzero(folds != fold)), drawn, advance)
         held_out[folds == fold] = fitted.logits(projected.features[folds == fold])
-    fitted = _fit(start, projected, drawn)
+    fitted = _fit(start, projected, drawn, advance)
     if fitted is start:
         return head, held_out
     weight = head.weight + (fitted.weight - start.weight) @ basis.T
@@ -217,8 +221,8 @@ def sign_test(gained: int, lost: int) -> float:
     return min(1.0, float(2 * tail / 2**total))
 
 
-def _fit(head: LinearHead, photos: Samples, drawn: Samples) -> LinearHead:
-    """Fit with the penalty that has the smallest cross-validated loss."""
+def _fit(head: LinearHead, photos: Samples, drawn: Samples, advance: Callable[[], None]) -> LinearHead:
+    """Fit with the penalty that has the smallest cross-validated loss; advance: called after each penalty."""
     folds = make_folds(photos.labels, photos.groups, FOLDS)
 
     def loss(penalty: float) -> float:
@@ -226,6 +230,7 @@ def _fit(head: LinearHead, photos: Samples, drawn: Samples) -> LinearHead:
         for fold in np.unique(folds):
             fitted = fit_head(head, photos.take(np.flatnonzero(folds != fold)), drawn, penalty)
             logits[folds == fold] = fitted.logits(photos.features[folds == fold])
+        advance()
         return _loss(logits, photos.labels)
 
     return fit_head(head, photos, drawn, min(PENALTIES, key=loss))

@@ -193,9 +193,10 @@ def check_classes(model: ModelFile, names: Iterable[str]) -> None:
     """Raise DataError if photos have classes that the model does not have."""
     unknown = [name for name in names if name not in model.classes]
     if unknown:
-        several = "class" if len(unknown) == 1 else "classes"
-        raise DataError(f"The model does not know the {several} {', '.join(unknown)}. "
-                        f"It knows {', '.join(model.classes)}.")
+        parts = {part for name in unknown for part in name.split("/")}  # a crop, or a condition without its crop
+        near = [name for name in model.classes if not parts.isdisjoint(name.split("/"))] or model.classes
+        raise DataError(f"The model does not know {', '.join(unknown)}. Correct the class names, or remove these "
+                        f"photos. It knows {', '.join(near)}.")
 
 
 def _checked(file: TensorFile) -> ModelFile:

@@ -154,8 +154,9 @@ def test_photos_of_a_farm_are_counted_and_what_cannot_work_is_refused(adapting, 
     assert made.adapt.isEnabled()
     assert made.name.text().startswith("LeafClinic leaves, orchard ")
     adapting.choose(made, folder / "apple")
-    refusal = sentence("The model has no class of the name healthy, scab. Rename the folders, or remove them.")
-    assert made.notice.text.text() == refusal
+    known = ", ".join(name for name in made._classes if name.endswith(("/healthy", "/scab")))
+    refusal = "The model does not know healthy, scab. Correct the class names, or remove these photos. It knows "
+    assert made.notice.text.text() == sentence(f"{refusal}{known}.")
     assert not made.adapt.isEnabled()
     assert not adapting(shipped_model("small")).choose.isEnabled()
 
@@ -189,6 +190,7 @@ def test_a_process_adapts_the_model_and_can_be_stopped(adapting, dialog, place, 
     (written,) = paths.folder("models").iterdir()
     assert read_identity(written).name == made.name.text()
     assert made.name.text() in names(dialog)
+    assert {dialog.rows.index(row, 1).data() for row in range(dialog.rows.rowCount())} >= {"adapted from colours"}
     assert sum(path.is_file() for path in (place / "place").rglob("*")) == 20, "nothing is written there"
 
 

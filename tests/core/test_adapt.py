@@ -6,7 +6,9 @@ import cv2
 import numpy as np
 import pytest
 
-from core.adapt import main
+from core.adapt import adapt_to_place, main
+from core.config import from_dict
+from core.data.dataset import Cancelled
 from core.diagnosis.completion import LabelledPhotos, complete_model, compute_outputs
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head
 from core.diagnosis.model_file import ModelFile, read_model, write_model
@@ -85,8 +87,16 @@ def test_the_command_writes_a_model_for_the_place(place, known, capsys):
 def test_classes_that_the_model_does_not_know_are_named(place, capsys):
     (place / "place" / "apple" / "scab").rename(place / "place" / "apple" / "canker")
     assert call(place) == 2
-    assert "does not know the class apple/canker" in capsys.readouterr().err
+    assert "does not know apple/canker" in capsys.readouterr().err
     assert not (place / "own.safetensors").exists()
+
+
+def test_fitting_the_last_layer_shows_progress_and_can_be_stopped(place):
+    config, seen = from_dict({"data": str(place / "place"), "cache": str(place / "cache"), "threads": 1}), []
+    with pytest.raises(Cancelled):
+        adapt_to_place(place / "known.safetensors", config, place / "own.safetensors",
+                       lambda *progress: seen.append(progress), lambda: seen[-1:] == [("head", 3, 20)])  # fmt: skip
+    assert seen[-3:] == [("head", done, 20) for done in (1, 2, 3)]
 
 
 def test_missing_photos_and_folders_are_named_at_once(place, capsys):

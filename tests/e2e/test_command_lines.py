@@ -235,7 +235,7 @@ def test_bad_photos_models_and_runs_get_a_sentence_each_and_nothing_is_written(t
         (("core.diagnose", photo), "is a photo. Name a model before the photos"),
         (("core.diagnose", trained[0] / "last.safetensors", photo), "is a LeafClinic checkpoint"),
         (("core.diagnose", trained[0], empty), "There are no photos"),
-        (("core.evaluate", trained[0], "--data", other), "does not know the class violet"),
+        (("core.evaluate", trained[0], "--data", other), "does not know violet"),
         (("core.train", "--resume", empty), "no run to resume"),
         (("core.train", "--resume", trained[0], "--batch-size", "8"), "cannot change when a run is resumed"),
         (("core.train", "--data", photos, "--out", trained[0]), "already contains a run"),
