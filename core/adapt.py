@@ -22,7 +22,7 @@ from core.diagnosis.features import feature_node
 from core.diagnosis.head_fitting import Samples
 from core.diagnosis.model_card import DATA, TEST
 from core.diagnosis.model_file import ModelFile, check_classes, read_model, write_model
-from core.diagnosis.model_identity import ADAPTED_FROM, MODEL_HELP, adapted_name, read_identity, today
+from core.diagnosis.model_identity import MODEL_HELP, ORIGIN, adapted_name, read_identity, today
 from core.diagnosis.prediction import Predictor, choose_device
 from core.diagnosis.training_photos import record_photos
 from core.errors import EXIT_CODES, EXIT_DONE, EXIT_FAILED, ModelFileError, Problem
@@ -73,7 +73,7 @@ def count_photos(model: ModelFile, config: RunConfig, cancelled: IsCancelled = n
 def adapt_to_place(
     model_file: Path, config: RunConfig, out: Path, report: ReportStage = ignore, cancelled: IsCancelled = never
 ) -> tuple[Samples, Adaptation]:
-    """Adapt a model to the photos of `config.data`; written to `out`, which is not among them, only if it is better there.
+    """Adapt a model to the photos of `config.data`; written to `out`, outside their folder, only if it is better there.
 
     Also returns the photos' features, labels and groups. Raises DataError, InputError, StorageError or Cancelled.
     """
@@ -112,7 +112,7 @@ def describe_place(model: ModelFile, photos: PhotoSet, name: str, origin: str) -
     data = model.sections.get(DATA, {})
     source = f"The model was adapted to {len(photos.cache.kept)} photos of one place on {today()}."
     sections = {key: value for key, value in model.sections.items() if key not in OLD_SECTIONS}
-    sections |= {DATA: {**data, "sources": [*data.get("sources", ()), source]}, ADAPTED_FROM: {"name": origin}}
+    sections |= {DATA: {**data, "sources": [*data.get("sources", ()), source]}, ORIGIN: {"name": origin}}
     figures = {key: value for key, value in model.figures.items() if not key.startswith(("test_", "validation_"))}
     learned = record_photos(photos.cache.content[photos.cache.kept], [model.learned])
     return replace(model, sections=sections, figures=figures, learned=learned, name=name, date=today())

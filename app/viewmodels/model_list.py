@@ -12,7 +12,7 @@ from app import paths, resources
 from app.paths import Settings
 from app.translation import tr
 from app.viewmodels.row_order import Column
-from core.diagnosis.model_identity import ADAPTED_FROM, BEST, KIND, SHIPPED_MODELS, VERSION, ModelIdentity, read_identity
+from core.diagnosis.model_identity import BEST, KIND, ORIGIN, SHIPPED_MODELS, VERSION, ModelIdentity, read_identity
 from core.errors import ModelFileError
 from core.percent import percent
 from core.tensor_file import read_metadata
@@ -80,7 +80,7 @@ def _read(path: str, origin: str) -> KnownModel | None:
         accuracy = figures.get("test_accuracy", figures.get("validation_accuracy"))
         purpose = SHIPPED_MODELS.get(Path(path).stem, "") if origin == SHIPPED else ""
         accuracy = None if accuracy is None else float(accuracy)
-        adapted = str(header["sections"].get(ADAPTED_FROM, {}).get("name", ""))
+        adapted = str(header["sections"].get(ORIGIN, {}).get("name", ""))
         return KnownModel(path, origin, identity, len(header["classes"]), accuracy, purpose, adapted)
     except (ModelFileError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

@@ -85,7 +85,7 @@ def open_cache(
         keep_limit(home.parent, home)
         return found
     except OSError as error:
-        raise storage_error(home, error) from error
+        raise storage_error(home, error, "--cache") from error
 
 
 def _home(dataset: Dataset, folder: str) -> Path:

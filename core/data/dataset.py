@@ -208,7 +208,7 @@ def _without_repeats(dataset: Dataset) -> Dataset:
     same = keys[order][1:] == keys[order][:-1]
     differ = order[1:][same & (dataset.labels[order][1:] != dataset.labels[order][:-1])]
     if len(differ):
-        raise DataError(f"{len(differ)} photos have two different labels in the manifest, such as "
+        raise DataError(f"The manifest gives {len(differ)} of its photos two different labels, such as "
                         f"{dataset.paths[differ[0]]}. Keep one row for each photo.")
     return dataset.take(np.sort(first))
 

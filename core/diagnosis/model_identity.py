@@ -32,7 +32,7 @@ SHIPPED_MODELS: Final[Mapping[str, str]] = MappingProxyType({
 """Models of SHIPPED by name, and what each is for; the first is the default."""
 MODEL_HELP: Final = f"model file, run folder (uses its best model), or shipped model ({', '.join(SHIPPED_MODELS)})"
 """Help of the argument MODEL of a command."""
-ADAPTED_FROM: Final = "adapted_from"
+ORIGIN: Final = "adapted_from"
 """Section with the name of the model that was adapted to a place."""
 LONGEST_NAME: Final = 80
 """Characters of a model's name."""

@@ -10,6 +10,7 @@ from typing import Final, final
 
 from core.config import RunConfig
 from core.data.dataset import TEST, TRAIN, VALIDATION
+from core.data.field_photos import check_field, scan_field
 from core.data.label_sets import read_label_sets
 from core.data.loader import AHEAD
 from core.data.preparation import cache_side
@@ -36,7 +37,7 @@ TRAINING: Final = ("training: ", "teachers")
 
 
 def describe_run(config: RunConfig) -> str:
-    """Tables of the network and of the memory; photos are listed, not decoded."""
+    """Tables of the network and of the memory; photos are listed, not decoded. Raises what the run would, so far."""
     device, _ = choose_device(config.device)
     origin = read_origin(config)
     config = configure_from_origin(config, origin)
@@ -44,6 +45,8 @@ def describe_run(config: RunConfig) -> str:
     sets = read_label_sets(dataset.classes, config.labels)
     classes = dataset.classes if sets is None else sets.labels
     config = config if sets is None else replace(config, labels="multi")
+    if config.field:
+        check_field(scan_field(config.field, config.label), classes, sets is not None)
     graph = first_network(config, origin, classes).graph
     forecast = forecast_memory(config, graph, classes, list(dataset.counts().values()), device)
     table = {**forecast.rows, **forecast.phases, "memory of the run": forecast.peak}

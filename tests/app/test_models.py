@@ -154,9 +154,9 @@ def test_photos_of_a_farm_are_counted_and_what_cannot_work_is_refused(adapting, 
     assert made.adapt.isEnabled()
     assert made.name.text().startswith("LeafClinic leaves, orchard ")
     adapting.choose(made, folder / "apple")
-    known = ", ".join(name for name in made._classes if name.endswith(("/healthy", "/scab")))
+    near = ", ".join(name for name in made._classes if name.endswith(("/healthy", "/scab")))
     refusal = "The model does not know healthy, scab. Correct the class names, or remove these photos. It knows "
-    assert made.notice.text.text() == sentence(f"{refusal}{known}.")
+    assert made.notice.text.text() == sentence(f"{refusal}{near}.")
     assert not made.adapt.isEnabled()
     assert not adapting(shipped_model("small")).choose.isEnabled()
 

@@ -116,7 +116,7 @@ def test_paths_may_be_absolute(tmp_path):
     (b"path,label\na.jpg,rust\nb.jpg,\n", "Line 3 .* no class"), (b"path,label\n,rust\n", "Line 2 .* no path"),
     (b"path,label,split\na,rust,maybe\n", "Line 2 .* 'maybe' is not train, val or test"),
     (b'path,label\n"a,rust\n', "not a valid CSV"),
-    (b"path,label\na.jpg,rust\na.jpg,healthy\n", "two different labels in the manifest, such as a.jpg"),
+    (b"path,label\na.jpg,rust\na.jpg,healthy\n", "gives 1 of its photos two different labels, such as a.jpg"),
     (b"\xff\xfep\0a\0t\0h\0,\0l\0a\0b\0e\0l\0\n", "starts like UTF-16.*Save it again"),
     ("path,label\na,x\n".encode("utf-16-le"), r"not a text file. .*\(UTF-8\)"),
     (b"\x89PNG\r\n\x1a\n\0\0\0\x0d\n", "column path|not a text file"),

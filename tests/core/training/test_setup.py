@@ -9,6 +9,7 @@ import pytest
 
 from core.errors import DeviceError, InputError
 from core.training.commands import Commands
+from core.training.dry_run import describe_run
 from core.training.setup import choose_precision, set_up
 from core.training.training_plan import auto_batch, class_weights
 from tests.helpers.models import write_small_model
@@ -109,9 +110,10 @@ def test_classes_that_do_not_fit_are_told_before_a_photo_is_decoded(tiny, tmp_pa
     decoded = Mock(side_effect=AssertionError("a photo was decoded"))
     monkeypatch.setattr("core.data.preparation.open_cache", decoded)
     config = tiny(**({"field": str(field)} if named == "field" else {"teacher": (str(teacher),)}))
-    said = "class grey, which is not a class of this training" if named == "field" else "does not know brown"
-    with pytest.raises(InputError, match=said):
-        finish(set_up(config, Commands()))
+    said = "class grey, which is not a class of this training" if named == "field" else "does not know the class brown"
+    for start in (lambda: finish(set_up(config, Commands())), lambda: describe_run(config)):
+        with pytest.raises(InputError, match=said):
+            start()
 
 
 def test_tuning_that_several_processes_skip_is_said(monkeypatch):
