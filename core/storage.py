@@ -89,11 +89,11 @@ def create_folder(path: Path) -> None:
         raise storage_error(path, error) from error
 
 
-def storage_error(path: Path, error: OSError, option: str = "") -> StorageError:
-    """option: of the commands, which names the folder."""
-    choose = "Free disk space or choose" if error.errno in NO_ROOM else "Choose"
-    how = f" with {option}" if option else ""
-    return StorageError(f"{path} could not be saved: {error.strerror or error}. {choose} another folder{how}.")
+def storage_error(path: Path, error: OSError) -> StorageError:
+    reason = error.strerror or str(error)
+    if error.errno in NO_ROOM:
+        return StorageError(f"{path} could not be saved: {reason}. Free disk space or choose another folder.")
+    return StorageError(f"{path} could not be saved: {reason}. Choose another folder.")
 
 
 def unused(path: Path) -> Path:

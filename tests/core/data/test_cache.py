@@ -207,7 +207,7 @@ def test_a_disk_that_fills_up_on_the_way_gives_a_sentence_and_a_sound_cache(phot
 
     with monkeypatch.context() as patch:
         patch.setattr(cache_store.CacheStore, "_append", full)
-        with pytest.raises(StorageError, match="Free disk space or choose another folder with --cache"):
+        with pytest.raises(StorageError, match="left on device. Choose another folder with --cache"):
             fill(photos, tmp_path / "store")
     assert_sound(*fill(photos, tmp_path / "store"))
 
