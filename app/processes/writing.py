@@ -154,7 +154,7 @@ def _entry(result: PhotoResult, picture: bytes) -> Entry:
     kind = "muted" if not result.sure else "well" if result.healthy else "sick"
     found = "; ".join(findings(result))
     sentences = (found, doubts(replace(result, leaves=())), severity_text(result), *result.plant[PLANTS:])
-    guesses = tuple((disease_name(label), share) for label, share in result.top)
+    guesses = () if result.unfamiliar else tuple((disease_name(label), share) for label, share in result.top)
     answer = verdict_text(replace(result, leaves=()))
     return Entry(name, answer, kind, sentences, guesses, result.shown_percent, picture, result.model)
 

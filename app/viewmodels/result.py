@@ -17,7 +17,7 @@ from app.translation import count, language, sentence, tr
 from app.viewmodels.row_order import Column
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.thresholds import Thresholds
-from core.diagnosis.verdict import Verdict, count_findings, decide_verdict, is_healthy
+from core.diagnosis.verdict import NOT_SURE, UNFAMILIAR, Verdict, count_findings, decide_verdict, is_healthy
 from core.ops.contract import Array
 from core.percent import percent, stated
 
@@ -68,6 +68,11 @@ class PhotoResult:
     @property
     def probability(self) -> float:
         return self.top[0][1] if self.top else 0.0
+
+    @property
+    def unfamiliar(self) -> bool:
+        """Whether the photo looks unlike the training photos: the probabilities do not apply to it."""
+        return self.reason == UNFAMILIAR
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -145,6 +150,15 @@ def verdict_text(result: PhotoResult) -> str:
     return findings(result)[0] if result.leaves else _verdict_words(result.verdict, result.sure, language())
 
 
+def verdict_cell(result: PhotoResult) -> str:
+    """The verdict in a table: of an uncertain one with the most probable class, or that the photo is unfamiliar."""
+    if result.leaves or result.cancelled or not result.top or result.verdict != NOT_SURE:
+        return verdict_text(result)
+    if result.unfamiliar:
+        return tr("Not sure: unfamiliar photo")
+    return tr("Not sure: {name}?", name=disease_name(result.top[0][0]))
+
+
 def findings(result: PhotoResult) -> list[str]:
     """What was found on how many leaves of a photo that shows several, the worst first."""
     return [tr("{n} of {total} leaves: {finding}", n=many, total=len(result.leaves),
@@ -204,8 +218,9 @@ def severity_text(result: PhotoResult) -> str:
 def columns(plant_of: Callable[[PhotoResult], Plant | None]) -> list[Column]:
     return [
         Column(tr("Photo"), lambda r: os.path.basename(r.path), tip=lambda r: r.path, searched=True),
-        Column(tr("Diagnosis"), verdict_text, tip=lambda r: r.error or doubts(r), searched=True),
-        Column(tr("Probability"), lambda r: stated(r.probability) if r.top else "", lambda r: r.probability, True,
+        Column(tr("Diagnosis"), verdict_cell, tip=lambda r: r.error or doubts(r), searched=True),
+        Column(tr("Probability"), lambda r: stated(r.probability) if r.top and not r.unfamiliar else "",
+               lambda r: 0.0 if r.unfamiliar else r.probability, True,
                help=tr("How often diagnoses like this one are correct, measured on validation photos")),
         Column(tr("Leaf diseased"), _diseased, lambda r: r.shown_percent or 0.0, True,
                help=tr("Diseased share of the leaf area")),

@@ -12,7 +12,7 @@ from core.diagnosis.model_file import ModelFile
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.prediction import Diagnosis
 from core.diagnosis.severity import SCALE
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE, describe_leaves, is_healthy
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, describe_leaves, is_healthy
 from core.percent import percent, percents
 
 
@@ -26,7 +26,8 @@ def make_entry(found: Diagnosis, examined: Examination | None, model: ModelIdent
     boxes = [leaf.box for leaf in found.leaves]
     picture = draw_picture(examined.photo, severity.leaf, severity.lesions if kind == "sick" else None, side,
                            boxes=boxes)  # fmt: skip
-    guesses = tuple((label_text(guess.label), guess.probability) for guess in found.top)
+    familiar = found.reason != UNFAMILIAR
+    guesses = tuple((label_text(guess.label), guess.probability) for guess in found.top if familiar)
     findings = describe_leaves([leaf.verdict.word for leaf in found.leaves])
     sentences = [label_text(findings), found.reason, *found.notes]
     if kind == "sick" and found.diseased is not None:

@@ -16,7 +16,7 @@ from app.processes.writing import write_csv
 from app.viewmodels import process_model
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.process_model import ProcessThread
-from app.viewmodels.result import PhotoResult, decide, doubts, from_line, read_result, to_line, verdict_text
+from app.viewmodels.result import PhotoResult, columns, decide, doubts, from_line, read_result, to_line, verdict_text
 from app.viewmodels.rows_model import ROW
 from app.widgets.bars import LINE
 from app.widgets.overlays import SICK
@@ -291,9 +291,17 @@ def test_no_disease_is_described_where_the_photo_is_like_none_or_has_no_leaf(pan
     panel.detail.show_result(replace(known, sure=False, verdict=NOT_SURE, reason=UNFAMILIAR))
     assert "Early blight" not in panel.detail.card.toPlainText()
     assert "take the photo again" in panel.detail.card.toPlainText()
+    assert "do not apply" in panel.detail.threshold.text()
     bare = replace(known, sure=False, verdict=NO_LEAF, top=(("background/none", 0.99), *known.top[1:]))
     panel.detail.show_result(bare)
     assert "Not certain" not in panel.detail.card.toPlainText()
+
+
+def test_an_uncertain_photo_is_listed_with_its_class_and_an_unfamiliar_one_without_probability(model):
+    row = replace(model.rows.rows[0], sure=False, verdict=NOT_SURE, top=(("potato/early_blight", 0.4),))
+    listed = [[column.text(replace(row, reason=reason)) for column in columns(lambda _: None)[1:3]]
+              for reason in ("It may be one or the other.", UNFAMILIAR)]  # fmt: skip
+    assert listed == [["Not sure: Early blight of potato?", "40.0\u00a0%"], ["Not sure: unfamiliar photo", ""]]
 
 
 def test_cancelling_gives_up_what_waits_at_once_and_calls_it_so(panel, model, tmp_path):

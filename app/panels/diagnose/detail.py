@@ -22,7 +22,7 @@ from app.widgets.overlays import RAMP, SICK, outlined
 from app.widgets.parts import button, card, label, named
 from app.widgets.photo_view import PhotoView
 from core.diagnosis.thresholds import NO_LEAF_NAMES
-from core.diagnosis.verdict import NO_LEAF, UNFAMILIAR
+from core.diagnosis.verdict import NO_LEAF
 from core.percent import percent
 
 AREA: Final = "\0area"
@@ -127,8 +127,6 @@ class DetailPane(QWidget):
             self.doubt.setText(doubts(result))
         self.doubt.setVisible(bool(self.doubt.text()))
         self._threshold = threshold
-        self.threshold.setText(tr("A photo has the labels whose probability reaches the mark on their bar.")
-                               if result.limits else tr("Minimum confidence: {share}", share=percent(threshold, 0)))
         area = result.area()
         several = bool(result.leaves)  # a correction is of one leaf
         self.correct.setVisible(area is not None and bool(result.hash and (area.labels > 0).any()) and not several)
@@ -141,9 +139,13 @@ class DetailPane(QWidget):
         self.notes.setText(severity_text(result))
         self.notes.setVisible(bool(self.notes.text()))
         threshold = self._threshold
-        below = bool(result.top) and not result.sure and result.probability < threshold and result.reason != UNFAMILIAR
+        below = bool(result.top) and not result.sure and result.probability < threshold and not result.unfamiliar
         self.bars.show_top(result.top, result.sure, result.limits or (threshold,) * below)
-        self.threshold.setVisible(below or bool(result.limits))
+        self.threshold.setText(
+            tr("These probabilities do not apply to a photo unlike the training photos.") if result.unfamiliar
+            else tr("A photo has the labels whose probability reaches the mark on their bar.") if result.limits
+            else tr("Minimum confidence: {share}", share=percent(threshold, 0)) if below else "")  # fmt: skip
+        self.threshold.setVisible(bool(self.threshold.text()))
         self.card.setHtml(_advice(result))
 
     def pick_leaf(self, index: int) -> None:
@@ -207,7 +209,7 @@ def _advice(result: PhotoResult) -> str:
         return f"<p>{html.escape(hint)}</p>"
     if not result.top:
         return ""
-    if result.reason == UNFAMILIAR:
+    if result.unfamiliar:
         hint = tr("The model is not sure, so no disease card is shown. If the model knows this crop, take the photo "
                   "again: one leaf that fills the picture, in daylight, in focus.")
         return f"<p>{html.escape(hint)}</p>"
