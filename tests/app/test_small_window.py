@@ -57,6 +57,9 @@ def test_the_answer_and_its_correction_are_in_sight(language, start, qapp, qtbot
     panel.state.setText("42 photos, 1 not answered, 1 not readable")
     qtbot.wait(50)
     assert panel.state.width() >= panel.state.sizeHint().width()
+    program.window.resize(900, 640)
+    panel.state.setText("22 ảnh, 12 chưa chẩn đoán")
+    qtbot.waitUntil(lambda: panel.width() + 6 <= panel.parentWidget().width())  # 6: of a scroll bar
 
 
 def test_names_are_read_in_the_narrowest_table(start, qtbot):

@@ -64,10 +64,11 @@ class DiagnosePanel(QWidget):
         self.table = sorted_view(model.rows, tr("Results"), stretch=1)
         self.plants = plant_choice(model.plants, self.table)
         self.search = SearchField(tr("Filter by name or diagnosis"), tr("Filter the results"))
-        self.search.setMinimumWidth(120)
+        self.search.setMinimumWidth(100)
         self.search.setMaximumWidth(230)
         self.bar = progress_bar(tr("Progress of the diagnoses"), 160)
-        self.state = label("", "muted")
+        self.state = label("", "muted", wrap=True)
+        self.state.setMinimumWidth(100)  # two lines in a narrow window
         self.cancel = button(tr("Cancel"), model.cancel)
         self.rest = button(tr("Resume"), model.diagnose_cancelled, tip=tr("Diagnose the photos that were cancelled"))
         self.model_button = QPushButton()
@@ -84,7 +85,7 @@ class DiagnosePanel(QWidget):
         exports = (actions.export_csv, actions.export_html, actions.export_pdf)
         clear = tr("Remove all results from the list; the photo files are kept")
         tools = row(
-            (self.search, 9), self.plants, self.state, self.bar, self.cancel, self.rest, None,
+            (self.search, 9), self.plants, (self.state, 1), self.bar, self.cancel, self.rest,
             *(action_button(action, theme, "export") for action in exports),
             button(tr("Clear"), self._on_clear, "flat", clear),
         )  # the search field grows first, up to its maximum width  # fmt: skip
