@@ -16,6 +16,7 @@ from PySide6.QtWidgets import (
     QMessageBox,
     QProgressBar,
     QPushButton,
+    QScrollArea,
     QSizePolicy,
     QSpinBox,
     QTabWidget,
@@ -149,6 +150,18 @@ def progress_bar(name: str, width: int = 0) -> QProgressBar:
     if width:
         bar.setFixedWidth(width)
     return bar
+
+
+def scrolling(widget: QWidget, name: str = "") -> QScrollArea:
+    """A widget that scrolls up and down; by keys, too, if it has a name."""
+    area = named(QScrollArea(), name)
+    area.setWidget(widget)
+    area.setWidgetResizable(True)
+    area.setFrameShape(QFrame.Shape.NoFrame)
+    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    if not name:
+        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    return area
 
 
 def side_width(place: QWidget) -> int:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final, final
 
 from PySide6.QtCore import QTimer
-from PySide6.QtWidgets import QLabel, QProgressBar, QStatusBar
+from PySide6.QtWidgets import QLabel, QStatusBar
 
 from app.translation import tr
-from app.widgets.parts import named
+from app.widgets.parts import named, progress_bar
 from core.cores import usable_cores
 
 REFRESH_MS: Final = 2000
@@ -25,9 +25,7 @@ class StatusLine(QStatusBar):
         super().__init__()
         self.setSizeGripEnabled(False)
         self.run = named(QLabel(), tr("Current run"))
-        self.bar = QProgressBar()
-        self.bar.setFixedWidth(120)
-        self.bar.setTextVisible(False)
+        self.bar = progress_bar(tr("Progress of the run"), 120)
         self.bar.hide()
         self.device, self.memory = named(QLabel(processor()), tr("Device")), named(QLabel(), tr("Memory"))
         for widget in (self.run, self.bar, self.device, self.memory):

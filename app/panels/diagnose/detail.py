@@ -7,7 +7,7 @@ from typing import Final, final
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QFrame, QScrollArea, QSizePolicy, QTextBrowser, QWidget
+from PySide6.QtWidgets import QFrame, QSizePolicy, QTextBrowser, QWidget
 
 from app.cards import Card, card_html, disease_name, find_card
 from app.mask import Mask, decode_box
@@ -19,7 +19,7 @@ from app.widgets.bars import ProbabilityBars
 from app.widgets.fields import ComboBox, Slider
 from app.widgets.layouts import column, holding, row
 from app.widgets.overlays import RAMP, SICK, outlined
-from app.widgets.parts import button, card, label, named
+from app.widgets.parts import button, card, label, named, scrolling
 from app.widgets.photo_view import PhotoView
 from core.diagnosis.thresholds import NO_LEAF_NAMES
 from core.diagnosis.verdict import NO_LEAF
@@ -98,13 +98,8 @@ class DetailPane(QWidget):
                               tr("Edit the diseased area with a brush") + " (Ctrl+B)")  # fmt: skip
         self.correct.setShortcut("Ctrl+B")
         texts = column(self.verdict, self.doubt, self.plant, self.bars, self.threshold, None, margins=(14, 10, 12, 4))
-        scroll = QScrollArea()
-        scroll.setWidget(holding(texts))
-        scroll.setWidgetResizable(True)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         foot = column(self.notes, row(None, self.correct), margins=(14, 0, 12, 8))
-        return card((scroll, 1), foot, spacing=4, margins=(0, 2, 2, 2))
+        return card((scrolling(holding(texts)), 1), foot, spacing=4, margins=(0, 2, 2, 2))
 
     def show_waiting(self, preparing: bool) -> None:
         self._waiting = tr("Preparing the model…") if preparing else tr("Diagnosing…")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import final
 
@@ -38,14 +39,16 @@ class ModelsDialog(QDialog):
         self.rows = RowsModel(columns(), self)
         self.table = sorted_view(self.rows, tr("Models"))
         self.table.selectionModel().currentChanged.connect(lambda *_: self._on_selection())
-        self.table.activated.connect(lambda _: self._on_use())
         self.notice = Notice(theme)
         self.purpose = label("", "muted", wrap=True)
-        self._use = button(tr("Diagnose with this model"), self._on_use, "primary")
+        self._use = button(tr("Diagnose with this model"), self._with_selected(self._on_use), "primary")
         self._use.setDefault(True)
-        self._rename = button(tr("Rename…"), self._on_rename)
-        self._forget = button(tr("Remove from the list"), self._on_forget, tip=tr("The file stays where it is"))
-        self._adapt = button(tr("Adapt to my farm…"), self._on_adapt, tip=tr("From about 10 photos of each class"))
+        self.table.activated.connect(self._use.click)
+        self._rename = button(tr("Rename…"), self._with_selected(self._on_rename))
+        self._forget = button(tr("Remove from the list"), self._with_selected(self._on_forget),
+                              tip=tr("The file stays where it is"))  # fmt: skip
+        self._adapt = button(tr("Adapt to my farm…"), self._with_selected(self._on_adapt),
+                             tip=tr("From about 10 photos of each class"))  # fmt: skip
         importing = button(tr("Import a model file…"), self._on_import)
         close = button(tr("Close"), self.reject)
         about = tr("The models that came with the program, models you trained, and model files you received.")
@@ -70,27 +73,24 @@ class ModelsDialog(QDialog):
         self._rename.setEnabled(one is not None and one.origin != SHIPPED)
         self._forget.setEnabled(one is not None and one.origin == IMPORTED)
 
-    def _on_use(self) -> None:
-        one: KnownModel | None = selected(self.table)
-        if one is not None:
-            self._choose(one.path)
+    def _with_selected(self, act: Callable[[KnownModel], object]) -> Callable[[], object]:
+        """Calls `act` with the selected model, if there is one."""
+        return lambda: act(one) if (one := selected(self.table)) is not None else None
 
-    def _on_adapt(self) -> None:
-        one: KnownModel | None = selected(self.table)
-        if one is not None:
-            dialog = AdaptationDialog(self, self._settings, self._theme, one)
-            dialog.adapted.connect(self._refresh)
-            dialog.chosen.connect(self._choose)
-            dialog.open()
+    def _on_use(self, one: KnownModel) -> None:
+        self._choose(one.path)
+
+    def _on_adapt(self, one: KnownModel) -> None:
+        dialog = AdaptationDialog(self, self._settings, self._theme, one)
+        dialog.adapted.connect(self._refresh)
+        dialog.chosen.connect(self._choose)
+        dialog.open()
 
     def _choose(self, path: str) -> None:
         self.accept()
         self.chosen.emit(path)
 
-    def _on_rename(self) -> None:
-        one: KnownModel | None = selected(self.table)
-        if one is None:
-            return
+    def _on_rename(self, one: KnownModel) -> None:
         text = tr("Name of the model, as diagnoses and reports show it:")
         name, fine = QInputDialog.getText(self, tr("Rename the model"), text, text=one.identity.name)
         if not fine:
@@ -116,11 +116,9 @@ class ModelsDialog(QDialog):
         keep_import(self._settings, found)
         self._refresh(found)
 
-    def _on_forget(self) -> None:
-        one: KnownModel | None = selected(self.table)
-        if one is not None:
-            forget_import(self._settings, one.path)
-            self._refresh("")
+    def _on_forget(self, one: KnownModel) -> None:
+        forget_import(self._settings, one.path)
+        self._refresh("")
 
 
 CONFIG = "config.json"

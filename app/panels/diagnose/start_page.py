@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QLabel, QScrollArea, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QWidget
 
 from app import resources
 from app.actions import Actions
@@ -15,7 +15,7 @@ from app.cards import disease_name
 from app.theme import Theme
 from app.translation import tr
 from app.widgets.layouts import GAP, column, row
-from app.widgets.parts import action_button, button, card, label, named
+from app.widgets.parts import action_button, button, card, label, scrolling
 from core.diagnosis.thresholds import NO_LEAF_NAMES
 from core.diagnosis.verdict import is_healthy
 
@@ -108,9 +108,4 @@ def crop_names() -> dict[str, str]:
 
 
 def _scrolled_card(title: str, text: QLabel) -> QFrame:
-    scroll = named(QScrollArea(), title)
-    scroll.setWidget(text)
-    scroll.setWidgetResizable(True)
-    scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-    scroll.setFrameShape(QFrame.Shape.NoFrame)
-    return card(label(title, "heading"), (scroll, 1))
+    return card(label(title, "heading"), (scrolling(text, title), 1))

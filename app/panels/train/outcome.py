@@ -6,14 +6,14 @@ import os
 from typing import final
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QScrollArea, QWidget
+from PySide6.QtWidgets import QWidget
 
 from app.actions import Actions
 from app.theme import Theme
 from app.translation import sentence, tr
 from app.viewmodels.runs import RunView
 from app.widgets.layouts import TAB, Flow, column, stack
-from app.widgets.parts import EmptyPlace, Figure, action_button, button, card, label, named
+from app.widgets.parts import EmptyPlace, Figure, action_button, button, card, label, scrolling
 from core.diagnosis.metrics import wilson_interval
 from core.percent import percent, percents
 from core.training.events import RunEvaluated, RunFinished
@@ -40,10 +40,7 @@ class OutcomePane(QWidget):
         use = tr("Diagnose with this model")
         self.use = button(use, lambda: self.diagnose_asked.emit(self._model), "primary")
         self._places = Flow()
-        scroll = named(QScrollArea(), tr("What the result means"))
-        scroll.setWidget(self.words)
-        scroll.setWidgetResizable(True)
-        scroll.setFrameShape(QScrollArea.Shape.NoFrame)
+        scroll = scrolling(self.words, tr("What the result means"))
         reports = (action_button(actions.run_report, theme, "search"), action_button(actions.run_pdf, theme, "export"))
         empty = EmptyPlace(theme, "train", tr("No result yet"), tr(
             "After a run this page shows the accuracy on photos that were not used in training, the border baseline, "

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, final
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QFrame, QWidget
 
 from app.paths import Settings
 from app.project import dataset_name
 from app.translation import sentence, tr
 from app.viewmodels.model_list import shipped_model
 from app.widgets.layouts import column, row
-from app.widgets.parts import label, switch
+from app.widgets.parts import label, scrolling, switch
 from app.widgets.run_form import RunForm
 from core.config import RunConfig, from_dict
 from core.errors import ConfigError, Problem
@@ -117,14 +117,10 @@ class SetupPane(QFrame):
         self._follow()
 
     def _lay_out(self, buttons: list[QWidget]) -> None:
-        self._scroll = scroll = QScrollArea()
-        scroll.setWidget(self.form)
-        scroll.setWidgetResizable(True)
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # it scrolls to the focused field by itself
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._scroll = scrolling(self.form)  # to the focused field by itself
         head = row(label(tr("Settings"), "heading"), None, *buttons, spacing=0, margins=(0, 0, 8, 0))
         self.setLayout(column(
-            head, self.data, self.start, (scroll, 1), self.others, self.memory, margins=(14, 12, 8, 12),
+            head, self.data, self.start, (self._scroll, 1), self.others, self.memory, margins=(14, 12, 8, 12),
         ))  # fmt: skip
 
     def show_data(self, data: str) -> None:
