@@ -3,11 +3,6 @@
 Inputs and weights are formulas (`tests.helpers.noise`), so that the files hold only results, and of
 large arrays only a digest. `tests/golden/make_ops.py` and `make_models.py` write them, with torch,
 in float64.
-
-    golden = golden_training("squeezenet1_0")
-    plan.load(golden.weights)
-    result = plan.gradient(golden.batch())
-    golden.assert_gradients(plan.gradients())
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,6 @@
 """The threads of a GPU's block as greenlets: one runs at a time, until it has to wait for another.
 
-Threads of the system that hand Python's lock to each other took half of their time in the kernel of the system, and a
-thread that waited for ever ended by a time limit. Who goes next is drawn, always the same: a kernel must be right in
-any order.
+Who goes next is drawn, always the same: a kernel must be right in any order.
 """
 
 import random

@@ -2,8 +2,7 @@
 
 Both round to bf16 and both are held against float32: Hopper's may be no further from it than the common ones are, but
 for chance. The networks are sensitive (noise of 1e-6 before every rounding moves the gradient of SqueezeNet 1.0's first
-filters by 0.2, of 1.1's by 0.015, measured on a CPU, four photos), so chance is allowed a factor of two for a single
-parameter. `test_plan` holds every step against its reference on that step's own inputs.
+filters by 0.2, of 1.1's by 0.015), so chance is allowed a factor of two for a single parameter.
 """
 
 from dataclasses import replace
