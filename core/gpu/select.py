@@ -157,7 +157,8 @@ class Candidate:
             return f"--algorithm {frame.algorithm} excludes it."
         if not computes:
             advice = " Use --precision float32." if "float32" in self.arithmetics else ""
-            return f"It does not compute in {frame.arithmetic}.{advice}"
+            arithmetic = frame.arithmetic.replace("fma", "float32")
+            return f"It does not compute in {arithmetic}.{advice}"
         if frame.hardware.kernels < self.capability:
             return f"It needs compute capability {self.capability[0]}.{self.capability[1]}."
         try:
