@@ -89,9 +89,7 @@ def typical(capability: Capability = HOPPER) -> Hardware:
     return known[-1]
 
 
-NO_DRIVER: Final = (
-    "There is no NVIDIA driver on this machine. Install the driver for your GPU from nvidia.com/drivers."
-)
+NO_DRIVER: Final = "There is no NVIDIA driver on this machine. Install the driver for your GPU from nvidia.com/drivers."
 
 
 def has_driver() -> bool:
