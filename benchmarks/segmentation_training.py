@@ -49,12 +49,16 @@ TIMES: Final = {"wheat": 8, "potato": 4, "soybean": 3, "mixed": 4, "rice": 2}
 """How often a photo with a drawn mask is augmented."""
 FIELD_TIMES: Final = 12
 """The same of potatoes outdoors."""
-SCENES, HEALTHY = 350, 50
-"""Scenes without a leaf; healthy photos of each crop and setting."""
+SCENES: Final = 350
+"""Scenes without a leaf."""
+HEALTHY: Final = {"lab": 50, "field": 100}
+"""Healthy photos of each crop."""
 PIXELS: Final = 350
 """Pixels drawn from each augmented photo."""
 FEATURES: Final = LOCAL + GLOBAL + SCALES * SCALE + CONTEXT
-HIDDEN: Final = (48, 32)
+HIDDEN: Final = (96, 32)
+DROPPED: Final = 0.25
+"""Share of the features that a step does not see: of another part for each pixel."""
 BATCH, RATE, DECAY, AVERAGE = 4096, 4e-3, 1e-3, 0.999
 ZERO, STEPS = 128, 32
 """A feature as a byte: its mean, and steps of one standard deviation."""
@@ -129,8 +133,8 @@ def choose_plain(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     for row in rows:
         if not row.get("mask") and (row["crop"] == "background" or row["condition"] == "healthy"):
             kinds.setdefault((row["crop"], row["setting"]), []).append(row)
-    return [row for (crop, _), found in sorted(kinds.items())
-            for row in found[: SCENES if crop == "background" else HEALTHY]]  # fmt: skip
+    return [row for (crop, setting), found in sorted(kinds.items())
+            for row in found[: SCENES if crop == "background" else HEALTHY[setting]]]  # fmt: skip
 
 
 def collect(data: Path) -> list[Example]:
@@ -207,7 +211,7 @@ def draw_pixels(examples: list[Example], seed: int) -> tuple[list[Array], list[A
 def make_graph() -> Graph:
     """Dense layers on the features, which stand as an image of one row."""
     b = Builder("segmentation", (1, FEATURES // 3, 3), (ZERO / 255,) * 3, (STEPS / 255,) * 3)
-    x = b.add("flatten", "flatten", "photo")
+    x = b.add("dropout", "dropout", b.add("flatten", "flatten", "photo"), rate=DROPPED)
     for number, units in enumerate(HIDDEN):
         x = b.add("relu", f"relu{number}", b.add("dense", f"dense{number}", x, units=units, init="he_uniform"))
     return b.graph(b.add("dense", f"dense{len(HIDDEN)}", x, units=3, init="glorot_uniform"))

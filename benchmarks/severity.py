@@ -1,11 +1,11 @@
-"""Error of the leaf and lesion masks on the photos of the field pack whose masks are drawn by hand.
+"""Error of the leaf and lesion masks on photos whose masks are drawn by hand, and on photos of healthy leaves.
 
-    python -m benchmarks.severity $LEAFCLINIC_DATA/field
-    python -m benchmarks.severity $LEAFCLINIC_DATA/field --splits test,field_test   # log it in test_readings.json
+    python -m benchmarks.severity $LEAFCLINIC_DATA
+    python -m benchmarks.severity $LEAFCLINIC_DATA --splits test,field_test   # log it in test_readings.json
 
 Wheat and potato have masks of leaf and lesions: the error is in points of the leaf's area. The other crops have lesions
 only: overlap of the lesions, and error in points of the photo. A photo without a lesion in both masks is not counted
-in the overlap.
+in the overlap. On a healthy leaf all area that is found diseased is error.
 """
 
 from __future__ import annotations
@@ -43,9 +43,11 @@ def overlap(found: Array, drawn: Array) -> float:
 
 
 def measure(root: Path, row: dict[str, str]) -> dict[str, float]:
-    """Figures of one photo."""
-    drawn, photo = read_mask(root / row["mask"]), read_photo(str(root / row["path"]), SIDE)
-    found = segment(photo)
+    """Figures of one photo: of a pack's row with a mask, or of a healthy leaf."""
+    found = segment(read_photo(str(root / row["path"]), SIDE))
+    if not row.get("mask"):
+        return {"error": found.percent}
+    drawn = read_mask(root / row["mask"])
     has_leaf = row["crop"] in ("wheat", "potato")
     share = found.percent - drawn.percent if has_leaf else 100 * float(found.lesions.mean() - drawn.lesions.mean())
     figures = {"error": abs(share), "bias": share, "lesion": overlap(found.lesions, drawn.lesions)}
@@ -54,14 +56,17 @@ def measure(root: Path, row: dict[str, str]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("root", type=Path)
+    parser.add_argument("data", type=Path, help="folder of the photo packs leaves and field")
     parser.add_argument("--splits", default="val")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    rows = [row for row in chosen_rows(options.root / "manifest.csv", options.splits.split(",")) if row["mask"]]
     sources = defaultdict(list)
-    for row in rows:
-        sources[f"{row['crop']}/{row['setting']}/{row['condition']}"].append(measure(options.root, row))
+    for root in (options.data / "field", options.data / "leaves"):
+        for row in chosen_rows(root / "manifest.csv", options.splits.split(",")):
+            if row.get("mask"):
+                sources[f"{row['crop']}/{row['setting']}/{row['condition']}"].append(measure(root, row))
+            elif row["condition"] == "healthy":
+                sources[f"healthy/{row['setting']}"].append(measure(root, row))
     table = {
         name: {"photos": len(found)} | {key: float(np.nanmean([f[key] for f in found])) for key in found[0]}
         for name, found in sorted(sources.items())
