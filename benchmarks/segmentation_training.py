@@ -49,10 +49,8 @@ TIMES: Final = {"wheat": 8, "potato": 4, "soybean": 3, "mixed": 4, "rice": 2}
 """How often a photo with a drawn mask is augmented."""
 FIELD_TIMES: Final = 12
 """The same of potatoes outdoors."""
-SCENES: Final = 350
-"""Scenes without a leaf."""
-HEALTHY: Final = {"lab": 50, "field": 100}
-"""Healthy photos of each crop."""
+SCENES, HEALTHY = 350, 100
+"""Scenes without a leaf; healthy photos of each crop and setting."""
 PIXELS: Final = 350
 """Pixels drawn from each augmented photo."""
 FEATURES: Final = LOCAL + GLOBAL + SCALES * SCALE + CONTEXT
@@ -133,8 +131,8 @@ def choose_plain(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     for row in rows:
         if not row.get("mask") and (row["crop"] == "background" or row["condition"] == "healthy"):
             kinds.setdefault((row["crop"], row["setting"]), []).append(row)
-    return [row for (crop, setting), found in sorted(kinds.items())
-            for row in found[: SCENES if crop == "background" else HEALTHY[setting]]]  # fmt: skip
+    return [row for (crop, _), found in sorted(kinds.items())
+            for row in found[: SCENES if crop == "background" else HEALTHY]]  # fmt: skip
 
 
 def collect(data: Path) -> list[Example]:
