@@ -35,7 +35,8 @@ refused than by the shipped model. Of those eligible, the one with most leaves c
 All three failed, by score, backgrounds and unknown crops: a last layer separates pictures from leaves, but not leaves
 from backgrounds. Three quarters itself fails by backgrounds and wheat too. The first training had no replaced
 backgrounds (`--augment-background 0`); the next, by the command above, has those of the preset and pictures without a
-leaf. Its candidates are the network, three quarters and the mean, under the last rule.
+leaf. It is trained with two seeds; candidates are both networks, the mean of their weights, and of each of these three
+three quarters and half, the rest being the shipped model's, under the last rule.
 """
 
 from __future__ import annotations
