@@ -73,6 +73,7 @@ def test_confirmed_labels_are_remembered_until_they_change(panel, qtbot):
     panel.review.keep.click()
     assert listed(panel) == ["rust/2.png", "healthy/3.png"]
     panel._review.forget()
+    assert len(listed(panel)) == 8, "without suspects all photos are listed"
     panel._review._kept = ConfirmedLabels()  # as after a new start
     panel._review._read_answers([deepcopy(panel.answer)])
     assert listed(panel) == ["rust/2.png", "healthy/3.png"]

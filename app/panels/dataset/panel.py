@@ -174,14 +174,17 @@ class DatasetPanel(QWidget):
         self.refresh()
 
     def _show_suspects(self, place: int) -> None:
-        """List the open suspects, if the Review tab is shown, and make the one at this place the current one."""
-        if self.side.currentWidget() is not self.review or not self._review.photos:
+        """List the open suspects, if the Review tab is shown, and make the one at this place the current one; without
+        suspects all photos are listed."""
+        suspects = self._review.suspects() if self.side.currentWidget() is self.review else []
+        if not suspects:
+            if self._marks:
+                self._on_filter()
             self._on_current()
             return
-        suspects = self._review.suspects()
         self.show_rows(np.array([one.row for one in suspects], np.int64), tr("Suspicious labels"),
                        {one.row: stated(one.probability) for one in suspects})  # fmt: skip
-        last = len(self.photos.rows) - 1
+        last = len(self.photos.rows) - 1  # -1 where no suspect passes the search
         self._place = min(place, max(last, 0))
         if last >= 0:
             self.grid.setCurrentIndex(self.photos.index(self._place))
