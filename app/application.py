@@ -114,6 +114,7 @@ class Application:
         self.review = ReviewModel(self.document, application)
         self.training = TrainingModel(TrainingSession(command("training"), application), application)
         self.diagnosis = DiagnosisModel(application, early)
+        self.diagnosis.plants.changes = self.document.undo
         self.benchmark = KernelBenchmark(application)
         self.memory = MemoryEstimate(application)
         self.exports, self.prints = Writing(application), Writing(application)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtGui import QUndoStack
 
 from app.task import Task
+from app.viewmodels.document import Edit
 from app.viewmodels.result import PhotoResult, plant_cells
 
 if TYPE_CHECKING:
@@ -50,6 +53,7 @@ class Plants(QObject):
         super().__init__(parent)
         self._ask, self.by = ask, ""
         self._chosen: dict[str, str] = {}
+        self.changes = QUndoStack(self)
         self.found: dict[str, Plant] = {}
         self._task: Task | None = None
         self._begun, self._rest_ms = 0.0, SOON_MS
@@ -69,12 +73,18 @@ class Plants(QObject):
     def group(self, rows: Iterable[PhotoResult]) -> None:
         """Make these photos one plant, named by a number."""
         name = str(1 + max(map(int, self._chosen.values()), default=0))
-        self._chosen |= {row.path: name for row in rows}
-        self.refresh()
+        self._change(self._chosen | {row.path: name for row in rows})
 
     def ungroup(self, rows: Iterable[PhotoResult]) -> None:
-        for row in rows:
-            self._chosen.pop(row.path, None)
+        left = {row.path for row in rows}
+        self._change({path: name for path, name in self._chosen.items() if path not in left})
+
+    def _change(self, chosen: dict[str, str]) -> None:
+        if chosen != self._chosen:
+            self.changes.push(Edit("", partial(self._choose, chosen), partial(self._choose, self._chosen)))
+
+    def _choose(self, chosen: dict[str, str]) -> None:
+        self._chosen = chosen
         self.refresh()
 
     def refresh(self, waiting: int = 0) -> None:

@@ -176,6 +176,10 @@ def test_photos_of_a_plant_have_one_diagnosis_by_folder_by_time_or_by_hand(panel
     qtbot.keyClick(panel.table, Qt.Key.Key_Down, Qt.KeyboardModifier.ShiftModifier)
     qtbot.keyClick(panel.table, Qt.Key.Key_G, Qt.KeyboardModifier.ControlModifier)
     shows("0.png", "1.png", "1", "1", "3.png", None)
+    panel._actions.undo.trigger()
+    shows("0.png", "1.png", "2.png", "3.png", "3.png", None)
+    panel._actions.redo.trigger()
+    shows("0.png", "1.png", "1", "1", "3.png", None)
     written = [from_line(json.loads(json.dumps(to_line(row)))) for row in model.plants.with_plants(rows[2:])]
     assert f"Plant {column(rows[2])}" in render(written[:1])
     write_csv(tmp_path / "table.csv", written)
