@@ -1,6 +1,4 @@
-"""Writes models.npz: PyTorch's logits, gradients and losses, in float64, for every network. Run by hand, with torch:
-
-    python -m tests.golden.make_models
+"""Writes models.npz: PyTorch's logits, gradients and losses, in float64, for every network. It needs torch.
 
 The networks are written out again here, with torchvision's names and structure.
 """

@@ -1,7 +1,4 @@
-"""Writes ops.npz: PyTorch's answers, in float64, to the shared list of cases. Run by hand, with torch:
-
-    python -m tests.golden.make_ops
-"""
+"""Writes ops.npz: PyTorch's answers, in float64, to the shared list of cases. It needs torch."""
 
 import numpy as np
 import torch

@@ -1,7 +1,4 @@
-"""Kernels made of PTX instructions, run as plain Python: a thread is a greenlet, memory is one array of bytes.
-
-Loads, stores, barriers, copies to shared memory, and the bf16 products of the tensor cores.
-"""
+"""Kernels made of PTX instructions, run as plain Python: a thread is a greenlet, memory is one array of bytes."""
 
 from functools import partial
 from types import CellType, FunctionType, ModuleType, SimpleNamespace

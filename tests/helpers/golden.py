@@ -1,8 +1,7 @@
 """What PyTorch computed, as small files: results of every op and network to hold ours against.
 
-Inputs and weights are formulas (`tests.helpers.noise`), so that the files hold only results, and of
-large arrays only a digest. `tests/golden/make_ops.py` and `make_models.py` write them, with torch,
-in float64.
+Inputs and weights are formulas (`tests.helpers.noise`), so that the files hold only results, and of large arrays only a
+digest. `tests/golden/make_ops.py` and `make_models.py` write them, with torch, in float64.
 """
 
 from collections.abc import Mapping
@@ -79,8 +78,7 @@ class Golden:
     def assert_gradients(self, gradients, relative=0.0):
         """Every gradient matches, to `relative` (default: what float32 allows this network).
 
-        Some are 0 but for rounding (a bias in front of a batch norm), so that each is measured
-        against 1e-5 of the largest gradient's norm at least.
+        Some are 0 but for rounding, so that each is measured against 1e-5 of the largest gradient's norm at least.
         """
         floor = 1e-5 * max(wanted[1] for wanted in self.gradients.values())
         assert gradients.keys() == self.gradients.keys(), gradients.keys() ^ self.gradients.keys()

@@ -1,8 +1,7 @@
 """What a loss with targets must give: the mix of what the same plan gives for labels, whatever it rounds on the way.
 
 A gradient is linear in its targets where the forward walk is the same, and one target is a label. So a network that is
-taught, in mixed precision too, is held against plans of labels alone in its own arithmetic. That is far sharper than
-the distance of both from float64: noise of bf16 moves first filters by 0.2 of their gradient, whoever taught them.
+taught, in mixed precision too, is held against plans of labels alone in its own arithmetic.
 """
 
 from dataclasses import replace

@@ -1,7 +1,4 @@
-"""The image's convolution with its max pool on Hopper, forward and backward, run as plain Python.
-
-All numbers are small integers, so that sums are exact in bf16 and many maxima are equal.
-"""
+"""The image's convolution with its max pool on Hopper, forward and backward, run as plain Python on small integers."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,4 @@
-"""Counts of the networks are torchvision's; sizes that do not fit are refused.
-
-That names and shapes are torchvision's is part of `ops/test_network.py`: the weights there are functions of the names.
-"""
+"""Counts of the networks are torchvision's; sizes that do not fit are refused."""
 
 import pytest
 
