@@ -176,16 +176,13 @@ def test_photos_of_a_plant_have_one_diagnosis_by_folder_by_time_or_by_hand(panel
     qtbot.keyClick(panel.table, Qt.Key.Key_Down, Qt.KeyboardModifier.ShiftModifier)
     qtbot.keyClick(panel.table, Qt.Key.Key_G, Qt.KeyboardModifier.ControlModifier)
     shows("0.png", "1.png", "1", "1", "3.png", None)
-    panel._actions.undo.trigger()
-    shows("0.png", "1.png", "2.png", "3.png", "3.png", None)
-    panel._actions.redo.trigger()
-    shows("0.png", "1.png", "1", "1", "3.png", None)
     written = [from_line(json.loads(json.dumps(to_line(row)))) for row in model.plants.with_plants(rows[2:])]
     assert f"Plant {column(rows[2])}" in render(written[:1])
     write_csv(tmp_path / "table.csv", written)
     assert f",1,2,2,{NOT_SURE},0." in (tmp_path / "table.csv").read_text().splitlines()[1]
-    panel.plants.setCurrentIndex(0)
-    shows(None, None, "1", "1", None, None)
-    panel.table.actions()[1].trigger()
-    shows(*[None] * 6)
+    by_hand, ungroup, edit = (None, None, "1", "1", None, None), panel.table.actions()[1], panel._actions
+    for act, names in ((lambda: panel.plants.setCurrentIndex(0), by_hand), (ungroup.trigger, [None] * 6),
+                       (edit.undo.trigger, by_hand), (edit.redo.trigger, [None] * 6)):  # fmt: skip
+        act()
+        shows(*names)
     assert panel.detail.plant.isHidden()
