@@ -13,10 +13,11 @@ import numpy as np
 
 from benchmarks.composed_photos import CutLeaf, compose, compound_leaf, random_background, random_shape
 from benchmarks.detector_training import Example
-from core.diagnosis.leaf_detector import letterbox
+from core.diagnosis.leaf_detector import GREY, letterbox
 from core.ops.contract import Array
 
-LEAF_CONDITIONS: Final = ("healthy", "leaf_spot", "nutrient_deficiency", "calcium_deficiency")
+BY_HAND: Final = "by hand"
+LEAF_CONDITIONS: Final = ("healthy", "leaf_spot", "nutrient_deficiency", "calcium_deficiency", BY_HAND)
 """Labels of strawberry boxes that mean leaves; most boxes of `powdery_mildew` are on fruit, and are ignored."""
 UNCLEAR: Final = "powdery_mildew"
 COMPOUND: Final = 0.2
@@ -28,15 +29,24 @@ PASTED: Final = 0.4
 """Share of boxed photos on which leaves of other boxed photos are laid."""
 COVERED: Final = 0.6
 """Share of a box under later leaves from which it is ignored."""
-EMPTY: Final = 0.15
-"""Weight of what is not boxed in a strawberry photo: by far not all of its leaves are."""
+EMPTY: Final = 0.3
+"""Weight of what is not boxed in a strawberry photo: not all of its leaves are."""
+BEHIND: Final = 0.6
+"""Weight of what is behind boxed leaves in the foreground, other leaves too."""
+TURN: Final = 12
+"""Degrees by which half of the photos are turned, at most."""
+HUE: Final = 11
+"""Change of the hue at most, of 180."""
+SHARES: Final = (0.11, 0.18, 0.1, 0.06, 0.17)
+"""Of photos of one lab leaf, of leaves in the foreground, of a leaf laid before plants, of scenes and of plants, among
+examples that are not from boxed strawberry photos; the rest are leaves composed on scenes."""
 NO_BOXES: Final = np.zeros((0, 4))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pools:
     """What examples are made of. real: leaves cut from boxed photos; boxed: photos, boxes in pixels, ignored boxes;
-    single: whole lab photos, one box."""
+    single: whole lab photos, one box; foreground: field photos, boxes of leaves in the foreground."""
 
     leaves: Sequence[CutLeaf]
     real: Sequence[CutLeaf]
@@ -44,6 +54,7 @@ class Pools:
     foliage: Sequence[Array]
     boxed: Sequence[tuple[Array, Array, Array]]
     single: Sequence[tuple[Array, Array]]
+    foreground: Sequence[tuple[Array, Array]]
 
 
 def read_pools(folder: Path, everything: bool) -> Pools:
@@ -61,9 +72,11 @@ def read_pools(folder: Path, everything: bool) -> Pools:
 
     boxed = [(read(name), *read_boxes(boxes)) for name, boxes in part["boxed"] + more["boxed"]]
     single = [(read(name), np.array([place], np.float64)) for name, place in part["single"]]
+    foreground = [(read(name), np.array(places, np.float64)) for name, places in part["foreground"]]
     return Pools([read_leaf(*item) for item in part["leaves"]],
                  [read_leaf(name, "strawberry") for name in part["real"] + more["real"]],
-                 [read(n) for n in part["scenes"]], [read(n) for n in part["foliage"]], boxed, single)  # fmt: skip
+                 [read(n) for n in part["scenes"]], [read(n) for n in part["foliage"]], boxed, single,
+                 foreground)  # fmt: skip
 
 
 def read_boxes(boxes: Sequence[Sequence[Any]]) -> tuple[Array, Array]:
@@ -80,20 +93,41 @@ def make_example(rng: np.random.Generator, pools: Pools, side: int, share: float
         return boxed_example(rng, pools, side)
     if kind < share:
         return mosaic(rng, [boxed_example(rng, pools, side) for _ in range(4)], side)
-    kind = rng.random()
-    if kind < 0.15:
+    kind = int(np.searchsorted(np.cumsum(SHARES), rng.random(), side="right"))
+    if kind == 0:
         photo, boxes = pools.single[rng.integers(len(pools.single))]
         return framed(*random_part(rng, photo, boxes, NO_BOXES, 0.55), 1.0, side)
-    if kind < 0.22:
+    if kind == 1:
+        photo, boxes = pools.foreground[rng.integers(len(pools.foreground))]
+        return framed(*random_part(rng, photo, boxes, NO_BOXES, 0.6), BEHIND, side)
+    if kind == 2:
+        return before_plants(rng, pools, side)
+    if kind == 3:
         scene = pools.scenes[rng.integers(len(pools.scenes))]
         return framed(*random_part(rng, scene, NO_BOXES, NO_BOXES, 0.55), 1.0, side)
-    if kind < 0.42:
+    if kind == 4:
         return plant(rng, pools, side)
     count = int(rng.choice(6, p=(0.12, 0.2, 0.2, 0.18, 0.15, 0.15))) + 1
     chosen = [random_leaf(rng, pools, REAL) for _ in range(count)]
     background = random_background(rng, pools.scenes, pools.foliage, random_shape(rng, side))
     made = compose(rng, chosen, background, (0.15, 0.9 if count == 1 else 0.65))
     return framed(jitter(rng, made.photo), made.boxes, NO_BOXES, 1.0, side)
+
+
+def before_plants(rng: np.random.Generator, pools: Pools, side: int) -> Example:
+    """A large leaf before plants that are blurred or small; their leaves are background."""
+    shape = random_shape(rng, side)
+    if rng.random() < 0.5:
+        part, *_ = random_part(rng, pools.foliage[rng.integers(len(pools.foliage))], NO_BOXES, NO_BOXES, 0.4)
+        behind = cv2.resize(part, shape[::-1], interpolation=cv2.INTER_LINEAR)
+    else:
+        leaves = [random_leaf(rng, pools, REAL_IN_PLANTS) for _ in range(int(rng.integers(3, 10)))]
+        behind = compose(rng, leaves, random_background(rng, pools.scenes, pools.foliage, shape), (0.2, 0.5), 0.7).photo
+    if rng.random() < 0.8:
+        behind = cv2.GaussianBlur(behind, (0, 0), rng.uniform(1, 7))
+    dark = (behind * rng.uniform(0.5, 1)).astype(np.uint8)
+    made = compose(rng, [random_leaf(rng, pools, REAL)], dark, (0.6, 0.98))
+    return framed(jitter(rng, made.photo), made.boxes, NO_BOXES, float(len(made.boxes) > 0), side)
 
 
 def plant(rng: np.random.Generator, pools: Pools, side: int) -> Example:
@@ -163,17 +197,34 @@ def random_part(
     zoom = rng.uniform(least, 1.0) ** 0.5 * rng.uniform(0.85, 1, 2) if rng.random() < 0.8 else np.ones(2)
     high, wide = (round(n * z) for n, z in zip((height, width), zoom, strict=True))
     y, x = int(rng.integers(0, height - high + 1)), int(rng.integers(0, width - wide + 1))
-    part = photo[y : y + high, x : x + wide]
-    shift, limit = np.array((y, x, y, x)), np.array((high, wide, high, wide))
-    cut = np.clip(boxes - shift, 0, limit)
+    stretch = np.exp(rng.uniform(-0.2, 0.2, 2))
+    size = max(round(high * stretch[0]), 8), max(round(wide * stretch[1]), 8)
+    part = cv2.resize(photo[y : y + high, x : x + wide], size[::-1], interpolation=cv2.INTER_AREA)
+    shift, scale = np.array((y, x) * 2), np.tile(size, 2) / (high, wide, high, wide)
+    boxes, ignored = (boxes - shift) * scale, (ignored - shift) * scale
+    if rng.random() < 0.5:
+        part, boxes, ignored = rotated(part, (boxes, ignored), rng.uniform(-TURN, TURN))
+    limit = np.tile(size, 2)
+    cut = np.clip(boxes, 0, limit)
     areas = [np.maximum((b[:, 2:] - b[:, :2]).prod(axis=1), 1e-9) for b in (cut, boxes)]
     whole = areas[0] > 0.6 * areas[1]
-    ignored = np.concatenate([np.clip(ignored - shift, 0, limit), cut[~whole]])
-    stretch = np.exp(rng.uniform(-0.2, 0.2, 2))
-    part = cv2.resize(part, (max(round(wide * stretch[1]), 8), max(round(high * stretch[0]), 8)),
-                      interpolation=cv2.INTER_AREA)  # fmt: skip
-    stretch = np.tile(part.shape[:2], 2) / limit
-    return jitter(rng, part), cut[whole] * stretch, ignored * stretch
+    return jitter(rng, part), cut[whole], np.concatenate([np.clip(ignored, 0, limit), cut[~whole]])
+
+
+def rotated(photo: Array, boxes: Sequence[Array], degrees: float) -> tuple[Array, Array, Array]:
+    """The photo turned in its frame, and the boxes around the ellipses in them, turned along."""
+    height, width = photo.shape[:2]
+    turn = cv2.getRotationMatrix2D((width / 2, height / 2), degrees, 1.0)
+    part = cv2.warpAffine(photo, turn, (width, height), borderMode=cv2.BORDER_CONSTANT, borderValue=GREY)
+    cosine, sine = turn[0, :2] ** 2
+    table = np.array(((cosine, sine), (sine, cosine)))
+    moved = []
+    for those in boxes:
+        middle, half = (those[:, :2] + those[:, 2:]) / 2, (those[:, 2:] - those[:, :2]) / 2
+        x, y = turn @ np.stack([middle[:, 1], middle[:, 0], np.ones(len(those))])
+        high, wide = np.sqrt(half**2 @ table).T
+        moved.append(np.stack([y - high, x - wide, y + high, x + wide], axis=1))
+    return np.asarray(part), moved[0], moved[1]
 
 
 def jitter(rng: np.random.Generator, photo: Array) -> Array:
@@ -181,7 +232,7 @@ def jitter(rng: np.random.Generator, photo: Array) -> Array:
     if rng.random() < 0.5:
         hsv = cv2.cvtColor(photo, cv2.COLOR_RGB2HSV)
         levels = np.arange(256)
-        hue = ((levels + rng.uniform(-7, 7)) % 180).astype(np.uint8)
+        hue = ((levels + rng.uniform(-HUE, HUE)) % 180).astype(np.uint8)
         saturation = np.clip(levels * rng.uniform(0.5, 1.5), 0, 255).astype(np.uint8)
         photo = cv2.cvtColor(cv2.LUT(hsv, np.stack([hue, saturation, levels.astype(np.uint8)], 1)[None]),
                              cv2.COLOR_HSV2RGB)  # fmt: skip

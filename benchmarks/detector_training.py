@@ -196,7 +196,7 @@ def train(
         if step == 2:
             begin = time.monotonic()  # kernels are compiled
         done = min((time.monotonic() - begin) / seconds if seconds and step > 1 else step / steps, 1.0)
-        now = rate * min(step / 100, 1.0) * 0.5 * (1 + math.cos(math.pi * done))
+        now = rate * min(20 * done, 1.0) * 0.5 * (1 + math.cos(math.pi * done))
         plan.train_step(PhotoBatch(made.photos, rows, labels, targets=wanted.reshape(batch, -1)), now)
         mean = loss if step == 1 else 0.98 * mean + 0.02 * loss
         if not mean < 100:
