@@ -37,7 +37,7 @@ TURN: Final = 12
 """Degrees by which half of the photos are turned, at most."""
 HUE: Final = 11
 """Change of the hue at most, of 180."""
-SHARES: Final = (0.11, 0.18, 0.1, 0.06, 0.17)
+SHARES: Final = (0.11, 0.18, 0.095, 0.05, 0.145)
 """Of photos of one lab leaf, of leaves in the foreground, of a leaf laid before plants, of scenes and of plants, among
 examples that are not from boxed strawberry photos; the rest are leaves composed on scenes."""
 NO_BOXES: Final = np.zeros((0, 4))

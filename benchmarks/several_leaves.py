@@ -30,7 +30,7 @@ from core.data.photo import square
 from core.data.photo_reader import read_photo
 from core.diagnosis import segmentation
 from core.diagnosis.boxes import as_box, overlaps
-from core.diagnosis.leaf_detector import PATH, FoundLeaf, LeafDetector, choose_leaves, cut_square
+from core.diagnosis.leaf_detector import PATHS, FoundLeaf, LeafDetector, choose_leaves, cut_square
 from core.diagnosis.metrics import wilson_interval
 from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import find_model
@@ -219,7 +219,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--split", choices=SPLITS, default="val")
-    parser.add_argument("--detector", type=Path, default=PATH)
+    parser.add_argument("--detector", type=Path, nargs="+", default=PATHS)
     parser.add_argument("--photos", type=int, default=120)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Train the leaf detector and write its model file and card.
+"""Train a network of the leaf detector and write its model file.
 
     python -m benchmarks.ship_detector pack $LEAFCLINIC_DATA --out /tmp/detector
     python -m benchmarks.ship_detector prepare /tmp/detector --seconds 60 --out /tmp/examples
@@ -74,6 +74,8 @@ from core.data.photo_reader import read_photo
 from core.diagnosis.leaf_detector import CHANNELS, MAPS
 from core.diagnosis.model_file import ModelFile, in_bits, read_model, write_model
 from core.diagnosis.model_identity import find_model, today
+from core.onnx.metadata import Imported
+from core.onnx.reader import read_onnx
 from core.ops.contract import Array
 
 VALIDATION: Final = 0.3
@@ -296,8 +298,15 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def read_base(path: Path) -> ModelFile | Imported:
+    """A model file, or an ONNX file of a network that was trained on photos of -1 to 1."""
+    if path.suffix == ".onnx":
+        return read_onnx(path, mean=(0.5,) * 3, std=(0.5,) * 3, fold=True)
+    return read_model(path)
+
+
 def train_detector(options: argparse.Namespace) -> None:
-    base = read_model(find_model(Path(options.base)))
+    base = read_base(find_model(Path(options.base)))
     graph, wide = (detector_graph(base.graph, options.side, options.last, options.hidden, channels)
                    for channels in (len(CHANNELS), WIDTH))  # fmt: skip
     wide = training_graph(wide)

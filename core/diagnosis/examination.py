@@ -12,7 +12,7 @@ from typing import Final, final
 import numpy as np
 
 from core.data.health import photo_faults
-from core.data.photo import MARGINS, SQUARE, PhotoError, square
+from core.data.photo import MARGINS, SQUARE, PhotoError, halve, square
 from core.data.photo_reader import read_photo
 from core.diagnosis.class_map import ClassMapper
 from core.diagnosis.features import feature_node
@@ -163,7 +163,7 @@ class Examiner:
         examined = [(leaf.box, self._examine_square(photo, mask, box, 1, prediction, coverage)) for
                     leaf, photo, mask, box, prediction in zip(found, photos, masks, boxes, predictions, strict=True)]
         examined = [(box, one) for box, one in examined if one.verdict.word != NO_LEAF]
-        return _join(square(rgb, side), examined) if len(examined) > 1 else None
+        return _join(square(halve(rgb, side), side), examined) if len(examined) > 1 else None
 
     def _examine_square(
         self, photo: Array, severity: Severity, box: Box, regions: int, prediction: Prediction, coverage: float

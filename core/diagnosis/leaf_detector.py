@@ -1,37 +1,39 @@
 """Detects the leaves of a photo and crops them.
 
-A small network predicts a heatmap of leaf centres, and each leaf's size. Source: Zhou et al., "Objects as points", 2019
-(CenterNet). Here sizes are logarithms of shares of the input's side, and offsets are in cells of the map.
-`benchmarks/ship_detector.py` trains it.
+Two small networks each predict a heatmap of leaf centres, and each leaf's size. Source: Zhou et al., "Objects as
+points", 2019 (CenterNet). Here sizes are logarithms of shares of the input's side, and offsets are in cells of the map.
+`benchmarks/ship_detector.py` trains them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Final, final
 
 import cv2
 import numpy as np
 
-from core.data.photo import shrink, square
+from core.data.photo import halve, shrink, square
 from core.diagnosis.boxes import as_box, decode_maps, fuse, suppress
 from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import SHIPPED
 from core.diagnosis.prediction import Box, Predictor
 from core.ops.contract import Array
 
-PATH: Final = SHIPPED / "detector.safetensors"
+PATHS: Final = (SHIPPED / "detector.safetensors", SHIPPED / "detector_fine.safetensors")
 MAPS: Final = "maps"
 """The network's output ``(cells, cells, 5)``, and the channels of its last axis."""
 CHANNELS: Final = ("centre", "height", "width", "y", "x")
 GREY: Final = (124, 116, 104)
 """Padding of photos that are not square: the mean colour, which is 0 after normalization."""
-SCORE: Final = 0.22
+SCORE: Final = 0.24
 """Smallest confidence of a detection."""
 CANDIDATE: Final = 0.08
-"""Smallest score of a box in the photo or in its mirror image. The confidence is the mean of both."""
+"""Smallest score of a box in the photo or in its mirror image. The confidence is the mean of both, and of the networks.
+"""
 MOST: Final = 12
 """Leaves of a photo that are detected, the most confident."""
 MARGIN: Final = 0.03
@@ -54,24 +56,32 @@ class FoundLeaf:
 
 @final
 class LeafDetector:
-    """The shipped detector, loaded. Close it to free the memory."""
+    """The shipped networks, loaded. Close it to free the memory."""
 
-    def __init__(self, path: Path = PATH, *, device: str = "cpu", threads: int = 0) -> None:
-        self._predictor = Predictor(read_model(path), batch=2, device=device, threads=threads, outputs=(MAPS,))
+    def __init__(self, paths: Sequence[Path] = PATHS, *, device: str = "cpu", threads: int = 0) -> None:
+        self._networks = [Predictor(read_model(path), batch=2, device=device, threads=threads, outputs=(MAPS,))
+                          for path in paths]  # fmt: skip
 
     def find(self, rgb: Array, least: float = SCORE) -> list[FoundLeaf]:
         """Detect the leaves of a whole photo, uint8 RGB of any shape; the most confident first."""
-        photo = letterbox(rgb, self._predictor.model.source_side)
-        maps, mirrored = self._predictor.predict(np.stack([photo, photo[:, ::-1]]))[MAPS]
-        back = mirrored[:, ::-1] * (1, 1, 1, 1, -1)  # the last channel is the offset in x
-        boxes, scores = fuse(decode_maps(maps, CANDIDATE), decode_maps(back, CANDIDATE))
+        small = shrink(rgb, max(network.model.source_side for network in self._networks))
+        boxes, scores = reduce(fuse, (_look(network, small) for network in self._networks))
         kept = [i for i in suppress(boxes, scores) if scores[i] >= least][:MOST]
         sides = np.array(rgb.shape[:2] * 2) / min(rgb.shape[:2])
         boxes = 0.5 + np.clip((boxes - 0.5) * sides.max(), -sides / 2, sides / 2)
         return [FoundLeaf(as_box(boxes[i]), float(scores[i])) for i in kept]
 
     def close(self) -> None:
-        self._predictor.close()
+        for network in self._networks:
+            network.close()
+
+
+def _look(network: Predictor, rgb: Array) -> tuple[Array, Array]:
+    """Boxes of the photo and of its mirror image, as shares of the input's side, and their scores."""
+    photo = letterbox(rgb, network.model.source_side)
+    maps, mirrored = network.predict(np.stack([photo, photo[:, ::-1]]))[MAPS]
+    back = mirrored[:, ::-1] * (1, 1, 1, 1, -1)  # the last channel is the offset in x
+    return fuse(decode_maps(maps, CANDIDATE), decode_maps(back, CANDIDATE))
 
 
 def letterbox(rgb: Array, side: int) -> Array:
@@ -108,7 +118,7 @@ def cut_square(rgb: Array, box: Box, side: int, margin: float = MARGIN) -> tuple
     y, x = (round(float(v)) for v in np.clip((low + high - cut) / 2, 0, size - cut))
     corner = np.array((y, x)) - (size - short) / 2
     place = as_box(np.concatenate((corner, corner + cut)) / short)
-    return square(rgb[y : y + cut, x : x + cut], side), place
+    return square(halve(rgb[y : y + cut, x : x + cut], side), side), place
 
 
 def place_in_square(part: Array, box: Box, side: int) -> Array:
