@@ -125,12 +125,12 @@ def halve(photo: Array, side: int) -> Array:
 
 def shrink(photo: Array, side: int) -> Array:
     """The whole photo with its longer side at most `side`."""
-    photo = halve(photo, side)
-    scale = side / max(photo.shape[:2])
+    height, width = photo.shape[:2]
+    scale = side / max(height, width)
     if scale >= 1:
         return photo
-    height, width = (max(round(n * scale), 1) for n in photo.shape[:2])
-    return np.asarray(cv2.resize(photo, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+    size = max(round(width * scale), 1), max(round(height * scale), 1)
+    return np.asarray(cv2.resize(photo, size, interpolation=cv2.INTER_AREA), np.uint8)
 
 
 def add_margins(photo: Array, side: int) -> Array:

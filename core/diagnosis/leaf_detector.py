@@ -8,15 +8,14 @@ points", 2019 (CenterNet). Here sizes are logarithms of shares of the input's si
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 import cv2
 import numpy as np
 
-from core.data.photo import halve, shrink, square
+from core.data.photo import halve, square
 from core.diagnosis.boxes import as_box, decode_maps, fuse, suppress
 from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import SHIPPED
@@ -32,8 +31,7 @@ GREY: Final = (124, 116, 104)
 SCORE: Final = 0.24
 """Smallest confidence of a detection."""
 CANDIDATE: Final = 0.08
-"""Smallest score of a box in the photo or in its mirror image. The confidence is the mean of both, and of the networks.
-"""
+"""Smallest score of a box in one view. The confidence is the mean over photo, mirror image and networks."""
 MOST: Final = 12
 """Leaves of a photo that are detected, the most confident."""
 MARGIN: Final = 0.03
@@ -45,9 +43,7 @@ LIKE_SUBJECT: Final = 0.5
 SUBJECT: Final = 0.3
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class FoundLeaf:
+class FoundLeaf(NamedTuple):
     """A region that shows a leaf; score: the network's confidence, 0..1."""
 
     box: Box
@@ -64,7 +60,7 @@ class LeafDetector:
 
     def find(self, rgb: Array, least: float = SCORE) -> list[FoundLeaf]:
         """Detect the leaves of a whole photo, uint8 RGB of any shape; the most confident first."""
-        small = shrink(rgb, max(network.model.source_side for network in self._networks))
+        small = halve(rgb, max(network.model.source_side for network in self._networks))
         boxes, scores = reduce(fuse, (_look(network, small) for network in self._networks))
         kept = [i for i in suppress(boxes, scores) if scores[i] >= least][:MOST]
         sides = np.array(rgb.shape[:2] * 2) / min(rgb.shape[:2])
@@ -86,15 +82,12 @@ def _look(network: Predictor, rgb: Array) -> tuple[Array, Array]:
 
 def letterbox(rgb: Array, side: int) -> Array:
     """The whole photo in the middle of a grey square, uint8 ``(side, side, 3)``."""
-    small = shrink(rgb, side)
-    if max(small.shape[:2]) < side:
-        scale = side / max(small.shape[:2])
-        size = tuple(max(round(n * scale), 1) for n in small.shape[1::-1])
-        small = cv2.resize(small, size, interpolation=cv2.INTER_LINEAR)
-    height, width = small.shape[:2]
+    scale = side / max(rgb.shape[:2])
+    height, width = (max(round(n * scale), 1) for n in rgb.shape[:2])
     y, x = (side - height) // 2, (side - width) // 2
     square = np.full((side, side, 3), GREY, np.uint8)
-    square[y : y + height, x : x + width] = small
+    how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+    square[y : y + height, x : x + width] = cv2.resize(rgb, (width, height), interpolation=how)
     return square
 
 

@@ -55,10 +55,8 @@ def test_a_box_is_at_the_same_place_of_photos_of_any_shape(shape):
     detector = LeafDetector.__new__(LeafDetector)
     maps = np.full((20, 20, 5), -9.0, np.float32)
     maps[10, 10] = (4, np.log(0.2), np.log(0.2), -0.5, -0.5)  # in the middle, a fifth of the longer side
-    mirrored = np.roll(maps[:, ::-1], 1, axis=1)  # cells have their middle half a cell from their corner
-    network = Mock(predict=Mock(return_value={"maps": np.stack([maps, mirrored])}))
-    network.model.source_side = 120
-    detector._networks = [network, network]
+    both = np.stack([maps, np.roll(maps[:, ::-1], 1, axis=1)])  # cells have their middle half a cell from their corner
+    detector._networks = [Mock(**{"predict.return_value": {"maps": both}, "model.source_side": 120})] * 2
     (leaf,) = detector.find(np.zeros((*shape, 3), np.uint8))
     half = 0.1 * max(shape) / min(shape)
     assert leaf.box == pytest.approx((0.5 - half, 0.5 - half, 0.5 + half, 0.5 + half), abs=1e-6)
