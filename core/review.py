@@ -37,13 +37,15 @@ SHOWN = 100
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ReviewedPhotos:
-    """Photos to review. rows: their rows in the dataset; samples: their features, labels and groups."""
+    """Photos to review. rows: their rows in the dataset; samples: their features, labels and groups; learned: how many
+    of them the model was trained on."""
 
     photos: GroupedPhotos
     rows: np.ndarray
     samples: Samples
     model: Path
     side: int
+    learned: int
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,22 +81,26 @@ def read_photos(
 ) -> ReviewedPhotos:
     """Decode and group the photos of `config.data`, and compute their features. Raises DataError or Cancelled."""
     path = find_model(model)
-    side = read_model(path).source_side
+    model_file = read_model(path)
+    side = model_file.source_side
     photos = group_photos(replace(config, image_size=side, use_size=0), report, cancelled)
     rows = photos.cache.kept
     features = read_features(path, photos.cache, rows, config.device, config.threads, report, cancelled)
     samples = Samples(features, photos.dataset.labels[rows], photos.groups[rows])
-    return ReviewedPhotos(photos, rows, samples, path, side)
+    learned = int(model_file.learned.knows(photos.cache.content[rows]).sum()) if model_file.learned else 0
+    return ReviewedPhotos(photos, rows, samples, path, side, learned)
 
 
 def show_suspects(photos: ReviewedPhotos, result: Review, arguments: argparse.Namespace) -> None:
     dataset = photos.photos.dataset
     classes = dataset.classes
     few = f" Classes with fewer than {FEWEST} groups are not reviewed: {', '.join(classes[c] for c in result.few)}."
+    learned = f" {photos.model.name} was trained on {photos.learned} of the photos: fewer wrong labels are found there."
     sys.stderr.write(printable(
         f"{len(photos.rows)} photos of {len(classes)} classes in {len(np.unique(photos.samples.groups))} groups. "
-        f"{100 * result.agreement:.1f} % are predicted as labelled by models that did not see them. "
-        f"Suspicious labels: {len(result.suspects)}.{few if result.few else ''}") + "\n")  # fmt: skip
+        f"{100 * result.agreement:.1f} % are predicted as labelled by last layers that were not fitted to them. "
+        f"Suspicious labels: {len(result.suspects)}.{few if result.few else ''}{learned if photos.learned else ''}")
+        + "\n")  # fmt: skip
     lines = []
     for suspect in result.suspects[: arguments.most]:
         path, reason = dataset.paths[int(photos.rows[suspect.row])], suspect.describe(classes)

@@ -44,4 +44,5 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
         for one in review.suspects
     ]  # fmt: skip
     few = [dataset.classes[number] for number in review.few]
-    channel.send(suspects=suspects, agreement=review.agreement, photos=len(photos.rows), few=few)
+    channel.send(suspects=suspects, agreement=review.agreement, photos=len(photos.rows), few=few,
+                 learned=photos.learned)  # fmt: skip

@@ -52,6 +52,8 @@ class ReviewModel(ProcessModel):
         self._kept = ConfirmedLabels()
         self.photos = 0
         """Reviewed photos; 0 before a review."""
+        self.learned = 0
+        """How many of them the model was trained on."""
         self.agreement = 0.0
         self.few: list[str] = []
         """Classes with too few groups to be reviewed."""
@@ -147,6 +149,7 @@ class ReviewModel(ProcessModel):
             rows = [(self._document.row_of(raw.pop("path")), raw) for raw in answer["suspects"]]
             self._found = [SuspectPhoto(row, **raw) for row, raw in rows if row is not None]
             self.photos, self.agreement, self.few = answer["photos"], answer["agreement"], answer["few"]
+            self.learned = answer["learned"]
             self.changed.emit()
 
     def _on_exit(self, code: int, errors: str) -> None:

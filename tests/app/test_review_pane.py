@@ -35,7 +35,7 @@ def panel(start, qtbot, tmp_path, monkeypatch):
              ("healthy/3.png", "healthy", "rust", 0.7, 3)]  # fmt: skip
     names = ("path", "label", "suggested", "probability", "agreeing")
     suspects = [dict(zip(names, (str(folder / one[0]), *one[1:]), strict=True)) for one in found]
-    made.answer = {"suspects": suspects, "agreement": 0.625, "photos": 8, "few": ["scab"]}
+    made.answer = {"suspects": suspects, "agreement": 0.625, "photos": 8, "few": ["scab"], "learned": 2}
     made._review._read_answers([deepcopy(made.answer)])
     made.folder, made.requests = folder, requests
     return made
@@ -151,7 +151,7 @@ def test_suspects_follow_a_class_that_is_renamed(panel):
 
 
 def test_classes_with_too_few_leaves_are_named(panel):
-    assert "too few leaves: scab" in panel.review.state.text()
+    assert "too few leaves: scab. The model was trained on 2 of these photos" in panel.review.state.text()
 
 
 def test_other_photos_have_no_suspects(panel, qtbot, tmp_path):

@@ -88,8 +88,8 @@ class ReviewPane(QWidget):
         if review.has_process:
             return
         if not review.photos:
-            self.state.setText(tr("Finds labels that are probably wrong: each photo is predicted by a model that has "
-                                  "not seen it or another photo of its leaf, and compared with the most similar "
+            self.state.setText(tr("Finds labels that are probably wrong: each photo is predicted by a last layer "
+                                  "that was not fitted to photos of its leaf, and compared with the most similar "
                                   "photos."))  # fmt: skip
             return
         agreement = tr("{share} of {n} photos are predicted as labelled.", share=percent(review.agreement),
@@ -100,6 +100,9 @@ class ReviewPane(QWidget):
         if review.few:
             parts.append(tr("Not reviewed, because they have too few leaves: {classes}.",
                             classes=", ".join(map(disease_name, review.few))))  # fmt: skip
+        if review.learned:
+            parts.append(tr("The model was trained on {n} of these photos: fewer wrong labels are found there.",
+                            n=f"{review.learned:,}"))  # fmt: skip
         self.state.setText(" ".join(parts))
 
     def show_suspect(self, suspect: SuspectPhoto | None, path: str = "") -> None:
