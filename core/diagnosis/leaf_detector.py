@@ -8,9 +8,10 @@ points", 2019 (CenterNet). Here sizes are logarithms of shares of the input's si
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Final, NamedTuple, final
+from typing import Final, final
 
 import cv2
 import numpy as np
@@ -43,7 +44,9 @@ LIKE_SUBJECT: Final = 0.5
 SUBJECT: Final = 0.3
 
 
-class FoundLeaf(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class FoundLeaf:
     """A region that shows a leaf; score: the network's confidence, 0..1."""
 
     box: Box
