@@ -10,7 +10,7 @@ from core.diagnosis.model_identity import ModelIdentity, as_fields
 from core.diagnosis.plant import Plant
 from core.diagnosis.prediction import TOP, ClassProbability, Diagnosis, LeafDiagnosis
 from core.diagnosis.severity import grade
-from core.diagnosis.verdict import describe_leaves
+from core.diagnosis.verdict import UNFAMILIAR, describe_leaves
 from core.percent import SPACE, stated
 from core.text import csv_text, json_line, printable
 
@@ -105,7 +105,12 @@ def show_text(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
 
 
 def _describe(verdict: str, reason: str, top: Sequence[ClassProbability]) -> str:
-    """The most probable classes; after the verdict if it has a reason, or photos may have several labels."""
+    """The most probable classes; after the verdict if it has a reason, or photos may have several labels.
+
+    The probabilities of an unfamiliar photo do not apply to it, and are left out.
+    """
+    if reason == UNFAMILIAR:
+        return f"{verdict}. {reason}"
     guesses = ", ".join(f"{g.label} {stated(g.probability).replace(SPACE, ' ')}" for g in top)
     several = any(g.threshold is not None for g in top)
     return f"{verdict}. {reason}".strip() + f" {guesses}" if reason or several else guesses

@@ -15,7 +15,7 @@ from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.prediction import ClassProbability, Diagnosis
 from core.diagnosis.report_entry import label_text, make_entry, remarks
 from core.diagnosis.severity import Severity
-from core.diagnosis.verdict import NOT_SURE, Verdict
+from core.diagnosis.verdict import NOT_SURE, UNFAMILIAR, Verdict
 from tests.helpers.browser import look_at
 from tests.helpers.models import small_model
 
@@ -94,8 +94,7 @@ def test_a_browser_without_network_shows_it_whole(entries, tmp_path):
     dom, shot = look_at(page, tmp_path)
     assert "It may be either." in dom
     assert dom.count("<img") == 2
-    outside = re.findall(r"""(?:src|href)=["'](?!data:)|url\(|@import|<script""", dom)
-    assert outside == []
+    assert re.findall(r"""(?:src|href)=["'](?!data:)|url\(|@import|<script""", dom) == []
     pixels = cv2.imread(str(shot))
     assert pixels.shape == (1600, 1100, 3)
     assert (np.abs(pixels.astype(int) - 90).max(axis=2) < 12).sum() > 5000  # the photos are there
@@ -108,9 +107,11 @@ def test_a_label_set_is_written_as_a_list():
 TOP = (ClassProbability("tomato/late_blight", 0.99996), ClassProbability("tomato/leaf_mold", 0.00004))
 
 
-def test_a_terminal_states_nothing_as_certain(capsys):
-    assert show_text([Diagnosis("a.jpg", "tomato/late_blight", TOP)], ModelIdentity()) == 1
-    assert capsys.readouterr().out == "a.jpg: tomato/late_blight > 99.9 %, tomato/leaf_mold < 0.1 %\n"
+def test_a_terminal_states_nothing_as_certain_and_no_probability_of_an_unfamiliar_photo(capsys):
+    found = [Diagnosis("a.jpg", TOP[0].label, TOP), Diagnosis("b.jpg", NOT_SURE, TOP, reason=UNFAMILIAR)]
+    assert show_text(found, ModelIdentity()) == 2
+    assert capsys.readouterr().out.splitlines() == [
+        "a.jpg: tomato/late_blight > 99.9 %, tomato/leaf_mold < 0.1 %", f"b.jpg: {NOT_SURE}. {UNFAMILIAR}"]
 
 
 def test_a_page_states_nothing_as_certain():
