@@ -15,7 +15,7 @@ from tests.core.cpu.test_algorithm import batch_of
 
 @pytest.fixture(scope="module")
 def ours():
-    argv = our_command(Namespace(manifest=Path("photos.csv"), where="", epochs=1), "adam", Path("run"))[3:]
+    argv = our_command(Namespace(manifest=Path("photos.csv"), where="", epochs=1), "adam", 0, Path("run"))[3:]
     return first_network(train.configure(*command_line.read_arguments(train.make_parser(), argv)), None, "abcde")
 
 
