@@ -1,9 +1,10 @@
-"""Score candidates for the shipped model on validation photos, by the rule in docs/diagnosis.md.
+"""Score candidates for the shipped model on validation photos, for the rule in `benchmarks.composed_training`.
 
     python -m benchmarks.candidates /tmp/joined runs/a runs/b --out candidates.json --average mean.safetensors
 
 Candidates are the models and, with `--average`, the mean of their weights, which is written. All have two views and
-8-bit filters. Temperatures by crop are fitted on four fifths of the groups and used on the last, in turn.
+8-bit filters; `benchmarks/results/candidates.json` has those of 22 November. Temperatures by crop are fitted on four
+fifths of the groups and used on the last, in turn.
 """
 
 from __future__ import annotations
