@@ -26,16 +26,13 @@ import time
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, final
+from typing import Any, BinaryIO, Final, final
 
 import cv2
 import numpy as np
 
 from core.data.photo import TOO_MUCH_MEMORY, PhotoError, check, decode, read_bytes
 from core.data.photo_format import taken_at
-
-if TYPE_CHECKING:
-    from core.ops.contract import Array
 
 MOST_BYTES: Final = 600_000_000
 """Memory of the process, in bytes."""
@@ -163,7 +160,9 @@ class Decoder:
             content = sha256(data.data).hexdigest() if asked["hash"] else ""
             if not asked["ask"] or self._is_wanted(content):
                 with self.limits:
-                    facts, pixels = _decode(data, asked["side"], asked["least"], asked["part"])
+                    header = check(data)
+                    facts = header.width, header.height, taken_at(data)
+                    pixels = decode(data, asked["side"], asked["part"], header, asked["least"])
         except PhotoError as error:
             reason = str(error)
         except MemoryError:
@@ -184,13 +183,6 @@ class Decoder:
     def _send(self, response: object) -> None:
         self.answers.write(json.dumps(response).encode() + b"\n")
         self.answers.flush()
-
-
-def _decode(data: Array, side: int, least: int, part: str) -> tuple[tuple[int, int, int], Array]:
-    header = check(data)
-    short = min(header.width, header.height)
-    facts = (header.width, header.height, taken_at(data))
-    return facts, decode(data, short if 0 < short < least else side, part, header)
 
 
 def main() -> int:

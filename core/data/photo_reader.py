@@ -73,9 +73,10 @@ class PhotoReader:
     ) -> list[ReadPhoto]:  # fmt: skip
         """The centred squares of photo files, ``(side, side, 3)``, in order.
 
-        A square whose own side is below `least` keeps it. `known`: contents that need no pixels; None: no content is
-        hashed. `part`: another part of the photos (`core.data.photo.PARTS`); with `side` 0 they keep their size. Raises
-        LeafClinicError if the process cannot be started.
+        A square whose own side is below `least` keeps it, also that of a JPEG scaled while it is decoded. `known`:
+        contents that need no pixels; None: no content is hashed. `part`: another part of the photos
+        (`core.data.photo.PARTS`); with `side` 0 they keep their size. Raises LeafClinicError if the process cannot be
+        started.
         """
         if not paths:
             return []

@@ -90,7 +90,8 @@ def classify(rgb: Array) -> Array:
             part = np.maximum(part, 0, out=part) @ weight.T
             part += shift
         logits[begin : begin + STACK] = part
-    e = np.exp(logits - logits.max(axis=2, keepdims=True)).reshape(-1, 3).T
+    e = np.ascontiguousarray(logits.reshape(-1, 3).T)
+    np.exp(e - e.max(axis=0), out=e)
     return np.asarray(e / e.sum(axis=0)).reshape(3, SIDE, SIDE)
 
 
