@@ -89,11 +89,12 @@ def create_folder(path: Path) -> None:
         raise storage_error(path, error) from error
 
 
-def storage_error(path: Path, error: OSError) -> StorageError:
+def storage_error(path: Path, error: OSError, other: str = "another folder") -> StorageError:
+    """The sentence advises to choose `other`."""
     reason = error.strerror or str(error)
     if error.errno in NO_ROOM:
-        return StorageError(f"{path} could not be saved: {reason}. Free disk space or choose another folder.")
-    return StorageError(f"{path} could not be saved: {reason}. Choose another folder.")
+        return StorageError(f"{path} could not be saved: {reason}. Free disk space or choose {other}.")
+    return StorageError(f"{path} could not be saved: {reason}. Choose {other}.")
 
 
 def unused(path: Path) -> Path:

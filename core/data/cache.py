@@ -20,8 +20,9 @@ from core.data.cache_limit import keep_limit
 from core.data.cache_store import CacheStore, stop_if
 from core.data.dataset import Dataset, IsCancelled, ReportProgress, Skipped, ignore, never
 from core.data.file_lock import locked
-from core.errors import DataError, StorageError
+from core.errors import DataError
 from core.ops.contract import Array
+from core.storage import storage_error
 from core.user_cache import user_cache_folder
 
 
@@ -84,8 +85,7 @@ def open_cache(
         keep_limit(home.parent, home)
         return found
     except OSError as error:
-        raise StorageError(f"{home} cannot be written: {error.strerror or error}. Choose another folder "
-                           "with --cache.") from error
+        raise storage_error(home, error, "another folder with --cache") from error
 
 
 def _home(dataset: Dataset, folder: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import time
@@ -19,7 +20,6 @@ from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress, S
 from core.data.photo import long_path
 from core.data.photo_reader import READERS, ReadPhoto
 from core.data.string_array import readable
-from core.errors import StorageError
 from core.ops.contract import Array
 
 CHUNK: Final = 16
@@ -150,9 +150,8 @@ class CacheStore:
         needed = photos * self.photo_bytes + SPARE_BYTES
         free = shutil.disk_usage(self.home).free
         if free < needed:
-            raise StorageError(f"The decoded photos need {needed / 1e9:.2f} GB in {self.home}, but only "
-                               f"{free / 1e9:.2f} GB are free. Free disk space, or choose a folder on another disk "
-                               "with --cache.")
+            raise OSError(errno.ENOSPC, f"the decoded photos need {needed / 1e9:.2f} GB, but only {free / 1e9:.2f} GB "
+                                        "are free")
 
     def view(self) -> tuple[Array, Array, Array, Array, tuple[Skipped, ...]]:
         """The fields of a `PhotoCache`, except its home."""
