@@ -1,6 +1,6 @@
 """All tests that need a GPU, in processes side by side; and compute-sanitizer over whole steps of the networks.
 
-    python -m benchmarks.gpu_tests [--processes 14] [--seconds 200] [--memcheck] [--racecheck] [--no-tests]
+    python -m benchmarks.gpu_tests [--processes 14] [--seconds 400] [--memcheck] [--racecheck] [--no-tests]
 
 Most of a GPU test is compilation, so fourteen processes on sixteen cores take a tenth of the time of one. Tests of
 memory look at what the driver has left and run by themselves first, then all others and the sanitizers, beside each
@@ -168,8 +168,8 @@ def read_sanitizer(said: str) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=14)
-    parser.add_argument("--seconds", type=float, default=200, help="after which each of the two parts is ended")
-    parser.add_argument("--test-seconds", type=float, default=120, help="after which a test is ended")
+    parser.add_argument("--seconds", type=float, default=400, help="after which each of the two parts is ended")
+    parser.add_argument("--test-seconds", type=float, default=240, help="after which a test is ended")
     for tool in STEPS:
         parser.add_argument(f"--{tool}", nargs="?", const=".", help=f"also {tool} (CUDA's tools); of networks whose "
                             "names match the expression")

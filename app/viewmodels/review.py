@@ -47,6 +47,7 @@ class ReviewModel(ProcessModel):
     def __init__(self, document: Document, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._document = document
+        self.undo = document.undo
         self._found: list[SuspectPhoto] = []
         self._saving: Task | None = None
         self._kept = ConfirmedLabels()
@@ -119,9 +120,6 @@ class ReviewModel(ProcessModel):
 
     def relabel(self, row: int, name: str) -> None:
         self._document.move(np.array([row]), name)
-
-    def undo(self) -> None:
-        self._document.undo.undo()
 
     def save(self, target: str) -> None:
         """Write the photos in use with their labels as a manifest, in the background."""

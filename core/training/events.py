@@ -33,7 +33,7 @@ STAGES: Final = {
     "calibration": "Calibrating confidence",
     "background": "Testing dependence on the background",
     "review": "Computing features of the photos",
-    "head": "Fitting the last layer",
+    "head": "Learning from your photos",
     "adapt": "Adapting the model",
     "folds": "Comparing labels with predictions",
     "ranges": "Measuring activation ranges",

@@ -50,11 +50,13 @@ class ReviewPane(QWidget):
         self.other = button(tr("Other class…"), self.class_asked.emit,
                             tip=tr("Give the photo another class ({key})", key="O"))  # fmt: skip
         self.skip = button(tr("Skip"), self.skipped.emit, tip=tr("Decide later ({key})", key="S"))
-        self.undo = button(tr("Undo"), review.undo, tip=tr("Undo the last change ({key})", key="U"))
+        self.undo = button(tr("Undo"), review.undo.undo, tip=tr("Undo the last change ({key})", key="U"))
         self.save = button(tr("Save as manifest…"), self._on_save,
                            tip=tr("A CSV file with the corrected labels, to train on elsewhere"))  # fmt: skip
         self._decisions = (self.photo, self.reason, self.relabel, self.keep, self.other, self.skip)
         self._lay_out()
+        review.undo.canUndoChanged.connect(self.undo.setEnabled)
+        self.undo.setEnabled(review.undo.canUndo())
         review.stage.connect(self._on_progress)
         review.changed.connect(self.refresh)
         review.chosen.connect(self._on_chosen)
