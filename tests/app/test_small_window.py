@@ -37,7 +37,7 @@ def test_the_answer_and_its_correction_are_in_sight(language, start, qapp, qtbot
     program = start()
     program.window.resize(1024, 640)
     program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
-    photo = next(write_folder(tmp_path / "photos", {"a": 1}).rglob("*.png"))
+    photo = next(write_folder(tmp_path / "photos", {"a": 1}).rglob("*.png")).rename(tmp_path / f"{'long ' * 20}.png")
     program.diagnosis.rows.append([read_result(PhotoResult(0, str(photo)), {**answer(0.9), "diseased": 45.0})])
     panel = program.window.go("diagnose")
     panel.coverage._on_model()
@@ -60,6 +60,8 @@ def test_the_answer_and_its_correction_are_in_sight(language, start, qapp, qtbot
     program.window.resize(900, 640)
     qtbot.wait(100)
     assert panel.width() <= panel.parentWidget().parentWidget().width(), "the page scrolls sideways"
+    assert panel.table.columnWidth(0) >= 100
+    assert panel.table.columnWidth(1) >= panel.table.sizeHintForColumn(1), "the diagnosis is cut"
 
 
 def test_names_are_read_in_the_narrowest_table(start, qtbot):

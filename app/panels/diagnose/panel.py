@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, final
 
-from PySide6.QtCore import QTimer, Signal
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import QPushButton, QWidget
 
 from app.actions import Actions
@@ -61,7 +61,9 @@ class DiagnosePanel(QWidget):
         self._newest = -1  # row of a new photo that is not shown yet
         self.detail = DetailPane(theme, photos)
         self.coverage = CoverageBar(model, settings)
-        self.table = sorted_view(model.rows, tr("Results"), stretch=1)
+        self.table = sorted_view(model.rows, tr("Results"))
+        self.table.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # names of photos differ at their ends
+        self.table.horizontalHeader().setMinimumSectionSize(100)
         self.plants = plant_choice(model.plants, self.table)
         self.search = SearchField(tr("Filter by name or diagnosis"), tr("Filter the results"))
         self.search.setMinimumWidth(100)
