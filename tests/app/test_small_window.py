@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 from PySide6.QtCore import QPoint, QRect, QSize
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QTabWidget, QWidget
 
 from app.main_window import PAGES, first_size
 from app.theme import Theme
@@ -163,3 +163,6 @@ def test_the_window_fits_small_screens_and_what_has_no_room_scrolls(language, st
         qtbot.wait(50)
         assert panel.height() >= panel.minimumSizeHint().height(), place
         assert panel.width() <= area.viewport().width(), f"{place} needs no sideways scrolling"
+        for tabs in panel.findChildren(QTabWidget):
+            parts = (tabs.tabBar().sizeHint(), *(tabs.widget(at).minimumSizeHint() for at in range(tabs.count())))
+            assert max(part.width() for part in parts) <= tabs.width(), f"{place} cuts a name or a button"

@@ -39,7 +39,7 @@ class AugmentationPane(QWidget):
         grid.setSpacing(6)
         self.pictures = [QLabel() for _ in range(COUNT)]
         for at, picture in enumerate(self.pictures):
-            picture.setFixedSize(104, 104)
+            picture.setFixedSize(100, 100)
             picture.setScaledContents(True)
             picture.setAccessibleName(tr("Example {n}", n=at + 1))
             grid.addWidget(picture, at // 3, at % 3)
