@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias, final
 
 from PySide6.QtCore import QObject, QThread, Signal
@@ -30,6 +31,8 @@ class Task(QThread):
         super().__init__(parent)
         self._job = job
         self._cancelled = threading.Event()
+        self._end: Callable[[], None] | None = None
+        self.finished.connect(self._report)  # in the creator's thread, which may have cancelled it by then
         for name, slot in slots.items():
             getattr(self, name).connect(slot)
         self.start()
@@ -45,10 +48,11 @@ class Task(QThread):
 
     def run(self) -> None:
         try:
-            result = self._job(self.progress.emit, self._cancelled.is_set)
+            self._end = partial(self.done.emit, self._job(self.progress.emit, self._cancelled.is_set))
         except Exception as error:  # noqa: BLE001 - whatever it is, the window must show it
-            if not self._cancelled.is_set():
-                self.failed.emit(error, traceback.format_exc())
-            return
-        if not self._cancelled.is_set():
-            self.done.emit(result)
+            self._end = partial(self.failed.emit, error, traceback.format_exc())
+
+    def _report(self) -> None:
+        end, self._end = self._end, None
+        if end is not None and not self._cancelled.is_set():
+            end()

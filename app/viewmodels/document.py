@@ -176,12 +176,10 @@ class Document(QObject):
                              done=self._on_written, failed=self._on_not_written)  # fmt: skip
 
     def _on_written(self, manifest: str) -> None:
-        if self.sender() is self._writing:  # not one that ended just when its photos were closed
-            self._end_writing()[0](manifest)
+        self._end_writing()[0](manifest)
 
     def _on_not_written(self, error: Exception, details: str) -> None:
-        if self.sender() is self._writing:
-            self._end_writing()[1](error_text(error), details)
+        self._end_writing()[1](error_text(error), details)
 
     def _end_writing(self) -> tuple[Callable[[str], None], Callable[[str, str], None]]:
         """Report to the first caller; those who asked meanwhile get the current photos."""
@@ -237,8 +235,7 @@ class Document(QObject):
 
     def _on_edited(self, found: tuple[project.EditedDataset, project.Edits, str]) -> None:
         """Take over the scanned photos. The previous dataset is closed only now: edits until now belong to it."""
-        if self._next is None or self.sender() is not self._task:
-            return
+        assert self._next is not None
         self.loading = False
         table, edits, problem = found
         source, folder, lock = self._next

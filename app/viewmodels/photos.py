@@ -85,6 +85,5 @@ class Search(QObject):
             task.dispose()
 
     def _on_done(self, mask: Array) -> None:
-        if self.sender() is self._task:
-            self._mask = mask
-            self.found.emit()
+        self._mask = mask
+        self.found.emit()

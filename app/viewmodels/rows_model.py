@@ -214,7 +214,7 @@ class RowsModel(QAbstractTableModel):
                               done=self._on_arranged, finished=self._on_finished)  # fmt: skip
 
     def _on_arranged(self, found: tuple[Query, Array]) -> None:
-        if self.sender() is self._task and found[0] == self._query and not self._again:
+        if found[0] == self._query and not self._again:
             self._resort_ms = int(1000 * RESORT_FACTOR * (time.perf_counter() - self._begun))
             if not found[0].text and not self._resort_timer.isActive():
                 self._ranking = found

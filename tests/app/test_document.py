@@ -215,6 +215,15 @@ def test_a_scan_can_be_given_up(qtbot, home, tmp_path, nothing_left):
     assert not document.loading
 
 
+def test_a_scan_that_ends_as_another_begins_is_not_taken_for_it(document, tmp_path, folder, qtbot):
+    other = write_folder(tmp_path / "other", {"scab": 1, "mildew": 1})
+    with qtbot.waitSignal(document.opened):
+        document.open(str(folder))
+        document._task.wait()  # its signal is queued
+        document.open(str(other))
+    assert (document.source, counts(document)) == (str(other), {"mildew": 1, "scab": 1})
+
+
 def test_a_data_folder_that_cannot_be_made_is_told(folder, home, qtbot, nothing_left):
     home.mkdir(parents=True, exist_ok=True)
     (home / "projects").write_text("a file where a folder should be")
