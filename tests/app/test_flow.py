@@ -46,11 +46,7 @@ def cut(window) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("language", ["en", "vi"])
-def test_no_text_is_cut_at_the_smallest_window(start, qtbot, language, home):
-    settings = home / "settings"
-    settings.mkdir(parents=True)
-    (settings / "leafclinic.ini").write_text(f"[General]\nlanguage={language}\n")
+def test_no_text_is_cut_at_the_smallest_window(language, start, qtbot):
     program = start()
     window, train = program.window, program.window.go("train")
     window.resize(1024, 640)
