@@ -39,10 +39,6 @@ def set_fields(panel, **values):
         panel.setup.form.fields[name].set_value(value)
 
 
-def idle(program):
-    return lambda: program.training.session.state is State.IDLE
-
-
 def train_a_network(program, qtbot):
     """Two epochs of a small network on the demo photos; gives the panel."""
     window = program.window
@@ -51,7 +47,7 @@ def train_a_network(program, qtbot):
     set_fields(train, model="cnn", image_size=32, epochs=2, batch_size=16, time_every=2)
     press(qtbot, train, "Start training")
     assert program.training.session.state is State.RUNNING
-    qtbot.waitUntil(idle(program), timeout=PATIENCE)
+    qtbot.waitUntil(lambda: program.training.session.state is State.IDLE, timeout=PATIENCE)
     view: RunView = program.training.view
     assert view.finished is not None, train.notice.text.text()
     assert view.finished.reason == "completed"

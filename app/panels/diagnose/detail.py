@@ -68,7 +68,7 @@ class DetailPane(QWidget):
         self.photo = PhotoView(tr("Photo only"))
         self.photo.setToolTip(tr("Double-click, or Enter in the table: show only the photo, enlarged"))
         self.photo.opened.connect(self.large_asked)
-        self.photo.picked.connect(self.pick_leaf)
+        self.photo.picked.connect(lambda leaf: self.which.setCurrentIndex(self.which.findData(leaf)))
         self.slider = Slider(tr("Opacity of the class map"), value=55)
         self.slider.setToolTip(tr("Opacity of the class map"))
         self.which = named(ComboBox(), tr("Overlay on the photo"))
@@ -142,9 +142,6 @@ class DetailPane(QWidget):
             else tr("Minimum confidence: {share}", share=percent(threshold, 0)) if below else "")  # fmt: skip
         self.threshold.setVisible(bool(self.threshold.text()))
         self.card.setHtml(_advice(result))
-
-    def pick_leaf(self, index: int) -> None:
-        self.which.setCurrentIndex(self.which.findData(index))
 
     def _fill_maps(self, result: PhotoResult, area: Mask | None, maps: bool) -> None:
         """List the outlines and the maps of the most probable classes; the selected kind stays selected."""
