@@ -20,10 +20,6 @@ FOREIGN = {"--help", "--rootdir", "GOMP_SPINCOUNT", "--memcheck", "--racecheck",
 Slurm's and mpirun's."""
 
 
-def relative(path):
-    return str(path.relative_to(ROOT))
-
-
 @pytest.fixture(scope="module")
 def options():
     """Every option that a command of ours takes: those written down, and one for each setting."""
@@ -38,7 +34,7 @@ def defines(path, name):
     return re.search(rf"^\s*(?:def|class) {name}\b", path.read_text("utf-8"), re.M)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=relative)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_page_names_is_there(page, options):
     text = page.read_text("utf-8")
     named = re.findall(r"`((?:app|benchmarks|core|datasets|docs|packaging|resources|tests)/[\w./-]*)(?::(\w+))?`", text)

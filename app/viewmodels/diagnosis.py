@@ -184,6 +184,8 @@ class DiagnosisModel(ProcessModel):
         if self._early is not None:
             self._early.close()
         self._end_process()
+        while self._listing:
+            self._listing.pop().dispose()
         self.verdict_update.stop()
         self.plants.close()
         self.rows.close()
@@ -191,8 +193,6 @@ class DiagnosisModel(ProcessModel):
     def _end_process(self) -> None:
         """End the process; its photos return to the queue."""
         super()._end_process()
-        while self._listing:
-            self._listing.pop().dispose()
         self._waiting.extendleft(sorted(self._flying, reverse=True))
         self._flying.clear()
         self._maps_flying.clear()

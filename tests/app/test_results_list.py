@@ -43,6 +43,13 @@ def test_photos_brought_again_get_no_second_row_and_are_diagnosed_if_they_lack_a
     assert (list(model._waiting), model.rows.rows[0].cancelled) == ([3, 0, 1], False)
 
 
+def test_a_folder_that_is_being_listed_when_a_model_is_chosen_is_diagnosed(model, tmp_path, qtbot, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(process_model.ProcessModel, "_start_process", Mock())
+    model.add([str(write_folder(tmp_path / "more", {"a": 4}))])
+    model.load("other.safetensors")
+    qtbot.waitUntil(lambda: len(model.rows.rows) == 7, timeout=5000)
+
+
 def test_an_error_about_a_folder_goes_when_photos_are_added(panel, model):  # noqa: F811
     model.failed.emit("There are no photos in this folder.", "")
     assert not panel.notice.isHidden()
