@@ -12,7 +12,7 @@ from core.data.array_file import PageReleaser
 from core.data.cache import PhotoCache
 from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress, ignore, never
 from core.data.near_duplicates import Pair, find_near_duplicates
-from core.data.photo import square
+from core.data.photo import halve, square
 from core.ops.contract import Array
 
 TINY: Final = 96
@@ -125,7 +125,7 @@ def photo_faults(rgb: Array) -> tuple[str, ...]:
     Of 2,637 validation photos 7 get a sentence, one of them that it is out of focus; blurred by 3 pixels (of 224) all
     but 6 of them do.
     """
-    found = find_faults("", square(rgb, SIDE), rgb.shape[1], rgb.shape[0])
+    found = find_faults("", square(halve(rgb, SIDE), SIDE), rgb.shape[1], rgb.shape[0])
     return tuple(finding.message for finding in found if finding.kind != "glare")[:1]
 
 

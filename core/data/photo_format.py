@@ -88,7 +88,7 @@ def _jpeg(view: memoryview) -> Header | None:
             height, width = struct.unpack_from(">HH", view, at + 5)
         if marker == 0xDA:
             # within a scan 0xFF is always followed by 0 or a restart marker, so this is the true end
-            cut = bytes(view[at:]).find(b"\xff\xd9") < 0
+            cut = bytes(view[at:]).rfind(b"\xff\xd9") < 0
             return Header("JPEG", width, height, cut=cut) if width and height else None
         at += 2 + length
 
