@@ -17,7 +17,7 @@ from app.viewmodels.document import Document
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import State, TrainingModel, new_run_folder, resume_request, start_request
 from app.viewmodels.writing import Writing
-from app.widgets.parts import ask_target
+from app.widgets.parts import Slot, ask_target
 from core.diagnosis.model_identity import default_name
 from core.errors import InputError
 
@@ -44,6 +44,7 @@ class RunCommands(QObject):
         for action in (actions.run_report, actions.run_pdf):
             action.setEnabled(False)
         session.state_changed.connect(self._on_state)
+        document.opened.connect(Slot(self, lambda: self._on_state(session.state)).call)  # a waiting start is dropped
         self._soon = QTimer(self, singleShot=True, interval=STATUS_MS)
         self._soon.timeout.connect(self._show_run)
         training.changed.connect(self._on_changed)
@@ -139,7 +140,6 @@ class RunCommands(QObject):
 
     def _on_pdf(self) -> None:
         report = Path(self._window.page("train").outcome.report)
-        title = tr("Save the report")
-        name, _ = ask_target(self._window, title, f"{report.parent.name}.pdf", "PDF (*.pdf)")
+        name, _ = ask_target(self._window, tr("Save the report"), f"{report.parent.name}.pdf", "PDF (*.pdf)")
         if name:
             self._prints.start("print", name, source=str(report))

@@ -29,11 +29,6 @@ def options():
     return set(re.findall(r"\"(--[a-z][\w-]*)\"", code)) | fields | FOREIGN
 
 
-def defines(path, name):
-    """Whether a file has a function or a class of this name."""
-    return re.search(rf"^\s*(?:def|class) {name}\b", path.read_text("utf-8"), re.M)
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_page_names_is_there(page, options):
     text = page.read_text("utf-8")
@@ -41,7 +36,8 @@ def test_what_a_page_names_is_there(page, options):
     folders = [name for name, _ in named]
     links = [page.parent / link for link in re.findall(r"\]\(([^)#:]+)\)", text)]
     assert not [str(path) for path in [*(ROOT / name for name in folders), *links] if not path.exists()]
-    assert not [f"{name}:{inside}" for name, inside in named if inside and not defines(ROOT / name, inside)]
+    assert not [f"{name}:{inside}" for name, inside in named if inside
+                and not re.search(rf"^\s*(?:def|class) {inside}\b", (ROOT / name).read_text("utf-8"), re.M)]
     modules = [ROOT / name.replace(".", "/") for name in re.findall(r"-m ((?:app|benchmarks|core)[\w.]*)", text)]
     assert not [str(m) for m in modules if not (m.with_suffix(".py").exists() or (m / "__main__.py").exists())]
     assert not set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text)) - options

@@ -31,18 +31,13 @@ ALLOWED = {
 """Figures that are no measurements: limits and settings, sizes by construction, levels of confidence."""
 
 
-def hand_written(text: str) -> str:
-    """A page without its generated tables and code blocks; line numbers stay."""
-    return re.sub(CODE, blank, re.sub(BLOCK, blank, text))
-
-
 def blank(match: re.Match[str]) -> str:
     return "\n" * match[0].count("\n")
 
 
 def find_figures(text: str) -> list[tuple[int, str]]:
     """(line, figure) of every number with a unit of time, memory, rate, share or ratio in the prose."""
-    prose = re.sub(INLINE_CODE, "", hand_written(text))
+    prose = re.sub(INLINE_CODE, "", re.sub(CODE, blank, re.sub(BLOCK, blank, text)))  # line numbers stay
     return [(prose[: match.start()].count("\n") + 1, match[0]) for match in FIGURE.finditer(prose)]
 
 

@@ -161,11 +161,6 @@ def test_photos_are_decoded_while_the_network_predicts_at_most_a_batch_ahead(mod
     assert ahead == [4, 2, 0]
 
 
-def find_worker(process):
-    """One of Dask's worker processes, which a nanny of the program started."""
-    return [pid for pid in children_of(process) if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="finds Dask's workers in /proc")
 @pytest.mark.parametrize(("each", "part"), [
     pytest.param(150, 10, marks=pytest.mark.thorough), pytest.param(1000, 50, marks=pytest.mark.slow),
@@ -180,7 +175,8 @@ def test_a_killed_worker_loses_no_photo_and_writes_none_twice(model, cache, tmp_
         while not list(out.glob("part-*.parquet")):
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.02)
-        os.kill(find_worker(process)[0], signal.SIGKILL)
+        started = children_of(process)  # workers by nannies of the program, and others
+        os.kill(next(p for p in started if "spawn_main" in Path(f"/proc/{p}/cmdline").read_text()), signal.SIGKILL)
         _, errors = process.communicate(timeout=280)
     assert process.returncode == EXIT_DONE, errors
     assert run("--merge", out) == EXIT_DONE
