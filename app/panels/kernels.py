@@ -153,7 +153,7 @@ class PlanPanel(QWidget):
         self._lay_out()
         model.listed.connect(self._on_listed)
         model.explained.connect(self._show)
-        model.failed.connect(lambda *_: self.ask.setEnabled(True))
+        model.failed.connect(self._on_listed)  # a failed search can be asked for again
         self.chosen.toggled.connect(lambda _: self._show())
         self._on_listed()
 
