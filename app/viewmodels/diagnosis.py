@@ -119,8 +119,7 @@ class DiagnosisModel(ProcessModel):
 
     def _on_listed(self, listed: tuple[list[str], list[str]]) -> None:
         found, refused = listed
-        if found:
-            self._add(found)
+        self._add(found)
         if refused:
             text = tr("{folder} cannot be read. Change its permissions, then add it again.", folder=refused[0])
             self.failed.emit(text, "\n".join(refused))
@@ -208,6 +207,7 @@ class DiagnosisModel(ProcessModel):
         if (crop, leaves) == (self.crop, self.leaves):
             return
         self.crop, self.leaves = crop, leaves
+        self._cleared = [PhotoResult(row.id, row.path) for row in self._cleared]
         if self._thread is not None and self.rows.rows:
             self.load(self.model_path)  # results in flight are of the other kind; their photos are queued again
         self._waiting = deque(row.id for row in self.rows.rows)

@@ -31,8 +31,7 @@ def test_the_language_changes_at_once_and_nothing_is_lost(start, qtbot, tmp_path
     with qtbot.waitSignal(old.destroyed):
         old.actions_.language_vi.trigger()
     window = program.window
-    assert window is not old
-    assert (window.isVisible(), window.width(), window.height()) == (True, 780, 700)
+    assert (window is old, window.isVisible(), window.width(), window.height()) == (False, True, 780, 700)
     assert window.stack.currentWidget().objectName() == "page_train"
     assert window.page("train").setup.form.values()["epochs"] == 7
     assert [window.actions_.undo.isEnabled(), window.actions_.language_vi.isChecked()] == [True, True]

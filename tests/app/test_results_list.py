@@ -93,12 +93,13 @@ def test_clear_is_taken_back_below_results_that_came_since(panel, model, qtbot):
     assert (panel.notice.text.text(), model.rows.rows) == ("4 results removed.", [])
     panel.notice.do.click()
     assert [row.verdict for row in model.rows.rows[:3]] == [row.verdict for row in before]
-    assert model.rows.rows[3].cancelled, "what had no answer yet can be diagnosed after all"
-    assert panel.stack.currentIndex() == 2
+    assert (model.rows.rows[3].cancelled, panel.stack.currentIndex()) == (True, 2), "what had no answer is cancelled"
     panel._on_clear()
+    model.set_view(crop=True, leaves=True)  # results of the other kind are not restored
     model._add(["/photos/new.jpg"])
     model.restore()
-    assert ([row.id for row in model.rows.rows], list(model._waiting)) == ([0, 1, 2, 3, 4], [0])
+    assert [(row.id, row.cancelled) for row in model.rows.rows] == [(0, False), *((at, True) for at in range(1, 5))]
+    assert list(model._waiting) == [0]
     model.rows.replace(1, read_result(model.rows.rows[1], answer(0.9)))
     assert model.rows.rows[1].done
 
