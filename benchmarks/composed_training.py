@@ -160,7 +160,7 @@ def score(data: Path, models: Sequence[Path], count: int) -> dict[str, Any]:
     labels = [label for photo in photos for label in photo.labels]
     found: dict[str, Any] = {"commit": commit()}
     for path in models:
-        model = prepared(read_model(path), 0, 2, 8)
+        model = prepared(read_model(path), 0, 0, 8)
         side = model.source_side
         crops = [cut_square(p.photo, as_box(box), side)[0] for p in photos for box in to_shares(p.boxes, p.photo.shape)]
         with closing(Predictor(model, batch=4)) as predictor:
