@@ -19,6 +19,7 @@ import numpy as np
 
 from core.diagnosis.features import feature_node, head_node
 from core.diagnosis.model_file import ModelFile, read_model, with_photo_side, write_model
+from core.diagnosis.training_photos import record_photos
 from core.graph import PHOTO, Attribute, Graph, Node
 from core.ops.builder import make_node
 from core.ops.contract import Array
@@ -29,7 +30,7 @@ PREFIX = "second."
 
 
 def join(first: ModelFile, second: ModelFile, side: int, name: str) -> ModelFile:
-    """The joined network for photos of `side`, used on one view; classes and records are the first one's."""
+    """The joined network for photos of `side`, used on one view. Classes and sources are the first one's."""
     assert sorted(first.classes) == sorted(second.classes)
     graphs = [with_photo_side(fold_batch_norm(model.graph), side) for model in (first, second)]
     weights = [dict(fold_weights(model.graph, model.weights)) for model in (first, second)]
@@ -53,7 +54,8 @@ def join(first: ModelFile, second: ModelFile, side: int, name: str) -> ModelFile
     arrays |= mean_head((first, second), graphs, weights)
     graph = Graph(name, tuple(known.values()), "head")
     return replace(first, graph=graph, weights=arrays, steps={}, half=False, views=1, temperature=1.0,
-                   class_temperatures=(), sections={}, extra={}, source_side=side)  # fmt: skip
+                   class_temperatures=(), sections={}, extra={}, source_side=side,
+                   learned=record_photos(np.zeros((0, 32), np.uint8), [first.learned, second.learned]))  # fmt: skip
 
 
 def mean_head(

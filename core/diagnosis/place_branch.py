@@ -20,14 +20,14 @@ from core.device import Optimizer, PhotoBatch
 from core.diagnosis.features import feature_node, head_node
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head
 from core.diagnosis.model_file import with_photo_side
-from core.graph import PHOTO, Attribute, Graph, Node
+from core.graph import Attribute, Graph, Node
 from core.ops.builder import make_node, with_loss
 from core.ops.contract import Array
 from core.optim.learning_rate import one_cycle
 from core.plan import compile_plan
 
 STRIDE: Final = 16
-"""The branch starts at the first feature map at most 1/16 as wide as the photo; earlier layers cost most."""
+"""The branch starts at feature maps at most 1/16 as wide as the photo; earlier layers cost most."""
 PREFIX: Final = "place."
 """Prefix of the names of the branch's nodes."""
 STEPS: Final = 100
@@ -41,23 +41,19 @@ GATE_WIDTH: Final = 0.5
 """Logit of "photo of the place" from which the gate opens, and how much higher the logit is where it is fully open."""
 
 
-def branch_point(graph: Graph) -> str:
-    """Name of the node whose output the branch reads: no later node reads an earlier one. The photo if there is none.
-
-    It is before the feature map, whose copy in the branch is gated.
-    """
-    positions = {node.name: i for i, node in enumerate(graph.nodes)}
-    for i, node in enumerate(graph.nodes[: positions[feature_node(graph) or PHOTO]]):
-        small = len(node.shape) == 3 and node.shape[0] * STRIDE <= graph.photo_shape[0]
-        if small and all(positions[name] >= i for later in graph.nodes[i + 1 :] for name in later.inputs):
-            return node.name
-    return PHOTO
-
-
 def branch_nodes(graph: Graph) -> tuple[Node, ...]:
-    """The nodes that are copied into the branch."""
-    names = [node.name for node in graph.nodes]
-    return graph.nodes[names.index(branch_point(graph)) + 1 :]
+    """The nodes that are copied into the branch: those that follow from small maps only.
+
+    All nodes where the feature map, whose copy in the branch is gated, is not among them.
+    """
+    known, copied = set[str](), list[Node]()
+    for node in graph.nodes[1:]:
+        follows = known.issuperset(node.inputs)
+        if follows:
+            copied.append(node)
+        if follows or (len(node.shape) == 3 and node.shape[0] * STRIDE <= graph.photo_shape[0]):
+            known.add(node.name)
+    return tuple(copied) if feature_node(graph) in [node.name for node in copied] else graph.nodes[1:]
 
 
 def train_branch(
