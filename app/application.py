@@ -192,7 +192,8 @@ def _dataset(program: Application) -> QWidget:
         """The settings that decide how photos are decoded and split, so that training can reuse the cache."""
         train = program.window.made("train")
         values = train.setup.form.values() if train is not None else {}
-        return {name: values[name] for name in ("image_size", "seed", "validation", "test") if name in values}
+        names = ("image_size", "use_size", "start", "seed", "validation", "test")
+        return {name: values[name] for name in names if name in values}
 
     model = program.diagnosis
     review = ReviewPane(program.review, program.photos, lambda: model.model_path or next(iter(SHIPPED_MODELS)))

@@ -30,7 +30,7 @@ AUGMENTATIONS: Final = {
 @final
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Description of a field. low, high: inclusive bounds; zero: meaning of 0; meanings: of choices."""
+    """Description of a field. low, high: inclusive bounds; zero: meaning of 0, also below low; meanings: of choices."""
 
     group: str
     label: str
@@ -77,7 +77,9 @@ class RunConfig:
     model: str = _row("squeezenet1_1", "network", "Network",
                       "architecture of the network: small ones are fast, large ones usually more accurate",
                       choices=MODELS, expert=False)
-    image_size: int = _row(224, "network", "Photo size", "side of the network input in pixels", low=16, high=1024)
+    image_size: int = _row(0, "network", "Photo size",
+                           "side of the network input in pixels; 0: as in the pretrained model, or 224",
+                           low=16, high=1024, zero="automatic")
     use_size: int = _row(0, "network", "Evaluation size",
                          "side of the network input in validation and diagnosis, in pixels; 0: as in training",
                          low=0, high=1024, zero="as in training")
@@ -197,7 +199,7 @@ def problems(config: RunConfig) -> list[Problem]:
         elif isinstance(value, int | float) and not isinstance(value, bool):
             if value != value:
                 found.append(Problem(name, "is not a number."))
-            elif row.low is not None and value < row.low:
+            elif row.low is not None and value < row.low and (value or not row.zero):
                 found.append(Problem(name, f"{value:g} is too small; the minimum is {row.low:g}."))
             elif row.high is not None and value > row.high:
                 found.append(Problem(name, f"{value:g} is too large; the maximum is {row.high:g}."))

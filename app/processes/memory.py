@@ -11,14 +11,12 @@ from core.data.preparation import cache_side
 from core.errors import OutOfMemory
 from core.training.dry_run import forecast_memory
 from core.training.setup import choose_device
-from core.training.transfer import configure_from_origin, first_network, read_origin
+from core.training.transfer import first_network, read_start
 
 
 def work(channel: Channel, asked: dict[str, Any]) -> None:
     """`asked`: config (settings of RunConfig), counts (photos of each class)."""
-    config = from_dict(asked["config"])
-    origin = read_origin(config)
-    config = configure_from_origin(config, origin)
+    config, origin = read_start(from_dict(asked["config"]))
     device, _ = choose_device(config.device)
     counts = [int(count) for count in asked["counts"]]
     classes = [f"class {n}" for n in range(len(counts))]

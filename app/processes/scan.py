@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
 from app.processes.entry import Channel
-from core.config import from_dict
+from core.config import RunConfig, from_dict
 from core.data.dataset import SPLITS, Cancelled
 from core.data.health import KINDS, examine
 from core.data.preparation import PhotoSet, prepare_photos
+from core.errors import LeafClinicError
+from core.training.transfer import read_start
 
 CHUNK: Final = 200
 """Findings per message, so that the window can draw in between."""
 
 
 def work(channel: Channel, asked: dict[str, Any]) -> None:
-    """`asked`: settings of RunConfig (data, image_size, seed, validation, test)."""
+    """`asked`: settings of RunConfig that decide how photos are decoded and split."""
     last = [-1]
 
     def report(stage: str, done: int, total: int) -> None:
@@ -27,7 +30,7 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
             channel.send(stage=stage, done=done, total=total)
 
     try:
-        photos = prepare_photos(from_dict(asked), report, channel.ended)
+        photos = prepare_photos(complete(from_dict(asked)), report, channel.ended)
         channel.send(split=split_table(photos), warnings=list(photos.warnings))
         health = examine(photos.dataset, photos.cache, lambda d, t: report("health", d, t), channel.ended)
     except Cancelled:
@@ -41,6 +44,14 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
     for first in range(0, len(findings), CHUNK):
         channel.send(findings=findings[first : first + CHUNK])
     channel.send(photos=health.photos, kinds=KINDS)
+
+
+def complete(config: RunConfig) -> RunConfig:
+    """The settings with the photo size of the training, which reports a pretrained model that cannot be read."""
+    try:
+        return read_start(config)[0]
+    except LeafClinicError:
+        return read_start(replace(config, start=""))[0]
 
 
 def split_table(photos: PhotoSet) -> dict[str, Any]:

@@ -204,7 +204,7 @@ def _editor(row: Setting, default: Any, choices: Sequence[str]) -> Editor:
         )
     if isinstance(default, int):
         spin = SpinBox()
-        spin.setRange(int(row.low or 0), int(row.high if row.high is not None else 10**9))
+        spin.setRange(0 if row.zero else int(row.low or 0), int(row.high if row.high is not None else 10**9))
         spin.setGroupSeparatorShown(True)
         spin.setSpecialValueText(tr(row.zero) if row.zero else "")
         spin.setMinimumWidth(MINIMUM_WIDTH)

@@ -27,7 +27,7 @@ from core.training.presets import fit_recipe
 from core.training.setup import VALIDATION_BATCH, choose_device, graph_in_use
 from core.training.teacher import Teachers, read_teachers
 from core.training.training_plan import compile_fitting
-from core.training.transfer import configure_from_origin, first_network, read_origin
+from core.training.transfer import first_network, read_start
 from core.training.validation import compile_inference
 
 CHECKPOINT_COPIES: Final = 3
@@ -39,8 +39,7 @@ TRAINING: Final = ("training: ", "teachers")
 def describe_run(config: RunConfig) -> str:
     """Tables of the network and of the memory; photos are listed, not decoded. Raises what the run would, so far."""
     device, _ = choose_device(config.device)
-    origin = read_origin(config)
-    config = configure_from_origin(config, origin)
+    config, origin = read_start(config)
     dataset = open_dataset(config)
     sets = read_label_sets(dataset.classes, config.labels)
     classes = dataset.classes if sets is None else sets.labels

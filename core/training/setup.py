@@ -34,7 +34,7 @@ from core.training.events import Progress
 from core.training.presets import fit_recipe
 from core.training.teacher import Teacher, Teachers, describe_teachers, order_classes, read_teachers
 from core.training.training_plan import compile_for_training, part_size
-from core.training.transfer import Origin, configure_from_origin, describe_origin, first_network, read_origin
+from core.training.transfer import describe_origin, first_network, read_start
 from core.training.validation import Validator, compile_inference
 
 VALIDATION_BATCH: Final = {"cpu": 32, "cuda": 256}
@@ -105,7 +105,9 @@ def set_up(
     """Connect the ranks, scan and decode the photos, compile the plans, load the first weights; yields progress."""
     device, note = choose_device(config.device)
     communicator = connect(environment, device)
-    config, origin, teacher_files = _read_models(config)
+    config, origin = read_start(config)
+    teacher_files = read_teachers(config)
+    config = replace(config, teacher=tuple(str(teacher.path) for teacher in teacher_files))
     scanned = scan_field(config.field, config.label) if config.field else None  # errors are reported at once
     with one_on_each_machine_first(communicator):
         photos = yield from _prepare(config, device, commands, classes_check(scanned, teacher_files))
@@ -137,14 +139,6 @@ def set_up(
         train=_training_loader(config, photos, batch, resident, replacement, communicator),
         warnings=(*note, *remarks, *network.notes, *origin_words, *photos.warnings, *(field.warnings if field else ())),
     )  # fmt: skip
-
-
-def _read_models(config: RunConfig) -> tuple[RunConfig, Origin | None, tuple[Teacher, ...]]:
-    """Read the pretrained model and the teachers, and change the settings that depend on them."""
-    origin = read_origin(config)
-    config = configure_from_origin(config, origin)
-    teachers = read_teachers(config)
-    return replace(config, teacher=tuple(str(teacher.path) for teacher in teachers)), origin, teachers
 
 
 def _prepare(

@@ -13,7 +13,7 @@ from typing import Any, Final, final
 
 from core.config import MODELS, RunConfig, problems
 from core.diagnosis.features import head_node
-from core.diagnosis.model_file import read_model
+from core.diagnosis.model_file import read_model, with_photo_side
 from core.diagnosis.model_identity import find_model, model_name
 from core.diagnosis.training_photos import TrainingPhotos, describe_overlap
 from core.errors import ConfigError, ModelFileError, Problem
@@ -26,6 +26,8 @@ from core.ops.contract import Array, Arrays
 from core.program import fold_batch_norm, fold_weights
 
 ONNX: Final = ".onnx"
+IMAGE_SIZE: Final = 224
+"""Side of photos in pixels where neither the settings nor a pretrained model have one."""
 
 INPUT_NORMALIZATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "auto": {},
@@ -69,18 +71,29 @@ class Network:
     notes: tuple[str, ...] = ()
 
 
-def read_origin(config: RunConfig) -> Origin | None:
-    """Read the pretrained network `config.start`; None if training starts from scratch.
+def read_start(config: RunConfig) -> tuple[RunConfig, Origin | None]:
+    """Complete the settings and read the pretrained network `config.start`; None if training starts from scratch.
 
-    Raises ModelFileError if the file cannot be used, ConfigError if an input normalization is set for a model file.
+    The network is that of the file; so is the photo size, unless the settings have one. Raises ModelFileError if the
+    file cannot be used, also with this size, ConfigError if the settings do not suit the file.
     """
     if not config.start:
-        return None
+        return replace(config, image_size=config.image_size or IMAGE_SIZE), None
+    origin = _read_origin(config)
+    model = origin.graph.name if origin.graph.name in MODELS else config.model
+    config = replace(config, start=str(origin.path), model=model, image_size=origin.graph.photo_shape[0])
+    if found := problems(config):
+        raise ConfigError(found)
+    return config, origin
+
+
+def _read_origin(config: RunConfig) -> Origin:
     path = find_model(Path(config.start).expanduser().absolute())
     notes: tuple[str, ...] = ()
     learned = None
     if path.suffix.lower() == ONNX:
-        found = read_onnx(path, image_size=config.image_size, fold=True, **INPUT_NORMALIZATIONS[config.start_colours])
+        side, normalization = config.image_size or IMAGE_SIZE, INPUT_NORMALIZATIONS[config.start_colours]
+        found = read_onnx(path, image_size=side, fold=True, **normalization)
         graph, weights, classes = found.graph, found.weights, found.classes
         if not found.preprocessed:
             notes = (f"{path.name} does not state its input normalization. ImageNet's mean and standard deviation are "
@@ -96,18 +109,7 @@ def read_origin(config: RunConfig) -> Origin | None:
     height, width, channels = graph.photo_shape
     if height != width or channels != 3:
         raise ModelFileError(f"{path} takes photos of shape {graph.photo_shape}; training needs square colour photos.")
-    return Origin(path, graph, weights, classes, notes, learned)
-
-
-def configure_from_origin(config: RunConfig, origin: Origin | None) -> RunConfig:
-    """The configuration with the file's network and photo size. Raises ConfigError if they are not possible."""
-    if origin is None:
-        return config
-    model = origin.graph.name if origin.graph.name in MODELS else config.model
-    config = replace(config, start=str(origin.path), model=model, image_size=origin.graph.photo_shape[0])
-    if found := problems(config):
-        raise ConfigError(found)
-    return config
+    return Origin(path, with_photo_side(graph, config.image_size or height), weights, classes, notes, learned)
 
 
 def first_network(config: RunConfig, origin: Origin | None, classes: Sequence[str]) -> Network:

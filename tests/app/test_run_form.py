@@ -102,7 +102,7 @@ def test_where_zero_has_a_meaning_the_meaning_is_shown(form):
     minutes.set_value(0.0)
     size.set_value(0)
     assert (minutes.editor.text(), minutes.editor.placeholderText()) == ("", "no limit")
-    assert size.editor.text() == "as in training"
+    assert (size.editor.text(), form.fields["image_size"].editor.text()) == ("as in training", "automatic")
     assert (minutes.value(), size.value()) == (0.0, 0)
     minutes.set_value(2.5)
     assert (minutes.editor.text(), minutes.value()) == ("2.5", 2.5)

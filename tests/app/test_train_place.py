@@ -1,15 +1,19 @@
 """The Train place without a training: where it starts, and what its end says."""
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
 from app.panels.train.outcome import figures, headline
+from app.processes import scan
 from app.viewmodels.model_list import shipped_model
 from app.viewmodels.runs import RunView
 from app.viewmodels.training import State
 from core.config import from_dict
+from core.data.dataset import Cancelled
 from core.training.events import RunEvaluated, RunFinished, Warned
+from tests.helpers.models import write_small_model
 
 pytestmark = pytest.mark.gui
 
@@ -25,13 +29,14 @@ JUDGED = RunEvaluated(
 def test_training_starts_from_the_pretrained_model_by_default(start):
     setup = start().window.go("train").setup
     values = setup.form.values()
-    assert (values["start"], values["preset"]) == (shipped_model(), "transfer")
-    assert not setup.form.fields["image_size"].editor.isEnabled()
+    assert (values["start"], values["preset"], values["image_size"]) == (shipped_model(), "transfer", 0)
+    assert setup.window().page("dataset").health._settings().keys() >= {"start", "image_size", "use_size"}
+    assert [setup.form.fields[name].editor.isEnabled() for name in ("model", "image_size")] == [False, True]
     assert "trained on leaves" in setup.start.caption.text()
     setup.start._group.button(1).click()
     values = setup.form.values()
     assert (values["start"], values["preset"]) == ("", "tomato-cpu")
-    assert setup.form.fields["image_size"].editor.isEnabled()
+    assert setup.form.fields["model"].editor.isEnabled()
     setup.show_device("cuda")
     setup.start._group.button(1).click()
     assert setup.form.values()["preset"] == "gpu"
@@ -43,6 +48,15 @@ def test_training_starts_from_the_pretrained_model_by_default(start):
     assert (setup.form.values()["preset"], setup.form.values()["start"]) == ("demo", "")
     setup.show_demo(False)
     assert setup.form.values()["preset"] == "transfer"
+
+
+def test_photos_are_checked_in_the_size_of_the_training(tmp_path, monkeypatch):
+    prepare = Mock(side_effect=Cancelled)
+    monkeypatch.setattr(scan, "prepare_photos", prepare)
+    file = str(write_small_model(tmp_path / "m.safetensors", side=40, network="squeezenet1_1"))
+    for asked in ({}, {"start": file}, {"start": file, "image_size": 64}, {"start": "gone"}):
+        scan.work(Mock(), asked)
+    assert [call.args[0].image_size for call in prepare.mock_calls] == [224, 40, 64, 224]
 
 
 def test_the_end_says_the_honest_figure_and_the_border_beside_it():

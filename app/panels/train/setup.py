@@ -17,7 +17,7 @@ from app.widgets.layouts import column, row
 from app.widgets.parts import label, scrolling, switch
 from app.widgets.run_form import RunForm
 from core.config import RunConfig, from_dict
-from core.errors import ConfigError, Problem
+from core.errors import ConfigError, LeafClinicError, Problem
 from core.training.presets import PRESETS
 
 TRANSFER: Final = "transfer"
@@ -27,7 +27,7 @@ SCRATCH: Final = {"cpu": "tomato-cpu", "cuda": "gpu"}
 
 
 def presets(model: str) -> Mapping[str, Mapping[str, Any]]:
-    """The presets of the form: `transfer` with the pretrained model and its photo size."""
+    """The presets of the form: `transfer` with the pretrained model."""
     values = {name: dict(preset.values) for name, preset in PRESETS.items()}
     if model:
         values[TRANSFER] |= {"start": model, **_of_file(model)}
@@ -37,15 +37,13 @@ def presets(model: str) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _of_file(model: str) -> dict[str, Any]:
-    """Network and photo size of a model file, which a run that starts from it uses."""
+    """The network of a model file, which a run that starts from it uses."""
     from core.diagnosis.model_file import read_model
-    from core.errors import LeafClinicError
 
     try:
-        graph = read_model(Path(model)).graph
+        return {"model": read_model(Path(model)).graph.name}
     except LeafClinicError:
         return {}
-    return {"model": graph.name, "image_size": graph.photo_shape[0]}
 
 
 @final
@@ -79,10 +77,6 @@ class StartChoice(QWidget):
         else:
             text = tr("Trains on your photos only. Needs several hundred photos per class and more time.")
         self.caption.setText(text)
-
-
-SET_BY_START = ("model", "image_size")
-"""Fields that are set by the model file to start from."""
 
 
 @final
@@ -186,5 +180,4 @@ class SetupPane(QFrame):
     def _follow(self) -> None:
         values = self.form.values()
         self.start.show_start(str(values["preset"]), str(values["start"]))
-        for name in SET_BY_START:
-            self.form.fields[name].editor.setEnabled(not values["start"])
+        self.form.fields["model"].editor.setEnabled(not values["start"])

@@ -7,7 +7,9 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from core.errors import DeviceError, InputError
+from core.config import RunConfig
+from core.errors import DeviceError, InputError, OutOfMemory
+from core.training import training_plan
 from core.training.commands import Commands
 from core.training.dry_run import describe_run
 from core.training.setup import choose_precision, set_up
@@ -49,10 +51,7 @@ def test_class_weights_are_one_on_average_and_larger_for_rare_classes(tiny, tmp_
 
 @pytest.mark.usefixtures("reference_plans")
 def test_what_does_not_fit_is_halved_and_remembered(tiny, monkeypatch):
-    from core.errors import OutOfMemory
-    from core.training import training_plan as module
-
-    original = module.compile_training
+    original = training_plan.compile_training
     tried = []
 
     def refuse(config, graph, device, batch, *more):
@@ -61,7 +60,7 @@ def test_what_does_not_fit_is_halved_and_remembered(tiny, monkeypatch):
             raise OutOfMemory("too much")
         return original(config, graph, device, batch, *more)
 
-    monkeypatch.setattr(module, "compile_training", refuse)
+    monkeypatch.setattr(training_plan, "compile_training", refuse)
     setup = finish(set_up(tiny(batch_size=0), Commands()))
     assert tried == [4, 2]
     assert setup.config.batch_size == setup.train.batch == setup.plan.batch == 2
@@ -117,19 +116,10 @@ def test_classes_that_do_not_fit_are_told_before_a_photo_is_decoded(tiny, tmp_pa
 
 
 def test_tuning_that_several_processes_skip_is_said(monkeypatch):
-    from types import SimpleNamespace
-
-    from core.config import RunConfig
-    from core.training import training_plan
-
     monkeypatch.setattr(training_plan, "class_weights", lambda *_: ())
     monkeypatch.setattr(training_plan, "compile_fitting", lambda *_: ("plan", 4))
     monkeypatch.setattr(training_plan, "untuned_note", lambda: None)
-    photos = SimpleNamespace(rows=lambda part: range(8))
-    compiled = training_plan.compile_for_training(
-        RunConfig(tune=True), None, "cuda", photos, {}, SimpleNamespace(size=2)
-    )
+    photos = Mock(rows=lambda part: range(8))
+    compiled = training_plan.compile_for_training(RunConfig(tune=True), None, "cuda", photos, {}, Mock(size=2))
     assert next(compiled).stage == "compile"
-    with pytest.raises(StopIteration) as ended:
-        next(compiled)
-    assert ended.value.value == ("plan", 4, (training_plan.TUNED_ALONE,))
+    assert finish(compiled) == ("plan", 4, (training_plan.TUNED_ALONE,))

@@ -9,7 +9,7 @@ import pytest
 
 from core.config import RunConfig, problems
 from core.device import Optimizer, PhotoBatch
-from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.diagnosis.model_file import ModelFile, read_model, with_photo_side, write_model
 from core.errors import ConfigError, ModelFileError
 from core.models import build, initial_weights
 from core.onnx import write_onnx
@@ -21,8 +21,8 @@ from core.program import lower
 from core.training import transfer
 from core.training.events import EpochDone, RunStarted, Warned
 from core.training.run_folder import read_config
-from core.training.trainer import Trainer
 from tests.helpers.noise import integers, noise
+from tests.helpers.runs import only, train
 from tests.helpers.tiny_photos import write_photos
 
 WEIGHTS = Path(os.environ.get("LEAFCLINIC_DATA", "")) / "weights"
@@ -42,20 +42,21 @@ def donor(path, name="squeezenet1_1_bn", classes=("oak", "ash", "elm"), size=48,
 
 
 def start(config, classes):
-    origin = transfer.read_origin(config)
-    config = transfer.configure_from_origin(config, origin)
+    config, origin = transfer.read_start(config)
     return config, transfer.first_network(config, origin, classes)
 
 
-@pytest.mark.parametrize("name", ["squeezenet1_1_bn", "mobilenetv2"])
-def test_a_folded_network_says_what_the_file_says(tmp_path, name):
-    config, network = start(donor(tmp_path / "m.safetensors", name), ("oak", "ash", "elm"))
+@pytest.mark.parametrize(("name", "given", "size"), [("squeezenet1_1_bn", 0, 48), ("mobilenetv2", 80, 80)])
+def test_a_folded_network_says_what_the_file_says_also_of_photos_of_another_size(tmp_path, name, given, size):
+    config = replace(donor(tmp_path / "m.safetensors", name), image_size=given)
+    config, network = start(config, ("oak", "ash", "elm"))
     model = read_model(tmp_path / "m.safetensors")
-    assert (config.image_size, config.model) == (48, name)
+    assert (config.image_size, config.model) == (size, name)
+    assert f"photos of {size} pixels" in network.notes[-1]
     assert not any(node.op == "batch_norm" for node in network.graph.nodes)
     assert not lower(network.graph, True).uses_batch_statistics()
-    photos = noise("photos", (2, 48, 48, 3)).astype(np.float32)
-    said, told = (forward(g, w, photos)[g.output] for g, w in ((model.graph, model.weights),
+    photos = noise("photos", (2, size, size, 3)).astype(np.float32)
+    said, told = (forward(g, w, photos)[g.output] for g, w in ((with_photo_side(model.graph, size), model.weights),
                                                               (network.graph, network.weights)))
     np.testing.assert_allclose(told, said, atol=1e-4 * max(1, np.abs(said).max()))
     assert np.ptp(said) > 1e-3
@@ -75,9 +76,8 @@ def test_known_classes_keep_their_rows_of_the_head_by_name_also_beside_new_ones(
 
 
 def test_other_classes_get_a_new_head_and_nothing_else(tmp_path):
-    config = donor(tmp_path / "m.safetensors", dropout=0.1)
-    origin = transfer.read_origin(config)
-    config, network = start(replace(config, dropout=0.3), ("a", "b", "c", "d"))
+    config, origin = transfer.read_start(donor(tmp_path / "m.safetensors", dropout=0.1))
+    _, network = start(replace(config, dropout=0.3), ("a", "b", "c", "d"))
     assert network.graph.classes == 4
     head = transfer.head_parameters(network.graph)
     assert head == {"classifier.1.weight", "classifier.1.bias"}
@@ -88,15 +88,15 @@ def test_other_classes_get_a_new_head_and_nothing_else(tmp_path):
     assert "new classifier for 4 classes" in network.notes[-1]
 
 
-def test_an_onnx_file_of_ours_brings_its_own_preprocessing(tmp_path):
+@pytest.mark.parametrize(("given", "size"), [(0, 32), (64, 64)])
+def test_an_onnx_file_of_ours_brings_its_own_preprocessing_and_its_size_unless_one_is_given(tmp_path, given, size):
     graph = build("mobilenetv2", 3, 32, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
     (tmp_path / "m.onnx").write_bytes(write_onnx(graph, initial_weights(graph, 1), ("x", "y", "z"), 1.0))
-    config, network = start(RunConfig(start=str(tmp_path / "m.onnx")), ("x", "q"))
+    config, network = start(RunConfig(start=str(tmp_path / "m.onnx"), image_size=given), ("x", "q"))
     assert network.graph.nodes[0].attributes["mean"] == (0.1, 0.2, 0.3)
-    assert network.graph.photo_shape == (32, 32, 3)
-    assert config.image_size == 32
+    assert (config.image_size, network.graph.photo_shape) == (size, (size, size, 3))
     assert (network.graph.classes, len(network.notes)) == (2, 1)
-    (doubt,) = transfer.describe_origin(transfer.read_origin(config), ())
+    (doubt,) = transfer.describe_origin(transfer.read_start(config)[1], ())
     assert "cannot be measured" in doubt, "it names classes, so it has learned from photos like these"
 
 
@@ -129,7 +129,9 @@ def test_layers_that_do_not_learn_are_named():
     assert head < last
 
 
-def test_without_weights_to_start_from_all_layers_must_learn():
+def test_without_weights_to_start_from_all_layers_must_learn_and_photos_have_224_pixels_by_default():
+    assert transfer.read_start(RunConfig(image_size=0))[0].image_size == 224
+    assert [p.message for p in problems(RunConfig(image_size=15))] == ["15 is too small; the minimum is 16."]
     assert [p.field for p in problems(RunConfig(train_layers="head"))] == ["train_layers"]
     assert not problems(RunConfig(train_layers="head", start="m.safetensors"))
 
@@ -159,17 +161,17 @@ def test_backward_ends_at_the_first_layer_that_learns_and_the_rest_keeps_its_bit
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_training_the_head_leaves_every_other_bit(tiny, tmp_path, optimizer):
     donor(tmp_path / "m.safetensors", "cnn", ("x", "y", "z"), 16)
-    config = tiny(start=str(tmp_path / "m.safetensors"), train_layers="head", optimizer=optimizer, image_size=64,
+    config = tiny(start=str(tmp_path / "m.safetensors"), train_layers="head", optimizer=optimizer, image_size=0,
                   model="squeezenet1_1", epochs=2)
-    events = list(Trainer(config).run())
+    events = train(config)
     trained, before = read_model(Path(config.out)), read_model(tmp_path / "m.safetensors")
-    assert next(e for e in events if isinstance(e, RunStarted)).model == "cnn"
-    assert any("only the classifier is trained" in e.message for e in events if isinstance(e, Warned))
+    assert only(events, RunStarted)[0].model == "cnn"
+    assert any("only the classifier is trained" in e.message for e in only(events, Warned))
     assert trained.graph.photo_shape == (16, 16, 3)
     same = {n for n, a in trained.weights.items() if a.tobytes() == before.weights[n].tobytes()}
     assert set(trained.weights) - same == transfer.head_parameters(trained.graph)
-    resumed = list(Trainer(read_config(Path(config.out)), resume=True).run())
-    assert resumed[-1].reason == "completed"
+    again = read_config(Path(config.out))
+    assert (again.image_size, train(again, resume=True)[-1].reason) == (16, "completed")
 
 
 @pytest.mark.usefixtures("reference_plans")
@@ -177,11 +179,11 @@ def test_what_was_learned_helps_with_new_classes(tiny, tmp_path):
     """Three colours learned first; then one short epoch on two of them, from scratch and from there."""
     photos = write_photos(tmp_path / "three", ("green", "brown", "grey"), each=24)
     first = tiny("first", data=str(photos), epochs=5)
-    list(Trainer(first).run())
+    train(first)
 
     def loss(name, **more):
-        events = list(Trainer(tiny(name, epochs=1, learning_rate=1e-3, schedule="constant", **more)).run())
-        return next(e for e in events if isinstance(e, EpochDone)).validation_loss
+        events = train(tiny(name, epochs=1, learning_rate=1e-3, schedule="constant", **more))
+        return only(events, EpochDone)[0].validation_loss
 
     assert loss("transferred", start=first.out) < 0.7 * loss("scratch")
 
@@ -196,12 +198,14 @@ def test_files_that_cannot_be_started_from_are_told_in_a_sentence(tmp_path):
         if content is not None:
             (tmp_path / name).write_bytes(content)
         with pytest.raises(ModelFileError, match=said) as told:
-            transfer.read_origin(RunConfig(start=str(tmp_path / name)))
+            transfer.read_start(RunConfig(start=str(tmp_path / name)))
         assert "\n" not in str(told.value)
     config = donor(tmp_path / "m.safetensors", "cnn", size=16)
     with pytest.raises(ConfigError, match="input-normalization: is only for ONNX"):
-        transfer.read_origin(replace(config, start_colours="caffe"))
+        transfer.read_start(replace(config, start_colours="caffe"))
+    with pytest.raises(ModelFileError, match="cnn works on photos of 16 pixels only"):
+        transfer.read_start(replace(config, image_size=24))
     grey = build("mlp", 3, 28, channels=1)
     write_model(tmp_path / "grey.safetensors", ModelFile(grey, initial_weights(grey, 0), ("a", "b", "c"), 28))
     with pytest.raises(ModelFileError, match="square colour photos"):
-        transfer.read_origin(RunConfig(start=str(tmp_path / "grey.safetensors")))
+        transfer.read_start(RunConfig(start=str(tmp_path / "grey.safetensors")))
