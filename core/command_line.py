@@ -196,7 +196,7 @@ def read_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tupl
     if unknown and not options:
         named = " ".join(unknown).replace(OPERAND, "")
         raise InputError(f"Unknown arguments: {named}. {parser.prog} --help lists the arguments.")
-    return arguments, [Problem(text.lstrip("-"), "there is no such option.") for text in options]
+    return arguments, [Problem(text, "there is no such option.") for text in options]
 
 
 def print_json_error(message: str, exit_code: int) -> None:

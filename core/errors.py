@@ -60,8 +60,8 @@ OPTION_NAMES: Final = {
 
 
 def option_name(field: str) -> str:
-    """The command-line option of a field of the configuration, such as ``--batch-size``."""
-    return "--" + OPTION_NAMES.get(field, field).replace("_", "-")
+    """The command-line option of a field of the configuration, such as ``--batch-size``; an option is given back."""
+    return field if field.startswith("-") else "--" + OPTION_NAMES.get(field, field).replace("_", "-")
 
 
 @final

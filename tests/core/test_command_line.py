@@ -109,9 +109,9 @@ def test_what_does_not_go_with_a_resumed_or_a_dry_run_is_refused(option, tmp_pat
 def test_photos_follow_options_and_words_that_no_option_takes_are_not_called_options(capsys):
     assert read_arguments(diagnose.make_parser(), ["m", "a", "--json", "b", "--csv"])[0].photos == ["a", "b"]
     assert read_arguments(diagnose.make_parser(), ["--", "m", "-b", "--csv"])[0].photos == ["-b", "--csv"]
-    assert (evaluate.main(["m", "--json", "b.csv"]), diagnose.main(["m", "--colour", "a"])) == (EXIT_WRONG_INPUT,) * 2
+    assert (evaluate.main(["m", "--json", "b.csv"]), diagnose.main(["m", "--average", "a"])) == (EXIT_WRONG_INPUT,) * 2
     assert capsys.readouterr().err == ("Unknown arguments: b.csv. leafclinic evaluate --help lists the arguments.\n"
-                                       "These options are not valid:\n--colour: there is no such option.\n")
+                                       "These options are not valid:\n--average: there is no such option.\n")
 
 
 @pytest.mark.parametrize(("resume", "code", "said"), [
