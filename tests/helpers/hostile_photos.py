@@ -4,9 +4,10 @@ import base64
 import struct
 import zlib
 
+import cv2
 import numpy as np
 
-from tests.helpers.photo_files import corners, encode, jpeg
+from tests.helpers.photo_files import corners, encode
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -48,6 +49,12 @@ def _gif():
     return head + b"," + struct.pack("<HHHHB", 0, 0, 65535, 65535, 0) + b"\2\2\x44\1\0;"
 
 
+def _jpeg_of_scans():
+    """A progressive JPEG whose last scan, a few bytes about all of its blocks, is there 2,000 times."""
+    data = encode(np.full((3000, 4000, 3), 90, np.uint8), ".jpg", cv2.IMWRITE_JPEG_PROGRESSIVE, 1)
+    return data[:-2] + data[data.rindex(b"\xff\xda") : -2] * 2000 + data[-2:]
+
+
 def _png_of_chunks():
     head = encode(corners(), ".png")[8:33]
     return PNG + head + chunk(b"tEXt", b"") * 2_000_000
@@ -56,7 +63,7 @@ def _png_of_chunks():
 BOMBS = {
     "end.png": lambda: base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAABQAAAAYCAIAAAB1KUoh////8ElFTkSuQmCC"),
     "clear8.png": lambda: large_png(10_000, 8, 6), "clear16.png": lambda: large_png(10_000, 16, 6), "frame.gif": _gif,
-    "fill.jpg": lambda: b"\xff\xd8" + b"\xff" * 30_000_000 + jpeg(corners())[2:], "chunks.png": _png_of_chunks,
+    "scans.jpg": _jpeg_of_scans, "chunks.png": _png_of_chunks,
 }  # fmt: skip
 """What was seen to cost gigabytes or many seconds where nothing limits it."""
 

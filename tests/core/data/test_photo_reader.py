@@ -76,14 +76,14 @@ def test_pixels_that_no_camera_writes_are_a_reason_or_a_photo(tmp_path, name):
 def test_a_cache_is_filled_in_spite_of_hostile_photos(tmp_path):
     folder = leaf_folder(tmp_path / "photos")
     good = len(open_folder(folder))
-    hostile = {name: ODD_TIFFS[name] for name in ("f8-4.tiff", "i2-4.tiff")} | {"fill.jpg": BOMBS["fill.jpg"]}
+    hostile = {name: ODD_TIFFS[name] for name in ("f8-4.tiff", "i2-4.tiff")} | {"scans.jpg": BOMBS["scans.jpg"]}
     for name, make in hostile.items():
         (folder / "rust" / name).write_bytes(make())
     cache = open_cache(open_folder(folder), 24, folder=str(tmp_path / "store"))
     assert len(cache.kept) == good
     reasons = {os.path.basename(skipped.path): skipped.reason for skipped in cache.skipped}
     assert set(reasons) == set(hostile)
-    assert "2 s of computing time" in reasons["fill.jpg"]
+    assert "2 s of computing time" in reasons["scans.jpg"]
     assert "type int16" in reasons["i2-4.tiff"]
 
 
