@@ -42,7 +42,9 @@ def test_eight_bits_answer_nearly_as_float32_and_the_loss_is_counted():
     coarser = halved(quantised)
     said = agreement(write_quantised_onnx(coarser), coarser, photos[:10])
     assert said == (runtime.version(), 10)
-    spoiled = replace_scale(quantised, "photo")
+    scale = quantised.scales["photo"]
+    scales = {**quantised.scales, "photo": replace(scale, step=20 * scale.step, zero=6)}
+    spoiled = replace(quantised, scales=scales)
     assert measure_quantisation_loss(spoiled, one, LabelledPhotos(photos, labels)).changed > loss.changed
 
 
@@ -50,9 +52,3 @@ def halved(quantised):
     """Weights of half as many steps: two products fit into 16 bits, where processors without VNNI add them up."""
     weights = {n: np.rint(w / 2).astype(w.dtype) if n in quantised.steps else w for n, w in quantised.weights.items()}
     return replace(quantised, weights=weights, steps={n: 2 * step for n, step in quantised.steps.items()})
-
-
-def replace_scale(quantised, name):
-    """The network with one tensor's steps twenty times too coarse."""
-    scale = quantised.scales[name]
-    return replace(quantised, scales={**quantised.scales, name: replace(scale, step=20 * scale.step, zero=6)})

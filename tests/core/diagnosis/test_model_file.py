@@ -21,16 +21,12 @@ def model():
     return small_model("abü", sections={"rejection": {"threshold": 3.5}}, extra={"means": np.eye(3)}, **told)
 
 
-def header_of(model, **changes):
+def write_crafted(path, model, tensors=None, **changes):
     header = {
         "graph": json.loads(to_json(model.graph)), "classes": list(model.classes), "preprocessing": {"square": 16},
         "temperature": 1.0, "data_hash": "", "licence": "", "figures": {}, "sections": {},
     }
-    return {**header, **changes}
-
-
-def write_crafted(path, model, tensors=None, **changes):
-    write_tensor_file(path, "model", model_file.VERSION, header_of(model, **changes), tensors or model.weights)
+    write_tensor_file(path, "model", model_file.VERSION, {**header, **changes}, tensors or model.weights)
 
 
 def test_a_model_comes_back_whole(model, tmp_path):

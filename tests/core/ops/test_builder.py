@@ -102,13 +102,9 @@ CRAFTED = {
     "attribute of another kind": lambda: with_node(1, attributes=MappingProxyType({"filters": "8"})),
     "a second photo": lambda: with_node(1, op="photo"),
     "no output": lambda: replace(build("cnn", 3, image_size=16), output="nowhere"),
-    "too many nodes": lambda: Graph("long", _chain(MAX_NODES + 1), "photo"),
+    "too many nodes": lambda: replace(graph := build("mlp", 3, image_size=16), nodes=(
+        *graph.nodes[:1], *(Node(f"r{i}", "relu", (PHOTO,), graph.photo_shape) for i in range(MAX_NODES + 1)))),
 }  # fmt: skip
-
-
-def _chain(count):
-    photo = build("mlp", 3, image_size=16).nodes[0]
-    return (photo, *(Node(f"r{i}", "relu", (PHOTO,), photo.shape) for i in range(count)))
 
 
 @pytest.mark.parametrize("name", CRAFTED)
