@@ -37,7 +37,7 @@ from core.diagnosis.model_identity import MODEL_HELP, SHIPPED_MODELS, find_model
 from core.diagnosis.plant import GROUPINGS, diagnose_plants, group_photos
 from core.diagnosis.prediction import Diagnosis, Predictor, choose_device, read_network
 from core.diagnosis.report_entry import make_entry, remarks
-from core.diagnosis.thresholds import COVERAGE, SECTION, Thresholds, describe_slider
+from core.diagnosis.thresholds import COVERAGE, SECTION, describe_slider
 from core.errors import EXIT_CODES, EXIT_DONE, EXIT_WRONG_INPUT, InputError, LeafClinicError, Problem
 from core.storage import inside_photos, write_file
 from core.training.terminal import describe_seconds
@@ -84,15 +84,21 @@ def diagnose(argv: Sequence[str]) -> int:
             write_file(Path(arguments.report), render_batch(entries, remarks(model), card))
             sys.stderr.write(f"Report: {arguments.report}\n")
     elif arguments.group:
+        names = name_plants(paths, arguments)
         with closing(open_predictor()) as predictor:
-            thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
             photos = report_errors(predictor.diagnose(paths, coverage=coverage))
-            plants = diagnose_plants(photos, group_photos(paths, arguments.group), thresholds, model.classes, coverage)
+            plants = diagnose_plants(photos, names, predictor.thresholds, model.classes, coverage)
         read = show_plants(plants, "json" if arguments.json else "csv" if arguments.csv else "text", identity)
     else:
         with closing(open_predictor()) as predictor:
             read = show(predictor.diagnose(paths, coverage=coverage), identity)
     return EXIT_DONE if read else EXIT_WRONG_INPUT
+
+
+def name_plants(paths: Sequence[str], arguments: argparse.Namespace) -> list[str]:
+    """The plant of each photo; by a column of the manifests, where --group is no other grouping. Raises DataError."""
+    by = arguments.group
+    return group_photos(paths, by) if by in GROUPINGS else list(find_photos(arguments.photos, by))
 
 
 def describe_onnx(path: Path) -> str:
@@ -233,9 +239,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-crop", action="store_true", help="with --examine: do not crop photos to small leaves")
     parser.add_argument("--report", metavar="OUT.html", default="",
                         help="also write an HTML report with pictures (implies --examine)")
-    parser.add_argument("--group", choices=GROUPINGS, default="",
-                        help="diagnose plants instead of photos: photos of one plant are in one folder, or were taken "
-                        "within a minute of one another")  # fmt: skip
+    parser.add_argument("--group", metavar="folder|time|COLUMN", default="",
+                        help="diagnose plants instead of photos: photos of one plant are in one folder, were taken "
+                        "within a minute of one another, or have the same value in this column of a CSV manifest")
     parser.add_argument("--coverage", default="", metavar="SHARE",
                         help="fraction of photos to diagnose, 0..1; lower means higher confidence "
                         f"(default: {COVERAGE})")

@@ -68,14 +68,20 @@ def open_manifest(
         return _read(file, path, label, where, columns, progress, cancelled)
 
 
-def read_paths(path: Path) -> Iterator[str]:
-    """The photo files of a manifest, row by row; it needs no classes. Raises DataError."""
+def read_paths(path: Path, column: str = "") -> Iterator[str]:
+    """The photo files of a manifest, row by row; it needs no classes. Raises DataError.
+
+    column: yield its values instead, and the file where it is empty.
+    """
     with _open(path) as file:
         rows = _rows(file, path)
-        at = _find_path_column([name.strip() for name in next(rows, [])], path)
+        names = [name.strip() for name in next(rows, [])]
+        at, group = _find_path_column(names, path), _find_column(names, column, path) if column else len(names)
+        if group < 0:
+            raise DataError(f"{path} has no column {column!r}; its columns are {', '.join(names)}.")
         for line, row in enumerate(rows, 2):
             if len(row) > at and (photo := row[at].strip().replace("\\", "/")):
-                yield os.path.join(path.parent, photo)
+                yield "".join(row[group : group + 1]).strip() or os.path.join(path.parent, photo)
             elif row:
                 raise DataError(f"Line {line} of {path} has no path. Fill it in, or remove the line.")
 

@@ -52,13 +52,19 @@ def open_photos(
     return open_folder(path, where=where, progress=progress, cancelled=cancelled)
 
 
-def find_photos(named: Iterable[str]) -> Iterator[str]:
-    """The files named, and the photos of folders, in sorted order, and of manifests. Raises DataError."""
+def find_photos(named: Iterable[str], column: str = "") -> Iterator[str]:
+    """The files named, and the photos of folders, in sorted order, and of manifests. Raises DataError.
+
+    column: of manifests alone, and of each photo its value there instead (`read_paths`).
+    """
     for name in named:
+        if column and (os.path.isdir(name) or not name.lower().endswith(MANIFEST)):
+            raise DataError(f"{name} is no CSV manifest, so it has no column {column!r}. Group its photos by folder "
+                            "or by time.")  # fmt: skip
         if os.path.isdir(name):
             yield from _require(_below(name), name)
         elif name.lower().endswith(MANIFEST):
-            yield from _require(read_paths(Path(name)), name)
+            yield from _require(read_paths(Path(name), column), name)
         else:
             yield name
 

@@ -5,13 +5,16 @@ import json
 import numpy as np
 import pytest
 
+from core.diagnose import main
 from core.diagnosis.diagnosis_output import show_plants
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.plant import diagnose_plant, diagnose_plants, group_photos, pool_probabilities
 from core.diagnosis.prediction import Diagnosis, Prediction
 from core.diagnosis.thresholds import CoveragePoint, Thresholds
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE
+from core.errors import EXIT_WRONG_INPUT
 from tests.core.data.test_photo_groups import jpeg_taken
+from tests.helpers.models import write_small_model
 from tests.helpers.photo_files import corners, jpeg
 
 CLASSES = ("apple/scab", "apple/rust", "background/none")
@@ -73,6 +76,19 @@ def test_photos_within_a_minute_of_the_one_before_are_one_plant(tmp_path):
     assert names == [paths[1], paths[1], paths[1], paths[1], paths[4]]
     assert group_photos([paths[0], paths[1], paths[2]], "time") == [paths[0], paths[1], paths[1]]
     assert group_photos([str(tmp_path / "missing.jpg")], "time") == [str(tmp_path / "missing.jpg")]
+
+
+def test_a_column_of_a_manifest_names_the_plant(tmp_path, capsys):
+    model, manifest = str(write_small_model(tmp_path / "m.safetensors")), tmp_path / "photos.csv"
+    for name in "abcd":
+        (tmp_path / f"{name}.jpg").write_bytes(jpeg(corners()))
+    manifest.write_text("Plant;path\n7;a.jpg\n 8 ;b.jpg\n7;c.jpg\n;d.jpg\n")
+    assert main([model, str(manifest), "--group", "plant", "--json"]) == 0
+    plants = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(p["plant"], p["photos"]) for p in plants] == [("7", 2), ("8", 1), (str(tmp_path / "d.jpg"), 1)]
+    for photos, said in ((manifest, "has no column 'row'; its columns are Plant, path"), (tmp_path, "no CSV manifest")):
+        assert main([model, str(photos), "--group", "row"]) == EXIT_WRONG_INPUT
+        assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("form", ["text", "json", "csv"])
