@@ -86,10 +86,8 @@ class RunCommands(QObject):
 
     def _on_pause(self) -> None:
         session = self._training.session
-        if session.state is State.PAUSED:
-            session.resume()
-        else:
-            session.pause()
+        change = session.resume if session.state is State.PAUSED else session.pause
+        change()
 
     def _on_changed(self) -> None:
         if not self._soon.isActive():

@@ -12,9 +12,9 @@ SURE: Final = 0.9995
 """From here a share would be rounded to 100 %."""
 
 
-def percent(share: float, digits: int = 1) -> str:
-    """A share 0..1 as "98.3 %"; a dash for NaN."""
-    return f"{100 * share:.{digits}f}{SPACE}%" if math.isfinite(share) else "–"
+def percent(share: float | None, digits: int = 1) -> str:
+    """A share 0..1 as "98.3 %"; a dash for NaN and None."""
+    return "–" if share is None or not math.isfinite(share) else f"{100 * share:.{digits}f}{SPACE}%"
 
 
 def plain_percent(share: float, digits: int = 1) -> str:

@@ -12,10 +12,11 @@ from PySide6.QtWidgets import QDialog, QFileDialog, QListWidget, QSizePolicy, QW
 
 from app.cards import disease_name
 from app.crash import error_text
-from app.translation import count, stage_text, tr
+from app.translation import count, tr
 from app.viewmodels.review import ReviewModel, SuspectPhoto
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.layouts import TAB, column, row
+from app.widgets.notice import follow_stages
 from app.widgets.parts import ask_target, button, fit, label, named, progress_bar
 from app.widgets.photo_view import PhotoView
 from core.diagnosis.label_review import NEIGHBOURS
@@ -57,7 +58,7 @@ class ReviewPane(QWidget):
         self._lay_out()
         review.undo.canUndoChanged.connect(self.undo.setEnabled)
         self.undo.setEnabled(review.undo.canUndo())
-        review.stage.connect(self._on_progress)
+        follow_stages(review, self.bar, self.state)
         review.changed.connect(self.refresh)
         review.chosen.connect(self._on_chosen)
         review.ended.connect(self.refresh)
@@ -130,11 +131,6 @@ class ReviewPane(QWidget):
 
     def _on_chosen(self, paths: list[str]) -> None:
         NextPhotosDialog(self, self._pictures, paths, self._review.failed.emit).open()
-
-    def _on_progress(self, stage: str, done: int, total: int) -> None:
-        self.bar.setRange(0, total)
-        self.bar.setValue(done)
-        self.state.setText(stage_text(stage, done, total))
 
     def _on_relabel(self) -> None:
         if self._shown is not None:
