@@ -341,12 +341,16 @@ def test_leaves_of_a_photo_are_boxes_that_a_click_selects(panel, model, qtbot, t
     qtbot.mouseClick(view, Qt.MouseButton.LeftButton,
                      pos=QPointF(area.x() + 0.8 * area.width(), area.y() + 0.3 * area.height()).toPoint())  # fmt: skip
     assert (detail.which.currentData(), detail.bars._top[0][1]) == (1, 0.5)
+    assert detail.verdict.text() == "Leaf 2: Early blight of tomato"
     detail.which.setCurrentIndex(2)
     assert detail.bars._top[0][1] == 0.95, "without a leaf, the photo's own"
     changed = decide(result, THRESHOLDS, CLASSES, 0.9)
     assert verdict_text(changed) == "1 of 2 leaves: Early blight of tomato"
     assert [leaf.sure for leaf in changed.leaves] == [True, False]
     assert doubts(changed).startswith("1 of 2 leaves: Not sure.")
+    detail.show_result(changed)
+    detail.which.setCurrentIndex(1)
+    assert detail.doubt.text().startswith("It may be Early blight of tomato"), "the reason is the leaf's own"
     panel.coverage.slider.setValue(2)
     assert [leaf.sure for leaf in model.rows.rows[0].leaves] == [True, False]
     write_csv(tmp_path / "table.csv", [from_line(to_line(model.rows.rows[0]))])
