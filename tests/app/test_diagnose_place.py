@@ -176,6 +176,8 @@ def test_all_labels_of_a_photo_are_shown_with_their_thresholds_and_cards(panel, 
     panel.detail.show_result(row)
     assert panel.detail.verdict.text() == "Late blight of tomato + Leaf mold of tomato"
     assert panel.detail.card.toPlainText().count("Symptoms") == 2
+    panel.detail.show_result(replace(row, limits=(0.5, 0.2, 0.1)))
+    assert "Nothing to do" not in panel.detail.card.toPlainText(), "a leaf that is healthy, too, needs treatment"
     assert not panel.detail.threshold.isHidden()
     colours = colours_of(panel.detail.bars.grab().copy(0, LINE, 400, LINE))  # the second line
     theme = panel.detail.bars._theme.colours
