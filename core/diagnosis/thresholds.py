@@ -92,6 +92,11 @@ class Thresholds:
     curve: tuple[CoveragePoint, ...]
     labels: tuple[float, ...] = ()
 
+    @property
+    def measured(self) -> bool:
+        """Whether it is known how many validation photos get a correct diagnosis (`untested_thresholds`)."""
+        return any(point.accuracy for point in self.curve)
+
     def to_section(self) -> dict[str, Any]:
         curve = [[p.coverage, p.threshold, p.accuracy, p.wrongly_refused] for p in self.curve]
         return {"score": self.score, "far": self.far, "no_leaf_class": self.no_leaf_class, "no_leaf": self.no_leaf,
@@ -131,6 +136,8 @@ def set_thresholds(
 def describe_slider(section: Mapping[str, Any], classes: int, coverage: float) -> str:
     """A line about a coverage that the model file cannot provide; else empty."""
     thresholds = Thresholds.from_section(section, classes)
+    if thresholds is not None and thresholds.labels:
+        return "This model has a threshold for each label. The coverage changes nothing.\n"
     if thresholds is None:
         return ("The model file has no confidence thresholds, because there were too few validation photos. A class is "
                 "predicted if its probability is above 50 %, whatever the coverage.\n")  # fmt: skip
@@ -177,5 +184,7 @@ def describe_label_thresholds(thresholds: Thresholds, classes: Sequence[str]) ->
     """The thresholds and what they reach on the validation photos, as sentences."""
     point = thresholds.curve[0]
     each = ", ".join(f"{name} {percent(value, 0)}" for name, value in zip(classes, thresholds.labels, strict=True))
-    return (f"A photo has the labels whose probability reaches their threshold: {each}. {percent(point.coverage)} of "
-            f"the validation photos have a label; of these, {percent(point.accuracy)} have exactly the right labels.")
+    reached = (f"{percent(point.coverage)} of the validation photos have a label; of these, {percent(point.accuracy)} "
+               "have exactly the right labels." if thresholds.measured else
+               "There were too few validation photos to set and measure the thresholds.")  # fmt: skip
+    return f"A photo has the labels whose probability reaches their threshold: {each}. {reached}"

@@ -24,7 +24,7 @@ from app.widgets.photo_view import PhotoDialog, PhotoView
 from core.diagnosis.examination import Examination, _join
 from core.diagnosis.prediction import ClassProbability
 from core.diagnosis.severity import Severity
-from core.diagnosis.thresholds import CoveragePoint, Thresholds
+from core.diagnosis.thresholds import CoveragePoint, Thresholds, untested_thresholds
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, decide_verdict
 from tests.helpers.window import write_folder
 
@@ -98,10 +98,12 @@ def test_the_slider_has_a_place_for_each_coverage_and_none_without_thresholds(pa
     model.thresholds = replace(THRESHOLDS, curve=(CURVE[0], CURVE[0], *CURVE))
     panel.coverage._on_model()
     assert panel.coverage.slider.maximum() == 2
-    model.thresholds = None
-    panel.coverage._on_model()
-    assert not panel.coverage.slider.isEnabled()
-    assert "no confidence thresholds" in panel.coverage.caption.text()
+    for thresholds in (replace(THRESHOLDS, curve=CURVE[:1]), untested_thresholds(3), None):
+        model.thresholds = thresholds
+        panel.coverage._on_model()
+        assert not panel.coverage.slider.isEnabled()
+        measured = thresholds is not None and thresholds.measured
+        assert ("no confidence thresholds" in panel.coverage.caption.text()) != measured
     assert decide(model.rows.rows[2], None, CLASSES, 0.5).verdict == CLASSES[0]
 
 
