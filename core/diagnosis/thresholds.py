@@ -15,7 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from core.ops.contract import Array
-from core.percent import percent, plain_percent
+from core.percent import percent
 
 STEPS: Final = (1.0, 0.99, 0.98, 0.97, 0.96, 0.95, 0.94, 0.92, 0.9, 0.88, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5)
 TIE: Final = 1e-9
@@ -144,8 +144,8 @@ def describe_slider(section: Mapping[str, Any], classes: int, coverage: float) -
     least = min(point.coverage for point in thresholds.curve)
     if coverage >= least - TIE:
         return ""
-    return (f"The lowest coverage this model supports is {plain_percent(least, 0)} of the validation photos; it is "
-            f"used instead of {plain_percent(coverage, 0)}.\n")  # fmt: skip
+    return (f"The lowest coverage this model supports is {100 * least:.0f} % of the validation photos; it is "
+            f"used instead of {100 * coverage:.0f} %.\n")  # fmt: skip
 
 
 def untested_thresholds(classes: int) -> Thresholds:
