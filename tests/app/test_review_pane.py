@@ -11,6 +11,7 @@ from app.panels.dataset.review import NextPhotosDialog
 from app.viewmodels import process_model
 from app.viewmodels.review import ConfirmedLabels
 from core.data.source import open_photos
+from tests.app.test_small_window import in_sight
 from tests.helpers.window import drop, write_folder
 
 pytestmark = pytest.mark.gui
@@ -67,6 +68,11 @@ def test_keys_decide_about_one_suspect_after_the_other_and_undo(panel, qtbot):
     press(qtbot, panel, Qt.Key.Key_U)
     assert (table.label(first), panel.review.undo.isEnabled()) == ("healthy", False)
     assert (listed(panel), table.label(second)) == (["healthy/1.png", "rust/2.png", "healthy/3.png"], "rust")
+
+
+def test_the_decisions_are_in_sight_in_a_small_window(panel, qtbot):
+    panel.window().resize(960, 640)
+    qtbot.waitUntil(lambda: in_sight(panel.review.save), timeout=2000)
 
 
 def test_confirmed_labels_are_remembered_until_they_change(panel, qtbot):

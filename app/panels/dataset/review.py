@@ -44,6 +44,7 @@ class ReviewPane(QWidget):
         self.next = button(tr("What to label next…"), self._on_next,
                            tip=tr("Chooses from a folder of unlabelled photos those that would teach the model most"))
         self.photo = PhotoView(tr("Suspicious photo"))
+        self.photo.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)  # the buttons stay in sight
         self.reason = label("", wrap=True)
         self.relabel = button("", self._on_relabel, tip=tr("Give the photo the suggested class ({key})", key="R"))
         self.relabel.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)  # names of classes are long
