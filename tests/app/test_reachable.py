@@ -124,6 +124,9 @@ def test_it_is_seen_where_the_keyboard_is(theme, full, qtbot):
             if grab(widget) == before:
                 unseen.append(trail(widget))
     assert not unseen, "\n".join(unseen)
+    slider = window.go("diagnose").coverage.slider
+    shown = [(slider.setEnabled(on), grab(slider))[1] for on in (True, False)]
+    assert shown[0] != shown[1], "one that cannot be moved looks like one that can"
 
 
 def test_ctrl_f_goes_to_the_search_of_the_place(full, qtbot):

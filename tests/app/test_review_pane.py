@@ -12,7 +12,7 @@ from app.viewmodels import process_model
 from app.viewmodels.review import ConfirmedLabels
 from core.data.source import open_photos
 from tests.app.test_small_window import in_sight
-from tests.helpers.window import drop, write_folder
+from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
 
@@ -21,9 +21,7 @@ pytestmark = pytest.mark.gui
 def panel(start, qtbot, tmp_path, monkeypatch):
     """The Dataset page with a finished review: three suspects among eight photos, the second healthy one first."""
     folder = write_folder(tmp_path / "leaves", {"healthy": 4, "rust": 4})
-    program = start()
-    drop(program.window, [folder])
-    made = program.window.page("dataset")
+    made = start(folder).window.page("dataset")
     qtbot.waitUntil(lambda: made.photos.rowCount() == 8)
     requests = []
     monkeypatch.setattr(
