@@ -1,5 +1,7 @@
 """The brush: strokes, undo, what a correction changes and where it is kept."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
@@ -25,10 +27,7 @@ def test_the_brush_zooms_where_the_pointer_is_and_paints_there(dialog, qtbot):
     touched = []
     dialog.canvas.touched.connect(lambda y, x: touched.append((y, x)))
     at = dialog.canvas.rect().center() + QPoint(40, 20)
-
-    def press():
-        QTest.mouseClick(dialog.canvas, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, at)
-
+    press = partial(QTest.mouseClick, dialog.canvas, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, at)
     press()
     side = dialog.photo.place().width()
     dialog.photo.zoom_to(4, at)

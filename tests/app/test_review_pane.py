@@ -71,6 +71,8 @@ def test_keys_decide_about_one_suspect_after_the_other_and_undo(panel, qtbot):
 def test_the_decisions_are_in_sight_in_a_small_window(panel, qtbot):
     panel.window().resize(960, 640)
     qtbot.waitUntil(lambda: in_sight(panel.review.save), timeout=2000)
+    panel.search.setText("no such photo")
+    qtbot.waitUntil(panel.review.relabel.isHidden, timeout=2000)
 
 
 def test_confirmed_labels_are_remembered_until_they_change(panel, qtbot):
@@ -91,21 +93,20 @@ def test_photos_to_label_next_are_listed_and_saved(panel, qtbot, tmp_path, monke
     unlabelled.mkdir()
     monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(unlabelled))
     panel.review.next.click()
-    request = {"data": str(panel.folder), "model": "leaves", "unlabelled": str(unlabelled)}
-    assert panel.requests[-1] == ("review", request)
+    assert panel.requests[-1][1] == {"data": str(panel.folder), "model": "leaves", "unlabelled": str(unlabelled)}
     assert len(panel._review.suspects()) == 3, "the review stays"
     chosen = [str(panel.folder / name) for name in ("rust/0.png", "healthy/2.png")]
     panel._review._read_answers([{"chosen": chosen}])
     (dialog,) = panel.review.findChildren(NextPhotosDialog)
     assert [dialog.list.item(at).text() for at in range(2)] == ["0.png", "2.png"]
-    places = [unlabelled / "next.csv", panel.folder / "rust" / "next.csv", tmp_path / "next.csv"]
-    for place in places:
+    inside, saved = [unlabelled / "next.csv", panel.folder / "rust" / "next.csv"], tmp_path / "next.csv"
+    for place in (*inside, saved, tmp_path / "gone" / "next.csv"):
         monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_, place=place: (str(place), ""))
         dialog.save.click()
-    assert [place.exists() for place in places] == [False, False, True]
-    refusals = [box.text() for box in dialog.findChildren(QMessageBox)]
-    assert [f"{place} is inside the photo folder" in text for place, text in zip(places, refusals, strict=False)] == [
-        True, True]
+        said = f"Saved as {saved}." if place == saved else "could not be saved" if place not in inside else ""
+        assert (said in dialog.saved.text(), place.exists()) == (True, place == saved)
+    boxes = dialog.findChildren(QMessageBox)
+    assert all(f"{p} is inside the photo folder" in b.text() for p, b in zip(inside, boxes, strict=True))
     assert (tmp_path / "next.csv").read_text("utf-8").split() == ["path", *chosen]
     dialog.close()
 

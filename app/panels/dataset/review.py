@@ -11,8 +11,7 @@ from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QDialog, QFileDialog, QListWidget, QSizePolicy, QWidget
 
 from app.cards import disease_name
-from app.crash import error_text
-from app.translation import count, tr
+from app.translation import count, sentence, tr
 from app.viewmodels.review import ReviewModel, SuspectPhoto
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.layouts import TAB, column, row
@@ -131,7 +130,7 @@ class ReviewPane(QWidget):
             self._review.start(self._model(), chosen)
 
     def _on_chosen(self, paths: list[str]) -> None:
-        NextPhotosDialog(self, self._pictures, paths, self._review.failed.emit).open()
+        NextPhotosDialog(self, self._pictures, paths).open()
 
     def _on_relabel(self) -> None:
         if self._shown is not None:
@@ -150,26 +149,25 @@ class ReviewPane(QWidget):
 
 @final
 class NextPhotosDialog(QDialog):
-    """Photos to label next, the most informative first. `fail(sentence, details)` shows why a list was not saved."""
+    """Photos to label next, the most informative first."""
 
-    def __init__(
-        self, parent: QWidget, pictures: Thumbnails, paths: Sequence[str], fail: Callable[[str, str], None]
-    ) -> None:
+    def __init__(self, parent: QWidget, pictures: Thumbnails, paths: Sequence[str]) -> None:
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(tr("What to label next"))
         fit(self, 760, 560)
-        self._pictures, self._paths, self._fail = pictures, list(paths), fail
+        self._pictures, self._paths = pictures, list(paths)
         self.photo = PhotoView(tr("Photo to label"))
         self.list = named(QListWidget(), tr("Photos to label next"))
         self.list.addItems([Path(path).name for path in paths])
         self.list.currentRowChanged.connect(lambda at: self.photo.request(pictures, self._paths[at]))
         self.save = button(tr("Save list…"), self._on_save)
+        self.saved = label("", "muted", wrap=True)
         reason = tr("Labels of these photos teach the model most: it is unsure about them, and they differ from one "
                     "another. The first ones matter most.")  # fmt: skip
         self.setLayout(column(
             label(reason, "muted", wrap=True), (row(self.list, (self.photo, 1)), 1),
-            row(self.save, None, button(tr("Close"), self.close)), margins=None,
+            row(self.save, (self.saved, 1), button(tr("Close"), self.close)), margins=None,
         ))  # fmt: skip
         self.list.setCurrentRow(0)
 
@@ -179,5 +177,6 @@ class NextPhotosDialog(QDialog):
         if chosen:
             try:
                 write_file(Path(chosen), csv_text([["path"], *([path] for path in self._paths)]))
+                self.saved.setText(tr("Saved as {name}.", name=chosen))
             except StorageError as error:
-                self._fail(error_text(error), "")
+                self.saved.setText(sentence(str(error)))
