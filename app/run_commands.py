@@ -138,6 +138,6 @@ class RunCommands(QObject):
 
     def _on_pdf(self) -> None:
         report = Path(self._window.page("train").outcome.report)
-        name, _ = ask_target(self._window, tr("Save the report"), f"{report.parent.name}.pdf", "PDF (*.pdf)")
+        name = ask_target(self._window, tr("Save the report"), f"{report.parent.name}.pdf", "PDF (*.pdf)")
         if name:
             self._prints.start("print", name, source=str(report))

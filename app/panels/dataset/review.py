@@ -142,7 +142,7 @@ class ReviewPane(QWidget):
 
     def _on_save(self) -> None:
         start = str(Path.home() / "corrected.csv")
-        chosen, _ = ask_target(self, tr("Save as manifest"), start, "CSV (*.csv)")
+        chosen = ask_target(self, tr("Save as manifest"), start, "CSV (*.csv)")
         if chosen:
             self._review.save(chosen)
 
@@ -173,7 +173,7 @@ class NextPhotosDialog(QDialog):
 
     def _on_save(self) -> None:
         start = str(Path.home() / "label-next.csv")
-        chosen, _ = ask_target(self, tr("Save list"), start, "CSV (*.csv)")
+        chosen = ask_target(self, tr("Save list"), start, "CSV (*.csv)")
         if chosen:
             try:
                 write_file(Path(chosen), csv_text([["path"], *([path] for path in self._paths)]))
