@@ -102,7 +102,7 @@ class PhotoCommands(QObject):
         run, photos = photos_for(model, self._document.source)
         stem = Path(run).name if run != model else Path(model).stem
         name = f"{stem}-int8.onnx" if eight else f"{stem}.onnx"
-        chosen, _ = ask_target(self._window, tr("Export the model"), name, "ONNX (*.onnx)")
+        chosen = ask_target(self._window, tr("Export the model"), name, "ONNX (*.onnx)")
         if chosen:
             self._exports.start("onnx", chosen, model=run, eight=eight, data=photos)
 

@@ -86,10 +86,8 @@ class RunCommands(QObject):
 
     def _on_pause(self) -> None:
         session = self._training.session
-        if session.state is State.PAUSED:
-            session.resume()
-        else:
-            session.pause()
+        change = session.resume if session.state is State.PAUSED else session.pause
+        change()
 
     def _on_changed(self) -> None:
         if not self._soon.isActive():
@@ -140,6 +138,6 @@ class RunCommands(QObject):
 
     def _on_pdf(self) -> None:
         report = Path(self._window.page("train").outcome.report)
-        name, _ = ask_target(self._window, tr("Save the report"), f"{report.parent.name}.pdf", "PDF (*.pdf)")
+        name = ask_target(self._window, tr("Save the report"), f"{report.parent.name}.pdf", "PDF (*.pdf)")
         if name:
             self._prints.start("print", name, source=str(report))

@@ -12,14 +12,14 @@ SURE: Final = 0.9995
 """From here a share would be rounded to 100 %."""
 
 
-def percent(share: float, digits: int = 1) -> str:
-    """A share 0..1 as "98.3 %"; a dash for NaN."""
-    return f"{100 * share:.{digits}f}{SPACE}%" if math.isfinite(share) else "–"
+def percent(share: float | None, digits: int = 1) -> str:
+    """A share 0..1 as "98.3 %"; a dash for NaN and None."""
+    return "–" if share is None or not math.isfinite(share) else f"{100 * share:.{digits}f}{SPACE}%"
 
 
-def plain_percent(share: float, digits: int = 1) -> str:
-    """The same with a plain space, for sentences of the terminal (`keep_percents`)."""
-    return percent(share, digits).replace(SPACE, " ")
+def whole_percent(share: float) -> str:
+    """A share 0..1 in whole percents; one that is not 0 is never "0 %"."""
+    return f"<{SPACE}{percent(0.01, 0)}" if 0 < share < 0.005 else percent(share, 0)
 
 
 def stated(probability: float) -> str:

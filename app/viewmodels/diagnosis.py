@@ -210,10 +210,8 @@ class DiagnosisModel(ProcessModel):
         self._cleared = [PhotoResult(row.id, row.path) for row in self._cleared]
         if self._thread is not None and self.rows.rows:
             self.load(self.model_path)  # results in flight are of the other kind; their photos are queued again
-        self._waiting = deque(row.id for row in self.rows.rows)
-        self._total = len(self._waiting)
-        self.rows.replace_all([PhotoResult(row.id, row.path) for row in self.rows.rows])
-        self._feed()
+        self._waiting.clear()
+        self._wait(range(len(self.rows.rows)))
 
     def correct(self, result: PhotoResult, mask: Mask | None) -> None:
         """Store a user's correction of the diseased area; None restores the measured one. Raises StorageError."""

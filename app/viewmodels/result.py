@@ -19,7 +19,7 @@ from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.thresholds import Thresholds
 from core.diagnosis.verdict import NOT_SURE, UNFAMILIAR, Verdict, count_findings, decide_verdict, is_healthy
 from core.ops.contract import Array
-from core.percent import percent, stated
+from core.percent import percent, stated, whole_percent
 
 if TYPE_CHECKING:
     from core.diagnosis.plant import Plant
@@ -210,6 +210,8 @@ def severity_text(result: PhotoResult) -> str:
     if diseased is None:
         return ""
     text = tr("About {share} of the leaf area is diseased.", share=percent(diseased / 100, 0))
+    if 0 < diseased < 0.5:
+        text = tr("Less than {share} of the leaf area is diseased.", share=percent(0.01, 0))
     level = tr("Grade {grade} of 11 (Horsfall-Barratt).", grade=grade(diseased))
     hand = " " + tr("Edited by hand.") if result.mask is not None else ""
     return f"{text} {level}{hand}"
@@ -234,7 +236,7 @@ def columns(plant_of: Callable[[PhotoResult], Plant | None]) -> list[Column]:
 
 def _diseased(result: PhotoResult) -> str:
     share = result.shown_percent
-    return "" if share is None else percent(share / 100, 0) + (" ✎" if result.mask is not None else "")
+    return "" if share is None else whole_percent(share / 100) + (" ✎" if result.mask is not None else "")
 
 
 def to_line(result: PhotoResult) -> dict[str, Any]:

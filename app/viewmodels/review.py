@@ -85,8 +85,7 @@ class ReviewModel(ProcessModel):
 
     def close(self) -> None:
         super().close()
-        if self._saving is not None:
-            self._saving.dispose()
+        self._on_saving_ended()
 
     def suspects(self) -> list[SuspectPhoto]:
         """Those the user has not decided about, most suspicious first; an undone decision brings one back."""

@@ -92,7 +92,8 @@ class CurvePlot(QWidget):
             return
         self._drawn[curve.name] = end
         few = 0 < count <= 60 and curve.name not in ("each step", "learning rate")
-        self._lines[curve.name].setData(curve.x, curve.y, symbol=self._symbol(curve.name) if few else None)
+        symbol = SYMBOLS[list(self._lines).index(curve.name) % len(SYMBOLS)]
+        self._lines[curve.name].setData(curve.x, curve.y, symbol=symbol if few else None)
 
     def _fit(self) -> None:
         """Show all visible curves completely, unless the user zoomed."""
@@ -164,9 +165,6 @@ class CurvePlot(QWidget):
         self._lines[name].setSymbolSize(6)
         shade = self._theme.colours.muted if faint else colour.name()
         self._boxes[name].setStyleSheet(f"QCheckBox {{ color: {shade}; font-size: 11px; spacing: 4px; }}")
-
-    def _symbol(self, name: str) -> str:
-        return SYMBOLS[list(self._lines).index(name) % len(SYMBOLS)]
 
     def _paint(self) -> None:
         colours = self._theme.colours

@@ -9,11 +9,12 @@ from typing import Any, Final, final
 
 from PySide6.QtCore import QUrl
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QApplication, QFrame, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QFrame, QLabel, QProgressBar, QPushButton, QWidget
 
 from app import resources
 from app.theme import Theme
-from app.translation import sentence, tr
+from app.translation import sentence, stage_text, tr
+from app.viewmodels.process_model import ProcessModel
 from app.viewmodels.writing import Writing
 from app.widgets.layouts import row
 from app.widgets.parts import Slot, button, label, progress_bar
@@ -97,6 +98,17 @@ def follow_writing(notice: Notice, writing: Writing) -> None:
     writing.progress.connect(Slot(notice, going).call)
     writing.written.connect(Slot(notice, written).call)
     writing.failed.connect(notice.alarm)
+
+
+def follow_stages(process: ProcessModel, bar: QProgressBar, state: QLabel) -> None:
+    """Show the progress of a process in a bar and in words."""
+
+    def going(stage: str, done: int, total: int) -> None:
+        bar.setRange(0, total)
+        bar.setValue(done)
+        state.setText(stage_text(stage, done, total))
+
+    process.stage.connect(Slot(bar, going).call)
 
 
 @final

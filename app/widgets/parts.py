@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar, final
 
 from PySide6.QtCore import QObject, QSize, Qt
@@ -29,7 +31,7 @@ from app.paths import PHOTO_FOLDERS
 from app.theme import Theme
 from app.translation import sentence
 from app.widgets.layouts import Item, Margins, column, holding, row
-from core.storage import inside_photos
+from core.storage import inside_photos, unused
 
 W = TypeVar("W", bound=QWidget)
 
@@ -184,16 +186,19 @@ def confirm(parent: QWidget, question: str, more: str, verb: str) -> bool:
     return box.exec() == QMessageBox.StandardButton.Yes
 
 
-def ask_target(parent: QWidget, title: str, start: str, kinds: str) -> tuple[str, str]:
-    """Ask where to save a file: its path and the chosen one of `kinds`, "" if cancelled.
+def ask_target(parent: QWidget, title: str, start: str, kinds: str) -> str:
+    """Ask where to save a file: its path, with an ending of `kinds`, "" if cancelled.
 
     A place inside a folder of photos that was opened is refused with a message.
     """
     chosen, kind = QFileDialog.getSaveFileName(parent, title, start, kinds)
+    endings = re.findall(r"\*(\.\w+)", kind + kinds)
+    if chosen and Path(chosen).suffix.lower() not in endings:  # the dialog did not ask whether to replace that file
+        chosen = str(unused(Path(chosen + endings[0])))
     if not (refusal := inside_photos(chosen, PHOTO_FOLDERS)):
-        return chosen, kind
+        return chosen
     QMessageBox(QMessageBox.Icon.Warning, title, sentence(refusal), parent=parent).open()
-    return "", ""
+    return ""
 
 
 def header(title: str, subtitle: str, *widgets: QWidget) -> QWidget:

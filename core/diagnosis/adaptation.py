@@ -64,7 +64,8 @@ class Adaptation:
             verdict = "The adapted model is better here."
         else:
             verdict = "So few photos cannot show that the adapted model is better here."
-        changes = f"{gained} became correct, {lost} became wrong (sign test: p = {p:.3f})."
+        chance = f"= {p:.3f}" if p >= 0.001 else "< 0.001"
+        changes = f"{gained} became correct, {lost} became wrong (sign test: p {chance})."
         return _describe("Before", self.before), _describe("After", self.after), changes, verdict
 
 

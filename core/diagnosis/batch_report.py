@@ -17,7 +17,7 @@ from core.data.photo import encode_jpeg, square
 from core.diagnosis import page
 from core.diagnosis.model_identity import ModelIdentity
 from core.ops.contract import Array
-from core.percent import percent, stated
+from core.percent import percent, stated, whole_percent
 
 SIDES: Final = ((200, 336), (10**9, 192))
 """(largest number of photos, side of their pictures in the file in pixels): a report of 800 photos is under 10 MB."""
@@ -119,10 +119,10 @@ def _summary(entries: Sequence[Entry], say: Say) -> str:
     rows = []
     for (answer, kind), those in sorted(found.items(), key=lambda pair: (pair[0][1] == "muted", -len(pair[1]))):
         highest = [entry.guesses[0][1] for entry in those if entry.guesses and kind != "muted"]
-        diseased = [entry.diseased for entry in those if entry.diseased is not None]
+        areas = [entry.diseased / 100 for entry in those if entry.diseased is not None]
         rows.append([
             f'<span class="{kind}">{escape(answer)}</span>', f"{len(those):,}", percent(len(those) / len(entries)),
-            escape(stated(median(highest))) if highest else "", percent(median(diseased) / 100, 0) if diseased else "",
+            escape(stated(median(highest))) if highest else "", escape(whole_percent(median(areas))) if areas else "",
         ])  # fmt: skip
     head = [say("Diagnosis"), say("Photos"), say("Share"), say("Probability (median)"), say("Leaf diseased (median)")]
     return page.table([escape(text) for text in head], rows, (1, 2, 3, 4), SUMMARY_WIDTHS)

@@ -95,11 +95,12 @@ def _print_row(row: Iterable[str]) -> None:
 def show_text(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
     read = 0
     for d in diagnoses:
-        text = describe_leaves([leaf.verdict.word for leaf in d.leaves]) or _describe(d.verdict, d.reason, d.top)
+        found = describe_leaves([leaf.verdict.word for leaf in d.leaves])
+        text = f"{found}. {d.reason}" if found and d.reason else found or _describe(d.verdict, d.reason, d.top)
         area = "" if d.diseased is None else f"; {d.diseased:.1f} % of the leaf diseased (grade {d.grade} of 11)"
-        notes = "".join(f" {note}" for note in d.notes)
-        stop = "." if notes and not d.error else ""
-        _print_line(printable(f"{d.path}: {d.error or text + area}{stop}{notes}"))
+        line = f"{d.path}: {d.error or text + area}"
+        stop = "." if d.notes and not line.endswith(".") else ""
+        _print_line(printable(" ".join((line + stop, *d.notes))))
         read += not d.error
     return read
 

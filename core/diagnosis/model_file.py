@@ -193,8 +193,8 @@ def check_classes(model: ModelFile, names: Iterable[str]) -> None:
     """Raise DataError if photos have classes that the model does not have."""
     unknown = [name for name in names if name not in model.classes]
     if unknown:
-        parts = {part for name in unknown for part in name.split("/")}  # a crop, or a condition without its crop
-        near = [name for name in model.classes if not parts.isdisjoint(name.split("/"))] or model.classes
+        parts = {part for name in unknown for part in name.casefold().split("/")}  # a crop, or a condition without it
+        near = [name for name in model.classes if not parts.isdisjoint(name.casefold().split("/"))] or model.classes
         raise DataError(f"The model does not know {', '.join(unknown)}. Correct the class names, or remove these "
                         f"photos. It knows {', '.join(near)}.")
 

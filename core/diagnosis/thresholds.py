@@ -15,7 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from core.ops.contract import Array
-from core.percent import percent, plain_percent
+from core.percent import percent
 
 STEPS: Final = (1.0, 0.99, 0.98, 0.97, 0.96, 0.95, 0.94, 0.92, 0.9, 0.88, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5)
 TIE: Final = 1e-9
@@ -92,6 +92,11 @@ class Thresholds:
     curve: tuple[CoveragePoint, ...]
     labels: tuple[float, ...] = ()
 
+    @property
+    def measured(self) -> bool:
+        """Whether it is known how many validation photos get a correct diagnosis (`untested_thresholds`)."""
+        return any(point.accuracy for point in self.curve)
+
     def to_section(self) -> dict[str, Any]:
         curve = [[p.coverage, p.threshold, p.accuracy, p.wrongly_refused] for p in self.curve]
         return {"score": self.score, "far": self.far, "no_leaf_class": self.no_leaf_class, "no_leaf": self.no_leaf,
@@ -131,14 +136,16 @@ def set_thresholds(
 def describe_slider(section: Mapping[str, Any], classes: int, coverage: float) -> str:
     """A line about a coverage that the model file cannot provide; else empty."""
     thresholds = Thresholds.from_section(section, classes)
+    if thresholds is not None and thresholds.labels:
+        return "This model has a threshold for each label. The coverage changes nothing.\n"
     if thresholds is None:
         return ("The model file has no confidence thresholds, because there were too few validation photos. A class is "
                 "predicted if its probability is above 50 %, whatever the coverage.\n")  # fmt: skip
     least = min(point.coverage for point in thresholds.curve)
     if coverage >= least - TIE:
         return ""
-    return (f"The lowest coverage this model supports is {plain_percent(least, 0)} of the validation photos; it is "
-            f"used instead of {plain_percent(coverage, 0)}.\n")  # fmt: skip
+    return (f"The lowest coverage this model supports is {100 * least:.0f} % of the validation photos; it is "
+            f"used instead of {100 * coverage:.0f} %.\n")  # fmt: skip
 
 
 def untested_thresholds(classes: int) -> Thresholds:
@@ -177,5 +184,7 @@ def describe_label_thresholds(thresholds: Thresholds, classes: Sequence[str]) ->
     """The thresholds and what they reach on the validation photos, as sentences."""
     point = thresholds.curve[0]
     each = ", ".join(f"{name} {percent(value, 0)}" for name, value in zip(classes, thresholds.labels, strict=True))
-    return (f"A photo has the labels whose probability reaches their threshold: {each}. {percent(point.coverage)} of "
-            f"the validation photos have a label; of these, {percent(point.accuracy)} have exactly the right labels.")
+    reached = (f"{percent(point.coverage)} of the validation photos have a label; of these, {percent(point.accuracy)} "
+               "have exactly the right labels." if thresholds.measured else
+               "There were too few validation photos to set and measure the thresholds.")  # fmt: skip
+    return f"A photo has the labels whose probability reaches their threshold: {each}. {reached}"

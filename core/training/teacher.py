@@ -26,7 +26,6 @@ from core.diagnosis.training_photos import describe_overlap, measure_overlap
 from core.errors import ModelFileError
 from core.graph import Graph
 from core.ops.contract import Array
-from core.percent import plain_percent
 from core.plan import compile_plan
 from core.program import fold_batch_norm, fold_weights
 from core.training.step import pair_with_next, split_batch
@@ -73,7 +72,7 @@ def describe_teachers(
     """
     if not teachers:
         return ()
-    notes = [f"Teachers: {_listed(teachers)}. Their predictions have weight {plain_percent(share, 0)} in the training "
+    notes = [f"Teachers: {_listed(teachers)}. Their predictions have weight {100 * share:.0f} % in the training "
             "targets; the labels have the rest."]  # fmt: skip
     knowing = [t for t in teachers if any(part.learned for part in measure_overlap(t.model.learned, evaluated) or ())]
     notes += [text for teacher in knowing for text in describe_overlap(teacher.name, teacher.model.learned, evaluated)]

@@ -1,5 +1,7 @@
 """The brush: strokes, undo, what a correction changes and where it is kept."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
@@ -25,10 +27,7 @@ def test_the_brush_zooms_where_the_pointer_is_and_paints_there(dialog, qtbot):
     touched = []
     dialog.canvas.touched.connect(lambda y, x: touched.append((y, x)))
     at = dialog.canvas.rect().center() + QPoint(40, 20)
-
-    def press():
-        QTest.mouseClick(dialog.canvas, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, at)
-
+    press = partial(QTest.mouseClick, dialog.canvas, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, at)
     press()
     side = dialog.photo.place().width()
     dialog.photo.zoom_to(4, at)
@@ -99,3 +98,20 @@ def test_a_quick_hand_leaves_no_gap(dialog):
     way = np.array([(0, 0), *touched])
     assert np.allclose(way[-1], 1, atol=0.02)
     assert np.hypot(*np.diff(way, axis=0).T).max() <= canvas.radius
+
+
+def test_the_brush_paints_by_keys(dialog, qtbot):
+    dialog.canvas.setFocus()
+    before = dialog.area.severity.percent
+    qtbot.keyPress(dialog.canvas, Qt.Key.Key_Space)
+    once = dialog.area.severity.percent
+    assert once > before
+    for _ in range(3):
+        qtbot.keyClick(dialog.canvas, Qt.Key.Key_Left)
+    line = dialog.area.severity.percent
+    assert line > once
+    qtbot.keyRelease(dialog.canvas, Qt.Key.Key_Space)
+    qtbot.keyClick(dialog.canvas, Qt.Key.Key_Up)
+    assert dialog.area.severity.percent == line, "without the space bar it only moves"
+    qtbot.keyClick(dialog, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    assert dialog.area.severity.percent == before, "a line is one stroke"

@@ -24,7 +24,7 @@ from app.widgets.photo_view import PhotoDialog, PhotoView
 from core.diagnosis.examination import Examination, _join
 from core.diagnosis.prediction import ClassProbability
 from core.diagnosis.severity import Severity
-from core.diagnosis.thresholds import CoveragePoint, Thresholds
+from core.diagnosis.thresholds import CoveragePoint, Thresholds, untested_thresholds
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, decide_verdict
 from tests.helpers.window import write_folder
 
@@ -98,10 +98,12 @@ def test_the_slider_has_a_place_for_each_coverage_and_none_without_thresholds(pa
     model.thresholds = replace(THRESHOLDS, curve=(CURVE[0], CURVE[0], *CURVE))
     panel.coverage._on_model()
     assert panel.coverage.slider.maximum() == 2
-    model.thresholds = None
-    panel.coverage._on_model()
-    assert not panel.coverage.slider.isEnabled()
-    assert "no confidence thresholds" in panel.coverage.caption.text()
+    for thresholds in (replace(THRESHOLDS, curve=CURVE[:1]), untested_thresholds(3), None):
+        model.thresholds = thresholds
+        panel.coverage._on_model()
+        assert not panel.coverage.slider.isEnabled()
+        measured = thresholds is not None and thresholds.measured
+        assert ("no confidence thresholds" in panel.coverage.caption.text()) != measured
     assert decide(model.rows.rows[2], None, CLASSES, 0.5).verdict == CLASSES[0]
 
 
@@ -141,7 +143,9 @@ def test_lesions_are_outlined_only_where_a_disease_is_named(panel, model):
     sick[20:30, 20:30] = True
     spotted = {**answer(0.95), "diseased": 4.0, "mask": encode_mask(Severity(leaf, sick), (0.0, 0.0, 1.0, 1.0))}
     row = read_result(model.rows.rows[0], spotted)
-    panel.detail.show_result(row)
+    panel.detail.show_result(replace(row, diseased=0.2))
+    assert panel.detail.notes.text().startswith("Less than 1\u00a0% of the leaf area")
+    assert columns(lambda _: None)[3].text(panel.detail.shown) == "<\u00a01\u00a0%"
     assert SICK in colours_of(panel.detail.photo._layer)
     panel.detail.show_result(replace(row, verdict=CLASSES[1]))
     assert SICK not in colours_of(panel.detail.photo._layer)
@@ -176,6 +180,8 @@ def test_all_labels_of_a_photo_are_shown_with_their_thresholds_and_cards(panel, 
     panel.detail.show_result(row)
     assert panel.detail.verdict.text() == "Late blight of tomato + Leaf mold of tomato"
     assert panel.detail.card.toPlainText().count("Symptoms") == 2
+    panel.detail.show_result(replace(row, limits=(0.5, 0.2, 0.1)))
+    assert "Nothing to do" not in panel.detail.card.toPlainText(), "a leaf that is healthy, too, needs treatment"
     assert not panel.detail.threshold.isHidden()
     colours = colours_of(panel.detail.bars.grab().copy(0, LINE, 400, LINE))  # the second line
     theme = panel.detail.bars._theme.colours
@@ -341,12 +347,16 @@ def test_leaves_of_a_photo_are_boxes_that_a_click_selects(panel, model, qtbot, t
     qtbot.mouseClick(view, Qt.MouseButton.LeftButton,
                      pos=QPointF(area.x() + 0.8 * area.width(), area.y() + 0.3 * area.height()).toPoint())  # fmt: skip
     assert (detail.which.currentData(), detail.bars._top[0][1]) == (1, 0.5)
+    assert detail.verdict.text() == "Leaf 2: Early blight of tomato"
     detail.which.setCurrentIndex(2)
     assert detail.bars._top[0][1] == 0.95, "without a leaf, the photo's own"
     changed = decide(result, THRESHOLDS, CLASSES, 0.9)
     assert verdict_text(changed) == "1 of 2 leaves: Early blight of tomato"
     assert [leaf.sure for leaf in changed.leaves] == [True, False]
     assert doubts(changed).startswith("1 of 2 leaves: Not sure.")
+    detail.show_result(changed)
+    detail.which.setCurrentIndex(1)
+    assert detail.doubt.text().startswith("It may be Early blight of tomato"), "the reason is the leaf's own"
     panel.coverage.slider.setValue(2)
     assert [leaf.sure for leaf in model.rows.rows[0].leaves] == [True, False]
     write_csv(tmp_path / "table.csv", [from_line(to_line(model.rows.rows[0]))])

@@ -107,9 +107,7 @@ def test_drawings_are_sharp_on_screens_of_twice_the_pixels(qapp):
     assert (found.width(), found.deviceIndependentSize().width()) == (112, 56)
 
 
-def test_a_start_that_waits_for_a_manifest_is_offered_again_when_other_photos_open(start, qtbot, tmp_path):
-    program = start(write_folder(tmp_path / "photos", {"healthy": 3, "rust": 3}))
-    qtbot.waitUntil(lambda: program.document.table is not None)
+def test_a_start_that_waits_for_a_manifest_is_offered_again_when_other_photos_open(program):
     program.change_language("vi")  # whose window is another one
     program.document.exclude([0], True)
     program.document._write_manifest = lambda: None  # of very many photos
@@ -119,9 +117,7 @@ def test_a_start_that_waits_for_a_manifest_is_offered_again_when_other_photos_op
     assert program.window.actions_.start.isEnabled()
 
 
-def test_an_empty_folder_leaves_the_open_photos_and_their_report(start, qtbot, tmp_path):
-    program = start(write_folder(tmp_path / "photos", {"healthy": 3, "rust": 3}))
-    qtbot.waitUntil(lambda: program.document.table is not None)
+def test_an_empty_folder_leaves_the_open_photos_and_their_report(program, qtbot, tmp_path):
     program.examination.split = {"classes": ["healthy", "rust"]}
     panel = program.window.page("dataset")
     panel.show_rows([0, 1], "blurred")

@@ -7,7 +7,6 @@ from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QComboBox, QSlider
 
 from app.main_window import PAGES
 from app.viewmodels.training import State, TrainingSession
-from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
 
@@ -71,9 +70,7 @@ def test_space_after_stop_presses_no_other_button(held, qtbot):
     assert (asked, program.settings.flag("expert")) == (["stop"], expert)
 
 
-def test_space_after_undo_presses_no_other_button(start, qtbot, tmp_path):
-    program = start(write_folder(tmp_path / "photos", {"healthy": 3, "rust": 3}))
-    qtbot.waitUntil(lambda: program.document.table is not None)
+def test_space_after_undo_presses_no_other_button(program, qtbot):
     qtbot.waitUntil(program.window.isActiveWindow)
     program.document.exclude([0], True)
     undo = next(b for b in program.window.page("dataset").head.children() if getattr(b, "text", str)() == "Undo")
@@ -101,9 +98,7 @@ def test_places_and_switches_are_announced_as_one_of_several(start):
 
 
 @pytest.mark.parametrize("place", ["dataset", "diagnose"])
-def test_shortcuts_of_the_window_work_in_a_search(start, qtbot, place, tmp_path):
-    program = start(write_folder(tmp_path / "photos", {"healthy": 3, "rust": 3}))
-    qtbot.waitUntil(lambda: program.document.table is not None)
+def test_shortcuts_of_the_window_work_in_a_search(program, qtbot, place):
     window, search = program.window, program.window.go(place).search
     qtbot.waitUntil(window.isActiveWindow)
     if place == "diagnose":

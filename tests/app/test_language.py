@@ -8,7 +8,6 @@ from app.viewmodels.result import PhotoResult, read_result
 from app.viewmodels.training import State
 from core.training.events import Progress
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
-from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
 
@@ -17,9 +16,7 @@ def texts(widget):
     return {w.text() for kind in (QLabel, QPushButton) for w in widget.findChildren(kind)}
 
 
-def test_the_language_changes_at_once_and_nothing_is_lost(start, qtbot, tmp_path):
-    program = start(write_folder(tmp_path / "photos", {"healthy": 3, "rust": 3}))
-    qtbot.waitUntil(lambda: program.document.table is not None)
+def test_the_language_changes_at_once_and_nothing_is_lost(program, qtbot):
     program.document.exclude([0], True)
     program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
     program.diagnosis.rows.append([read_result(PhotoResult(0, "/photos/a.jpg"), answer(0.9))])

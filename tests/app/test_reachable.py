@@ -3,22 +3,19 @@
 import pytest
 from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QAccessible, QImage
-from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QSlider, QWidget
+from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QWidget
 
 from app.main_window import PAGES
 from app.panels.diagnose.brush import BrushDialog
 from app.viewmodels.result import PhotoResult, read_result
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
-from tests.helpers.window import write_folder
 
 pytestmark = [pytest.mark.gui, pytest.mark.styled]
 
 
 @pytest.fixture
-def full(start, tmp_path, qtbot):
+def full(program, tmp_path):
     """The program with all places made and something in each."""
-    program = start(write_folder(tmp_path / "photos", {"healthy": 3, "rust": 3}))
-    qtbot.waitUntil(lambda: program.document.table is not None)
     program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
     photos = sorted((tmp_path / "photos").rglob("*.png"))
     program.diagnosis.rows.append([read_result(PhotoResult(at, str(photo)), answer(0.9, str(at)))
@@ -127,6 +124,9 @@ def test_it_is_seen_where_the_keyboard_is(theme, full, qtbot):
             if grab(widget) == before:
                 unseen.append(trail(widget))
     assert not unseen, "\n".join(unseen)
+    slider = window.go("diagnose").coverage.slider
+    shown = [(slider.setEnabled(on), grab(slider))[1] for on in (True, False)]
+    assert shown[0] != shown[1], "one that cannot be moved looks like one that can"
 
 
 def test_ctrl_f_goes_to_the_search_of_the_place(full, qtbot):
@@ -138,25 +138,3 @@ def test_ctrl_f_goes_to_the_search_of_the_place(full, qtbot):
         assert QApplication.focusWidget() is panel.search
     window.go("train")
     qtbot.keyClick(window, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
-
-
-def test_the_brush_paints_by_keys(full, qtbot):
-    full.window.go("diagnose").detail.correct.click()
-    dialog = full.window.findChild(BrushDialog)
-    qtbot.waitUntil(lambda: dialog.canvas.width() > 200 and dialog.isActiveWindow())
-    dialog.canvas.setFocus()
-    before = dialog.area.severity.percent
-    qtbot.keyPress(dialog.canvas, Qt.Key.Key_Space)
-    once = dialog.area.severity.percent
-    assert once > before
-    for _ in range(3):
-        qtbot.keyClick(dialog.canvas, Qt.Key.Key_Left)
-    line = dialog.area.severity.percent
-    assert line > once
-    qtbot.keyRelease(dialog.canvas, Qt.Key.Key_Space)
-    qtbot.keyClick(dialog.canvas, Qt.Key.Key_Up)
-    assert dialog.area.severity.percent == line, "without the space bar it only moves"
-    qtbot.keyClick(dialog, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
-    assert dialog.area.severity.percent == before, "a line is one stroke"
-    assert dialog.findChild(QSlider) is not None
-    dialog.reject()

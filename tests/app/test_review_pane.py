@@ -11,7 +11,8 @@ from app.panels.dataset.review import NextPhotosDialog
 from app.viewmodels import process_model
 from app.viewmodels.review import ConfirmedLabels
 from core.data.source import open_photos
-from tests.helpers.window import drop, write_folder
+from tests.app.test_small_window import in_sight
+from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
 
@@ -20,9 +21,7 @@ pytestmark = pytest.mark.gui
 def panel(start, qtbot, tmp_path, monkeypatch):
     """The Dataset page with a finished review: three suspects among eight photos, the second healthy one first."""
     folder = write_folder(tmp_path / "leaves", {"healthy": 4, "rust": 4})
-    program = start()
-    drop(program.window, [folder])
-    made = program.window.page("dataset")
+    made = start(folder).window.page("dataset")
     qtbot.waitUntil(lambda: made.photos.rowCount() == 8)
     requests = []
     monkeypatch.setattr(
@@ -69,6 +68,13 @@ def test_keys_decide_about_one_suspect_after_the_other_and_undo(panel, qtbot):
     assert (listed(panel), table.label(second)) == (["healthy/1.png", "rust/2.png", "healthy/3.png"], "rust")
 
 
+def test_the_decisions_are_in_sight_in_a_small_window(panel, qtbot):
+    panel.window().resize(960, 640)
+    qtbot.waitUntil(lambda: in_sight(panel.review.save), timeout=2000)
+    panel.search.setText("no such photo")
+    qtbot.waitUntil(panel.review.relabel.isHidden, timeout=2000)
+
+
 def test_confirmed_labels_are_remembered_until_they_change(panel, qtbot):
     panel.review.keep.click()
     assert listed(panel) == ["rust/2.png", "healthy/3.png"]
@@ -87,21 +93,20 @@ def test_photos_to_label_next_are_listed_and_saved(panel, qtbot, tmp_path, monke
     unlabelled.mkdir()
     monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(unlabelled))
     panel.review.next.click()
-    request = {"data": str(panel.folder), "model": "leaves", "unlabelled": str(unlabelled)}
-    assert panel.requests[-1] == ("review", request)
+    assert panel.requests[-1][1] == {"data": str(panel.folder), "model": "leaves", "unlabelled": str(unlabelled)}
     assert len(panel._review.suspects()) == 3, "the review stays"
     chosen = [str(panel.folder / name) for name in ("rust/0.png", "healthy/2.png")]
     panel._review._read_answers([{"chosen": chosen}])
     (dialog,) = panel.review.findChildren(NextPhotosDialog)
     assert [dialog.list.item(at).text() for at in range(2)] == ["0.png", "2.png"]
-    places = [unlabelled / "next.csv", panel.folder / "rust" / "next.csv", tmp_path / "next.csv"]
-    for place in places:
+    inside, saved = [unlabelled / "next.csv", panel.folder / "rust" / "next.csv"], tmp_path / "next.csv"
+    for place in (*inside, saved, tmp_path / "gone" / "next.csv"):
         monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_, place=place: (str(place), ""))
         dialog.save.click()
-    assert [place.exists() for place in places] == [False, False, True]
-    refusals = [box.text() for box in dialog.findChildren(QMessageBox)]
-    assert [f"{place} is inside the photo folder" in text for place, text in zip(places, refusals, strict=False)] == [
-        True, True]
+        said = f"Saved as {saved}." if place == saved else "could not be saved" if place not in inside else ""
+        assert (said in dialog.saved.text(), place.exists()) == (True, place == saved)
+    boxes = dialog.findChildren(QMessageBox)
+    assert all(f"{p} is inside the photo folder" in b.text() for p, b in zip(inside, boxes, strict=True))
     assert (tmp_path / "next.csv").read_text("utf-8").split() == ["path", *chosen]
     dialog.close()
 

@@ -82,22 +82,15 @@ def test_a_failure_is_told_in_the_trainers_words(run, qtbot):
     assert session.state is State.IDLE
 
 
-def test_a_killed_process_is_told_in_words_and_can_be_resumed(run, qtbot, tmp_path):
-    session = run("kill")
+@pytest.mark.parametrize(("when", "saved"), [("kill", True), ("kill early", False)])
+def test_a_killed_process_is_told_in_words_and_can_be_resumed_from_a_checkpoint(run, qtbot, tmp_path, when, saved):
+    session = run(when)
     qtbot.waitUntil(lambda: bool(session.failures))
     assert "killed" in session.failures[0].message
-    assert "last checkpoint is saved" in session.failures[0].message
-    assert session.failures[0].folder == str(tmp_path / "run")
+    assert ("last checkpoint is saved" in session.failures[0].message) == saved
+    assert session.failures[0].folder == (str(tmp_path / "run") if saved else "")
     session.start(json.dumps({"config": {"out": str(tmp_path / "run")}}))
     assert session.state is State.RUNNING
-
-
-def test_a_process_killed_before_the_first_checkpoint_has_nothing_to_resume(run, qtbot):
-    session = run("kill early")
-    qtbot.waitUntil(lambda: bool(session.failures))
-    assert "killed" in session.failures[0].message
-    assert "checkpoint is saved" not in session.failures[0].message
-    assert not session.failures[0].folder
 
 
 def test_a_command_that_does_not_exist_is_a_failure(qtbot, nothing_left):

@@ -18,7 +18,7 @@ from app.cards import card_html, find_card
 from app.mask import encode_mask
 from app.panels.train.confusion import ConfusionModel
 from app.paths import RECENT, Settings
-from app.processes.writing import write_csv, write_html
+from app.processes.writing import render, write_csv
 from app.theme import DARK, LIGHT, Theme, stylesheet
 from app.viewmodels.diagnosis import photo_files
 from app.viewmodels.result import PhotoResult
@@ -141,26 +141,23 @@ def test_results_go_to_a_table_that_spreadsheets_read_safely(tmp_path):
     assert names == [("tomato 2026-11-22", "0123456789abcdef", "2026-11-22"), ("citrus", "fedcba9876543210", "")]
 
 
-def test_the_report_begins_with_a_table_of_what_was_found(tmp_path):
-    write_html(tmp_path / "out.html", [*RESULTS, *CANCELLED])
-    text = (tmp_path / "out.html").read_text("utf-8")
+def test_the_report_begins_with_a_table_of_what_was_found():
+    text = render([*RESULTS, replace(RESULTS[0], diseased=0.2, verdict="tomato/mold"), *CANCELLED])
     head, details = text.split("Photo by photo")
     cells = re.findall(r"<td[^>]*>(?:<span[^>]*>)?([^<]*)", head)
-    assert cells[:5] == ["Tomato · rust", "1", "50.0\u00a0%", "90.0\u00a0%", "12\u00a0%"]
-    assert cells[5:7] == ["Unreadable", "1"]
+    assert cells[:5] == ["Tomato · rust", "1", "33.3\u00a0%", "90.0\u00a0%", "12\u00a0%"]
+    assert [cells[9], *cells[10:12]] == ["&lt;\u00a01\u00a0%", "Unreadable", "1"]
     assert "a.jpg" in details
     assert "cancelled.jpg" not in text
     assert "waiting.jpg" not in text
 
 
-def test_a_report_names_the_model_of_every_photo(tmp_path):
-    write_html(tmp_path / "out.html", RESULTS)
-    head, details = (tmp_path / "out.html").read_text("utf-8").split("Photo by photo")
+def test_a_report_names_the_model_of_every_photo():
+    head, details = render(RESULTS).split("Photo by photo")
     assert "Model: tomato 2026-11-22 (2026-11-22, 0123456789ab). Photos: 1." in head
     assert "Model: citrus (fedcba987654). Photos: 1." in head
     assert details.count("tomato 2026-11-22 (0123456789ab)") == details.count("citrus (fedcba987654)") == 1
-    write_html(tmp_path / "one.html", RESULTS[:1])
-    assert "tomato 2026" not in (tmp_path / "one.html").read_text("utf-8").split("Photo by photo")[1]
+    assert "tomato 2026" not in render(RESULTS[:1]).split("Photo by photo")[1]
 
 
 @pytest.mark.parametrize(("verdict", "sure", "red"), [
@@ -174,8 +171,7 @@ def test_only_diseased_leaves_have_red_outlines(tmp_path, verdict, sure, red):
     whole = encode_mask(Severity(leaf, lesions), (0.0, 0.0, 1.0, 1.0))
     result = PhotoResult(0, str(photo), True, verdict, (("tomato/rust", 0.9),), sure=sure, diseased=17.0,
                          measured=whole)
-    write_html(tmp_path / "out.html", [result])
-    (jpeg,) = re.findall(r"base64,([^\"]+)", (tmp_path / "out.html").read_text("utf-8"))
+    (jpeg,) = re.findall(r"base64,([^\"]+)", render([result]))
     b, g, r = cv2.split(cv2.imdecode(np.frombuffer(base64.b64decode(jpeg), np.uint8), cv2.IMREAD_COLOR))
     assert (((r > 150) & (g < 110) & (b < 110)).sum() > 20) == red
 
@@ -185,16 +181,14 @@ def test_a_report_of_many_photos_has_small_pictures(tmp_path):
     few, many = ([replace(RESULTS[0], path=str(photos[0]))] * n for n in (200, 201))
     sides = []
     for results in (few, many):
-        write_html(tmp_path / "out.html", results)
-        jpeg = re.search(r"base64,([^\"]+)", (tmp_path / "out.html").read_text("utf-8"))[1]
+        jpeg = re.search(r"base64,([^\"]+)", render(results))[1]
         sides.append(cv2.imdecode(np.frombuffer(base64.b64decode(jpeg), np.uint8), cv2.IMREAD_COLOR).shape[0])
     assert sides == [336, 192]
 
 
 def test_the_report_stands_alone_with_its_pictures(tmp_path):
     photo = next(write_folder(tmp_path / "x", {"a": 1}).rglob("*.png"))
-    write_html(tmp_path / "out.html", [PhotoResult(0, str(photo), True, "<b>rust", (("<b>rust", 1.0),))])
-    text = (tmp_path / "out.html").read_text("utf-8")
+    text = render([PhotoResult(0, str(photo), True, "<b>rust", (("<b>rust", 1.0),))])
     assert "data:image/jpeg;base64," in text
     assert "<b>rust" not in text
     assert "http" not in text

@@ -107,7 +107,7 @@ def test_the_window_goes_on_and_opens_what_was_written(start, results, qtbot, tm
     program.diagnosis.rows.append(results * 20)
     panel = program.window.go("diagnose")
     target = tmp_path / "diagnoses.html"
-    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *a: (str(target), ""))
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *a: (str(target.with_suffix("")), ""))
     program.window.actions_.export_html.trigger()
     assert program.exports.has_process
     assert panel.notice.isVisible() or panel.notice.do.text() == "Cancel"

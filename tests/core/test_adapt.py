@@ -86,8 +86,10 @@ def test_the_command_writes_a_model_for_the_place(place, known, capsys):
 
 def test_classes_that_the_model_does_not_know_are_named(place, capsys):
     (place / "place" / "apple" / "scab").rename(place / "place" / "apple" / "canker")
+    (place / "place" / "apple").rename(place / "place" / "Apple")
     assert call(place) == 2
-    assert "does not know apple/canker" in capsys.readouterr().err
+    assert ("does not know Apple/canker, Apple/healthy. Correct the class names, or remove these photos. It knows "
+            "apple/healthy, apple/scab, bean/healthy.") in capsys.readouterr().err  # fmt: skip
     assert not (place / "own.safetensors").exists()
 
 

@@ -22,8 +22,7 @@ needs_model = pytest.mark.skipif(not shipped_model(), reason="the shipped model 
 @pytest.fixture
 def opened(start, qtbot, tmp_path):
     """The program with a folder of tiny photos open."""
-    program = start()
-    program.commands.open([str(write_folder(tmp_path / "leaves", {"healthy": 12, "rust": 12}))])
+    program = start(write_folder(tmp_path / "leaves", {"healthy": 12, "rust": 12}))
     qtbot.waitUntil(lambda: program.document.table is not None, timeout=PATIENCE)
     return program
 

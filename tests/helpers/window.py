@@ -126,6 +126,14 @@ def start(qapp, qtbot, home, nothing_left, monkeypatch, request):
 
 
 @pytest.fixture
+def program(start, qtbot, tmp_path):
+    """The program with a folder of three healthy and three rusty photos open."""
+    made = start(write_folder(tmp_path / "photos", {"healthy": 3, "rust": 3}))
+    qtbot.waitUntil(lambda: made.document.table is not None)
+    return made
+
+
+@pytest.fixture
 def answers(monkeypatch):
     """Message boxes do not wait: they are noted here and answered with `answers.reply`."""
 

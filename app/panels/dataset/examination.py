@@ -11,12 +11,13 @@ from PySide6.QtWidgets import QWidget
 
 from app.cards import disease_name
 from app.theme import Theme
-from app.translation import count, sentence, stage_text, tr
+from app.translation import count, sentence, tr
 from app.viewmodels.examination import ExaminationModel
 from app.viewmodels.row_order import Column
 from app.viewmodels.rows_model import ROW, RowsModel
 from app.widgets.bars import LeakMeter
 from app.widgets.layouts import TAB, column, row
+from app.widgets.notice import follow_stages
 from app.widgets.parts import button, label, progress_bar
 from app.widgets.table_view import sorted_view
 
@@ -45,7 +46,7 @@ class HealthPane(QWidget):
             self.state, self.bar, row(self.check, self.stop, None), (self.table, 1), self.advice,
             (None, 0), margins=TAB,  # fills the space while there is no table
         ))  # fmt: skip
-        examination.stage.connect(self._on_progress)
+        follow_stages(examination, self.bar, self.state)
         examination.changed.connect(self.refresh)
         examination.ended.connect(self.refresh)
         self.refresh()
@@ -78,11 +79,6 @@ class HealthPane(QWidget):
             self.state.setText(tr("Choose a line to see its photos."))
         else:
             self.state.setText(tr("No problems were found."))
-
-    def _on_progress(self, stage: str, done: int, total: int) -> None:
-        self.bar.setRange(0, total)
-        self.bar.setValue(done)
-        self.state.setText(stage_text(stage, done, total))
 
     def _on_chosen(self) -> None:
         index = self.table.currentIndex()

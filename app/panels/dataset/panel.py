@@ -151,7 +151,8 @@ class DatasetPanel(QWidget):
         self.which.currentIndexChanged.connect(lambda _: self._on_filter())
         self.grid.opened.connect(self._on_opened_photo)
         self.grid.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
-        self.photos.modelReset.connect(self._on_selection)  # Qt signals no cleared selection
+        for act in (self._on_selection, self._on_current):  # Qt signals no cleared selection
+            self.photos.modelReset.connect(act)
         self.grid.selectionModel().currentChanged.connect(lambda *_: self._on_current())
         self._actions.exclude.triggered.connect(lambda: document.exclude(self.selection(), True))
         self._actions.include.triggered.connect(lambda: document.exclude(self.selection(), False))

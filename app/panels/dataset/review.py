@@ -11,11 +11,11 @@ from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QDialog, QFileDialog, QListWidget, QSizePolicy, QWidget
 
 from app.cards import disease_name
-from app.crash import error_text
-from app.translation import count, stage_text, tr
+from app.translation import count, sentence, tr
 from app.viewmodels.review import ReviewModel, SuspectPhoto
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.layouts import TAB, column, row
+from app.widgets.notice import follow_stages
 from app.widgets.parts import ask_target, button, fit, label, named, progress_bar
 from app.widgets.photo_view import PhotoView
 from core.diagnosis.label_review import NEIGHBOURS
@@ -43,6 +43,7 @@ class ReviewPane(QWidget):
         self.next = button(tr("What to label next…"), self._on_next,
                            tip=tr("Chooses from a folder of unlabelled photos those that would teach the model most"))
         self.photo = PhotoView(tr("Suspicious photo"))
+        self.photo.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)  # the buttons stay in sight
         self.reason = label("", wrap=True)
         self.relabel = button("", self._on_relabel, tip=tr("Give the photo the suggested class ({key})", key="R"))
         self.relabel.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)  # names of classes are long
@@ -57,7 +58,7 @@ class ReviewPane(QWidget):
         self._lay_out()
         review.undo.canUndoChanged.connect(self.undo.setEnabled)
         self.undo.setEnabled(review.undo.canUndo())
-        review.stage.connect(self._on_progress)
+        follow_stages(review, self.bar, self.state)
         review.changed.connect(self.refresh)
         review.chosen.connect(self._on_chosen)
         review.ended.connect(self.refresh)
@@ -129,12 +130,7 @@ class ReviewPane(QWidget):
             self._review.start(self._model(), chosen)
 
     def _on_chosen(self, paths: list[str]) -> None:
-        NextPhotosDialog(self, self._pictures, paths, self._review.failed.emit).open()
-
-    def _on_progress(self, stage: str, done: int, total: int) -> None:
-        self.bar.setRange(0, total)
-        self.bar.setValue(done)
-        self.state.setText(stage_text(stage, done, total))
+        NextPhotosDialog(self, self._pictures, paths).open()
 
     def _on_relabel(self) -> None:
         if self._shown is not None:
@@ -146,41 +142,41 @@ class ReviewPane(QWidget):
 
     def _on_save(self) -> None:
         start = str(Path.home() / "corrected.csv")
-        chosen, _ = ask_target(self, tr("Save as manifest"), start, "CSV (*.csv)")
+        chosen = ask_target(self, tr("Save as manifest"), start, "CSV (*.csv)")
         if chosen:
             self._review.save(chosen)
 
 
 @final
 class NextPhotosDialog(QDialog):
-    """Photos to label next, the most informative first. `fail(sentence, details)` shows why a list was not saved."""
+    """Photos to label next, the most informative first."""
 
-    def __init__(
-        self, parent: QWidget, pictures: Thumbnails, paths: Sequence[str], fail: Callable[[str, str], None]
-    ) -> None:
+    def __init__(self, parent: QWidget, pictures: Thumbnails, paths: Sequence[str]) -> None:
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(tr("What to label next"))
         fit(self, 760, 560)
-        self._pictures, self._paths, self._fail = pictures, list(paths), fail
+        self._pictures, self._paths = pictures, list(paths)
         self.photo = PhotoView(tr("Photo to label"))
         self.list = named(QListWidget(), tr("Photos to label next"))
         self.list.addItems([Path(path).name for path in paths])
         self.list.currentRowChanged.connect(lambda at: self.photo.request(pictures, self._paths[at]))
         self.save = button(tr("Save list…"), self._on_save)
+        self.saved = label("", "muted", wrap=True)
         reason = tr("Labels of these photos teach the model most: it is unsure about them, and they differ from one "
                     "another. The first ones matter most.")  # fmt: skip
         self.setLayout(column(
             label(reason, "muted", wrap=True), (row(self.list, (self.photo, 1)), 1),
-            row(self.save, None, button(tr("Close"), self.close)), margins=None,
+            row(self.save, (self.saved, 1), button(tr("Close"), self.close)), margins=None,
         ))  # fmt: skip
         self.list.setCurrentRow(0)
 
     def _on_save(self) -> None:
         start = str(Path.home() / "label-next.csv")
-        chosen, _ = ask_target(self, tr("Save list"), start, "CSV (*.csv)")
+        chosen = ask_target(self, tr("Save list"), start, "CSV (*.csv)")
         if chosen:
             try:
                 write_file(Path(chosen), csv_text([["path"], *([path] for path in self._paths)]))
+                self.saved.setText(tr("Saved as {name}.", name=chosen))
             except StorageError as error:
-                self._fail(error_text(error), "")
+                self.saved.setText(sentence(str(error)))

@@ -10,11 +10,11 @@ from PySide6.QtWidgets import QDialog, QFileDialog, QLineEdit, QListWidget, QWid
 from app.cards import disease_name
 from app.paths import Settings
 from app.theme import Theme
-from app.translation import count, sentence, stage_text, tr
+from app.translation import count, sentence, tr
 from app.viewmodels.adaptation import AdaptationModel
 from app.viewmodels.model_list import KnownModel, keep_import
 from app.widgets.layouts import column, row
-from app.widgets.notice import Notice
+from app.widgets.notice import Notice, follow_stages
 from app.widgets.parts import button, card, fit, label, named, progress_bar
 from core.diagnosis.model_identity import LONGEST_NAME, adapted_name
 
@@ -67,7 +67,7 @@ class AdaptationDialog(QDialog):
         self.model.known.connect(self._on_known)
         self.model.counted.connect(self._on_counted)
         self.model.measured.connect(self._on_measured)
-        self.model.stage.connect(self._on_stage)
+        follow_stages(self.model, self.bar, self.state)
         self.model.failed.connect(self.notice.alarm)
         self.model.ended.connect(lambda: self._work(False))
         self.name.textChanged.connect(lambda _: self._refresh())
@@ -128,11 +128,6 @@ class AdaptationDialog(QDialog):
     def _on_stop(self) -> None:
         self.state.setText(tr("Stopping…"))
         self.model.cancel()
-
-    def _on_stage(self, stage: str, done: int, total: int) -> None:
-        self.bar.setRange(0, total)
-        self.bar.setValue(done)
-        self.state.setText(stage_text(stage, done, total))
 
     def _on_measured(self, effect: list[str], path: str) -> None:
         before, after, *more = map(sentence, effect)

@@ -54,9 +54,9 @@ class CoverageBar(QWidget):
 
     def _on_model(self) -> None:
         thresholds = self._model.thresholds
-        known = {round(p.coverage, 4): p for p in thresholds.curve} if thresholds else {}  # equal ones once
+        known = {round(p.coverage, 4): p for p in thresholds.curve} if thresholds and thresholds.measured else {}
         self._points = [known[coverage] for coverage in sorted(known, reverse=True)]
-        self.slider.setEnabled(bool(self._points))
+        self.slider.setEnabled(len(self._points) > 1)  # several labels have thresholds of their own
         enough = [at for at, p in enumerate(self._points) if p.coverage >= self._model.coverage - 1e-9]
         with QSignalBlocker(self.slider):
             self.slider.setRange(0, max(len(self._points) - 1, 0))

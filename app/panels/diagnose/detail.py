@@ -22,7 +22,7 @@ from app.widgets.overlays import RAMP, SICK, outlined
 from app.widgets.parts import button, card, label, named, scrolling
 from app.widgets.photo_view import PhotoView
 from core.diagnosis.thresholds import NO_LEAF_NAMES
-from core.diagnosis.verdict import NO_LEAF
+from core.diagnosis.verdict import NO_LEAF, is_healthy
 from core.percent import percent
 
 AREA: Final = "\0area"
@@ -114,32 +114,28 @@ class DetailPane(QWidget):
             return
         if before is None or before.path != result.path:
             self.photo.request(self._photos, result.path)
-        if result.error:
-            self.verdict.setText(tr("Unreadable"))
-            self.doubt.setText(sentence(result.error))
-        else:
-            self.verdict.setText(verdict_text(result) if result.done or result.cancelled else self._waiting)
-            self.doubt.setText(doubts(result))
-        self.doubt.setVisible(bool(self.doubt.text()))
         self._threshold = threshold
         area = result.area()
-        several = bool(result.leaves)  # a correction is of one leaf
-        self.correct.setVisible(area is not None and bool(result.hash and (area.labels > 0).any()) and not several)
+        one = bool(result.hash) and not result.leaves  # a correction is of one leaf
+        self.correct.setVisible(one and area is not None and bool((area.labels > 0).any()))
         self.photo.show_frame(None if result.leaves else decode_box(result.measured))
         self._show_answer(result)
         self._fill_maps(result, area, maps)
 
-    def _show_answer(self, result: PhotoResult) -> None:
-        """Show the probable classes, diseased area and disease card of a photo, or of one of its leaves."""
+    def _show_answer(self, result: PhotoResult, leaf: str = "") -> None:
+        """Show verdict, doubts, classes, diseased area and disease card of a photo, or of its leaf of this name."""
+        shown = verdict_text(result) if result.done or result.cancelled else self._waiting
+        self.verdict.setText(leaf or (tr("Unreadable") if result.error else shown))
+        self.doubt.setText(sentence(result.error) if result.error else doubts(result))
+        self.doubt.setVisible(bool(self.doubt.text()))
         self.notes.setText(severity_text(result))
         self.notes.setVisible(bool(self.notes.text()))
-        threshold = self._threshold
-        below = bool(result.top) and not result.sure and result.probability < threshold and not result.unfamiliar
-        self.bars.show_top(result.top, result.sure, result.limits or (threshold,) * below)
+        below = bool(result.top) and not result.sure and result.probability < self._threshold and not result.unfamiliar
+        self.bars.show_top(result.top, result.sure, result.limits or (self._threshold,) * below)
         self.threshold.setText(
             tr("These probabilities do not apply to a photo unlike the training photos.") if result.unfamiliar
             else tr("A photo has the labels whose probability reaches the mark on their bar.") if result.limits
-            else tr("Minimum confidence: {share}", share=percent(threshold, 0)) if below else "")  # fmt: skip
+            else tr("Minimum confidence: {share}", share=percent(self._threshold, 0)) if below else "")  # fmt: skip
         self.threshold.setVisible(bool(self.threshold.text()))
         self.card.setHtml(_advice(result))
 
@@ -165,7 +161,7 @@ class DetailPane(QWidget):
             self.map_asked.emit(chosen)
         leaf = chosen if isinstance(chosen, int) else -1
         if result and result.leaves:
-            self._show_answer(result.leaves[leaf] if leaf >= 0 else result)
+            self._show_answer(*((result.leaves[leaf], self.which.currentText()) if leaf >= 0 else (result,)))
         boxes = () if result is None or chosen == ALONE else [(one.box, _colour(one)) for one in result.leaves]
         self.photo.show_boxes(boxes, leaf)
         self.legend.setVisible(of_class is not None)
@@ -207,5 +203,6 @@ def _advice(result: PhotoResult) -> str:
         return f"<p>{html.escape(hint)}</p>"
     best = result.top[0][0]
     bare = result.verdict == NO_LEAF and best.lower() in NO_LEAF_NAMES
-    cards: list[Card | None] = [card for name in result.labels if (card := find_card(name))]
+    sick = [name for name in result.labels if not is_healthy(name)]  # beside a disease, "Nothing to do" is wrong
+    cards: list[Card | None] = [card for name in sick or result.labels if (card := find_card(name))]
     return "<hr>".join(card_html(card, result.sure or bare) for card in cards or [find_card(best)])

@@ -295,7 +295,7 @@ class DiagnosePanel(QWidget):
 
     def _export(self, kind: str, title: str, *_: object) -> None:
         kinds = f"{kind.upper()} (*.{kind})"
-        chosen = ask_target(self, f"{title}: {self._scope()}", f"diagnoses.{kind}", kinds)[0]
+        chosen = ask_target(self, f"{title}: {self._scope()}", f"diagnoses.{kind}", kinds)
         if chosen:
             rows = self._model.plants.with_plants(self._model.rows.shown_rows())
             self._writing.start(kind, chosen, rows, remarks=[self.coverage.caption.text()])

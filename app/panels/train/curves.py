@@ -86,7 +86,5 @@ class CurvesPane(QWidget):
 
     def _on_export(self) -> None:
         kinds = "PNG (*.png);;SVG (*.svg);;CSV (*.csv)"
-        name, kind = ask_target(self, tr("Export curves"), "curves.png", kinds)
-        if name:
-            path = Path(name)
-            self.export(path if path.suffix else path.with_suffix(kind.split("*")[1].rstrip(")")))
+        if name := ask_target(self, tr("Export curves"), "curves.png", kinds):
+            self.export(Path(name))

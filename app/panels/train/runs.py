@@ -137,11 +137,7 @@ def _columns(going: Callable[[], str]) -> list[Column]:
         Column(tr("Dataset"), lambda r: r.dataset),
         Column(tr("Network"), lambda r: r.model),
         Column(tr("Epochs"), lambda r: f"{r.epochs_done} / {r.epochs}", lambda r: r.epochs_done, right=True),
-        Column(tr("Best validation"), lambda r: _share(r.accuracy), lambda r: r.accuracy or 0.0, right=True),
-        Column(tr("Test"), lambda r: _share(r.test), lambda r: r.test or 0.0, right=True),
+        Column(tr("Best validation"), lambda r: percent(r.accuracy), lambda r: r.accuracy or 0.0, right=True),
+        Column(tr("Test"), lambda r: percent(r.test), lambda r: r.test or 0.0, right=True),
         Column(tr("State"), state),
     ]  # fmt: skip
-
-
-def _share(accuracy: float | None) -> str:
-    return "–" if accuracy is None else percent(accuracy)

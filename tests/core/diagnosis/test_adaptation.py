@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from core.diagnosis import place_branch
-from core.diagnosis.adaptation import PlacePhotos, adapt_model, read_head, sign_test
+from core.diagnosis.adaptation import Adaptation, PlacePhotos, adapt_model, read_head, sign_test
 from core.diagnosis.completion import NetworkOutputs, with_thresholds
 from core.diagnosis.features import feature_node, head_node, read_statistics
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head, make_folds
@@ -115,6 +115,7 @@ def test_the_sign_test_is_exact():
     assert sign_test(5, 0) == pytest.approx(2 / 32)
     assert sign_test(1, 8) == pytest.approx(2 * 10 / 512)
     assert sign_test(2000, 0) == 0
+    assert "sign test: p < 0.001" in Adaptation(None, np.zeros(20, bool), np.ones(20, bool)).describe()[2]
 
 
 def test_too_few_photos_and_single_classes_are_refused(model):

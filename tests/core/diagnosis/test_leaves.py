@@ -146,6 +146,8 @@ def test_text_json_and_csv_have_the_leaves(capsys):
     one = replace(several, path="q.jpg", leaves=())
     assert show_text([several], ModelIdentity()) == 1
     assert capsys.readouterr().out == "p.jpg: 2 of 3 leaves: a/scab; 1 of 3 leaves: a/healthy\n"
+    show_text([replace(several, reason="Unlike any.", notes=("It is blurred.",))], ModelIdentity())
+    assert capsys.readouterr().out.endswith("1 of 3 leaves: a/healthy. Unlike any. It is blurred.\n")
     show_json([several, one], ModelIdentity())
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert [leaf["verdict"] for leaf in first["leaves"]] == ["a/scab", "a/scab", "a/healthy"]

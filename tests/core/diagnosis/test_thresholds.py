@@ -15,6 +15,7 @@ from core.diagnosis.thresholds import (
     at_coverage,
     best_threshold,
     coverage_curve,
+    describe_label_thresholds,
     describe_slider,
     set_label_thresholds,
     set_thresholds,
@@ -121,6 +122,7 @@ def test_a_share_below_the_curve_is_told():
     assert describe_slider(section, 3, 0.5) == ""
     assert "50 % of the validation photos; it is used instead of 30 %." in describe_slider(section, 3, 0.3)
     assert "has no confidence thresholds" in describe_slider({}, 3, 0.9)
+    assert "a threshold for each label" in describe_slider(untested_thresholds(3).to_section(), 3, 0.9)
 
 
 LABELS = ("a/rust", "a/scab", "background/none")
@@ -189,6 +191,8 @@ def test_thresholds_state_what_they_reach_on_validation_photos():
     found = set_label_thresholds(stated, truth, np.zeros(4), "energy", ("rust", "scab"))
     assert found.labels == (pytest.approx(0.55), pytest.approx(0.2))
     assert (found.curve[0].coverage, found.curve[0].accuracy) == (1.0, 1.0)
+    said = [describe_label_thresholds(one, ("rust", "scab")) for one in (found, untested_thresholds(2))]
+    assert ["exactly the right labels" in text for text in said] == [True, False], "nothing was measured"
 
 
 def test_photos_of_a_plant_are_pooled_label_by_label():
