@@ -52,12 +52,9 @@ def problems(op, limit):
     """The shared cases of up to `limit` elements, and small ones."""
     if op == "matmul":
         return [KernelCase(op, {}, ((m, k), (k, n)), (m, n), 1) for m, k, n in PRODUCTS if m * n <= limit]
-    plain = {label(c): c for c in (replace(c, activation="") for c in cases(op)) if _elements(c) <= limit}
+    plain = {label(c): c for c in (replace(c, activation="") for c in cases(op))
+             if c.batch * max(int(np.prod(s)) for s in (c.output, *c.inputs)) <= limit}  # fmt: skip
     return [*plain.values(), *SMALL.get(op, ())]
-
-
-def _elements(case):
-    return case.batch * max(int(np.prod(s)) for s in (case.output, *case.inputs))
 
 
 def given_and_wanted(problem):

@@ -43,8 +43,7 @@ def test_eight_bits_answer_nearly_as_float32_and_the_loss_is_counted():
     said = agreement(write_quantised_onnx(coarser), coarser, photos[:10])
     assert said == (runtime.version(), 10)
     scale = quantised.scales["photo"]
-    scales = {**quantised.scales, "photo": replace(scale, step=20 * scale.step, zero=6)}
-    spoiled = replace(quantised, scales=scales)
+    spoiled = replace(quantised, scales={**quantised.scales, "photo": replace(scale, step=20 * scale.step, zero=6)})
     assert measure_quantisation_loss(spoiled, one, LabelledPhotos(photos, labels)).changed > loss.changed
 
 

@@ -41,19 +41,12 @@ def logits(name, side, count, precision="mixed"):
     return found
 
 
-def take_the_common_kernels(monkeypatch):
-    from core.gpu import lowering
-    from core.gpu.latency import launches
-
-    monkeypatch.setattr(launches, "MAX_IMAGES", 0)
-    monkeypatch.setattr(lowering, "PDL_IMAGES", 0)
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize(("side", "count"), [(224, 1), (224, 2), (96, 1), (75, 2)])
 def test_one_and_two_images_are_no_further_from_float32_than_by_the_common_kernels(name, side, count, monkeypatch):
     ours, exact = logits(name, side, count), logits(name, side, count, "float32")
-    take_the_common_kernels(monkeypatch)
+    monkeypatch.setattr("core.gpu.latency.launches.MAX_IMAGES", 0)
+    monkeypatch.setattr("core.gpu.lowering.PDL_IMAGES", 0)
     assert relative(ours, exact) < 2 * relative(logits(name, side, count), exact) + 1e-3
 
 

@@ -106,15 +106,6 @@ def test_the_tensor_core_product_compiles_from_ampere_on(capability):
     assert (resources.stack, resources.spills) == (0, 0)
 
 
-def check_hopper(ptx):
-    assert ptx.count("wgmma.mma_async") in range(4, 4096, 4)
-    assert ".local" not in ptx
-    log = assembler_log(ptx, "sm_90a")
-    assert "serialized" not in log, log
-    assert "0 bytes stack frame, 0 bytes spill stores" in log
-    return int(re.search(r"Used (\d+) registers", log)[1])
-
-
 EXTREME_TILES = [matmul_tma.LARGE, min(matmul_tma.TILES, key=tuple)]
 """The tile of most registers and the smallest one; the others are slow tests."""
 
@@ -125,7 +116,12 @@ EXTREME_TILES = [matmul_tma.LARGE, min(matmul_tma.TILES, key=tuple)]
 def test_tma_moves_everything_that_is_multiplied(tile):
     recipe = Recipe("sm90.matmul_tma", "make_product", tile, matmul_tma.SIGNATURE.kinds, tile.threads)
     ptx, _ = compile_kernel(recipe, (9, 0))
-    registers = check_hopper(ptx)
+    assert ptx.count("wgmma.mma_async") in range(4, 4096, 4)
+    assert ".local" not in ptx
+    log = assembler_log(ptx, "sm_90a")
+    assert "serialized" not in log, log
+    assert "0 bytes stack frame, 0 bytes spill stores" in log
+    registers = int(re.search(r"Used (\d+) registers", log)[1])
     assert registers * 32 * -(-tile.threads // 32) <= 65536, "the block does not fit on a multiprocessor"
     assert tile.shared <= 227 * 1024
     assert "cp.async.bulk.tensor.2d" in ptx
