@@ -16,7 +16,7 @@ from app.viewmodels.model_list import shipped_model
 from app.widgets.layouts import column, row
 from app.widgets.parts import label, scrolling, switch
 from app.widgets.run_form import RunForm
-from core.config import RunConfig, from_dict
+from core.config import MODELS, RunConfig, from_dict
 from core.errors import ConfigError, LeafClinicError, Problem
 from core.training.presets import PRESETS
 
@@ -37,13 +37,14 @@ def presets(model: str) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _of_file(model: str) -> dict[str, Any]:
-    """The network of a model file, which a run that starts from it uses."""
+    """The network of a model file, which a run that starts from it uses, if the form lists it."""
     from core.diagnosis.model_file import read_model
 
     try:
-        return {"model": read_model(Path(model)).graph.name}
+        name = read_model(Path(model)).graph.name
     except LeafClinicError:
         return {}
+    return {"model": name} if name in MODELS else {}
 
 
 @final
