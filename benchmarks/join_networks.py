@@ -1,24 +1,33 @@
 """Join two networks into one: their feature maps side by side, and a head that takes the mean of their logits.
 
-    python -m benchmarks.join_networks FIRST SECOND --side 320 --out joined.safetensors
+    python -m benchmarks.join_networks FIRST SECOND --side 320 --photos joined --out joined.safetensors
 
 Both must have a linear head on the average of a feature map, and maps of one size: of networks of stride 32, at
 multiples of 32 pixels. The mean is of logits over their temperatures (Hinton, "Products of experts", 1999), so the
-joined head is linear too, and everything that needs a feature map and a head works as before. The second network's
-first filters take over the first one's input normalization.
+joined head is linear too, and everything that needs a feature map and a head works as before. With `--photos` the first
+network's share in the mean is chosen for each crop: the one with the smallest log loss on the crop's validation photos, if there are enough.
+The second network's first filters take over the first one's input normalization.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.diagnosis import read_squares
+from benchmarks.pack_photos import chosen_rows
+from benchmarks.ship_model import name_of, prepared
+from core.diagnosis.calibration import crop_of
+from core.diagnosis.completion import compute_outputs
 from core.diagnosis.features import feature_node, head_node
-from core.diagnosis.model_file import ModelFile, read_model, with_photo_side, write_model
+from core.diagnosis.metrics import cross_entropy
+from core.diagnosis.model_file import VIEWS, ModelFile, read_model, with_photo_side, write_model
+from core.diagnosis.prediction import Predictor
 from core.diagnosis.training_photos import record_photos
 from core.graph import PHOTO, Attribute, Graph, Node
 from core.ops.builder import make_node
@@ -27,10 +36,17 @@ from core.program import fold_batch_norm, fold_weights
 
 PREFIX = "second."
 """Of the names of the second network's layers."""
+EQUAL: Mapping[str, float] = {}
+SHARES = (0.3, 0.4, 0.5, 0.6, 0.7)
+"""Of the first network in the mean, by crop; half where none is given."""
+LEAST_PHOTOS = 200
+"""Validation photos of a crop from which its share is chosen: chosen on fewer it makes other photos worse."""
 
 
-def join(first: ModelFile, second: ModelFile, side: int, name: str) -> ModelFile:
-    """The joined network for photos of `side`, used on one view. Classes and sources are the first one's."""
+def join(
+    first: ModelFile, second: ModelFile, side: int, name: str, shares: Mapping[str, float] = EQUAL, views: int = 1
+) -> ModelFile:
+    """The joined network for photos of `side`. Classes and sources are the first one's; shares: its shares by crop."""
     assert sorted(first.classes) == sorted(second.classes)
     graphs = [with_photo_side(fold_batch_norm(model.graph), side) for model in (first, second)]
     weights = [dict(fold_weights(model.graph, model.weights)) for model in (first, second)]
@@ -51,22 +67,24 @@ def join(first: ModelFile, second: ModelFile, side: int, name: str) -> ModelFile
     known["joined"] = make_node("concat", "joined", tuple(maps), {}, known)
     known["pooled"] = make_node("global_avg_pool", "pooled", ("joined",), {}, known)
     known["head"] = make_node("dense", "head", ("pooled",), {"units": len(first.classes), "bias": True}, known)
-    arrays |= mean_head((first, second), graphs, weights)
+    arrays |= mean_head((first, second), graphs, weights, shares)
     graph = Graph(name, tuple(known.values()), "head")
-    return replace(first, graph=graph, weights=arrays, steps={}, half=False, views=1, temperature=1.0,
+    return replace(first, graph=graph, weights=arrays, steps={}, half=False, views=views, temperature=1.0,
                    class_temperatures=(), sections={}, extra={}, source_side=side,
                    learned=record_photos(np.zeros((0, 32), np.uint8), [first.learned, second.learned]))  # fmt: skip
 
 
 def mean_head(
-    models: tuple[ModelFile, ModelFile], graphs: list[Graph], weights: list[dict[str, Array]]
-) -> dict[str, Array]:
+    models: tuple[ModelFile, ModelFile], graphs: list[Graph], weights: list[dict[str, Array]],
+    shares: Mapping[str, float],
+) -> dict[str, Array]:  # fmt: skip
     """Weight and bias of the joined head, its classes in the order of the first network."""
-    found = []
-    for model, graph, own in zip(models, graphs, weights, strict=True):
-        head, order = head_node(graph).name, [model.classes.index(name) for name in models[0].classes]
-        weight = own[f"{head}.weight"].reshape(len(order), -1)[order]
-        found.append((weight / (2 * model.temperature), own[f"{head}.bias"][order] / (2 * model.temperature)))
+    classes, found = models[0].classes, []
+    first = np.array([shares.get(crop_of(name), 0.5) for name in classes])
+    for model, graph, own, share in zip(models, graphs, weights, (first, 1 - first), strict=True):
+        head, order = head_node(graph).name, [model.classes.index(name) for name in classes]
+        weight, scale = own[f"{head}.weight"].reshape(len(order), -1)[order], share / model.temperature
+        found.append((weight * scale[:, None], own[f"{head}.bias"][order] * scale))
     return {"head.weight": np.concatenate([weight for weight, _ in found], axis=1).astype(np.float32),
             "head.bias": (found[0][1] + found[1][1]).astype(np.float32)}  # fmt: skip
 
@@ -86,17 +104,49 @@ def renormalized(graph: Graph, weights: Mapping[str, Array], wanted: Mapping[str
             f"{conv.name}.bias": moved.astype(np.float32)}  # fmt: skip
 
 
+def choose_shares(models: Sequence[ModelFile], side: int, views: int, root: Path) -> dict[str, float]:
+    """The first network's share for each crop, of `SHARES`: smallest log loss of the crop's validation photos.
+
+    The logits of other crops take the equal mean meanwhile.
+    """
+    first, rows = models[0], chosen_rows(root / "manifest.csv", ["val"])
+    rows = [row for row in rows if name_of(row) in first.classes]
+    photos, found = read_squares(root, rows, side), []
+    for model in models:
+        with closing(Predictor(prepared(model, side, views, 8), batch=32)) as predictor:
+            logits = compute_outputs(predictor, photos, None).logits / model.temperature
+        found.append(logits[:, [model.classes.index(name) for name in first.classes]])
+    labels, crops = np.array([first.classes.index(name_of(row)) for row in rows]), list(map(crop_of, first.classes))
+    chosen = {}
+    for crop in sorted(set(crops)):
+        own, photos_of = np.array(crops) == crop, np.array([row["crop"] == crop for row in rows])
+        if photos_of.sum() < LEAST_PHOTOS:
+            continue
+        losses = []
+        for share in SHARES:
+            a = np.where(own, share, 0.5)
+            losses.append(
+                cross_entropy(a * found[0][photos_of] + (1 - a) * found[1][photos_of], labels[photos_of]).mean()
+            )
+        chosen[crop] = SHARES[int(np.argmin(losses))]
+    return chosen
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("first", type=Path)
     parser.add_argument("second", type=Path)
     parser.add_argument("--side", type=int, required=True, help="pixels of the photos in use")
+    parser.add_argument("--views", type=int, choices=VIEWS, default=1)
+    parser.add_argument("--photos", type=Path, help="a folder of benchmarks.join_photos, to choose shares by crop")
     parser.add_argument("--name", default="mobilenetv2_joined")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    model = join(read_model(options.first), read_model(options.second), options.side, options.name)
+    models = read_model(options.first), read_model(options.second)
+    shares = choose_shares(models, options.side, options.views, options.photos) if options.photos else EQUAL
+    model = join(*models, options.side, options.name, shares, options.views)
     write_model(options.out, model)
-    print(f"{options.out}: {model.parameters:,} parameters")
+    print(f"{options.out}: {model.parameters:,} parameters; shares of the first network: {dict(shares) or 'half'}")
 
 
 if __name__ == "__main__":
