@@ -5,8 +5,8 @@
 Both must have a linear head on the average of a feature map, and maps of one size: of networks of stride 32, at
 multiples of 32 pixels. The mean is of logits over their temperatures (Hinton, "Products of experts", 1999), so the
 joined head is linear too, and everything that needs a feature map and a head works as before. With `--photos` the first
-network's share in the mean is chosen for each crop: the one with the smallest log loss on the crop's validation photos, if there are enough.
-The second network's first filters take over the first one's input normalization.
+network's share in the mean is chosen for each crop with enough validation photos: that with the smallest log loss. The
+second network's first filters take over the first one's input normalization.
 """
 
 from __future__ import annotations
