@@ -10,8 +10,8 @@ the crops, each in the group of the leaf that it shows, and pictures without a l
 validation photos, cut by their true boxes from the composed photos of `benchmarks.several_leaves`, and the lab photos
 of the same leaves.
 
-`benchmarks/results/composed_training.json` has the networks trained with such crops, and means of their weights with the
-model before. Half of seed 1 is the first network of the shipped model. Halves of seeds 0 and 2 show the spread over
+`benchmarks/results/composed_training.json` has the networks trained with such crops, and means of their weights with
+the model before. Half of seed 1 is the first network of the shipped model. Halves of seeds 0 and 2 show the spread over
 seeds (`benchmarks/results/leaves_seeds.json`). The rule for the next ones is in `benchmarks.candidates`.
 """
 
