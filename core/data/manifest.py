@@ -78,7 +78,7 @@ def read_paths(path: Path, column: str = "") -> Iterator[str]:
         names = [name.strip() for name in next(rows, [])]
         at, group = _find_path_column(names, path), _find_column(names, column, path) if column else len(names)
         if group < 0:
-            raise DataError(f"{path} has no column {column!r}; its columns are {', '.join(names)}.")
+            raise DataError(f"--group: {path} has no column {column!r}; its columns are {', '.join(names)}.")
         for line, row in enumerate(rows, 2):
             if len(row) > at and (photo := row[at].strip().replace("\\", "/")):
                 yield "".join(row[group : group + 1]).strip() or os.path.join(path.parent, photo)
