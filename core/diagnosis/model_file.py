@@ -182,7 +182,7 @@ def with_photo_side(graph: Graph, side: int) -> Graph:
         try:
             made = make_node(node.op, node.name, node.inputs, node.attributes, known)
         except ValueError as error:
-            raise ModelFileError(f"Photos of {side} pixels are too small for {graph.name}: {error}") from error
+            raise ModelFileError(f"{graph.name} does not take photos of {side} pixels: {error}") from error
         if [p.shape for p in made.parameters] != [p.shape for p in node.parameters]:
             raise ModelFileError(f"{graph.name} works on photos of {photo.shape[0]} pixels only (layer {node.name!r}).")
         known[node.name] = replace(made, parameters=node.parameters)

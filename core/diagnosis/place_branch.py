@@ -28,6 +28,8 @@ from core.plan import compile_plan
 
 STRIDE: Final = 16
 """The branch starts at feature maps at most 1/16 as wide as the photo; earlier layers cost most."""
+STEP: Final = 32
+"""Two networks side by side may take multiples of these pixels only, as their maps must have one size."""
 PREFIX: Final = "place."
 """Prefix of the names of the branch's nodes."""
 STEPS: Final = 100
@@ -56,6 +58,11 @@ def branch_nodes(graph: Graph) -> tuple[Node, ...]:
     return tuple(copied) if feature_node(graph) in [node.name for node in copied] else graph.nodes[1:]
 
 
+def training_side(used: int) -> int:
+    """Side of the photos that train a branch: random crops enlarge the leaf, photos in use do not."""
+    return 7 * used // 9 if used % STEP else STEP * round(7 * used / 9 / STEP)
+
+
 def train_branch(
     graph: Graph, weights: Mapping[str, Array], photos: Array, labels: Array, seed: int, device: str, threads: int,
     report: ReportProgress = ignore,
@@ -64,7 +71,7 @@ def train_branch(
 
     Returns all weights of the network.
     """
-    side, source = 7 * graph.photo_shape[0] // 9, photos.shape[1]  # random crops enlarge the leaf, photos in use do not
+    side, source = training_side(graph.photo_shape[0]), photos.shape[1]
     smaller, trainable = with_photo_side(graph, side), {node.name for node in branch_nodes(graph)}
     frozen = [name for name in graph.parameters() if name.rpartition(".")[0] not in trainable]
     order = draw_order(labels, STEPS * BATCH, seed).reshape(STEPS, BATCH)

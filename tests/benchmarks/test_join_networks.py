@@ -30,8 +30,7 @@ def test_joined_logits_are_the_mean_of_both_over_their_temperatures():
 
 
 def test_the_branch_of_a_place_copies_the_last_layers_of_both():
-    graph = build("mobilenetv2", 3, 64)
-    model = ModelFile(graph, initial_weights(graph, 0), ("a", "b", "c"), 64)
+    model = ModelFile(graph := build("mobilenetv2", 3, 64), initial_weights(graph, 0), ("a", "b", "c"), 64)
     copied = [node.name for node in branch_nodes(join(model, model, 64, "both").graph)]
     assert {"features.18.0", "second.features.18.0", "joined", "head"} <= set(copied)
     assert not any("features.6." in name for name in copied), "its map is wider than 1/16 of the photo"

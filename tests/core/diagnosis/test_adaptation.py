@@ -11,7 +11,7 @@ from core.diagnosis.completion import NetworkOutputs, with_thresholds
 from core.diagnosis.features import feature_node, head_node, read_statistics
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head, make_folds
 from core.diagnosis.model_file import ModelFile, in_bits, read_model, write_model
-from core.diagnosis.place_branch import Branch, Gate, branch_nodes, draw_order, fit_gate, join_branch, train_branch
+from core.diagnosis.place_branch import Branch, Gate, branch_nodes, fit_gate, join_branch, training_side
 from core.diagnosis.replay import fit_replay, read_replay
 from core.errors import DataError, InputError, ModelFileError
 from core.models import build, initial_weights
@@ -193,14 +193,15 @@ def test_only_the_layers_of_the_branch_are_trained():
     graph = build("mobilenetv2", 4, 64)
     assert branch_nodes(graph)[0].inputs == ("features.7.conv.1.0",), "the first map of 4 x 4"
     weights = initial_weights(graph, 0)
-    trained = train_branch(graph, weights, PIXELS, LABELS, 0, "cpu", 1)
+    trained = place_branch.train_branch(graph, weights, PIXELS, LABELS, 0, "cpu", 1)
+    assert [training_side(used) for used in (320, 288, 100)] == [256, 224, 77], "multiples of 32 pixels stay such"
     moved = {name for name in weights if name.endswith("weight") and (trained[name] != weights[name]).any()}
     assert not any(name.startswith(tuple(f"features.{i}." for i in range(7))) for name in moved)
     assert "features.7.conv.1.0.weight" not in moved
     assert {"features.7.conv.2.weight", "features.18.0.weight", "classifier.1.weight"} <= moved
     for other in (network(), network(stride=8)):
         assert branch_nodes(other) == other.nodes[1:], "no map is small enough, or the feature map is the first"
-    order = draw_order(np.array([0] * 3 + [1] * 6), 12, 0)
+    order = place_branch.draw_order(np.array([0] * 3 + [1] * 6), 12, 0)
     assert (sorted(order[1::2]), sorted(order[0:6:2])) == (list(range(3, 9)), [0, 1, 2]), "classes alternate"
 
 
