@@ -109,5 +109,5 @@ def test_the_resized_graph_is_the_one_built_for_that_size(name):
 
 
 def test_a_size_too_small_for_the_filters_is_refused_with_a_sentence():
-    with pytest.raises(ModelFileError, match="too small"):
+    with pytest.raises(ModelFileError, match="does not take photos of 2 pixels"):
         with_photo_side(build("squeezenet1_1", 3, 64), 2)
