@@ -86,8 +86,10 @@ class RunCommands(QObject):
 
     def _on_pause(self) -> None:
         session = self._training.session
-        change = session.resume if session.state is State.PAUSED else session.pause
-        change()
+        if session.state is State.PAUSED:
+            session.resume()
+        else:
+            session.pause()
 
     def _on_changed(self) -> None:
         if not self._soon.isActive():

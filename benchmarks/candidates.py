@@ -3,8 +3,8 @@
     python -m benchmarks.candidates /tmp/joined runs/a runs/b --out candidates.json --average mean.safetensors
 
 Candidates are the models and, with `--average`, the mean of their weights, which is written. All have 8-bit filters and
-two views, or those of `--views`; `benchmarks/results/candidates.json` has those of 22 November. Temperatures by crop
-are fitted on four fifths of the groups and used on the last, in turn.
+two views, or those of `--views`; `benchmarks/results/candidates.json` has them by round. Temperatures by crop are
+fitted on four fifths of the groups and used on the last, in turn.
 
 The rule for networks that start from MobileNetV2 with ImageNet's weights, trained with the photos of
 `benchmarks.composed_training` at 256 to 384 pixels, for means of their weights, and for networks that learn from them
@@ -36,6 +36,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,13 +84,17 @@ def scaled_logits(logits: Array, labels: Array, classes: Sequence[str], groups: 
     return out
 
 
-def score_model(model: ModelFile, root: Path, device: str) -> dict[str, float]:
-    """Score, log loss and accuracy of each part."""
+def validation_logits(model: ModelFile, root: Path, device: str) -> tuple[list[Row], Array, Array]:
+    """Rows of the validation photos of the model's classes, their class indices, and logits ``(N, classes)``."""
     rows = [row for row in chosen_rows(root / "manifest.csv", ["val"]) if name_of(row) in model.classes]
     labels = np.array([model.classes.index(name_of(row)) for row in rows])
-    predictor = Predictor(model, device=device, batch=32)
-    logits = compute_outputs(predictor, read_squares(root, rows, model.source_side), None).logits
-    predictor.close()
+    with closing(Predictor(model, device=device, batch=32)) as predictor:
+        return rows, labels, compute_outputs(predictor, read_squares(root, rows, model.source_side), None).logits
+
+
+def score_model(model: ModelFile, root: Path, device: str) -> dict[str, float]:
+    """Score, log loss and accuracy of each part."""
+    rows, labels, logits = validation_logits(model, root, device)
     losses = cross_entropy(scaled_logits(logits, labels, model.classes, [row["group"] for row in rows]), labels)
     right = logits.argmax(axis=1) == labels
     figures: dict[str, float] = {}

@@ -13,21 +13,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.diagnosis import read_squares
-from benchmarks.pack_photos import chosen_rows
-from benchmarks.ship_model import name_of, prepared
+from benchmarks.candidates import validation_logits
+from benchmarks.ship_model import prepared
 from core.diagnosis.calibration import crop_of
-from core.diagnosis.completion import compute_outputs
 from core.diagnosis.features import feature_node, head_node
 from core.diagnosis.metrics import cross_entropy
 from core.diagnosis.model_file import VIEWS, ModelFile, read_model, with_photo_side, write_model
-from core.diagnosis.prediction import Predictor
 from core.diagnosis.training_photos import record_photos
 from core.graph import PHOTO, Attribute, Graph, Node
 from core.ops.builder import make_node
@@ -109,14 +105,11 @@ def choose_shares(models: Sequence[ModelFile], side: int, views: int, root: Path
 
     The logits of other crops take the equal mean meanwhile.
     """
-    first, rows = models[0], chosen_rows(root / "manifest.csv", ["val"])
-    rows = [row for row in rows if name_of(row) in first.classes]
-    photos, found = read_squares(root, rows, side), []
-    for model in models:
-        with closing(Predictor(prepared(model, side, views, 8), batch=32)) as predictor:
-            logits = compute_outputs(predictor, photos, None).logits / model.temperature
-        found.append(logits[:, [model.classes.index(name) for name in first.classes]])
-    labels, crops = np.array([first.classes.index(name_of(row)) for row in rows]), list(map(crop_of, first.classes))
+    classes, found = models[0].classes, []
+    seen = [validation_logits(prepared(model, side, views, 8), root, "cpu") for model in models]
+    for model, (_, _, logits) in zip(models, seen, strict=True):
+        found.append(logits[:, [model.classes.index(name) for name in classes]] / model.temperature)
+    (rows, labels, _), crops = seen[0], list(map(crop_of, classes))
     chosen = {}
     for crop in sorted(set(crops)):
         own, photos_of = np.array(crops) == crop, np.array([row["crop"] == crop for row in rows])
