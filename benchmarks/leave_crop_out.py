@@ -2,12 +2,14 @@
 
     python -m benchmarks.leave_crop_out pack $LEAFCLINIC_DATA --crop apple --out /tmp/pack
     python -m benchmarks.leave_crop_out make /tmp/pack --variant scenes --out /tmp/scenes   # on the training machine
+    python -m benchmarks.leave_crop_out join joined --scenes /tmp/scenes    # beside the photos of composed_training
     leafclinic train --data /tmp/scenes/manifest.csv --from OLD ... --out /tmp/run
     python -m benchmarks.leave_crop_out evaluate $LEAFCLINIC_DATA --models scenes=/tmp/run ... --out FILE.json
 
 No field photo of the crop is packed: neither trained on nor used as a background. `VARIANTS` are the ways in which its
-lab leaves are shown. All have lab and field photos of the other crops, except `only`. The best variant on the
-photos of `field_train`, none of which was trained on, reads `field_test` once (--split field_test).
+lab leaves are shown. All have lab and field photos of the other crops, except `only`. `join` writes `without-CROP.csv`
+with the photos of `benchmarks.composed_training` except field photos of the crop, and scenes of `only`. The best variant
+on the photos of `field_train`, none of which was trained on, reads `field_test` once (--split field_test).
 """
 
 from __future__ import annotations
@@ -184,6 +186,19 @@ def make(folder: Path, variant: str, out: Path, processes: int) -> None:
         csv.writer(file).writerows([("path", "crop", "condition", "group", "split"), *rows])
 
 
+def join(folder: Path, scenes: Path, crop: str) -> None:
+    """Write the manifest of all crops, without field photos of this crop and with its scenes."""
+    with (folder / "composed.csv").open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if (row["crop"], row["setting"]) != (crop, "field")]
+    with (scenes / "manifest.csv").open(newline="", encoding="utf-8") as file:
+        rows += [{**dict.fromkeys(rows[0], ""), **row, "path": str((scenes / row["path"]).absolute())}
+                 for row in csv.DictReader(file)]  # fmt: skip
+    with (folder / f"without-{crop}.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def evaluate(data: Path, models: Sequence[str], split: str, crop: str) -> dict[str, Any]:
     """Of the crop's field photos with one known label, what each model says."""
     with (data / "field" / "manifest.csv").open(newline="", encoding="utf-8") as file:
@@ -221,19 +236,22 @@ def share(hits: Array) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("pack", "make", "evaluate"))
+    parser.add_argument("command", choices=("pack", "make", "join", "evaluate"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--crop", default="apple")
     parser.add_argument("--variant", choices=VARIANTS, default="scenes")
     parser.add_argument("--models", nargs="+", default=[], help="name=FILE")
     parser.add_argument("--split", default="field_train")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--scenes", type=Path, help="folder that `make` wrote")
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.command == "pack":
         pack(options.folder, options.crop, options.out)
     elif options.command == "make":
         make(options.folder, options.variant, options.out, options.processes)
+    elif options.command == "join":
+        join(options.folder, options.scenes, options.crop)
     else:
         found = evaluate(options.folder, options.models, options.split, options.crop)
         known = json.loads(options.out.read_text()) if options.out.exists() else {}
