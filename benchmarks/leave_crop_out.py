@@ -8,8 +8,8 @@
 
 No field photo of the crop is packed: neither trained on nor used as a background. `VARIANTS` are the ways in which its
 lab leaves are shown. All have lab and field photos of the other crops, except `only`. `join` writes `without-CROP.csv`
-with the photos of `benchmarks.composed_training` except field photos of the crop, and scenes of `only`. The best variant
-on the photos of `field_train`, none of which was trained on, reads `field_test` once (--split field_test).
+with the photos of `benchmarks.composed_training` except field photos of the crop, and scenes of `only`. The best
+variant on the photos of `field_train`, none of which was trained on, reads `field_test` once (--split field_test).
 """
 
 from __future__ import annotations
