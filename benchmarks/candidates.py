@@ -2,9 +2,10 @@
 
     python -m benchmarks.candidates /tmp/joined runs/a runs/b --out candidates.json --average mean.safetensors
 
-Candidates are the models and, with `--average`, the mean of their weights, which is written. All have 8-bit filters and
-two views, or those of `--views`; `benchmarks/results/candidates.json` has them by round. Temperatures by crop are
-fitted on four fifths of the groups and used on the last, in turn.
+Candidates are the models, with `--average` the mean of their weights, which is written, and with `--join` each pair of
+different architecture joined. All have 8-bit filters, each of `--views` and of `--sides`;
+`benchmarks/results/candidates.json` has them by round. Temperatures by crop, and shares of joined networks, are fitted
+on four fifths of the groups and used on the last, in turn.
 
 The rule for networks that start from MobileNetV2 with ImageNet's weights, trained with the photos of
 `benchmarks.composed_training` at 256 to 384 pixels, for means of their weights, and for networks that learn from them
@@ -44,9 +45,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +57,7 @@ from benchmarks.diagnosis import read_squares
 from benchmarks.join_photos import share_of
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of, prepared
-from core.diagnosis.calibration import divide_logits, fit_temperatures
+from core.diagnosis.calibration import crop_of, divide_logits, fit_temperatures
 from core.diagnosis.completion import compute_outputs
 from core.diagnosis.metrics import cross_entropy
 from core.diagnosis.model_file import VIEWS, ModelFile, read_model, write_model
@@ -63,6 +65,10 @@ from core.diagnosis.prediction import Predictor
 from core.ops.contract import Array
 
 FOLDS = 5
+SHARES = (0.3, 0.4, 0.5, 0.6, 0.7)
+"""Of the first network in the mean of two that are joined, by crop; half where none is given."""
+LEAST_PHOTOS = 200
+"""Validation photos of a crop from which its share is chosen: chosen on fewer it makes other photos worse."""
 Row = dict[str, str]
 PARTS: dict[str, Callable[[Row], bool]] = {
     "first pack": lambda row: row["pack"] == "leaves",
@@ -82,9 +88,8 @@ REPORTED: dict[str, Callable[[Row], bool]] = {
 }  # fmt: skip
 
 
-def scaled_logits(logits: Array, labels: Array, classes: Sequence[str], groups: Sequence[str]) -> Array:
-    """Logits over temperatures that photos of other groups fitted."""
-    fold = np.array([int(share_of(group) * FOLDS * 1000) % FOLDS for group in groups])
+def scaled_logits(logits: Array, labels: Array, classes: Sequence[str], fold: Array) -> Array:
+    """Logits over temperatures that photos of other folds fitted."""
     out = np.empty(logits.shape)
     for part in range(FOLDS):
         others = fold != part
@@ -101,10 +106,43 @@ def validation_logits(model: ModelFile, root: Path, device: str) -> tuple[list[R
         return rows, labels, compute_outputs(predictor, read_squares(root, rows, model.source_side), None).logits
 
 
-def score_model(model: ModelFile, root: Path, device: str) -> dict[str, float]:
+def folds_of(rows: Sequence[Row]) -> Array:
+    """The fold of each photo, by its group."""
+    return np.array([int(share_of(row["group"]) * FOLDS * 1000) % FOLDS for row in rows])
+
+
+def best_shares(
+    first: Array, second: Array, labels: Array, rows: Sequence[Row], classes: Sequence[str], used: Array
+) -> dict[str, float]:
+    """The first network's share in the mean logits of each crop, of `SHARES`: smallest log loss of the `used` photos.
+
+    Crops with fewer than `LEAST_PHOTOS` are left out. The logits of other crops take the equal mean meanwhile.
+    """
+    crops, crop_of_row, chosen = np.array([crop_of(name) for name in classes]), np.array([r["crop"] for r in rows]), {}
+    for crop in sorted(set(crops)):
+        if (crop_of_row == crop).sum() >= LEAST_PHOTOS:
+            own, losses = used & (crop_of_row == crop), []
+            for share in SHARES:
+                a = np.where(crops == crop, share, 0.5)
+                losses.append(cross_entropy(a * first[own] + (1 - a) * second[own], labels[own]).mean())
+            chosen[crop] = SHARES[int(np.argmin(losses))]
+    return chosen
+
+
+def mean_logits(first: Array, second: Array, labels: Array, rows: Sequence[Row], classes: Sequence[str]) -> Array:
+    """Logits of two joined networks, with the shares that photos of other groups chose."""
+    fold, out = folds_of(rows), np.empty_like(first)
+    for part in range(FOLDS):
+        shares = best_shares(first, second, labels, rows, classes, fold != part)
+        a = np.array([shares.get(crop_of(name), 0.5) for name in classes])
+        here = fold == part
+        out[here] = a * first[here] + (1 - a) * second[here]
+    return out
+
+
+def score_logits(logits: Array, labels: Array, rows: Sequence[Row], classes: Sequence[str]) -> dict[str, float]:
     """Score, log loss and accuracy of each part."""
-    rows, labels, logits = validation_logits(model, root, device)
-    losses = cross_entropy(scaled_logits(logits, labels, model.classes, [row["group"] for row in rows]), labels)
+    losses = cross_entropy(scaled_logits(logits, labels, classes, folds_of(rows)), labels)
     right = logits.argmax(axis=1) == labels
     figures: dict[str, float] = {}
     for name, belongs in {**PARTS, **REPORTED}.items():
@@ -113,6 +151,27 @@ def score_model(model: ModelFile, root: Path, device: str) -> dict[str, float]:
             figures |= {f"{name}, loss": float(losses[mask].mean()), f"{name}, right": float(right[mask].mean())}
     found = [figures[f"{name}, loss"] for name in PARTS if f"{name}, loss" in figures]
     return {"score": float(np.mean(found)), **figures}
+
+
+def score_all(
+    candidates: Mapping[str, ModelFile], join: bool, side: int, views: int, root: Path, device: str
+) -> dict[str, dict[str, float]]:
+    """Figures of each candidate and, if they are joined, of each pair of different architecture."""
+    scores, seen = {}, {}
+    classes = next(iter(candidates.values())).classes
+    for name, model in candidates.items():
+        rows, labels, logits = validation_logits(prepared(model, side, views, 8), root, device)
+        order = [model.classes.index(label) for label in classes]
+        seen[name] = logits[:, order] / model.temperature
+        labels = np.array([order.index(label) for label in labels])
+        scores[name] = score_logits(logits[:, order], labels, rows, classes)
+        print(side, views, name, json.dumps(scores[name]), flush=True)
+    for first, second in combinations(candidates, 2) if join else ():
+        if candidates[first].graph.name != candidates[second].graph.name:
+            logits = mean_logits(seen[first], seen[second], labels, rows, classes)
+            scores[f"{first} + {second}"] = score_logits(logits, labels, rows, classes)
+            print(side, views, first, second, json.dumps(scores[f"{first} + {second}"]), flush=True)
+    return scores
 
 
 def average(models: Sequence[ModelFile], shares: Sequence[float] | None = None) -> ModelFile:
@@ -130,18 +189,20 @@ def main() -> None:
     parser.add_argument("models", type=Path, nargs="+", help="run folders or model files")
     parser.add_argument("--average", type=Path, help="also score the mean of the weights, and write it to this file")
     parser.add_argument("--shares", type=float, nargs="+", help="of the models in the mean, in their order (equal)")
-    parser.add_argument("--views", type=int, choices=VIEWS, default=2)
+    parser.add_argument("--join", action="store_true", help="also score pairs of different architecture joined")
+    parser.add_argument("--views", type=int, choices=VIEWS, nargs="+", default=[2])
+    parser.add_argument("--sides", type=int, nargs="+", default=[0], help="pixels of photos; 0: the model's own")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    candidates = {path.name: read_model(path) for path in options.models}
+    candidates = {(path.stem if path.is_file() else path.name): read_model(path) for path in options.models}
     if options.average:
         candidates["mean"] = average(list(candidates.values()), options.shares)
         write_model(options.average, candidates["mean"])
-    scores = {}
-    for name, model in candidates.items():
-        scores[name] = score_model(prepared(model, 0, options.views, 8), options.photos, options.device)
-        print(name, json.dumps(scores[name]), flush=True)
+    scores: dict[str, dict[str, float]] = {}
+    for side, views in product(options.sides, options.views):
+        found = score_all(candidates, options.join, side, views, options.photos, options.device)
+        scores |= {f"{name}, {side or 'own'} px, {views} views": figures for name, figures in found.items()}
         options.out.write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
 
 

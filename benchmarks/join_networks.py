@@ -18,11 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.candidates import validation_logits
+from benchmarks.candidates import best_shares, validation_logits
 from benchmarks.ship_model import prepared
 from core.diagnosis.calibration import crop_of
 from core.diagnosis.features import feature_node, head_node
-from core.diagnosis.metrics import cross_entropy
 from core.diagnosis.model_file import VIEWS, ModelFile, read_model, with_photo_side, write_model
 from core.diagnosis.training_photos import record_photos
 from core.graph import PHOTO, Attribute, Graph, Node
@@ -33,10 +32,6 @@ from core.program import fold_batch_norm, fold_weights
 PREFIX = "second."
 """Of the names of the second network's layers."""
 EQUAL: Mapping[str, float] = {}
-SHARES = (0.3, 0.4, 0.5, 0.6, 0.7)
-"""Of the first network in the mean, by crop; half where none is given."""
-LEAST_PHOTOS = 200
-"""Validation photos of a crop from which its share is chosen: chosen on fewer it makes other photos worse."""
 
 
 def join(
@@ -101,28 +96,13 @@ def renormalized(graph: Graph, weights: Mapping[str, Array], wanted: Mapping[str
 
 
 def choose_shares(models: Sequence[ModelFile], side: int, views: int, root: Path) -> dict[str, float]:
-    """The first network's share for each crop, of `SHARES`: smallest log loss of the crop's validation photos.
-
-    The logits of other crops take the equal mean meanwhile.
-    """
+    """The first network's share for each crop with enough validation photos."""
     classes, found = models[0].classes, []
     seen = [validation_logits(prepared(model, side, views, 8), root, "cpu") for model in models]
     for model, (_, _, logits) in zip(models, seen, strict=True):
         found.append(logits[:, [model.classes.index(name) for name in classes]] / model.temperature)
-    (rows, labels, _), crops = seen[0], list(map(crop_of, classes))
-    chosen = {}
-    for crop in sorted(set(crops)):
-        own, photos_of = np.array(crops) == crop, np.array([row["crop"] == crop for row in rows])
-        if photos_of.sum() < LEAST_PHOTOS:
-            continue
-        losses = []
-        for share in SHARES:
-            a = np.where(own, share, 0.5)
-            losses.append(
-                cross_entropy(a * found[0][photos_of] + (1 - a) * found[1][photos_of], labels[photos_of]).mean()
-            )
-        chosen[crop] = SHARES[int(np.argmin(losses))]
-    return chosen
+    rows, labels, _ = seen[0]
+    return best_shares(*found, labels, rows, classes, np.ones(len(rows), bool))
 
 
 def main() -> None:
