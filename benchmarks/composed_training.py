@@ -32,7 +32,6 @@ import numpy as np
 
 from benchmarks.composed_photos import CutLeaf, compose, cut_leaf, random_background, random_shape
 from benchmarks.pack_photos import chosen_rows
-from benchmarks.pictures_without_leaf import picture
 from benchmarks.record import commit
 from benchmarks.several_leaves import SIDE, composed_photos, share, to_shares
 from benchmarks.ship_model import name_of, prepared
@@ -41,6 +40,7 @@ from core.data.photo_reader import read_photo
 from core.diagnosis.boxes import as_box
 from core.diagnosis.leaf_detector import cut_square
 from core.diagnosis.model_file import read_model
+from core.diagnosis.pictures_without_leaf import draw
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.verdict import is_healthy
 from core.ops.contract import Array
@@ -116,7 +116,7 @@ def make_pictures(root: Path, seed: int, count: int) -> list[Row]:
     made: list[Row] = []
     for number in range(count):
         row = scenes[int(rng.integers(len(scenes)))]
-        drawn = picture(rng, read_photo(str(root / row["path"]), CROP_SIDE) if rng.random() < SCRAMBLED else None)
+        drawn = draw(rng, read_photo(str(root / row["path"]), CROP_SIDE) if rng.random() < SCRAMBLED else None)
         path = f"{FOLDER}/picture-{number}.png"  # JPEG would smooth noise
         cv2.imwrite(str(root / path), drawn[..., ::-1])
         made.append({**row, "path": path, "setting": FOLDER, "group": f"picture-{number}", "source": "generated"})

@@ -149,6 +149,10 @@ class RunConfig:
     augment_background: float = _row(
         0.0, "augmentation", "Other backgrounds",
         "fraction of the training photos whose leaf is placed on the background of another photo", low=0.0, high=1.0)
+    pictures_without_leaf: float = _row(
+        0.0, "augmentation", "Pictures without a leaf",
+        "generated pictures without a leaf, as a share of the training photos: added as a class if there is none",
+        low=0.0, high=1.0)
     mix: float = _row(
         0.0, "augmentation", "Mixup and CutMix",
         "fraction of the training photos that are mixed with another photo, as a whole (mixup) or in a box (CutMix)",

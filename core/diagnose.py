@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from core import command_line
 from core.config import RunConfig
@@ -32,7 +33,9 @@ from core.diagnosis.diagnosis_output import (
     show_text,
 )
 from core.diagnosis.examination import Examination, Examiner
+from core.diagnosis.known_crop import find_crop
 from core.diagnosis.model_card import render_card_html
+from core.diagnosis.model_file import ModelFile
 from core.diagnosis.model_identity import MODEL_HELP, SHIPPED_MODELS, find_model, read_identity
 from core.diagnosis.plant import GROUPINGS, diagnose_plants, group_photos
 from core.diagnosis.prediction import Diagnosis, Predictor, choose_device, read_network
@@ -45,7 +48,7 @@ from core.training.terminal import describe_seconds
 BATCH = 16
 PART = 1000
 """Photos per file with --out."""
-ALONE = ("json", "csv", "examine", "leaves", "report", "group")
+ALONE = ("json", "csv", "examine", "leaves", "report", "group", "known_crop")
 """Options that cannot be combined with --out."""
 
 
@@ -68,21 +71,20 @@ def diagnose(argv: Sequence[str]) -> int:
     model, identity = read_network(file), read_identity(file)
     if arguments.coverage:
         sys.stderr.write(describe_slider(model.sections.get(SECTION, {}), len(model.classes), coverage))
-    device = choose_device(config.device)
-    open_predictor = partial(Predictor, model, device=device, batch=min(BATCH, len(paths)), threads=config.threads)
+    engine: dict[str, Any] = {"device": choose_device(config.device), "threads": config.threads,
+                              "known_crop": find_crop(model.classes, arguments.known_crop)}  # fmt: skip
+    open_predictor = partial(Predictor, model, batch=min(BATCH, len(paths)), **engine)
     as_table = partial(show_csv, columns=WITH_LEAVES if arguments.leaves else COLUMNS)
     show = show_json if arguments.json else as_table if arguments.csv else show_text
     entries: list[Entry] = []
     if arguments.examine or arguments.report or arguments.leaves:
-        with closing(Examiner(model, device=device, threads=config.threads)) as examiner:
+        with closing(Examiner(model, **engine)) as examiner:
             view = {"crop": not arguments.no_crop, "leaves": arguments.leaves, "coverage": coverage}
             examined = (examiner.examine_file(path, **view) for path in paths)
             make = partial(make_entry, model=identity, side=picture_side(len(paths)))
             read = show(keep_entries(examined, make, entries if arguments.report else None), identity)
         if arguments.report:
-            card = page.heading("Model card") + render_card_html(model)
-            write_file(Path(arguments.report), render_batch(entries, remarks(model), card))
-            sys.stderr.write(f"Report: {arguments.report}\n")
+            write_report(Path(arguments.report), entries, model)
     elif arguments.group:
         names = name_plants(paths, arguments)
         with closing(open_predictor()) as predictor:
@@ -93,6 +95,12 @@ def diagnose(argv: Sequence[str]) -> int:
         with closing(open_predictor()) as predictor:
             read = show(predictor.diagnose(paths, coverage=coverage), identity)
     return EXIT_DONE if read else EXIT_WRONG_INPUT
+
+
+def write_report(path: Path, entries: Sequence[Entry], model: ModelFile) -> None:
+    card = page.heading("Model card") + render_card_html(model)
+    write_file(path, render_batch(entries, remarks(model), card))
+    sys.stderr.write(f"Report: {path}\n")
 
 
 def name_plants(paths: Sequence[str], arguments: argparse.Namespace) -> list[str]:
@@ -242,6 +250,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--group", metavar="folder|time|COLUMN", default="",
                         help="diagnose plants instead of photos: photos of one plant are in one folder, were taken "
                         "within a minute of one another, or have the same value in this column of a CSV manifest")
+    parser.add_argument("--known-crop", metavar="CROP", default="",
+                        help="the crop of all these photos, such as apple: other crops' classes are excluded")
     parser.add_argument("--coverage", default="", metavar="SHARE",
                         help="fraction of photos to diagnose, 0..1; lower means higher confidence "
                         f"(default: {COVERAGE})")

@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, final
 
+import numpy as np
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app import paths
@@ -24,6 +25,7 @@ from app.viewmodels.process_model import ProcessModel
 from app.viewmodels.result import PhotoResult, columns, decide, read_map, read_result
 from app.viewmodels.rows_model import RowsModel
 from core.data.photo_format import NAMED
+from core.diagnosis.known_crop import list_crops, restrict
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.thresholds import COVERAGE, CoveragePoint, Thresholds, at_coverage
 
@@ -69,7 +71,7 @@ class DiagnosisModel(ProcessModel):
         self.known: Sequence[str] = ()
         self.thresholds: Thresholds | None = None
         self.coverage = COVERAGE
-        self.crop, self.leaves = True, False
+        self.crop, self.leaves, self.known_crop = True, False, ""
         self._waiting: deque[int] = deque()
         self._flying: set[int] = set()
         self._maps_flying: set[tuple[str, str]] = set()
@@ -202,6 +204,11 @@ class DiagnosisModel(ProcessModel):
         if self.thresholds is not None:
             self.verdict_update.start(self.thresholds.curve, before, coverage)
 
+    def set_known_crop(self, crop: str) -> None:
+        """Update all verdicts for photos of this crop, "" for any. Nothing is computed again."""
+        self.known_crop = crop
+        self.verdict_update.start_all()
+
     def set_view(self, *, crop: bool, leaves: bool) -> None:
         """Set whether small leaves are cropped, and whether each leaf is diagnosed; all photos are diagnosed again."""
         if (crop, leaves) == (self.crop, self.leaves):
@@ -250,11 +257,14 @@ class DiagnosisModel(ProcessModel):
         """The row with its verdict at the coverage; thresholds of another model do not apply."""
         if not self._is_current(row):
             return row
-        return decide(row, self.thresholds, self.ready.get("classes", ()), self.coverage)
+        return decide(row, self.thresholds, self.ready.get("classes", ()), self.coverage, self.known_crop)
 
     def _of_this_model(self) -> tuple[Any, ...]:
         rows, classes = self.rows.rows, self.ready.get("classes", ())
-        known = [row for row in rows if self._is_current(row) and len(row.probabilities) == len(classes) > 0]
+        multilabel = bool(self.thresholds and self.thresholds.labels)
+        known = [replace(row, probabilities=tuple(restrict(np.array(row.probabilities), classes, self.known_crop,
+                                                           multilabel)))
+                 for row in rows if self._is_current(row) and len(row.probabilities) == len(classes) > 0]  # fmt: skip
         return known, self.thresholds, classes, self.coverage
 
     def _is_current(self, row: PhotoResult) -> bool:
@@ -291,6 +301,7 @@ class DiagnosisModel(ProcessModel):
             self.ready, identity = answer, answer.get("model", {})
             self.model_name, self._hash = identity.get("name", ""), identity.get("hash", "")
             self.thresholds = Thresholds.from_section(answer.get("rejection", {}), len(answer["classes"]))
+            self.known_crop = self.known_crop if self.known_crop in list_crops(answer["classes"]) else ""
             self.model_ready.emit(self.model_path)
         elif "label" in answer:
             self._read_map(answer)
@@ -334,7 +345,7 @@ SLICE_S: Final = 0.008
 
 @final
 class VerdictUpdate(QObject):
-    """Updates the photos whose highest probability is between the old and the new threshold; others do not change.
+    """Updates the photos whose first class is between the old and the new threshold; others do not change.
     Photos of several leaves are all updated: each leaf has probabilities of its own.
 
     Signal: `ended()`.
@@ -362,6 +373,11 @@ class VerdictUpdate(QObject):
         self._low, self._high, self._at = min(self._low, *thresholds), max(self._high, *thresholds), 0
         self._run_slice()
 
+    def start_all(self) -> None:
+        """Start for all photos."""
+        self._low, self._high, self._at = -1.0, 2.0, 0
+        self._run_slice()
+
     def stop(self) -> None:
         self._timer.stop()
 
@@ -370,7 +386,7 @@ class VerdictUpdate(QObject):
         while self._at < len(rows) and time.perf_counter() < end:
             for at in range(self._at, min(self._at + PIECE, len(rows))):
                 row = rows[at]
-                if row.leaves or (row.probabilities and self._low <= max(row.probabilities) < self._high):
+                if row.leaves or (row.top and self._low <= row.top[0][1] < self._high):
                     rows[at] = self._decide(row)
             self._at += PIECE
         if self._at < len(rows):

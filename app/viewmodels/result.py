@@ -15,9 +15,18 @@ from app.cards import disease_name
 from app.mask import Box, Mask, decode_mask, encode_mask, select_lesions
 from app.translation import count, language, sentence, tr
 from app.viewmodels.row_order import Column
+from core.diagnosis.known_crop import restrict
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.thresholds import Thresholds
-from core.diagnosis.verdict import NOT_SURE, UNFAMILIAR, Verdict, count_findings, decide_verdict, is_healthy
+from core.diagnosis.verdict import (
+    NOT_SURE,
+    UNFAMILIAR,
+    Verdict,
+    count_findings,
+    decide_verdict,
+    is_healthy,
+    rank_classes,
+)
 from core.ops.contract import Array
 from core.percent import percent, stated, whole_percent
 
@@ -124,10 +133,12 @@ def read_map(raw: Mapping[str, Any]) -> Array:
     return np.frombuffer(base64.b64decode(raw["data"]), np.uint8).reshape(raw["height"], raw["width"])
 
 
-def decide(result: PhotoResult, thresholds: Thresholds | None, classes: Sequence[str], coverage: float) -> PhotoResult:
-    """The result with its verdict at another coverage; nothing is computed again."""
+def decide(
+    result: PhotoResult, thresholds: Thresholds | None, classes: Sequence[str], coverage: float, crop: str = ""
+) -> PhotoResult:
+    """The result with its verdict at another coverage, or for a known crop; nothing is computed again."""
     if result.leaves:
-        leaves = [decide(leaf, thresholds, classes, coverage) for leaf in result.leaves]
+        leaves = [decide(leaf, thresholds, classes, coverage, crop) for leaf in result.leaves]
         ranks = [word for word, _ in count_findings([leaf.verdict for leaf in leaves])]
         leaves.sort(key=lambda leaf: (ranks.index(leaf.verdict), -leaf.probability))
         worst = leaves[0]
@@ -135,8 +146,11 @@ def decide(result: PhotoResult, thresholds: Thresholds | None, classes: Sequence
                        top=worst.top, limits=worst.limits)  # fmt: skip
     if not result.probabilities or len(result.probabilities) != len(classes):
         return result
-    verdict = decide_verdict(np.array(result.probabilities), result.familiarity, thresholds, classes, coverage)
-    return replace(result, verdict=verdict.word, sure=verdict.is_class, reason=verdict.reason)
+    p = restrict(np.array(result.probabilities), classes, crop, bool(thresholds and thresholds.labels))
+    verdict, order = decide_verdict(p, result.familiarity, thresholds, classes, coverage), rank_classes(p, thresholds)
+    limits = tuple(thresholds.labels[i] for i in order) if thresholds and thresholds.labels else ()
+    return replace(result, verdict=verdict.word, sure=verdict.is_class, reason=verdict.reason, limits=limits,
+                   top=tuple((classes[i], float(p[i])) for i in order))  # fmt: skip
 
 
 def verdict_text(result: PhotoResult) -> str:

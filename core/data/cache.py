@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import final
@@ -84,6 +85,18 @@ def open_cache(
             found = PhotoCache(str(home), *store.view())
         keep_limit(home.parent, home)
         return found
+    except OSError as error:
+        raise storage_error(home, error, "another folder with --cache") from error
+
+
+def append_pictures(cache: PhotoCache, dataset: Dataset, pictures: Sequence[Array]) -> tuple[PhotoCache, Array]:
+    """The cache with pictures that are no files, uint8 of its side, and their slots, int64. Raises StorageError."""
+    home = Path(cache.home)
+    try:
+        with locked(home / f"{cache.side}.lock", ignore):
+            store = CacheStore(home, cache.side, dataset)
+            slots = store.append_pictures(pictures)
+            return replace(cache, photos=store.map_photos()), slots
     except OSError as error:
         raise storage_error(home, error, "another folder with --cache") from error
 

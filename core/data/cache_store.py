@@ -8,8 +8,9 @@ import os
 import shutil
 import time
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, Final, final
 
@@ -94,6 +95,20 @@ class CacheStore:
             finally:
                 self._save(file)
 
+    def append_pictures(self, pictures: Sequence[Array]) -> Array:
+        """Append those that are not in the cache yet, and return the slots of all."""
+        index, contents = self.index, [sha256(picture.data).digest() for picture in pictures]
+        self._require_space(sum(content not in index.slots for content in contents))
+        with (self.home / index.photos).open("r+b") as file:
+            file.seek(index.used * self.photo_bytes)
+            for content, picture in zip(contents, pictures, strict=True):
+                if content not in index.slots:
+                    file.write(picture.data.cast("B"))
+                    index.slots[content] = index.used
+                    index.facts.append((0, 0, 0))
+            self._save(file)
+        return np.array([index.slots[content] for content in contents], np.int64)
+
     def _append_all(
         self, file: BinaryIO, missing: list[int], threads: int, progress: ReportProgress, cancelled: IsCancelled
     ) -> None:
@@ -171,9 +186,9 @@ class CacheStore:
                 skipped.append(Skipped(readable(dataset.paths[row]), self.index.reasons[found]))
             else:
                 facts[row] = self.index.facts[slots[row]]
-        return self._map(), slots, content, facts, tuple(skipped)
+        return self.map_photos(), slots, content, facts, tuple(skipped)
 
-    def _map(self) -> Array:
+    def map_photos(self) -> Array:
         """All slots, read-only; an empty array if the file is empty, which cannot be mapped."""
         shape = (self.index.used, self.side, self.side, 3)
         if not self.index.used:

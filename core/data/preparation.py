@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import final
@@ -48,7 +48,8 @@ class PhotoSet:
 
     splits: int8 ``(N,)`` by row of `dataset`, UNSPLIT for unusable photos; groups: int32 ``(N,)``; leak: data leakage
     of the split; random_leak: of a random split by photo; fingerprint: identity of the data; warnings: for the user;
-    sets: the label sets that are the dataset's classes, where photos have several labels.
+    sets: the label sets that are the dataset's classes, where photos have several labels; pictures: int64, slots of
+    generated pictures in the cache, training photos of the class `added`, which follows the dataset's.
     """
 
     dataset: Dataset
@@ -60,11 +61,20 @@ class PhotoSet:
     fingerprint: str
     warnings: tuple[str, ...]
     sets: LabelSets | None = None
+    pictures: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    added: tuple[str, ...] = ()
 
     @property
     def classes(self) -> tuple[str, ...]:
         """The classes of a network for these photos."""
-        return self.dataset.classes if self.sets is None else self.sets.labels
+        return (*(self.dataset.classes if self.sets is None else self.sets.labels), *self.added)
+
+    @property
+    def training(self) -> tuple[Array, Array]:
+        """Slots in the cache and labels of the training photos and of the pictures, int64 and int32 ``(N,)``."""
+        rows, label = self.rows(TRAIN), len(self.dataset.classes)
+        pictures = np.full(len(self.pictures), label, np.int32)
+        return np.append(self.cache.slots[rows], self.pictures), np.append(self.dataset.labels[rows], pictures)
 
     def rows(self, split: int) -> Array:
         """Rows of a split (TRAIN, VALIDATION, TEST) whose photos can be used, int64."""

@@ -79,12 +79,13 @@ class Examination:
 class Examiner:
     """A model loaded for examinations, one photo at a time. Close it to free the memory."""
 
-    def __init__(self, model: ModelFile, *, device: str = "cpu", threads: int = 0) -> None:
+    def __init__(self, model: ModelFile, *, device: str = "cpu", threads: int = 0, known_crop: str = "") -> None:
         self.model = model
         self.map_node = feature_node(model.graph)
         self.predictor = Predictor(
-            model, device=device, threads=threads, outputs=(self.map_node,) if self.map_node else ()
-        )
+            model, device=device, threads=threads, outputs=(self.map_node,) if self.map_node else (),
+            known_crop=known_crop,
+        )  # fmt: skip
         self._open_detector = partial(LeafDetector, device=device, threads=threads)
         self._open_mapper = partial(ClassMapper, model, device=device, threads=threads)
         self._detector: LeafDetector | None = None

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeAlias, final
+from typing import TypeAlias, final
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from core.device import PhotoBatch, Plan
 from core.diagnosis.calibration import state_probabilities
 from core.diagnosis.context_features import read_context
 from core.diagnosis.features import familiarity, feature_node, pool, read_statistics
+from core.diagnosis.known_crop import restrict
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.thresholds import COVERAGE, SECTION, Thresholds
 from core.diagnosis.verdict import Verdict, decide_verdict, rank_classes
@@ -28,7 +29,6 @@ from core.ops.contract import Array
 from core.plan import compile_plan, cuda_problem
 from core.program import fold_batch_norm, fold_weights
 
-TOP: Final = 3
 Box: TypeAlias = tuple[float, float, float, float]
 """y0, x0, y1, x1 as shares of the side of the photo's centred square; below 0 or above 1 outside it."""
 
@@ -95,7 +95,8 @@ class Diagnosis:
 
 @final
 class Predictor:
-    """A model loaded on a device. `batch` is the largest batch; `close` frees the memory.
+    """A model loaded on a device. `batch` is the largest batch; `close` frees the memory. Predictions for a known crop
+    are among its classes only (`core.diagnosis.known_crop`).
 
     All predictions of a model are made here, so that they average the views that the model needs. If the model file has
     thresholds, the verdict may be "not sure" or "no leaf"; else it is a class with a probability of at least 0.5, or
@@ -103,9 +104,10 @@ class Predictor:
     """
 
     def __init__(
-        self, model: ModelFile, *, device: str = "cpu", batch: int = 1, threads: int = 0, outputs: Sequence[str] = ()
-    ) -> None:
-        self.model, self.batch = model, batch
+        self, model: ModelFile, *, device: str = "cpu", batch: int = 1, threads: int = 0, outputs: Sequence[str] = (),
+        known_crop: str = "",
+    ) -> None:  # fmt: skip
+        self.model, self.batch, self.known_crop = model, batch, known_crop
         self._decoders = threads or READERS.most
         self.thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
         self._statistics = read_statistics(model.extra)
@@ -195,7 +197,9 @@ class Predictor:
         if score is not None:
             pooled = None if self._features is None else pool(outputs[self._features])
             familiar = familiarity(score, logits, pooled, self._statistics, model.temperature)
-        return list(map(Prediction, state_probabilities(model, logits), familiar.tolist()))
+        stated = state_probabilities(model, logits)
+        known = restrict(stated, model.classes, self.known_crop, model.multilabel)
+        return list(map(Prediction, known, familiar.tolist()))
 
     def decide(self, prediction: Prediction, coverage: float = COVERAGE) -> Verdict:
         """The verdict on a prediction; `coverage` selects the confidence threshold."""
@@ -228,7 +232,7 @@ def list_top(
     probabilities: Array, thresholds: Thresholds | None, classes: Sequence[str]
 ) -> tuple[ClassProbability, ...]:
     """The most probable classes: first, and however many they are, the labels that the photo has."""
-    order = rank_classes(probabilities, thresholds, TOP)
+    order = rank_classes(probabilities, thresholds)
     limits = thresholds.labels if thresholds and thresholds.labels else (None,) * len(classes)
     return tuple(ClassProbability(classes[i], float(probabilities[i]), limits[i]) for i in order)
 

@@ -16,6 +16,8 @@ from core.data.label_sets import join_labels
 from core.diagnosis.thresholds import COVERAGE, UNTESTED, Thresholds, at_coverage
 from core.ops.contract import Array
 
+TOP: Final = 3
+"""Classes that are shown with their probabilities, or more where a photo has more labels."""
 NOT_SURE: Final = "not sure"
 NO_LEAF: Final = "no leaf"
 HEALTHY_WORDS: Final = frozenset({"healthy", "khỏe", "khoẻ"})
@@ -66,10 +68,11 @@ def describe_leaves(words: Sequence[str]) -> str:
     return "; ".join(f"{many} of {len(words)} leaves: {word}" for word, many in count_findings(words))
 
 
-def rank_classes(probabilities: Array, thresholds: Thresholds | None, least: int) -> Array:
-    """The most probable classes, `least` or more: first the labels that the photo has."""
+def rank_classes(probabilities: Array, thresholds: Thresholds | None, least: int = TOP) -> Array:
+    """The most probable classes, `least` or more: first the labels that the photo has. Impossible ones are left out."""
     if thresholds is None or not thresholds.labels:
-        return np.argsort(-probabilities, kind="stable")[:least]
+        order = np.argsort(-probabilities, kind="stable")[:least]
+        return order[: max(int((probabilities[order] > 0).sum()), 1)]
     has = probabilities >= thresholds.labels
     return np.lexsort((-probabilities, ~has))[: max(least, int(has.sum()))]
 

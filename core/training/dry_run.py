@@ -20,6 +20,7 @@ from core.diagnosis import context_features
 from core.diagnosis.backgrounds import count_bytes
 from core.diagnosis.completion import BACKGROUND_PHOTOS, CHUNK, PER_CLASS
 from core.diagnosis.features import feature_node
+from core.diagnosis.pictures_without_leaf import class_without_leaf, count_pictures
 from core.graph import Graph
 from core.text import align_columns
 from core.training.finish import LEAST_PHOTOS, MOST_BYTES
@@ -43,11 +44,14 @@ def describe_run(config: RunConfig) -> str:
     dataset = open_dataset(config)
     sets = read_label_sets(dataset.classes, config.labels)
     classes = dataset.classes if sets is None else sets.labels
+    added = class_without_leaf(config, classes, sets is not None)
+    counts = [*dataset.counts().values(), *(count_pictures(config, len(dataset)) for _ in added)]
     config = config if sets is None else replace(config, labels="multi")
     if config.field:
         check_field(scan_field(config.field, config.label), classes, sets is not None)
+    classes = (*classes, *added)
     graph = first_network(config, origin, classes).graph
-    forecast = forecast_memory(config, graph, classes, list(dataset.counts().values()), device)
+    forecast = forecast_memory(config, graph, classes, counts, device)
     table = {**forecast.rows, **forecast.phases, "memory of the run": forecast.peak}
     memory = align_columns([(name, f"{size / 2**20:.2f} MB") for name, size in table.items()], right=(1,))
     return (f"{graph.name} for {len(classes)} classes on {device}, batches of {forecast.batch}\n\n"

@@ -130,9 +130,9 @@ def complete_trained_model(
 
 
 def _take_some(photos: PhotoSet, seed: int) -> LabelledPhotos:
-    rows = photos.rows(TRAIN)
-    rows = rows[sample_per_class(photos.dataset.labels[rows], PER_CLASS, seed)]
-    return LabelledPhotos(photos.cache.gather(rows), np.asarray(photos.dataset.labels[rows]), photos.sets)
+    slots, labels = photos.training
+    chosen = sample_per_class(labels, PER_CLASS, seed)
+    return LabelledPhotos(np.take(photos.cache.photos, slots[chosen], axis=0), labels[chosen], photos.sets)
 
 
 def _take(photos: PhotoSet, split: int) -> LabelledPhotos:

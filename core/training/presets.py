@@ -33,6 +33,8 @@ ON_GPU: Final = {
     **ONE_CYCLE, "batch_size": 128, "dropout": 0.2, "augment": "standard", "label_smoothing": 0.1,
     "precision": "mixed", "device": "cuda", "average": 0.999,
 }
+WITH_PICTURES: Final = {"pictures_without_leaf": 0.1}
+"""For a user's own photos, which rarely include photos without a leaf."""
 LEAVES: Final = {
     **ON_GPU, **SGD, "model": "squeezenet1_1_bn", "image_size": 224, "learning_rate": 0.1, "weight_decay": 5e-4,
     "sampling": "sqrt",
@@ -49,7 +51,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
     "tomato-cpu": Preset("ten tomato classes from scratch, on two CPU cores", 2000, {
         **ONE_CYCLE, **SGD, "model": "squeezenet1_1_bn", "image_size": 128, "epochs": 30, "batch_size": 64,
         "learning_rate": 0.05, "weight_decay": 5e-4, "dropout": 0.2, "augment": "standard", "label_smoothing": 0.05,
-        "clip_norm": 2.0, "average": 0.998,
+        "clip_norm": 2.0, "average": 0.998, **WITH_PICTURES,
     }),
     "tomato-gpu": Preset("ten tomato classes from scratch with MobileNetV2, a short training on a GPU", 3000, {
         # measured: benchmarks/results/tomato-nvidia-h200.json
@@ -59,12 +61,12 @@ PRESETS: Final[Mapping[str, Preset]] = {
     "transfer": Preset("a small dataset on two CPU cores, from a pretrained model (--from)", 200, {
         # all layers at 3e-4: higher validation accuracy than at 1e-3, or than with the last layers only
         **ONE_CYCLE, "epochs": 20, "batch_size": 8, "optimizer": "adamw", "learning_rate": 3e-4, "weight_decay": 1e-2,
-        "dropout": 0.2, "augment": "standard", "label_smoothing": 0.05, "average": 0.9,
+        "dropout": 0.2, "augment": "standard", "label_smoothing": 0.05, "average": 0.9, **WITH_PICTURES,
     }),
     "gpu": Preset("from scratch on a GPU: full image size, mixed precision, long training", 3000, {
         # sgd at 0.1 after a short warm-up leaves SqueezeNet's last ReLU at 0 for good
         **ON_GPU, "model": "squeezenet1_1_bn", "image_size": 224, "epochs": 60, "optimizer": "adamw",
-        "learning_rate": 4e-3, "weight_decay": 1e-2, "sampling": "balanced", "average": 0.998,
+        "learning_rate": 4e-3, "weight_decay": 1e-2, "sampling": "balanced", "average": 0.998, **WITH_PICTURES,
     }),
     "leaves": Preset("leaf diseases with a small network, on a GPU (docs/diagnosis.md)", 3000, {
         **LEAVES, "epochs": 100, "dropout": 0.5,

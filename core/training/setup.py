@@ -22,6 +22,7 @@ from core.data.split import describe_random_leak
 from core.device import Plan
 from core.diagnosis.backgrounds import prepare_replacement
 from core.diagnosis.model_file import with_photo_side
+from core.diagnosis.pictures_without_leaf import add_pictures
 from core.diagnosis.training_photos import TrainingPhotos, record_photos
 from core.distributed.rank_environment import RankEnvironment, connect
 from core.errors import DeviceError, ModelFileError
@@ -145,7 +146,9 @@ def _prepare(
     config: RunConfig, device: str, commands: Commands, check: Callable[[Sequence[str], bool], None]
 ) -> Generator[Progress, None, PhotoSet]:
     """Prepare the photos, and the device in the meantime."""
-    looking = ThreadedJob(lambda report, cancelled: prepare_photos(config, report, cancelled, check), commands)
+    looking = ThreadedJob(
+        lambda report, cancelled: add_pictures(config, prepare_photos(config, report, cancelled, check)), commands
+    )
     kernels = ThreadedJob(compile_cpu_kernels, commands) if device == "cpu" else None
     try:
         if device == "cuda":
@@ -257,14 +260,14 @@ def _training_loader(
     config: RunConfig, photos: PhotoSet, batch: int, resident: bool, replacement: BackgroundReplacement | None,
     communicator: Communicator,
 ) -> Loader:  # fmt: skip
-    rows = photos.rows(TRAIN)
+    slots, labels = photos.training
     part = part_size(config, batch, communicator.size)
     mixing = None
     targets = target_table(len(photos.classes), config.label_smoothing, photos.sets)
     if config.mix:
         mixing = Mixing(config.mix, part, targets, config.augment)
     return Loader(
-        photos.cache.photos, photos.cache.slots[rows], photos.dataset.labels[rows], batch=batch, size=config.image_size,
+        photos.cache.photos, slots, labels, batch=batch, size=config.image_size,
         training=True, augment=config.augment, sampling=config.sampling, seed=config.seed, resident=resident,
         replacement=replacement, mixing=mixing, targets=None if photos.sets is None else targets,
         rank=communicator.rank, ranks=communicator.size, part=part,

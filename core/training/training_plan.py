@@ -114,8 +114,7 @@ def class_weights(config: RunConfig, photos: PhotoSet) -> tuple[float, ...]:
     if config.class_weights == "none":
         return ()
     power = {"balanced": 1.0, "sqrt": 0.5}[config.class_weights]
-    labels = photos.dataset.labels[photos.rows(TRAIN)]
-    counts = np.bincount(labels, minlength=len(photos.dataset.classes)).astype(np.float64)
+    counts = np.bincount(photos.training[1], minlength=len(photos.classes)).astype(np.float64)
     weights = counts**-power
     weights *= counts.sum() / (counts * weights).sum()
     return tuple(float(w) for w in weights)

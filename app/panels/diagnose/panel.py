@@ -16,6 +16,7 @@ from app.mask import Mask
 from app.panels.diagnose.brush import BrushDialog
 from app.panels.diagnose.coverage import CoverageBar
 from app.panels.diagnose.detail import DetailPane
+from app.panels.diagnose.known_crop import crop_choice
 from app.panels.diagnose.plants import COLUMN, plant_choice
 from app.panels.diagnose.start_page import StartPage
 from app.paths import Settings
@@ -64,6 +65,7 @@ class DiagnosePanel(QWidget):
         self.table = sorted_view(model.rows, tr("Results"))
         self.table.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # names of photos differ at their ends
         self.table.horizontalHeader().setMinimumSectionSize(100)
+        self.known_crop = crop_choice(model)
         self.plants = plant_choice(model.plants, self.table)
         self.search = SearchField(tr("Filter by name or diagnosis"), tr("Filter the results"))
         self.search.setMinimumWidth(100)
@@ -94,7 +96,7 @@ class DiagnosePanel(QWidget):
         below = column(self.coverage, tools, (self.table, 1), spacing=8)
         self.stack = stack(*self._empty_places(theme), holding(column((self.detail, 5), (below, 4), spacing=GAP)))
         add = action_button(actions.diagnose_photos, theme, "add")
-        head = header(tr("Diagnose"), tr("What is wrong with these leaves?"), self.model_button, add)
+        head = header(tr("Diagnose"), tr("What is wrong with these leaves?"), self.known_crop, self.model_button, add)
         self.setLayout(column(head, self.notice, self.preparation, (self.stack, 1), spacing=GAP, margins=PAGE))
 
     def _empty_places(self, theme: Theme) -> tuple[QWidget, QWidget]:

@@ -1,20 +1,59 @@
-"""Pictures that show no leaf and no scene, by a seed: noise, plain colours, gradients, stripes, scrambled tiles.
+"""Generated pictures without a leaf, which training adds as a class: a network must not name a disease on anything.
 
-Networks that saw only scenes as "no leaf" may name a disease on them.
+They are noise, plain colours, gradients, stripes, and training photos with their tiles in random order. The pictures
+are in the photo cache, by content, so a resumed run has the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import cv2
 import numpy as np
 
+from core.config import RunConfig
+from core.data.cache import append_pictures
+from core.data.dataset import TRAIN
+from core.data.photo import square
+from core.data.preparation import PhotoSet
+from core.diagnosis.thresholds import NO_LEAF_NAMES
 from core.ops.contract import Array
 
+MOST: Final = 1000
+LEAST: Final = 50
+SCRAMBLED: Final = 0.4
+"""Share of the pictures that are scrambled photos."""
 LARGEST: Final = 400
 """Pixels of a picture's longest side, at most."""
+
+
+def class_without_leaf(config: RunConfig, classes: Sequence[str], multi: bool) -> tuple[str, ...]:
+    """The class of the pictures; empty if the run has none: with several labels, teachers, or such a class already."""
+    known = any(name.lower() in NO_LEAF_NAMES for name in classes)
+    return () if known or multi or config.teacher or not config.pictures_without_leaf else NO_LEAF_NAMES[:1]
+
+
+def count_pictures(config: RunConfig, photos: int) -> int:
+    """Pictures for this number of training photos."""
+    return min(max(round(config.pictures_without_leaf * photos), LEAST), MOST)
+
+
+def add_pictures(config: RunConfig, photos: PhotoSet) -> PhotoSet:
+    """The photos of a run with the generated pictures of its settings. Raises StorageError."""
+    added = class_without_leaf(config, photos.classes, photos.sets is not None)
+    if not added:
+        return photos
+    rows, rng = photos.rows(TRAIN), np.random.default_rng(config.seed)
+    pictures = []
+    for _ in range(count_pictures(config, len(rows))):
+        scene = photos.cache.gather(rng.choice(rows, 1))[0] if rng.random() < SCRAMBLED else None
+        pictures.append(square(draw(rng, scene), photos.cache.side))
+    cache, slots = append_pictures(photos.cache, photos.dataset, pictures)
+    note = (f"{len(slots)} generated pictures without a leaf are added to the training photos as the class {added[0]}, "
+            "so that the model can say \"no leaf\". --pictures-without-leaf 0 trains without them.")  # fmt: skip
+    return replace(photos, cache=cache, pictures=slots, added=added, warnings=(*photos.warnings, note))
 
 
 def noise(rng: np.random.Generator, height: int, width: int) -> Array:
@@ -57,7 +96,7 @@ def stripes(rng: np.random.Generator, height: int, width: int) -> Array:
 KINDS: Final[tuple[Callable[[np.random.Generator, int, int], Array], ...]] = (noise, noise, plain, gradient, stripes)
 
 
-def picture(rng: np.random.Generator, scene: Array | None = None) -> Array:
+def draw(rng: np.random.Generator, scene: Array | None = None) -> Array:
     """A picture, uint8 ``(height, width, 3)``; of a scene: with its tiles in random order."""
     if scene is not None:
         size = scene.shape[0] // int(rng.integers(3, 13))
