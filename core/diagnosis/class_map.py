@@ -10,6 +10,7 @@ better with lesions drawn by hand than the map of the network's own image size, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final, final
 
 import cv2
@@ -18,12 +19,12 @@ import numpy as np
 from core.data.augment import evaluation_rows
 from core.device import PhotoBatch
 from core.diagnosis.features import feature_node, head_node
-from core.diagnosis.model_file import ModelFile
+from core.diagnosis.model_file import ModelFile, with_photo_side
 from core.errors import InputError
-from core.graph import Attribute, Graph, Node
-from core.ops.builder import make_node, photo_node
-from core.ops.contract import Array, Mode, Result
-from core.ops.op_table import OPS
+from core.graph import Graph
+from core.ops.builder import make_node
+from core.ops.contract import Array
+from core.ops.network import logit_gradient
 from core.plan import compile_plan
 from core.program import fold_batch_norm, fold_weights
 
@@ -73,15 +74,12 @@ def enlarge_network(graph: Graph) -> tuple[Graph, str]:
     name = feature_node(graph)
     if name is None:
         raise InputError("This network has no feature map, so it has no class maps.")
-    used = graph.nodes[1 : graph.nodes.index(graph.node(name)) + 1]
-    height, width, channels = graph.photo_shape
+    layers = replace(graph, nodes=graph.nodes[: graph.nodes.index(graph.node(name)) + 1])
     for times in range(1, MOST_TIMES + 1):
-        photo = photo_node((times * height, times * width, channels), graph.nodes[0].attributes)
-        known = {photo.name: photo}
-        for node in used:
-            known[node.name] = make_node(node.op, node.name, node.inputs, node.attributes, known)
-        if min(known[name].shape[:2]) >= CELLS:
+        larger = with_photo_side(layers, times * graph.photo_shape[0])
+        if larger.node(name).shape[0] >= CELLS:
             break
+    known = {node.name: node for node in larger.nodes}
     known["pooled"] = make_node("global_avg_pool", "pooled", (name,), {}, known)
     return Graph(graph.name, tuple(known.values()), "pooled"), name
 
@@ -93,32 +91,9 @@ def channel_weights(graph: Graph, weights: Mapping[str, Array], features: Callab
     `weights` may be folded or not; the head has no batch norm.
     """
     weight = np.asarray(weights[f"{head_node(graph).name}.weight"], np.float32)
-    channels = graph.node(feature_node(graph) or "").shape[-1]
-    if weight.shape[1:] in ((1, 1, channels), (channels,)):
+    node = graph.node(feature_node(graph) or "")
+    if weight.shape[1:] in ((1, 1, node.shape[-1]), node.shape[-1:]):
         return np.asarray(weight[index].reshape(-1))
-    return np.asarray(_head_gradient(graph, weights, features(), index).mean(axis=(0, 1)))
-
-
-def _head_gradient(graph: Graph, weights: Mapping[str, Array], features: Array, index: int) -> Array:
-    """Gradient of a logit with respect to the feature map, by the reference ops after it."""
-    first = feature_node(graph)
-    assert first is not None
-    tail = graph.nodes[graph.nodes.index(graph.node(first)) + 1 :]
-    values: dict[str, Result] = {first: Result(np.asarray(features, np.float32)[None])}
-    mode = Mode()
-
-    def arguments(node: Node) -> tuple[Mapping[str, Attribute], list[Array], dict[str, Array]]:
-        parameters = {p.role: weights[f"{node.name}.{p.role}"] for p in node.parameters}
-        return node.attributes, [values[name].output for name in node.inputs], parameters
-
-    for node in tail:
-        values[node.name] = OPS[node.op].forward(*arguments(node), mode)
-    one_hot = np.zeros_like(values[graph.output].output)
-    one_hot[0, index] = 1
-    gradients: dict[str, Array] = {graph.output: one_hot}
-    for node in reversed(tail):
-        computed = OPS[node.op].backward(*arguments(node), values[node.name], gradients[node.name], mode)
-        for name, gradient in zip(node.inputs, computed.inputs, strict=True):
-            if gradient is not None:
-                gradients[name] = gradients[name] + gradient if name in gradients else gradient
-    return np.asarray(gradients[first][0])
+    after = replace(graph, nodes=graph.nodes[graph.nodes.index(node) :])
+    gradient = logit_gradient(after, weights, np.asarray(features(), np.float32)[None], index)
+    return np.asarray(gradient[0].mean(axis=(0, 1)))

@@ -12,7 +12,7 @@ from typing import final
 import numpy as np
 
 from core.errors import LeafClinicError
-from core.graph import LABEL, PHOTO, Graph, Node
+from core.graph import LABEL, Graph, Node
 from core.ops.contract import Array, Arrays, Mode, Result
 from core.ops.op_table import OPS
 
@@ -45,10 +45,7 @@ def loss_and_gradients(
     graph: Graph, weights: Arrays, photos: Array, labels: Array, mode: Mode | None = None,
     targets: Array | None = None,
 ) -> Trace:  # fmt: skip
-    """Compute loss and gradients of a graph that ends with its loss (`core.ops.builder.with_loss`).
-
-    targets: ``(N, classes)``, for a loss that is taught.
-    """
+    """Compute loss and gradients of a graph with its loss (`core.ops.builder.with_loss`), which may read `targets`."""
     mode = mode or Mode(training=True)
     results = _run(graph, weights, photos, mode, labels, targets)
     values = {name: result.output for name, result in results.items()}
@@ -57,29 +54,46 @@ def loss_and_gradients(
         right = ((logits > 0) == (targets > 0.5)).all(-1) & (labels >= 0)
     else:
         right = logits.argmax(-1) == labels
-    value_gradients = {loss.name: np.ones_like(values[loss.name])}
-    gradients: dict[str, Array] = {}
-    for node in reversed(graph.nodes[1:]):
-        if node.name not in value_gradients:
-            continue
-        inputs = [labels if i == LABEL else values[i] for i in node.inputs]  # a gradient needs no targets
-        got = OPS[node.op].backward(
-            node.attributes, inputs, _owned(node, weights), results[node.name], value_gradients[node.name], mode
-        )
-        gradients |= {f"{node.name}.{role}": array for role, array in got.parameters.items()}
-        for name, part in zip(node.inputs, got.inputs, strict=True):
-            if part is not None:
-                value_gradients[name] = value_gradients[name] + part if name in value_gradients else part
+    of_values = {loss.name: np.ones_like(values[loss.name])}
+    gradients = _run_backward(graph, weights, {**results, LABEL: Result(labels)}, of_values, mode)
     return Trace(
         loss=float(values[loss.name].sum()), correct=int(right.sum()), values=values, gradients=gradients,
         updated={f"{node}.{role}": a for node, result in results.items() for role, a in result.updated.items()},
     )
 
 
+def logit_gradient(graph: Graph, weights: Arrays, features: Array, index: int) -> Array:
+    """Return the gradient of logit `index` of the first row, with respect to the output of the graph's first node."""
+    results = _run(graph, weights, features, Mode(), None)
+    of_values = {graph.output: np.zeros_like(results[graph.output].output)}
+    of_values[graph.output][0, index] = 1
+    _run_backward(graph, weights, results, of_values, Mode())
+    return of_values[graph.nodes[0].name]
+
+
+def _run_backward(
+    graph: Graph, weights: Arrays, results: Mapping[str, Result], of_values: dict[str, Array], mode: Mode
+) -> dict[str, Array]:
+    """Return the gradients of the parameters; those of the values are added to `of_values`, which has the last one."""
+    gradients: dict[str, Array] = {}
+    for node in reversed(graph.nodes[1:]):
+        if node.name not in of_values:
+            continue
+        inputs = [results[i].output for i in node.inputs]  # a gradient needs no targets
+        got = OPS[node.op].backward(
+            node.attributes, inputs, _owned(node, weights), results[node.name], of_values[node.name], mode
+        )
+        gradients |= {f"{node.name}.{role}": array for role, array in got.parameters.items()}
+        for name, part in zip(node.inputs, got.inputs, strict=True):
+            if part is not None:
+                of_values[name] = of_values[name] + part if name in of_values else part
+    return gradients
+
+
 def _run(
     graph: Graph, weights: Arrays, photos: Array, mode: Mode, labels: Array | None, targets: Array | None = None
 ) -> Mapping[str, Result]:
-    results = {PHOTO: Result(photos)}
+    results = {graph.nodes[0].name: Result(photos)}
     for node in graph.nodes[1:]:
         inputs = [labels if i == LABEL else results[i].output for i in node.inputs]
         inputs += [targets] if node.attributes.get("taught") else []
