@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
@@ -14,9 +13,8 @@ import numpy as np
 from core.data.dataset import ignore
 from core.errors import DeviceError
 from core.graph import Attributes, Graph
-from core.laboratory.digits import Lesson, Outcome, Report, lesson_graph, normalised, time_training
+from core.laboratory.digits import Lesson, Outcome, Report, lesson_network, normalised, time_training
 from core.models.init import initial_weights
-from core.models.sequential import PADDINGS
 from core.ops.contract import Array
 from core.ops.flatten import to_torch
 from core.ops.window import read_window
@@ -40,8 +38,9 @@ def run_torch(
 ) -> Outcome:  # fmt: skip
     """Run the lesson in PyTorch: float32, plain SGD, all cores or the GPU. Check `problem` first."""
     torch: Any = import_module("torch")
-    net = _network(torch, lesson).to(device)
-    optimizer = torch.optim.SGD(net.parameters(), lesson.learning_rate)
+    graph = lesson_network(lesson)
+    weights = parameters_of(graph, initial_weights(graph, lesson.seed), device)
+    net, optimizer = partial(run_graph, graph, weights), torch.optim.SGD(weights.values(), lesson.learning_rate)
 
     def step(x: Any, y: Any) -> float:
         optimizer.zero_grad()
@@ -55,20 +54,6 @@ def run_torch(
 
     seconds, loss = time_training(lesson, train, prepare, report)
     return Outcome(NAME, seconds, loss, None if test is None else _accuracy(torch, net, device, *test))
-
-
-def _network(torch: Any, lesson: Lesson) -> Any:
-    nn, padding = torch.nn, PADDINGS[lesson.padding][0]
-    side = 28 + 2 * (2 * padding - 4)
-    net = nn.Sequential(OrderedDict(
-        conv1=nn.Conv2d(1, 8, 5, padding=padding), relu1=nn.ReLU(), conv2=nn.Conv2d(8, 8, 5, padding=padding),
-        relu2=nn.ReLU(), pool=nn.MaxPool2d(2), flatten=nn.Flatten(), dense1=nn.Linear(8 * (side // 2) ** 2, 128),
-        relu3=nn.ReLU(), dense2=nn.Linear(128, 10),
-    ))  # fmt: skip
-    graph = lesson_graph(lesson)
-    weights = to_torch(graph, initial_weights(graph, lesson.seed))
-    net.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in weights.items()})
-    return net
 
 
 def _photos(torch: Any, photos: Array, device: str) -> Any:
@@ -104,8 +89,10 @@ def run_graph(graph: Graph, weights: Mapping[str, Any], photos: Any) -> Any:
 def _conv(f: Any, attributes: Attributes, x: list[Any], weight: Any, bias: Any, *_: Any) -> Any:
     window = read_window(attributes)
     top, left, bottom, right = window.padding
+    even = (top, left) == (bottom, right)
+    padded = x[0] if even else f.pad(x[0], (left, right, top, bottom))
     groups = int(str(attributes.get("groups", x[0].shape[1])))  # a depthwise convolution has no such attribute
-    return f.conv2d(f.pad(x[0], (left, right, top, bottom)), weight, bias, window.stride, 0, 1, groups)
+    return f.conv2d(padded, weight, bias, window.stride, (top, left) if even else 0, 1, groups)
 
 
 def _max_pool(f: Any, attributes: Attributes, x: list[Any], *_: Any) -> Any:
