@@ -40,10 +40,7 @@ class Value:
 @final
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A node with the activation that is fused into it.
-
-    node: name, which prefixes the parameters (``f"{node}.{role}"``); inputs: without labels.
-    """
+    """A node with its fused activation. node: its name, which prefixes the parameters; inputs: without labels."""
 
     node: str
     op: str
@@ -105,7 +102,7 @@ def lower(
         inputs = tuple(values[i] for i in node.inputs if i != LABEL)
         if node.op == "flatten" or (node.op == "dropout" and not training):
             values[node.name] = replace(inputs[0], shape=node.shape)
-        elif node.op == "concat" and _is_elided(node, places):
+        elif node.op == "concat" and all(places.get(name, ("",))[0] == node.name for name in node.inputs):
             values[node.name] = value_of(node)
         elif node.op in fused and _joins_producer(graph, node, kept, training):
             last = steps[-1]
@@ -163,10 +160,6 @@ def _concat_places(graph: Graph) -> dict[str, tuple[str, int]]:
             places[node.name] = (concat.name, channel)
             channel += node.shape[-1]
     return places
-
-
-def _is_elided(concat: Node, places: Mapping[str, tuple[str, int]]) -> bool:
-    return all(places.get(name, ("",))[0] == concat.name for name in concat.inputs)
 
 
 def wanted_buffers(program: Program, trains: Callable[[Step, str], bool]) -> frozenset[str]:

@@ -17,8 +17,7 @@ CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Escape control characters, which would move a terminal's cursor or hide text; keep: those to leave, such as
-    line ends."""
+    """Escape control characters, which move a terminal's cursor or hide text, except those in `keep`."""
     return CONTROL.sub(lambda found: found[0] if found[0] in keep else f"\\x{ord(found[0]):02x}", text)
 
 
@@ -41,17 +40,12 @@ def _line(row: Iterable[object]) -> str:
 
 def as_cell(value: object) -> object:
     """The value as `csv_text` writes it."""
-    if isinstance(value, str) and not _is_number(value):
-        return FORMULA.sub("'", value)
+    if isinstance(value, str):
+        try:
+            float(value)
+        except ValueError:  # numbers may begin with a sign
+            return FORMULA.sub("'", value)
     return value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def align_columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> str:

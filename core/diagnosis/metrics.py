@@ -73,8 +73,7 @@ class Metrics:
 
     @property
     def score(self) -> float:
-        """What the best epoch is chosen by: the accuracy, or for photos with several labels the mean average precision,
-        which depends on no threshold."""
+        """What the best epoch is chosen by: accuracy, or for several labels mean average precision (no threshold)."""
         return self.several.average_precision if self.several else self.accuracy
 
     @property
@@ -132,17 +131,12 @@ def compute_metrics(
 def describe_accuracy(figures: Metrics, split: str) -> str:
     """The accuracy with its interval as a sentence."""
     low, high = wilson_interval(figures.right, figures.photos)
+    interval = f"(95 % interval {100 * low:.1f} to {100 * high:.1f} %)"
+    share = f"{100 * figures.accuracy:.1f} %: {figures.right} of {figures.photos} {split + ' ' if split else ''}photos"
     if figures.several:
-        return (
-            f"All labels right on {100 * figures.accuracy:.1f} %: {figures.right} of {figures.photos} "
-            f"{split + ' ' if split else ''}photos (95 % interval {100 * low:.1f} to {100 * high:.1f} %), "
-            f"mean F1 {figures.macro_f1:.3f}, mean average precision {figures.several.average_precision:.3f}."
-        )
-    return (
-        f"Accuracy {100 * figures.accuracy:.1f} %: {figures.right} of {figures.photos} "
-        f"{split + ' ' if split else ''}photos correct (95 % interval {100 * low:.1f} to {100 * high:.1f} %), "
-        f"macro F1 {figures.macro_f1:.3f}."
-    )
+        precision = f"mean average precision {figures.several.average_precision:.3f}"
+        return f"All labels right on {share} {interval}, mean F1 {figures.macro_f1:.3f}, {precision}."
+    return f"Accuracy {share} correct {interval}, macro F1 {figures.macro_f1:.3f}."
 
 
 def cross_entropy(logits: Array, labels: Array) -> Array:
