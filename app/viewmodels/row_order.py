@@ -48,10 +48,7 @@ def arrange(
     rows: Sequence[Any], columns: Sequence[Column], query: Query, cancelled: Callable[[], bool] = lambda: False,
     ranking: Array | None = None,
 ) -> Array:  # fmt: skip
-    """Positions of the rows to show, int64, in order; the sort is stable. Undefined once cancelled.
-
-    `ranking`: the order of all rows by this column, if it is known.
-    """
+    """Positions of the rows to show, stably sorted; undefined once cancelled. ranking: that of all rows, if known."""
     shown = _holding(rows, columns, query.text.casefold(), cancelled)
     if ranking is not None:
         return ranking[shown[ranking]]
@@ -84,16 +81,14 @@ def _keys(rows: Sequence[Any], column: Column, cancelled: Callable[[], bool]) ->
 
     Arrays, because sorting them releases the GIL and sorting a list does not.
     """
+
+    def key(row: Any) -> Any:
+        return column.sort(row) if column.sort else column.text(row).casefold().encode("utf-8", "surrogateescape")
+
     found: list[Any] = []
     for first in range(0, len(rows), BATCH_ROWS):
         part = rows[first : first + BATCH_ROWS]
-        found += _key_part(part, column) if not cancelled() else [0.0 if column.sort else b""] * len(part)
+        found += [key(row) for row in part] if not cancelled() else [0.0 if column.sort else b""] * len(part)
     if column.sort is not None:
         return np.array(found, np.float64)
     return np.array(found, f"S{min(max(map(len, found), default=1), KEY_BYTES) or 1}")
-
-
-def _key_part(rows: Sequence[Any], column: Column) -> list[Any]:
-    if column.sort is not None:
-        return [column.sort(row) for row in rows]
-    return [column.text(row).casefold().encode("utf-8", "surrogateescape") for row in rows]

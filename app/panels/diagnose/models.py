@@ -16,11 +16,12 @@ from app.theme import Theme
 from app.translation import sentence, tr
 from app.viewmodels.model_list import IMPORTED, SHIPPED, KnownModel, columns, forget_import, keep_import, list_models
 from app.viewmodels.rows_model import RowsModel
+from app.viewmodels.runs import CONFIG
 from app.widgets.layouts import column, row
 from app.widgets.notice import Notice
 from app.widgets.parts import button, fit, label
 from app.widgets.table_view import selected, sorted_view
-from core.diagnosis.model_identity import read_identity, rename_model
+from core.diagnosis.model_identity import BEST, read_identity, rename_model
 from core.errors import LeafClinicError
 
 
@@ -41,7 +42,8 @@ class ModelsDialog(QDialog):
         self.table.selectionModel().currentChanged.connect(lambda *_: self._on_selection())
         self.notice = Notice(theme)
         self.purpose = label("", "muted", wrap=True)
-        self._use = button(tr("Diagnose with this model"), self._with_selected(self._on_use), "primary")
+        use = self._with_selected(lambda one: self._choose(one.path))
+        self._use = button(tr("Diagnose with this model"), use, "primary")
         self._use.setDefault(True)
         self.table.activated.connect(self._use.click)
         self._rename = button(tr("Rename…"), self._with_selected(self._on_rename))
@@ -76,9 +78,6 @@ class ModelsDialog(QDialog):
     def _with_selected(self, act: Callable[[KnownModel], object]) -> Callable[[], object]:
         """Calls `act` with the selected model, if there is one."""
         return lambda: act(one) if (one := selected(self.table)) is not None else None
-
-    def _on_use(self, one: KnownModel) -> None:
-        self._choose(one.path)
 
     def _on_adapt(self, one: KnownModel) -> None:
         dialog = AdaptationDialog(self, self._settings, self._theme, one)
@@ -121,8 +120,6 @@ class ModelsDialog(QDialog):
         self._refresh("")
 
 
-CONFIG = "config.json"
-"""File in a run's folder that names its photos, which are then used for 8 bits."""
 WIDTH = 480
 
 
@@ -132,7 +129,7 @@ def photos_for(model: str, opened: str) -> tuple[str, str]:
     The photos are "" if the run has its own, or if there are none.
     """
     run = Path(model).parent
-    own = Path(model).name == "best.safetensors" and (run / CONFIG).is_file()
+    own = Path(model).name == BEST and (run / CONFIG).is_file()
     return (str(run), "") if own else (model, opened)
 
 
