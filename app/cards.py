@@ -27,10 +27,7 @@ class Card:
 
 
 def find_card(label: str, language: str = "") -> Card | None:
-    """The card of a class by its name ("tomato/leaf_mold", or "leaf_mold" because only one crop has it).
-
-    `language`: the current one if not given.
-    """
+    """The card of a class by its name ("tomato/leaf_mold", or "leaf_mold" because only one crop has it)."""
     cards: dict[str, Any] = resources.table("cards/cards.json")
     key = normal(label)
     raw = cards.get(key)
@@ -64,10 +61,7 @@ def _named(label: str, language: str) -> str:
 
 
 def find_class(typed: str, classes: Iterable[str]) -> str:
-    """The class that a typed name means: as written or as shown in the window, ignoring case.
-
-    A name that no class has is a new class.
-    """
+    """The class that a typed name means, as written or as shown in the window, ignoring case; else a new class."""
     name, shown = typed.strip(), disease_name(typed.strip()).casefold()
     known = list(classes)
     return name if name in known else next((c for c in known if disease_name(c).casefold() == shown), name)

@@ -30,10 +30,7 @@ FRAME: Final = QSize(16, 48)
 
 @final
 class MainWindow(QMainWindow):
-    """Pages are created on their first visit, so that the window opens at once.
-
-    Signals: `dropped(list)` for paths dropped on the window, `closing()` when it may close.
-    """
+    """Pages are created on their first visit. Signals: `dropped(list)` of paths, `closing()` when it may close."""
 
     dropped = Signal(list)
     closing = Signal()

@@ -16,8 +16,7 @@ NEXT_PHOTOS: Final = 50
 
 
 def work(channel: Channel, asked: dict[str, Any]) -> None:
-    """`asked`: data, a folder or manifest; model, a file or the name of a shipped model; unlabelled: "", or a folder of
-    photos to choose from."""
+    """`asked`: data, a folder or manifest; model, a file or name; unlabelled: "", or a folder to choose from."""
 
     def report(stage: str, done: int, total: int) -> None:
         channel.send(stage=stage, done=done, total=total)

@@ -18,10 +18,7 @@ from app.viewmodels.rows_model import RowsModel
 @final
 @dataclass(frozen=True, slots=True)
 class BenchmarkedKernel:
-    """One kernel for an op, direction and shape.
-
-    `milliseconds` is 0 before it ran; `reason` says why it cannot run.
-    """
+    """One kernel for an op, direction and shape. milliseconds: 0 before it ran; reason: why it cannot run."""
 
     op: str
     direction: str

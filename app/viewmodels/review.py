@@ -25,8 +25,7 @@ from core.storage import write_file
 @final
 @dataclass(frozen=True, slots=True)
 class SuspectPhoto:
-    """A row of the table, its label and the suggested one, the probability of that, and how many of the five nearest
-    photos have it."""
+    """A row of the table; probability: of the suggested label; agreeing: of the five nearest photos with it."""
 
     row: int
     label: str

@@ -37,10 +37,7 @@ class Curve:
 
 @final
 class RunView:
-    """The history of one run. `dirty` is set by every event and cleared by the plots.
-
-    `best_epoch` is the one whose weights are kept as the model.
-    """
+    """The history of one run; `best_epoch` is kept as the model. `dirty` is set by events and cleared by the plots."""
 
     def __init__(self) -> None:
         self.started: events.RunStarted | None = None

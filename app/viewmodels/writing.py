@@ -19,10 +19,7 @@ FRAME_MS: Final = 150
 
 @final
 class Writing(ProcessModel):
-    """Writes one file at a time.
-
-    Signals: `progress(done, total)`, `written(answer)` with the file's path as `written` and notes, `busy(bool)`.
-    """
+    """Writes one file at a time. `progress(done, total)`, `written(answer)` with path and notes, `busy(bool)`."""
 
     progress = Signal(int, int)
     written = Signal(dict)

@@ -91,10 +91,7 @@ def card(*items: Item, role: str = "card", spacing: int = 8, margins: Margins = 
 
 
 def action_button(action: QAction, theme: Theme, icon: str = "", primary: bool = False) -> QPushButton:
-    """A button for an action: same text, tooltip, state and effect, with its shortcut in the tooltip.
-
-    An icon that changes is named by the action's data.
-    """
+    """A button for an action: text, tooltip with shortcut, state, effect. The action's data name a changing icon."""
     button = Button()
     button.setProperty("role", "primary" if primary else "")
     button.setIconSize(QSize(20, 16))
@@ -187,10 +184,7 @@ def confirm(parent: QWidget, question: str, more: str, verb: str) -> bool:
 
 
 def ask_target(parent: QWidget, title: str, start: str, kinds: str) -> str:
-    """Ask where to save a file: its path, with an ending of `kinds`, "" if cancelled.
-
-    A place inside a folder of photos that was opened is refused with a message.
-    """
+    """Ask where to save a file: its path with an ending of `kinds`, "" if cancelled. Photo folders are refused."""
     chosen, kind = QFileDialog.getSaveFileName(parent, title, start, kinds)
     endings = re.findall(r"\*(\.\w+)", kind + kinds)
     if chosen and Path(chosen).suffix.lower() not in endings:  # the dialog did not ask whether to replace that file

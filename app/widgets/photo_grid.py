@@ -25,10 +25,7 @@ ROOT = QModelIndex()
 
 @final
 class PhotoGrid(QAbstractItemView):
-    """Cells of equal size, so that positions are computed and nothing is laid out beforehand.
-
-    `opened(row)`: a double click or Enter.
-    """
+    """Cells of equal size: positions are computed, nothing is laid out. `opened(row)`: a double click or Enter."""
 
     opened = Signal(int)
 
@@ -194,10 +191,7 @@ class PhotoGrid(QAbstractItemView):
 
 
 def ask_class(parent: QWidget, classes: Iterable[str], now: str = "") -> str:
-    """The class chosen or typed, "" if the dialog was cancelled; `now` is preselected.
-
-    Classes with the same display name are listed by their own names.
-    """
+    """The class chosen or typed, "" if cancelled; `now` is preselected. Classes shown alike have their own names."""
     known = sorted(classes)
     shown = Counter(map(disease_name, known))
     names = [disease_name(name) if shown[disease_name(name)] == 1 else name for name in known]

@@ -175,8 +175,7 @@ class DatasetPanel(QWidget):
         self.refresh()
 
     def _show_suspects(self, place: int) -> None:
-        """List the open suspects, if the Review tab is shown, and make the one at this place the current one; without
-        suspects all photos are listed."""
+        """List the open suspects if the Review tab is shown, and select the one at this place; else all photos."""
         suspects = self._review.suspects() if self.side.currentWidget() is self.review else []
         if not suspects:
             if self._marks:

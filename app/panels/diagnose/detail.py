@@ -36,10 +36,7 @@ MINIMUM_HEIGHT: Final = 250
 
 @final
 class DetailPane(QWidget):
-    """Shows a `PhotoResult`; no method waits.
-
-    Signals: `correct_asked()`, `large_asked()` on a double click, and `map_asked(class)` for a missing class map.
-    """
+    """Shows a `PhotoResult`. `correct_asked()`; `large_asked()` on a double click; `map_asked(class)` if missing."""
 
     correct_asked = Signal()
     map_asked = Signal(str)
