@@ -31,10 +31,7 @@ def child_environment(**more: str) -> dict[str, str]:
 
 
 def command(name: str, module: str) -> list[str]:
-    """The command line of a process; in a frozen program the program itself is the interpreter.
-
-    name: the process's entry in `app.processes.entry`, for a frozen program; module: the same as a module.
-    """
+    """The command line of a process: a module, or in a frozen program its entry `name` of `app.processes.entry`."""
     return [sys.executable, "--process", name] if getattr(sys, "frozen", False) else module_command(module)
 
 

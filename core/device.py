@@ -157,10 +157,7 @@ class Plan(ABC):
 
     @abstractmethod
     def announce(self, batch: PhotoBatch | None) -> None:
-        """Name the batch after the next one (None: there is none), whose photos may be copied in the meantime.
-
-        They must not change until then.
-        """
+        """Name the batch after the next one, or None. Its photos may be copied already, and must not change."""
 
     @abstractmethod
     def gradients(self) -> dict[str, Array]:
@@ -198,10 +195,7 @@ class Plan(ABC):
 
     @abstractmethod
     def borrow_photos(self, owner: Self) -> None:
-        """Share the photos and backgrounds that another plan keeps on this device, instead of a second copy.
-
-        That plan must be closed after this one.
-        """
+        """Share photos and backgrounds that another plan keeps on this device; close that plan after this one."""
 
     @abstractmethod
     def time_kernels(self, batch: PhotoBatch) -> list[KernelTime]:

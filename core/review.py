@@ -37,8 +37,7 @@ SHOWN = 100
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ReviewedPhotos:
-    """Photos to review. rows: their rows in the dataset; samples: their features, labels and groups; learned: how many
-    of them the model was trained on."""
+    """Photos to review; rows: in the dataset; learned: how many of them the model was trained on."""
 
     photos: GroupedPhotos
     rows: np.ndarray

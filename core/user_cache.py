@@ -62,14 +62,12 @@ def make_temporary_folder() -> Path:
 
 
 def user_kernel_folder() -> Path:
-    """The private folder of compiled kernels, of the CPU and the GPU, in the cache folder. Raises as
-    `make_kernel_folder`."""
+    """The private folder of compiled kernels in the cache folder. Raises as `make_kernel_folder`."""
     return make_kernel_folder(user_cache_folder() / "kernels")
 
 
 def make_kernel_folder(folder: Path) -> Path:
-    """Make the folder private. Raises InputError where other users can write there, StorageError where it cannot be
-    made."""
+    """Make a private folder. Raises InputError where others can write there, StorageError where that fails."""
     try:
         return make_private_folder(folder)
     except InputError as error:

@@ -22,10 +22,7 @@ from core.program import Step, Value
 @final
 @dataclass(frozen=True, slots=True)
 class GradientTarget:
-    """Where a step puts or adds the gradient of one input, and the mask of which `clip` and value `y` it applies.
-
-    before: records that run first.
-    """
+    """Where a step puts or adds an input's gradient, the mask of `clip` and value `y`, and records to run before."""
 
     dx: View
     accumulate: bool

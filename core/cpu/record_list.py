@@ -45,10 +45,7 @@ class Stage:
 
 
 def list_records(lowering: Lowering, outputs: Sequence[str]) -> RecordList:
-    """Assign memory to all arrays and list the records: input image, forward, and backward or copies of the outputs.
-
-    outputs: values that are returned besides the logits.
-    """
+    """Assign memory to all arrays and list the records; outputs: values that are returned besides the logits."""
     program, training = lowering.program, lowering.program.training
     wanted = wanted_buffers(program, lowering.trains) if training else frozenset[str]()
     values = {} if training else {"logits": program.output, **{name: program.values[name] for name in outputs}}

@@ -34,10 +34,7 @@ class FieldPhotos:
 
 
 def scan_field(source: str, label: str = "") -> Dataset:
-    """List the photos of a folder or manifest (`label` is the manifest's class column).
-
-    Raises DataError.
-    """
+    """List the photos of a folder or manifest (`label`: the manifest's class column). Raises DataError."""
     try:
         return open_photos(source, "" if Path(source).expanduser().is_dir() else label)
     except DataError as error:

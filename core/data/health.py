@@ -48,10 +48,7 @@ KINDS: Final = {
 @final
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem of the dataset.
-
-    kind: a key of KINDS; paths: the photos (or classes) concerned; message: a sentence.
-    """
+    """A problem. kind: a key of KINDS; paths: the photos (or classes) concerned; message: a sentence."""
 
     kind: str
     paths: tuple[str, ...]
@@ -61,10 +58,7 @@ class Finding:
 @final
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Results of the checks.
-
-    photos: number of usable photos; counts: usable photos per class; findings: worst first.
-    """
+    """Results of the checks. photos: usable ones; counts: usable photos per class; findings: worst first."""
 
     photos: int
     counts: dict[str, int]

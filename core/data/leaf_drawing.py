@@ -23,10 +23,7 @@ MOST_SEVERITY: Final = 0.40
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class LeafPhoto:
-    """A synthetic photo with its true masks.
-
-    rgb: uint8 ``(S, S, 3)``; leaf, lesion: bool ``(S, S)``; lesions are within the leaf.
-    """
+    """A synthetic photo, uint8 ``(S, S, 3)``, and its true masks, bool ``(S, S)``; lesions are within the leaf."""
 
     rgb: Array
     leaf: Array

@@ -246,10 +246,7 @@ def _nothing(file: IO[str], path: Path, where: Sequence[str], at: _Columns) -> s
 
 
 def write_manifest(path: Path, dataset: Dataset, classes: Sequence[str], labels: Array, rows: Array) -> None:
-    """Write these rows with ``classes[labels[row]]``; paths are relative to the manifest's folder if possible.
-
-    Groups and splits of the source are included. Raises StorageError.
-    """
+    """Write rows with ``classes[labels[row]]``, groups and splits; paths relative if possible. Raises StorageError."""
     raw = io.BytesIO()
     text = io.TextIOWrapper(raw, "utf-8", "surrogateescape", newline="")  # in pieces: 80 MB would block the window
     writer = csv.writer(text, lineterminator="\n")

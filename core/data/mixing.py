@@ -97,10 +97,7 @@ class BackgroundReplacement:
     def draw(
         self, rows: Array, slots: Array, key: tuple[int, int], photos: Array, occurrence: Array, size: int
     ) -> None:
-        """Write replacements into the parameters `rows` of the photos in `slots`, resized to `size`.
-
-        A pure function of key (seed, epoch), photo and occurrence, as `core.data.augment.draw_rows`.
-        """
+        """Write replacements into `rows` of the photos in `slots`: a pure function of key, photo and occurrence."""
         u = uniforms(_BACKGROUND_DRAWS, photos, occurrence, key[1], (key[0], _BACKGROUND_STREAM))
         images = self.backgrounds.images
         chosen = np.flatnonzero((u[:, 0] < self.chance) & self.replaceable[slots])

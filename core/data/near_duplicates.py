@@ -53,10 +53,7 @@ SHOWN: Final = 3
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PhotoHashes:
-    """Perceptual hashes of photos.
-
-    hashes: uint64 ``(N, 8)``, one for each rotation and mirror image; thumbs: uint8 ``(N, THUMB, THUMB)``, grey.
-    """
+    """Hashes uint64 ``(N, 8)``, one for each rotation and mirror image; grey thumbs ``(N, THUMB, THUMB)``."""
 
     hashes: Array
     thumbs: Array
@@ -136,10 +133,7 @@ def equal_files(content: Array) -> list[Pair]:
 
 
 def join_pairs(count: int, pairs: list[Pair], groups: Array | None = None) -> Array:
-    """Groups int32 ``(count,)`` in which the rows of each pair share a group, numbered by first appearance.
-
-    Starts from `groups`, or from one group per row.
-    """
+    """Groups int32 ``(count,)`` that pairs join, from `groups` or one per row; numbered by first appearance."""
     start = np.arange(count) if groups is None else np.asarray(groups)
     parent = list(range(int(start.max(initial=-1)) + 1))
     for pair in pairs:

@@ -114,8 +114,7 @@ def square(photo: Array, side: int) -> Array:
 
 
 def halve(photo: Array, side: int) -> Array:
-    """The whole photo, halved while its shorter side has more than three times `side`: scaling a large photo at once
-    takes three times as long."""
+    """The whole photo, halved while its shorter side exceeds three times `side`: scaling at once is slower."""
     while min(photo.shape[:2]) > 3 * side:
         height, width = (n // 2 for n in photo.shape[:2])
         photo = cv2.resize(photo[: 2 * height, : 2 * width], (width, height), interpolation=cv2.INTER_AREA)

@@ -33,10 +33,7 @@ _JPEG_SIZE: Final = frozenset((*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0x
 @final
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The header of a photo file.
-
-    kind: the format; width, height: before rotation; alpha: may be transparent; cut: the end of the file is missing.
-    """
+    """A photo file's header. width, height: before rotation; alpha: may be transparent; cut: its end is missing."""
 
     kind: str
     width: int

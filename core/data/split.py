@@ -60,10 +60,7 @@ def complete_splits(splits: Array, labels: Array, groups: Array, seed: int, vali
 @final
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """Data leakage of a split.
-
-    photos: in total; held_out: in validation and test; leaked: held-out photos whose group is also in training.
-    """
+    """Photos in total, held-out ones (validation and test), and those of them whose group is also in training."""
 
     photos: int
     held_out: int

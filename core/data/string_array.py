@@ -56,10 +56,7 @@ class StringArray:
         return StringArray.of(self[row] for row in rows)
 
     def keys(self) -> Array:
-        """A 64-bit BLAKE2b hash of each string, uint64 ``(N,)``.
-
-        The probability of a collision among a million strings is 3e-8.
-        """
+        """A 64-bit BLAKE2b hash of each string, uint64 ``(N,)``; a collision among a million has probability 3e-8."""
         out = array("Q")
         start = 0
         for end in self._ends:
@@ -68,10 +65,7 @@ class StringArray:
         return np.frombuffer(out, np.uint64) if out else np.empty(0, np.uint64)
 
     def holding(self, wanted: str, cancelled: Callable[[], bool] = lambda: False) -> Array:
-        """Which strings contain `wanted`, ignoring case, bool ``(N,)``; False for those after `cancelled`.
-
-        Blocks of pure ASCII are searched as a whole.
-        """
+        """Which strings contain `wanted`, ignoring case, bool ``(N,)``; False for those after `cancelled`."""
         folded = wanted.casefold()
         found = np.zeros(len(self), bool)
         for first in range(0, len(self), STRETCH):

@@ -53,10 +53,7 @@ def measure_baseline(cache: PhotoCache, labels: Array, train: Array, evaluated: 
 
 
 def evaluate_border(features: Array, labels: Array, queries: Array, true_labels: Array) -> Baseline:
-    """The baseline of training photos and of evaluated photos.
-
-    features, queries: `border_features` of both, ``(N, 48)`` and ``(M, 48)``; labels, true_labels: their labels, int.
-    """
+    """The baseline, from `border_features` of training photos ``(N, 48)`` and evaluated ones ``(M, 48)``."""
     mean, deviation = features.mean(0), features.std(0) + 1e-6
     predicted = _vote((features - mean) / deviation, labels, (queries - mean) / deviation)
     majority = int(np.bincount(labels).argmax())
@@ -64,10 +61,7 @@ def evaluate_border(features: Array, labels: Array, queries: Array, true_labels:
 
 
 def border_features(photos: Array, slots: Array) -> Array:
-    """Mean and standard deviation of R, G and B in each border patch, float32 ``(len(slots), 48)``.
-
-    photos: uint8 ``(N, side, side, 3)``; slots: indices of the photos to use.
-    """
+    """Mean and deviation of R, G and B in each border patch of `photos[slots]`, float32 ``(len(slots), 48)``."""
     side = photos.shape[1]
     size = max(int(side * PATCH), 1)
     low, middle, high = 0, (side - size) // 2, side - size

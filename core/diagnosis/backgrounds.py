@@ -64,10 +64,7 @@ def prepare_replacement(
 
 
 def count_bytes(training: int, photos: int, side: int) -> tuple[int, int]:
-    """Bytes of masks and backgrounds, and of the temporary arrays while they are computed.
-
-    training, photos: numbers of training photos and of all photos; side: of a decoded photo.
-    """
+    """Bytes of masks and backgrounds, and of temporary arrays meanwhile; training, photos: numbers of photos."""
     kept = photos * (side // 2) ** 2 + min(training, MOST_BACKGROUNDS) * 3 * side**2
     return kept, training * side * ((side + 7) // 8)
 

@@ -96,10 +96,7 @@ def find_least(loss: Callable[[float], float], low: float, high: float) -> float
 
 
 def divide_logits(logits: Array, temperature: float, by_class: Sequence[float] = ()) -> Array:
-    """Logits ``(N, classes)`` over the temperature, or over that in `by_class` of the class with the largest logit.
-
-    All logits of a photo are divided by the same number, so its prediction stays the same.
-    """
+    """Logits ``(N, classes)`` over the temperature, or over that in `by_class` of the most likely class."""
     z = logits.astype(np.float64)
     if not by_class:
         return np.asarray(z / temperature)

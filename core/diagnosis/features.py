@@ -56,10 +56,7 @@ def pool(features: Array) -> Array:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PrincipalSubspace:
-    """The subspace in which the features of training photos vary.
-
-    center ``(F,)``; basis ``(F, D)``, orthonormal columns; scale: logits per unit of distance from the subspace.
-    """
+    """Subspace of training features: center ``(F,)``, orthonormal basis ``(F, D)``, scale in logits per distance."""
 
     center: Array
     basis: Array

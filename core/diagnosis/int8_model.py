@@ -78,8 +78,7 @@ def measure_quantisation_loss(
     quantised: Quantised, model: ModelFile, validation: LabelledPhotos, *, threads: int = 0,
     report: ReportProgress = ignore,
 ) -> QuantisationLoss:  # fmt: skip
-    """Compare both on all views of the validation photos. The 8-bit model is simulated by the reference ops, so that
-    the result does not depend on the runtime or processor."""
+    """Compare both on all views of the validation photos; the reference ops simulate 8 bits on any processor."""
     right = np.zeros(2, np.int64)
     changed, total = 0, len(validation.labels)
     with closing(Predictor(model, batch=CHUNK, threads=threads)) as predictor:

@@ -118,8 +118,7 @@ def predict_out_of_fold(photos: Samples, classes: int, advance: ReportProgress =
 
 
 def _confident_class(probabilities: Array, labels: Array, reviewed: Array) -> Array:
-    """The most probable class among those above their threshold, -1 if there is none. A class's threshold is its mean
-    probability on the photos with its label."""
+    """The most probable class above its threshold (the mean probability of photos with its label), -1 if none."""
     of_label = probabilities[np.arange(len(labels)), labels]
     sums, counts = (np.bincount(labels, weights, len(reviewed)) for weights in (of_label, None))
     thresholds = np.where(reviewed, sums / np.maximum(counts, 1), np.inf)

@@ -47,10 +47,7 @@ class OnnxCheck:
 
 
 def read_onnx_model(path: Path) -> ModelFile:
-    """The network of an ONNX file as a model without rejection; classes without names get numbers.
-
-    Raises ModelFileError.
-    """
+    """An ONNX file as a model without rejection; classes without names get numbers. Raises ModelFileError."""
     found = read_onnx(path, fold=True)
     height, width, channels = found.graph.photo_shape
     if height != width or channels != 3:
@@ -97,10 +94,7 @@ def run_onnx(data: bytes, inputs: Array) -> tuple[str, Array] | None:
 
 
 def check_onnx(data: bytes, model: ModelFile) -> OnnxCheck | None:
-    """Compare the logits of a float32 file with our own, for one view of noise; None without onnxruntime.
-
-    Raises LeafClinicError if they differ by more than `TOLERANCE`.
-    """
+    """Compare logits of a view of noise with ours; None without onnxruntime. Raises LeafClinicError if they differ."""
     squares = _noise(CHECKED, model.size[0])
     answer = run_onnx(data, prepare(model.graph, squares))
     if answer is None:

@@ -67,10 +67,7 @@ def train_branch(
     graph: Graph, weights: Mapping[str, Array], photos: Array, labels: Array, seed: int, device: str, threads: int,
     report: ReportProgress = ignore,
 ) -> dict[str, Array]:  # fmt: skip
-    """Train the layers of the branch on photos uint8 ``(N, side, side, 3)``, sampled evenly from all classes.
-
-    Returns all weights of the network.
-    """
+    """Train the branch on photos uint8 ``(N, side, side, 3)``, evenly from all classes. Returns all weights."""
     side, source = training_side(graph.photo_shape[0]), photos.shape[1]
     smaller, trainable = with_photo_side(graph, side), {node.name for node in branch_nodes(graph)}
     frozen = [name for name in graph.parameters() if name.rpartition(".")[0] not in trainable]

@@ -264,10 +264,7 @@ def load_engine() -> None:
 
 
 def compile_ahead(model: ModelFile, report: Callable[[int, int], None]) -> None:
-    """Compile the CPU kernels for predictions of this model and for segmentation.
-
-    Calls `report(done, total)` if they must be compiled; kernels from the cache are loaded without a report.
-    """
+    """Compile the CPU kernels of this model and of segmentation; `report(done, total)` unless all are cached."""
     from core.cpu.precompilation import are_compiled, compile_kernels, prediction_kernels  # imports Numba
 
     graphs = fold_batch_norm(model.graph), read_context()[0]

@@ -96,10 +96,7 @@ def classify(rgb: Array) -> Array:
 
 
 def _first_layer(maps: list[Array], weight: Array) -> list[Array]:
-    """The first layer's products with maps ``(height, width, channels)`` of features: ``(height, width, units)``.
-
-    They are computed before the maps are enlarged, which gives the same sums.
-    """
+    """Products of the first layer with feature maps, before they are enlarged: ``(height, width, units)`` each."""
     ends = np.cumsum([values.shape[-1] for values in maps])
     return [values @ part.T for values, part in zip(maps, np.split(weight, ends[:-1], axis=1), strict=True)]
 

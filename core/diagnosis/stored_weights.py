@@ -28,10 +28,7 @@ them in half precision (326 validation photos)."""
 @final
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Weights, float32 by full name, and their stored form.
-
-    half: filters and dense weights without steps are float16 values; steps: of 8-bit weights, by full name.
-    """
+    """Weights by name; half: filters and dense weights without steps are float16 values; steps: of 8-bit weights."""
 
     weights: Arrays
     half: bool = False

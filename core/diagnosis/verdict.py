@@ -46,8 +46,7 @@ class Verdict:
 
 @lru_cache(maxsize=4096)
 def is_healthy(label: str) -> bool:
-    """Whether a class name means healthy leaves: ``tomato/healthy``, ``Tomato___healthy``,
-    ``Healthy leaves``, ``lá khỏe``."""
+    """Whether a class name means healthy leaves: ``tomato/healthy``, ``Tomato___healthy``, ``lá khỏe``."""
     words = re.findall(r"[^\W_]+", unicodedata.normalize("NFC", label).lower())
     return not HEALTHY_WORDS.isdisjoint(words) and NOT_WORDS.isdisjoint(words) and "+" not in label
 
@@ -81,10 +80,7 @@ def decide_verdict(
     probabilities: Array, familiar: float, thresholds: Thresholds | None, classes: Sequence[str],
     coverage: float = COVERAGE,
 ) -> Verdict:  # fmt: skip
-    """Decide the verdict on one photo from its probabilities ``(classes,)``.
-
-    Without thresholds (too few validation photos) the probability of the class must be at least 0.5.
-    """
+    """Decide the verdict from probabilities ``(classes,)``; without thresholds the class must have at least 0.5."""
     order = np.argsort(-probabilities, kind="stable")
     best = int(order[0])
     second = classes[int(order[1])] if len(order) > 1 else classes[best]

@@ -31,10 +31,7 @@ CONTRAST: Final = 25
 
 
 def unpack(parts: Iterable[tuple[Array, Array]], out: Path) -> int:
-    """Write every training and test digit as ``out/train/7/00042.png``; returns their number.
-
-    Raises DataError if `out` is not empty, StorageError if it cannot be written.
-    """
+    """Write digits as ``out/train/7/00042.png``; returns their number. Raises DataError (not empty), StorageError."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError(f"{out} is not an empty folder. Choose a new folder with --out.")
     count = 0

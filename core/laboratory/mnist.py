@@ -87,10 +87,7 @@ def learn(
     recipe: MnistRecipe, train: tuple[Array, Array], test: tuple[Array, Array], device: str, seed: int = 0,
     start: Arrays | None = None, report: Report = lambda steps, loss, accuracy: None, algorithm: str = "auto",
 ) -> Learned:  # fmt: skip
-    """Train by the recipe, from the weights `start` if given, and test once at the end.
-
-    Photos uint8 ``(N, 28, 28, 1)``, labels int32.
-    """
+    """Train by the recipe, from weights `start` if given; test once at the end. Photos: uint8 ``(N, 28, 28, 1)``."""
     graph = digit_graph(recipe)
     optimizer = Optimizer("sgd", recipe.momentum, recipe.momentum > 0, recipe.weight_decay)
     plan = compile_plan(

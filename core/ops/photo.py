@@ -89,10 +89,7 @@ def background_problem(rows: Array, backgrounds: Backgrounds | None, photos: int
 
 
 def identity_augmentation(count: int, source: tuple[int, int], size: tuple[int, int]) -> Array:
-    """Return parameters that only scale photos of ``source`` (height, width) to ``size``.
-
-    The result is float32 ``(count, AUGMENTATION_SIZE)``.
-    """
+    """Return float32 ``(count, AUGMENTATION_SIZE)`` that only scales photos of `source` (height, width) to `size`."""
     rows = np.zeros((count, AUGMENTATION_SIZE), np.float32)
     scale_y, scale_x = source[0] / size[0], source[1] / size[1]
     rows[:, AFFINE] = (scale_x, 0.0, 0.5 * scale_x - 0.5, 0.0, scale_y, 0.5 * scale_y - 0.5)

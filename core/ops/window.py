@@ -72,8 +72,7 @@ def _positions(side: str, size: int, kernel: int, stride: int, before: int, afte
 def same_padding(
     height: int, width: int, kernel: tuple[int, int], stride: tuple[int, int], upper: bool = True
 ) -> tuple[int, int, int, int]:
-    """The padding with which the output has 1 / stride of the input's pixels; an odd one is at the bottom and right,
-    or if not `upper` at the top and left."""
+    """Padding for 1 / stride of the pixels; an odd one is at bottom and right, if not `upper` at top and left."""
     sides = zip((height, width), kernel, stride, strict=True)
     rows, columns = (max((-(-size // s) - 1) * s + k - size, 0) for size, k, s in sides)
     odd = 0 if upper else 1
@@ -98,10 +97,7 @@ def windows(x: Array, window: Window, fill: float = 0.0) -> Array:
 
 
 def add_windows(parts: Array, window: Window, height: int, width: int) -> Array:
-    """Sum overlapping windows: the transpose of `windows`, with the padding cut off.
-
-    parts ``(N, rows, columns, C, kh, kw)``; the result is ``(N, height, width, C)``.
-    """
+    """Sum windows ``(N, rows, columns, C, kh, kw)``, the transpose of `windows`: ``(N, height, width, C)``."""
     count, rows, columns, channels, kh, kw = parts.shape
     top, left, _, _ = window.padding
     bottom, right = _overhang(window, height, width)

@@ -19,11 +19,7 @@ from core.ops.contract import Array, Arrays
 @final
 @dataclass(frozen=True, slots=True)
 class Optimizer:
-    """Settings of the update.
-
-    name: "sgd", "adam" or "adamw"; clip_norm 0 means off; average is the decay of the running
-    average of weights (EMA), 0 means none is kept.
-    """
+    """Settings of the update. clip_norm: 0 is off; average: decay of the running average of weights, 0 is none."""
 
     name: str = "sgd"
     momentum: float = 0.9

@@ -65,8 +65,7 @@ def share_plan(communicator: Communicator, plan: Plan) -> None:
 
 @final
 class Agreement:
-    """What to do after a step, equal on every rank. `stop`, `save` and `seconds` (of the run, by the clock of rank 0)
-    are those of the last agreement."""
+    """What all ranks do after a step. `stop`, `save`, `seconds` (by the clock of rank 0): of the last agreement."""
 
     def __init__(self, communicator: Communicator, commands: Commands, checkpoint_seconds: float) -> None:
         self._communicator, self._commands, self._limit = communicator, commands, checkpoint_seconds

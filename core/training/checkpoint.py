@@ -161,10 +161,7 @@ def _keep_previous(last: Path, previous: Path) -> None:
 
 
 def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, str]:
-    """The newest valid checkpoint of a run folder and, if it is not the last one, the reason.
-
-    None if there is none yet. Raises ModelFileError if no checkpoint is valid.
-    """
+    """The newest valid checkpoint (None: none yet), and why not the last. Raises ModelFileError if none is valid."""
     last, previous = folder / LAST, folder / PREVIOUS
     if not last.exists() and not previous.exists():
         return None, ""

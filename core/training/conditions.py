@@ -56,10 +56,7 @@ def present_conditions(config: RunConfig, device: str, ranks: int = 1) -> Condit
 
 
 def keep_conditions(config: RunConfig, before: Conditions | None) -> RunConfig:
-    """The settings of a resumed run, with automatic ones as recorded, if possible on this machine.
-
-    `threads` 0 becomes the recorded number; `device` "auto" becomes the recorded device, if it is available.
-    """
+    """Settings of a resumed run, with automatic `threads` and `device` as recorded, if possible here."""
     if before is None:
         return config
     if config.device == "auto" and not (before.device == "cuda" and cuda_problem()):

@@ -268,10 +268,7 @@ def read_history(path: Path) -> History:
 
 
 def read_events(path: Path, kinds: Sequence[type[Event]] = ()) -> Iterator[Event]:
-    """Yield the events of an ``events.jsonl``, or those of these kinds. Raises OSError.
-
-    Invalid lines are skipped: a crash may truncate the last one.
-    """
+    """Yield the events of an ``events.jsonl``, or of these kinds; invalid lines are skipped. Raises OSError."""
     marks = [f'"{_written(kind.__name__)}"' for kind in kinds]
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:

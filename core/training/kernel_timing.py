@@ -23,10 +23,7 @@ SHOWN: Final = 24
 
 @final
 class KernelSampling:
-    """Schedules timed steps.
-
-    every: steps between two timed steps, 0 for as often as `SHARE` allows; soon: time the second step.
-    """
+    """Schedules timed steps: one in `every`, 0 for as often as `SHARE` allows; soon: time the second step."""
 
     def __init__(self, every: int, soon: bool = False) -> None:
         self._every, self._soon = every, soon

@@ -146,10 +146,7 @@ def _without_last_relu(graph: Graph) -> Graph:
 
 
 def describe_origin(origin: Origin | None, evaluated: Sequence[tuple[str, Array]]) -> tuple[str, ...]:
-    """Sentences about evaluated photos that the pretrained weights were trained on.
-
-    Empty for an ONNX file without class names, which was trained on other kinds of photos.
-    """
+    """Sentences about evaluated photos that the pretrained weights were trained on; none without class names."""
     if origin is None or not (origin.classes or origin.learned):
         return ()
     return describe_overlap(model_name(origin.path), origin.learned, evaluated)

@@ -27,10 +27,7 @@ STATISTICS_BATCHES: Final = 30
 
 @final
 class Validator:
-    """Evaluates weights with one inference plan of the network, with batch norm folded.
-
-    With several ranks, each computes some batches: rank 0 calls `predict`, the others `assist`.
-    """
+    """Evaluates weights by one inference plan. Of several ranks, rank 0 calls `predict`, the others `assist`."""
 
     def __init__(self, graph: Graph, plan: Plan, communicator: Communicator) -> None:
         self._graph, self.plan, self._communicator = graph, plan, communicator
@@ -86,10 +83,7 @@ def collect_batches(communicator: Communicator, logits: Sequence[Array], total: 
 def compile_inference(
     graph: Graph, device: str, batch: int, threads: int = 0, algorithm: str = "auto", outputs: Sequence[str] = ()
 ) -> Plan:
-    """A plan for inference in float32, with batch norm folded into the convolutions.
-
-    Load it with ``fold_weights(graph, weights)``.
-    """
+    """A float32 plan for inference, batch norm folded; load it with ``fold_weights(graph, weights)``."""
     return compile_plan(
         fold_batch_norm(graph), device=device, batch=batch, threads=threads, algorithm=algorithm, outputs=outputs
     )
