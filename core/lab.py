@@ -20,6 +20,7 @@ from core.data.digits import CLASSES, SIDE, generate_digits, read_digits
 from core.data.photo import PhotoError
 from core.data.photo_reader import read_photo
 from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.diagnosis.prediction import choose_device
 from core.errors import EXIT_DONE, ConfigError, DataError, DeviceError, InputError, ModelFileError, Problem
 from core.laboratory import pytorch_baseline, studies
 from core.laboratory.algorithms import algorithm_study
@@ -32,7 +33,6 @@ from core.laboratory.options import make_parser
 from core.laboratory.plot import draw_bars, draw_roofline, save_png
 from core.laboratory.timing import Timing
 from core.ops.contract import Arrays
-from core.plan import cuda_problem
 from core.storage import write_file
 from core.text import printable
 
@@ -60,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def run_conv(arguments: argparse.Namespace) -> None:
-    device = _device(arguments.device)
+    device = choose_device(arguments.device)
     train, test = _digits(arguments.data)
     known = (*(CPU_ALGORITHMS if device == "cpu" else GPU_ALGORITHMS), "plan", pytorch_baseline.NAME)
     algorithms = arguments.algorithms or known
@@ -120,7 +120,7 @@ def run_matmul(arguments: argparse.Namespace) -> None:
 
 
 def run_depthwise(arguments: argparse.Namespace) -> None:
-    device = _device(arguments.device)
+    device = choose_device(arguments.device)
     shapes = studies.DEPTHWISE_SHAPES if device == "cuda" else studies.DEPTHWISE_SHAPES[:1]
     found = (study for shape in shapes for study in studies.depthwise_study(device, *shape))
     bias = (study for shape in shapes for study in studies.bias_study(*shape)) if device == "cuda" else ()
@@ -128,7 +128,7 @@ def run_depthwise(arguments: argparse.Namespace) -> None:
 
 
 def run_kernels(arguments: argparse.Namespace) -> None:
-    device, results, wrong = _device(arguments.device), [], []
+    device, results, wrong = choose_device(arguments.device), [], []
     for op in arguments.ops:
         directions = dict.fromkeys(kernel.direction for kernel in list_kernels((op,)) if kernel.device == device)
         if not directions:
@@ -175,7 +175,7 @@ def _print_studies(arguments: argparse.Namespace, found: Any, peaks: Mapping[boo
 
 
 def run_roofline(arguments: argparse.Namespace) -> None:
-    device = _device(arguments.device)
+    device = choose_device(arguments.device)
     times = studies.roofline_study(arguments.model, device, arguments.batch, arguments.image_size, arguments.precision)
     gflops, gigabytes = studies.roof(device)
     total = sum(t.milliseconds for t in times)
@@ -193,7 +193,8 @@ def run_roofline(arguments: argparse.Namespace) -> None:
 
 
 def run_algorithms(arguments: argparse.Namespace) -> None:
-    devices = ("cpu", "cuda") if arguments.device == "auto" and cuda_problem() is None else (_device(arguments.device),)
+    device = choose_device(arguments.device)
+    devices = ("cpu", "cuda") if (arguments.device, device) == ("auto", "cuda") else (device,)
     batch, size = arguments.batch, arguments.image_size
     print(f"{arguments.model}, forward and backward pass of {batch} photos of {size} pixels\n"
           f"{'device':7} {'algorithm':12} {'precision':10} {'ms':>10} {'faster by':>10} {'loss':>8}")
@@ -212,7 +213,7 @@ def run_algorithms(arguments: argparse.Namespace) -> None:
 
 
 def run_sweep(arguments: argparse.Namespace) -> None:
-    device, results = _device(arguments.device), []
+    device, results = choose_device(arguments.device), []
     sizes = arguments.image_size
     what = "training steps" if arguments.training else "predictions"
     print(f"{arguments.model}, {what}, {device}\n{'batch':>6} {'pixels':>7} {'photos/s':>14} {'ms a batch':>12}")
@@ -226,7 +227,7 @@ def run_sweep(arguments: argparse.Namespace) -> None:
 
 
 def run_mnist(arguments: argparse.Namespace) -> None:
-    device = _device(arguments.device)
+    device = choose_device(arguments.device)
     if arguments.what == "predict":
         if not arguments.photos:
             raise DataError("Give photos of digits with --photos.")
@@ -285,12 +286,6 @@ def _read_photo(path: Path) -> Any:
         return read_photo(str(path))
     except PhotoError as error:
         raise DataError(f"{path}: {error}") from error
-
-
-def _device(asked: str) -> str:
-    if asked == "auto":
-        return "cuda" if cuda_problem() is None else "cpu"
-    return asked
 
 
 def _write_figures(arguments: argparse.Namespace, figures: Any) -> None:
