@@ -153,6 +153,18 @@ PARTS: Final = {SQUARE: square, WHOLE: shrink, MARGINS: add_margins}
 at most that; the whole photo, its centred square of that side."""
 
 
+def place_in_square(part: Array, box: tuple[float, float, float, float], side: int) -> Array:
+    """Paste a map of the part `box` into the photo's centred square: float32 ``(side, side)``, 0 outside the box."""
+    y0, x0, y1, x1 = (round(side * v) for v in box)
+    y1, x1 = max(y1, y0 + 1), max(x1, x0 + 1)
+    small = cv2.resize(np.asarray(part, np.float32), (x1 - x0, y1 - y0), interpolation=cv2.INTER_AREA)
+    whole = np.zeros((side, side), np.float32)
+    inside = small[max(-y0, 0) : max(side - y0, 0), max(-x0, 0) : max(side - x0, 0)]
+    y, x = max(y0, 0), max(x0, 0)
+    whole[y : y + inside.shape[0], x : x + inside.shape[1]] = inside
+    return whole
+
+
 def encode_jpeg(rgb: Array, quality: int) -> bytes:
     """An RGB photo uint8 ``(H, W, 3)`` as the bytes of a JPEG file."""
     return bytes(cv2.imencode(".jpg", np.ascontiguousarray(rgb[..., ::-1]), (cv2.IMWRITE_JPEG_QUALITY, quality))[1])

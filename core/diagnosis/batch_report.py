@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, final
 import cv2
 import numpy as np
 
-from core.data.photo import encode_jpeg, square
+from core.data.photo import encode_jpeg, place_in_square, square
 from core.diagnosis import page
 from core.diagnosis.model_identity import ModelIdentity
 from core.ops.contract import Array
@@ -71,22 +71,13 @@ def draw_picture(
     marked = square(photo, side).copy()
     for mask, colour in ((leaf, LEAF), (lesions, LESION)):
         if mask is not None and mask.any():
-            outlines, _ = cv2.findContours(_placed(mask, box, side), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+            placed = (place_in_square(mask, box, side) > 0.5).astype(np.uint8)
+            outlines, _ = cv2.findContours(placed, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
             cv2.drawContours(marked, outlines, -1, colour, 1 + side // 256, cv2.LINE_AA)
     for y0, x0, y1, x1 in boxes:
         corners = (round(side * x0), round(side * y0)), (round(side * x1), round(side * y1))
         cv2.rectangle(marked, *corners, LEAF, 1 + side // 256)
     return encode_jpeg(marked, QUALITY)
-
-
-def _placed(mask: Array, box: Box, side: int) -> Array:
-    """The mask of a part of the photo, placed in the whole photo, uint8 ``(side, side)``."""
-    y0, x0, y1, x1 = (round(side * share) for share in box)
-    whole = np.zeros((side, side), np.uint8)
-    size = (max(x1 - x0, 1), max(y1 - y0, 1))
-    part = cv2.resize(mask.astype(np.uint8), size, interpolation=cv2.INTER_NEAREST)
-    whole[y0 : y0 + size[1], x0 : x0 + size[0]] = part[: side - y0, : side - x0]
-    return whole
 
 
 def render_batch(entries: Sequence[Entry], remarks: Iterable[str] = (), appendix: str = "", say: Say = str) -> str:

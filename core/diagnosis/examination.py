@@ -12,11 +12,11 @@ from typing import Final, final
 import numpy as np
 
 from core.data.health import photo_faults
-from core.data.photo import MARGINS, SQUARE, PhotoError, halve, square
+from core.data.photo import MARGINS, SQUARE, PhotoError, halve, place_in_square, square
 from core.data.photo_reader import read_photo
 from core.diagnosis.class_map import ClassMapper
 from core.diagnosis.features import feature_node
-from core.diagnosis.leaf_detector import MARGIN, LeafDetector, choose_leaves, cut_square, place_in_square
+from core.diagnosis.leaf_detector import MARGIN, LeafDetector, choose_leaves, cut_square
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import Box, ClassProbability, Diagnosis, LeafDiagnosis, Prediction, Predictor, list_top
 from core.diagnosis.segmentation import leaf_box, segment, segment_leaves

@@ -115,15 +115,3 @@ def cut_square(rgb: Array, box: Box, side: int, margin: float = MARGIN) -> tuple
     corner = np.array((y, x)) - (size - short) / 2
     place = as_box(np.concatenate((corner, corner + cut)) / short)
     return square(halve(rgb[y : y + cut, x : x + cut], side), side), place
-
-
-def place_in_square(part: Array, box: Box, side: int) -> Array:
-    """Paste a map of the part `box` into the photo's centred square: float32 ``(side, side)``, 0 outside the box."""
-    y0, x0, y1, x1 = (round(side * v) for v in box)
-    y1, x1 = max(y1, y0 + 1), max(x1, x0 + 1)
-    small = cv2.resize(np.asarray(part, np.float32), (x1 - x0, y1 - y0), interpolation=cv2.INTER_AREA)
-    whole = np.zeros((side, side), np.float32)
-    inside = small[max(-y0, 0) : max(side - y0, 0), max(-x0, 0) : max(side - x0, 0)]
-    y, x = max(y0, 0), max(x0, 0)
-    whole[y : y + inside.shape[0], x : x + inside.shape[1]] = inside
-    return whole

@@ -10,10 +10,11 @@ import cv2
 import numpy as np
 import pytest
 
+from core.data.photo import place_in_square
 from core.diagnosis.boxes import decode_maps, fuse, overlaps, suppress
 from core.diagnosis.diagnosis_output import WITH_LEAVES, show_csv, show_json, show_text
 from core.diagnosis.examination import Examiner
-from core.diagnosis.leaf_detector import FoundLeaf, LeafDetector, choose_leaves, cut_square, letterbox, place_in_square
+from core.diagnosis.leaf_detector import FoundLeaf, LeafDetector, choose_leaves, cut_square, letterbox
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.prediction import ClassProbability, Diagnosis, LeafDiagnosis, Prediction
 from core.diagnosis.severity import Severity
