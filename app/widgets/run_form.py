@@ -68,7 +68,7 @@ class Field:
     def set_value(self, value: Any) -> None:
         with QSignalBlocker(self.editor):
             if isinstance(value, tuple | list):
-                value = join_values(value)
+                value = " ".join(f'"{one}"' if re.search(r"\s", one) else one for one in value)  # see `split_values`
             meant = self._kind is float and self.row.zero and not value  # the placeholder shows it
             self._set("" if meant else f"{value:g}" if isinstance(value, float) else value)
 
@@ -176,10 +176,6 @@ def tip_text(row: Setting) -> str:
 def split_values(text: str) -> tuple[str, ...]:
     """The values of a list, separated by spaces; a value with spaces is in quotes."""
     return tuple(quoted or plain for quoted, plain in re.findall(r'"([^"]+)"|(\S+)', text))
-
-
-def join_values(values: Sequence[str]) -> str:
-    return " ".join(f'"{value}"' if re.search(r"\s", value) else value for value in values)
 
 
 Editor = tuple[QWidget, Callable[[], Any], Callable[[Any], object], Callable[[Callable[[], None]], object]]
