@@ -42,10 +42,7 @@ REPORT_EVERY: Final = 64
 def prepare_replacement(
     photos: PhotoSet, chance: float, report: ReportStage, cancelled: IsCancelled
 ) -> BackgroundReplacement:
-    """Compute leaf masks and backgrounds of the training photos. Masks are stored with the photo cache, by content.
-
-    Raises DataError if no leaf can be cut out, Cancelled, StorageError.
-    """
+    """Compute masks and backgrounds of training photos. Raises DataError without leaves, Cancelled, StorageError."""
     rows, classes = photos.rows(TRAIN), photos.dataset.classes
     side, found = photos.cache.side, _leaves(photos, rows, report, cancelled)
     share = np.array([_unpack(leaf).mean() for leaf in found])

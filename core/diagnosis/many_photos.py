@@ -124,10 +124,7 @@ def write_part(folder: Path, part: Part, diagnoses: Iterable[Diagnosis], model: 
 
 
 def merge_parts(folder: Path) -> int:
-    """Join all parts to `results.csv` and `results.parquet`, one part in memory at a time.
-
-    Returns the number of photos. Raises InputError if a part is missing, and StorageError.
-    """
+    """Join all parts to `results.csv` and `.parquet`; returns the number of photos. Raises InputError, StorageError."""
     try:
         wanted = json.loads((folder / LISTING).read_text("utf-8"))
         done = _done(folder)

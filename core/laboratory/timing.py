@@ -105,10 +105,7 @@ def time_on_host(run: Callable[[], object], repeats: int = REPEATS, seconds: flo
 
 
 def time_on_device(run: Callable[[], Any]) -> float:
-    """Median milliseconds of what `run` queues, by the GPU's own clock.
-
-    A captured graph is replayed: a launch from Python takes longer than many a kernel.
-    """
+    """Median milliseconds of what `run` queues, by the GPU's clock, in a captured graph: Python launches slowly."""
     from core.gpu.compilation.cuda import cuda, driver
     from core.gpu.graph_capture import CapturedGraph
     from core.gpu.prepared import on_stream, stream_address

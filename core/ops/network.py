@@ -109,10 +109,7 @@ def _owned(node: Node, weights: Arrays) -> dict[str, Array]:
 
 
 def compare(got: Array, wanted: Array, what: str, tolerance: float, floor: float = 1e-30) -> None:
-    """Raise LeafClinicError where a plan's result differs by more than `tolerance` of the reference's largest value.
-
-    `floor`: the smallest number that counts as the largest value.
-    """
+    """Raise LeafClinicError where `got` differs by over `tolerance` of the largest wanted value (at least `floor`)."""
     error = np.abs(np.asarray(got, np.float64) - wanted)
     scale = max(float(np.abs(wanted).max(initial=0)), floor)
     worst = float(error.max(initial=0)) / scale
