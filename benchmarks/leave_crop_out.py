@@ -20,6 +20,7 @@ import json
 import multiprocessing
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +33,7 @@ from benchmarks.record import commit
 from benchmarks.ship_detector import read_rows, write
 from core.data.photo_reader import read_photo
 from core.diagnosis.calibration import crop_of
+from core.diagnosis.known_crop import restrict
 from core.diagnosis.metrics import wilson_interval
 from core.diagnosis.model_file import read_model
 from core.diagnosis.prediction import Predictor
@@ -209,7 +211,7 @@ def evaluate(data: Path, models: Sequence[str], split: str, crop: str) -> dict[s
         model = read_model(Path(path))
         mine = [row for row in rows if f"{crop}/{row['condition']}" in model.classes]
         truth = np.array([model.classes.index(f"{crop}/{row['condition']}") for row in mine])
-        words, shares = [], []
+        words, shares, known_words = [], [], []
         with closing(Predictor(model, batch=16)) as predictor:
             for begin in range(0, len(mine), 64):
                 paths = [str(data / "field" / row["path"]) for row in mine[begin : begin + 64]]
@@ -217,17 +219,28 @@ def evaluate(data: Path, models: Sequence[str], split: str, crop: str) -> dict[s
                 for found in predictor.predict_calibrated(photos):
                     words.append(predictor.decide(found).word)
                     shares.append(found.probabilities)
+                    known = restrict(found.probabilities, model.classes, crop)
+                    known_words.append(predictor.decide(replace(found, probabilities=known)).word)
         p, of_crop = np.stack(shares), np.array([crop_of(label) == crop for label in model.classes])
-        first, known = p.argmax(axis=1), np.where(of_crop, p, -1).argmax(axis=1)
-        said = np.array([word in model.classes for word in words])
-        wrong = int((said & (first != truth)).sum())
+        first, known_first = p.argmax(axis=1), np.where(of_crop, p, -1).argmax(axis=1)
         result[name] = {
             "photos": len(truth), "right": share(first == truth), "crop right": share(of_crop[first]),
-            "right where the crop is given": share(known == truth), "answered": share(said),
-            "wrong answers refused": 1 - wrong / max(int((first != truth).sum()), 1),
+            **answers(words, first, truth, model.classes),
+            "known crop": {"right": share(known_first == truth),
+                           **answers(known_words, known_first, truth, model.classes)},
         }  # fmt: skip
         print(name, json.dumps(result[name]), flush=True)
     return result
+
+
+def answers(words: Sequence[str], first: Array, truth: Array, classes: Sequence[str]) -> dict[str, Any]:
+    """Photos with a class as verdict, how many of these are right, and the share of the wrong without one."""
+    said, right = np.array([word in classes for word in words]), first == truth
+    return {
+        "answered": share(said),
+        "answers right": share(right[said]) if said.any() else None,
+        "wrong answers refused": 1 - int((said & ~right).sum()) / max(int((~right).sum()), 1),
+    }
 
 
 def share(hits: Array) -> dict[str, Any]:

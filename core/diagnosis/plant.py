@@ -79,7 +79,8 @@ def pool_probabilities(probabilities: Array, multilabel: bool = False) -> Array:
         pairs = np.stack((1 - probabilities, probabilities), axis=-1)  # no and yes of each label
         return np.array([pool_probabilities(pairs[:, label])[1] for label in range(pairs.shape[1])])
     logs = np.log(np.maximum(probabilities, SMALLEST))
-    return np.asarray(softmax(logs.sum(axis=0, keepdims=True) / np.sqrt(len(logs)))[0])
+    pooled = softmax(logs.sum(axis=0, keepdims=True) / np.sqrt(len(logs)))[0]
+    return np.where(probabilities.any(axis=0), pooled, 0.0)
 
 
 def diagnose_plant(
