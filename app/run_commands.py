@@ -15,11 +15,12 @@ from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.document import Document
 from app.viewmodels.thumbnails import Thumbnails
-from app.viewmodels.training import State, TrainingModel, new_run_folder, resume_request, start_request
+from app.viewmodels.training import State, TrainingModel, resume_request, start_request
 from app.viewmodels.writing import Writing
 from app.widgets.parts import Slot, ask_target
 from core.diagnosis.model_identity import default_name
 from core.errors import InputError
+from core.training.run_folder import new_run_folder
 
 STATUS_MS: Final = 500
 """Interval of updates of the status bar."""

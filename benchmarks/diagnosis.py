@@ -23,6 +23,7 @@ import numpy as np
 
 from benchmarks.examination import examination_times
 from benchmarks.intervals import auroc, bootstrap_interval
+from benchmarks.model_card import render_card
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of
 from core.data.photo_reader import read_photo
@@ -30,7 +31,7 @@ from core.diagnosis.calibration import crop_of, measure_reliability, state_proba
 from core.diagnosis.completion import compute_outputs
 from core.diagnosis.features import familiarity, feature_node, read_statistics
 from core.diagnosis.metrics import compute_metrics, wilson_interval
-from core.diagnosis.model_card import TEST, render_card
+from core.diagnosis.model_card import TEST
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.thresholds import NO_LEAF_NAMES, SECTION, Thresholds, coverage_curve

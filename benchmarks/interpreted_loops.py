@@ -9,18 +9,22 @@ minutes for one iteration. Processor time, one thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from benchmarks.record import Row, write_results
-from core.laboratory.algorithms import ModuleTimes, totals
+from core.laboratory.algorithms import ModuleTimes
 from core.models.architectures import build
 from core.ops.window import read_window
 
 OUTPUTS, ROUNDS = 100, 20
 """Timed outputs of a layer."""
 
+
+def totals(modules: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
+    """Milliseconds of the forward and of the backward pass."""
+    return sum(forward for forward, _ in modules.values()), sum(backward for _, backward in modules.values())
 
 def loop_times(model: str, classes: int, side: int, batch: int) -> ModuleTimes:
     """Milliseconds of a network's modules, from OUTPUTS outputs of every convolution and max pooling."""

@@ -16,10 +16,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.interpreted_loops import loop_times
+from benchmarks.interpreted_loops import loop_times, totals
 from benchmarks.record import Row, make_row, write_results
 from core.errors import DeviceError, KernelUnavailable
-from core.laboratory.algorithms import WAYS, ModuleTimes, algorithm_study, totals
+from core.laboratory.algorithms import WAYS, ModuleTimes, algorithm_study
 
 MODEL, CLASSES, SIZE = "squeezenet1_0", 38, 224
 NAIVE_BATCH = 16

@@ -25,7 +25,7 @@ from core.training.commands import Commands
 from core.training.dry_run import describe_run
 from core.training.events import Event, Progress, RunFailed
 from core.training.presets import PRESETS
-from core.training.run_folder import default_folder, read_config
+from core.training.run_folder import RUNS, new_run_folder, read_config
 from core.training.setup import check_gpus
 from core.training.terminal import JsonReader, TerminalReader
 from core.training.trace import TraceWriter
@@ -111,7 +111,7 @@ def configure(arguments: argparse.Namespace, found: list[Problem]) -> RunConfig:
         found.append(Problem("demo", "generates its own photos. Give either --data or --demo."))
     config = command_line.merge_settings(options, file, found)
     data, field = (os.path.abspath(os.path.expanduser(name)) if name else "" for name in (config.data, config.field))
-    return replace(config, data=data, field=field, out=config.out or default_folder(config))
+    return replace(config, data=data, field=field, out=config.out or str(new_run_folder(RUNS, config.model)))
 
 
 def make_demo(config: RunConfig, reader: Reader) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections import deque
@@ -27,7 +28,7 @@ from app.viewmodels.rows_model import RowsModel
 from core.data.photo_format import NAMED
 from core.diagnosis.known_crop import list_crops, restrict
 from core.diagnosis.model_identity import ModelIdentity
-from core.diagnosis.thresholds import COVERAGE, CoveragePoint, Thresholds, at_coverage
+from core.diagnosis.thresholds import COVERAGE, Thresholds, at_coverage
 
 IN_FLIGHT: Final = 24
 """Photos sent to the process; the others wait here and can be cancelled."""
@@ -202,12 +203,13 @@ class DiagnosisModel(ProcessModel):
         """Update all verdicts for the given coverage, 0..1. Nothing is computed again."""
         before, self.coverage = self.coverage, coverage
         if self.thresholds is not None:
-            self.verdict_update.start(self.thresholds.curve, before, coverage)
+            moved = [at_coverage(self.thresholds.curve, one).threshold for one in (before, coverage)]
+            self.verdict_update.start(min(moved), max(moved))
 
     def set_known_crop(self, crop: str) -> None:
         """Update all verdicts for photos of this crop, "" for any. Nothing is computed again."""
         self.known_crop = crop
-        self.verdict_update.start_all()
+        self.verdict_update.start(0.0, math.inf)
 
     def set_view(self, *, crop: bool, leaves: bool) -> None:
         """Set whether small leaves are cropped, and whether each leaf is diagnosed; all photos are diagnosed again."""
@@ -345,8 +347,7 @@ SLICE_S: Final = 0.008
 
 @final
 class VerdictUpdate(QObject):
-    """Updates the photos whose first class is between the old and the new threshold; others do not change.
-    Photos of several leaves are all updated: each leaf has probabilities of its own.
+    """Updates verdicts in slices. Photos of several leaves are all updated: each leaf has probabilities of its own.
 
     Signal: `ended()`.
     """
@@ -365,17 +366,11 @@ class VerdictUpdate(QObject):
     def active(self) -> bool:
         return self._timer.isActive()
 
-    def start(self, curve: tuple[CoveragePoint, ...], before: float, after: float) -> None:
-        """Start for a change of coverage, 0..1; unfinished work of an earlier start is included."""
-        thresholds = [at_coverage(curve, coverage).threshold for coverage in (before, after)]
-        if not self.active:
-            self._low, self._high = 1.0, 0.0
-        self._low, self._high, self._at = min(self._low, *thresholds), max(self._high, *thresholds), 0
-        self._run_slice()
-
-    def start_all(self) -> None:
-        """Start for all photos."""
-        self._low, self._high, self._at = -1.0, 2.0, 0
+    def start(self, low: float, high: float) -> None:
+        """Start for photos whose first class has a probability in [low, high), and those of an unfinished start."""
+        if self.active:
+            low, high = min(low, self._low), max(high, self._high)
+        self._low, self._high, self._at = low, high, 0
         self._run_slice()
 
     def stop(self) -> None:

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import signal
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,6 @@ from app.translation import tr
 from app.viewmodels.process_model import ProcessThread
 from app.viewmodels.runs import RunView, read_run
 from core.config import RunConfig, to_dict
-from core.storage import unused
 from core.training import events
 from core.training.events import CheckpointSaved, RunFailed, RunFinished, RunStarted
 
@@ -223,8 +221,3 @@ class TrainingModel(QObject):
     def _on_events(self, bundle: list[Any]) -> None:
         self.view.read(bundle)
         self.changed.emit()
-
-
-def new_run_folder(place: Path, model: str) -> Path:
-    """A folder name that sorts by time and names the network."""
-    return unused(place / f"{time.strftime('%Y%m%d-%H%M%S')}-{model}")

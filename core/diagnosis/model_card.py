@@ -14,7 +14,7 @@ from core.diagnosis.completion import CALIBRATION
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.thresholds import COVERAGE, SECTION, Thresholds, at_coverage, describe_label_thresholds
 from core.diagnosis.training_photos import MARK_BYTES
-from core.percent import keep_percents, percent, percents
+from core.percent import percent, percents
 
 TEST: Final = "test"
 """Section with figures on test photos: rows of name, photos, accuracy and interval, by class and by part."""
@@ -32,21 +32,6 @@ class Chapter:
     lead: str = ""
     points: tuple[str, ...] = ()
     tables: tuple[tuple[Row, Sequence[Row], str], ...] = ()
-
-
-def render_card(model: ModelFile, name: str) -> str:
-    """The card as Markdown."""
-    parts = [f"# {name}\n\n{describe_model(model)}"]
-    for chapter in chapters(model):
-        blocks = [f"## {chapter.title}"]
-        blocks += [chapter.lead] if chapter.lead else []
-        for head, rows, after in chapter.tables:
-            lines = [head, ("---",) + ("--:",) * (len(head) - 1), *rows]
-            blocks.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
-            blocks += [after] if after else []
-        blocks += ["\n".join(f"- {text}" for text in chapter.points)] if chapter.points else []
-        parts.append("\n\n".join(blocks))
-    return keep_percents("\n\n".join(parts) + "\n")
 
 
 def render_card_html(model: ModelFile) -> str:

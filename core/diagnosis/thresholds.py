@@ -33,6 +33,8 @@ UNTESTED: Final = 0.5
 """Confidence threshold of a model without thresholds."""
 NO_LEAF_FOUND: Final = 0.99
 """Share of the validation photos without a leaf that must be detected."""
+NO_LEAF_UNTESTED: Final = 0.9
+"""The probability instead without such photos: of leaves of unknown crops some have 0.5 (benchmarks.own_models)."""
 NEVER: Final = -1e300
 """A familiarity that no photo is below."""
 
@@ -127,7 +129,7 @@ def set_thresholds(
     if index >= 0:
         leaves = labels != index
         bare = probabilities[~leaves, index]
-        no_leaf = float(np.quantile(bare, 1 - NO_LEAF_FOUND)) if len(bare) else 0.5
+        no_leaf = float(np.quantile(bare, 1 - NO_LEAF_FOUND)) if len(bare) else NO_LEAF_UNTESTED
         no_leaf = max(no_leaf, 0.02)
     far = float(np.quantile(familiar[leaves], FAR_REFUSED)) if leaves.any() else -math.inf
     return Thresholds(score, far, index, no_leaf, coverage_curve(probabilities.max(axis=1), right))

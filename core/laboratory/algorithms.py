@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final, TypeAlias, cast, final
@@ -166,8 +166,3 @@ def add_up(kernels: Iterable[tuple[str, str, float]]) -> ModuleTimes:
         forward, backward = found.get(module, (0.0, 0.0))
         found[module] = (forward + took, backward) if direction == "forward" else (forward, backward + took)
     return found
-
-
-def totals(modules: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
-    """Milliseconds of the forward and of the backward pass."""
-    return sum(forward for forward, _ in modules.values()), sum(backward for _, backward in modules.values())

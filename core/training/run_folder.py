@@ -35,6 +35,8 @@ COLUMNS: Final = (
     "epoch", "step", "train_loss", "train_accuracy", "validation_loss", "validation_accuracy",
     "best", "seconds", "photos_per_second", "memory_bytes",
 )
+RUNS: Final = Path("runs")
+"""Where new runs are, unless the settings name a folder."""
 LOCK: Final = ".lock"
 """Locked by the process that trains; the operating system releases it when the process ends."""
 
@@ -131,8 +133,9 @@ class RunFolder:
             raise storage_error(self.path / name, error) from error
 
 
-def default_folder(config: RunConfig) -> str:
-    return str(unused(Path(f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{config.model}")))
+def new_run_folder(place: Path, model: str) -> Path:
+    """A folder name that sorts by time and names the network."""
+    return unused(place / f"{time.strftime('%Y%m%d-%H%M%S')}-{model}")
 
 
 def create_run(path: Path, config: RunConfig, overwrite: bool = False) -> RunFolder:

@@ -1,4 +1,5 @@
-"""The slider for the minimum confidence, with the resulting accuracy, and switches for cropping and several leaves."""
+"""How photos are diagnosed: the slider for the minimum confidence, with the resulting accuracy, switches for cropping
+and several leaves, and the choice of a known crop."""
 
 from __future__ import annotations
 
@@ -11,9 +12,10 @@ from PySide6.QtWidgets import QCheckBox, QWidget
 from app.paths import Settings
 from app.translation import tr
 from app.viewmodels.diagnosis import DiagnosisModel
-from app.widgets.fields import Slider
+from app.widgets.fields import ComboBox, Slider
 from app.widgets.layouts import row
-from app.widgets.parts import label
+from app.widgets.parts import label, named
+from core.diagnosis.known_crop import list_crops
 from core.diagnosis.thresholds import FAR_REFUSED, CoveragePoint
 from core.percent import percent
 
@@ -86,3 +88,21 @@ class CoverageBar(QWidget):
         )  # fmt: skip
         self.caption.setText(text)
         self.slider.setAccessibleDescription(text)
+
+
+def crop_choice(model: DiagnosisModel) -> ComboBox:
+    """The choice among the crops of the model in use; hidden where it knows one only."""
+    choice = named(ComboBox(), tr("Known crop"))
+    choice.setToolTip(tr("Diagnoses all photos as photos of this crop, and excludes the diseases of others."))
+    choice.setMinimumWidth(100)  # of a narrow window; else the width of its texts
+
+    def fill() -> None:
+        crops = list_crops(model.ready.get("classes", ()))
+        named_crops = [(tr("Crop: {name}", name=crop.replace("_", " ")), crop) for crop in crops]
+        choice.fill([(tr("Crop: any"), ""), *named_crops], model.known_crop)
+        choice.setVisible(bool(crops))
+
+    choice.currentIndexChanged.connect(lambda _: model.set_known_crop(choice.currentData()))
+    model.model_ready.connect(fill)
+    fill()
+    return choice

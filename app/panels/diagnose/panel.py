@@ -14,9 +14,8 @@ from PySide6.QtWidgets import QPushButton, QWidget
 from app.actions import Actions
 from app.mask import Mask
 from app.panels.diagnose.brush import BrushDialog
-from app.panels.diagnose.coverage import CoverageBar
+from app.panels.diagnose.coverage import CoverageBar, crop_choice
 from app.panels.diagnose.detail import DetailPane
-from app.panels.diagnose.known_crop import crop_choice
 from app.panels.diagnose.plants import COLUMN, plant_choice
 from app.panels.diagnose.start_page import StartPage
 from app.paths import Settings

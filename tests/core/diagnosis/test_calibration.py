@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
+from benchmarks.model_card import render_card
 from core.diagnosis.calibration import (
     FEWEST,
     calibrate_logits,
@@ -18,7 +19,6 @@ from core.diagnosis.calibration import (
     state_probabilities,
 )
 from core.diagnosis.metrics import cross_entropy, softmax
-from core.diagnosis.model_card import render_card
 from core.diagnosis.model_file import read_model, write_model
 from core.diagnosis.onnx_model import to_onnx
 from core.errors import ModelFileError

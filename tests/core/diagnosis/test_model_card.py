@@ -3,7 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.diagnosis.model_card import DATA, TEST, render_card, render_card_html
+from benchmarks.model_card import render_card
+from core.diagnosis.model_card import DATA, TEST, render_card_html
 from core.diagnosis.model_file import in_bits
 from tests.helpers.models import small_model
 

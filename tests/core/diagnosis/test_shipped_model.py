@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.model_card import render_card
 from core.data.photo_reader import read_photo
 from core.diagnosis.calibration import crop_of
 from core.diagnosis.examination import Examiner
-from core.diagnosis.model_card import render_card
 from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import SHIPPED_MODELS, find_model
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE

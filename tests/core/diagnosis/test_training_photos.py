@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.diagnosis.model_card import render_card
+from benchmarks.model_card import render_card
 from core.diagnosis.model_file import LEARNED, in_bits, read_model, write_model
 from core.diagnosis.training_photos import TrainingPhotos, describe_overlap, measure_overlap, record_photos
 from core.errors import ModelFileError

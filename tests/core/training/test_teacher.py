@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.model_card import render_card
 from core.config import RunConfig
 from core.data.augment import draw_rows
 from core.data.mixing import Mixing
 from core.device import PhotoBatch
 from core.diagnosis.metrics import softmax
-from core.diagnosis.model_card import render_card
 from core.diagnosis.model_file import read_model, write_model
 from core.diagnosis.model_identity import BEST
 from core.errors import ModelFileError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from core.diagnosis.model_card import render_card
+from benchmarks.model_card import render_card
 from core.diagnosis.model_file import read_model, write_model
 from core.diagnosis.model_identity import BEST
 from core.training.events import Warned
