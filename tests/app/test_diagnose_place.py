@@ -80,25 +80,6 @@ def test_the_slider_updates_all_verdicts_and_shows_its_effect(panel, model, qtbo
     assert "0.0\u00a0%" in panel.coverage.caption.text()
 
 
-def test_a_known_crop_excludes_the_classes_of_others_without_a_new_diagnosis(panel, model, qtbot):
-    classes = ("apple/scab", *CLASSES[1:])
-    model.ready = {"classes": classes}
-    model.model_ready.emit("")
-    choice = panel.known_crop
-    assert [choice.itemText(at) for at in range(choice.count())] == ["Crop: any", "Crop: apple", "Crop: tomato"]
-    choice.setCurrentIndex(2)
-    assert [row.top[0] for row in model.rows.rows] == [(CLASSES[1], pytest.approx(0.5))] * 3
-    assert [row.verdict for row in model.rows.rows] == [CLASSES[1]] * 3
-    ((row, *_), *_) = model._of_this_model()
-    assert row.probabilities == pytest.approx((0, 0.5, 0.5))
-    choice.setCurrentIndex(1)
-    assert [(row.verdict, row.top[0][1]) for row in model.rows.rows] == [("apple/scab", pytest.approx(1.0))] * 3
-    choice.setCurrentIndex(0)
-    assert model.rows.rows[1].top[0] == ("apple/scab", pytest.approx(0.8))
-    model._read({"ready": True, "classes": list(CLASSES)})
-    assert choice.isHidden(), "of one crop none can be excluded"
-
-
 def test_while_another_model_is_loaded_nothing_is_said_of_the_one_before(panel, model, monkeypatch):
     panel.coverage._on_model()
     panel.detail.show_result(PhotoResult(0, "/photos/leaf.jpg"))

@@ -50,6 +50,25 @@ def test_a_folder_that_is_being_listed_when_a_model_is_chosen_is_diagnosed(model
     qtbot.waitUntil(lambda: len(model.rows.rows) == 7, timeout=5000)
 
 
+def test_a_known_crop_excludes_other_classes_without_a_new_diagnosis(panel, model):  # noqa: F811
+    classes = ("apple/scab", *CLASSES[1:])
+    model.ready = {"classes": classes}
+    model.model_ready.emit("")
+    choice = panel.known_crop
+    assert [choice.itemText(at) for at in range(choice.count())] == ["Crop: any", "Crop: apple", "Crop: tomato"]
+    choice.setCurrentIndex(2)
+    assert [row.top[0] for row in model.rows.rows] == [(CLASSES[1], pytest.approx(0.5))] * 3
+    assert [row.verdict for row in model.rows.rows] == [CLASSES[1]] * 3
+    ((row, *_), *_) = model._of_this_model()
+    assert row.probabilities == pytest.approx((0, 0.5, 0.5))
+    choice.setCurrentIndex(1)
+    assert [(row.verdict, row.top[0][1]) for row in model.rows.rows] == [("apple/scab", pytest.approx(1.0))] * 3
+    choice.setCurrentIndex(0)
+    assert model.rows.rows[1].top[0] == ("apple/scab", pytest.approx(0.8))
+    model._read({"ready": True, "classes": list(CLASSES)})
+    assert choice.isHidden(), "of one crop none can be excluded"
+
+
 def test_an_error_about_a_folder_goes_when_photos_are_added(panel, model):  # noqa: F811
     model.failed.emit("There are no photos in this folder.", "")
     assert not panel.notice.isHidden()
