@@ -61,7 +61,7 @@ def evaluate_border(features: Array, labels: Array, queries: Array, true_labels:
 
 
 def border_features(photos: Array, slots: Array) -> Array:
-    """Mean and deviation of R, G and B in each border patch of `photos[slots]`, float32 ``(len(slots), 48)``."""
+    """Mean and standard deviation of colours in border patches of `photos[slots]`, float32 ``(len(slots), 48)``."""
     side = photos.shape[1]
     size = max(int(side * PATCH), 1)
     low, middle, high = 0, (side - size) // 2, side - size

@@ -299,4 +299,5 @@ class DiagnosePanel(QWidget):
         chosen = ask_target(self, f"{title}: {self._scope()}", f"diagnoses.{kind}", kinds)
         if chosen:
             rows = self._model.plants.with_plants(self._model.rows.shown_rows())
-            self._writing.start(kind, chosen, rows, remarks=[self.coverage.caption.text()])
+            crop = [self.known_crop.currentText()] if self._model.known_crop else []
+            self._writing.start(kind, chosen, rows, remarks=[*crop, self.coverage.caption.text()])
