@@ -109,6 +109,8 @@ def configure(arguments: argparse.Namespace, found: list[Problem]) -> RunConfig:
         found.append(Problem("data", "is missing. Give a folder of photos or a CSV manifest, or use --demo."))
     if data and arguments.demo:
         found.append(Problem("demo", "generates its own photos. Give either --data or --demo."))
+    if "model" in options and options.get("start", file.get("start")):
+        found.append(Problem("model", "cannot be combined with --from: the network is that of the file."))
     config = command_line.merge_settings(options, file, found)
     data, field = (os.path.abspath(os.path.expanduser(name)) if name else "" for name in (config.data, config.field))
     return replace(config, data=data, field=field, out=config.out or str(new_run_folder(RUNS, config.model)))

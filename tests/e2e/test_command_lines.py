@@ -229,6 +229,7 @@ def test_bad_photos_models_and_runs_get_a_sentence_each_and_nothing_is_written(t
     for arguments, sentence in (
         (("core.train", "--data", one, *new), "Training needs two classes or more"),
         (("core.train", "--data", empty, *new), "There are no photos in"),
+        (("core.train", "--data", one, "--from", "small", *new, "--model", "cnn"), "--model: cannot be combined with"),
         (("core.train", "--data", tmp_path / "nowhere", *new), "does not exist"),
         (("core.diagnose", cut, photo), "incomplete, damaged"),
         (("core.diagnose", tmp_path / "none", photo), "came with the program: leaves, small, permissive."),

@@ -1,5 +1,4 @@
-"""How photos are diagnosed: the slider for the minimum confidence, with the resulting accuracy, switches for cropping
-and several leaves, and the choice of a known crop."""
+"""How photos are diagnosed: minimum confidence with its effect, cropping, several leaves, known crop."""
 
 from __future__ import annotations
 
