@@ -74,6 +74,15 @@ def seeds() -> str:
     return f"**Three seeds** of the first network alone, correct, % (95 % interval): {'; '.join(shown)}."
 
 
+def known_crop() -> str:
+    """Apple in the orchard by the network without such photos, for any crop and for the known one."""
+    found = read("leave_crop_out")["field_test"]["from ImageNet, with photos of benchmarks.composed_training"]
+    known = found["known crop"]
+    return (f"Orchard photos of apple, by a model without any: {percent(found['right']['share'], 0)} correct, for the "
+            f"known crop {percent(known['right']['share'], 0)}, {percent(known['wrong answers refused'], 0)} of its "
+            "errors refused.")  # fmt: skip
+
+
 def plants() -> str:
     """Accuracy of 1, 2, 4 and 6 photos of one class together."""
     parts = read("plants")["parts"]
@@ -161,6 +170,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "diagnosis accuracy": accuracy,
     "diagnosis reliability": reliability,
     "seeds": seeds,
+    "known crop": known_crop,
     "plants": plants,
     "adaptation": adaptation,
     "label review": label_review,
