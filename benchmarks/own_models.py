@@ -2,10 +2,11 @@
 
     python -m benchmarks.join_photos $LEAFCLINIC_DATA --out joined
     python -m benchmarks.own_models joined --out benchmarks/results/own_models.json
+    python -m benchmarks.own_models joined --recipes gpu tomato-cpu --seeds 0 1 --device cuda --out FILE.json
 
-Each crop is trained with the preset `transfer` from the shipped model `small`, which knows the other crops, and
-from scratch with the preset `tomato-cpu` in few epochs. Own photos, leaves of other crops, unknown crops and scenes
-without a leaf are validation photos. Reads no test split.
+Each crop is trained with the preset `transfer` from the shipped model `small`, which knows the other crops, and from
+scratch with the presets `gpu` and `tomato-cpu`. Own photos, leaves of other crops, unknown crops and scenes without a
+leaf are validation photos. Reads no test split.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -35,16 +37,17 @@ from core.diagnosis.verdict import NO_LEAF, NOT_SURE
 Row = dict[str, str]
 RECIPES = {
     "transfer from small": ("--preset", "transfer", "--from", "small"),
-    "from scratch": ("--preset", "tomato-cpu", "--epochs", "12"),
+    "gpu": ("--preset", "gpu"),
+    "tomato-cpu": ("--preset", "tomato-cpu"),
 }
 PHOTOS = 150
 """Photos of each kind, by seed."""
 
 
-def train(manifest: Path, crop: str, recipe: tuple[str, ...], share: float, cache: Path, out: Path) -> None:
-    command = [sys.executable, "-m", "core.train", "--data", str(manifest), "--where", f"crop={crop}", *recipe]
-    command += ["--test", "0", "--device", "cpu", "--pictures-without-leaf", str(share), "--leaf-tests", "no"]
-    subprocess.run([*command, "--cache", str(cache), "--out", str(out)], check=True, stdout=subprocess.DEVNULL)
+def train(manifest: Path, crop: str, out: Path, *options: str) -> None:
+    command = [sys.executable, "-m", "core.train", "--data", str(manifest), "--where", f"crop={crop}", *options]
+    command += ["--test", "0", "--leaf-tests", "no", "--cache", str(out.parent / "cache"), "--out", str(out)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def choose(rows: list[Row], crop: str) -> dict[str, list[Row]]:
@@ -83,6 +86,9 @@ def main() -> None:
     parser.add_argument("photos", type=Path, help="a folder of benchmarks.join_photos")
     parser.add_argument("--crops", nargs="+", default=["bean", "citrus"])
     parser.add_argument("--shares", type=float, nargs="+", default=[0.0, 0.1])
+    parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=["transfer from small"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     rows = chosen_rows(options.photos / "manifest.csv", ["train", "val", "unknown"])
@@ -93,16 +99,14 @@ def main() -> None:
             writer = csv.DictWriter(file, rows[0].keys())
             writer.writeheader()
             writer.writerows(row for row in rows if row["split"] in ("train", "val"))
-        for crop in options.crops:
-            kinds = choose(rows, crop)
-            for name, recipe in RECIPES.items():
-                for share in options.shares:
-                    out = Path(home) / f"{crop}-{name}-{share}".replace(" ", "-")
-                    train(manifest, crop, recipe, share, Path(home) / "cache", out)
-                    title = f"{crop}, {name}, {share:g}"
-                    results[title] = evaluate(options.photos, out, kinds)
-                    print(title, json.dumps(results[title]), flush=True)
-                    options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        kinds = {crop: choose(rows, crop) for crop in options.crops}
+        for crop, name, seed, share in product(options.crops, options.recipes, options.seeds, options.shares):
+            title, out = f"{crop}, {name}, {share:g}, seed {seed}", Path(home) / f"run-{len(results)}"
+            how = ("--device", options.device, "--pictures-without-leaf", str(share), "--seed", str(seed))
+            train(manifest, crop, out, *RECIPES[name], *how)
+            results[title] = evaluate(options.photos, out, kinds[crop])
+            print(title, json.dumps(results[title]), flush=True)
+            options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
         manifest.unlink()
 
 
