@@ -1,7 +1,6 @@
 """The list of diagnoses: photos that come again, cancelled ones, the filter's scope, Clear taken back, and plants."""
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -21,6 +20,7 @@ from core.diagnosis.plant import diagnose_plants
 from core.diagnosis.prediction import Diagnosis, Prediction
 from core.diagnosis.verdict import NOT_SURE
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer, model, panel  # noqa: F401 (fixtures)
+from tests.core.data.test_folder import refuse_listing
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
@@ -134,16 +134,8 @@ def test_the_model_is_loaded_again_only_if_results_are_on_their_way(panel, model
 
 
 def test_a_folder_without_rights_is_not_called_empty(panel, model, tmp_path, monkeypatch, qtbot):  # noqa: F811
-    """Root may read everything, so the refusal is pretended."""
     folder = write_folder(tmp_path / "x", {"a": 2, "secret": 1})
-    scan = os.scandir
-
-    def refuse(path):
-        if str(path).endswith("secret"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return scan(path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
+    refuse_listing(monkeypatch, "secret")
     found, refused = photo_files([str(folder)])
     assert (len(found), refused) == (2, [str(folder / "secret")])
     model.add([str(folder / "secret")])

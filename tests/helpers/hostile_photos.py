@@ -7,13 +7,7 @@ import zlib
 import cv2
 import numpy as np
 
-from tests.helpers.photo_files import corners, encode
-
-PNG = b"\x89PNG\r\n\x1a\n"
-
-
-def chunk(name, data):
-    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+from tests.helpers.photo_files import PNG, chunk, corners, encode
 
 
 def large_png(side, bits, colour):

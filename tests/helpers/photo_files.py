@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 
 RED, GREEN, BLUE = (200, 30, 40), (40, 160, 50), (30, 60, 190)
+PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def corners(height=48, width=64):
@@ -79,7 +80,7 @@ def _dc_bits(difference):
 def png_header_only(width, height):
     """The first bytes of a PNG that claims a size, and its end: nothing between."""
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", head) + _chunk(b"IEND", b"")
+    return PNG + chunk(b"IHDR", head) + chunk(b"IEND", b"")
 
 
 def jpeg_header_only(width, height):
@@ -87,7 +88,7 @@ def jpeg_header_only(width, height):
     return b"\xff\xd8" + _segment(0xC0, frame) + _segment(0xDA, bytes([3, 1, 0, 2, 0, 3, 0, 0, 63, 0])) + b"\0\xff\xd9"
 
 
-def _chunk(name, body):
+def chunk(name, body):
     return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
 
 

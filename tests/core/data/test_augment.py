@@ -24,14 +24,11 @@ def ramp():
     return photo
 
 
-def test_evaluation_shows_the_whole_photo_plainly():
+def test_evaluation_shows_the_whole_photo_plainly_and_so_does_no_augmentation():
     rows = evaluation_rows(1, SOURCE, SOURCE)
     assert rows.shape == (1, AUGMENTATION_SIZE)
     out = transform(ramp()[None], rows, (SOURCE, SOURCE), MEAN, STD)
     assert np.abs(out[0] - ramp() / 255).max() < 1e-6
-
-
-def test_no_augmentation_is_evaluation():
     assert np.array_equal(draw_rows("none", 1, 2, np.arange(4), SOURCE, SIZE), evaluation_rows(4, SOURCE, SIZE))
 
 
@@ -95,7 +92,8 @@ def test_colours_stay_recognisable(preset):
     assert grey.max() < 0.9
 
 
-def test_cutout_boxes_lie_within_the_picture_and_come_as_often_as_said():
+def test_cutout_boxes_lie_within_the_picture_and_blur_never_turns_a_pixel_negative():
+    """Both come as often as the preset says."""
     rows = draw_rows("strong", 0, 0, np.arange(4000), SOURCE, SIZE)
     y0, x0, y1, x1 = rows[:, CUTOUT].T
     there = (y1 > y0) & (x1 > x0)
@@ -104,10 +102,6 @@ def test_cutout_boxes_lie_within_the_picture_and_come_as_often_as_said():
     assert x0.min() >= 0
     assert max(y1.max(), x1.max()) <= SIZE
     assert (y1 - y0).max() <= SIZE * PRESETS["strong"].cutout_side + 1
-
-
-def test_blur_never_turns_a_pixel_negative():
-    rows = draw_rows("strong", 0, 0, np.arange(4000), SOURCE, SIZE)
     assert rows[:, BLUR].max() <= 0.2
     assert abs((rows[:, BLUR] > 0).mean() - PRESETS["strong"].blur) < 0.04
 

@@ -12,7 +12,10 @@ def entries():
     return tomllib.loads((FOLDER / "catalogue.toml").read_text("utf-8"))["dataset"]
 
 
-def test_every_set_says_the_same_things():
+def test_every_set_is_there_once_and_says_the_same_things():
+    names = [entry["name"] for entry in entries()]
+    assert len(set(names)) == len(names)
+    assert len(names) >= 15
     for entry in entries():
         assert FIELDS <= set(entry) <= FIELDS | OPTIONAL, entry["name"]
         assert entry["source"].startswith("https://")
@@ -20,12 +23,6 @@ def test_every_set_says_the_same_things():
         assert entry["layout"] in ("classes", "crop/condition", "split/classes", "other")
         assert len(entry.get("commit", "0" * 40)) == 40
         assert entry["evidence"] or not entry["problems"], f"{entry['name']}: who says so?"
-
-
-def test_no_set_stands_twice():
-    names = [entry["name"] for entry in entries()]
-    assert len(set(names)) == len(names)
-    assert len(names) >= 15
 
 
 def test_the_photos_measured_on_add_up():

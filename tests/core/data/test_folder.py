@@ -21,6 +21,18 @@ def plant(root, *paths):
     return root
 
 
+def refuse_listing(monkeypatch, name):
+    """Folders of this name cannot be listed. Root may read everything, so the refusal is pretended."""
+    scan = os.scandir
+
+    def refuse(path):
+        if str(path).endswith(name):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+
+
 def labels(dataset):
     return {path: dataset.label(row) for row, path in enumerate(dataset.paths)}
 
@@ -168,14 +180,7 @@ def test_folders_that_are_no_classification_are_refused(tmp_path, paths, said):
 
 def test_a_folder_that_cannot_be_read_is_named_and_not_skipped(tmp_path, monkeypatch):
     plant(tmp_path, "a/1.jpg", "b/2.jpg", "secret/3.jpg")
-    scan = os.scandir
-
-    def refuse(path):
-        if str(path).endswith("secret"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return scan(path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
+    refuse_listing(monkeypatch, "secret")
     with pytest.raises(DataError, match=r"secret cannot be read: Permission denied. Change its permissions"):
         open_folder(tmp_path)
 

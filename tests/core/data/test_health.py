@@ -48,7 +48,7 @@ def paths(health, kind):
     return {path for finding in health.findings if finding.kind == kind for path in finding.paths}
 
 
-def test_every_kind_is_found_where_it_is(sick):
+def test_every_kind_is_found_where_it_is_the_worst_first_and_in_sentences(sick):
     health = examine(*sick)
     assert (health.photos, health.counts) == (22, {"blight": 4, "healthy": 4, "mildew": 5, "rust": 9})
     assert (paths(health, "unreadable"), paths(health, "tiny")) == ({"rust/broken.png"}, {"rust/tiny.png"})
@@ -59,10 +59,6 @@ def test_every_kind_is_found_where_it_is(sick):
     assert all("mildew and rust" in f.message for f in health.findings if f.kind == "two_labels")
     good = {p for p in sick[0].paths if "good" in p} - {"mildew/good-3.png"}
     assert not good & {path for finding in health.findings for path in finding.paths}
-
-
-def test_findings_come_worst_first_and_are_sentences(sick):
-    health = examine(*sick)
     order = [list(KINDS).index(f.kind) for f in health.findings]
     assert order == sorted(order)
     assert all(f.message.endswith(".") for f in health.findings)

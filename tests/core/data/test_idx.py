@@ -36,16 +36,13 @@ def test_digits_come_back_plain_and_packed(digits):
     assert (read.dtype, classes.dtype, read.shape) == (np.uint8, np.int32, (7, 28, 28, 1))
 
 
-def test_labels_that_are_no_digits_are_refused(digits):
+def test_labels_that_are_no_digits_and_a_missing_file_are_refused(digits):
     folder, _, labels = digits
     (folder / "t10k-labels-idx1-ubyte").write_bytes(idx(labels + 9))
     with pytest.raises(DataError, match="do not fit"):
         read_digits(folder, "t10k")
-
-
-def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(DataError, match="train-images-idx3-ubyte"):
-        read_digits(tmp_path, "train")
+        read_digits(folder, "train")
 
 
 @pytest.mark.parametrize(("data", "words"), [

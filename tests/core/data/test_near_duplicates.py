@@ -98,15 +98,12 @@ def test_photos_that_nearly_all_look_alike_take_bounded_work_and_copies_of_other
     assert {(i, i + COUNT) for i in range(COUNT)} <= {(p.first, p.second) for p in pairs_of(flat)}
 
 
-def test_groups_join_along_pairs():
+def test_groups_join_along_pairs_also_a_thousand_copies_of_one_picture():
     pairs = [Pair(0, 3, 1.0), Pair(3, 5, 1.0), Pair(1, 2, 1.0)]
     assert join_pairs(6, pairs).tolist() == [0, 1, 1, 0, 2, 0]
     assert join_pairs(6, []).tolist() == [0, 1, 2, 3, 4, 5]
     assert join_pairs(6, [Pair(0, 1, 1.0)], np.array([4, 2, 2, 0, 4, 1])).tolist() == [0, 0, 0, 1, 0, 2]
     assert join_pairs(0, []).tolist() == []
-
-
-def test_a_thousand_copies_of_one_picture_are_one_group():
     order = np.random.default_rng(0).permutation(1000)
     pairs = [Pair(min(a, b), max(a, b), 1.0) for a, b in zip(order[:-1].tolist(), order[1:].tolist(), strict=True)]
     assert join_pairs(1000, pairs).max() == 0
@@ -125,16 +122,12 @@ def copies(tmp_path):
     return root, look
 
 
-def test_pairs_are_rows_of_the_dataset(copies):
+def test_pairs_are_rows_of_the_dataset_and_are_looked_for_once(copies, monkeypatch):
     dataset, pairs = copies[1]()
     paths = list(dataset.paths)
     assert pairs == [Pair(paths.index("healthy/002.png"), paths.index("rust/again.png"), 1.0)]
-
-
-def test_they_are_looked_for_once(copies, monkeypatch):
-    _, first = copies[1]()
     monkeypatch.setattr(near_duplicates, "find_pairs", lambda *a: pytest.fail("looked for again"))
-    assert copies[1]()[1] == first
+    assert copies[1]()[1] == pairs
 
 
 def test_they_are_looked_for_again_when_a_photo_changes(copies):

@@ -102,20 +102,17 @@ def test_no_usable_photo_at_all_stops_the_run(config, tmp_path):
         prepare_photos(config)
 
 
-def test_the_manifests_groups_and_splits_win(tmp_path):
+def test_the_manifests_groups_and_splits_win_and_a_split_that_tears_groups_apart_is_warned_about(tmp_path):
     manifest = write_demo(tmp_path / "demo", photos_per_class=20, side=32)
-    photos = prepare_photos(RunConfig(data=str(manifest), cache=str(tmp_path / "store"), image_size=32))
+    config = RunConfig(data=str(manifest), cache=str(tmp_path / "store"), image_size=32)
+    photos = prepare_photos(config)
     assert np.array_equal(photos.splits, photos.dataset.splits)
     assert len(np.unique(photos.groups)) == 40
     assert photos.random_leak.leaked > 10
-
-
-def test_a_manifest_whose_split_tears_groups_apart_is_warned_about(tmp_path):
-    manifest = write_demo(tmp_path / "demo", photos_per_class=20, side=32)
     lines = manifest.read_text().splitlines()
     torn = [line.replace(",train,", ",test,") if "00001.jpg" in line else line for line in lines]
     manifest.write_text("\n".join(torn) + "\n")
-    photos = prepare_photos(RunConfig(data=str(manifest), cache=str(tmp_path / "store"), image_size=32))
+    photos = prepare_photos(config)
     assert photos.leak.leaked == 4
     assert any("4 of 28 validation and test photos" in w and "too high" in w for w in photos.warnings)
 

@@ -7,20 +7,14 @@ from core.data.string_array import StringArray, StringArrayBuilder, encode
 WORDS = ["", "tomato/rust", "лист", "葉", "a\udcffb", "tomato/rust", "x" * 1000]
 
 
-def test_every_string_comes_back():
+def test_every_string_comes_back_rows_in_any_order_and_equal_strings_have_equal_keys():
     texts = StringArray.of(WORDS)
     assert list(texts) == WORDS
     assert [texts[i] for i in range(len(WORDS))] == WORDS
     assert (texts[-1], len(texts)) == (WORDS[-1], len(WORDS))
     assert list(StringArray.of([])) == []
-
-
-def test_rows_can_be_taken_in_any_order():
-    assert list(StringArray.of(WORDS).take(np.array([3, 1, 1]))) == ["葉", "tomato/rust", "tomato/rust"]
-
-
-def test_equal_strings_have_equal_keys_and_others_not():
-    keys = StringArray.of(WORDS).keys()
+    assert list(texts.take(np.array([3, 1, 1]))) == ["葉", "tomato/rust", "tomato/rust"]
+    keys = texts.keys()
     assert keys[1] == keys[5]
     assert len(set(keys.tolist())) == len(set(WORDS))
 
