@@ -31,14 +31,10 @@ def process(tmp_path):
     cpu_quota.cache_clear()
 
 
-def test_a_container_of_version_2_says_how_much_it_gets(process, tmp_path):
+def test_a_container_of_version_2_says_how_much_it_gets_and_the_least_of_the_groups_above_it_counts(process, tmp_path):
     mounts = V2.format(root="/", place=tmp_path / "g")
     assert cpu_quota(process("0::/\n", mounts, g__cpu_max="150000 100000\n")) == 1.5
     assert cpu_quota(process("0::/\n", mounts, g__cpu_max="max 100000\n")) is None
-
-
-def test_the_least_of_a_group_and_those_above_it_counts(process, tmp_path):
-    mounts = V2.format(root="/", place=tmp_path / "g")
     files = {"g__pod__box__cpu_max": "max 100000", "g__pod__cpu_max": "250000 100000", "g__cpu_max": "400000 100000"}
     assert cpu_quota(process("0::/pod/box\n", mounts, **files)) == 2.5
 

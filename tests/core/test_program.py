@@ -27,16 +27,12 @@ def test_the_inputs_of_a_concat_write_slices_of_its_buffer():
     assert "features.3.expand1x1_activation" not in program.buffers
 
 
-def test_dropout_is_a_step_in_training_only():
+def test_dropout_is_a_step_in_training_only_and_an_output_that_is_asked_for_stays_readable():
     graph = build("squeezenet1_1", 10, image_size=64)
     assert "dropout" not in {s.op for s in lower(graph, training=False).steps}
     training = lower(with_loss(graph, 0.0, ()), training=True)
     assert [s.op for s in training.steps][-4:] == ["dropout", "conv2d", "global_avg_pool", "softmax_cross_entropy"]
     assert training.output == Value("classifier.3", (10,))
-
-
-def test_an_output_that_is_asked_for_stays_readable():
-    graph = build("squeezenet1_1", 10, image_size=64)
     program = lower(graph, training=False, outputs=("classifier.1",))
     assert program.values["classifier.1"].shape == (3, 3, 10)
     assert [s.op for s in program.steps][-2:] == ["relu", "global_avg_pool"]

@@ -85,9 +85,7 @@ def test_nobody_else_computes_one():
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="folders of a Windows profile are the user's by inheritance")
 
-ROOT = Path(__file__).parents[2]
 STRANGER = 65534
-as_root = pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="only root can give files to another user")
 
 
 def test_it_is_made_for_its_user_alone_and_so_are_those_above_it(tmp_path):
@@ -144,7 +142,7 @@ def test_where_a_link_leads_is_looked_at_too(tmp_path):
         make_private_folder(tmp_path / "link")
 
 
-@as_root
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="only root can give files to another user")
 @pytest.mark.parametrize("which", ["kernels", "leafclinic", "link"])
 def test_what_belongs_to_another_user_is_refused(tmp_path, which):
     folder = make_private_folder(tmp_path / "leafclinic" / "kernels")

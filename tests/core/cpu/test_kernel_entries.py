@@ -5,11 +5,11 @@ import pytest
 
 from core.cpu import depthwise, tiled
 from core.cpu.kernel_entries import CPU
+from core.cpu.single import Single
 from core.ops.contract import Mode
 from core.ops.op_table import OPS
 from tests.helpers import shapes
 from tests.helpers.compare import assert_close, poisoned
-from tests.helpers.cpu_kernel import forward
 from tests.helpers.shapes import MODE, cases, label, solve
 
 
@@ -48,6 +48,16 @@ def test_every_op_has_a_reference_and_a_fast_kernel_in_both_directions():
             algorithms = {row.algorithm for row in CPU.of(op, direction)}
             assert "reference" in algorithms
             assert algorithms & {"tiled", "fused"}
+
+
+def forward(case, given, threads=1, training=False):
+    """The output of the fastest kernel of an op by itself, and the `Single` that computed it."""
+    single = Single(case, CPU.of(case.op, "forward")[-1].writers, threads, training)
+    single.read(given)
+    single.run(single.forward)
+    out = poisoned((case.batch, *case.output))
+    single.write_forward({"out": out})
+    return out, single
 
 
 @pytest.mark.parametrize("case", cases("max_pool"), ids=label)

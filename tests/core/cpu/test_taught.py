@@ -12,21 +12,11 @@ from core.models import build, initial_weights
 from core.ops.builder import with_loss
 from core.ops.photo import identity_augmentation
 from tests.helpers.compare import assert_close
-
-CLASSES, SIDE = 5, 36
-WEIGHTS = (0.2, 3.0, 1.0, 0.0, 2.0)
+from tests.helpers.taught import CLASSES, SIDE, WEIGHTS, taught_batch
 
 
 def graph_of(weights=(), taught=True, name="squeezenet1_1"):
     return with_loss(build(name, CLASSES, SIDE, dropout=0.3), 0.0 if taught else 0.1, weights, taught)
-
-
-def batch_of(count):
-    draw = np.random.default_rng(2)
-    photos = draw.integers(0, 256, (count, SIDE, SIDE, 3), dtype=np.uint8)
-    labels = draw.integers(0, CLASSES, count).astype(np.int32)
-    targets = draw.dirichlet(np.ones(CLASSES), count).astype(np.float32)
-    return PhotoBatch(photos, identity_augmentation(count, (SIDE, SIDE), (SIDE, SIDE)), labels, targets=targets)
 
 
 def plan_of(graph, batch, **more):
@@ -36,7 +26,7 @@ def plan_of(graph, batch, **more):
 
 
 def test_targets_that_are_the_smoothed_labels_teach_what_these_teach():
-    batch = batch_of(4)
+    batch = taught_batch(4)
     smoothed = (0.1 / CLASSES + 0.9 * np.eye(CLASSES)[batch.labels]).astype(np.float32)
     taught, plain = plan_of(graph_of(), 4), plan_of(graph_of(taught=False), 4)
     one, two = taught.gradient(replace(batch, targets=smoothed)), plain.gradient(replace(batch, targets=None))
@@ -47,11 +37,11 @@ def test_targets_that_are_the_smoothed_labels_teach_what_these_teach():
 
 def test_verification_passes_and_sees_targets():
     plan = plan_of(graph_of(WEIGHTS), 3, verify=True)
-    assert np.isfinite(plan.gradient(batch_of(3)).loss)
+    assert np.isfinite(plan.gradient(taught_batch(3)).loss)
 
 
 def test_a_batch_that_does_not_fit_the_loss_is_refused():
-    batch = batch_of(3)
+    batch = taught_batch(3)
     taught, plain = plan_of(graph_of(), 3), plan_of(graph_of(taught=False), 3)
     wrong = replace(batch, targets=batch.targets[:, :-1])
     for plan, given, sentence in (

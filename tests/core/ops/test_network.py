@@ -120,16 +120,11 @@ def test_gradients_of_a_graph_with_forks_match_finite_differences():
         assert_close((values[0] - values[1]) / 2e-6, gradient[place], 1e-6)
 
 
-def test_a_loss_without_labels_is_refused_with_a_sentence():
-    graph = with_loss(small_graph(), 0.0, ())
-    weights = {name: np.zeros(p.shape) for name, p in graph.parameters().items()}
-    with pytest.raises(ValueError, match="needs the labels"):
-        forward(graph, weights, np.zeros((1, 6, 6, 3)))
-
-
-def test_a_batch_without_any_label_has_no_loss_and_no_gradient():
+def test_a_loss_without_labels_is_refused_and_a_batch_without_any_label_has_no_loss_and_no_gradient():
     graph = with_loss(small_graph(), 0.0, ())
     weights = {name: np.ones(p.shape) for name, p in graph.parameters().items()}
+    with pytest.raises(ValueError, match="needs the labels"):
+        forward(graph, weights, np.zeros((1, 6, 6, 3)))
     trace = loss_and_gradients(graph, weights, np.ones((2, 6, 6, 3)), np.array([-1, -1]))
     assert trace.loss == 0
     assert not any(gradient.any() for gradient in trace.gradients.values())
