@@ -14,7 +14,6 @@ from core.communicator import Communicator, SingleProcess
 from core.config import RunConfig
 from core.device import Optimizer, PhotoBatch
 from core.diagnosis.completion import complete_model
-from core.diagnosis.model_file import ModelFile
 from core.distributed.rank_environment import connect, find_rank
 from core.errors import InputError
 from core.models.architectures import build
@@ -28,6 +27,7 @@ from core.training.events import EpochDone, RunFinished, StepDone, Warned
 from core.training.step import take_step
 from core.training.trainer import Trainer
 from tests.helpers import squares
+from tests.helpers.models import small_model
 
 SIDE = 16
 
@@ -80,9 +80,7 @@ def take_uneven_steps(
 
 def complete_together(ranks: Communicator) -> dict[str, object]:
     """A model completed by all ranks, and by one."""
-    graph = build("cnn", 3, squares.SIDE)
-    classes = ("apple/scab", "background/none", "bean/rust")
-    model = ModelFile(graph, initial_weights(graph, 0), classes, squares.SIDE)
+    model = small_model(("apple/scab", "background/none", "bean/rust"), squares.SIDE)
     photos = squares.squares(40, 0), squares.squares(41, 1)
     split, alone = (complete_model(model, *photos, threads=1, communicator=one) for one in (ranks, SingleProcess()))
     return {

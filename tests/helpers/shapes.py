@@ -6,7 +6,7 @@ the activation), and the parameters by role (``weight``, ``bias``, ``running_mea
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -63,22 +63,28 @@ def label(case):
 def solve(case, seed=0, mode=MODE):
     """Random arrays for a case, and the reference's answer in float64."""
     given = arrays(case, seed)
-    node = _node(case.op, case.inputs, case.attributes)
-    rule, exact = OPS[case.op], {k: v if k == "labels" else v.astype(np.float64) for k, v in given.items()}
-    names = ["x", *(f"x{i + 1}" for i in range(1, len(case.inputs)))]
-    inputs = [exact[n] for n in (*names, "labels", "targets") if n in exact]
-    parameters = {p.role: exact[p.role] for p in node.parameters}
-    result = rule.forward(case.attributes, inputs, parameters, mode)
-    out, dy = result.output, exact["dy"]
     if case.activation:
-        given = {**given, "dy": smooth_gradient(case, out, given["dy"])}
+        before = compute(replace(case, activation=""), given, np.float64, mode)["out"]
+        given["dy"] = smooth_gradient(case, before, given["dy"])
+    return Problem(case, given, compute(case, given, np.float64, mode))
+
+
+def compute(case, given, dtype, mode=MODE):
+    """Forward and backward of the reference in one dtype: names as in `Problem.wanted`."""
+    rule = OPS[case.op]
+    own = {k: v if k == "labels" else v.astype(dtype) for k, v in given.items()}
+    names = ["x", *(f"x{i + 1}" for i in range(1, len(case.inputs)))]
+    inputs = [own[n] for n in (*names, "labels", "targets") if n in own]
+    parameters = {k: v for k, v in own.items() if k not in (*names, "labels", "targets", "dy")}
+    result = rule.forward(case.attributes, inputs, parameters, mode)
+    out, dy = result.output, own["dy"]
+    if case.activation:
         after = OPS[case.activation].forward({}, [out], {}, mode)
-        dy = OPS[case.activation].backward({}, [out], {}, after, given["dy"].astype(np.float64), mode).inputs[0]
+        dy = OPS[case.activation].backward({}, [out], {}, after, dy, mode).inputs[0]
         out = after.output
     got = rule.backward(case.attributes, inputs, parameters, result, dy, mode)
-    wanted = {"out": out} | {f"d{n}": g for n, g in zip(names, got.inputs, strict=False) if g is not None}
-    wanted |= {f"d{role}": g for role, g in got.parameters.items()} | dict(result.updated)
-    return Problem(case, given, wanted)
+    gradients = {f"d{n}": g for n, g in zip(names, got.inputs, strict=False) if g is not None}
+    return {"out": out} | gradients | {f"d{k}": g for k, g in got.parameters.items()} | dict(result.updated)
 
 
 def smooth_gradient(case, before, dy):

@@ -9,31 +9,13 @@ from core.ops.contract import Mode
 from core.ops.op_table import OPS
 from tests.helpers.compare import assert_close
 from tests.helpers.golden import FOLDER, assert_matches
-from tests.helpers.shapes import MODE, arrays, cases, label, solve
+from tests.helpers.shapes import arrays, cases, compute, label, solve
 
 FORWARD, GRADIENT = 1e-5, 1e-4
 """Relative errors allowed in float32."""
 
 LEARNED = [op for op in OPS if op != "photo"]
 ALL = [pytest.param(case, id=f"{op} {label(case)}") for op in LEARNED for case in cases(op)]
-
-
-def run(case, given, dtype, mode=MODE):
-    """Forward and backward of the reference in one dtype: names as in `Problem.wanted`."""
-    rule = OPS[case.op]
-    own = {k: v if k == "labels" else v.astype(dtype) for k, v in given.items()}
-    names = ["x", *(f"x{i + 1}" for i in range(1, len(case.inputs)))]
-    inputs = [own[n] for n in (*names, "labels", "targets") if n in own]
-    parameters = {k: v for k, v in own.items() if k not in (*names, "labels", "targets", "dy")}
-    result = rule.forward(case.attributes, inputs, parameters, mode)
-    out, dy = result.output, own["dy"]
-    if case.activation:
-        after = OPS[case.activation].forward({}, [out], {}, mode)
-        dy = OPS[case.activation].backward({}, [out], {}, after, dy, mode).inputs[0]
-        out = after.output
-    got = rule.backward(case.attributes, inputs, parameters, result, dy, mode)
-    gradients = {f"d{n}": g for n, g in zip(names, got.inputs, strict=False) if g is not None}
-    return {"out": out} | gradients | {f"d{k}": g for k, g in got.parameters.items()} | dict(result.updated)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +33,7 @@ def test_references_equal_pytorch(op, golden):
         wanted = {key.split("/")[2]: array for key, array in golden.items() if key.startswith(f"{op}/{i}/")}
         wanted.pop("label")
         for dtype, forward, gradient in ((np.float32, FORWARD, GRADIENT), (np.float64, 1e-10, 1e-10)):
-            got = run(case, given, dtype)
+            got = compute(case, given, dtype)
             assert got.keys() == wanted.keys()
             if op == "softmax_cross_entropy":
                 got["out"] = got["out"].sum()
@@ -62,7 +44,7 @@ def test_references_equal_pytorch(op, golden):
 @pytest.mark.parametrize("case", ALL)
 def test_a_reference_keeps_its_dtype_and_obeys_its_shape_rule(case):
     for dtype in (np.float32, np.float64):
-        got = run(case, arrays(case), dtype)
+        got = compute(case, arrays(case), dtype)
         assert got["out"].shape == (case.batch, *case.output)
         assert {name: array.dtype for name, array in got.items()} == dict.fromkeys(got, np.dtype(dtype))
 
@@ -74,7 +56,7 @@ def test_gradients_match_finite_differences_of_the_forward_pass(op):
         given = {k: v if k == "labels" else v.astype(np.float64) for k, v in solve(case).given.items()}
         if op == "max_pool":
             given["x"] = given["x"] + 1e-3 * np.arange(given["x"].size).reshape(given["x"].shape) / given["x"].size
-        got = run(case, given, np.float64)
+        got = compute(case, given, np.float64)
         for name in [n for n in got if n.startswith("d")]:
             place, gradient = _numeric_gradient(case, given, name[1:])
             assert_close(got[name].ravel()[place], gradient, 2e-6)
@@ -90,7 +72,7 @@ def _numeric_gradient(case, given, name):
         for sign in (1, -1):
             moved = given[name].copy()
             moved.ravel()[place] += sign * h
-            sums.append((run(case, {**given, name: moved}, np.float64)["out"] * given["dy"]).sum())
+            sums.append((compute(case, {**given, name: moved}, np.float64)["out"] * given["dy"]).sum())
         values.append((sums[0] - sums[1]) / (2 * h))
     return places, np.array(values)
 
