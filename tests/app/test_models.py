@@ -18,10 +18,10 @@ from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.model_list import IMPORTED, OWN, SHIPPED, keep_import, list_models, shipped_model
 from app.viewmodels.result import PhotoResult
 from core.diagnosis.adaptation import Adaptation
-from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import SHIPPED_MODELS, ModelIdentity, read_identity
-from core.models import build, initial_weights
 from tests.core.test_adapt import known, place  # noqa: F401 (fixtures)
+from tests.helpers.models import write_small_model
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
@@ -75,12 +75,9 @@ def adapting(dialog, qtbot, monkeypatch):
         one.reject()
 
 
-def write_small(path: Path, name: str, seed: int = 0) -> str:
+def write_small(path: Path, name: str) -> str:
     path.parent.mkdir(parents=True)
-    graph = build("cnn", 2, 32)
-    figures = {"validation_accuracy": 0.75}
-    write_model(path, ModelFile(graph, initial_weights(graph, seed), ("a", "b"), 32, figures=figures, name=name))
-    return str(path)
+    return str(write_small_model(path, "ab", 32, figures={"validation_accuracy": 0.75}, name=name))
 
 
 def names(dialog):

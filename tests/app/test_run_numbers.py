@@ -37,17 +37,14 @@ def shown(panel, name):
     return panel.figures[name].value.text()
 
 
-def test_the_matrix_counts_the_epoch_that_the_best_validation_is_of(panel, model):
+def test_the_matrix_counts_the_epoch_of_the_best_validation_and_the_result_says_why_its_figure_is_another(panel, model):
     model.view.read([STARTED, *map(step, range(1, 7)), BEST, LAST])
     panel.tabs.setCurrentWidget(panel.confusion)
     panel.redraw()
     assert shown(panel, "best") == "90.0\u00a0%"
     assert panel.confusion.model.counts == BEST.confusion, "the model behind a cell's photos is that epoch's"
     assert "90.0\u00a0% (epoch 2)" in panel.confusion._title.text()
-
-
-def test_the_result_says_why_its_figure_is_another_one(panel, model):
-    model.view.read([STARTED, *map(step, range(1, 7)), BEST, LAST, JUDGED, END])
+    model.view.read([JUDGED, END])
     panel.tabs.setCurrentWidget(panel.outcome)
     panel.redraw()
     assert "6 of 9 test photos correct" in panel.outcome.headline.text()

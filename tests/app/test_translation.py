@@ -77,13 +77,10 @@ def test_no_two_texts_differ_only_in_the_names_of_their_places():
 
 
 @pytest.mark.parametrize("catalogue", [CATALOGUE, ENGLISH], ids=["vi", "en"])
-def test_a_translation_has_the_places_of_its_source(catalogue):
+def test_a_translation_is_not_empty_and_has_the_places_of_its_source(catalogue):
+    assert all(text.strip() for text in catalogue.values())
     places = {text: sorted(re.findall(r"\{\w+\}", text)) for text in (*catalogue, *catalogue.values())}
     assert not [source for source, text in catalogue.items() if places[source] != places[text]]
-
-
-def test_no_translation_is_empty():
-    assert all(value.strip() for value in CATALOGUE.values())
 
 
 def test_a_system_in_another_language_has_the_window_s_own_english(qapp, monkeypatch):

@@ -1,7 +1,6 @@
 """Figures in words."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -10,11 +9,9 @@ from app.theme import mixed
 from app.translation import duration, number, sentence
 from core.diagnosis import page
 from core.percent import percent, percents, stated
-from tests.helpers.texts import written_texts
+from tests.helpers.texts import ROOT, written_texts
 
 pytestmark = pytest.mark.gui
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(("seconds", "said"), [

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,8 +23,8 @@ NETWORKS = (("squeezenet1_0", 1), ("squeezenet1_1", 2), ("mobilenetv2", 2), ("cn
 @pytest.mark.parametrize(("network", "views"), NETWORKS)
 def test_a_prediction_compiles_only_what_was_compiled_ahead(network, views, monkeypatch):
     graph = fold_batch_norm(build(network, 3, 64))
-    asked = []
-    monkeypatch.setattr(records, "cached", lambda *a, **k: lambda kernel: asked.append(_name(kernel)) or _Compiled)
+    asked, compiled = [], SimpleNamespace(address=0)
+    monkeypatch.setattr(records, "cached", lambda *a, **k: lambda kernel: asked.append(_name(kernel)) or compiled)
     ask = lambda *a, **k: lambda kernel: asked.append(_name(kernel)) or (lambda *a: None)  # noqa: E731
     monkeypatch.setattr(execution, "cached", ask)
     records.entry.cache_clear()
@@ -73,10 +74,6 @@ def test_what_stops_the_report_stops_the_compiling(monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         precompilation.compile_kernels(precompilation.all_kernels(), stop)
-
-
-class _Compiled:
-    address = 0
 
 
 def _name(kernel):

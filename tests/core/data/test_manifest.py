@@ -19,13 +19,15 @@ def write(folder, text, name="manifest.csv"):
     return file
 
 
-def test_classes_are_sorted_names_and_labels_follow_them(tmp_path):
+def test_classes_are_sorted_names_labels_follow_them_and_a_photo_that_is_there_twice_counts_once(tmp_path):
     dataset = open_manifest(write(tmp_path, PLAIN))
     assert (dataset.classes, dataset.labels.tolist()) == (("healthy", "rust"), [1, 0, 1])
     assert (dataset.labels.dtype, dataset.counts()) == (np.int32, {"healthy": 1, "rust": 2})
     assert dataset.path(0) == str(tmp_path / "a.jpg")
     assert dataset.groups is None
     assert dataset.splits.tolist() == [UNSPLIT] * 3
+    dataset = open_manifest(write(tmp_path, PLAIN + "a.jpg,rust\n"))
+    assert list(dataset.paths) == ["a.jpg", "b.jpg", "c.jpg"]
 
 
 def test_a_class_that_one_split_lacks_keeps_its_number(tmp_path):
@@ -140,11 +142,6 @@ def test_a_path_that_fills_a_screen_is_cut_in_a_sentence():
 def test_a_missing_label_column_is_named(tmp_path):
     with pytest.raises(DataError, match="--label: .* no column 'disease'; its columns are path, label"):
         open_manifest(write(tmp_path, PLAIN), label="disease")
-
-
-def test_a_photo_that_stands_twice_with_one_label_counts_once(tmp_path):
-    dataset = open_manifest(write(tmp_path, PLAIN + "a.jpg,rust\n"))
-    assert list(dataset.paths) == ["a.jpg", "b.jpg", "c.jpg"]
 
 
 def test_a_column_of_all_different_values_is_no_class(tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from core.data.synthetic import write_demo
 from core.diagnosis import backgrounds, leaf_process
 from core.diagnosis.segmentation import segment_leaf
 from core.errors import LeafClinicError
+from tests.core.diagnosis.test_backgrounds import make as swap
 from tests.helpers.noise import integers
 
 
@@ -26,10 +27,6 @@ def leaves(tmp_path):
     return prepare_photos(
         RunConfig(data=str(tmp_path / "photos"), cache=str(tmp_path / "cache"), image_size=33, test=0.0)
     )
-
-
-def swap(photos, report=lambda *said: None, cancelled=lambda: False):
-    return backgrounds.prepare_replacement(photos, 0.5, report, cancelled)
 
 
 @pytest.mark.thorough

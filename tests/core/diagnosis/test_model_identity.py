@@ -24,10 +24,12 @@ def path(model, tmp_path):
     return tmp_path / "model.safetensors"
 
 
-def test_a_file_says_name_hash_and_date(path):
+def test_a_file_says_name_date_and_hash_which_is_another_for_other_weights(path, model):
     found = read_identity(path)
     assert (found.name, found.date, len(found.hash)) == ("leaves", "2026-11-22", 64)
     assert (read_model(path).name, read_model(path).date) == ("leaves", "2026-11-22")
+    write_model(path, replace(model, temperature=1.5))
+    assert read_identity(path).hash != found.hash
 
 
 def test_a_model_is_renamed_and_nothing_else_changes(path):
@@ -38,12 +40,6 @@ def test_a_model_is_renamed_and_nothing_else_changes(path):
     once = path.read_bytes()
     rename_model(path, "Lá cà chua")
     assert path.read_bytes() == once
-
-
-def test_other_weights_have_another_hash(path, model):
-    first = read_identity(path).hash
-    write_model(path, replace(model, temperature=1.5))
-    assert read_identity(path).hash != first
 
 
 def test_a_file_without_a_name_is_called_as_its_run_or_itself(model, tmp_path):

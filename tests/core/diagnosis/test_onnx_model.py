@@ -31,7 +31,7 @@ def test_a_file_holds_all_that_is_needed_to_use_it(tmp_path):
     assert not any(node.op_type == "BatchNormalization" for node in onnx.load_model_from_string(data).graph.node)
 
 
-def test_the_check_tells_the_difference_and_refuses_another_network():
+def test_the_check_tells_the_difference_refuses_another_network_and_claims_nothing_without_onnxruntime(monkeypatch):
     one = model()
     check = check_onnx(to_onnx(one), one)
     assert check.version == runtime.version()
@@ -39,9 +39,5 @@ def test_the_check_tells_the_difference_and_refuses_another_network():
     other = {**one.weights, "dense2.bias": one.weights["dense2.bias"] + np.float32(0.001)}
     with pytest.raises(LeafClinicError, match="differ by 0.001"):
         check_onnx(to_onnx(one), replace(one, weights=other))
-
-
-def test_without_onnxruntime_nothing_is_claimed(monkeypatch):
     monkeypatch.setattr(runtime, "version", lambda: None)
-    one = model()
     assert check_onnx(to_onnx(one), one) is None

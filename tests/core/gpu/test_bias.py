@@ -3,14 +3,13 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 
 from core.gpu.ops.elementwise.constant_bias import from_global, make_from_constant
+from tests.helpers.commands import ROOT
 from tests.helpers.resources import kernel_ptx
 
-ROOT = Path(__file__).parents[3]
 SIMULATED = """
 import numpy as np
 from core.gpu.ops.elementwise.constant_bias import from_global, make_from_constant

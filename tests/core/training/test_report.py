@@ -32,7 +32,8 @@ from core.training.run_evaluation import GUESS_NOTE, VALIDATION_NOTE, RunEvaluat
 from tests.helpers.browser import look_at
 from tests.helpers.models import small_model
 
-CONDITIONS = Conditions("1.2", "0.60", "cpu", "avx2", 3)
+CPU = Conditions("1.2", "0.60", "cpu", "avx2", 3)
+GPU = Conditions("1.2", "0.60", "cuda", "NVIDIA H200", 0)
 
 
 class Checker(HTMLParser):
@@ -78,7 +79,7 @@ def data():
         "data": {"sources": ["Eight photos."]},
     })  # fmt: skip
     history.add(Warned("1 photo is excluded."))
-    return ReportData(RunConfig(model="cnn", epochs=2), history, evaluation, model, CONDITIONS, 90.0)
+    return ReportData(RunConfig(model="cnn", epochs=2), history, evaluation, model, CPU, 90.0)
 
 
 def test_crops_that_are_less_sure_are_named_with_the_reason(data):
@@ -219,8 +220,6 @@ def test_without_a_point_there_is_no_chart():
     assert draw_lines("nothing", [ChartSeries("a", ((0.0, float("nan")),))], "x") == ""
 
 
-CPU = Conditions("1.2", "0.60", "cpu", "avx2", 3)
-GPU = Conditions("1.2", "0.60", "cuda", "NVIDIA H200", 0)
 ODD = RunConfig(
     data="/my photos/it's", where=("crop=rice", "crop=bean"), start="/w/leaves.safetensors", leaf_tests=False, seed=7,
     learning_rate=2e-4, cache="/tmp/c", out="/runs/a b", epochs=3, model="cnn", nesterov=False,

@@ -138,12 +138,9 @@ def test_all_timings_together_stay_under_a_hundredth_of_the_steps(cost):
     assert min(b - a for a, b in zip(found, found[1:], strict=False)) >= LEAST_STEPS
 
 
-def test_a_short_run_is_not_timed_unless_it_is_profiled():
+def test_a_short_run_is_timed_where_it_is_profiled_or_a_number_of_steps_is_given():
     assert timed_steps(KernelSampling(0), 300) == []
     assert timed_steps(KernelSampling(0, soon=True), 300) == [1]
-
-
-def test_a_number_of_steps_is_taken_at_its_word():
     assert timed_steps(KernelSampling(4), 12, cost=100.0) == [2, 6, 10]
 
 

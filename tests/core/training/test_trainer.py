@@ -4,6 +4,7 @@ import csv
 import json
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -205,12 +206,12 @@ def test_every_photo_that_is_left_out_is_listed_with_its_reason(tiny, tmp_path):
 def test_a_run_that_could_not_begin_leaves_nothing_that_stands_in_the_way(tiny, tmp_path, monkeypatch, name):
     (tmp_path / "photos" / "green" / "empty.png").write_bytes(b"")
     config = tiny(epochs=1)
-    full = OSError(28, "No space left on device")
+    refuse = Mock(side_effect=OSError(28, "No space left on device"))
     with monkeypatch.context() as patch:
         for owner, function in ((Path, "open"), (storage, "open_new")):
             opened = getattr(owner, function)
-            patch.setattr(owner, function, lambda path, *how, opened=opened, **more: _refuse(full)
-                          if path.name.startswith(name) else opened(path, *how, **more))  # fmt: skip
+            patch.setattr(owner, function, lambda path, *how, opened=opened, **more: (
+                refuse if path.name.startswith(name) else opened)(path, *how, **more))  # fmt: skip
         with pytest.raises(StorageError, match="No space left on device. Free disk space"):
             train(config)
     assert not Path(config.out).exists()
@@ -225,7 +226,3 @@ def test_a_folder_in_which_a_start_was_cut_off_is_begun_anew(tiny):
     assert train(config)[-1].reason == "completed"
     with pytest.raises(InputError, match="already contains a run"):
         train(config)
-
-
-def _refuse(error):
-    raise error
