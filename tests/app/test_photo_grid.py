@@ -22,14 +22,6 @@ pytestmark = pytest.mark.gui
 COUNT = 50_000
 
 
-def many(root, count=COUNT):
-    """A dataset of paths; the files need not be there."""
-    return apply_edits(Dataset(
-        str(root), StringArray.of(f"a/{n}.png" for n in range(count)), ("a", "b"),
-        np.zeros(count, np.int32), np.full(count, -1, np.int8),
-    ), Edits())  # fmt: skip
-
-
 @pytest.fixture
 def grid(qtbot, qapp, tmp_path, nothing_left):
     write_folder(tmp_path, {"a": 3})
@@ -37,7 +29,9 @@ def grid(qtbot, qapp, tmp_path, nothing_left):
     made = PhotoGrid(Theme(qapp), thumbnails, "photos")
     made.photos, made.thumbnails = PhotoModel(), thumbnails
     made.setModel(made.photos)
-    made.photos.show(many(tmp_path), np.arange(COUNT))
+    paths = StringArray.of(f"a/{n}.png" for n in range(COUNT))  # most of the files need not be there
+    dataset = Dataset(str(tmp_path), paths, ("a", "b"), np.zeros(COUNT, np.int32), np.full(COUNT, -1, np.int8))
+    made.photos.show(apply_edits(dataset, Edits()), np.arange(COUNT))
     made.resize(5 * CELL.width() + 30, 3 * CELL.height() + 10)
     qtbot.addWidget(made)
     made.show()

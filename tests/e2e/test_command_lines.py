@@ -271,18 +271,14 @@ def test_teachers_are_named_one_by_one_and_count_in_the_memory(photos, cache, tr
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent otherwise there")
-def test_ctrl_c_saves_and_ends_with_3(photos, cache, tmp_path):
+def test_ctrl_c_saves_and_ends_with_3_and_before_the_first_step_with_130_and_leaves_nothing(photos, cache, tmp_path):
     code, last, errors = interrupt(tmp_path / "run", photos, cache, '"step": 12,')
     assert (code, last["reason"]) == (3, "stopped"), errors
     assert "Press Ctrl-C again to stop immediately" in errors
     assert read_checkpoint(tmp_path / "run" / "last.safetensors").state.step >= 12
-
-
-@pytest.mark.skipif(os.name == "nt", reason="signals are sent otherwise there")
-def test_ctrl_c_before_the_first_step_ends_with_130_and_leaves_nothing(photos, tmp_path):
-    code, last, errors = interrupt(tmp_path / "run", photos, tmp_path / "cache", '"Progress"')
+    code, last, errors = interrupt(tmp_path / "none", photos, tmp_path / "cache", '"Progress"')
     assert (code, last["reason"]) == (130, "stopped"), errors
-    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no limits of this kind there")

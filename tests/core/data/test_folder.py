@@ -76,7 +76,7 @@ def test_classes_named_like_splits_are_classes_when_train_is_not_among_them(tmp_
     assert open_folder(plant(tmp_path, "test/a.jpg", "other/b.jpg")).classes == ("other", "test")
 
 
-def test_an_outer_folder_that_holds_everything_says_nothing(tmp_path):
+def test_an_outer_folder_that_holds_everything_says_nothing_unless_it_has_photos_of_its_own(tmp_path):
     paths = [f"Data/PlantSet/{photo}" for photo in ("train/a/1.jpg", "train/b/1.jpg", "val/a/2.jpg")]
     dataset = open_folder(plant(tmp_path, *paths))
     assert (dataset.classes, set(dataset.splits.tolist())) == (("a", "b"), {TRAIN, VALIDATION})
@@ -84,10 +84,7 @@ def test_an_outer_folder_that_holds_everything_says_nothing(tmp_path):
     assert one_crop.classes == ("tomato/healthy", "tomato/rust")
     wrapped = open_folder(plant(tmp_path / "y", "set/tomato/rust/a.jpg", "set/bean/healthy/b.jpg"))
     assert wrapped.classes == ("bean/healthy", "tomato/rust")
-
-
-def test_an_outer_folder_with_photos_of_its_own_says_something(tmp_path):
-    dataset = open_folder(plant(tmp_path, "leaves/a.png", "leaves/bean/rust/b.png", "leaves/rice/ok/c.png"))
+    dataset = open_folder(plant(tmp_path / "z", "leaves/a.png", "leaves/bean/rust/b.png", "leaves/rice/ok/c.png"))
     assert labels(dataset)["leaves/a.png"] == "leaves"
 
 

@@ -48,14 +48,12 @@ def test_copies_join_their_source_across_folders_but_not_across_classes(tmp_path
     assert sorted(set(group.values())) == [0, 1, 2, 3]
 
 
-def test_names_that_say_nothing_make_no_groups(tmp_path):
-    dataset = open_folder(plant(tmp_path, *(f"{c}/IMG_{i}.jpg" for c in ("a", "b") for i in range(5))))
-    assert len(np.unique(group_by_name(dataset))) == 10
-
-
-def test_a_way_of_naming_that_all_photos_share_is_not_believed(tmp_path):
-    dataset = open_folder(plant(tmp_path, *(f"a/{i}/leaf_aug_{i}.jpg" for i in range(70)), "b/x.jpg"))
-    assert len(np.unique(group_by_name(dataset))) == 71
+def test_names_that_say_nothing_or_that_all_photos_share_make_no_groups(tmp_path):
+    numbers = [f"{c}/IMG_{i}.jpg" for c in ("a", "b") for i in range(5)]
+    shared = [*(f"a/{i}/leaf_aug_{i}.jpg" for i in range(70)), "b/x.jpg"]
+    for root, paths in ((tmp_path / "numbers", numbers), (tmp_path / "shared", shared)):
+        dataset = open_folder(plant(root, *paths))
+        assert len(np.unique(group_by_name(dataset))) == len(paths)
 
 
 PHOTOS = {

@@ -32,7 +32,7 @@ def test_a_leaf_is_a_function_of_its_numbers():
         assert not np.array_equal(one.rgb, other.rgb)
 
 
-def test_the_true_areas_make_sense(leaves):
+def test_the_true_areas_make_sense_and_severity_varies_from_slight_to_heavy(leaves):
     for condition, photos in leaves.items():
         for photo in photos:
             assert (photo.rgb.dtype, photo.rgb.shape) == (np.uint8, (48, 48, 3))
@@ -42,9 +42,6 @@ def test_the_true_areas_make_sense(leaves):
                 assert photo.severity == 0
             else:
                 assert 0.4 * LEAST_SEVERITY < photo.severity < 1.6 * MOST_SEVERITY
-
-
-def test_severity_varies_from_slight_to_heavy(leaves):
     for condition in ("rust", "blight", "mildew"):
         severity = [photo.severity for photo in leaves[condition]]
         assert min(severity) < 0.08

@@ -75,12 +75,9 @@ def test_masks_are_found_once_and_a_broken_file_is_replaced(leaves, monkeypatch,
     assert np.array_equal(first.backgrounds.images, third.backgrounds.images)
 
 
-def test_photos_without_leaves_cannot_be_swapped(leaves, monkeypatch):
+def test_it_stops_when_told_and_photos_without_leaves_cannot_be_swapped(leaves, monkeypatch):
+    with pytest.raises(Cancelled):
+        make(leaves, cancelled=lambda: True)
     monkeypatch.setattr(leaf_process, "segment_leaf", lambda photo: np.zeros(photo.shape[:2], bool))
     with pytest.raises(DataError, match="No leaf was found"):
         make(leaves)
-
-
-def test_it_stops_when_told(leaves):
-    with pytest.raises(Cancelled):
-        make(leaves, cancelled=lambda: True)

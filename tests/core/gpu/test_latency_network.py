@@ -62,33 +62,23 @@ def reference(weights, photo, stride):
     return x.mean((1, 2)) @ bf16(weights["classes.weight"]).reshape(CLASSES, -1).T + weights["classes.bias"]
 
 
-def lowered(graph):
-    """The frame with addresses in a memory of its own, where every array is poison."""
-    layout, memory = lay_out_parameters(graph), Memory(1 << 20)
-    frame = Frame(lower(graph, False), layout, PHOTOS, "mixed", AMPERE, kept=frozenset([PHOTO]))
-    write_launches(frame, False, False)
-    frame.restart(*reserve(frame, memory))
-    write_launches(frame, False, False)
-    return frame, memory
-
-
-def put(frame, memory, weights, photo):
-    flat, places = flatten_parameters(weights, frame.layout), frame.all_packs()
-    memory.put(frame.block("weights"), flat)
-    memory.put(frame.block("packed"), to_bits(np.where(places < 0, 0, flat[places.clip(0)])))
-    put_photo(frame, memory, photo, to_bits)
-
-
 @pytest.mark.parametrize("stride", [1, 2])
 def test_steps_in_one_launch_compute_what_they_do_apart(stride):
     graph = network(stride)
     weights, photo = random_weights(graph), bf16(np.random.default_rng(0).normal(size=(PHOTOS, *SIDE, 3)))
-    frame, memory = lowered(graph)
+    layout, memory = lay_out_parameters(graph), Memory(1 << 20)  # where every array is poison
+    frame = Frame(lower(graph, False), layout, PHOTOS, "mixed", AMPERE, kept=frozenset([PHOTO]))
+    write_launches(frame, False, False)
+    frame.restart(*reserve(frame, memory))
+    write_launches(frame, False, False)
     assert [n.layer for n in frame.launches] == [
         PHOTO, "first", "deep", "project", *(["pool"] if stride == 1 else []), "squeeze", "deep alone", "last", "mean",
         "classes", "logits",
     ]  # fmt: skip
-    put(frame, memory, weights, photo)
+    flat, places = flatten_parameters(weights, layout), frame.all_packs()
+    memory.put(frame.block("weights"), flat)
+    memory.put(frame.block("packed"), to_bits(np.where(places < 0, 0, flat[places.clip(0)])))
+    put_photo(frame, memory, photo, to_bits)
     for launch in frame.launches[1:]:
         Machine(memory).run(launch)
     got = memory.get(frame.block("logits"), PHOTOS * CLASSES, np.float32).reshape(PHOTOS, CLASSES)

@@ -30,16 +30,12 @@ def small_graph():
     return b.graph(b.add("dense", "dense2", x, units=3))
 
 
-def originals():
-    """Our own file, and the small files of other programs."""
-    graph = small_graph()
-    ours = write_onnx(graph, initial_weights(graph, 0), ("a", "b", "c"), 1.5)
-    return [ours, *(model(nodes, constants, **more) for nodes, constants, more in SOUND.values())]
-
-
 @pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_damaged_files_are_refused_with_a_sentence_or_read(count, tmp_path):
-    rng, files, path = np.random.default_rng(0), originals(), tmp_path / "damaged.onnx"
+    """Our own file, and the small files of other programs."""
+    rng, graph, path = np.random.default_rng(0), small_graph(), tmp_path / "damaged.onnx"
+    files = [write_onnx(graph, initial_weights(graph, 0), ("a", "b", "c"), 1.5)]
+    files += [model(nodes, constants, **more) for nodes, constants, more in SOUND.values()]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     def read(number):

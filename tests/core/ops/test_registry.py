@@ -23,18 +23,13 @@ def test_auto_never_takes_a_vendors_library():
     assert table.choose(CASE, "forward", "cudnn").algorithm == "cudnn"
 
 
-def test_a_kernel_asked_for_by_name_refuses_instead_of_becoming_another():
-    table = Registry([kernel("naive"), kernel("fused", "too small.")])
-    with pytest.raises(KernelUnavailable, match="fused: too small"):
-        table.choose(CASE, "forward", "fused")
-    with pytest.raises(KernelUnavailable, match="no kernel 'fft' for relu forward"):
-        table.choose(CASE, "forward", "fft")
-
-
-def test_all_reasons_are_named_where_every_kernel_refuses():
-    table = Registry([kernel("naive", "no memory."), kernel("fused", "too small.")])
-    with pytest.raises(KernelUnavailable, match=r"fused: too small\. naive: no memory\."):
-        table.choose(CASE, "forward")
+@pytest.mark.parametrize(("naive", "asked", "said"), [
+    (None, "fused", "fused: too small"), (None, "fft", "no kernel 'fft' for relu forward"),
+    ("no memory.", "auto", r"fused: too small\. naive: no memory\."),
+])  # fmt: skip
+def test_a_kernel_asked_for_by_name_does_not_become_another_and_all_reasons_are_named(naive, asked, said):
+    with pytest.raises(KernelUnavailable, match=said):
+        Registry([kernel("naive", naive), kernel("fused", "too small.")]).choose(CASE, "forward", asked)
 
 
 def test_rows_are_listed_by_kernel_and_by_op():

@@ -11,11 +11,8 @@ def course(total=100, steps_per_epoch=10, **settings):
     return [learning_rate(config, step, total, steps_per_epoch) for step in range(total)]
 
 
-def test_constant_stays():
+def test_constant_stays_and_step_drops_by_decay_every_decay_epochs():
     assert course(schedule="constant", warmup=0.0) == [0.1] * 100
-
-
-def test_step_drops_by_decay_every_decay_epochs():
     rates = course(schedule="step", warmup=0.0, decay=0.5, decay_epochs=3)
     assert rates[0] == rates[29] == 0.1
     assert rates[30] == rates[59] == 0.05

@@ -93,4 +93,3 @@ def test_a_file_whose_thresholds_are_of_another_number_of_labels_is_refused(refe
     write_model(path, model)
     with pytest.raises(ModelFileError, match="thresholds are not those of its labels"):
         read_model(path)
-

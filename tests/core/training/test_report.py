@@ -226,19 +226,14 @@ ODD = RunConfig(
 )  # fmt: skip
 
 
-def read_back(command):
-    words = shlex.split(command)
-    assert words[:2] == ["leafclinic", "train"]
-    found = []
-    arguments, unknown = read_arguments(make_parser(), words[2:])
-    return merge_settings(read_settings(arguments, found), {}, [*found, *unknown])
-
-
 @pytest.mark.parametrize("preset", ["", *PRESETS])
 def test_the_training_command_is_read_as_the_run_that_was(preset):
     config = replace(ODD, preset=preset)
     wanted = replace(config, cache="", out="/runs/a b-again", split="/runs/a b/split.csv", device="cpu", threads=3)
-    assert read_back(training_command(config, CPU)) == wanted
+    words, found = shlex.split(training_command(config, CPU)), []
+    assert words[:2] == ["leafclinic", "train"]
+    arguments, unknown = read_arguments(make_parser(), words[2:])
+    assert merge_settings(read_settings(arguments, found), {}, [*found, *unknown]) == wanted
     recipe = PRESETS[preset].values if preset else {}
     plain = RunConfig(data="/p", preset=preset, out="/r", **recipe)
     assert len(shlex.split(training_command(plain, GPU))) == (12 if preset else 10), "nothing but what differs"
