@@ -41,14 +41,11 @@ def test_the_temperature_that_drew_the_labels_is_found(temperature):
     assert fit_temperature(logits, labels) == pytest.approx(temperature, rel=0.04)
 
 
-def test_no_neighbouring_temperature_has_a_smaller_loss():
+def test_no_neighbouring_temperature_has_a_smaller_loss_and_without_photos_it_is_one():
     logits, labels = drawn(1.7, photos=500)
     best = fit_temperature(logits, labels)
     loss = {t: cross_entropy(logits / t, labels).mean() for t in (best / 1.01, best, best * 1.01)}
     assert min(loss, key=loss.get) == best
-
-
-def test_without_photos_the_temperature_is_one():
     assert fit_temperature(np.empty((0, 3)), np.empty(0, np.int64)) == 1.0
 
 

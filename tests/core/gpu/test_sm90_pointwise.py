@@ -19,15 +19,12 @@ from core.models.architectures import build
 from core.ops.builder import with_loss
 from core.program import lower
 from tests.core.gpu.test_lowering import frame_of
-from tests.core.gpu.test_sm90_pointwise_gpu import launches
+from tests.core.gpu.test_sm90_pointwise_gpu import BESIDE, launches
 from tests.helpers.emulated_gpu import Memory
 from tests.helpers.emulated_tma import TmaMachine
 from tests.helpers.gpu_network import AMPERE, relative
 from tests.helpers.resources import assemble, assembler_log
 from tests.helpers.rounded import cut_to_bf16, of_bits
-
-BESIDE = 8
-"""Channels before a slice; as many come after it."""
 
 
 def bf16(draw, *shape, relu=False):

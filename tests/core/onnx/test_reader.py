@@ -49,11 +49,14 @@ def test_every_opset_from_7_to_the_newest_is_read(opset, tmp_path):
     assert_close(forward(imported.graph, imported.weights, photos)[imported.graph.output], wanted, 1e-5)
 
 
-def test_a_softmax_at_the_end_is_left_out(tmp_path):
+def test_a_softmax_at_the_end_and_parts_that_the_output_does_not_need_are_left_out(tmp_path):
     nodes = [node("Conv", "x w b", "last"), *HEAD[:1], node("Flatten", "g", "z"), node("Softmax", "z", "y")]
     imported = read(model(nodes, CONV), tmp_path)
     assert "softmax" not in {n.op for n in imported.graph.nodes}
     assert imported.graph.classes == 6
+    nodes = [node("Conv", "x w b", "last"), node("Conv", "x w b", "unused"), *HEAD]
+    imported = read(model(nodes, CONV), tmp_path)
+    assert len(imported.weights) == 2
 
 
 def test_colours_in_the_other_order_turn_the_first_filters_round(tmp_path):
@@ -71,12 +74,6 @@ def test_a_file_that_leaves_the_photos_size_open_needs_to_be_told(tmp_path):
     with pytest.raises(ModelFileError, match="does not state the photo size"):
         read(data, tmp_path)
     assert read(data, tmp_path, image_size=32).graph.photo_shape == (32, 32, 3)
-
-
-def test_parts_that_the_output_does_not_need_are_left_out(tmp_path):
-    nodes = [node("Conv", "x w b", "last"), node("Conv", "x w b", "unused"), *HEAD]
-    imported = read(model(nodes, CONV), tmp_path)
-    assert len(imported.weights) == 2
 
 
 def huge_tensor(**more):
