@@ -20,7 +20,7 @@ from app.viewmodels.writing import Writing
 from app.widgets.parts import Slot, ask_target
 from core.diagnosis.model_identity import default_name
 from core.errors import InputError
-from core.training.run_folder import new_run_folder
+from core.storage import new_run_folder
 
 STATUS_MS: Final = 500
 """Interval of updates of the status bar."""

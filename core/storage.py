@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import secrets
+import time
 from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
@@ -95,6 +96,11 @@ def storage_error(path: Path, error: OSError, other: str = "another folder") -> 
     if error.errno in NO_ROOM:
         return StorageError(f"{path} could not be saved: {reason}. Free disk space or choose {other}.")
     return StorageError(f"{path} could not be saved: {reason}. Choose {other}.")
+
+
+def new_run_folder(place: Path, model: str) -> Path:
+    """A folder name that sorts by time and names the network."""
+    return unused(place / f"{time.strftime('%Y%m%d-%H%M%S')}-{model}")
 
 
 def unused(path: Path) -> Path:

@@ -21,11 +21,12 @@ from core.data.synthetic import write_demo
 from core.distributed.launch import end_rank, run_rank, run_ranks
 from core.distributed.rank_environment import RankEnvironment, choose_gpu
 from core.errors import EXIT_DONE, Problem
+from core.storage import new_run_folder
 from core.training.commands import Commands
 from core.training.dry_run import describe_run
 from core.training.events import Event, Progress, RunFailed
 from core.training.presets import PRESETS
-from core.training.run_folder import RUNS, new_run_folder, read_config
+from core.training.run_folder import RUNS, read_config
 from core.training.setup import check_gpus
 from core.training.terminal import JsonReader, TerminalReader
 from core.training.trace import TraceWriter

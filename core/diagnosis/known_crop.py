@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 
@@ -11,8 +10,6 @@ from core.diagnosis.calibration import crop_of
 from core.diagnosis.thresholds import NO_LEAF_NAMES
 from core.errors import InputError
 from core.ops.contract import Array
-
-SMALLEST: Final = 1e-300
 
 
 def list_crops(classes: Sequence[str]) -> list[str]:
@@ -45,5 +42,6 @@ def restrict(probabilities: Array, classes: Sequence[str], crop: str, multilabel
     own = probabilities * np.array([crop_of(name) == crop for name in classes])
     if not multilabel:
         leaf = 1 - probabilities[..., bare].sum(axis=-1, keepdims=True)
-        own = own * (leaf / np.maximum(own.sum(axis=-1, keepdims=True), SMALLEST))
+        total = own.sum(axis=-1, keepdims=True)
+        own = own * (leaf / np.where(total > 0, total, 1))
     return np.asarray(np.where(bare, probabilities, own))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ from core.diagnosis.metrics import Metrics
 from core.diagnosis.model_identity import BEST
 from core.errors import DataError, InputError, LeafClinicError, StorageError
 from core.schema import mapping, parse_json
-from core.storage import TEMPORARY, storage_error, unused, write_file
+from core.storage import TEMPORARY, storage_error, write_file
 from core.text import csv_text
 from core.training.checkpoint import LAST, PREVIOUS
 from core.training.events import EpochDone, Event, to_line
@@ -131,11 +130,6 @@ class RunFolder:
             file.flush()
         except OSError as error:
             raise storage_error(self.path / name, error) from error
-
-
-def new_run_folder(place: Path, model: str) -> Path:
-    """A folder name that sorts by time and names the network."""
-    return unused(place / f"{time.strftime('%Y%m%d-%H%M%S')}-{model}")
 
 
 def create_run(path: Path, config: RunConfig, overwrite: bool = False) -> RunFolder:

@@ -27,6 +27,7 @@ from core.distributed.rank_environment import RankEnvironment
 from core.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_STOPPED, LeafClinicError, StorageError
 from core.ops.contract import Array
 from core.optim.learning_rate import learning_rate
+from core.storage import new_run_folder
 from core.training import events
 from core.training.agreement import Agreement, check_weights, share_state
 from core.training.checkpoint import LAST, Checkpoint, RunState, load_checkpoint, save_checkpoint
@@ -35,7 +36,7 @@ from core.training.conditions import keep_conditions
 from core.training.finish import assist_finish, finish_run, save_best
 from core.training.kernel_timing import KernelSampling
 from core.training.run_evaluation import RunEvaluation
-from core.training.run_folder import RUNS, RunFolder, check_earlier_run, check_new_run, new_run_folder
+from core.training.run_folder import RUNS, RunFolder, check_earlier_run, check_new_run
 from core.training.setup import ALONE, VALIDATE, Setup, set_up
 from core.training.stall import StallWatch, guessing_loss
 from core.training.start import Started, start_run

@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
+from benchmarks.interpreted_loops import totals
 from core import lab
 from core.config import RunConfig
 from core.data import digits
@@ -15,7 +16,7 @@ from core.data.source import open_dataset
 from core.diagnosis.model_file import read_model
 from core.errors import EXIT_INTERRUPTED, EXIT_WRONG_INPUT
 from core.laboratory import kernel_comparison, studies
-from core.laboratory.algorithms import Iteration, add_up, totals
+from core.laboratory.algorithms import Iteration, add_up
 from core.laboratory.kernel_comparison import solve
 from core.laboratory.plot import Point, draw_bars, draw_roofline
 from core.laboratory.timing import Timing
