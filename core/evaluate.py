@@ -89,7 +89,7 @@ def describe_text(evaluation: Evaluation, split: str) -> str:
     figures = evaluation.figures
     confused = "" if figures.several else "most often predicted as"
     rows: list[tuple[str, ...]] = [("class", "photos", "precision", "recall", "F1", confused)]
-    for i, c in enumerate(figures.per_class):
+    for i, c in ((i, c) for i, c in enumerate(figures.per_class) if c.photos):  # the others have no recall
         counts = figures.confusion[i] if confused else ()
         wrong = [(n, figures.classes[j]) for j, n in enumerate(counts) if j != i and n]
         rows.append((c.label, str(c.photos), f"{100 * c.precision:.1f} %", f"{100 * c.recall:.1f} %", f"{c.f1:.3f}",

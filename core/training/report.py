@@ -129,7 +129,7 @@ def _curves(history: History) -> str:
 
 def _classes(figures: Metrics) -> str:
     rows = []
-    for c in figures.per_class:
+    for c in (c for c in figures.per_class if c.photos):  # the others have no recall
         colour = page.GREEN if c.recall >= LOW_RECALL else page.RED
         rows.append([
             escape(c.label), str(c.photos), percent(c.recall), draw_interval(c.recall, c.recall_interval, colour),

@@ -64,6 +64,9 @@ def test_a_trained_network_names_no_disease_on_other_pictures_and_resumes_bit_by
     (started,) = only(events, RunStarted)
     assert started.classes[-1] == "background/none"
     assert only(events, EpochDone)[-1].validation_accuracy > 0.9
+    report = (Path(config.out) / "report.html").read_text("utf-8")
+    assert ">green</td>" in report
+    assert ">background/none</td>" not in report, "no validation photo has this class"
     rng = np.random.default_rng(99)
     pictures = np.stack([square(draw(rng), SIDE) for _ in range(60)])
     predictor = Predictor(read_model(Path(config.out)))
