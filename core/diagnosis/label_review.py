@@ -94,10 +94,10 @@ def review_labels(photos: Samples, classes: int, advance: ReportProgress = ignor
 
 
 def project_features(features: Array) -> Array:
-    """The first COMPONENTS principal components ``(N, COMPONENTS)``, with mean squared length 1."""
-    centred = np.asarray(features, np.float64) - features.mean(axis=0)
-    axes = np.linalg.eigh(centred.T @ centred)[1][:, : -COMPONENTS - 1 : -1]
-    x = centred @ axes
+    """The first COMPONENTS principal components of standardized features, with mean squared length 1."""
+    x = np.asarray(features, np.float64) - features.mean(axis=0)
+    x /= np.maximum(x.std(axis=0), 1e-3 * x.std() + 1e-12)  # joined networks have features of different scales
+    x = x @ np.linalg.eigh(x.T @ x)[1][:, : -COMPONENTS - 1 : -1]
     return np.asarray(x / max(np.sqrt((x**2).sum(axis=1).mean()), 1e-12))
 
 

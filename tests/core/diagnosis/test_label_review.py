@@ -5,7 +5,7 @@ import pytest
 
 from core.diagnosis import label_review
 from core.diagnosis.head_fitting import Samples
-from core.diagnosis.label_review import choose_photos, review_labels
+from core.diagnosis.label_review import choose_photos, project_features, review_labels
 from core.errors import DataError
 
 CLASSES, EACH, FEATURES = 4, 40, 16
@@ -80,3 +80,11 @@ def test_photos_of_clouds_without_labels_are_chosen_first_one_of_each(photos):
     assert (shares[2:] > 0).all()
     again = pool[choose_photos(photos.take(known), photos.features[pool], CLASSES, 10)]
     assert np.array_equal(chosen, again)
+
+
+def test_features_of_different_scales_count_alike():
+    features = np.random.default_rng(5).normal(size=(60, 12))
+    scaled = features * np.repeat((1.0, 100.0), 6) + 7
+    one, other = (project_features(part) @ project_features(part).T for part in (features, scaled))
+    assert np.allclose(one, other), "the similarity of photos does not depend on the unit of a feature"
+    assert np.isfinite(project_features(np.ones((60, 12)))).all()
