@@ -214,7 +214,7 @@ def test_pytorch_is_the_yardstick_of_the_ways_and_starts_from_the_same_weights(f
         losses = [r["loss"] for r in json.loads(out.read_text())]
         assert losses == pytest.approx([losses[0]] * 3, abs=1e-4)
     printed = capsys.readouterr().out
-    assert "ms an iteration" in printed
+    assert "ms/iteration" in printed
     assert max(map(len, printed.splitlines())) <= 100
 
 
