@@ -219,8 +219,8 @@ def evaluate(data: Path, models: Sequence[str], split: str, crop: str) -> dict[s
                 for found in predictor.predict_calibrated(photos):
                     words.append(predictor.decide(found).word)
                     shares.append(found.probabilities)
-                    known = restrict(found.probabilities, model.classes, crop)
-                    known_words.append(predictor.decide(replace(found, probabilities=known)).word)
+                    known, familiar = restrict(found.probabilities, found.familiar, model.classes, crop)
+                    known_words.append(predictor.decide(replace(found, probabilities=known, familiar=familiar)).word)
         p, of_crop = np.stack(shares), np.array([crop_of(label) == crop for label in model.classes])
         first, known_first = p.argmax(axis=1), np.where(of_crop, p, -1).argmax(axis=1)
         result[name] = {

@@ -263,10 +263,12 @@ class DiagnosisModel(ProcessModel):
 
     def _of_this_model(self) -> tuple[Any, ...]:
         rows, classes = self.rows.rows, self.ready.get("classes", ())
-        multilabel = bool(self.thresholds and self.thresholds.labels)
-        known = [replace(row, probabilities=tuple(restrict(np.array(row.probabilities), classes, self.known_crop,
-                                                           multilabel)))
-                 for row in rows if self._is_current(row) and len(row.probabilities) == len(classes) > 0]  # fmt: skip
+        known, multilabel = [], bool(self.thresholds and self.thresholds.labels)
+        for row in rows:
+            if self._is_current(row) and len(row.probabilities) == len(classes) > 0:
+                p, familiar = np.array(row.probabilities), row.familiarity
+                p, familiar = restrict(p, familiar, classes, self.known_crop, multilabel)
+                known.append(replace(row, probabilities=tuple(p), familiarity=float(familiar)))
         return known, self.thresholds, classes, self.coverage
 
     def _is_current(self, row: PhotoResult) -> bool:

@@ -18,15 +18,7 @@ from app.viewmodels.row_order import Column
 from core.diagnosis.known_crop import restrict
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.thresholds import Thresholds
-from core.diagnosis.verdict import (
-    NOT_SURE,
-    UNFAMILIAR,
-    Verdict,
-    count_findings,
-    decide_verdict,
-    is_healthy,
-    rank_classes,
-)
+from core.diagnosis.verdict import NOT_SURE, UNFAMILIAR, Verdict, count_findings, decide_verdict, rank_classes
 from core.ops.contract import Array
 from core.percent import percent, stated, whole_percent
 
@@ -93,11 +85,11 @@ class PhotoResult:
 
     @property
     def healthy(self) -> bool:
-        return self.sure and is_healthy(self.verdict)
+        return self.sure and not self.sick
 
     @property
     def sick(self) -> bool:
-        return self.sure and not is_healthy(self.verdict)
+        return self.sure and Verdict(self.verdict).is_disease
 
     @property
     def shown_percent(self) -> float | None:
@@ -146,8 +138,9 @@ def decide(
                        top=worst.top, limits=worst.limits)  # fmt: skip
     if not result.probabilities or len(result.probabilities) != len(classes):
         return result
-    p = restrict(np.array(result.probabilities), classes, crop, bool(thresholds and thresholds.labels))
-    verdict, order = decide_verdict(p, result.familiarity, thresholds, classes, coverage), rank_classes(p, thresholds)
+    multilabel = bool(thresholds and thresholds.labels)
+    p, familiar = restrict(np.array(result.probabilities), result.familiarity, classes, crop, multilabel)
+    verdict, order = decide_verdict(p, familiar, thresholds, classes, coverage), rank_classes(p, thresholds)
     limits = tuple(thresholds.labels[i] for i in order) if thresholds and thresholds.labels else ()
     return replace(result, verdict=verdict.word, sure=verdict.is_class, reason=verdict.reason, limits=limits,
                    top=tuple((classes[i], float(p[i])) for i in order))  # fmt: skip
