@@ -219,7 +219,7 @@ def evaluate(data: Path, models: Sequence[str], split: str, crop: str) -> dict[s
                 for found in predictor.predict_calibrated(photos):
                     words.append(predictor.decide(found).word)
                     shares.append(found.probabilities)
-                    known, familiar = restrict(found.probabilities, found.familiar, model.classes, crop)
+                    known, familiar = restrict(found.probabilities, found.familiar, None, model.classes, crop)
                     known_words.append(predictor.decide(replace(found, probabilities=known, familiar=familiar)).word)
         p, of_crop = np.stack(shares), np.array([crop_of(label) == crop for label in model.classes])
         first, known_first = p.argmax(axis=1), np.where(of_crop, p, -1).argmax(axis=1)

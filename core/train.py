@@ -21,12 +21,11 @@ from core.data.synthetic import write_demo
 from core.distributed.launch import end_rank, run_rank, run_ranks
 from core.distributed.rank_environment import RankEnvironment, choose_gpu
 from core.errors import EXIT_DONE, Problem
-from core.storage import new_run_folder
 from core.training.commands import Commands
 from core.training.dry_run import describe_run
 from core.training.events import Event, Progress, RunFailed
 from core.training.presets import PRESETS
-from core.training.run_folder import RUNS, read_config
+from core.training.run_folder import read_config
 from core.training.setup import check_gpus
 from core.training.terminal import JsonReader, TerminalReader
 from core.training.trace import TraceWriter
@@ -114,7 +113,7 @@ def configure(arguments: argparse.Namespace, found: list[Problem]) -> RunConfig:
         found.append(Problem("model", "cannot be combined with --from: the network is that of the file."))
     config = command_line.merge_settings(options, file, found)
     data, field = (os.path.abspath(os.path.expanduser(name)) if name else "" for name in (config.data, config.field))
-    return replace(config, data=data, field=field, out=config.out or str(new_run_folder(RUNS, config.model)))
+    return replace(config, data=data, field=field)
 
 
 def make_demo(config: RunConfig, reader: Reader) -> Path:

@@ -12,7 +12,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, final
 
-import numpy as np
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app import paths
@@ -26,7 +25,7 @@ from app.viewmodels.process_model import ProcessModel
 from app.viewmodels.result import PhotoResult, columns, decide, read_map, read_result
 from app.viewmodels.rows_model import RowsModel
 from core.data.photo_format import NAMED
-from core.diagnosis.known_crop import list_crops, restrict
+from core.diagnosis.known_crop import list_crops
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.thresholds import COVERAGE, Thresholds, at_coverage
 
@@ -263,13 +262,8 @@ class DiagnosisModel(ProcessModel):
 
     def _of_this_model(self) -> tuple[Any, ...]:
         rows, classes = self.rows.rows, self.ready.get("classes", ())
-        known, multilabel = [], bool(self.thresholds and self.thresholds.labels)
-        for row in rows:
-            if self._is_current(row) and len(row.probabilities) == len(classes) > 0:
-                p, familiar = np.array(row.probabilities), row.familiarity
-                p, familiar = restrict(p, familiar, classes, self.known_crop, multilabel)
-                known.append(replace(row, probabilities=tuple(p), familiarity=float(familiar)))
-        return known, self.thresholds, classes, self.coverage
+        known = [row for row in rows if self._is_current(row) and len(row.probabilities) == len(classes) > 0]
+        return known, self.known_crop, self.thresholds, classes, self.coverage
 
     def _is_current(self, row: PhotoResult) -> bool:
         """Whether the model in use, or the one being loaded again, diagnosed this photo."""

@@ -15,18 +15,23 @@ from PySide6.QtGui import QUndoStack
 from app.task import Task
 from app.viewmodels.document import Edit
 from app.viewmodels.result import PhotoResult, plant_cells
+from core.diagnosis.known_crop import restrict
 
 if TYPE_CHECKING:
     from core.diagnosis.plant import Plant
+    from core.diagnosis.thresholds import Thresholds
 
 SOON_MS: Final = 100
 REST_FACTOR: Final = 10
 """While results arrive, plants are diagnosed again only after this multiple of the time that it took."""
 
 
-def find_plants(by: str, chosen: Mapping[str, str], rows: Iterable[PhotoResult], *how: Any) -> dict[str, Plant]:
+def find_plants(
+    by: str, chosen: Mapping[str, str], rows: Iterable[PhotoResult], crop: str, thresholds: Thresholds | None,
+    classes: Sequence[str], coverage: float,
+) -> dict[str, Plant]:  # fmt: skip
     """The plant of each photo, by path. by: "folder", "time", or "" for only those `chosen` by hand, path to name;
-    rows: diagnosed photos; how: the last arguments of `core.diagnosis.plant.diagnose_plants`."""
+    rows: diagnosed photos; crop: the known one."""
     from core.diagnosis.plant import diagnose_plants, group_photos  # imports OpenCV, which slows down the start
     from core.diagnosis.prediction import Diagnosis, Prediction
 
@@ -35,8 +40,9 @@ def find_plants(by: str, chosen: Mapping[str, str], rows: Iterable[PhotoResult],
     names = group_photos(paths, by, [row.taken for row in rows]) if by else paths
     names = [chosen.get(path, name) for path, name in zip(paths, names, strict=True)]
     decisive = (row.leaves[0] if row.leaves else row for row in rows)  # of several leaves, the one that is stated first
-    photos = (Diagnosis(r.path, prediction=Prediction(np.array(r.probabilities), r.familiarity)) for r in decisive)
-    plants = {plant.name: plant for plant in diagnose_plants(photos, names, *how)}
+    known = ((r.path, restrict(np.array(r.probabilities), r.familiarity, thresholds, classes, crop)) for r in decisive)
+    photos = (Diagnosis(path, prediction=Prediction(*stated)) for path, stated in known)
+    plants = {plant.name: plant for plant in diagnose_plants(photos, names, thresholds, classes, coverage)}
     return {path: plants[name] for path, name in zip(paths, names, strict=True)}
 
 

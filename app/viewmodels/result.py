@@ -138,8 +138,7 @@ def decide(
                        top=worst.top, limits=worst.limits)  # fmt: skip
     if not result.probabilities or len(result.probabilities) != len(classes):
         return result
-    multilabel = bool(thresholds and thresholds.labels)
-    p, familiar = restrict(np.array(result.probabilities), result.familiarity, classes, crop, multilabel)
+    p, familiar = restrict(np.array(result.probabilities), result.familiarity, thresholds, classes, crop)
     verdict, order = decide_verdict(p, familiar, thresholds, classes, coverage), rank_classes(p, thresholds)
     limits = tuple(thresholds.labels[i] for i in order) if thresholds and thresholds.labels else ()
     return replace(result, verdict=verdict.word, sure=verdict.is_class, reason=verdict.reason, limits=limits,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -77,26 +78,27 @@ def open_cache(
     photos, Cancelled (photos decoded so far stay in the cache).
     """
     home = _home(dataset, folder)
+    with _locked_store(home, side, dataset, cancelled) as store:
+        store.fill(threads or usable_cores(), progress, cancelled)
+        found = PhotoCache(str(home), *store.view())
+        keep_limit(home.parent, home)
+        return found
+
+
+def append_pictures(cache: PhotoCache, dataset: Dataset, pictures: Iterable[Array]) -> tuple[PhotoCache, Array]:
+    """The cache with pictures that are no files, uint8 of its side, and their slots, int64. Raises StorageError."""
+    with _locked_store(Path(cache.home), cache.side, dataset, never) as store:
+        slots = store.append_pictures(pictures)
+        return replace(cache, photos=store.map_photos()), slots
+
+
+@contextmanager
+def _locked_store(home: Path, side: int, dataset: Dataset, cancelled: IsCancelled) -> Iterator[CacheStore]:
+    """The store of a cache folder, while this process has its lock. Raises StorageError."""
     try:
         home.mkdir(parents=True, exist_ok=True)
         with locked(home / f"{side}.lock", lambda: stop_if(cancelled)):
-            store = CacheStore(home, side, dataset)
-            store.fill(threads or usable_cores(), progress, cancelled)
-            found = PhotoCache(str(home), *store.view())
-        keep_limit(home.parent, home)
-        return found
-    except OSError as error:
-        raise storage_error(home, error, "another folder with --cache") from error
-
-
-def append_pictures(cache: PhotoCache, dataset: Dataset, pictures: Sequence[Array]) -> tuple[PhotoCache, Array]:
-    """The cache with pictures that are no files, uint8 of its side, and their slots, int64. Raises StorageError."""
-    home = Path(cache.home)
-    try:
-        with locked(home / f"{cache.side}.lock", ignore):
-            store = CacheStore(home, cache.side, dataset)
-            slots = store.append_pictures(pictures)
-            return replace(cache, photos=store.map_photos()), slots
+            yield CacheStore(home, side, dataset)
     except OSError as error:
         raise storage_error(home, error, "another folder with --cache") from error
 

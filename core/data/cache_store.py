@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
@@ -95,19 +95,21 @@ class CacheStore:
             finally:
                 self._save(file)
 
-    def append_pictures(self, pictures: Sequence[Array]) -> Array:
+    def append_pictures(self, pictures: Iterable[Array]) -> Array:
         """Append those that are not in the cache yet, and return the slots of all."""
-        index, contents = self.index, [sha256(picture.data).digest() for picture in pictures]
-        self._require_space(sum(content not in index.slots for content in contents))
+        index, slots = self.index, []
         with (self.home / index.photos).open("r+b") as file:
             file.seek(index.used * self.photo_bytes)
-            for content, picture in zip(contents, pictures, strict=True):
+            for picture in pictures:
+                content = sha256(picture.data).digest()
                 if content not in index.slots:
+                    self._require_space(1)
                     file.write(picture.data.cast("B"))
                     index.slots[content] = index.used
                     index.facts.append((0, 0, 0))
+                slots.append(index.slots[content])
             self._save(file)
-        return np.array([index.slots[content] for content in contents], np.int64)
+        return np.array(slots, np.int64)
 
     def _append_all(
         self, file: BinaryIO, missing: list[int], threads: int, progress: ReportProgress, cancelled: IsCancelled

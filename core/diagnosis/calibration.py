@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, final
 
 import numpy as np
@@ -35,6 +36,7 @@ NOTABLE: Final = 1.1
 """A crop is named in the model card if its factor is at least this, or at most its inverse."""
 
 
+@lru_cache(maxsize=4096)
 def crop_of(name: str) -> str:
     """The crop in a class name (``crop/condition`` or ``Crop___Condition``), "" if it names a condition only."""
     crop, *condition = PARTS.split(name, maxsplit=1)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from core.diagnosis.calibration import crop_of
-from core.diagnosis.thresholds import NO_LEAF_NAMES
+from core.diagnosis.thresholds import NO_LEAF_NAMES, Thresholds
 from core.errors import InputError
 from core.ops.contract import Array
 
@@ -35,18 +35,18 @@ def find_crop(classes: Sequence[str], name: str) -> str:
 
 
 def restrict(
-    probabilities: Array, familiar: Any, classes: Sequence[str], crop: str, multilabel: bool = False
+    probabilities: Array, familiar: Any, thresholds: Thresholds | None, classes: Sequence[str], crop: str
 ) -> tuple[Array, Any]:
     """Probabilities ``(..., classes)`` and familiarity ``(...)`` of photos of this crop; unchanged without a crop.
 
-    Probabilities are those of the crop's classes, given that there is a leaf; that of no leaf stays, and labels that
-    exclude no other (`multilabel`) keep theirs. A photo of another crop is unfamiliar.
+    Probabilities are those of the crop's classes, given that there is a leaf; that of no leaf stays, and where photos
+    may have several labels, all labels keep theirs. A photo of another crop is unfamiliar.
     """
     if not crop:
         return probabilities, familiar
     bare = np.array([name.lower() in NO_LEAF_NAMES for name in classes])
     own = probabilities * np.array([crop_of(name) == crop for name in classes])
     total, none = (part.sum(axis=-1, keepdims=True) for part in (own, probabilities[..., bare]))
-    if not multilabel:
+    if thresholds is None or not thresholds.labels:
         own = own * (1 - none) / np.where(total > 0, total, 1)
     return np.where(bare, probabilities, own), np.where((total + none)[..., 0] < LEAST, -np.inf, familiar)

@@ -45,12 +45,10 @@ def add_pictures(config: RunConfig, photos: PhotoSet) -> PhotoSet:
     added = class_without_leaf(config, photos.classes, photos.sets is not None)
     if not added:
         return photos
-    rows, rng = photos.rows(TRAIN), np.random.default_rng(config.seed)
-    pictures = []
-    for _ in range(count_pictures(config, len(rows))):
-        scene = photos.cache.gather(rng.choice(rows, 1))[0] if rng.random() < SCRAMBLED else None
-        pictures.append(square(draw(rng, scene), photos.cache.side))
-    cache, slots = append_pictures(photos.cache, photos.dataset, pictures)
+    rows, rng, side = photos.rows(TRAIN), np.random.default_rng(config.seed), photos.cache.side
+    scenes = (photos.cache.gather(rng.choice(rows, 1))[0] if rng.random() < SCRAMBLED else None
+              for _ in range(count_pictures(config, len(rows))))  # fmt: skip
+    cache, slots = append_pictures(photos.cache, photos.dataset, (square(draw(rng, scene), side) for scene in scenes))
     note = (f"{len(slots)} generated pictures without a leaf are added to the training photos as the class {added[0]}, "
             "so that the model can say \"no leaf\". --pictures-without-leaf 0 trains without them.")  # fmt: skip
     return replace(photos, cache=cache, pictures=slots, added=added, warnings=(*photos.warnings, note))

@@ -198,7 +198,7 @@ class Predictor:
             pooled = None if self._features is None else pool(outputs[self._features])
             familiar = familiarity(score, logits, pooled, self._statistics, model.temperature)
         stated = state_probabilities(model, logits)
-        known, familiar = restrict(stated, familiar, model.classes, self.known_crop, model.multilabel)
+        known, familiar = restrict(stated, familiar, self.thresholds, model.classes, self.known_crop)
         return list(map(Prediction, known, familiar.tolist()))
 
     def decide(self, prediction: Prediction, coverage: float = COVERAGE) -> Verdict:

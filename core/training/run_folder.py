@@ -34,8 +34,6 @@ COLUMNS: Final = (
     "epoch", "step", "train_loss", "train_accuracy", "validation_loss", "validation_accuracy",
     "best", "seconds", "photos_per_second", "memory_bytes",
 )
-RUNS: Final = Path("runs")
-"""Where new runs are, unless the settings name a folder."""
 LOCK: Final = ".lock"
 """Locked by the process that trains; the operating system releases it when the process ends."""
 

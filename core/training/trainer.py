@@ -36,7 +36,7 @@ from core.training.conditions import keep_conditions
 from core.training.finish import assist_finish, finish_run, save_best
 from core.training.kernel_timing import KernelSampling
 from core.training.run_evaluation import RunEvaluation
-from core.training.run_folder import RUNS, RunFolder, check_earlier_run, check_new_run
+from core.training.run_folder import RunFolder, check_earlier_run, check_new_run
 from core.training.setup import ALONE, VALIDATE, Setup, set_up
 from core.training.stall import StallWatch, guessing_loss
 from core.training.start import Started, start_run
@@ -57,8 +57,8 @@ class Trainer:
         self, config: RunConfig, *, resume: bool = False, overwrite: bool = False, profiled: bool = False,
         environment: RankEnvironment = ALONE,
     ) -> None:  # fmt: skip
-        out, name = config.out or str(new_run_folder(RUNS, config.model)), config.name or default_name(config.data)
-        self.config = replace(config, out=out, name=name)
+        out = config.out or str(new_run_folder(Path("runs"), config.model))
+        self.config = replace(config, out=out, name=config.name or default_name(config.data))
         self._resume, self._overwrite, self._profiled, self._environment = resume, overwrite, profiled, environment
         self._path = Path(self.config.out)
         self._started = False

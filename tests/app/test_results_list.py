@@ -14,6 +14,7 @@ from app.panels.diagnose.plants import COLUMN
 from app.processes.writing import render, write_csv
 from app.viewmodels import process_model
 from app.viewmodels.diagnosis import photo_files
+from app.viewmodels.plants import find_plants
 from app.viewmodels.result import PhotoResult, from_line, read_result, to_line
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.plant import diagnose_plants
@@ -59,8 +60,10 @@ def test_a_known_crop_excludes_other_classes_without_a_new_diagnosis(panel, mode
     choice.setCurrentIndex(2)
     assert [row.top[0] for row in model.rows.rows] == [(CLASSES[1], pytest.approx(0.5))] * 3
     assert [row.verdict for row in model.rows.rows] == [CLASSES[1]] * 3
-    ((row, *_), *_) = model._of_this_model()
-    assert row.probabilities == pytest.approx((0, 0.5, 0.5))
+    for leaves in ((), model.rows.rows[:1]):
+        rows = [replace(row, leaves=tuple(leaves)) for row in model.rows.rows]
+        plant, *_ = find_plants("folder", {}, rows, *model._of_this_model()[1:]).values()
+        assert {one.label: one.probability for one in plant.top} == pytest.approx(dict.fromkeys(CLASSES[1:], 0.5))
     choice.setCurrentIndex(1)
     assert [(row.verdict, row.top[0][1]) for row in model.rows.rows] == [("apple/scab", pytest.approx(1.0))] * 3
     choice.setCurrentIndex(0)

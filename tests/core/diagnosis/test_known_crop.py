@@ -8,6 +8,7 @@ import pytest
 from core.diagnose import main
 from core.diagnosis.known_crop import find_crop, list_crops, restrict
 from core.diagnosis.prediction import Predictor
+from core.diagnosis.thresholds import untested_thresholds
 from core.errors import InputError
 from tests.helpers.models import small_model, write_small_model
 from tests.helpers.tiny_photos import write_photos
@@ -17,13 +18,14 @@ CLASSES = ("apple/rust", "apple/scab", "background/none", "bean/rust")
 
 def test_probabilities_are_those_given_the_crop_and_a_leaf():
     stated = np.array([[0.1, 0.3, 0.2, 0.4], [0.0, 0.0, 0.1, 0.9]])
-    known, familiar = restrict(stated, np.array([-1.0, -2.0]), CLASSES, "apple")
+    known, familiar = restrict(stated, np.array([-1.0, -2.0]), None, CLASSES, "apple")
     assert known[0] == pytest.approx([0.2, 0.6, 0.2, 0.0])
     assert known[1] == pytest.approx([0.0, 0.0, 0.1, 0.0]), "nothing of a crop that is impossible"
     assert familiar.tolist() == [-1.0, -2.0], "the second may show no leaf"
-    assert restrict(stated, 0.0, CLASSES, "apple", multilabel=True)[0][0] == pytest.approx([0.1, 0.3, 0.2, 0.0])
-    assert restrict(stated, 0.0, CLASSES, "")[0] is stated
-    assert restrict(np.array([0.001, 0.001, 0.001, 0.997]), -1.0, CLASSES, "apple")[1] == -np.inf, "of another crop"
+    assert restrict(stated, 0.0, untested_thresholds(4), CLASSES, "apple")[0][0] == pytest.approx([0.1, 0.3, 0.2, 0.0])
+    assert restrict(stated, 0.0, None, CLASSES, "")[0] is stated
+    other = np.array([0.001, 0.001, 0.001, 0.997])
+    assert restrict(other, -1.0, None, CLASSES, "apple")[1] == -np.inf
 
 
 def test_crops_are_those_of_the_classes_and_found_by_name():
@@ -40,7 +42,8 @@ def test_every_prediction_and_the_command_are_for_the_known_crop(tmp_path, capsy
     photos = np.random.default_rng(0).integers(0, 256, (5, 16, 16, 3), np.uint8)
     model = small_model(CLASSES, 16)
     with closing(Predictor(model)) as plain, closing(Predictor(model, known_crop="bean")) as known:
-        want, _ = restrict(np.stack([p.probabilities for p in plain.predict_calibrated(photos)]), 0.0, CLASSES, "bean")
+        stated = np.stack([p.probabilities for p in plain.predict_calibrated(photos)])
+        want, _ = restrict(stated, 0.0, None, CLASSES, "bean")
         assert np.array_equal(np.stack([p.probabilities for p in known.predict_calibrated(photos)]), want)
     file = str(write_small_model(tmp_path / "m.safetensors", CLASSES, 16))
     photo = str(write_photos(tmp_path / "photos") / "green" / "000.png")
