@@ -21,7 +21,7 @@ from core.data.loader import occurrences
 from core.data.mixing import BackgroundReplacement
 from core.data.preparation import PhotoSet
 from core.diagnosis.leaf_process import choose_processes, packing
-from core.diagnosis.thresholds import NO_LEAF_NAMES
+from core.diagnosis.thresholds import is_no_leaf
 from core.errors import DataError
 from core.ops.contract import Array
 from core.ops.photo import Backgrounds
@@ -46,7 +46,7 @@ def prepare_replacement(
     rows, classes = photos.rows(TRAIN), photos.dataset.classes
     side, found = photos.cache.side, _leaves(photos, rows, report, cancelled)
     share = np.array([_unpack(leaf).mean() for leaf in found])
-    bare = np.array([name.lower() in NO_LEAF_NAMES for name in classes])[photos.dataset.labels[rows]]
+    bare = np.array([is_no_leaf(name) for name in classes])[photos.dataset.labels[rows]]
     can = ~bare & (share >= AREA[0]) & (share <= AREA[1])
     backgrounds = _make_backgrounds(photos, rows, np.flatnonzero(bare | (can & (share <= PAINTED))), found, bare)
     if not can.any() or not len(backgrounds):

@@ -34,7 +34,7 @@ from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.replay import fit_replay
 from core.diagnosis.segmentation import segment_leaf
-from core.diagnosis.thresholds import NO_LEAF_NAMES, SECTION, set_label_thresholds, set_thresholds
+from core.diagnosis.thresholds import SECTION, is_no_leaf, set_label_thresholds, set_thresholds
 from core.ops.contract import Array
 
 CALIBRATION: Final = "calibration"
@@ -144,7 +144,7 @@ def with_thresholds(
     statistics, score = None, "energy"
     replay: dict[str, Array] = {}
     if known.features is not None:
-        bare = [i for i, name in enumerate(model.classes) if name.lower() in NO_LEAF_NAMES]
+        bare = [i for i, name in enumerate(model.classes) if is_no_leaf(name)]
         leaves = ~(known_labels[:, bare].any(axis=1) if model.multilabel else np.isin(known_labels, bare))
         leaves |= not leaves.any()
         logits = known.logits[leaves] / model.temperature
@@ -164,7 +164,7 @@ def measure_dependence(
     report: ReportStage = ignore, communicator: Communicator = SINGLE,
 ) -> BackgroundDependence | None:  # fmt: skip
     """The results of the border baseline and of changed backgrounds; None if no leaf is found in any photo."""
-    leaves = np.array([name.lower() not in NO_LEAF_NAMES for name in model.classes])
+    leaves = np.array([not is_no_leaf(name) for name in model.classes])
     truth = validation.truth
     rows = np.flatnonzero(~truth[:, ~leaves].any(axis=1) if model.multilabel else leaves[truth])
     rows = np.sort(np.random.default_rng(seed).permutation(rows)[:BACKGROUND_PHOTOS])

@@ -22,7 +22,7 @@ from core.diagnosis.calibration import label_thresholds
 from core.diagnosis.metrics import Metrics, Subset, compare_with_field, compute_metrics, subsets_by_setting
 from core.diagnosis.model_file import ModelFile, check_classes
 from core.diagnosis.prediction import Prediction, Predictor, choose_device
-from core.diagnosis.thresholds import NO_LEAF_NAMES
+from core.diagnosis.thresholds import is_no_leaf
 from core.diagnosis.training_photos import Overlap, describe_overlap, measure_overlap
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE
 from core.errors import DataError
@@ -64,7 +64,7 @@ def measure_coverage(
     it); labels: int ``(N,)``; right: bool ``(N,)``, whether the most likely class is the true one,
     or all labels are right.
     """
-    bare = np.array([name.lower() in NO_LEAF_NAMES for name in classes])
+    bare = np.array([is_no_leaf(name) for name in classes])
     said_bare = np.array([word == NO_LEAF for word in words])
     answered = said_bare | np.array([word not in (NOT_SURE, NO_LEAF) for word in words])
     good = np.where(said_bare, bare[labels], right)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from core.diagnosis.calibration import crop_of
-from core.diagnosis.thresholds import NO_LEAF_NAMES, Thresholds
+from core.diagnosis.thresholds import Thresholds, is_no_leaf
 from core.errors import InputError
 from core.ops.contract import Array
 
@@ -18,7 +18,7 @@ LEAST: Final = 0.01
 
 def list_crops(classes: Sequence[str]) -> list[str]:
     """The crops in class names, sorted; empty if there are fewer than two, so that none can be excluded."""
-    crops = {crop_of(name) for name in classes if name.lower() not in NO_LEAF_NAMES} - {""}
+    crops = {crop_of(name) for name in classes if not is_no_leaf(name)} - {""}
     return sorted(crops) if len(crops) > 1 else []
 
 
@@ -44,7 +44,7 @@ def restrict(
     """
     if not crop:
         return probabilities, familiar
-    bare = np.array([name.lower() in NO_LEAF_NAMES for name in classes])
+    bare = np.array([is_no_leaf(name) for name in classes])
     own = probabilities * np.array([crop_of(name) == crop for name in classes])
     total, none = (part.sum(axis=-1, keepdims=True) for part in (own, probabilities[..., bare]))
     if thresholds is None or not thresholds.labels:

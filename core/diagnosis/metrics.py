@@ -13,7 +13,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from core.data.label_sets import LabelSets
-from core.diagnosis.thresholds import NO_LEAF_NAMES
+from core.diagnosis.thresholds import is_no_leaf
 from core.ops.contract import Array
 
 Z_95: Final = 1.959964
@@ -217,7 +217,7 @@ def subsets_by_setting(
     right: bool ``(N,)``; labels: int ``(N,)``; settings: of each photo, "" if unknown. Photos of classes without a leaf
     are in no subset: they are easy and would inflate the accuracy in the field.
     """
-    bare = np.array([name.lower() in NO_LEAF_NAMES for name in classes])
+    bare = np.array([is_no_leaf(name) for name in classes])
     places = np.array([place.strip() for place in settings], np.str_)
     leaves = ~bare[labels]
     found = [Subset(f"{place} photos{' of leaves' if bare.any() else ''}", int(mask.sum()), int(right[mask].sum()))

@@ -18,7 +18,7 @@ from core.data.cache import append_pictures
 from core.data.dataset import TRAIN
 from core.data.photo import square
 from core.data.preparation import PhotoSet
-from core.diagnosis.thresholds import NO_LEAF_NAMES
+from core.diagnosis.thresholds import NO_LEAF_NAMES, is_no_leaf
 from core.ops.contract import Array
 
 MOST: Final = 1000
@@ -31,7 +31,7 @@ LARGEST: Final = 400
 
 def class_without_leaf(config: RunConfig, classes: Sequence[str], multi: bool) -> tuple[str, ...]:
     """The class of the pictures; empty if the run has none: with several labels, teachers, or such a class already."""
-    known = any(name.lower() in NO_LEAF_NAMES for name in classes)
+    known = any(is_no_leaf(name) for name in classes)
     return () if known or multi or config.teacher or not config.pictures_without_leaf else NO_LEAF_NAMES[:1]
 
 

@@ -118,12 +118,17 @@ class Thresholds:
         return found if sound and all(math.isfinite(v) for v in numbers) else None
 
 
+def is_no_leaf(name: str) -> bool:
+    """Whether this class means a photo without a leaf."""
+    return name.lower() in NO_LEAF_NAMES
+
+
 def set_thresholds(
     probabilities: Array, labels: Array, familiar: Array, score: str, classes: Sequence[str]
 ) -> Thresholds:
     """Set thresholds on validation photos: probabilities ``(N, classes)``, labels ``(N,)`` and familiarity ``(N,)``."""
     right = probabilities.argmax(axis=1) == labels
-    index = next((i for i, name in enumerate(classes) if name.lower() in NO_LEAF_NAMES), -1)
+    index = next((i for i, name in enumerate(classes) if is_no_leaf(name)), -1)
     no_leaf = 1.0
     leaves = np.ones(len(labels), np.bool_)
     if index >= 0:
@@ -160,7 +165,7 @@ def set_label_thresholds(
 ) -> Thresholds:
     """Set thresholds on validation photos: probabilities and labels (bool) ``(N, classes)``, familiarity ``(N,)``."""
     labels = tuple(best_threshold(stated, true) for stated, true in zip(probabilities.T, truth.T, strict=True))
-    bare = next((i for i, name in enumerate(classes) if name.lower() in NO_LEAF_NAMES), -1)
+    bare = next((i for i, name in enumerate(classes) if is_no_leaf(name)), -1)
     leaves = ~truth[:, bare] if bare >= 0 else np.ones(len(truth), np.bool_)
     far = float(np.quantile(familiar[leaves], FAR_REFUSED)) if leaves.any() else NEVER
     found = probabilities >= labels

@@ -21,7 +21,7 @@ from app.widgets.layouts import column, holding, row
 from app.widgets.overlays import RAMP, SICK, outlined
 from app.widgets.parts import button, card, label, named, scrolling
 from app.widgets.photo_view import PhotoView
-from core.diagnosis.thresholds import NO_LEAF_NAMES
+from core.diagnosis.thresholds import is_no_leaf
 from core.diagnosis.verdict import NO_LEAF, is_healthy
 from core.percent import percent
 
@@ -199,7 +199,7 @@ def _advice(result: PhotoResult) -> str:
                   "again: one leaf that fills the picture, in daylight, in focus.")
         return f"<p>{html.escape(hint)}</p>"
     best = result.top[0][0]
-    bare = result.verdict == NO_LEAF and best.lower() in NO_LEAF_NAMES
+    bare = result.verdict == NO_LEAF and is_no_leaf(best)
     sick = [name for name in result.labels if not is_healthy(name)]  # beside a disease, "Nothing to do" is wrong
     cards: list[Card | None] = [card for name in sick or result.labels if (card := find_card(name))]
     return "<hr>".join(card_html(card, result.sure or bare) for card in cards or [find_card(best)])

@@ -16,7 +16,7 @@ from app.theme import Theme
 from app.translation import tr
 from app.widgets.layouts import GAP, column, row
 from app.widgets.parts import action_button, button, card, label, scrolling
-from core.diagnosis.thresholds import NO_LEAF_NAMES
+from core.diagnosis.thresholds import is_no_leaf
 from core.diagnosis.verdict import is_healthy
 
 DRAWING: Final = 48
@@ -85,7 +85,7 @@ def crops_html(classes: Sequence[str]) -> str:
     crops: dict[str, list[str]] = {}
     for name in classes:
         crop, _, disease = name.rpartition("/")
-        if name.lower() in NO_LEAF_NAMES or disease.lower() in NO_LEAF_NAMES or is_healthy(name):
+        if is_no_leaf(name) or is_no_leaf(disease) or is_healthy(name):
             crops.setdefault(crop, [])
             continue
         crops.setdefault(crop, []).append(disease_name(name))
