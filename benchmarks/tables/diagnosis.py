@@ -62,7 +62,7 @@ def reliability() -> str:
 
 
 def seeds() -> str:
-    """Test accuracy of three seeds of the first network: mean, and half the width of its 95 % interval."""
+    """Test accuracy with three other seeds of the second network: mean, and half the width of its 95 % interval."""
     every = [one["parts"] for one in read("leaves_seeds")["seeds"].values()]
     shares = [{part["name"]: 100 * part["right"] for part in parts} for parts in every]
     assert len(shares) == 3
@@ -71,7 +71,7 @@ def seeds() -> str:
         values = [one[name] for one in shares]
         half = T95 * stdev(values) / len(values) ** 0.5
         shown.append(f"{name.removeprefix('photos of the ')} {mean(values):.1f} ± {half:.1f}")
-    return f"**Three seeds** of the first network alone, correct, % (95 % interval): {'; '.join(shown)}."
+    return f"**Three other seeds** of the second network, correct, % (95 % interval): {'; '.join(shown)}."
 
 
 def known_crop() -> str:

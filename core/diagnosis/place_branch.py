@@ -34,7 +34,7 @@ PREFIX: Final = "place."
 """Prefix of the names of the branch's nodes."""
 STEPS: Final = 100
 BATCH: Final = 8
-RATE: Final = 5e-4
+RATE: Final = 1e-3
 WARM_UP: Final = 20
 SMOOTHING: Final = 0.05
 GATE_PENALTY: Final = 1e-3
