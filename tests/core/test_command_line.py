@@ -106,6 +106,23 @@ def test_what_does_not_go_with_a_resumed_or_a_dry_run_is_refused(option, tmp_pat
     assert f"{option[0]}: cannot be combined with --{other}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("command", "arguments", "said"), [
+    (diagnose, "m p.jpg --no-crop", "no-crop: needs --examine"), (diagnose, "m p.jpg --part 3", "part: needs --out."),
+    (diagnose, "--merge results p.jpg", "merge: joins a folder of results and takes nothing else"),
+    (export, "small --onnx x --seed 3", "seed: needs --int8."), (evaluate, ". --label x", "label: needs --data."),
+    (export, ". --onnx x --int8 --split y", "split: needs --data."), (review, "d --choose 3", "choose: is for --unlab"),
+    (review, "d --unlabelled e --most 3", "choose: is for --unlabelled, --most for a review without it."),
+    (review, "d --corrections t --out o --csv", "csv: cannot be combined with --corrections."),
+    (train, "--data d --input-normalization caffe", "input-normalization: needs a pretrained model"),
+    (adapt, "small --data d --out ", "out: is missing"),
+])  # fmt: skip
+def test_an_option_without_effect_is_refused(command, arguments, said, tmp_path, monkeypatch, capsys):
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    assert command.main(arguments.split(" ")) == EXIT_WRONG_INPUT
+    assert f"--{said}" in capsys.readouterr().err
+
+
 def test_photos_follow_options_and_words_that_no_option_takes_are_not_called_options(capsys):
     assert read_arguments(diagnose.make_parser(), ["m", "a", "--json", "b", "--csv"])[0].photos == ["a", "b"]
     assert read_arguments(diagnose.make_parser(), ["--", "m", "-b", "--csv"])[0].photos == ["-b", "--csv"]

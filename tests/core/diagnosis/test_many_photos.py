@@ -120,6 +120,15 @@ def test_impossible_options_are_refused(model, photos, tmp_path, monkeypatch, ca
     assert sorted(tmp_path.iterdir()) == [photos]
 
 
+def test_a_known_crop_restricts_the_parts_and_belongs_to_the_results(photos, tmp_path, capsys):
+    model = write_small_model(tmp_path / "m.safetensors", ("apple/scab", "apple/rust", "tomato/rust"))
+    options = (model, photos, "--out", tmp_path / "out")
+    assert run(*options, "--known-crop", "APPLE") == run("--merge", tmp_path / "out") == EXIT_DONE
+    assert {row["label3"] for row in merged_rows(tmp_path / "out")} == {""}
+    assert run(*options) == EXIT_WRONG_INPUT
+    assert "another known_crop: apple instead of None" in capsys.readouterr().err
+
+
 def test_a_manifest_needs_paths_only(model, photos, tmp_path):
     manifest = tmp_path / "list.csv"
     manifest.write_text("photo;note\nphotos/brown/001.png;x\nphotos\\green\\002.png;y\n", "utf-8")
