@@ -115,7 +115,6 @@ def test_evaluate_takes_one_split_of_a_manifest_and_filters_rows(trained, photos
 
 
 def read_name(run):
-    """Name and hash of the run's model."""
     found = read_identity(run)
     return found.name, found.hash
 
@@ -279,6 +278,15 @@ def test_ctrl_c_saves_and_ends_with_3_and_before_the_first_step_with_130_and_lea
     code, last, errors = interrupt(tmp_path / "none", photos, tmp_path / "cache", '"Progress"')
     assert (code, last["reason"]) == (130, "stopped"), errors
     assert not (tmp_path / "none").exists()
+
+
+def test_a_training_saves_and_ends_with_3_when_nobody_reads_its_output_any_more(photos, cache, tmp_path):
+    command = [sys.executable, "-m", "core.train", "--data", photos, "--json", *SMALL, "--epochs", "5000"]
+    with subprocess.Popen([*command, "--out", tmp_path / "run"], cwd=ROOT, env=environment(cache), text=True,
+                          stdout=subprocess.PIPE) as process:  # fmt: skip
+        assert any('"step": 12,' in line for line in process.stdout)
+    assert process.returncode == 3
+    assert read_checkpoint(tmp_path / "run" / "last.safetensors").state.step >= 12
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no limits of this kind there")
