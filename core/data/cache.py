@@ -86,10 +86,8 @@ def open_cache(
 
 
 def append_pictures(cache: PhotoCache, dataset: Dataset, pictures: Iterable[Array]) -> tuple[PhotoCache, Array]:
-    """The cache with pictures that are no files, uint8 of its side, and their slots, int64.
-
-    If another process has emptied it meanwhile, it is filled again. Raises StorageError, DataError if photos changed.
-    """
+    """The cache with pictures that are no files, uint8 of its side, and their slots, int64; filled again if it was
+    emptied after it was opened. Raises StorageError; DataError if photos have changed since."""
     with _locked_store(Path(cache.home), cache.side, dataset, never) as store:
         if store.index.photos != Path(getattr(cache.photos, "filename", "")).name:
             store.fill(usable_cores(), ignore, never)

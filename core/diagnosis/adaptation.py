@@ -256,7 +256,6 @@ def read_head(model: ModelFile) -> LinearHead:
 
 
 def _with_head(model: ModelFile, head: LinearHead) -> ModelFile:
-    """The model with batch norm folded and this head."""
     name, weights = head_node(model.graph).name, fold_weights(model.graph, model.weights)
     weights |= {f"{name}.weight": head.weight.astype(np.float32), f"{name}.bias": head.bias.astype(np.float32)}
     return replace(model, graph=fold_batch_norm(model.graph), weights=weights)

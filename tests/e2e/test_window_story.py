@@ -21,7 +21,6 @@ PATIENCE = 250_000
 
 
 def press(qtbot, place, text):
-    """Click the visible button with this text."""
     found = [b for b in place.findChildren(QPushButton) if b.text() == text and b.isVisible()]
     assert found, f"no button {text!r}; there are {[b.text() for b in place.findChildren(QPushButton)]}"
     qtbot.mouseClick(found[0], Qt.MouseButton.LeftButton)
