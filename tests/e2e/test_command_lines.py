@@ -314,8 +314,9 @@ def test_a_folder_that_may_not_be_read_is_not_called_empty(tmp_path, monkeypatch
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
 def test_a_full_disk_under_the_output_is_told_in_a_sentence(trained, photos, cache):
-    for options in (["--csv"], ["--json"], []):
-        command = [sys.executable, "-m", "core.diagnose", str(trained[0]), str(photos / "green" / "000.png"), *options]
+    diagnose = ["core.diagnose", str(trained[0]), str(photos / "green" / "000.png")]
+    for words in ([*diagnose, "--csv"], [*diagnose, "--json"], diagnose, ["app", "--print-completion", "bash"]):
+        command = [sys.executable, "-m", *words]
         with open("/dev/full", "w") as full:
             done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT,
                                   env=environment(cache))  # fmt: skip
