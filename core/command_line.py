@@ -57,6 +57,9 @@ AUTOMATIC: Final = {"batch_size": 0, "threads": 0}
 OPERAND: Final = "\0"
 """Starts an argument behind ``--`` while the arguments are parsed, so that it is not taken for an option."""
 
+WRITERS: Final = {**dict.fromkeys(EXTENSIONS, ("png",)), ".safetensors": ("out", "model_file"), ".onnx": ("onnx",)}
+"""Endings of photos and models, and the options that may write such files."""
+
 TRUTHS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -117,9 +120,8 @@ def read_coverage(text: str, found: list[Problem]) -> float:
 
 def check_folder(name: str, file: str, found: list[Problem], photos: Iterable[str] = (), needed: bool = False) -> None:
     """Check before any work that a file can be written: its folder exists and is not inside a folder of `photos`, and
-    it replaces no photo and no manifest of `photos`. A mistake is added to `found`.
-    """
-    folder = Path(file).absolute().parent
+    it replaces none of them, no photo and no model. A mistake is added to `found`."""
+    folder, suffix, real = Path(file).absolute().parent, Path(file).suffix.lower(), os.path.realpath
     if not file:
         found += [Problem(name, "is missing. Give the name of the file to write.")] * needed
     elif not os.path.isdir(folder):
@@ -128,8 +130,8 @@ def check_folder(name: str, file: str, found: list[Problem], photos: Iterable[st
         found.append(Problem(name, f"there is no permission to write in {folder}. Choose another folder."))
     elif os.path.exists(file) and not os.path.isfile(file):
         found.append(Problem(name, f"{file} is a folder or a device. Give the name of a file."))
-    elif file in photos or (Path(file).suffix.lower() in EXTENSIONS and name != "png"):
-        found.append(Problem(name, f"{file} is a photo or manifest, which is not replaced. Give the name of a file."))
+    elif real(file) in map(real, photos) or name not in WRITERS.get(suffix, (name,)):
+        found.append(Problem(name, f"{file} is a photo, table or model, which is not replaced. Give another name."))
     elif refusal := inside_photos(file, photos):
         found.append(Problem(name, refusal))
 

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def review(argv: Sequence[str]) -> int:
     arguments, found = command_line.read_arguments(make_parser(), argv)
-    command_line.check_folder("out", arguments.out, found, [arguments.photos])
+    command_line.check_folder("out", arguments.out, found, [arguments.photos, arguments.corrections])
     if bool(arguments.corrections) != bool(arguments.out):
         found.append(Problem("out" if arguments.out else "corrections", "--corrections and --out need each other."))
     if arguments.json and arguments.csv:

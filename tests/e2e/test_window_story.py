@@ -27,7 +27,6 @@ def press(qtbot, place, text):
 
 
 def open_demo(program, qtbot, monkeypatch):
-    """The demo photos, few and small."""
     monkeypatch.setattr(synthetic_leaves, "DEMO", {"photos_per_class": 20, "side": 48})
     press(qtbot, program.window.page("dataset"), "Open synthetic leaves")
     qtbot.waitUntil(lambda: program.document.table is not None, timeout=PATIENCE)
