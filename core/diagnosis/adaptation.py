@@ -238,7 +238,6 @@ def _fit(head: LinearHead, photos: Samples, drawn: Samples, advance: Callable[[]
 
 
 def _loss(logits: Array, labels: Array) -> float:
-    """Mean cross entropy at the best temperature."""
     return float(cross_entropy(logits / fit_temperature(logits, labels), labels).mean())
 
 

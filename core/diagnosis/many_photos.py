@@ -110,7 +110,7 @@ def find_missing(folder: Path, parts: Iterable[Part], index: int = 0, count: int
 def _done(folder: Path) -> dict[int, str]:
     """The names of the parts that are done, by number."""
     found = (NAME.fullmatch(path.name) for path in folder.iterdir())
-    return {int(match[2]): match[1] for match in found if match}
+    return {int(match[2]): match[1] for match in found if match and (folder / f"{match[1]}.csv").exists()}
 
 
 def write_part(folder: Path, part: Part, diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
@@ -126,7 +126,7 @@ def write_part(folder: Path, part: Part, diagnoses: Iterable[Diagnosis], model: 
 def merge_parts(folder: Path) -> int:
     """Join all parts to `results.csv` and `.parquet`; returns the number of photos. Raises InputError, StorageError."""
     try:
-        wanted = json.loads((folder / LISTING).read_text("utf-8"))
+        wanted = mapping(parse_json((folder / LISTING).read_text("utf-8")))
         done = _done(folder)
     except (OSError, ValueError) as error:
         raise InputError(f"{folder} has no complete results of leafclinic diagnose --out. Start that command again; it "
@@ -147,7 +147,11 @@ def merge_parts(folder: Path) -> int:
     photos = 0
     with writing(folder / f"{MERGED}.parquet") as file, parquet.ParquetWriter(file, SCHEMA) as writer:
         for name in names:
-            table = parquet.read_table(folder / f"{name}.parquet", schema=SCHEMA)
+            try:
+                table = parquet.read_table(folder / f"{name}.parquet", schema=SCHEMA)
+            except (pyarrow.ArrowException, OSError) as error:
+                raise InputError(f"{folder / name}.parquet is damaged. Remove it, then start leafclinic diagnose --out "
+                                 "again; it computes what is missing.") from error  # fmt: skip
             photos += table.num_rows
             writer.write_table(table)
     if photos != wanted["photos"]:
