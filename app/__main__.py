@@ -43,16 +43,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return entry.run(given[1:])
     options = _parser().parse_args(given)
-    if options.install_desktop:
-        from app.installation import install
+    if options.install_desktop or options.print_completion:
+        from app.installation import install, write_script
         from core.command_line import run_command
 
-        return run_command(lambda _: install(), ())
-    if options.print_completion:
-        from app.installation import write_script
+        def print_script(_: Sequence[str]) -> int:
+            sys.stdout.write(write_script(COMMANDS, options.print_completion))
+            return EXIT_DONE
 
-        sys.stdout.write(write_script(COMMANDS, options.print_completion))
-        return EXIT_DONE
+        return run_command(print_script if options.print_completion else lambda _: install(), ())
     if len(options.paths) == 1 and options.paths[0].isidentifier() and not os.path.exists(options.paths[0]):
         sys.stderr.write(f"There is no command, file or folder {options.paths[0]}. leafclinic --help lists the "
                          "commands.\n")  # fmt: skip

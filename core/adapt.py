@@ -42,7 +42,7 @@ def adapt(argv: Sequence[str]) -> int:
     arguments, found = read_arguments(make_parser(), argv)
     if "data" not in arguments:
         found.append(Problem("data", "is missing. Give a folder of photos or a CSV manifest."))
-    check_folder("out", arguments.out, found, [getattr(arguments, "data", "")])
+    check_folder("out", arguments.out, found, [getattr(arguments, "data", "")], needed=True)
     config = merge_settings(read_settings(arguments, found), {}, found)
     photos, result = adapt_to_place(Path(arguments.model_file), config, Path(arguments.out), print_progress)
     print(printable(f"{len(photos.labels)} photos of {len(np.unique(photos.labels))} classes in "
@@ -126,7 +126,7 @@ def make_parser() -> argparse.ArgumentParser:
         epilog=f"Class names are those of the model, such as apple/scab for photos in PLACE/apple/scab. {EXIT_CODES}.",
     )  # fmt: skip
     parser.add_argument("model_file", metavar="MODEL", help=MODEL_HELP)
-    parser.add_argument("--out", metavar="OUT.safetensors", required=True, help="file to write")
+    parser.add_argument("--out", metavar="OUT.safetensors", default="", help="file to write")
     add_settings(parser, only=("data", "where", "label", "cache", "name", "device", "threads"))
     return parser
 

@@ -57,6 +57,9 @@ AUTOMATIC: Final = {"batch_size": 0, "threads": 0}
 OPERAND: Final = "\0"
 """Starts an argument behind ``--`` while the arguments are parsed, so that it is not taken for an option."""
 
+WRITERS: Final = {**dict.fromkeys(EXTENSIONS, ("png",)), ".safetensors": ("out", "model_file"), ".onnx": ("onnx",)}
+"""Endings of photos and models, and the options that may write such files."""
+
 TRUTHS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -115,19 +118,20 @@ def read_coverage(text: str, found: list[Problem]) -> float:
     return value
 
 
-def check_folder(name: str, file: str, found: list[Problem], photos: Iterable[str] = ()) -> None:
+def check_folder(name: str, file: str, found: list[Problem], photos: Iterable[str] = (), needed: bool = False) -> None:
     """Check before any work that a file can be written: its folder exists and is not inside a folder of `photos`, and
-    it replaces no photo and no manifest of `photos`. A mistake is added to `found`.
-    """
-    folder = Path(file).absolute().parent
-    if file and not os.path.isdir(folder):
+    it replaces none of them, no photo and no model. A mistake is added to `found`."""
+    folder, suffix, real = Path(file).absolute().parent, Path(file).suffix.lower(), os.path.realpath
+    if not file:
+        found += [Problem(name, "is missing. Give the name of the file to write.")] * needed
+    elif not os.path.isdir(folder):
         found.append(Problem(name, f"there is no folder {folder}."))
-    elif file and not os.access(folder, os.W_OK):
+    elif not os.access(folder, os.W_OK):
         found.append(Problem(name, f"there is no permission to write in {folder}. Choose another folder."))
-    elif file and os.path.exists(file) and not os.path.isfile(file):
+    elif os.path.exists(file) and not os.path.isfile(file):
         found.append(Problem(name, f"{file} is a folder or a device. Give the name of a file."))
-    elif file and (file in photos or (Path(file).suffix.lower() in EXTENSIONS and name != "png")):
-        found.append(Problem(name, f"{file} is a photo or manifest, which is not replaced. Give the name of a file."))
+    elif real(file) in map(real, photos) or name not in WRITERS.get(suffix, (name,)):
+        found.append(Problem(name, f"{file} is a photo, table or model, which is not replaced. Give another name."))
     elif refusal := inside_photos(file, photos):
         found.append(Problem(name, refusal))
 
@@ -176,7 +180,7 @@ def change_settings(config: RunConfig, changes: Mapping[str, Any], found: list[P
 
 
 def read_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[Problem]]:
-    """Parse the arguments; returns them with unknown options as problems. Raises InputError."""
+    """Parse the arguments; `given` names those that were set. Unknown options are problems. Raises InputError."""
     errors = io.StringIO()
     if "--" in argv:  # where argparse accepts it depends on Python's version
         at = argv.index("--")
@@ -192,6 +196,7 @@ def read_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tupl
         if isinstance(value, str | list):
             given = value.removeprefix(OPERAND) if isinstance(value, str) else [v.removeprefix(OPERAND) for v in value]
             setattr(arguments, name, given)
+    arguments.given = {name for name, value in vars(arguments).items() if value and value != parser.get_default(name)}
     options = [text for text in unknown if text.startswith("-")]
     if unknown and not options:
         named = " ".join(unknown).replace(OPERAND, "")
@@ -234,7 +239,7 @@ def run_command(
         sys.stderr.write("\n")
         return _fail("Stopped.", EXIT_INTERRUPTED, on_failure)
     except BrokenPipeError:
-        _mute()
+        mute()
         return EXIT_DONE
     except OSError as error:
         return _fail_system(error, on_failure)
@@ -255,14 +260,14 @@ def _fail(message: str, exit_code: int, on_failure: Callable[[str, int], None] |
         if on_failure is not None:
             on_failure(message, exit_code)
     except BrokenPipeError:
-        _mute()
+        mute()
     return exit_code
 
 
 def _fail_system(error: OSError, on_failure: Callable[[str, int], None] | None) -> int:
     """Report a full disk, or what the system refuses to open; any other error is raised again."""
     if error.errno in NO_ROOM:
-        _mute()  # buffered output cannot be written either
+        mute()  # buffered output cannot be written either
         return _fail(f"The output could not be saved: {error.strerror}. Free disk space or choose another folder.",
                      EXIT_FAILED, None)  # fmt: skip
     if error.filename is None and error.errno != errno.ENOENT:
@@ -272,7 +277,7 @@ def _fail_system(error: OSError, on_failure: Callable[[str, int], None] | None) 
                  EXIT_WRONG_INPUT, on_failure)  # fmt: skip
 
 
-def _mute() -> None:
+def mute() -> None:
     """Discard further output, also that of the interpreter's end: its reader is gone, or the disk is full."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

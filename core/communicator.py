@@ -65,7 +65,6 @@ class Communicator(ABC):
         return found
 
     def own_rows(self, count: int) -> slice:
-        """The rows, of `count`, that this rank computes."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def join_rows(self, arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -213,8 +213,9 @@ def problems(config: RunConfig) -> list[Problem]:
         found.append(Problem("accumulate", f"does not divide the batch size {config.batch_size}."))
     if config.sync_batch_norm and (config.verify or config.algorithm != "auto"):
         found.append(Problem("sync_batch_norm", "cannot be combined with verify or an algorithm by name."))
-    if config.train_layers != "all" and not config.start:
-        found.append(Problem("train_layers", "needs a pretrained model; give a model or ONNX file with --from."))
+    for name, usual in (("train_layers", "all"), ("start_colours", "auto")):
+        if getattr(config, name) != usual and not config.start:
+            found.append(Problem(name, "needs a pretrained model; give a model or ONNX file with --from."))
     found += [Problem("where", f"{w!r} is not of the form column=value.") for w in config.where if "=" not in w]
     return found
 

@@ -48,7 +48,7 @@ from core.training.terminal import describe_seconds
 BATCH = 16
 PART = 1000
 """Photos per file with --out."""
-ALONE = ("json", "csv", "examine", "leaves", "report", "group", "known_crop")
+ALONE = ("json", "csv", "examine", "leaves", "report", "group")
 """Options that cannot be combined with --out."""
 
 
@@ -122,18 +122,23 @@ def check_options(arguments: argparse.Namespace, found: list[Problem]) -> tuple[
                          f"diagnose {next(iter(SHIPPED_MODELS))} {arguments.model_file}")
     if not (arguments.photos or arguments.merge or found):  # an unknown option may have a photo as its value
         raise InputError("No photos were given. Name photo files, folders of photos or CSV manifests.")
-    given = vars(arguments)
+    given: set[str] = arguments.given
     command_line.check_folder("report", arguments.report, found, arguments.photos)
     if arguments.json and arguments.csv:
         found.append(Problem("csv", "cannot be combined with --json."))
-    if arguments.group and (arguments.examine or arguments.report or arguments.leaves):
+    if arguments.merge and given - {"merge", "model_file"}:
+        found.append(Problem("merge", "joins a folder of results and takes nothing else: diagnose --merge RESULTS"))
+    examined = arguments.examine or arguments.report or arguments.leaves
+    if arguments.no_crop and not examined:
+        found.append(Problem("no_crop", "needs --examine, --leaves or --report."))
+    if arguments.group and examined:
         found.append(Problem("group", "cannot be combined with --examine, --leaves or --report."))
     if arguments.out:
-        found += [Problem(name, "cannot be combined with --out.") for name in ALONE if given[name]]
+        found += [Problem(name, "cannot be combined with --out.") for name in ALONE if name in given]
         if refusal := inside_photos(arguments.out, arguments.photos):
             found.append(Problem("out", refusal))
     else:
-        found += [Problem(name, "needs --out.") for name in ("workers", "scheduler", "shard") if given[name]]
+        found += [Problem(name, "needs --out.") for name in ("workers", "scheduler", "shard", "part") if name in given]
     if arguments.part < 1 or arguments.workers < 0:
         found.append(Problem("part" if arguments.part < 1 else "workers", "must be 1 or more."))
     if arguments.workers and arguments.scheduler:
@@ -173,13 +178,15 @@ def diagnose_many(arguments: argparse.Namespace, config: RunConfig, coverage: fl
     folder, workers = Path(arguments.out).absolute(), arguments.workers
     model = find_model(Path(arguments.model_file)).absolute()
     named = [os.path.abspath(name) for name in arguments.photos]
-    open_results(folder, {"model": read_identity(model).hash, "coverage": coverage, "part": arguments.part})
+    crop = arguments.known_crop and find_crop(read_network(model).classes, arguments.known_crop)
+    open_results(folder, {"model": read_identity(model).hash, "coverage": coverage, "part": arguments.part}
+                 | ({"known_crop": crop} if crop else {}))
 
     def missing() -> Iterator[Part]:
         return find_missing(folder, cut_parts(find_photos(named), arguments.part), *shard)
 
     threads = config.threads or (max(usable_cores() // workers, 1) if workers else 0)
-    job = Job(str(model), str(folder), config.device, threads, coverage)
+    job = Job(str(model), str(folder), config.device, threads, coverage, crop)
     shown = Rate(lambda: sum(len(part.paths) for part in missing()))
     if workers or arguments.scheduler:
         done = compute_by_workers(job, missing(), sys.stderr.write, workers, arguments.scheduler)

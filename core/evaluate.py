@@ -31,6 +31,8 @@ def evaluate(argv: Sequence[str]) -> int:
     own = "data" not in arguments and (run / CONFIG).is_file()
     if "data" not in arguments and not own:
         found.append(Problem("data", "is missing. Give a folder of photos or a CSV manifest."))
+    if own:
+        found += [Problem(name, "needs --data.") for name in ("where", "label") if name in arguments.given]
     split = arguments.split_name
     if split and split not in SPLIT_NAMES:
         found.append(Problem("split", f"{split!r} is not one of train, val, test."))
@@ -40,7 +42,7 @@ def evaluate(argv: Sequence[str]) -> int:
     if own:
         trained = read_config(run)
         config = replace(trained, device=config.device, threads=config.threads, split=str(run / SPLIT),
-                         field=config.field or trained.field)
+                         field=config.field or trained.field, cache=config.cache or trained.cache)
     model = read_network(run)
     if coverage is not None:
         sys.stderr.write(describe_slider(model.sections.get(SECTION, {}), len(model.classes), coverage))

@@ -33,6 +33,8 @@ from core.text import printable
 from core.training.run_folder import CONFIG, SPLIT, read_config
 from core.training.terminal import print_progress
 
+SELECTING = ("where", "label", "split", "validation", "test", "seed")
+"""Options for named photos; a run folder has its own photos and split."""
 COMPARED = 32
 """Validation photos on which onnxruntime's 8-bit predictions are compared with the simulation."""
 NOT_CHECKED = "Not checked: onnxruntime is not installed here. Install it with: pip install onnxruntime"
@@ -46,10 +48,12 @@ def export(argv: Sequence[str]) -> int:
     arguments, found = read_arguments(make_parser(), argv)
     run = Path(arguments.model_file)
     own = "data" not in arguments and (run / CONFIG).is_file()
-    if not arguments.onnx:
-        found.append(Problem("onnx", "is missing. Give the name of the file to write."))
-    check_folder("onnx", arguments.onnx, found, [getattr(arguments, "data", "")])
-    if arguments.int8 and "data" not in arguments and not own:
+    check_folder("onnx", arguments.onnx, found, [getattr(arguments, "data", "")], needed=True)
+    if not arguments.int8:
+        found += [Problem(name, "needs --int8.") for name in ("data", *SELECTING) if name in arguments.given]
+    elif own:
+        found += [Problem(name, "needs --data.") for name in SELECTING if name in arguments.given]
+    elif "data" not in arguments:
         found.append(Problem("int8", "needs photos to measure the activation ranges and the loss of accuracy. Give the "
                                      "photos that the model was trained on with --data."))
     config = merge_settings(read_settings(arguments, found), {}, found)

@@ -53,11 +53,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def review(argv: Sequence[str]) -> int:
     arguments, found = command_line.read_arguments(make_parser(), argv)
-    command_line.check_folder("out", arguments.out, found, [arguments.photos])
+    command_line.check_folder("out", arguments.out, found, [arguments.photos, arguments.corrections])
     if bool(arguments.corrections) != bool(arguments.out):
         found.append(Problem("out" if arguments.out else "corrections", "--corrections and --out need each other."))
     if arguments.json and arguments.csv:
         found.append(Problem("csv", "cannot be combined with --json."))
+    if arguments.corrections:
+        unused = arguments.given & {"json", "csv", "most", "unlabelled", "choose"}
+        found += [Problem(name, "cannot be combined with --corrections.") for name in sorted(unused)]
+    elif ("most" if arguments.unlabelled else "choose") in arguments.given:
+        found.append(Problem("choose", "is for --unlabelled, --most for a review without it."))
     if arguments.choose < 1 or arguments.most < 1:
         found.append(Problem("choose" if arguments.choose < 1 else "most", "must be 1 or more."))
     settings = command_line.read_settings(arguments, found) | {"data": arguments.photos}
@@ -133,7 +138,6 @@ def choose_unlabelled(
 
 
 def show(columns: Sequence[str], lines: Sequence[tuple[Sequence[object], str]], arguments: argparse.Namespace) -> None:
-    """Print the values of each line as JSON or CSV, or its text."""
     if arguments.csv:
         sys.stdout.write(csv_text([columns, *(values for values, _ in lines)]))
         return
@@ -142,7 +146,6 @@ def show(columns: Sequence[str], lines: Sequence[tuple[Sequence[object], str]], 
 
 
 def correct(config: RunConfig, corrections: Path, out: Path) -> int:
-    """Write a manifest of all photos with the labels of a corrected table of suspects."""
     dataset = open_dataset(config)
     table = open_manifest(corrections, label="label")
     at = {str(as_cell(path)): row for row, path in enumerate(dataset.paths)}

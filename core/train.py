@@ -85,8 +85,12 @@ def follow(trainer: Trainer, readers: Sequence[Reader]) -> int:
         signal.signal(number, _stopper(commands, trainer, bool(readers)))
 
     def show(event: Event) -> None:
-        for reader in readers:
-            reader.show(event)
+        try:
+            for reader in readers:
+                reader.show(event)
+        except BrokenPipeError:  # nobody reads the output: as after Ctrl-C
+            command_line.mute()
+            commands.stop()
 
     return trainer.follow(commands, show)
 

@@ -90,7 +90,6 @@ class ProcessThread(QThread):
             self.ended.emit(code, errors.read().decode("utf-8", "replace")[-TAIL:])
 
     def _take(self, process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
-        """Send what waits for the process."""
         with self._lock:
             self._process = process
             for line in self._waiting:

@@ -147,7 +147,6 @@ class RunForm(QWidget):
         return [p for p in problems if p.field not in self.fields or not self.is_visible(p.field)]
 
     def wrong(self) -> QWidget | None:
-        """The first visible field with a problem."""
         return next((field.place for field in self.fields.values()
                      if field.problem.text() and self.is_visible(field.name)), None)  # fmt: skip
 

@@ -86,8 +86,14 @@ def open_cache(
 
 
 def append_pictures(cache: PhotoCache, dataset: Dataset, pictures: Iterable[Array]) -> tuple[PhotoCache, Array]:
-    """The cache with pictures that are no files, uint8 of its side, and their slots, int64. Raises StorageError."""
+    """The cache with pictures that are no files, uint8 of its side, and their slots, int64; filled again if it was
+    emptied after it was opened. Raises StorageError; DataError if photos have changed since."""
     with _locked_store(Path(cache.home), cache.side, dataset, never) as store:
+        if store.index.photos != Path(getattr(cache.photos, "filename", "")).name:
+            store.fill(usable_cores(), ignore, never)
+            before, cache = cache, PhotoCache(cache.home, *store.view())
+            if not np.array_equal(before.content, cache.content):
+                raise DataError(f"Photos in {dataset.root} have changed since they were read. Start again.")
         slots = store.append_pictures(pictures)
         return replace(cache, photos=store.map_photos()), slots
 

@@ -162,7 +162,6 @@ def _place(random: np.random.Generator, leaf: Surface, favoured: Array) -> tuple
 
 
 def _distance(dy: Array, dx: Array, stretch: float, angle: float) -> Array:
-    """Elliptical distance."""
     cos, sin = np.cos(angle), np.sin(angle)
     return np.asarray(np.hypot((cos * dx + sin * dy) * stretch, (cos * dy - sin * dx) / stretch), np.float32)
 

@@ -58,7 +58,6 @@ class Loader:
 
     @property
     def steps(self) -> int:
-        """Batches of an epoch."""
         count = len(self.slots)
         return max(count // self.batch, 1) if self.training else -(-count // self.batch)
 

@@ -106,8 +106,6 @@ def readable(path: str) -> str:
 
 @final
 class StringArrayBuilder:
-    """Collects strings for a `StringArray`."""
-
     __slots__ = ("_block", "_ends")
 
     def __init__(self) -> None:

@@ -244,7 +244,6 @@ def _fit(head: LinearHead, photos: Samples, drawn: Samples, advance: Callable[[]
 
 
 def _loss(logits: Array, labels: Array) -> float:
-    """Mean cross entropy at the best temperature."""
     return float(cross_entropy(logits / fit_temperature(logits, labels), labels).mean())
 
 
@@ -262,7 +261,6 @@ def read_head(model: ModelFile) -> LinearHead:
 
 
 def _with_head(model: ModelFile, head: LinearHead) -> ModelFile:
-    """The model with batch norm folded and this head."""
     name, weights = head_node(model.graph).name, fold_weights(model.graph, model.weights)
     weights |= {f"{name}.weight": head.weight.astype(np.float32), f"{name}.bias": head.bias.astype(np.float32)}
     return replace(model, graph=fold_batch_norm(model.graph), weights=weights)

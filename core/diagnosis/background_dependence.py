@@ -76,7 +76,6 @@ def border_features(photos: Array, slots: Array) -> Array:
 
 
 def _sample(rows: Array, most: int, seed: int) -> Array:
-    """A sorted random sample of at most `most` rows."""
     if len(rows) <= most:
         return rows
     return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))

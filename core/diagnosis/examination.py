@@ -169,7 +169,6 @@ class Examiner:
     def _examine_square(
         self, photo: Array, severity: Severity, box: Box, regions: int, prediction: Prediction, coverage: float
     ) -> Examination:
-        """The examination of one square photo, from its masks and prediction."""
         verdict, probabilities = self.predictor.decide(prediction, coverage), prediction.probabilities
         top = list_top(probabilities, self.predictor.thresholds, self.model.classes)
         if verdict.word == NO_LEAF:  # there is no leaf to measure or to compare the class map with
@@ -190,7 +189,6 @@ class Examiner:
 
 
 def _join(photo: Array, leaves: Sequence[tuple[Box, Examination]]) -> Examination:
-    """The examination of a photo, from the boxes and examinations of its leaves."""
     ranks = [word for word, _ in count_findings([one.verdict.word for _, one in leaves])]
     leaves = sorted(leaves, key=lambda pair: (ranks.index(pair[1].verdict.word), -pair[1].top[0].probability))
     diagnoses = tuple(LeafDiagnosis(box, one.verdict, one.top, Prediction(one.probabilities, one.familiarity),

@@ -42,7 +42,6 @@ class QuantisationLoss:
 def quantise_model(
     model: ModelFile, train: LabelledPhotos, *, seed: int = 0, threads: int = 0, report: ReportProgress = ignore
 ) -> Quantised:
-    """Quantise the model to 8 bits, with ranges measured on training photos."""
     graph = without_dropout(fold_batch_norm(model.graph))
     model = replace(model, graph=graph, weights=fold_weights(model.graph, model.weights))
     each = -(-CALIBRATION // len(model.classes))

@@ -25,6 +25,7 @@ from core.diagnosis.model_identity import ModelIdentity, read_identity
 from core.diagnosis.prediction import Diagnosis, Predictor, choose_device, read_network
 from core.distributed.rank_environment import share_gpus
 from core.errors import InputError, LeafClinicError
+from core.schema import mapping, parse_json
 from core.storage import create_folder, storage_error, write_file, writing
 from core.text import csv_text
 
@@ -68,7 +69,6 @@ class Part:
 
 
 def cut_parts(paths: Iterator[str], size: int) -> Iterator[Part]:
-    """All photos, in parts of `size`."""
     chunks = iter(lambda: tuple(itertools.islice(paths, size)), ())
     return itertools.starmap(Part, enumerate(chunks))
 
@@ -78,15 +78,15 @@ def open_results(folder: Path, settings: Mapping[str, Any]) -> None:
     path = folder / SETTINGS
     create_folder(folder)
     try:
-        kept = json.loads(path.read_text("utf-8")) if path.exists() else settings
+        kept = mapping(parse_json(path.read_text("utf-8"))) if path.exists() else settings
     except OSError as error:
         raise storage_error(folder, error) from error
     except ValueError as error:
         raise InputError(f"{path} is damaged. Choose another folder with --out.") from error
-    for name, value in settings.items():
-        if kept.get(name) != value:
+    for name in {**kept, **settings}:
+        if kept.get(name) != settings.get(name):
             raise InputError(f"The results in {folder} were made with another {name}: {kept.get(name)} instead of "
-                             f"{value}. Choose another folder with --out.")  # fmt: skip
+                             f"{settings.get(name)}. Choose another folder with --out.")  # fmt: skip
     write_file(path, json.dumps(dict(settings), indent=1))
 
 
@@ -110,7 +110,7 @@ def find_missing(folder: Path, parts: Iterable[Part], index: int = 0, count: int
 def _done(folder: Path) -> dict[int, str]:
     """The names of the parts that are done, by number."""
     found = (NAME.fullmatch(path.name) for path in folder.iterdir())
-    return {int(match[2]): match[1] for match in found if match}
+    return {int(match[2]): match[1] for match in found if match and (folder / f"{match[1]}.csv").exists()}
 
 
 def write_part(folder: Path, part: Part, diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
@@ -126,7 +126,7 @@ def write_part(folder: Path, part: Part, diagnoses: Iterable[Diagnosis], model: 
 def merge_parts(folder: Path) -> int:
     """Join all parts to `results.csv` and `.parquet`; returns the number of photos. Raises InputError, StorageError."""
     try:
-        wanted = json.loads((folder / LISTING).read_text("utf-8"))
+        wanted = mapping(parse_json((folder / LISTING).read_text("utf-8")))
         done = _done(folder)
     except (OSError, ValueError) as error:
         raise InputError(f"{folder} has no complete results of leafclinic diagnose --out. Start that command again; it "
@@ -147,7 +147,11 @@ def merge_parts(folder: Path) -> int:
     photos = 0
     with writing(folder / f"{MERGED}.parquet") as file, parquet.ParquetWriter(file, SCHEMA) as writer:
         for name in names:
-            table = parquet.read_table(folder / f"{name}.parquet", schema=SCHEMA)
+            try:
+                table = parquet.read_table(folder / f"{name}.parquet", schema=SCHEMA)
+            except (pyarrow.ArrowException, OSError) as error:
+                raise InputError(f"{folder / name}.parquet is damaged. Remove it, then start leafclinic diagnose --out "
+                                 "again; it computes what is missing.") from error  # fmt: skip
             photos += table.num_rows
             writer.write_table(table)
     if photos != wanted["photos"]:
@@ -166,12 +170,13 @@ class Job:
     device: str
     threads: int
     coverage: float
+    known_crop: str = ""
 
 
 def compute_part(job: Job, part: Part) -> tuple[int, int]:
     """Diagnose the photos of a part and write its files; returns how many there are, and how many cannot be read."""
     with PREDICTING:
-        predictor, identity = _load(job.model, job.device, job.threads)
+        predictor, identity = _load(job.model, job.device, job.threads, job.known_crop)
         diagnoses = predictor.diagnose(part.paths, coverage=job.coverage)
         return len(part.paths), write_part(Path(job.folder), part, diagnoses, identity)
 
@@ -185,9 +190,9 @@ def compute_by_local_worker(job: Job, part: Part) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=1)
-def _load(model: str, device: str, threads: int) -> tuple[Predictor, ModelIdentity]:
-    device = choose_device(device)
-    predictor = Predictor(read_network(Path(model)), device=device, batch=BATCH[device], threads=threads)
+def _load(model: str, device: str, threads: int, crop: str) -> tuple[Predictor, ModelIdentity]:
+    device, network = choose_device(device), read_network(Path(model))
+    predictor = Predictor(network, device=device, batch=BATCH[device], threads=threads, known_crop=crop)
     return predictor, read_identity(Path(model))
 
 

@@ -129,7 +129,6 @@ def compute_metrics(
 
 
 def describe_accuracy(figures: Metrics, split: str) -> str:
-    """The accuracy with its interval as a sentence."""
     low, high = wilson_interval(figures.right, figures.photos)
     interval = f"(95 % interval {100 * low:.1f} to {100 * high:.1f} %)"
     share = f"{100 * figures.accuracy:.1f} %: {figures.right} of {figures.photos} {split + ' ' if split else ''}photos"
@@ -240,7 +239,6 @@ def compare_with_field(
 
 
 def describe_subset(subset: Subset) -> str:
-    """Name, accuracy and interval as text."""
     low, high = subset.interval
     return (f"{subset.name} {100 * subset.accuracy:.1f} % ({subset.right} of {subset.photos}, 95 % interval "
             f"{100 * low:.1f} to {100 * high:.1f} %)")  # fmt: skip

@@ -35,7 +35,6 @@ class Chapter:
 
 
 def render_card_html(model: ModelFile) -> str:
-    """The card as a part of a page."""
     parts = [page.paragraphs([describe_model(model)])]
     for chapter in chapters(model):
         parts.append(f"<h3>{escape(chapter.title)}</h3>" + page.paragraphs([chapter.lead] if chapter.lead else []))
@@ -58,7 +57,6 @@ def describe_model(model: ModelFile) -> str:
 
 
 def chapters(model: ModelFile) -> tuple[Chapter, ...]:
-    """The chapters for which the file has contents."""
     reading = BackgroundDependence.from_section(model.sections.get(background_dependence.SECTION))
     background = Chapter("Dependence on the background", points=reading.sentences() if reading else ())
     known = map(str, model.sections.get(DATA, {}).get("weaknesses", ()))

@@ -102,7 +102,6 @@ class ModelFile:
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of all arrays in the file."""
         return sum(array.nbytes for array in (*to_tensors(self.stored).values(), *_other_arrays(self).values()))
 
 
@@ -151,7 +150,6 @@ def write_model(path: Path, model: ModelFile) -> None:
 
 
 def _other_arrays(model: ModelFile) -> dict[str, Array]:
-    """The arrays that are not weights."""
     return {**model.extra, **({} if model.learned is None else {LEARNED: model.learned.marks})}
 
 

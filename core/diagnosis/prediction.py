@@ -148,7 +148,6 @@ class Predictor:
         self.plan.close()
 
     def _predict(self, photos: Array, views: int) -> dict[str, Array]:
-        """`predict` for one batch."""
         shown = np.ascontiguousarray(make_views(photos, views))
         rows = evaluation_rows(len(shown), shown.shape[1], self.model.size[0])
         outputs = self.plan.predict(PhotoBatch(shown, rows, np.full(len(shown), -1, np.int32)))
@@ -191,7 +190,6 @@ class Predictor:
                           reason=verdict.reason, prediction=prediction)  # fmt: skip
 
     def predict_calibrated(self, photos: Array, views: int = 0) -> list[Prediction]:
-        """`predict` with calibrated probabilities and the familiarity of each photo."""
         outputs, model, familiar = self.predict(photos, views), self.model, np.zeros(len(photos))
         logits, score = outputs["logits"], self.thresholds and self.thresholds.score
         if score is not None:

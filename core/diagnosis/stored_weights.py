@@ -61,7 +61,6 @@ def round_to_eight_bits(weights: Arrays) -> Stored:
 
 
 def to_tensors(stored: Stored) -> dict[str, Array]:
-    """The arrays of the file."""
     tensors = {}
     for name, array in stored.weights.items():
         if name in stored.steps:

@@ -188,7 +188,6 @@ def best_threshold(stated: Array, truth: Array) -> float:
 
 
 def describe_label_thresholds(thresholds: Thresholds, classes: Sequence[str]) -> str:
-    """The thresholds and what they reach on the validation photos, as sentences."""
     point = thresholds.curve[0]
     each = ", ".join(f"{name} {percent(value, 0)}" for name, value in zip(classes, thresholds.labels, strict=True))
     reached = (f"{percent(point.coverage)} of the validation photos have a label; of these, {percent(point.accuracy)} "

@@ -72,7 +72,6 @@ def lesson_network(lesson: Lesson) -> Graph:
 
 
 def lesson_graph(lesson: Lesson) -> Graph:
-    """The network with its loss."""
     return with_loss(lesson_network(lesson), 0.0, ())
 
 

@@ -99,7 +99,6 @@ class Explanation:
 
     @property
     def parts(self) -> float:
-        """Microseconds of all measured parts."""
         return sum((self.measured or {}).values()) + sum((self.others or {}).values())
 
 

@@ -66,7 +66,6 @@ swish, which has two sides there, has that of the outer side."""
 
 
 def _op(row: Activation) -> Op:
-    """Return the activation as an op."""
 
     def backward(
         attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, dy: Array, mode: Mode

@@ -164,7 +164,6 @@ def draw_bars(title: str, rows: Sequence[tuple[str, float, str]]) -> str:
 
 
 def draw_interval(share: float, bounds: tuple[float, float], colour: str = GREEN) -> str:
-    """A share as a dot on its 95 % interval, on an axis from 0 to 1."""
     low, high = (6 + (SPAN - 12) * bound for bound in bounds)
     dot = 6 + (SPAN - 12) * share
     label = f"{100 * share:.1f} %, interval {100 * bounds[0]:.1f} to {100 * bounds[1]:.1f} %"

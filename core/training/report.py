@@ -264,7 +264,6 @@ def _option(name: str, value: Any) -> list[str]:
 
 
 def _changed(config: RunConfig) -> Sequence[tuple[str, str]]:
-    """Label and value of every setting that is not at its default."""
     rows = ((row.label, getattr(config, name), entry.default) for name, (entry, row) in settings().items()
             if name not in ("out", "cache"))  # fmt: skip
     return [(label, ", ".join(value) if isinstance(value, tuple) else str(value))

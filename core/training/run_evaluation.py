@@ -152,7 +152,6 @@ def evaluate_run(setup: Setup, model: ModelFile, baseline: Baseline | None) -> G
 
 
 def evaluated_rows(setup: Setup) -> Array:
-    """Rows of the photos on which a run is evaluated."""
     return setup.photos.rows(VALIDATION if setup.test is None else TEST)
 
 

@@ -306,7 +306,6 @@ def classes_check(scanned: Dataset | None, teachers: Sequence[Teacher]) -> Calla
 
 
 def evaluation_contents(photos: PhotoSet, field: FieldPhotos | None) -> tuple[tuple[str, Array], ...]:
-    """Kind and content of the photos on which a run is validated and evaluated."""
     sets = [("validation", photos.contents(VALIDATION)), ("test", photos.contents(TEST))]
     if field is not None:
         sets.append(("field", field.cache.content[field.cache.kept]))

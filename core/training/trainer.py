@@ -259,7 +259,6 @@ class _Run:
         return bool(self._config.minutes) and self._agreement.seconds >= 60 * self._config.minutes
 
     def _is_validation_due(self) -> bool:
-        """Whether this epoch is validated: every `validate_every` epochs, and the last."""
         done, config = self.state.epoch + 1, self._config
         return done % config.validate_every == 0 or done >= config.epochs or self._is_late()
 

@@ -153,7 +153,6 @@ def describe_origin(origin: Origin | None, evaluated: Sequence[tuple[str, Array]
 
 
 def frozen_parameters(config: RunConfig, graph: Graph) -> tuple[str, ...]:
-    """Names of the parameters that `train_layers` freezes."""
     if config.train_layers == "all":
         return ()
     learning = head_parameters(graph) if config.train_layers == "head" else _last_parameters(graph)

@@ -36,7 +36,6 @@ THRESHOLDS = Thresholds("energy", -10.0, -1, 1.0, CURVE)
 
 
 def answer(probability, photo="0"):
-    """What the process says of one photo."""
     leaf = np.zeros((64, 64), bool)
     leaf[8:56, 8:56] = True
     rest = (1 - probability) / 2
@@ -49,7 +48,6 @@ def answer(probability, photo="0"):
 
 @pytest.fixture
 def panel(start, tmp_path):
-    """The Diagnose page with three diagnosed photos."""
     program = start()
     model: DiagnosisModel = program.diagnosis
     model.ready, model.thresholds = {"classes": CLASSES, "maps": True}, THRESHOLDS

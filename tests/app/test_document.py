@@ -25,7 +25,6 @@ def folder(tmp_path):
 
 @pytest.fixture
 def open_document(qtbot, home, nothing_left):
-    """`open_document(path)`: a document with that folder open."""
     made = []
 
     def make(path):

@@ -15,7 +15,6 @@ pytestmark = [pytest.mark.gui, pytest.mark.styled]
 
 @pytest.fixture
 def full(program, tmp_path):
-    """The program with all places made and something in each."""
     program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
     photos = sorted((tmp_path / "photos").rglob("*.png"))
     program.diagnosis.rows.append([read_result(PhotoResult(at, str(photo)), answer(0.9, str(at)))

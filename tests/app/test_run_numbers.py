@@ -21,7 +21,6 @@ def step(number):
 
 @pytest.fixture
 def panel(start, qtbot):
-    """The Train page."""
     made = start().window.go("train")
     qtbot.wait(20)
     yield made

@@ -142,7 +142,6 @@ def test_a_range_is_never_empty():
 
 @pytest.fixture
 def runs(home):
-    """A folder of two runs, each of other photos."""
     place = paths.folder("runs")
     for name, data in (("one", "/photos/tomatoes"), ("two", "/photos/apples/manifest.csv")):
         (place / name).mkdir(parents=True)

@@ -173,7 +173,6 @@ def test_a_socket_left_by_a_crash_is_taken_over(qapp, qtbot, home, monkeypatch):
 
 @pytest.fixture
 def program(start):
-    """The program; what it reports is in `told`."""
     made = start()
     made.crash.reported.disconnect()
     made.told = []

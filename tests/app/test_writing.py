@@ -40,7 +40,6 @@ def results(tmp_path):
 
 
 def wait_for(qtbot, writing, **asked):
-    """The answer of one writing, or the sentence of its failure."""
     told = []
     writing.written.connect(told.append)
     writing.failed.connect(lambda sentence, details: told.append(sentence))

@@ -24,11 +24,12 @@ def test_a_file_to_write_that_is_a_folder_or_in_a_locked_one_is_told_before_the_
     monkeypatch.setattr(os, "access", lambda folder, _: str(folder) != os.sep)
     check_folder("report", f"{os.sep}r.html", found)
     assert "no permission to write" in found.pop().message
-    for f in (tmp_path, os.devnull, tmp_path / "none" / "x", tmp_path / "x", tmp_path / "loop", "", "m.csv", "p.JPG"):
+    kept = ("m.csv", "./m.csv", "p.JPG", "m.safetensors", "m.onnx")
+    for f in (tmp_path, os.devnull, tmp_path / "none" / "x", tmp_path / "x", tmp_path / "loop", "", *kept):
         check_folder("report", str(f), found, ["m.csv"])
     assert [p.message.split(". ")[0] for p in found] == [
         *(f"{f} is a folder or a device" for f in (tmp_path, os.devnull)), f"there is no folder {tmp_path / 'none'}.",
-        *(f"{file} is a photo or manifest, which is not replaced" for file in ("m.csv", "p.JPG"))]
+        *(f"{file} is a photo, table or model, which is not replaced" for file in kept)]
 
 
 @pytest.mark.parametrize(("command", "arguments"), [
@@ -104,6 +105,24 @@ def test_what_does_not_go_with_a_resumed_or_a_dry_run_is_refused(option, tmp_pat
     other = "dry-run" if option[0] in ("--json", "--profile") else "resume"
     assert train.main(["--resume", str(tmp_path), "--dry-run", *option]) == 2
     assert f"{option[0]}: cannot be combined with --{other}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("command", "arguments", "said"), [
+    (diagnose, "m p.jpg --no-crop", "no-crop: needs --examine"), (diagnose, "m p.jpg --part 3", "part: needs --out."),
+    (diagnose, "--merge results p.jpg", "merge: joins a folder of results and takes nothing else"),
+    (export, "small --onnx x --seed 3", "seed: needs --int8."), (evaluate, ". --label x", "label: needs --data."),
+    (export, ". --onnx x --int8 --split y", "split: needs --data."), (review, "d --choose 3", "choose: is for --unlab"),
+    (review, "d --unlabelled e --most 3", "choose: is for --unlabelled, --most for a review without it."),
+    (review, "d --corrections t --out t", "out: t is a photo, table or model"),
+    (review, "d --corrections t --out o --csv", "csv: cannot be combined with --corrections."),
+    (train, "--data d --input-normalization caffe", "input-normalization: needs a pretrained model"),
+    (adapt, "small --data d --out ", "out: is missing"),
+])  # fmt: skip
+def test_an_option_without_effect_is_refused(command, arguments, said, tmp_path, monkeypatch, capsys):
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    assert command.main(arguments.split(" ")) == EXIT_WRONG_INPUT
+    assert f"--{said}" in capsys.readouterr().err
 
 
 def test_photos_follow_options_and_words_that_no_option_takes_are_not_called_options(capsys):

@@ -115,7 +115,6 @@ def test_evaluate_takes_one_split_of_a_manifest_and_filters_rows(trained, photos
 
 
 def read_name(run):
-    """Name and hash of the run's model."""
     found = read_identity(run)
     return found.name, found.hash
 
@@ -281,6 +280,15 @@ def test_ctrl_c_saves_and_ends_with_3_and_before_the_first_step_with_130_and_lea
     assert not (tmp_path / "none").exists()
 
 
+def test_a_training_saves_and_ends_with_3_when_nobody_reads_its_output_any_more(photos, cache, tmp_path):
+    command = [sys.executable, "-m", "core.train", "--data", photos, "--json", *SMALL, "--epochs", "5000"]
+    with subprocess.Popen([*command, "--out", tmp_path / "run"], cwd=ROOT, env=environment(cache), text=True,
+                          stdout=subprocess.PIPE) as process:  # fmt: skip
+        assert any('"step": 12,' in line for line in process.stdout)
+    assert process.returncode == 3
+    assert read_checkpoint(tmp_path / "run" / "last.safetensors").state.step >= 12
+
+
 @pytest.mark.skipif(os.name == "nt", reason="there are no limits of this kind there")
 def test_a_full_disk_is_told_and_the_run_resumes(trained, photos, cache, tmp_path):
     import resource
@@ -306,8 +314,9 @@ def test_a_folder_that_may_not_be_read_is_not_called_empty(tmp_path, monkeypatch
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
 def test_a_full_disk_under_the_output_is_told_in_a_sentence(trained, photos, cache):
-    for options in (["--csv"], ["--json"], []):
-        command = [sys.executable, "-m", "core.diagnose", str(trained[0]), str(photos / "green" / "000.png"), *options]
+    diagnose = ["core.diagnose", str(trained[0]), str(photos / "green" / "000.png")]
+    for words in ([*diagnose, "--csv"], [*diagnose, "--json"], diagnose, ["app", "--print-completion", "bash"]):
+        command = [sys.executable, "-m", *words]
         with open("/dev/full", "w") as full:
             done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT,
                                   env=environment(cache))  # fmt: skip

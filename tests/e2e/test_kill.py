@@ -22,7 +22,6 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are sent otherw
 
 @pytest.fixture(scope="module")
 def whole(photos, cache, tmp_path_factory):
-    """A run that nobody disturbed."""
     run = tmp_path_factory.mktemp("whole") / "run"
     begin = time.monotonic()
     done = call_process("core.train", "--data", photos, "--out", run, *OPTIONS, cache=cache)

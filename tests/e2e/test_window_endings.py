@@ -21,7 +21,6 @@ needs_model = pytest.mark.skipif(not shipped_model(), reason="the shipped model 
 
 @pytest.fixture
 def opened(start, qtbot, tmp_path):
-    """The program with a folder of tiny photos open."""
     program = start(write_folder(tmp_path / "leaves", {"healthy": 12, "rust": 12}))
     qtbot.waitUntil(lambda: program.document.table is not None, timeout=PATIENCE)
     return program

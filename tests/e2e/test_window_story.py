@@ -21,14 +21,12 @@ PATIENCE = 250_000
 
 
 def press(qtbot, place, text):
-    """Click the visible button with this text."""
     found = [b for b in place.findChildren(QPushButton) if b.text() == text and b.isVisible()]
     assert found, f"no button {text!r}; there are {[b.text() for b in place.findChildren(QPushButton)]}"
     qtbot.mouseClick(found[0], Qt.MouseButton.LeftButton)
 
 
 def open_demo(program, qtbot, monkeypatch):
-    """The demo photos, few and small."""
     monkeypatch.setattr(synthetic_leaves, "DEMO", {"photos_per_class": 20, "side": 48})
     press(qtbot, program.window.page("dataset"), "Open synthetic leaves")
     qtbot.waitUntil(lambda: program.document.table is not None, timeout=PATIENCE)

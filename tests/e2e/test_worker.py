@@ -10,7 +10,6 @@ from tests.helpers.commands import ROOT, environment
 
 
 def start(cache, config, resume=False):
-    """The process of a training, which was asked for."""
     process = subprocess.Popen(
         [sys.executable, "-m", "core.training.worker"], cwd=ROOT, env=environment(cache), stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

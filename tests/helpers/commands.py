@@ -41,7 +41,6 @@ def call_process(module, *arguments, cache, **how):
 
 
 def children_of(process):
-    """The numbers of the processes that a process has started."""
     found = Path(f"/proc/{process.pid}/task").glob("*/children")
     return sorted(int(pid) for path in found for pid in path.read_text().split())
 

@@ -20,6 +20,5 @@ def relative_error(got, want):
 
 
 def assert_close(got, want, relative):
-    """`relative_error` is at most `relative`."""
     error = relative_error(got, want)
     assert error <= relative, f"relative error {error:.2e} is above {relative:.0e}"

@@ -87,7 +87,6 @@ class Lowered:
         return name_parameters(flat, self.layout)[name]
 
     def run(self, forward, names):
-        """The launches of the named layers in one direction."""
         for launch in self.frame.launches:
             if launch.layer in names and (launch.direction == "forward") == forward:
                 self.machine.run(launch)

@@ -21,7 +21,6 @@ OPTIONS = (*SMALL, "--threads", "1", "--epochs", "40", "--checkpoint-seconds", "
 
 
 def begin(ranks, run, photos, cache):
-    """Resume where there is a run, else start it."""
     known = ("--resume", run) if (run / CONFIG).exists() else ("--data", photos, "--out", run, *OPTIONS)
     return start(ranks, "-m", "core.train", *known, cache=cache)
 

@@ -14,7 +14,6 @@ def small_model(classes=("a", "b", "c"), side=16, network="cnn", seed=0, **field
 
 
 def write_small_model(path, *which, **fields):
-    """The file of a `small_model`; gives its path."""
     write_model(path, small_model(*which, **fields))
     return path
 

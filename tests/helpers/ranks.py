@@ -79,7 +79,6 @@ def take_uneven_steps(
 
 
 def complete_together(ranks: Communicator) -> dict[str, object]:
-    """A model completed by all ranks, and by one."""
     model = small_model(("apple/scab", "background/none", "bean/rust"), squares.SIDE)
     photos = squares.squares(40, 0), squares.squares(41, 1)
     split, alone = (complete_model(model, *photos, threads=1, communicator=one) for one in (ranks, SingleProcess()))

@@ -111,7 +111,6 @@ class AdaptationDialog(QDialog):
         self._refresh()
 
     def _show_classes(self, counts: dict[str, int]) -> None:
-        """The classes with photos first."""
         self.list.clear()
         for name in sorted(self._classes, key=lambda one: one not in counts):
             photos = count(counts[name], "{n} photo", "{n} photos") if name in counts else ""

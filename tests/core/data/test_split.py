@@ -20,7 +20,6 @@ def example(classes=4, groups=60, most=6, seed=0):
 
 
 def split_of_groups(splits, groups):
-    """The set of splits each group lies in."""
     return [set(splits[groups == g].tolist()) for g in np.unique(groups)]
 
 

@@ -68,7 +68,7 @@ def test_merged_parts_are_the_rows_of_csv(model, photos, tmp_path, capsys):
     ]
 
 
-def test_what_is_done_is_kept_and_the_rest_is_computed(model, photos, tmp_path):
+def test_what_is_done_is_kept_and_the_rest_is_computed(model, photos, tmp_path, capsys):
     out = tmp_path / "out"
     assert run(model, photos, "--out", out, "--part", 6) == EXIT_DONE
     parts = sorted(out.glob("part-*.parquet"))
@@ -77,6 +77,11 @@ def test_what_is_done_is_kept_and_the_rest_is_computed(model, photos, tmp_path):
     assert run("--merge", out) == EXIT_WRONG_INPUT
     assert run(model, photos, "--out", out, "--part", 6) == EXIT_DONE
     assert [path for path in parts if path.stat().st_mtime_ns != before[path]] == [parts[1]]
+    for harm, said in ((lambda: parts[0].write_bytes(b"PAR1"), "parquet is damaged. Remove it, then"),
+                       (parts[2].with_suffix(".csv").unlink, f"1 of 4 parts are missing in {out}: 2."),
+                       (lambda: (out / "listing.json").write_text("[]"), "has no complete results")):  # fmt: skip
+        harm()
+        assert (run("--merge", out), said in capsys.readouterr().err) == (EXIT_WRONG_INPUT, True)
 
 
 def test_other_photos_or_another_model_are_refused(model, photos, tmp_path, capsys):
@@ -118,6 +123,15 @@ def test_impossible_options_are_refused(model, photos, tmp_path, monkeypatch, ca
     assert run(model, photos, "--out", "out", *options) == EXIT_WRONG_INPUT
     assert why in capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == [photos]
+
+
+def test_a_known_crop_restricts_the_parts_and_belongs_to_the_results(photos, tmp_path, capsys):
+    model = write_small_model(tmp_path / "m.safetensors", ("apple/scab", "apple/rust", "tomato/rust"))
+    options = (model, photos, "--out", tmp_path / "out")
+    assert run(*options, "--known-crop", "APPLE") == run("--merge", tmp_path / "out") == EXIT_DONE
+    assert {row["label3"] for row in merged_rows(tmp_path / "out")} == {""}
+    assert run(*options) == EXIT_WRONG_INPUT
+    assert "another known_crop: apple instead of None" in capsys.readouterr().err
 
 
 def test_a_manifest_needs_paths_only(model, photos, tmp_path):

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from core.config import RunConfig
+from core.data.cache_limit import empty_cache
 from core.data.dataset import TRAIN
 from core.data.photo import square
 from core.data.preparation import prepare_photos
 from core.diagnosis.model_file import read_model
 from core.diagnosis.pictures_without_leaf import LEAST, MOST, add_pictures, class_without_leaf, count_pictures, draw
 from core.diagnosis.prediction import Predictor
+from core.errors import DataError
 from core.training.dry_run import describe_run
 from core.training.events import EpochDone, RunStarted
 from tests.helpers.runs import last_weights, only, same_bits, train
@@ -44,6 +46,17 @@ def test_pictures_are_training_photos_of_a_class_that_follows_those_of_the_folde
     assert len(again.cache.photos) == len(photos.cache.photos)
     assert photos.fingerprint == plain.fingerprint
     assert "50 generated pictures without a leaf" in photos.warnings[-1]
+
+
+def test_a_cache_that_was_emptied_meanwhile_is_filled_again_where_the_photos_are_the_same(config):
+    plain = prepare_photos(config)
+    assert empty_cache(Path(plain.cache.home))
+    photos, rows = add_pictures(config, plain), plain.rows(TRAIN)
+    assert np.array_equal(photos.cache.gather(rows), plain.cache.gather(rows))
+    empty_cache(Path(plain.cache.home))
+    Path(plain.dataset.path(0)).unlink()
+    with pytest.raises(DataError, match="have changed since they were read"):
+        add_pictures(config, plain)
 
 
 @pytest.mark.parametrize(("classes", "multi", "changes"), [

@@ -37,7 +37,6 @@ def frame_of(name, precision="mixed", training=True, batch=2, size=64, hardware=
 
 
 def lowered(base, precision="mixed", training=True, batch=2, hardware=AMPERE, **more):
-    """The launches of any graph."""
     graph = with_loss(base, 0.0, (), multi=base.name == "rare") if training else fold_batch_norm(base)
     program, layout = lower(graph, training, fused=RELU), lay_out_parameters(graph)
     frame = Frame(program, layout, batch, precision, hardware, **more)

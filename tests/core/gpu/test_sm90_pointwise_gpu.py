@@ -82,7 +82,6 @@ NOWHERE = Tensor(0, 1, 64, 512, 512, 2)
 
 
 def launches():
-    """Of all cases, on pixels that are nowhere."""
     forward = [pointwise.forward_launch("", 1, NOWHERE, NOWHERE, 0, 0, case[3], case[4], 132) for case in FORWARD]
     backward = [
         pointwise.gradients_launch("", 1, NOWHERE, NOWHERE, NOWHERE, 0, 0, case[3], 1, case[4], 132)

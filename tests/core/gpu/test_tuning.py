@@ -60,7 +60,6 @@ def case():
 
 
 def row_of(case):
-    """What is known of one candidate for a case."""
     return next(row for row in CANDIDATES.consider(case) if row.candidate.name == "implicit_gemm")
 
 

@@ -25,7 +25,6 @@ ARRAYS = tracemalloc.DomainFilter(inclusive=True, domain=np.lib.tracemalloc_doma
 
 @pytest.fixture
 def configure(tmp_path):
-    """Settings of a run of one epoch on 200 photos."""
     for name, count in COUNTS.items():
         write_photos(tmp_path / "photos", classes=(name,), each=count)
     fields = {

@@ -19,7 +19,6 @@ from tests.helpers.tiny_photos import write_photos
 
 
 def finish(steps):
-    """The value that a generator returns."""
     while True:
         try:
             next(steps)
