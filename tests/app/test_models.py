@@ -166,6 +166,7 @@ def test_before_and_after_are_shown_and_the_adapted_model_is_used(adapting, dial
     made.model._read_answers([{"effect": Adaptation(read_model(Path(given)), *right).describe(), "path": given}])
     said = made.effect.text()
     assert said.count("20") == 2
+    assert ("p =" in said, "p = 0.016." in made.effect.toolTip()) == (False, True), "for those who look for it"
     assert [word in said for word in ("Before", "better", "became", "correct")] == [language == "en"] * 4
     with qtbot.waitSignal(dialog.chosen) as signal:
         made.use.click()

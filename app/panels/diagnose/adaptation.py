@@ -111,7 +111,6 @@ class AdaptationDialog(QDialog):
         self._refresh()
 
     def _show_classes(self, counts: dict[str, int]) -> None:
-        """The classes with photos first."""
         self.list.clear()
         for name in sorted(self._classes, key=lambda one: one not in counts):
             photos = count(counts[name], "{n} photo", "{n} photos") if name in counts else ""
@@ -130,7 +129,8 @@ class AdaptationDialog(QDialog):
         self.model.cancel()
 
     def _on_measured(self, effect: list[str], path: str) -> None:
-        before, after, *more = map(sentence, effect)
+        before, after, *more, test = map(sentence, effect)
+        self.effect.setToolTip(test)
         self.effect.setText("\n".join((before, after, " ".join(more))))
         self._path = path
         self._refresh()
