@@ -121,7 +121,8 @@ class RunForm(QWidget):
     def set_expert(self, expert: bool) -> None:
         shown = set()
         for field in self.fields.values():
-            visible = expert or not (field.row.expert or field.name in HIDDEN)
+            given = field.name == "model" and self.fields["start"].value()  # its network is used
+            visible = not given and (expert or not (field.row.expert or field.name in HIDDEN))
             self._layout.setRowVisible(field.place, visible)
             shown |= {field.row.group} if visible else set()
         for group, heading in self._groups.items():
