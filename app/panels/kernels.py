@@ -51,6 +51,8 @@ class KernelsPanel(QWidget):
         self._on_ended()
         model.list()
 
+        if model.kernels:  # listed for the window of another language
+            self._on_listed()
     @staticmethod
     def _make_source() -> QPlainTextEdit:
         made = named(QPlainTextEdit(), tr("Source of the kernel"))
