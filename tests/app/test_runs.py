@@ -220,7 +220,7 @@ def test_the_active_run_is_neither_resumed_nor_deleted_nor_called_stopped(qtbot,
     going = [""]
     pane = RunsPane(Theme(QApplication.instance()), lambda: runs, lambda: going[0])
     qtbot.addWidget(pane)
-    table, state = pane.table, pane.model.columnCount() - 1
+    table, state = pane.table, pane.model.columnCount() - 2
     row = next(at for at in range(2) if table.model().index(at, 0).data() == "one")
     assert table.model().index(row, state).data() == "can be resumed"
     table.selectRow(row)
