@@ -77,6 +77,7 @@ class Button(QPushButton):
 def label(text: str, role: str = "", wrap: bool = False) -> QLabel:
     """A text with a role of the style sheet ("title", "muted", "problem" ...)."""
     made = QLabel(text)
+    made.setTextFormat(Qt.TextFormat.PlainText)  # names of files and classes may look like HTML
     if role:
         made.setProperty("role", role)
     made.setWordWrap(wrap)

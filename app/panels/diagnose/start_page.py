@@ -72,6 +72,7 @@ class StartPage(QWidget):
         )
         text = "".join(f"<li>{html.escape(rule)}</li>" for rule in rules)
         tips = label(f"<ul style='margin:0 0 0 -22px'>{text}</ul>", wrap=True)
+        tips.setTextFormat(Qt.TextFormat.RichText)
         tips.setAlignment(Qt.AlignmentFlag.AlignTop)
         return _scrolled_card(tr("How to take a good photo"), tips)
 
@@ -104,8 +105,8 @@ def crop_name(crop: str) -> str:
         "citrus": tr("Citrus"), "maize": tr("Maize"), "mango": tr("Mango"), "potato": tr("Potato"),
         "strawberry": tr("Strawberry"), "tomato": tr("Tomato"),
     }  # fmt: skip
-
     return names.get(crop, disease_name(crop).capitalize())
+
 
 def _scrolled_card(title: str, text: QLabel) -> QFrame:
     return card(label(title, "heading"), (scrolling(text, title), 1))
