@@ -146,7 +146,6 @@ def decide(
 
 
 def verdict_text(result: PhotoResult) -> str:
-    """The verdict in a word or two."""
     if result.cancelled:
         return tr("Cancelled")
     if not result.done:

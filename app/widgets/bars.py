@@ -36,7 +36,6 @@ def draw_bar(painter: QPainter, area: QRect, share: float, colour: QColor, colou
 
 
 def draw_line(painter: QPainter, area: QRect, name: str, value: str, colour: str) -> None:
-    """Draw a name on the left and its value on the right."""
     painter.setPen(QColor(colour))
     text = painter.fontMetrics().elidedText(name, Qt.TextElideMode.ElideRight, area.width() - VALUE_WIDTH)
     painter.drawText(area, LEFT, text)

@@ -133,7 +133,6 @@ class RunForm(QWidget):
         return {name: field.value() for name, field in self.fields.items()}
 
     def take_over(self, values: Mapping[str, Any]) -> None:
-        """Set the values of another form, or of all settings."""
         for name in self.fields.keys() & values.keys():
             self.fields[name].set_value(values[name])
         self.changed.emit()

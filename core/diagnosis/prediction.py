@@ -148,7 +148,6 @@ class Predictor:
         self.plan.close()
 
     def _predict(self, photos: Array, views: int) -> dict[str, Array]:
-        """`predict` for one batch."""
         shown = np.ascontiguousarray(make_views(photos, views))
         rows = evaluation_rows(len(shown), shown.shape[1], self.model.size[0])
         outputs = self.plan.predict(PhotoBatch(shown, rows, np.full(len(shown), -1, np.int32)))

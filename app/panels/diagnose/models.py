@@ -76,7 +76,6 @@ class ModelsDialog(QDialog):
         self._forget.setEnabled(one is not None and one.origin == IMPORTED)
 
     def _with_selected(self, act: Callable[[KnownModel], object]) -> Callable[[], object]:
-        """Calls `act` with the selected model, if there is one."""
         return lambda: act(one) if (one := selected(self.table)) is not None else None
 
     def _on_adapt(self, one: KnownModel) -> None:
