@@ -60,7 +60,6 @@ class RunCommands(QObject):
             self._window.go("train").notice.alarm(str(error))
 
     def open_cell(self, truth: str, predicted: str) -> None:
-        """Show the photos of a cell of the confusion matrix."""
         from app.panels.train.gallery import GalleryDialog
 
         started = self._training.view.started
@@ -122,7 +121,8 @@ class RunCommands(QObject):
         self._on_state(self._training.session.state)
         if self._training.session.busy:
             return  # an earlier run was resumed meanwhile
-        folder = new_run_folder(paths.folder("runs"), str(panel.setup.form.values()["model"]))
+        values = panel.setup.form.values()
+        folder = new_run_folder(paths.folder("runs"), Path(str(values["start"])).stem or str(values["model"]))
         config = panel.setup.config(data, str(folder))
         if config is None:
             panel.setup.show_wrong()

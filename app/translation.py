@@ -137,6 +137,5 @@ def epoch_text(view: RunView, running: bool) -> str:
 
 
 def stage_text(stage: str, done: int, total: int) -> str:
-    """What the run does besides its steps."""
     text = tr(STAGES[stage])
     return f"{text}: {done:,} / {total:,}" if total else f"{text}…"

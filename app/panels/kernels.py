@@ -35,6 +35,7 @@ class KernelsPanel(QWidget):
         )
         for box in (self.op, self.direction, self.shape):
             box.setSizeAdjustPolicy(ComboBox.SizeAdjustPolicy.AdjustToContents)
+            box.setMinimumWidth(90)  # of a narrow window; else the width of its texts
         self.run = button(tr("Run benchmark"), self._on_run, "primary", tr("Verify and time every kernel") + " (F5)")
         self.run.setShortcut("F5")
         self.stop = button(tr("Cancel"), model.cancel)
@@ -50,6 +51,8 @@ class KernelsPanel(QWidget):
         self._connect()
         self._on_ended()
         model.list()
+        if model.kernels:  # listed for the window of another language
+            self._on_listed()
 
     @staticmethod
     def _make_source() -> QPlainTextEdit:

@@ -121,7 +121,7 @@ def _cells(result: PhotoResult) -> list[object]:
     percent = result.shown_percent
     amount = ["", ""] if percent is None else [f"{percent:.2f}", grade(percent)]
     hand = "yes" if result.mask is not None else "" if result.error else "no"
-    return [result.path, result.verdict, *(top + [""] * 6)[:6], *amount, hand, doubts(result), result.error,
+    return [result.path, result.verdict, *(top + [""] * 6)[:6], *amount, hand, doubts(result), sentence(result.error),
             *as_fields(result.model).values(), *(result.plant or [""] * PLANTS)[:PLANTS]]  # fmt: skip
 
 
@@ -139,7 +139,7 @@ def render(results: Sequence[PhotoResult], remarks: Remarks = (), progress: Prog
         for at, (result, picture) in enumerate(zip(done, pictures, strict=True)):
             progress(at, len(done))
             entries.append(_entry(result, picture))
-    return render_batch(entries, remarks, say=tr)
+    return render_batch(entries, remarks, say=tr, language=translation.language())
 
 
 def write_html(path: Path, results: Sequence[PhotoResult], *more: Any) -> None:

@@ -101,7 +101,6 @@ class Document(QObject):
             self._lock = None
 
     def exclude(self, rows: Array, excluded: bool) -> None:
-        """Exclude photos, or include them again."""
         rows = np.asarray(rows, np.int64)
         if self.table is not None and len(rows) and np.any(self.table.excluded[rows] != excluded):
             text = count(len(rows), "exclude {n} photo", "exclude {n} photos")
@@ -192,7 +191,6 @@ class Document(QObject):
         return first
 
     def row_of(self, path: str) -> int | None:
-        """The row of a file by its absolute path."""
         if self.table is None:
             return None
         if not self._rows:
@@ -209,7 +207,6 @@ class Document(QObject):
             self.failed.emit(str(error), "")
 
     def touched(self) -> None:
-        """Handle an edit that was done or undone."""
         self._saving.start()
         self.changed.emit()
 

@@ -52,7 +52,6 @@ def list_models(settings: Settings) -> list[KnownModel]:
 
 
 def keep_import(settings: Settings, path: str) -> None:
-    """Add a model file from elsewhere."""
     if path not in {known for known, _ in _places(settings)}:
         settings.set(IMPORTS, [path, *settings.paths(IMPORTS)])
 

@@ -171,7 +171,6 @@ class ProcessModel(QObject):
             thread.dispose()
 
     def _read_answers(self, answers: Sequence[dict[str, Any]]) -> None:
-        """Handle answers in the order in which the process gave them."""
         for answer in answers:
             if "failed" in answer:
                 self._fail(answer["failed"])

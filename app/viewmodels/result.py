@@ -20,7 +20,7 @@ from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.thresholds import Thresholds
 from core.diagnosis.verdict import NOT_SURE, UNFAMILIAR, Verdict, count_findings, decide_verdict, rank_classes
 from core.ops.contract import Array
-from core.percent import percent, stated, whole_percent
+from core.percent import stated, whole_percent
 
 if TYPE_CHECKING:
     from core.diagnosis.plant import Plant
@@ -214,9 +214,7 @@ def severity_text(result: PhotoResult) -> str:
     diseased = result.shown_percent
     if diseased is None:
         return ""
-    text = tr("About {share} of the leaf area is diseased.", share=percent(diseased / 100, 0))
-    if 0 < diseased < 0.5:
-        text = tr("Less than {share} of the leaf area is diseased.", share=percent(0.01, 0))
+    text = tr("Diseased share of the leaf area: {share}.", share=whole_percent(diseased / 100))
     level = tr("Grade {grade} of 11 (Horsfall-Barratt).", grade=grade(diseased))
     hand = " " + tr("Edited by hand.") if result.mask is not None else ""
     return f"{text} {level}{hand}"

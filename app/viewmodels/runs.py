@@ -242,14 +242,14 @@ def read_run(folder: Path) -> RunView:
 def _summary(folder: Path, config: dict[str, Any]) -> RunSummary:
     found: list[events.Event] = []
     with suppress(OSError):
-        found += events.read_events(folder / LOG, (events.EpochDone, events.RunFinished))
+        found += events.read_events(folder / LOG, (events.RunStarted, events.EpochDone, events.RunFinished))
     epochs = [e for e in found if isinstance(e, events.EpochDone)]
     ended = [e for e in found if isinstance(e, events.RunFinished)]
     best = folder / "best.safetensors"
     return RunSummary(
         folder=str(folder),
         name=_name(folder),
-        model=str(config.get("model", "")),
+        model=next((e.model for e in found if isinstance(e, events.RunStarted)), str(config.get("model", ""))),
         epochs_done=max((e.epoch + 1 for e in epochs), default=0),
         epochs=int(config.get("epochs", 0)),
         dataset=dataset_name(str(config.get("data", ""))),

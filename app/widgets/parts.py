@@ -77,6 +77,7 @@ class Button(QPushButton):
 def label(text: str, role: str = "", wrap: bool = False) -> QLabel:
     """A text with a role of the style sheet ("title", "muted", "problem" ...)."""
     made = QLabel(text)
+    made.setTextFormat(Qt.TextFormat.PlainText)  # names of files and classes may look like HTML
     if role:
         made.setProperty("role", role)
     made.setWordWrap(wrap)
@@ -221,7 +222,9 @@ class Figure(QFrame):
         self.value = label("–", "figure")
         self.value.setParent(self._place)
         self._make_room()
-        self.setLayout(column(self._place, label(name, "caption"), spacing=0, margins=(11, 9, 11, 9)))
+        caption = label(name, "caption", wrap=True)
+        caption.setMinimumWidth(1)  # in a narrow window the number decides
+        self.setLayout(column(self._place, caption, spacing=0, margins=(7, 9, 7, 9)))
         self.setToolTip(meaning or name)
         self.setAccessibleDescription(meaning)
 
@@ -256,7 +259,7 @@ class EmptyPlace(QWidget):
         layout.addWidget(self._title, 0, Qt.AlignmentFlag.AlignHCenter)
         self.text = label("", "muted", wrap=True)
         self.text.setAlignment(Qt.AlignmentFlag.AlignHCenter)
-        self.text.setFixedWidth(440)
+        self.text.setFixedWidth(420)
         self.show_text(title, text)
         layout.addWidget(self.text, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addSpacing(4)
@@ -268,7 +271,7 @@ class EmptyPlace(QWidget):
     def show_text(self, title: str, text: str) -> None:
         self._title.setText(title)
         self.text.setText(text)
-        self.text.setMinimumHeight(max(self.text.heightForWidth(440), 0))  # -1 without a text
+        self.text.setMinimumHeight(max(self.text.heightForWidth(420), 0))  # -1 without a text
 
     def _draw(self) -> None:
         self._drawing.setPixmap(resources.pixmap(self._icon, self._theme.colours.accent, 56, self.devicePixelRatioF()))

@@ -121,7 +121,8 @@ class RunForm(QWidget):
     def set_expert(self, expert: bool) -> None:
         shown = set()
         for field in self.fields.values():
-            visible = expert or not (field.row.expert or field.name in HIDDEN)
+            given = field.name == "model" and self.fields["start"].value()  # its network is used
+            visible = not given and (expert or not (field.row.expert or field.name in HIDDEN))
             self._layout.setRowVisible(field.place, visible)
             shown |= {field.row.group} if visible else set()
         for group, heading in self._groups.items():
@@ -132,7 +133,6 @@ class RunForm(QWidget):
         return {name: field.value() for name, field in self.fields.items()}
 
     def take_over(self, values: Mapping[str, Any]) -> None:
-        """Set the values of another form, or of all settings."""
         for name in self.fields.keys() & values.keys():
             self.fields[name].set_value(values[name])
         self.changed.emit()

@@ -54,8 +54,8 @@ class Adaptation:
     before: Array
     after: Array
 
-    def describe(self) -> tuple[str, str, str, str]:
-        """Sentences: the accuracy before and after, what changed, and whether the difference is significant."""
+    def describe(self) -> tuple[str, str, str, str, str]:
+        """Sentences: the accuracy before and after, what changed, whether it is significant, and the test of that."""
         gained, lost = int((self.after & ~self.before).sum()), int((self.before & ~self.after).sum())
         p = sign_test(gained, lost)
         if self.model is None:
@@ -65,8 +65,9 @@ class Adaptation:
         else:
             verdict = "So few photos cannot show that the adapted model is better here."
         chance = f"= {p:.3f}" if p >= 0.001 else "< 0.001"
-        changes = f"{gained} became correct, {lost} became wrong (sign test: p {chance})."
-        return _describe("Before", self.before), _describe("After", self.after), changes, verdict
+        changes = f"{gained} became correct, {lost} became wrong."
+        return (_describe("Before", self.before), _describe("After", self.after), changes, verdict,
+                f"Sign test: p {chance}.")  # fmt: skip
 
 
 @final
@@ -200,7 +201,6 @@ def check_model(model: ModelFile, place: PlacePhotos | None = None) -> tuple[Lin
 
 
 def _is_linear(head: LinearHead, place: PlacePhotos) -> bool:
-    """Whether the network's logits are those of the head."""
     features = place.samples.features
     return (head.weight.shape[1] == features.shape[1]
             and float(np.abs(head.logits(features) - place.logits).max()) <= LINEAR_TOLERANCE)  # fmt: skip

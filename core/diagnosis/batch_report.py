@@ -80,8 +80,10 @@ def draw_picture(
     return encode_jpeg(marked, QUALITY)
 
 
-def render_batch(entries: Sequence[Entry], remarks: Iterable[str] = (), appendix: str = "", say: Say = str) -> str:
-    """The page. remarks: sentences on all photos; appendix: HTML for its end."""
+def render_batch(
+    entries: Sequence[Entry], remarks: Iterable[str] = (), appendix: str = "", say: Say = str, language: str = "en"
+) -> str:
+    """The page. remarks: sentences on all photos; appendix: HTML for its end; language: of what `say` returns."""
     title = say("Diagnoses")
     marks = say("The leaf is outlined in green; on diseased leaves, diseased areas are outlined in red.")
     pictures = any(entry.picture for entry in entries)
@@ -99,7 +101,7 @@ def render_batch(entries: Sequence[Entry], remarks: Iterable[str] = (), appendix
         page.heading(say("Photo by photo")), page.paragraphs([marks], "muted") if pictures else "",
         page.table([escape(text) for text in head], rows, (), WIDTHS),
         appendix,
-    ])  # fmt: skip
+    ], language)  # fmt: skip
 
 
 def _summary(entries: Sequence[Entry], say: Say) -> str:

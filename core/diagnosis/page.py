@@ -53,10 +53,10 @@ svg .ink{{fill:#dfe9e2}} svg .muted{{fill:#9fb0a6}} svg .grid{{stroke:#2f3d35}} 
 """
 
 
-def render_page(title: str, parts: Iterable[str]) -> str:
+def render_page(title: str, parts: Iterable[str], language: str = "en") -> str:
     """The whole page; `parts` is escaped HTML. Control characters are shown as text."""
     page = (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<!doctype html>\n<html lang="{language}"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{STYLE}</style>'
         f'<style media="all and (min-width:1px)">{BROWSER_STYLE}</style></head><body>\n'
         + keep_percents("\n".join(part for part in parts if part))
@@ -116,7 +116,6 @@ def table(
 
 
 def side_by_side(drawings: Iterable[str]) -> str:
-    """Charts in two columns."""
     shown = [drawing for drawing in drawings if drawing]
     rows = "".join(
         "<tr>" + "".join(f'<td width="50%">{chart}</td>' for chart in shown[at : at + 2]) + "</tr>"
@@ -126,6 +125,5 @@ def side_by_side(drawings: Iterable[str]) -> str:
 
 
 def picture(jpeg: bytes, side: int, text: str = "") -> str:
-    """A JPEG inside the page."""
     data = base64.b64encode(jpeg).decode()
     return f'<img width="{side}" height="{side}" alt="{escape(text)}" src="data:image/jpeg;base64,{data}">'

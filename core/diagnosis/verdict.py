@@ -90,7 +90,7 @@ def decide_verdict(
         return unsure if probabilities[best] < UNTESTED else Verdict(classes[best])
     bare = thresholds.no_leaf_class
     if bare >= 0 and probabilities[bare] >= thresholds.no_leaf:
-        return Verdict(NO_LEAF, "No leaf was found in this photo.")
+        return Verdict(NO_LEAF, "No leaf of a kind that the model knows was found in this photo.")
     if familiar < thresholds.far:
         return Verdict(NOT_SURE, UNFAMILIAR)
     if thresholds.labels:

@@ -50,7 +50,7 @@ class ReportData:
 def render_report(data: ReportData) -> str:
     evaluation = data.evaluation
     figures, device = evaluation.figures, data.conditions.device
-    title = f"LeafClinic: {data.config.model} on {len(figures.classes)} classes"
+    title = f"LeafClinic: {data.model.graph.name} on {len(figures.classes)} classes"
     when = time.strftime("%Y-%m-%d %H:%M")
     return page.render_page(title, [
         f"<h1>{escape(title)}</h1>",

@@ -4,6 +4,7 @@ import pytest
 from PySide6.QtWidgets import QLabel, QPushButton
 
 from app.main_window import PAGES
+from app.viewmodels.kernel_benchmark import BenchmarkedKernel
 from app.viewmodels.result import PhotoResult, read_result
 from app.viewmodels.training import State
 from core.training.events import Progress
@@ -22,6 +23,7 @@ def test_the_language_changes_at_once_and_nothing_is_lost(program, qtbot):
     program.diagnosis.rows.append([read_result(PhotoResult(0, "/photos/a.jpg"), answer(0.9))])
     for place in PAGES:
         program.window.go(place)
+    program.benchmark.kernels = [BenchmarkedKernel("conv2d", "forward", "cpu", "naive", "")]
     program.window.go("train").setup.form.fields["epochs"].set_value(7)
     old = program.window
     old.resize(780, 700)
@@ -37,6 +39,7 @@ def test_the_language_changes_at_once_and_nothing_is_lost(program, qtbot):
         panel = window.go(place)
         assert not {"Dataset", "Train", "Diagnose", "Kernels", "Start training"} & texts(panel)
     assert len(window.page("dataset").photos.rows) == 6
+    assert window.page("kernels").op.count()
     table = window.page("diagnose").table
     assert table.model().rowCount() == 1
     assert table.model().headerData(1, table.horizontalHeader().orientation()) == "Chẩn đoán"

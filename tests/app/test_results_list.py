@@ -56,7 +56,7 @@ def test_a_known_crop_excludes_other_classes_without_a_new_diagnosis(panel, mode
     model.ready = {"classes": classes}
     model.model_ready.emit("")
     choice = panel.known_crop
-    assert [choice.itemText(at) for at in range(choice.count())] == ["Crop: any", "Crop: apple", "Crop: tomato"]
+    assert [choice.itemText(at) for at in range(choice.count())] == ["Crop: any", "Crop: Apple", "Crop: Tomato"]
     choice.setCurrentIndex(2)
     assert [row.top[0] for row in model.rows.rows] == [(CLASSES[1], pytest.approx(0.5))] * 3
     assert [row.verdict for row in model.rows.rows] == [CLASSES[1]] * 3

@@ -73,7 +73,7 @@ def test_a_run_that_says_nothing_yet_shows_nothing():
 
 def write_run(folder, *events, torn=""):
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps({"model": "cnn", "epochs": 2}))
+    (folder / "config.json").write_text(json.dumps({"model": "mlp", "epochs": 2}))
     (folder / "events.jsonl").write_text("".join(to_line(e) + "\n" for e in events) + torn)
 
 
@@ -86,6 +86,7 @@ def test_runs_are_listed_with_what_they_reached_also_where_a_crash_tore_the_log(
     runs = {run.name: run for run in list_runs(tmp_path)}
     assert set(runs) == {"first", "second"}
     assert (runs["first"].accuracy, runs["first"].epochs_done, runs["first"].finished) == (0.9, 2, True)
+    assert runs["first"].model == STARTED.model, "a run from a pretrained model has that one's network"
     assert runs["first"].model_path
     assert not runs["second"].finished
     assert not runs["second"].model_path
@@ -218,7 +219,7 @@ def test_the_active_run_is_neither_resumed_nor_deleted_nor_called_stopped(qtbot,
     going = [""]
     pane = RunsPane(Theme(QApplication.instance()), lambda: runs, lambda: going[0])
     qtbot.addWidget(pane)
-    table, state = pane.table, pane.model.columnCount() - 1
+    table, state = pane.table, pane.model.columnCount() - 2
     row = next(at for at in range(2) if table.model().index(at, 0).data() == "one")
     assert table.model().index(row, state).data() == "can be resumed"
     table.selectRow(row)

@@ -11,6 +11,7 @@ from app.main_window import PAGES, first_size
 from app.theme import Theme
 from app.viewmodels.kernel_benchmark import BenchmarkedKernel
 from app.viewmodels.result import PhotoResult, read_result
+from app.viewmodels.runs import RunSummary
 from app.widgets.chart import TICK_HEIGHT, place_names, power_ticks
 from app.widgets.kernel_chart import NAME_HEIGHT, KernelChart
 from app.widgets.layouts import PageArea
@@ -20,6 +21,10 @@ from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
 from tests.helpers.window import write_folder
 
 pytestmark = [pytest.mark.gui, pytest.mark.styled]
+
+
+RUNNING = ("12 / 20", "0.302", "98.3 %", "104.7", "59 min")
+"""Figures of a run."""
 
 
 def in_sight(widget):
@@ -58,7 +63,11 @@ def test_the_answer_and_its_correction_are_in_sight(language, start, qapp, qtbot
     qtbot.wait(50)
     assert panel.state.width() >= panel.state.sizeHint().width()
     program.window.resize(900, 640)
+    panel.detail.plant.setText("Plant " + "x" * 60)
+    panel.detail.plant.show()
     qtbot.wait(100)
+    texts = panel.detail.plant.parentWidget()
+    assert texts.width() <= texts.parentWidget().width(), "a long name widens the answer beyond its place"
     assert panel.width() <= panel.parentWidget().parentWidget().width(), "the page scrolls sideways"
     assert panel.table.columnWidth(0) >= 100
     assert panel.table.columnWidth(1) >= panel.table.sizeHintForColumn(1), "the diagnosis is cut"
@@ -70,8 +79,12 @@ def test_names_are_read_in_the_narrowest_table(start, qtbot):
     train = window.go("train")
     train.tabs.setCurrentWidget(train.kernels)
     train.kernels.show_times([KernelTime("features.1.conv.0.0", "backward_weight", "tiled", 100.0, 1, 1, 1.0)])
+    train.runs._stack.setCurrentIndex(1)
+    train.runs.model.show_rows([RunSummary("/r", "20261125-013118-leaves", "mobile", 2, 9, "a", 0.9, 0.9, False, "")])
+    train.tabs.setCurrentWidget(train.runs)
     qtbot.wait(100)
     assert train.kernels.table.columnWidth(0) >= 90
+    assert train.runs.table.columnWidth(0) >= 140
 
 
 def result(name, gflops, device="cpu"):
@@ -153,10 +166,13 @@ def test_the_window_fits_small_screens_and_what_has_no_room_scrolls(language, st
     window = program.window
     for place in PAGES:
         window.go(place)
-    window.resize(*first_size(QSize(960, 510)).toTuple())
+    window.page("kernels").shape.addItem("a shape with many numbers " * 2)
+    for figure, text in zip(window.page("train").figures.values(), RUNNING, strict=True):
+        figure.show_value(text)
+    program.theme.set("dark")  # drops the sizes that widgets have kept
+    window.resize(900, first_size(QSize(960, 510)).height())
     qtbot.wait(50)
-    assert window.height() <= 510
-    assert window.width() <= 960
+    assert (window.width(), window.height()) <= (900, 510)
     area = window.findChild(PageArea)
     for place in PAGES:
         panel = window.go(place)

@@ -3,10 +3,12 @@
 import re
 
 import pytest
+from PySide6.QtCore import Qt
 
 from app.panels.dataset.classes import balance_text
 from app.theme import mixed
 from app.translation import duration, number, sentence
+from app.widgets.parts import label
 from core.diagnosis import page
 from core.percent import percent, percents, stated
 from tests.helpers.texts import ROOT, written_texts
@@ -22,7 +24,8 @@ def test_a_time_is_said_as_people_say_it(seconds, said):
     assert duration(seconds) == said
 
 
-def test_classes_with_few_photos_are_named_or_counted():
+def test_classes_with_few_photos_are_named_or_counted(qapp):
+    assert label("a<b>c").textFormat() is Qt.TextFormat.PlainText, "a name is no HTML"
     said = [balance_text([(name, 3) for name in names]) for names in ("abcde", "ab")]
     assert [" a, b, c (+2). " in said[0], " a, b. " in said[1]] == [True, True]
 

@@ -60,8 +60,9 @@ def test_a_line_holds_what_a_file_tells_of_a_photo():
 
 
 @pytest.mark.parametrize("kind", ["csv", "html", "pdf"])
-def test_results_are_written_by_a_process_of_their_own(kind, writing, results, qtbot, tmp_path):
+def test_results_are_written_by_a_process_of_their_own(kind, writing, results, qtbot, tmp_path, monkeypatch):
     target = tmp_path / f"out.{kind}"
+    monkeypatch.setattr("app.viewmodels.writing.language", lambda: "vi")
     said = wait_for(qtbot, writing, kind=kind, target=str(target), rows=results,
                     remarks=["Answers 97 % of the photos."])  # fmt: skip
     assert said == {"written": str(target), "notes": []}
@@ -70,6 +71,7 @@ def test_results_are_written_by_a_process_of_their_own(kind, writing, results, q
         assert data.count(b"\n") == 4
     if kind == "html":
         assert b"Answers 97" in data
+        assert b'<html lang="vi">' in data
         assert data.count(b"data:image/jpeg") == 3
     if kind == "pdf":
         assert data.startswith(b"%PDF")

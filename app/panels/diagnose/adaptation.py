@@ -129,7 +129,8 @@ class AdaptationDialog(QDialog):
         self.model.cancel()
 
     def _on_measured(self, effect: list[str], path: str) -> None:
-        before, after, *more = map(sentence, effect)
+        before, after, *more, test = map(sentence, effect)
+        self.effect.setToolTip(test)
         self.effect.setText("\n".join((before, after, " ".join(more))))
         self._path = path
         self._refresh()

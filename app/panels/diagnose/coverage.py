@@ -8,6 +8,7 @@ from typing import final
 from PySide6.QtCore import QSignalBlocker
 from PySide6.QtWidgets import QCheckBox, QWidget
 
+from app.panels.diagnose.start_page import crop_name
 from app.paths import Settings
 from app.translation import tr
 from app.viewmodels.diagnosis import DiagnosisModel
@@ -97,7 +98,7 @@ def crop_choice(model: DiagnosisModel) -> ComboBox:
 
     def fill() -> None:
         crops = list_crops(model.ready.get("classes", ()))
-        named_crops = [(tr("Crop: {name}", name=crop.replace("_", " ")), crop) for crop in crops]
+        named_crops = [(tr("Crop: {name}", name=crop_name(crop)), crop) for crop in crops]
         choice.fill([(tr("Crop: any"), ""), *named_crops], model.known_crop)
         choice.setVisible(bool(crops))
 

@@ -84,6 +84,7 @@ class DetailPane(QWidget):
         self.verdict = label("", "verdict", wrap=True)
         self.doubt = label("", "warning", wrap=True)
         self.plant = label("", "muted", wrap=True)
+        self.plant.setMinimumWidth(1)  # a long file name, which has no place for a break, must not widen all texts
         self.plant.hide()
         self.bars = ProbabilityBars(theme)
         self.threshold = label("", "caption", wrap=True)
@@ -170,7 +171,6 @@ class DetailPane(QWidget):
 
 
 def _map_legend() -> QWidget:
-    """The colour scale of a class map between two words."""
     scale = QWidget()
     stops = ", ".join(f"stop:{at / 2} rgb({', '.join(map(str, map(int, rgb)))})" for at, rgb in enumerate(RAMP))
     scale.setStyleSheet(f"background: qlineargradient(x1:0, y1:0, x2:1, y2:0, {stops})")

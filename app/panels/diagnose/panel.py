@@ -175,7 +175,6 @@ class DiagnosePanel(QWidget):
             self.table.selectRow(0)
 
     def _on_brought(self, first: int, known: int) -> None:
-        """Select a newly added photo."""
         self._newest = first
         self._on_rows()  # a filter may not let the new rows pass
         self._show_newest()

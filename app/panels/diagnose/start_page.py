@@ -72,6 +72,7 @@ class StartPage(QWidget):
         )
         text = "".join(f"<li>{html.escape(rule)}</li>" for rule in rules)
         tips = label(f"<ul style='margin:0 0 0 -22px'>{text}</ul>", wrap=True)
+        tips.setTextFormat(Qt.TextFormat.RichText)
         tips.setAlignment(Qt.AlignmentFlag.AlignTop)
         return _scrolled_card(tr("How to take a good photo"), tips)
 
@@ -91,20 +92,20 @@ def crops_html(classes: Sequence[str]) -> str:
         crops.setdefault(crop, []).append(disease_name(name))
     lines = []
     for crop, diseases in crops.items():
-        name = crop_names().get(crop, disease_name(crop).capitalize())
-        head = f"<b>{html.escape(name)}</b>: " if crop else ""
+        head = f"<b>{html.escape(crop_name(crop))}</b>: " if crop else ""
         if diseases:
             lines.append(f"<p style='margin:0 0 4px 0'>{head}{html.escape('; '.join(diseases))}</p>")
     return "".join(lines)
 
 
-def crop_names() -> dict[str, str]:
-    """The crops of the shipped model, by their names in its classes."""
-    return {
+def crop_name(crop: str) -> str:
+    """The name in the window of a crop, by its name in classes; the shipped model's are translated."""
+    names = {
         "apple": tr("Apple"), "bean": tr("Bean"), "blackgram": tr("Black gram"), "chilli": tr("Chilli"),
         "citrus": tr("Citrus"), "maize": tr("Maize"), "mango": tr("Mango"), "potato": tr("Potato"),
         "strawberry": tr("Strawberry"), "tomato": tr("Tomato"),
     }  # fmt: skip
+    return names.get(crop, disease_name(crop).capitalize())
 
 
 def _scrolled_card(title: str, text: QLabel) -> QFrame:

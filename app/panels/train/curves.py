@@ -36,10 +36,9 @@ class CurvesPane(QWidget):
         self.setLayout(column(self._stack, margins=TAB))
 
     def _page(self) -> QWidget:
-        """Loss and accuracy side by side, the learning rate below."""
         split = splitter(card(self.plots["loss"]), card(self.plots["accuracy"]))
         split.setChildrenCollapsible(False)
-        hint = label(tr("Drag to move, wheel to zoom, click a name to hide it."), "caption")
+        hint = label(tr("Drag: move. Wheel: zoom. Click a name: hide it."), "caption")
         reset = button(tr("Whole curve"), self.reset_zoom, "flat", tr("Reset the zoom"))
         export = button(tr("Export…"), self._on_export, "flat", tr("Save the visible curves as PNG, SVG or CSV"))
         tools = row(hint, None, reset, export)

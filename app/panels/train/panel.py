@@ -96,13 +96,14 @@ class TrainPanel(QWidget):
     def _lay_out(self) -> None:
         self.tabs = named(QTabWidget(), tr("About the run"))
         self.tabs.setDocumentMode(True)
+        self.tabs.tabBar().setProperty("role", "narrow")  # five names beside the settings
         for pane, name in (
             (self.curves, tr("Curves")), (self.kernels, tr("Kernels")),
             (self.confusion, tr("Confusion")), (self.outcome, tr("Result")), (self.runs, tr("Runs")),
         ):  # fmt: skip
             self.tabs.addTab(pane, name)
         self.tabs.currentChanged.connect(lambda _: self.redraw())
-        right = column(row(*self.figures.values()), self.progress, self.stage, (self.tabs, 1), spacing=GAP)
+        right = column(row(*self.figures.values(), spacing=4), self.progress, self.stage, (self.tabs, 1), spacing=GAP)
         subtitle = tr("Train a network on your own classes, on this computer.")
         head = header(tr("Train"), subtitle, self.start, self.pause, self.stop)
         body = row(self.setup, (right, 1), spacing=16)

@@ -9,7 +9,7 @@ from typing import final
 
 from PySide6.QtCore import QUrl, Signal
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QPushButton, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QInputDialog, QPushButton, QWidget
 
 from app.theme import Theme
 from app.translation import count, tr
@@ -41,7 +41,9 @@ class RunsPane(QWidget):
         super().__init__()
         self._place, self._going = place, going
         self.model = RowsModel(_columns(going), self)
-        self.table = sorted_view(self.model, tr("Runs"), stretch=0)
+        self.table = sorted_view(self.model, tr("Runs"), stretch=6)
+        self.table.horizontalHeader().setSectionResizeMode(0, QHeaderView.ResizeMode.Interactive)
+        self.table.setColumnWidth(0, 150)  # date and time of a run that has no other name
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.table.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
         self._resume = self._button(tr("Resume"), lambda run: self.resume_asked.emit(run.folder))
@@ -135,9 +137,10 @@ def _columns(going: Callable[[], str]) -> list[Column]:
     return [
         Column(tr("Run"), lambda r: r.name, tip=lambda r: r.folder),
         Column(tr("Dataset"), lambda r: r.dataset),
-        Column(tr("Network"), lambda r: r.model),
         Column(tr("Epochs"), lambda r: f"{r.epochs_done} / {r.epochs}", lambda r: r.epochs_done, right=True),
-        Column(tr("Best validation"), lambda r: percent(r.accuracy), lambda r: r.accuracy or 0.0, right=True),
+        Column(tr("Validation"), lambda r: percent(r.accuracy), lambda r: r.accuracy or 0.0, right=True,
+               help=tr("best validation")),
         Column(tr("Test"), lambda r: percent(r.test), lambda r: r.test or 0.0, right=True),
         Column(tr("State"), state),
+        Column(tr("Network"), lambda r: r.model),
     ]  # fmt: skip

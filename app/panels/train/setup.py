@@ -181,4 +181,4 @@ class SetupPane(QFrame):
     def _follow(self) -> None:
         values = self.form.values()
         self.start.show_start(str(values["preset"]), str(values["start"]))
-        self.form.fields["model"].editor.setEnabled(not values["start"])
+        self.form.set_expert(self._switch.checkedId() == 1)

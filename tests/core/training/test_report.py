@@ -79,12 +79,13 @@ def data():
         "data": {"sources": ["Eight photos."]},
     })  # fmt: skip
     history.add(Warned("1 photo is excluded."))
-    return ReportData(RunConfig(model="cnn", epochs=2), history, evaluation, model, CPU, 90.0)
+    return ReportData(RunConfig(model="mlp", epochs=2), history, evaluation, model, CPU, 90.0)
 
 
 def test_crops_that_are_less_sure_are_named_with_the_reason(data):
     crops = replace(data.model, classes=("<bean>/rust", "rose/healthy"), class_temperatures=(2.0, 0.5))
     page = render_report(replace(data, model=crops))
+    assert f"LeafClinic: {crops.graph.name} on" in page, "which a pretrained model sets, not the settings"
     checker = Checker()
     checker.feed(page)
     assert checker.text.count("lowers the confidence of predictions about <bean> (2.000)") == 2
