@@ -20,7 +20,7 @@ from app.synthetic_leaves import SyntheticLeaves
 from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.document import Document
-from app.viewmodels.training import State, TrainingSession
+from app.viewmodels.training import State, TrainingModel
 from app.widgets.parts import confirm
 from core import __version__
 
@@ -34,12 +34,12 @@ class WindowCommands(QObject):
     language_chosen = Signal(str)
 
     def __init__(
-        self, window: MainWindow, settings: Settings, theme: Theme, document: Document, session: TrainingSession,
+        self, window: MainWindow, settings: Settings, theme: Theme, document: Document, training: TrainingModel,
         photos: PhotoCommands, first: FirstInstance, crash: CrashReporter,
     ) -> None:  # fmt: skip
         super().__init__(window)
         self._window, self._settings, self._theme = window, settings, theme
-        self._document, self._session, self._photos = document, session, photos
+        self._document, self._training, self._photos = document, training, photos
         self._leaves = SyntheticLeaves(window, document)
         self._quitting = False
         crash.reported.connect(window.show_error)
@@ -48,7 +48,7 @@ class WindowCommands(QObject):
         window.may_close = self._may_close
         window.closing.connect(self._on_closing)
         document.opened.connect(self._on_opened)
-        session.state_changed.connect(self._on_state)
+        training.state_changed.connect(self._on_state)
         self._wire()
 
     def close(self) -> None:
@@ -162,14 +162,14 @@ class WindowCommands(QObject):
 
     def _may_close(self) -> bool:
         """Ask before closing during a training, then stop it, and close after it has saved."""
-        session = self._session
-        if session.busy and not self._quitting:
+        training = self._training
+        if training.busy and not self._quitting:
             more = tr("Stop, save and close? You can resume the run later.")
             if not confirm(self._window, tr("A training is running."), more, tr("Stop and close")):
                 return False
             self._quitting = True
-            session.stop()
-        return not session.busy
+            training.stop()
+        return not training.busy
 
     def _on_closing(self) -> None:
         self._settings.set("geometry", self._window.saveGeometry())

@@ -50,7 +50,7 @@ def test_the_language_changes_at_once_and_nothing_is_lost(program, qtbot):
 
 def test_a_run_goes_on_through_a_change_of_language(start, qtbot):
     program = start()
-    session = program.training.session
+    session = program.training
     program.window.go("train")
     session._set(State.RUNNING)
     old = program.window

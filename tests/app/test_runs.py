@@ -201,7 +201,7 @@ def test_a_run_that_was_moved_by_hand_is_reported_and_leaves_the_list(runs, star
 
 def test_the_list_follows_a_run_and_keeps_the_selection(runs, start, qtbot):
     program = start()
-    panel, session = program.window.go("train"), program.training.session
+    panel, session = program.window.go("train"), program.training
     panel.tabs.setCurrentWidget(panel.runs)
     panel.runs.table.selectRow(1)
     chosen = panel.runs.selected_runs()[0].folder

@@ -75,7 +75,7 @@ def test_a_run_whose_photos_have_vanished_is_told_and_the_window_goes_on(opened,
     shutil.rmtree(tmp_path / "leaves")
     train = small_run(opened)
     opened.window.actions_.start.trigger()
-    qtbot.waitUntil(lambda: opened.training.session.state is State.IDLE, timeout=PATIENCE)
+    qtbot.waitUntil(lambda: opened.training.state is State.IDLE, timeout=PATIENCE)
     assert "leaves" in train.notice.text.text()
     assert train.notice.property("role") == "alarm"
     assert opened.window.actions_.start.isEnabled()
@@ -94,7 +94,7 @@ def test_a_full_disk_is_told_in_a_sentence_and_hinders_nobody_from_closing(opene
     train = small_run(opened)
     opened.window.actions_.start.trigger()
     qtbot.waitUntil(lambda: "No space left" in train.notice.text.text())  # the manifest is written beside the window
-    assert opened.training.session.state is State.IDLE
+    assert opened.training.state is State.IDLE
     (tmp_path / "taken").touch()  # a process writes results, so it meets another obstacle: a file for a folder
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: (str(tmp_path / "taken" / "out.csv"), ""))
     place = opened.window.go("diagnose")
@@ -118,7 +118,7 @@ def test_photos_dropped_while_it_trains_are_diagnosed_and_closing_saves_the_run(
     qtbot.waitUntil(lambda: len(rows) == 3 and all(r.done for r in rows), timeout=PATIENCE)
     assert (bool(rows[0].top), len(rows[0].hash)) == (True, 64)  # by which corrections are kept
     assert rows[2].error
-    assert opened.training.session.state is State.RUNNING
+    assert opened.training.state is State.RUNNING
     opened.window.close()
     qtbot.waitUntil(lambda: not opened.window.isVisible(), timeout=PATIENCE)
     assert opened.training.view.finished.reason == "stopped"
