@@ -143,8 +143,7 @@ class Application:
     def change_language(self, language: str) -> None:
         """Change the language: replace the window by a new one that keeps what is open, listed and running."""
         old, train = self.window, self.window.made("train")
-        shown = old.stack.currentWidget()
-        page = shown.objectName().removeprefix("page_") if shown else PAGES[0]
+        page = old.current
         translation.remove(self.application)
         self.language = translation.install(self.application, language)
         self.diagnosis.rows.set_columns(result.columns(self.diagnosis.plants.of))

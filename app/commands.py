@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QFileDialog, QLineEdit, QMessageBox
 from app import paths
 from app.crash import CrashReporter
 from app.instance import FirstInstance
-from app.main_window import PAGES, MainWindow
+from app.main_window import MainWindow
 from app.paths import Settings
 from app.photo_commands import PhotoCommands
 from app.synthetic_leaves import SyntheticLeaves
@@ -66,8 +66,7 @@ class WindowCommands(QObject):
             self._photos.use_model(found[0])
             return
         source = len(found) == 1 and (os.path.isdir(found[0]) or found[0].lower().endswith(".csv"))
-        shown = self._window.stack.currentWidget()
-        if source and (shown is None or shown.objectName() != "page_diagnose"):
+        if source and self._window.current != "diagnose":
             self._leaves.close()
             self._window.go("dataset")
             self._settings.set("last_folder", str(Path(found[0]).parent))
@@ -120,16 +119,18 @@ class WindowCommands(QObject):
     def _on_open_folder(self) -> None:
         text, last = tr("Open a folder of photos"), self._settings.text("last_folder")
         found = QFileDialog.getExistingDirectory(self._window, text, last)
-        if found:
-            self._window.go("dataset")
-            self.open([found])
+        self._open_dataset(found)
 
     def _on_open_manifest(self) -> None:
         text, last = tr("Open a manifest"), self._settings.text("last_folder")
         found, _ = QFileDialog.getOpenFileName(self._window, text, last, "CSV (*.csv)")
-        if found:
+        self._open_dataset(found)
+
+    def _open_dataset(self, chosen: str) -> None:
+        """Open what was chosen in a dialog, if anything."""
+        if chosen:
             self._window.go("dataset")
-            self.open([found])
+            self.open([chosen])
 
     def _on_find(self) -> None:
         search = getattr(self._window.stack.currentWidget(), "search", None)
@@ -173,5 +174,4 @@ class WindowCommands(QObject):
 
     def _on_closing(self) -> None:
         self._settings.set("geometry", self._window.saveGeometry())
-        shown = self._window.stack.currentWidget()
-        self._settings.set("page", shown.objectName().removeprefix("page_") if shown else PAGES[0])
+        self._settings.set("page", self._window.current)

@@ -51,13 +51,12 @@ class Failure:
 class TrainingModel(QObject):
     """IDLE -> RUNNING <-> PAUSED -> STOPPING -> IDLE; the end of the process always leads to IDLE.
 
-    view: the history of the current run; dataset: the name of its training photos. Signals: `state_changed(State)`,
-    `events(list)` in order, `changed()` when `view` has them, `failed(Failure)` after the state is IDLE again.
+    view: the history of the current run; dataset: the name of its training photos. Signals: `state_changed(State)`;
+    `changed(events)` with the new events of `view`, in order; `failed(Failure)` after the state is IDLE again.
     """
 
     state_changed = Signal(object)
-    events = Signal(list)
-    changed = Signal()
+    changed = Signal(list)
     failed = Signal(object)
 
     def __init__(self, command: Sequence[str], parent: QObject | None = None) -> None:
@@ -86,7 +85,7 @@ class TrainingModel(QObject):
         self.dataset = dataset_name(json.loads(request)["config"]["data"])
         self.view = read_run(Path(folder)) if folder else RunView()
         self.view.finished = None
-        self.changed.emit()
+        self.changed.emit([])
         self._finished = self._failure = None
         self._thread = ProcessThread(self._command, read_event, self, BUNDLE_MS)
         self._thread.send(request)
@@ -132,8 +131,7 @@ class TrainingModel(QObject):
             elif isinstance(event, RunFailed):
                 self._failure = event
         self.view.read(bundle)
-        self.events.emit(bundle)
-        self.changed.emit()
+        self.changed.emit(bundle)
 
     def _on_ended(self, code: int, errors: str) -> None:
         assert self._thread is not None

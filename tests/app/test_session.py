@@ -20,8 +20,8 @@ def run(qtbot, nothing_left, tmp_path):
     def make(mode):
         session = TrainingModel([sys.executable, str(FAKE_WORKER), mode])
         session.seen, session.failures, session.bundles = [], [], 0
-        session.events.connect(session.seen.extend)
-        session.events.connect(lambda _: setattr(session, "bundles", session.bundles + 1))
+        session.changed.connect(session.seen.extend)
+        session.changed.connect(lambda _: setattr(session, "bundles", session.bundles + 1))
         session.failed.connect(session.failures.append)
         session.start(json.dumps({"config": {"data": "", "out": str(tmp_path / "run")}}))
         sessions.append(session)

@@ -128,6 +128,6 @@ def test_the_status_bar_looks_at_the_run_twice_a_second_at_most(opened, qtbot, m
     shown = []
     monkeypatch.setattr(opened.window.status, "show_run", lambda *given: shown.append(given))
     for _ in range(200):
-        opened.training.changed.emit()
+        opened.training.changed.emit([])
     assert not shown
     qtbot.waitUntil(lambda: len(shown) == 1, timeout=4 * run_commands.STATUS_MS)
