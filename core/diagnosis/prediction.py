@@ -22,7 +22,7 @@ from core.diagnosis.context_features import read_context
 from core.diagnosis.features import familiarity, feature_node, pool, read_statistics
 from core.diagnosis.known_crop import restrict
 from core.diagnosis.model_file import ModelFile, read_model
-from core.diagnosis.thresholds import COVERAGE, SECTION, Thresholds
+from core.diagnosis.thresholds import COVERAGE, Thresholds
 from core.diagnosis.verdict import Verdict, decide_verdict, rank_classes
 from core.ops.contract import Array
 from core.plan import compile_plan, cuda_problem
@@ -108,7 +108,7 @@ class Predictor:
     ) -> None:  # fmt: skip
         self.model, self.batch, self.known_crop = model, batch, known_crop
         self._decoders = threads or READERS.most
-        self.thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
+        self.thresholds = model.thresholds
         self._statistics = read_statistics(model.extra)
         self._features = feature_node(model.graph) if self.thresholds else None
         if self._features and self._features not in outputs:

@@ -78,13 +78,9 @@ def collect_batches(communicator: Communicator, logits: Sequence[Array], total: 
     return np.concatenate([found[step % len(found)][str(step // len(found))] for step in range(total)])
 
 
-def compile_inference(
-    graph: Graph, device: str, batch: int, threads: int = 0, algorithm: str = "auto", outputs: Sequence[str] = ()
-) -> Plan:
+def compile_inference(graph: Graph, device: str, batch: int, threads: int = 0, outputs: Sequence[str] = ()) -> Plan:
     """A float32 plan for inference, batch norm folded; load it with ``fold_weights(graph, weights)``."""
-    return compile_plan(
-        fold_batch_norm(graph), device=device, batch=batch, threads=threads, algorithm=algorithm, outputs=outputs
-    )
+    return compile_plan(fold_batch_norm(graph), device=device, batch=batch, threads=threads, outputs=outputs)
 
 
 def evaluation_weights(plan: Plan, loader: Loader, epoch: int) -> dict[str, Array]:

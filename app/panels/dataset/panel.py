@@ -66,7 +66,7 @@ class DatasetPanel(QWidget):
         self.photos = PhotoModel()
         self.grid = PhotoGrid(theme, thumbnails, tr("Photos"))
         self.grid.setModel(self.photos)
-        self.health = HealthPane(theme, examination, split_settings)
+        self.health = HealthPane(examination, split_settings)
         self.split = SplitPane(theme, examination)
         self.augmentation = AugmentationPane(self.current_path)
         self.shown = label("", "muted")
