@@ -127,9 +127,14 @@ class FirstInstance(QObject):
         if not is_same_user(peer):
             peer.abort()
             return
-        peer.readyRead.connect(lambda: self._read(peer))
+        peer.readyRead.connect(self._on_data)  # a lambda holding the peer would crash as Qt deletes it
         if peer.bytesAvailable():
             self._read(peer)
+
+    def _on_data(self) -> None:
+        sender = self.sender()
+        if isinstance(sender, QLocalSocket):
+            self._read(sender)
 
     def _read(self, peer: QLocalSocket) -> None:
         if peer.bytesAvailable() > MAX_MESSAGE_BYTES:
