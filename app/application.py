@@ -34,7 +34,7 @@ from app.viewmodels.kernel_benchmark import KernelBenchmark
 from app.viewmodels.memory_estimate import MemoryEstimate
 from app.viewmodels.review import ReviewModel
 from app.viewmodels.thumbnails import Thumbnails
-from app.viewmodels.training import TrainingModel, TrainingSession
+from app.viewmodels.training import TrainingModel
 from app.viewmodels.writing import Writing
 from core.config import to_dict
 from core.diagnosis.model_identity import SHIPPED_MODELS
@@ -112,7 +112,7 @@ class Application:
         self.photos = Thumbnails(application, side=1000, cached=16, whole=True)
         self.examination = ExaminationModel(self.document, application)
         self.review = ReviewModel(self.document, application)
-        self.training = TrainingModel(TrainingSession(command("training"), application), application)
+        self.training = TrainingModel(command("training"), application)
         self.diagnosis = DiagnosisModel(application, early)
         self.diagnosis.plants.changes = self.document.undo
         self.benchmark = KernelBenchmark(application)
@@ -131,7 +131,7 @@ class Application:
         self.run_commands = RunCommands(self.window, self.theme, self.document, self.training, pictures, self.prints)
         self.tour = SyntheticTour(self.window, self.document, self.training, self.photo_commands)
         self.commands = WindowCommands(
-            self.window, self.settings, self.theme, self.document, self.training.session, self.photo_commands,
+            self.window, self.settings, self.theme, self.document, self.training, self.photo_commands,
             self.first, self.crash,
         )  # fmt: skip
         self.window.makers = {name: partial(make, self) for name, make in MAKERS.items()}
@@ -143,8 +143,7 @@ class Application:
     def change_language(self, language: str) -> None:
         """Change the language: replace the window by a new one that keeps what is open, listed and running."""
         old, train = self.window, self.window.made("train")
-        shown = old.stack.currentWidget()
-        page = shown.objectName().removeprefix("page_") if shown else PAGES[0]
+        page = old.current
         translation.remove(self.application)
         self.language = translation.install(self.application, language)
         self.diagnosis.rows.set_columns(result.columns(self.diagnosis.plants.of))
@@ -172,7 +171,7 @@ class Application:
     def close(self) -> None:
         self.collector.stop()
         self.window.status.stop()
-        self.training.session.shutdown()
+        self.training.shutdown()
         for part in (self.commands, self.exports, self.prints, self.examination, self.review, self.diagnosis,
                      self.benchmark, self.memory, self.document, self.thumbnails, self.photos, self.first):
             part.close()
@@ -222,7 +221,7 @@ def _train(program: Application) -> QWidget:
 
     def estimate() -> None:
         table, config = program.document.table, panel.setup.config("")
-        if table is None or config is None or program.training.session.busy:
+        if table is None or config is None or program.training.busy:
             program.memory.forget()
         else:
             counts = table.counts()
@@ -234,7 +233,7 @@ def _train(program: Application) -> QWidget:
         estimate()
 
     panel.setup.edited.connect(estimate)
-    program.training.session.state_changed.connect(Slot(panel, lambda _: estimate()).call)
+    program.training.state_changed.connect(Slot(panel, lambda _: estimate()).call)
     program.document.opened.connect(Slot(panel, opened).call)
     opened()
     return panel

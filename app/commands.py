@@ -13,14 +13,14 @@ from PySide6.QtWidgets import QFileDialog, QLineEdit, QMessageBox
 from app import paths
 from app.crash import CrashReporter
 from app.instance import FirstInstance
-from app.main_window import PAGES, MainWindow
+from app.main_window import MainWindow
 from app.paths import Settings
 from app.photo_commands import PhotoCommands
 from app.synthetic_leaves import SyntheticLeaves
 from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.document import Document
-from app.viewmodels.training import State, TrainingSession
+from app.viewmodels.training import State, TrainingModel
 from app.widgets.parts import confirm
 from core import __version__
 
@@ -34,12 +34,12 @@ class WindowCommands(QObject):
     language_chosen = Signal(str)
 
     def __init__(
-        self, window: MainWindow, settings: Settings, theme: Theme, document: Document, session: TrainingSession,
+        self, window: MainWindow, settings: Settings, theme: Theme, document: Document, training: TrainingModel,
         photos: PhotoCommands, first: FirstInstance, crash: CrashReporter,
     ) -> None:  # fmt: skip
         super().__init__(window)
         self._window, self._settings, self._theme = window, settings, theme
-        self._document, self._session, self._photos = document, session, photos
+        self._document, self._training, self._photos = document, training, photos
         self._leaves = SyntheticLeaves(window, document)
         self._quitting = False
         crash.reported.connect(window.show_error)
@@ -48,7 +48,7 @@ class WindowCommands(QObject):
         window.may_close = self._may_close
         window.closing.connect(self._on_closing)
         document.opened.connect(self._on_opened)
-        session.state_changed.connect(self._on_state)
+        training.state_changed.connect(self._on_state)
         self._wire()
 
     def close(self) -> None:
@@ -66,8 +66,7 @@ class WindowCommands(QObject):
             self._photos.use_model(found[0])
             return
         source = len(found) == 1 and (os.path.isdir(found[0]) or found[0].lower().endswith(".csv"))
-        shown = self._window.stack.currentWidget()
-        if source and (shown is None or shown.objectName() != "page_diagnose"):
+        if source and self._window.current != "diagnose":
             self._leaves.close()
             self._window.go("dataset")
             self._settings.set("last_folder", str(Path(found[0]).parent))
@@ -120,16 +119,18 @@ class WindowCommands(QObject):
     def _on_open_folder(self) -> None:
         text, last = tr("Open a folder of photos"), self._settings.text("last_folder")
         found = QFileDialog.getExistingDirectory(self._window, text, last)
-        if found:
-            self._window.go("dataset")
-            self.open([found])
+        self._open_dataset(found)
 
     def _on_open_manifest(self) -> None:
         text, last = tr("Open a manifest"), self._settings.text("last_folder")
         found, _ = QFileDialog.getOpenFileName(self._window, text, last, "CSV (*.csv)")
-        if found:
+        self._open_dataset(found)
+
+    def _open_dataset(self, chosen: str) -> None:
+        """Open what was chosen in a dialog, if anything."""
+        if chosen:
             self._window.go("dataset")
-            self.open([found])
+            self.open([chosen])
 
     def _on_find(self) -> None:
         search = getattr(self._window.stack.currentWidget(), "search", None)
@@ -162,16 +163,15 @@ class WindowCommands(QObject):
 
     def _may_close(self) -> bool:
         """Ask before closing during a training, then stop it, and close after it has saved."""
-        session = self._session
-        if session.busy and not self._quitting:
+        training = self._training
+        if training.busy and not self._quitting:
             more = tr("Stop, save and close? You can resume the run later.")
             if not confirm(self._window, tr("A training is running."), more, tr("Stop and close")):
                 return False
             self._quitting = True
-            session.stop()
-        return not session.busy
+            training.stop()
+        return not training.busy
 
     def _on_closing(self) -> None:
         self._settings.set("geometry", self._window.saveGeometry())
-        shown = self._window.stack.currentWidget()
-        self._settings.set("page", shown.objectName().removeprefix("page_") if shown else PAGES[0])
+        self._settings.set("page", self._window.current)

@@ -127,7 +127,7 @@ class FirstInstance(QObject):
         if not is_same_user(peer):
             peer.abort()
             return
-        peer.readyRead.connect(self._on_data)
+        peer.readyRead.connect(self._on_data)  # a lambda holding the peer would crash as Qt deletes it
         if peer.bytesAvailable():
             self._read(peer)
 

@@ -68,6 +68,11 @@ class MainWindow(QMainWindow):
             self.stack.addWidget(self._made[name])
         return self._made[name]
 
+    @property
+    def current(self) -> str:
+        """The name of the page that is shown; the first one before any was visited."""
+        return next((name for name, page in self._made.items() if page is self.stack.currentWidget()), PAGES[0])
+
     def made(self, name: str) -> Any:
         return self._made.get(name)
 

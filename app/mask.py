@@ -7,16 +7,14 @@ import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
+from core.diagnosis.severity import Severity
 from core.errors import LeafClinicError
 from core.ops.contract import Array
 from core.tensor_file import read_tensor_file, write_tensor_file
-
-if TYPE_CHECKING:
-    from core.diagnosis.severity import Severity
 
 BACKGROUND, LEAF, DISEASED = 0, 1, 2
 KIND: Final = "mask"
@@ -40,8 +38,6 @@ class Mask:
 
     @property
     def severity(self) -> Severity:
-        from core.diagnosis.severity import Severity  # imports OpenCV, which slows down the start
-
         return Severity(self.labels > BACKGROUND, self.labels == DISEASED)
 
     def paint(self, y: float, x: float, radius: float, label: int) -> Mask:

@@ -11,7 +11,7 @@ from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QApplication, QFileDialog
 
 from app import paths
-from app.main_window import MainWindow
+from app.main_window import MainWindow, dropped_paths
 from app.paths import Settings
 from app.theme import Theme
 from app.translation import tr
@@ -122,7 +122,7 @@ class PhotoCommands(QObject):
 
     def _on_paste(self) -> None:
         data = QApplication.clipboard().mimeData()  # None where nobody has copied anything, on some platforms
-        files = [url.toLocalFile() for url in (data.urls() if data else ()) if url.isLocalFile()]
+        files = dropped_paths(data) if data else []
         image = QApplication.clipboard().image()
         if files:
             self.diagnose(files)

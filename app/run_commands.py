@@ -37,25 +37,25 @@ class RunCommands(QObject):
         super().__init__(window)
         self._window, self._theme, self._document = window, theme, document
         self._training, self._pictures, self._prints = training, pictures, prints
-        actions, session = window.actions_, training.session
+        actions = window.actions_
         actions.connect(
-            start=self._on_start, pause=self._on_pause, stop=session.stop, run_report=self._on_report,
+            start=self._on_start, pause=self._on_pause, stop=training.stop, run_report=self._on_report,
             run_pdf=self._on_pdf,
         )  # fmt: skip
         for action in (actions.run_report, actions.run_pdf):
             action.setEnabled(False)
-        session.state_changed.connect(self._on_state)
-        document.opened.connect(Slot(self, lambda: self._on_state(session.state)).call)  # a waiting start is dropped
+        training.state_changed.connect(self._on_state)
+        document.opened.connect(Slot(self, lambda: self._on_state(training.state)).call)  # a waiting start is dropped
         self._soon = QTimer(self, singleShot=True, interval=STATUS_MS)
         self._soon.timeout.connect(self._show_run)
         training.changed.connect(self._on_changed)
-        self._on_state(session.state)
+        self._on_state(training.state)
 
     def resume_run(self, folder: str) -> None:
-        if self._training.session.busy:
+        if self._training.busy:
             return
         try:
-            self._training.resume(Path(folder), resume_request(Path(folder)))
+            self._training.start(resume_request(Path(folder)), folder)
         except InputError as error:
             self._window.go("train").notice.alarm(str(error))
 
@@ -85,18 +85,17 @@ class RunCommands(QObject):
         self._show_run()
 
     def _on_pause(self) -> None:
-        session = self._training.session
-        if session.state is State.PAUSED:
-            session.resume()
+        if self._training.state is State.PAUSED:
+            self._training.resume()
         else:
-            session.pause()
+            self._training.pause()
 
     def _on_changed(self) -> None:
         if not self._soon.isActive():
             self._soon.start()
 
     def _show_run(self) -> None:
-        view, state = self._training.view, self._training.session.state
+        view, state = self._training.view, self._training.state
         if state is State.IDLE or view.started is None:
             self._window.status.show_run("")
             return
@@ -118,8 +117,8 @@ class RunCommands(QObject):
     def _start(self, data: str) -> None:
         """Train on the photos of a folder or manifest with the settings of the form."""
         panel = self._window.page("train")
-        self._on_state(self._training.session.state)
-        if self._training.session.busy:
+        self._on_state(self._training.state)
+        if self._training.busy:
             return  # an earlier run was resumed meanwhile
         values = panel.setup.form.values()
         folder = new_run_folder(paths.folder("runs"), Path(str(values["start"])).stem or str(values["model"]))
@@ -133,7 +132,7 @@ class RunCommands(QObject):
         self._training.start(start_request(replace(config, name=name)))
 
     def _on_not_written(self, message: str, details: str) -> None:
-        self._on_state(self._training.session.state)
+        self._on_state(self._training.state)
         self._window.go("train").notice.alarm(message, details)
 
     def _on_report(self) -> None:

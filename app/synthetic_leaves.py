@@ -62,12 +62,12 @@ class SyntheticTour(QObject):
         document.opened.connect(self._on_opened)
         document.given_up.connect(self._on_given_up)
         document.failed.connect(self._leave)
-        training.session.state_changed.connect(self._on_state)
-        training.session.failed.connect(self._leave)
+        training.state_changed.connect(self._on_state)
+        training.failed.connect(self._leave)
 
     def start(self) -> None:
         """Generate the leaves, or open existing ones."""
-        if self._training.session.busy:
+        if self._training.busy:
             text = tr("A training is running. Try the synthetic leaves when it has ended.")
             self._window.go("diagnose").notice.alarm(text)
             return

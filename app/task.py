@@ -10,8 +10,9 @@ from typing import Any, TypeAlias, final
 
 from PySide6.QtCore import QObject, QThread, Signal
 
-Report: TypeAlias = Callable[[int, int], None]
-Job: TypeAlias = Callable[[Report, Callable[[], bool]], Any]
+from core.data.dataset import IsCancelled, ReportProgress
+
+Job: TypeAlias = Callable[[ReportProgress, IsCancelled], Any]
 
 
 @final

@@ -36,7 +36,7 @@ from core.diagnosis.calibration import label_thresholds
 from core.diagnosis.metrics import Metrics, compute_metrics
 from core.diagnosis.model_file import ModelFile, in_bits, read_model, write_model
 from core.diagnosis.prediction import Predictor
-from core.training.events import EpochDone, read_history
+from core.training.events import read_history
 
 SEEDS = (0, 1, 2)
 ALL = {"epochs": 30, "batch-size": 32, "optimizer": "adamw", "learning-rate": 3e-4, "weight-decay": 0.01,
@@ -78,9 +78,9 @@ def train(out: Path, start: str, candidates: Sequence[str], device: str) -> None
             started[-1].wait()
     for process in started:
         process.wait()
-    reached = {run: read_history(folder / "events.jsonl").best for run, folder in runs.items()}
+    epochs = {run: read_history(folder / "events.jsonl").epochs for run, folder in runs.items()}
     figures = {run: {"average_precision": best.average_precision, "mean_f1": best.mean_f1, "epoch": best.epoch + 1}
-               for run, best in reached.items() if isinstance(best, EpochDone)}  # fmt: skip
+               for run, found in epochs.items() for best in found if best.best}  # fmt: skip
     means = {name: float(np.mean([figures[f"{name}-{seed}"]["average_precision"] for seed in SEEDS]))
              for name in candidates}  # fmt: skip
     chosen = max(means, key=lambda name: means[name])

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, TextIO
 
 from core.errors import LeafClinicError
 
@@ -49,6 +49,13 @@ def start_child(name: str, module: str, errors: IO[bytes] | None = None) -> subp
     except OSError as error:
         raise LeafClinicError(f"No helper process could be started ({error}). Close other programs and try again."
                               ) from error
+
+
+def take_stdout() -> TextIO:
+    """The standard output of this process, for its messages; what libraries print goes to the standard error."""
+    messages = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace")
+    os.dup2(2, 1)
+    return messages
 
 
 def close_child(process: subprocess.Popen[bytes]) -> None:

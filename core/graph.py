@@ -124,16 +124,12 @@ def from_json(text: str) -> Graph:
 def _read_node(raw: Mapping[str, Any]) -> Node:
     attributes = MappingProxyType({k: _read_attribute(v) for k, v in raw["attributes"].items()})
     parameters = tuple(
-        Parameter(str(p["role"]), _read_shape(p["shape"]), str(p["init"]), int(p["fan_in"]), bool(p["trained"]),
+        Parameter(str(p["role"]), tuple(map(int, p["shape"])), str(p["init"]), int(p["fan_in"]), bool(p["trained"]),
                   bool(p["decay"]))
         for p in raw["parameters"]
     )  # fmt: skip
     inputs = tuple(str(i) for i in raw["inputs"])
-    return Node(str(raw["name"]), str(raw["op"]), inputs, _read_shape(raw["shape"]), attributes, parameters)
-
-
-def _read_shape(raw: Any) -> Shape:
-    return tuple(int(side) for side in raw)
+    return Node(str(raw["name"]), str(raw["op"]), inputs, tuple(map(int, raw["shape"])), attributes, parameters)
 
 
 def _read_attribute(value: Any) -> Attribute:

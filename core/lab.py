@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from core.command_line import check_folder, run_command
-from core.data.dataset import ignore
+from core.data.dataset import ReportStage, ignore
 from core.data.digits import CLASSES, SIDE, generate_digits, read_digits
 from core.data.photo import PhotoError
 from core.data.photo_reader import read_photo
@@ -25,7 +25,7 @@ from core.errors import EXIT_DONE, ConfigError, DataError, DeviceError, InputErr
 from core.laboratory import pytorch_baseline, studies
 from core.laboratory.algorithms import algorithm_study
 from core.laboratory.digit_photos import read_digit, unpack
-from core.laboratory.digits import CPU_ALGORITHMS, GPU_ALGORITHMS, TITLES, Lesson, Report, run_lesson, run_plan
+from core.laboratory.digits import CPU_ALGORITHMS, GPU_ALGORITHMS, TITLES, Lesson, run_lesson, run_plan
 from core.laboratory.gpu_plans import Planned, explain_plan, plans, tune_plans
 from core.laboratory.kernel_comparison import CASES, UPDATES, compare_kernels, list_kernels
 from core.laboratory.mnist import RECIPES, MnistRecipe, certainty, digit_graph, learn, predict
@@ -95,7 +95,7 @@ def run_conv(arguments: argparse.Namespace) -> None:
     _save(arguments, results, lambda: draw_bars("one training iteration", "milliseconds", bars))
 
 
-def make_reporter(title: str, arguments: argparse.Namespace) -> Report:
+def make_reporter(title: str, arguments: argparse.Namespace) -> ReportStage:
     """Progress on the error stream; nothing if it is no terminal, or if results go to a file."""
     if arguments.json or not sys.stderr.isatty():
         return ignore

@@ -81,10 +81,10 @@ def kernel_bytes() -> int:
     return sum(_newest_and_size(entry)[1] for entry in _kernel_entries())
 
 
-def remove_old_kernels(days: float = KERNEL_DAYS) -> None:
-    """Remove compiled kernels that were last written so many days ago; each program version has its own."""
+def remove_old_kernels() -> None:
+    """Remove compiled kernels that were last written KERNEL_DAYS ago; each program version has its own."""
     for entry in _kernel_entries():
-        if _newest_and_size(entry)[0] < time.time() - 86400 * days:
+        if _newest_and_size(entry)[0] < time.time() - 86400 * KERNEL_DAYS:
             shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
 
 

@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, BinaryIO, Final, TextIO, final
+from typing import Any, BinaryIO, Final, final
 
-from core.child_process import child_environment, module_command
+from core.child_process import child_environment, module_command, take_stdout
 from core.errors import LeafClinicError, StorageError
 
 ENTRIES: Final = {
@@ -100,8 +100,7 @@ class Channel:
 
     def __init__(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the window handles Ctrl-C in the terminal
-        self._out: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace")
-        os.dup2(2, 1)  # whatever a library prints goes to the error output
+        self._out = take_stdout()
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self.requests: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()

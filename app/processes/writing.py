@@ -22,7 +22,7 @@ from app.processes.entry import Channel
 from app.translation import sentence, tr
 from app.viewmodels.result import PhotoResult, doubts, findings, from_line, severity_text, verdict_text
 from core.cores import usable_cores
-from core.data.dataset import Cancelled, ignore
+from core.data.dataset import Cancelled, ReportProgress, ignore
 from core.data.photo import PhotoError
 from core.data.photo_reader import read_photo
 from core.diagnosis.batch_report import Entry, draw_picture, picture_side, render_batch
@@ -38,7 +38,6 @@ PLANT_COLUMNS: Final = ("plant", "plant_photos", "plant_used", "plant_diagnosis"
 PLANTS: Final = len(PLANT_COLUMNS)
 LEAF_COLUMNS: Final = ("leaf", "y0", "x0", "y1", "x1")
 """Number of one of several leaves of a photo, and its box in fractions of the photo's central square."""
-Progress: TypeAlias = Callable[[int, int], None]
 Remarks: TypeAlias = Sequence[str]
 """Sentences on all photos together, such as which share of them the model diagnoses."""
 
@@ -54,7 +53,7 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
     channel.send(written=asked["target"], notes=notes)
 
 
-def _progress(channel: Channel) -> Callable[[int, int], None]:
+def _progress(channel: Channel) -> ReportProgress:
     def report(done: int, total: int) -> None:
         if channel.ended():
             raise Cancelled("Writing was cancelled.")
@@ -96,7 +95,7 @@ def _export(channel: Channel, asked: dict[str, Any]) -> list[str]:
     return printed.getvalue().splitlines()[:-1]  # the last line names the file, as the window does
 
 
-def write_csv(path: Path, results: Sequence[PhotoResult], progress: Progress = ignore) -> None:
+def write_csv(path: Path, results: Sequence[PhotoResult], progress: ReportProgress = ignore) -> None:
     """Write one row per photo, and below it one for each of its leaves where it shows several. Raises StorageError.
 
     Columns: path, diagnosis, the three most probable classes with probabilities, diseased area with its Horsfall-
@@ -130,7 +129,7 @@ def finished(results: Iterable[PhotoResult]) -> list[PhotoResult]:
     return [result for result in results if result.done and not result.cancelled]
 
 
-def render(results: Sequence[PhotoResult], remarks: Remarks = (), progress: Progress = ignore) -> str:
+def render(results: Sequence[PhotoResult], remarks: Remarks = (), progress: ReportProgress = ignore) -> str:
     """The page, in the language of the window."""
     done = finished(results)
     side, entries = picture_side(len(done)), []

@@ -16,10 +16,10 @@ from app import paths, project
 from app.cards import disease_name, find_class
 from app.crash import error_text
 from app.paths import PHOTO_FOLDERS
-from app.task import Report, Task
+from app.task import Task
 from app.translation import count, tr
 from app.viewmodels.photos import Search
-from core.data.dataset import Dataset
+from core.data.dataset import Dataset, IsCancelled, ReportProgress
 from core.errors import StorageError
 from core.ops.contract import Array
 from core.storage import storage_error
@@ -270,7 +270,7 @@ def _not_locked(lock: QLockFile, folder: Path) -> str:
     return str(storage_error(folder, OSError(tr("no write permission, or no disk space"))))
 
 
-def _scan(source: str, report: Report, cancelled: Callable[[], bool]) -> Dataset:
+def _scan(source: str, report: ReportProgress, cancelled: IsCancelled) -> Dataset:
     from core.data.source import open_photos  # imports OpenCV; not needed before the first folder is opened
 
     return open_photos(source, progress=report, cancelled=cancelled)

@@ -17,6 +17,7 @@ from app.translation import count, language, sentence, tr
 from app.viewmodels.row_order import Column
 from core.diagnosis.known_crop import restrict
 from core.diagnosis.model_identity import ModelIdentity
+from core.diagnosis.severity import grade
 from core.diagnosis.thresholds import Thresholds
 from core.diagnosis.verdict import NOT_SURE, UNFAMILIAR, Verdict, count_findings, decide_verdict, rank_classes
 from core.ops.contract import Array
@@ -209,8 +210,6 @@ def plant_cells(plant: Plant | None) -> tuple[Any, ...]:
 
 def severity_text(result: PhotoResult) -> str:
     """The diseased area with its grade; empty if it is not meaningful."""
-    from core.diagnosis.severity import grade  # imports OpenCV, which slows down the start
-
     diseased = result.shown_percent
     if diseased is None:
         return ""

@@ -108,10 +108,7 @@ class ReviewModel(ProcessModel):
     def remember(self, photo: str, label: str) -> None:
         """Store that a photo's label is confirmed, or with "" that it is not."""
         try:
-            if label:
-                self._kept.keep(photo, label)
-            else:
-                self._kept.forget(photo)
+            self._kept.set(photo, label)
         except StorageError as error:
             self.failed.emit(error_text(error), "")
         self.changed.emit()
@@ -165,8 +162,8 @@ def current_names(before: project.EditedDataset, now: project.EditedDataset) -> 
 class ConfirmedLabels:
     """Confirmed labels; a photo whose label is another one now is not confirmed. Raises StorageError on writing."""
 
-    def __init__(self, path: Path | None = None) -> None:
-        self._path = path or folder("review") / "kept-labels.json"
+    def __init__(self) -> None:
+        self._path = folder("review") / "kept-labels.json"
         try:
             known = json.loads(self._path.read_text("utf-8"))
         except (OSError, ValueError):  # none yet, or damaged: then suspects are shown again
@@ -176,12 +173,8 @@ class ConfirmedLabels:
     def has(self, photo: str, label: str) -> bool:
         return self._labels.get(photo) == label
 
-    def keep(self, photo: str, label: str) -> None:
-        self._write(self._labels | {photo: label})
-
-    def forget(self, photo: str) -> None:
-        self._write({path: label for path, label in self._labels.items() if path != photo})
-
-    def _write(self, labels: dict[str, str]) -> None:
-        self._labels = labels
-        write_file(self._path, json.dumps(labels, indent=1))
+    def set(self, photo: str, label: str) -> None:
+        """Store the confirmed label of a photo, "" for none."""
+        self._labels[photo] = label
+        known = {path: label for path, label in self._labels.items() if label}
+        write_file(self._path, json.dumps(known, indent=1))

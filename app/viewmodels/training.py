@@ -48,20 +48,22 @@ class Failure:
 
 
 @final
-class TrainingSession(QObject):
+class TrainingModel(QObject):
     """IDLE -> RUNNING <-> PAUSED -> STOPPING -> IDLE; the end of the process always leads to IDLE.
 
-    Signals: `state_changed(State)`, `events(list)` in order, `failed(Failure)` after the state is IDLE again.
+    view: the history of the current run; dataset: the name of its training photos. Signals: `state_changed(State)`;
+    `changed(events)` with the new events of `view`, in order; `failed(Failure)` after the state is IDLE again.
     """
 
     state_changed = Signal(object)
-    events = Signal(list)
+    changed = Signal(list)
     failed = Signal(object)
 
     def __init__(self, command: Sequence[str], parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.state = State.IDLE
-        self.folder = ""
+        self.folder = self.dataset = ""
+        self.view = RunView()
         self._command = list(command)
         self._thread: ProcessThread | None = None
         self._finished: RunFinished | None = None
@@ -73,10 +75,17 @@ class TrainingSession(QObject):
         return self.state is not State.IDLE
 
     def start(self, request: str, folder: str = "") -> None:
-        """Start the training process with its first line; `folder` is the run to resume, if any."""
+        """Start the training process with its first line.
+
+        folder: the run to resume, if any; its curves so far come from its log.
+        """
         if self.busy:
             raise RuntimeError(f"cannot start while {self.state.value}")
         self.folder, self._resumable = folder, bool(folder)
+        self.dataset = dataset_name(json.loads(request)["config"]["data"])
+        self.view = read_run(Path(folder)) if folder else RunView()
+        self.view.finished = None
+        self.changed.emit([])
         self._finished = self._failure = None
         self._thread = ProcessThread(self._command, read_event, self, BUNDLE_MS)
         self._thread.send(request)
@@ -121,7 +130,8 @@ class TrainingSession(QObject):
                 self._finished = event
             elif isinstance(event, RunFailed):
                 self._failure = event
-        self.events.emit(bundle)
+        self.view.read(bundle)
+        self.changed.emit(bundle)
 
     def _on_ended(self, code: int, errors: str) -> None:
         assert self._thread is not None
@@ -185,39 +195,3 @@ def resume_request(folder: Path) -> str:
 
     return json.dumps({"config": {**to_dict(read_config(folder)), "out": str(folder)}, "resume": True,
                        "overwrite": False})  # fmt: skip
-
-
-@final
-class TrainingModel(QObject):
-    """Owns the view of the current run; `dataset` names its training photos.
-
-    `changed` says that something arrived; drawing uses its own timer.
-    """
-
-    changed = Signal()
-
-    def __init__(self, session: TrainingSession, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self.session = session
-        self.view = RunView()
-        self.dataset = ""
-        session.events.connect(self._on_events)
-
-    def start(self, request: str) -> None:
-        self.view = RunView()
-        self._begin(request)
-
-    def resume(self, folder: Path, request: str) -> None:
-        """Resume an earlier run; its curves so far come from its log."""
-        self.view = read_run(folder)
-        self.view.finished = None
-        self._begin(request, str(folder))
-
-    def _begin(self, request: str, folder: str = "") -> None:
-        self.dataset = dataset_name(json.loads(request)["config"]["data"])
-        self.changed.emit()
-        self.session.start(request, folder)
-
-    def _on_events(self, bundle: list[Any]) -> None:
-        self.view.read(bundle)
-        self.changed.emit()

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, final
 
-from PySide6.QtCore import Qt, QUrl, Signal
+from PySide6.QtCore import QUrl, Signal
 from PySide6.QtGui import QImage
-from PySide6.QtWidgets import QDialog, QTextBrowser, QWidget
+from PySide6.QtWidgets import QTextBrowser, QWidget
 
 from app import resources, translation
 from app.task import Task
@@ -19,7 +19,7 @@ from app.viewmodels.thumbnails import to_image
 from app.widgets.fields import SpinBox
 from app.widgets.layouts import column, row
 from app.widgets.notice import Notice
-from app.widgets.parts import button, fit, label, named
+from app.widgets.parts import Dialog, button, label, named
 from app.widgets.photo_view import PhotoView
 from core.caches import clear_caches
 from core.data.cache_limit import list_caches, read_limit, write_limit
@@ -29,13 +29,11 @@ from core.user_cache import kernel_bytes, user_cache_folder
 
 
 @final
-class GuideDialog(QDialog):
+class GuideDialog(Dialog):
     """Pages and pictures are files of the program; links to the internet are not followed."""
 
     def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
-        self.setWindowTitle(tr("User guide"))
-        fit(self, 820, 680)
+        super().__init__(parent, tr("User guide"), 820, 680)
         self.page = named(QTextBrowser(), tr("User guide"))
         self.page.document().setBaseUrl(QUrl.fromLocalFile(f"{resources.place('guide')}/"))
         self.page.setMarkdown(resources.text(f"guide/{translation.language()}.md"))
@@ -47,13 +45,11 @@ MOST_GIGABYTES: Final = 10_000
 
 
 @final
-class StorageDialog(QDialog):
+class StorageDialog(Dialog):
     """Decoded photos and compiled kernels of this user. Nothing is lost by clearing them."""
 
     def __init__(self, parent: QWidget, theme: Theme) -> None:
-        super().__init__(parent)
-        self.setWindowTitle(tr("Storage"))
-        fit(self, 520, 260)
+        super().__init__(parent, tr("Storage"), 520, 260)
         self._base = user_cache_folder()
         self.notice = Notice(theme)
         self.used = label("", wrap=True)
@@ -95,17 +91,14 @@ FRAME_S = 1 / 25
 
 
 @final
-class CameraDialog(QDialog):
+class CameraDialog(Dialog):
     """`taken(path)`: a photo was taken."""
 
     taken = Signal(str)
     _frame = Signal(QImage)
 
     def __init__(self, parent: QWidget, place: Path) -> None:
-        super().__init__(parent)
-        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle(tr("Camera"))
-        fit(self, 620, 680)
+        super().__init__(parent, tr("Camera"), 620, 680, once=True)
         self._place = place
         self._last = QImage()
         self.view = PhotoView(tr("What the camera sees"))

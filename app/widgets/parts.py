@@ -12,6 +12,7 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import (
     QButtonGroup,
     QComboBox,
+    QDialog,
     QFileDialog,
     QFrame,
     QLabel,
@@ -169,10 +170,15 @@ def side_width(place: QWidget) -> int:
     return min(max(place.width() // 3, 312), 344)
 
 
-def fit(dialog: QWidget, width: int, height: int) -> None:
-    """The preferred size of a dialog, limited to the screen."""
-    room = dialog.screen().availableSize()
-    dialog.resize(min(width, room.width() - 40), min(height, room.height() - 60))
+class Dialog(QDialog):
+    """A dialog of a preferred size, limited to the screen; once: it is deleted when it is closed."""
+
+    def __init__(self, parent: QWidget, title: str, width: int, height: int, once: bool = False) -> None:
+        super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, once)
+        self.setWindowTitle(title)
+        room = self.screen().availableSize()
+        self.resize(min(width, room.width() - 40), min(height, room.height() - 60))
 
 
 def confirm(parent: QWidget, question: str, more: str, verb: str) -> bool:

@@ -7,14 +7,14 @@ from typing import Final, final
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QFont, QImage, QMouseEvent, QPainter, QPainterPath, QPaintEvent, QPen, QPixmap
-from PySide6.QtWidgets import QDialog, QDialogButtonBox, QWidget
+from PySide6.QtWidgets import QDialogButtonBox, QWidget
 
 from app.mask import Box
 from app.translation import tr
 from app.viewmodels.thumbnails import Thumbnails, decode
 from app.widgets.layouts import column
 from app.widgets.overlays import coloured
-from app.widgets.parts import fit, label
+from app.widgets.parts import Dialog, label
 from core.ops.contract import Array
 
 LARGE: Final = 1400
@@ -217,14 +217,11 @@ def within(place: QRectF, box: Box) -> QRectF:
 
 
 @final
-class PhotoDialog(QDialog):
+class PhotoDialog(Dialog):
     """A photo in a large dialog, with its class and file."""
 
     def __init__(self, parent: QWidget, path: str, title: str) -> None:
-        super().__init__(parent)
-        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle(title)
-        fit(self, 900, 760)
+        super().__init__(parent, title, 900, 760, once=True)
         view = PhotoView(title)
         picture = decode(path, LARGE, whole=True)
         view.show_photo(picture)

@@ -29,11 +29,6 @@ class CacheUse:
     used: float
 
 
-@final
-class _InUse(Exception):
-    """Another process fills the cache."""
-
-
 def read_limit(base: Path) -> int:
     """The largest total size in bytes of the caches in `base`."""
     try:
@@ -75,8 +70,8 @@ def empty_cache(home: Path) -> bool:
     with ExitStack() as held:
         try:
             for lock in home.glob("[0-9]*.lock"):
-                held.enter_context(locked(lock, _refuse))
-        except _InUse:
+                held.enter_context(locked(lock))
+        except BlockingIOError:
             return False
         for file in _files(home):
             with contextlib.suppress(OSError):
@@ -94,7 +89,3 @@ def _size(file: Path) -> int:
         return file.stat().st_size
     except OSError:  # removed meanwhile
         return 0
-
-
-def _refuse() -> None:
-    raise _InUse

@@ -7,9 +7,7 @@ import errno
 import os
 import shutil
 import time
-from collections import deque
 from collections.abc import Collection, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, Final, final
@@ -18,6 +16,7 @@ import numpy as np
 
 from core.data.cache_index import NO_PHOTO, CacheIndex, file_key, read_index, write_index
 from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress, Skipped
+from core.data.map_ahead import map_ahead
 from core.data.photo import long_path
 from core.data.photo_reader import READERS, ReadPhoto
 from core.data.string_array import readable
@@ -34,25 +33,15 @@ def decode_all(
     dataset: Dataset, rows: list[int], side: int, known: Collection[bytes], processes: int
 ) -> Iterator[list[tuple[int, ReadPhoto]]]:
     """Yield rows with their results in order, decoded at most a few chunks ahead of the consumer."""
-    waiting: deque[Future[list[tuple[int, ReadPhoto]]]] = deque()
+
+    def decode_chunk(part: list[int]) -> list[tuple[int, ReadPhoto]]:
+        with READERS.borrow() as reader:
+            found = reader.read([dataset.path(row) for row in part], side, known=known)
+        return list(zip(part, found, strict=True))
+
     processes = min(processes, READERS.most)
-    with ThreadPoolExecutor(processes, "decode") as pool:
-
-        def decode_chunk(part: list[int]) -> list[tuple[int, ReadPhoto]]:
-            with READERS.borrow() as reader:
-                found = reader.read([dataset.path(row) for row in part], side, known=known)
-            return list(zip(part, found, strict=True))
-
-        try:
-            for start in range(0, len(rows), CHUNK):
-                waiting.append(pool.submit(decode_chunk, rows[start : start + CHUNK]))
-                if len(waiting) > 2 * processes:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+    chunks = (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))
+    return map_ahead(decode_chunk, chunks, processes, 2 * processes)
 
 
 def stop_if(cancelled: IsCancelled) -> None:

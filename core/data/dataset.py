@@ -174,14 +174,13 @@ class DatasetBuilder:
     def finish(self) -> Dataset:
         """The dataset, with classes sorted by name and repeated paths removed. Raises DataError."""
         paths = self._paths.finish()
-        labels = np.frombuffer(self._labels, np.int32) if self._labels else np.empty(0, np.int32)
-        splits = np.frombuffer(self._splits, np.int8) if self._splits else np.empty(0, np.int8)
+        labels, splits = np.frombuffer(self._labels, np.int32), np.frombuffer(self._splits, np.int8)
         classes = tuple(sorted(self._codes))
         place = {name: at for at, name in enumerate(classes)}
         renumber = np.array([place[name] for name in self._codes], np.int32)
         groups, names = (None, None) if self._groups is None else _group(self._groups.finish())
         dataset = Dataset(
-            root=self.root, paths=paths, classes=classes, labels=renumber[labels] if len(classes) else labels,
+            root=self.root, paths=paths, classes=classes, labels=renumber[labels],
             splits=splits, groups=groups, group_names=names,
             columns={name: builder.finish() for name, builder in self._columns.items()}, skipped=tuple(self.skipped),
         )

@@ -14,11 +14,16 @@ POLL_SECONDS: Final = 0.1
 
 
 @contextmanager
-def locked(path: Path, while_waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock of a file that is no link; while another process has it, call `while_waiting` (which may raise)."""
+def locked(path: Path, while_waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold the lock of a file that is no link.
+
+    While another process has it, call `while_waiting` (which may raise); without one, raise BlockingIOError.
+    """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
     try:
         while not _try_lock(handle):
+            if while_waiting is None:
+                raise BlockingIOError(f"Another process has locked {path}.")
             while_waiting()
             time.sleep(POLL_SECONDS)
         yield
@@ -28,20 +33,16 @@ def locked(path: Path, while_waiting: Callable[[], None]) -> Iterator[None]:
 
 if sys.platform == "win32":
     import msvcrt
-
-    def _try_lock(handle: int) -> bool:
-        try:
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
 else:
     import fcntl
 
-    def _try_lock(handle: int) -> bool:
-        try:
+
+def _try_lock(handle: int) -> bool:
+    try:
+        if sys.platform == "win32":
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        else:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
+    except OSError:
+        return False
+    return True

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import replace
 from typing import Final, final
 
@@ -14,6 +12,7 @@ import numpy as np
 
 from core.data.array_file import PageReleaser
 from core.data.augment import draw_rows, evaluation_rows
+from core.data.map_ahead import map_ahead
 from core.data.mixing import BackgroundReplacement, Mixing
 from core.data.philox import uniforms
 from core.device import PhotoBatch
@@ -22,8 +21,8 @@ from core.ops.contract import Array
 SAMPLING: Final = {"natural": 1.0, "sqrt": 0.5, "balanced": 0.0}
 """A class of n photos is drawn in proportion to n to this power."""
 _ORDER: Final = 0x4F524452
-AHEAD: Final = 4
-"""Batches gathered ahead."""
+AHEAD: Final = 5
+"""Batches gathered ahead, with the one that is being gathered."""
 
 
 @final
@@ -67,46 +66,25 @@ class Loader:
             return np.arange(len(self.slots))
         return epoch_order(self.labels, self.sampling, self.seed, epoch)
 
-    def batches(self, epoch: int, first: int = 0) -> Iterator[PhotoBatch]:
-        """The batches of an epoch from index `first` on, equal to those of a full epoch."""
-        ready: queue.Queue[PhotoBatch | BaseException | None] = queue.Queue(AHEAD)
-        stop = threading.Event()
-        thread = threading.Thread(target=self._work, args=(epoch, first, ready, stop), name="loader", daemon=True)
-        thread.start()
-        try:
+    def batches(self, epoch: int, first: int = 0) -> Generator[PhotoBatch, None, None]:
+        """The batches of an epoch from index `first` on, equal to those of a full epoch; closing it ends its thread."""
+        order = self.order(epoch)
+        times = occurrences(order)
+        gather = self._gather_share if self.training and self.ranks > 1 else self.gather
+
+        def gather_step(step: int) -> PhotoBatch:
+            part = slice(step * self.batch, (step + 1) * self.batch)
+            return gather(epoch, order[part], times[part])
+
+        steps = range(first, self.steps) if self.training else range(first + self.rank, self.steps, self.ranks)
+        with closing(map_ahead(gather_step, steps, 1, AHEAD)) as ready:
             while True:
                 begun = time.perf_counter()
-                item = ready.get()
+                batch = next(ready, None)
                 self.wait_seconds += time.perf_counter() - begun
-                if item is None:
+                if batch is None:
                     return
-                if isinstance(item, BaseException):
-                    raise item
-                yield item
-        finally:
-            stop.set()
-            while thread.is_alive():
-                with contextlib.suppress(queue.Empty):
-                    ready.get_nowait()  # the thread may wait for room
-                thread.join(0.01)
-
-    def _work(
-        self, epoch: int, first: int, ready: queue.Queue[PhotoBatch | BaseException | None], stop: threading.Event
-    ) -> None:
-        try:
-            order = self.order(epoch)
-            times = occurrences(order)
-            steps = range(first, self.steps) if self.training else range(first + self.rank, self.steps, self.ranks)
-            for step in steps:
-                if stop.is_set():
-                    return
-                part = slice(step * self.batch, (step + 1) * self.batch)
-                shared = self.training and self.ranks > 1
-                gather = self._gather_share if shared else self.gather
-                ready.put(gather(epoch, order[part], times[part]))
-            ready.put(None)
-        except BaseException as error:  # noqa: BLE001 - raised again in `batches`
-            ready.put(error)
+                yield batch
 
     def _gather_share(self, epoch: int, chosen: Array, times: Array) -> PhotoBatch:
         """This rank's share of a batch; if the batch has too few photos, one without a label."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import calendar
 import struct
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
@@ -137,12 +138,7 @@ def _tiff(view: memoryview) -> Header | None:
     (first,) = struct.unpack_from(order + "I", view, 4)
     if first + 2 > len(view):
         return Header("TIFF", 0, 0, cut=True)
-    (count,) = struct.unpack_from(order + "H", view, first)
-    found = {}
-    for entry in range(first + 2, first + 2 + 12 * count, 12):
-        tag, kind = struct.unpack_from(order + "HH", view, entry)
-        (value,) = struct.unpack_from(order + ("H" if kind == 3 else "I"), view, entry + 8)
-        found[tag] = value
+    found = dict(_tags(view, order, first))
     alpha = found.get(277, 3) in (2, 4) and found.get(262) in (1, 2)
     return Header("TIFF", found[256], found[257], alpha) if 256 in found and 257 in found else None
 
@@ -167,18 +163,19 @@ def taken_at(data: Array) -> int:
         return 0
     try:
         (first,) = struct.unpack_from(order + "I", notes, 4)
-        details = _value(notes, order, first, _DETAILS)
-        at = _value(notes, order, details, _TAKEN) if details else 0
+        details = next((value for tag, value in _tags(notes, order, first) if tag == _DETAILS), 0)
+        found = _tags(notes, order, details) if details else ()
+        at = next((value for tag, value in found if tag == _TAKEN), 0)
         text = notes[at : at + 19].decode("ascii") if at else ""
         return max(calendar.timegm(time.strptime(text, "%Y:%m:%d %H:%M:%S")), 0) if text else 0
     except (struct.error, ValueError, OverflowError):  # truncated metadata, or a clock that was never set
         return 0
 
 
-def _value(notes: bytes, order: str, directory: int, tag: int) -> int:
-    """The 32-bit value (or offset) of a tag in a directory; 0 if it is missing."""
-    (count,) = struct.unpack_from(order + "H", notes, directory)
+def _tags(data: bytes | memoryview, order: str, directory: int) -> Iterator[tuple[int, int]]:
+    """Each tag of a TIFF directory with its value, or the offset of its value."""
+    (count,) = struct.unpack_from(order + "H", data, directory)
     for entry in range(directory + 2, directory + 2 + 12 * count, 12):
-        if struct.unpack_from(order + "H", notes, entry)[0] == tag:
-            return int(struct.unpack_from(order + "I", notes, entry + 8)[0])
-    return 0
+        tag, kind = struct.unpack_from(order + "HH", data, entry)
+        (value,) = struct.unpack_from(order + ("H" if kind == 3 else "I"), data, entry + 8)
+        yield tag, value

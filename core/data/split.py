@@ -85,14 +85,6 @@ def random_split_leak(splits: Array, labels: Array, groups: Array, seed: int) ->
     return measure_leak(shuffled, groups)
 
 
-def describe_random_leak(leak: Leak) -> str:
-    """The leakage of a random split as a sentence; empty if there is none."""
-    if not leak.leaked:
-        return ""
-    return (f"A random split would leak {leak.leaked} of {leak.held_out} validation and test photos: photos of the "
-            "same group would be in training, and the measured accuracy would be too high.")  # fmt: skip
-
-
 def _home_class(labels: Array, groups: Array) -> Array:
     """The most frequent class of each group (the first of a tie); -1 for unused group numbers."""
     count = int(groups.max(initial=-1)) + 1

@@ -46,10 +46,14 @@ class StringArray:
         return self._block[start : int(self._ends[row])].decode(ENCODING, ERRORS)
 
     def __iter__(self) -> Iterator[str]:
+        return (part.decode(ENCODING, ERRORS) for part in self._parts())
+
+    def _parts(self) -> Iterator[bytes | bytearray]:
+        """The bytes of each string."""
         start = 0
-        for end in self._ends:
-            yield self._block[start : int(end)].decode(ENCODING, ERRORS)
-            start = int(end)
+        for end in map(int, self._ends):
+            yield self._block[start:end]
+            start = end
 
     def take(self, rows: Array) -> StringArray:
         """The strings at these indices, in this order."""
@@ -57,12 +61,8 @@ class StringArray:
 
     def keys(self) -> Array:
         """A 64-bit BLAKE2b hash of each string, uint64 ``(N,)``; a collision among a million has probability 3e-8."""
-        out = array("Q")
-        start = 0
-        for end in self._ends:
-            out.frombytes(blake2b(self._block[start : int(end)], digest_size=8).digest())
-            start = int(end)
-        return np.frombuffer(out, np.uint64) if out else np.empty(0, np.uint64)
+        hashes = (blake2b(part, digest_size=8).digest() for part in self._parts())
+        return np.frombuffer(b"".join(hashes), np.uint64)
 
     def holding(self, wanted: str, cancelled: Callable[[], bool] = lambda: False) -> Array:
         """Which strings contain `wanted`, ignoring case, bool ``(N,)``; False for those after `cancelled`."""
@@ -121,7 +121,7 @@ class StringArrayBuilder:
 
     def finish(self) -> StringArray:
         """The array; the builder must not be used afterwards."""
-        return StringArray(self._block, np.frombuffer(self._ends, np.int64) if self._ends else np.empty(0, np.int64))
+        return StringArray(self._block, np.frombuffer(self._ends, np.int64))
 
 
 def encode(texts: StringArray) -> tuple[Array, StringArray]:

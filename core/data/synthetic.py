@@ -5,20 +5,19 @@ A model trained on it knows nothing about real leaves; the README in the folder 
 
 from __future__ import annotations
 
-import csv
-import io
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from core.cores import usable_cores
 from core.data.dataset import ReportProgress, ignore
 from core.data.leaf_drawing import CONDITIONS, draw_leaf
+from core.data.map_ahead import map_ahead
 from core.data.photo import encode_jpeg
 from core.errors import DataError
 from core.storage import storage_error, write_file
+from core.text import csv_text
 
 VERSION: Final = 2
 VIEWS: Final = 2
@@ -62,9 +61,7 @@ def write_demo(
             rows.append(row)
             if done % 16 == 0:
                 progress(done, photos_per_class * len(CONDITIONS))
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
-        write_file(manifest, text.getvalue())
+        write_file(manifest, csv_text(rows))
     except OSError as error:
         raise storage_error(folder, error) from error
     return manifest
@@ -85,10 +82,7 @@ def _is_there(folder: Path, about: str) -> bool:
 def _write_photos(folder: Path, each: int, side: int, seed: int) -> Iterator[tuple[str, ...]]:
     """Draw in threads (OpenCV and NumPy release the interpreter lock) and yield the manifest's rows in order."""
     numbers = [(condition, number) for condition in CONDITIONS for number in range(each)]
-    with ThreadPoolExecutor(usable_cores(), "draw") as pool:
-        for start in range(0, len(numbers), 64):
-            part = numbers[start : start + 64]
-            yield from pool.map(lambda job: _write_photo(folder, job[0], job[1], each, side, seed), part)
+    return map_ahead(lambda job: _write_photo(folder, *job, each, side, seed), numbers, usable_cores(), 64)
 
 
 def _write_photo(folder: Path, condition: str, number: int, each: int, side: int, seed: int) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ import numpy as np
 from core.data.label_sets import LabelSets
 from core.diagnosis.metrics import binary_cross_entropy, cross_entropy, sigmoid, softmax
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.thresholds import SECTION, Thresholds
 from core.ops.contract import Array
 
 PARTS: Final = re.compile(r"/|___")
@@ -124,11 +123,10 @@ def predict_labels(model: ModelFile, logits: Array, sets: LabelSets | None) -> A
 
 def label_thresholds(model: ModelFile) -> Array:
     """The threshold of each label of a model for several labels; empty for other models."""
-    thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
-    return np.array(thresholds.labels if thresholds else ())
+    return np.array(model.thresholds.labels if model.thresholds else ())
 
 
-def measure_reliability(probabilities: Array, labels: Array, bins: int = BINS) -> Reliability:
+def measure_reliability(probabilities: Array, labels: Array) -> Reliability:
     """Compare the probability of the predictions with the share that is correct.
 
     probabilities ``(N, classes)``, labels ``(N,)``, or bool ``(N, classes)``: then each label is a prediction.
@@ -138,10 +136,10 @@ def measure_reliability(probabilities: Array, labels: Array, bins: int = BINS) -
         probabilities, labels = np.stack((1 - stated, stated), axis=1), labels.ravel()
     stated = probabilities.max(axis=1)
     right = probabilities.argmax(axis=1) == labels
-    edges = np.linspace(0.0, 1.0, bins + 1)
-    which = np.clip(np.searchsorted(edges, stated, side="left") - 1, 0, bins - 1)
+    edges = np.linspace(0.0, 1.0, BINS + 1)
+    which = np.clip(np.searchsorted(edges, stated, side="left") - 1, 0, BINS - 1)
     by_width = tuple(_bin(stated, right, which == i, edges[i], edges[i + 1]) for i in np.unique(which))
-    parts = [part for part in np.array_split(np.argsort(stated, kind="stable"), bins) if len(part)]
+    parts = [part for part in np.array_split(np.argsort(stated, kind="stable"), BINS) if len(part)]
     by_count = tuple(_bin(stated, right, part, stated[part].min(), stated[part].max()) for part in parts)
     return Reliability(_error(by_width), _error(by_count), by_width)
 

@@ -12,7 +12,7 @@ from core.diagnosis.background_dependence import BackgroundDependence
 from core.diagnosis.calibration import describe_error, describe_temperatures
 from core.diagnosis.completion import CALIBRATION
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.thresholds import COVERAGE, SECTION, Thresholds, at_coverage, describe_label_thresholds
+from core.diagnosis.thresholds import COVERAGE, at_coverage, describe_label_thresholds
 from core.diagnosis.training_photos import MARK_BYTES
 from core.percent import percent, percents
 
@@ -107,7 +107,7 @@ def _trust(model: ModelFile) -> Chapter:
         points.append(f"{describe_error(float(calibration['error']))} Temperature {model.temperature:.3f}.")
     if model.class_temperatures:
         points.append(describe_temperatures(model))
-    thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
+    thresholds = model.thresholds
     if thresholds is not None and thresholds.labels:
         points.append(describe_label_thresholds(thresholds, model.classes))
     elif thresholds is not None:

@@ -97,6 +97,11 @@ class ModelFile:
         return sum(array.size for array in self.weights.values())
 
     @property
+    def thresholds(self) -> Thresholds | None:
+        """Those of its section; None if it has none."""
+        return Thresholds.from_section(self.sections.get(SECTION, {}), len(self.classes))
+
+    @property
     def stored(self) -> Stored:
         return Stored(self.weights, self.half, self.steps)
 

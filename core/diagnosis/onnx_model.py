@@ -29,12 +29,6 @@ TOLERANCE: Final = 1e-4
 """Largest difference from onnxruntime's outputs, relative to the largest output if that is above 1."""
 CHECKED: Final = 8
 """Noise photos in the check."""
-THRESHOLDS: Final = "thresholds"
-SQUARE: Final = "square"
-LICENCE: Final = "licence"
-VIEWS: Final = "views"
-CLASS_TEMPERATURES: Final = "class_temperatures"
-"""Keys of the file's metadata, besides those of `core.onnx.metadata`."""
 
 
 @final
@@ -64,15 +58,15 @@ def read_onnx_model(path: Path) -> ModelFile:
 def metadata_of(model: ModelFile) -> dict[str, str]:
     """Metadata besides preprocessing, class names and temperature: the graph predicts one view, so the number of views
     to average is stored here, and the temperatures by class if there are any (docs/training.md)."""
-    more = {SQUARE: str(model.source_side), VIEWS: str(model.views)}
+    more = {"square": str(model.source_side), "views": str(model.views)}
     if thresholds.SECTION in model.sections:
-        more[THRESHOLDS] = json.dumps(model.sections[thresholds.SECTION], ensure_ascii=False)
+        more["thresholds"] = json.dumps(model.sections[thresholds.SECTION], ensure_ascii=False)
     if model.class_temperatures:
-        more[CLASS_TEMPERATURES] = json.dumps(model.class_temperatures)
+        more["class_temperatures"] = json.dumps(model.class_temperatures)
     if model.multilabel:
         more[LABELS] = json.dumps(label_thresholds(model).tolist())
     if model.licence:
-        more[LICENCE] = model.licence
+        more["licence"] = model.licence
     return more
 
 

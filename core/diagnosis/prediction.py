@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import TypeAlias, final
 import numpy as np
 
 from core.data.augment import evaluation_rows
+from core.data.map_ahead import map_ahead
 from core.data.photo import PhotoError
 from core.data.photo_reader import READERS, read_photo
 from core.device import PhotoBatch, Plan
@@ -23,7 +22,7 @@ from core.diagnosis.context_features import read_context
 from core.diagnosis.features import familiarity, feature_node, pool, read_statistics
 from core.diagnosis.known_crop import restrict
 from core.diagnosis.model_file import ModelFile, read_model
-from core.diagnosis.thresholds import COVERAGE, SECTION, Thresholds
+from core.diagnosis.thresholds import COVERAGE, Thresholds
 from core.diagnosis.verdict import Verdict, decide_verdict, rank_classes
 from core.ops.contract import Array
 from core.plan import compile_plan, cuda_problem
@@ -109,7 +108,7 @@ class Predictor:
     ) -> None:  # fmt: skip
         self.model, self.batch, self.known_crop = model, batch, known_crop
         self._decoders = threads or READERS.most
-        self.thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
+        self.thresholds = model.thresholds
         self._statistics = read_statistics(model.extra)
         self._features = feature_node(model.graph) if self.thresholds else None
         if self._features and self._features not in outputs:
@@ -140,7 +139,8 @@ class Predictor:
 
         `coverage` selects the confidence threshold: the share of validation photos with a diagnosis, 0..1.
         """
-        with closing(self._read_ahead(paths)) as read:
+        ahead = max(self.batch, self._decoders)
+        with closing(map_ahead(self._read, paths, self._decoders, ahead)) as read:
             while chunk := list(itertools.islice(read, self.batch)):
                 yield from self._diagnose(chunk, coverage)
 
@@ -153,20 +153,8 @@ class Predictor:
         outputs = self.plan.predict(PhotoBatch(shown, rows, np.full(len(shown), -1, np.int32)))
         return {name: average_views(output, views) for name, output in outputs.items()}
 
-    def _read_ahead(self, paths: Iterable[str]) -> Generator[tuple[Diagnosis, Array | None]]:
-        """Each photo in order, with its path and time or its error; at most a batch more is decoded meanwhile."""
-        pool = ThreadPoolExecutor(self._decoders)
-        try:
-            reads = (pool.submit(self._read, path) for path in paths)
-            waiting = deque(itertools.islice(reads, max(self.batch, self._decoders)))
-            while waiting:
-                found = waiting.popleft().result()
-                waiting.extend(itertools.islice(reads, 1))
-                yield found
-        finally:
-            pool.shutdown(cancel_futures=True)
-
     def _read(self, path: str) -> tuple[Diagnosis, Array | None]:
+        """A photo with its path and time, or with its error."""
         begin = time.perf_counter()
         try:
             photo = read_photo(path, self.model.source_side)

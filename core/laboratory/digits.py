@@ -9,7 +9,7 @@ from typing import Final, TypeAlias, final
 
 import numpy as np
 
-from core.data.dataset import ignore
+from core.data.dataset import ReportStage, ignore
 from core.device import Optimizer, PhotoBatch
 from core.graph import Graph
 from core.laboratory.convolutions import LABORATORY
@@ -23,8 +23,6 @@ from core.ops.contract import Array
 from core.ops.photo import identity_augmentation
 from core.plan import compile_plan
 
-Report: TypeAlias = Callable[[str, int, int], None]
-"""Called with the stage ("training", "testing"), and the numbers of digits done and in total."""
 Prepare: TypeAlias = Callable[[Array, Array], Callable[[], float]]
 """Puts photos and labels on the device; returns the training step, which returns the loss."""
 
@@ -82,7 +80,7 @@ def normalised(photos: Array) -> Array:
 
 def run_lesson(
     lesson: Lesson, algorithm: str, train: tuple[Array, Array], test: tuple[Array, Array] | None,
-    report: Report = ignore,
+    report: ReportStage = ignore,
 ) -> Outcome:  # fmt: skip
     """Run the lesson on the CPU with one algorithm, kernel by kernel."""
     graph = lesson_graph(lesson)
@@ -104,7 +102,7 @@ def run_lesson(
 
 def run_plan(
     lesson: Lesson, device: str, train: tuple[Array, Array], test: tuple[Array, Array] | None,
-    report: Report = ignore, algorithm: str = "auto",
+    report: ReportStage = ignore, algorithm: str = "auto",
 ) -> Outcome:  # fmt: skip
     """Run the lesson with the engine's plan: fused kernels, on the GPU one captured graph."""
     network = lesson_network(lesson)
@@ -127,7 +125,9 @@ def run_plan(
     return Outcome("plan" if algorithm == "auto" else algorithm, seconds, loss, accuracy)
 
 
-def time_training(lesson: Lesson, train: tuple[Array, Array], prepare: Prepare, report: Report) -> tuple[float, float]:
+def time_training(
+    lesson: Lesson, train: tuple[Array, Array], prepare: Prepare, report: ReportStage
+) -> tuple[float, float]:
     """Train on every batch; returns the median seconds of an iteration, without the first, and the last loss."""
     seconds, loss = [], 0.0
     for photos, labels in batches(lesson, *train):
@@ -152,7 +152,7 @@ def _fill(network: UnfusedNetwork, photos: Array, labels: Array) -> None:
     network.photos[...], network.labels[...] = normalised(photos), labels
 
 
-def _accuracy(network: UnfusedNetwork, photos: Array, labels: Array, report: Report) -> float:
+def _accuracy(network: UnfusedNetwork, photos: Array, labels: Array, report: ReportStage) -> float:
     """Return the accuracy of the network (no dropout in this lesson) over whole batches."""
     right = seen = 0
     for first in range(0, len(photos) - network.batch + 1, network.batch):

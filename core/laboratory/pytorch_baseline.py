@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from core.data.dataset import ignore
+from core.data.dataset import ReportStage, ignore
 from core.errors import DeviceError
 from core.graph import Attributes, Graph
-from core.laboratory.digits import Lesson, Outcome, Report, lesson_network, normalised, time_training
+from core.laboratory.digits import Lesson, Outcome, lesson_network, normalised, time_training
 from core.models.init import initial_weights
 from core.ops.contract import Array
 from core.ops.flatten import to_torch
@@ -34,7 +34,7 @@ def problem(device: str) -> str | None:
 
 def run_torch(
     lesson: Lesson, device: str, train: tuple[Array, Array], test: tuple[Array, Array] | None,
-    report: Report = ignore,
+    report: ReportStage = ignore,
 ) -> Outcome:  # fmt: skip
     """Run the lesson in PyTorch: float32, plain SGD, all cores or the GPU. Check `problem` first."""
     torch: Any = import_module("torch")

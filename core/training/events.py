@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, TypeAlias, final, get_args
 
@@ -233,26 +233,17 @@ def _freeze(value: Any) -> Any:
 
 
 @final
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class History:
-    """The events of a run so far. A resumed run repeats no steps: its log is truncated at the checkpoint."""
+    """The events of a run, and its warnings, each once: a resumed run repeats them.
 
-    started: RunStarted | None = None
-    steps: list[StepDone] = field(default_factory=list)
-    epochs: list[EpochDone] = field(default_factory=list)
-    warnings: dict[str, None] = field(default_factory=dict)
-    """In order and unique: a resumed run repeats its warnings."""
+    It repeats no steps: its log is truncated at the checkpoint.
+    """
 
-    def add(self, event: Event) -> None:
-        match event:
-            case RunStarted():
-                self.started = event
-            case StepDone():
-                self.steps.append(event)
-            case EpochDone():
-                self.epochs.append(event)
-            case Warned():
-                self.warnings[event.message] = None
+    started: RunStarted | None
+    steps: Sequence[StepDone]
+    epochs: Sequence[EpochDone]
+    warnings: Sequence[str]
 
     def waiting_share(self) -> float:
         """Share of the training time spent waiting for photos."""
@@ -261,10 +252,13 @@ class History:
 
 
 def read_history(path: Path) -> History:
-    history = History()
-    for event in read_events(path):
-        history.add(event)
-    return history
+    events = list(read_events(path, (RunStarted, StepDone, EpochDone, Warned)))
+    return History(
+        next((event for event in reversed(events) if isinstance(event, RunStarted)), None),
+        [event for event in events if isinstance(event, StepDone)],
+        [event for event in events if isinstance(event, EpochDone)],
+        list(dict.fromkeys(event.message for event in events if isinstance(event, Warned))),
+    )
 
 
 def read_events(path: Path, kinds: Sequence[type[Event]] = ()) -> Iterator[Event]:

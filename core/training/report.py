@@ -17,7 +17,7 @@ from core.diagnosis.completion import CALIBRATION
 from core.diagnosis.metrics import Metrics, Subset
 from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.thresholds import COVERAGE, SECTION, Thresholds, describe_label_thresholds
+from core.diagnosis.thresholds import COVERAGE, Thresholds, describe_label_thresholds
 from core.errors import option_name
 from core.percent import percent, percents
 from core.training.charts import ChartSeries, draw_bars, draw_confusion, draw_interval, draw_lines
@@ -175,7 +175,7 @@ def _trust(model: ModelFile) -> list[str]:
                     f"the logits divided by the temperature {model.temperature:.3f}. Larger dots stand for more "
                     "photos. On other kinds of photos the error can be much larger.")
         texts += [describe_temperatures(model)] if model.class_temperatures else []
-    thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
+    thresholds = model.thresholds
     if thresholds is not None and thresholds.labels:
         texts.append(describe_label_thresholds(thresholds, model.classes))
     elif thresholds is not None:

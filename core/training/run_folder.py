@@ -50,12 +50,11 @@ class RunFolder:
         self._logs: dict[str, IO[bytes]] = {}
         self._held = ExitStack()
         try:
-            self._held.enter_context(locked(path / LOCK, self._refuse))
+            self._held.enter_context(locked(path / LOCK))
+        except BlockingIOError:
+            raise InputError(f"Another process is training in {path}. Wait until it ends, or stop it first.") from None
         except OSError as error:
             raise storage_error(path / LOCK, error) from error
-
-    def _refuse(self) -> None:
-        raise InputError(f"Another process is training in {self.path}. Wait until it ends, or stop it first.")
 
     def log(self, event: Event) -> None:
         """Append the event to events.jsonl, and an epoch's row to metrics.csv."""

@@ -18,7 +18,6 @@ from core.data.label_sets import target_table
 from core.data.loader import Loader
 from core.data.mixing import BackgroundReplacement, Mixing
 from core.data.preparation import PhotoSet, prepare_photos
-from core.data.split import describe_random_leak
 from core.device import Plan
 from core.diagnosis.backgrounds import prepare_replacement
 from core.diagnosis.model_file import with_photo_side
@@ -314,8 +313,11 @@ def evaluation_contents(photos: PhotoSet, field: FieldPhotos | None) -> tuple[tu
 
 def describe_prevented_leakage(photos: PhotoSet) -> tuple[str, ...]:
     """A sentence on the leakage of a random split, if this split has none."""
-    leakage = "" if photos.leak.leaked else describe_random_leak(photos.random_leak)
-    return (leakage,) if leakage else ()
+    leak = photos.random_leak
+    if photos.leak.leaked or not leak.leaked:
+        return ()
+    return (f"A random split would leak {leak.leaked} of {leak.held_out} validation and test photos: photos of the "
+            "same group would be in training, and the measured accuracy would be too high.",)  # fmt: skip
 
 
 @contextmanager

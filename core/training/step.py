@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
@@ -70,13 +72,8 @@ def class_weights_of(plan: Plan) -> tuple[float, ...]:
 
 def pair_with_next(batches: Iterable[PhotoBatch]) -> Iterator[tuple[PhotoBatch, PhotoBatch | None]]:
     """Each batch with the one after it, None after the last."""
-    before: PhotoBatch | None = None
-    for batch in batches:
-        if before is not None:
-            yield before, batch
-        before = batch
-    if before is not None:
-        yield before, None
+    pairs = itertools.pairwise(itertools.chain(batches, (None,)))
+    return cast("Iterator[tuple[PhotoBatch, PhotoBatch | None]]", pairs)
 
 
 def split_batch(batch: PhotoBatch, size: int) -> list[PhotoBatch]:

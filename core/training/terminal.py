@@ -68,8 +68,6 @@ class TerminalReader:
                 self._line(f"{'Warning' if event.urgent else 'Note'}: {event.message}")
             case events.RunFailed():
                 self._line(event.message)
-            case events.CheckpointSaved():
-                pass
 
     def _step(self, event: events.StepDone) -> None:
         keep = SMOOTHING if self._loss == self._loss else 0.0

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, final
 
 from core.device import KernelTime
-from core.errors import StorageError
-from core.storage import open_new, storage_error, temporary_path
+from core.storage import writing
 from core.training.events import CheckpointSaved, EpochDone, Event, KernelTimes, RunStarted, StepDone
 from core.training.kernel_timing import rates_of
 
@@ -31,14 +29,11 @@ class TraceWriter:
     """Writes events as they come; the file is renamed to `path` when it is complete. Raises StorageError."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._written = path, temporary_path(path)
         self._origin = time.perf_counter()
         self._epoch_begin = self._steps_end = 0.0
         self._epoch = -1
-        try:
-            self._file = io.TextIOWrapper(open_new(self._written), "utf-8")
-        except OSError as error:
-            raise storage_error(path, error) from error
+        self._held = ExitStack()
+        self._file = io.TextIOWrapper(self._held.enter_context(writing(path)), "utf-8")
         first = _named("process_name", RUN, "LeafClinic")
         self._write('{"displayTimeUnit": "ms", "traceEvents": [\n' + json.dumps(first))
         for thread, name in THREADS.items():
@@ -61,8 +56,6 @@ class TraceWriter:
                 self._add(_complete(RUN, "validation", "validation", self._steps_end, now - self._steps_end))
             case CheckpointSaved():
                 self._add(_instant("checkpoint", now, step=event.step, path=event.path))
-            case _:
-                pass
 
     def _add_step(self, event: StepDone, now: float) -> None:
         begin = max(now - 1e6 * event.seconds, self._steps_end)
@@ -84,33 +77,22 @@ class TraceWriter:
     def _write(self, text: str) -> None:
         try:
             self._file.write(text)
-        except OSError as error:
-            raise self._abort(error) from error
-
-    def _abort(self, error: OSError) -> StorageError:
-        """Remove the incomplete file, which also frees a full disk."""
-        with suppress(OSError):
-            self._file.close()
-        self._written.unlink(missing_ok=True)
-        return storage_error(self._path, error)
+        except OSError:
+            with self._held:  # removes the incomplete file, which also frees a full disk
+                raise
 
     def close(self) -> None:
         """Complete the file, also of a run that was stopped or failed."""
         if self._file.closed:
             return  # an error has aborted it
-        self._write("\n]}\n")
-        try:
+        with self._held:
+            self._file.write("\n]}\n")
             self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-            self._written.replace(self._path)
-        except OSError as error:
-            raise self._abort(error) from error
 
 
 def kernel_events(event: KernelTimes, end: float) -> Iterator[dict[str, Any]]:
     """Events of a timed step that ended at `end` (microseconds): passes, layers and their kernels in order."""
-    begin = end - 1e3 * sum(t.milliseconds for t in event.times)
+    begin = end - _length(event.times)
     yield _complete(KERNELS, "step", f"step {event.step}, kernel by kernel", begin, end - begin)
     for direction, times in _runs(event.times, lambda t: t.direction.partition("_")[0]):
         yield _complete(KERNELS, "pass", direction, begin, _length(times))

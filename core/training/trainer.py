@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import final
@@ -201,10 +201,9 @@ class _Run:
     def _steps(self) -> Generator[events.Event, None, bool]:
         """Run the remaining steps of the epoch; returns False if the run was stopped."""
         loader = self.setup.train
-        batches = loader.batches(self.state.epoch, self.state.step_in_epoch)
         waited = loader.wait_seconds
         begin = time.monotonic()
-        try:
+        with closing(loader.batches(self.state.epoch, self.state.step_in_epoch)) as batches:
             for batch, following in pair_with_next(batches):
                 yield from self._step(batch, following, begin, loader.wait_seconds - waited)
                 self._agreement.renew(self.state.seconds)
@@ -215,8 +214,6 @@ class _Run:
                 if self._agreement.stop:
                     return False
                 waited, begin = loader.wait_seconds, time.monotonic()
-        finally:
-            batches.close()  # type: ignore[attr-defined]  # ends the loader's thread
         return True
 
     def _step(

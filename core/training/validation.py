@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Final, final
 
@@ -58,16 +59,13 @@ class Validator:
     ) -> Generator[Progress, None, Array | None]:
         self.plan.load(fold_weights(self._graph, weights))
         logits, total = [], loader.steps
-        batches = loader.batches(0)
-        try:
+        with closing(loader.batches(0)) as batches:
             for batch, following in pair_with_next(batches):
                 self.plan.announce(following)
                 logits.append(self.plan.predict(batch)["logits"])
                 if commands.stopped() and self._communicator.size == 1:
                     return None
                 yield Progress(stage, min(len(logits) * self._communicator.size, total), total)
-        finally:
-            batches.close()  # type: ignore[attr-defined]  # ends the loader's thread
         return collect_batches(self._communicator, logits, total)
 
 
@@ -80,13 +78,9 @@ def collect_batches(communicator: Communicator, logits: Sequence[Array], total: 
     return np.concatenate([found[step % len(found)][str(step // len(found))] for step in range(total)])
 
 
-def compile_inference(
-    graph: Graph, device: str, batch: int, threads: int = 0, algorithm: str = "auto", outputs: Sequence[str] = ()
-) -> Plan:
+def compile_inference(graph: Graph, device: str, batch: int, threads: int = 0, outputs: Sequence[str] = ()) -> Plan:
     """A float32 plan for inference, batch norm folded; load it with ``fold_weights(graph, weights)``."""
-    return compile_plan(
-        fold_batch_norm(graph), device=device, batch=batch, threads=threads, algorithm=algorithm, outputs=outputs
-    )
+    return compile_plan(fold_batch_norm(graph), device=device, batch=batch, threads=threads, outputs=outputs)
 
 
 def evaluation_weights(plan: Plan, loader: Loader, epoch: int) -> dict[str, Array]:
@@ -104,12 +98,13 @@ def evaluation_weights(plan: Plan, loader: Loader, epoch: int) -> dict[str, Arra
     if not plan.program.uses_batch_statistics():
         return averaged
     plan.load(averaged)
-    batches, taught = loader.batches(epoch), plan.program.taught
-    for batch in itertools.islice(batches, STATISTICS_BATCHES):
-        for part in split_batch(replace(batch, step_labels=None), plan.batch):  # of this rank alone
-            # statistics need no targets: the gradient is not used
-            plan.gradient(replace(part, targets=np.zeros((len(part.labels), taught), np.float32)) if taught else part)
-    batches.close()  # type: ignore[attr-defined]  # ends the loader's thread
+    taught = plan.program.taught
+    with closing(loader.batches(epoch)) as batches:
+        for batch in itertools.islice(batches, STATISTICS_BATCHES):
+            for part in split_batch(replace(batch, step_labels=None), plan.batch):  # of this rank alone
+                # statistics need no targets: the gradient is not used
+                targets = np.zeros((len(part.labels), taught), np.float32) if taught else None
+                plan.gradient(replace(part, targets=targets))
     renewed = plan.weights()
     plan.load(weights)
     plan.load_state(state)

@@ -7,7 +7,6 @@ The first line is a JSON object ``{"config": {...}, "resume": false, "overwrite"
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import threading
@@ -16,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from typing import Final, TextIO
 
-from core.child_process import command
+from core.child_process import command, take_stdout
 from core.config import from_dict
 from core.distributed.launch import end_rank, read_request, run_rank, run_ranks
 from core.distributed.rank_environment import RankEnvironment, choose_gpu
@@ -37,7 +36,7 @@ def main() -> int:
 
 def train() -> int:
     """Run one training, or one rank of it, and write its events."""
-    events = _own_stdout()
+    events = take_stdout()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the window handles Ctrl-C
 
     def send(event: Event) -> None:
@@ -88,13 +87,6 @@ def _obey(lines: TextIO, commands: Commands) -> None:
             case "stop":
                 commands.stop()
     commands.stop()
-
-
-def _own_stdout() -> TextIO:
-    """Reserve stdout for events; what libraries print goes to stderr."""
-    events = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace")
-    os.dup2(2, 1)
-    return events
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def test_a_photo_that_waits_for_the_model_says_that_it_is_prepared_and_how_long(
 
 def test_the_synthetic_leaves_lead_through_a_training_to_a_diagnosis(start, qtbot, monkeypatch, tmp_path):
     program = start()
-    window, session, done = program.window, program.training.session, []
+    window, session, done = program.window, program.training, []
     monkeypatch.setattr(program.photo_commands, "use_model", lambda path: done.append(path))
     monkeypatch.setattr(program.photo_commands, "diagnose", lambda found: done.append(len(found)))
     window.actions_.start.triggered.disconnect()

@@ -6,7 +6,7 @@ from PySide6.QtGui import QAccessible, QWheelEvent
 from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QComboBox, QSlider
 
 from app.main_window import PAGES
-from app.viewmodels.training import State, TrainingSession
+from app.viewmodels.training import State, TrainingModel
 
 pytestmark = pytest.mark.gui
 
@@ -43,9 +43,9 @@ def held(start, qtbot, monkeypatch):
     asked = []
     for name, state in (("pause", State.PAUSED), ("resume", State.RUNNING), ("stop", State.STOPPING)):
         asks = lambda session, name=name, state=state: (asked.append(name), session._set(state))  # noqa: E731
-        monkeypatch.setattr(TrainingSession, name, asks)
+        monkeypatch.setattr(TrainingModel, name, asks)
     program = start()
-    session = program.training.session
+    session = program.training
     panel = program.window.go("train")
     qtbot.waitUntil(program.window.isActiveWindow)
     session._set(State.RUNNING)

@@ -44,7 +44,7 @@ def test_the_language_changes_at_once_and_nothing_is_lost(program, qtbot):
     assert table.model().rowCount() == 1
     assert table.model().headerData(1, table.horizontalHeader().orientation()) == "Chẩn đoán"
     program.theme.set("dark")  # reaches no widget of the window before, nor does this:
-    for model in (one for one in vars(program).values() if hasattr(one, "failed")):
+    for model in (one for one in vars(program).values() if hasattr(one, "failed") and one is not program.training):
         model.failed.emit("A sentence.", "")
     with qtbot.waitSignal(window.destroyed):
         window.actions_.language_en.trigger()
@@ -53,7 +53,7 @@ def test_the_language_changes_at_once_and_nothing_is_lost(program, qtbot):
 
 def test_a_run_goes_on_through_a_change_of_language(start, qtbot):
     program = start()
-    session = program.training.session
+    session = program.training
     program.window.go("train")
     session._set(State.RUNNING)
     old = program.window
@@ -61,6 +61,6 @@ def test_a_run_goes_on_through_a_change_of_language(start, qtbot):
         old.actions_.language_vi.trigger()
     panel = program.window.page("train")
     assert panel.pause.isEnabled()
-    session.events.emit([Progress("cache", 1, 2)])
+    session._on_bundle([Progress("cache", 1, 2)])
     qtbot.waitUntil(lambda: "1 / 2" in panel.stage.text())
     session._set(State.IDLE)

@@ -24,7 +24,7 @@ def panel(start, qtbot):
     made = start().window.go("train")
     qtbot.wait(20)
     yield made
-    made._model.session._set(State.IDLE)
+    made._model._set(State.IDLE)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_the_matrix_counts_the_epoch_of_the_best_validation_and_the_result_says_
 
 
 def test_no_time_is_said_to_be_left_while_the_run_finishes(panel, model):
-    model.session._set(State.RUNNING)
+    model._set(State.RUNNING)
     model.view.read([STARTED, *map(step, range(1, 6))])
     panel.redraw()
     assert shown(panel, "left") == "0 s" or shown(panel, "left") == "1 s"
@@ -70,12 +70,12 @@ def test_a_finished_stage_is_not_told_in_the_next_epoch():
 
 
 def test_a_run_that_is_being_prepared_is_not_called_untrained(panel, model):
-    model.session._set(State.RUNNING)
+    model._set(State.RUNNING)
     model.view.read([Progress("cache", 3, 10)])
     panel.redraw()
     assert panel.curves._empty._title.text() == "The training is being prepared"
     assert panel.curves._empty.text.text() == "Decoding the photos once: 3 / 10"
-    model.session._set(State.IDLE)
+    model._set(State.IDLE)
     assert panel.curves._empty._title.text() == "No training yet"
 
 
@@ -91,8 +91,8 @@ def test_a_new_run_shows_no_epoch_of_the_one_before(panel, model):
 def test_the_photos_of_another_folder_are_not_taken_for_the_running_ones(panel, model):
     panel.setup.show_data("/photos/apples")
     model.dataset = "tomatoes"
-    model.session._set(State.RUNNING)
+    model._set(State.RUNNING)
     assert "Current training data: tomatoes" in panel.setup.data.text()
     assert "next training: apples" in panel.setup.data.text()
-    model.session._set(State.IDLE)
+    model._set(State.IDLE)
     assert panel.setup.data.text() == "Photos: apples"

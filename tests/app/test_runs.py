@@ -201,7 +201,7 @@ def test_a_run_that_was_moved_by_hand_is_reported_and_leaves_the_list(runs, star
 
 def test_the_list_follows_a_run_and_keeps_the_selection(runs, start, qtbot):
     program = start()
-    panel, session = program.window.go("train"), program.training.session
+    panel, session = program.window.go("train"), program.training
     panel.tabs.setCurrentWidget(panel.runs)
     panel.runs.table.selectRow(1)
     chosen = panel.runs.selected_runs()[0].folder
@@ -209,7 +209,7 @@ def test_the_list_follows_a_run_and_keeps_the_selection(runs, start, qtbot):
     done = EpochDone(0, 5, 1.0, 0.4, 1.1, 0.5, True, ((1, 0), (0, 1)), 2.0, 9.0, 1000)
     for name in ("one", "two"):
         (runs / name / "events.jsonl").write_text(to_line(done) + "\n")
-    session.events.emit([done])
+    session._on_bundle([done])
     qtbot.waitUntil(lambda: panel.runs.selected_runs()[0].epochs_done == 1)
     assert panel.runs.selected_runs()[0].folder == chosen
     session._set(State.IDLE)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from app.viewmodels.training import BUNDLE_MS, State, TrainingSession
+from app.viewmodels.training import BUNDLE_MS, State, TrainingModel
 from core.training.events import RunFinished, RunStarted, StepDone
 from tests.helpers.window import FAKE_WORKER
 
@@ -18,12 +18,12 @@ def run(qtbot, nothing_left, tmp_path):
     sessions = []
 
     def make(mode):
-        session = TrainingSession([sys.executable, str(FAKE_WORKER), mode])
+        session = TrainingModel([sys.executable, str(FAKE_WORKER), mode])
         session.seen, session.failures, session.bundles = [], [], 0
-        session.events.connect(session.seen.extend)
-        session.events.connect(lambda _: setattr(session, "bundles", session.bundles + 1))
+        session.changed.connect(session.seen.extend)
+        session.changed.connect(lambda _: setattr(session, "bundles", session.bundles + 1))
         session.failed.connect(session.failures.append)
-        session.start(json.dumps({"config": {"out": str(tmp_path / "run")}}))
+        session.start(json.dumps({"config": {"data": "", "out": str(tmp_path / "run")}}))
         sessions.append(session)
         return session
 
@@ -89,14 +89,14 @@ def test_a_killed_process_is_told_in_words_and_can_be_resumed_from_a_checkpoint(
     assert "killed" in session.failures[0].message
     assert ("last checkpoint is saved" in session.failures[0].message) == saved
     assert session.failures[0].folder == (str(tmp_path / "run") if saved else "")
-    session.start(json.dumps({"config": {"out": str(tmp_path / "run")}}))
+    session.start(json.dumps({"config": {"data": "", "out": str(tmp_path / "run")}}))
     assert session.state is State.RUNNING
 
 
 def test_a_command_that_does_not_exist_is_a_failure(qtbot, nothing_left):
-    session = TrainingSession(["/no/such/program"])
+    session = TrainingModel(["/no/such/program"])
     with qtbot.waitSignal(session.failed) as told:
-        session.start("{}")
+        session.start('{"config": {"data": ""}}')
     assert "without a result" in told.args[0].message
 
 
@@ -109,4 +109,4 @@ def test_what_a_library_prints_is_no_event(run, qtbot):
 def test_a_second_start_while_running_is_an_error(run):
     session = run("calm")
     with pytest.raises(RuntimeError, match="while running"):
-        session.start("{}")
+        session.start('{"config": {"data": ""}}')

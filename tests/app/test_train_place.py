@@ -103,7 +103,7 @@ def test_a_loss_that_does_not_fall_is_told_while_the_run_goes_on(start):
     program = start()
     panel = program.window.go("train")
     model = panel._model
-    model.session.state = State.RUNNING
+    model.state = State.RUNNING
     model.view.read([Warned("1 photo is excluded: too small.")])
     panel.redraw()
     assert not panel.notice.isVisible()
@@ -120,4 +120,4 @@ def test_a_loss_that_does_not_fall_is_told_while_the_run_goes_on(start):
     model.view.read([Warned("The loss is decreasing now.")])
     panel.redraw()
     assert not panel.notice.isVisible()
-    model.session.state = State.IDLE
+    model.state = State.IDLE

@@ -74,7 +74,7 @@ def test_a_run_whose_photos_have_vanished_is_told_and_the_window_goes_on(opened,
     shutil.rmtree(tmp_path / "leaves")
     train = small_run(opened)
     opened.window.actions_.start.trigger()
-    qtbot.waitUntil(lambda: opened.training.session.state is State.IDLE, timeout=PATIENCE)
+    qtbot.waitUntil(lambda: opened.training.state is State.IDLE, timeout=PATIENCE)
     assert "leaves" in train.notice.text.text()
     assert train.notice.property("role") == "alarm"
     assert opened.window.actions_.start.isEnabled()
@@ -93,7 +93,7 @@ def test_a_full_disk_is_told_in_a_sentence_and_hinders_nobody_from_closing(opene
     train = small_run(opened)
     opened.window.actions_.start.trigger()
     qtbot.waitUntil(lambda: "No space left" in train.notice.text.text())  # the manifest is written beside the window
-    assert opened.training.session.state is State.IDLE
+    assert opened.training.state is State.IDLE
     (tmp_path / "taken").touch()  # a process writes results, so it meets another obstacle: a file for a folder
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: (str(tmp_path / "taken" / "out.csv"), ""))
     place = opened.window.go("diagnose")
@@ -117,7 +117,7 @@ def test_photos_dropped_while_it_trains_are_diagnosed_and_closing_saves_the_run(
     qtbot.waitUntil(lambda: len(rows) == 3 and all(r.done for r in rows), timeout=PATIENCE)
     assert (bool(rows[0].top), len(rows[0].hash)) == (True, 64)  # by which corrections are kept
     assert rows[2].error
-    assert opened.training.session.state is State.RUNNING
+    assert opened.training.state is State.RUNNING
     opened.window.close()
     qtbot.waitUntil(lambda: not opened.window.isVisible(), timeout=PATIENCE)
     assert opened.training.view.finished.reason == "stopped"
@@ -127,6 +127,6 @@ def test_the_status_bar_looks_at_the_run_twice_a_second_at_most(opened, qtbot, m
     shown = []
     monkeypatch.setattr(opened.window.status, "show_run", lambda *given: shown.append(given))
     for _ in range(200):
-        opened.training.changed.emit()
+        opened.training.changed.emit([])
     assert not shown
     qtbot.waitUntil(lambda: len(shown) == 1, timeout=4 * run_commands.STATUS_MS)

@@ -44,8 +44,8 @@ def train_a_network(program, qtbot):
     train = window.stack.currentWidget()
     set_fields(train, model="cnn", image_size=32, epochs=2, batch_size=16, time_every=2)
     press(qtbot, train, "Start training")
-    assert program.training.session.state is State.RUNNING
-    qtbot.waitUntil(lambda: program.training.session.state is State.IDLE, timeout=PATIENCE)
+    assert program.training.state is State.RUNNING
+    qtbot.waitUntil(lambda: program.training.state is State.IDLE, timeout=PATIENCE)
     view: RunView = program.training.view
     assert view.finished is not None, train.notice.text.text()
     assert view.finished.reason == "completed"
@@ -119,7 +119,7 @@ def test_from_the_demo_photos_to_a_table_of_diagnoses(start, qtbot, monkeypatch,
 
 def test_pause_kill_resume_and_close_while_training(start, qtbot, monkeypatch, answers):
     program = start()
-    window, session = program.window, program.training.session
+    window, session = program.window, program.training
     open_demo(program, qtbot, monkeypatch)
     train = window.go("train")
     set_fields(train, model="mlp", image_size=16, epochs=100_000, batch_size=16, checkpoint_seconds=0.2)

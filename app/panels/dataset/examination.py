@@ -28,7 +28,7 @@ class HealthPane(QWidget):
 
     opened = Signal(object, str)
 
-    def __init__(self, theme: Theme, examination: ExaminationModel, settings: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, examination: ExaminationModel, settings: Callable[[], dict[str, Any]]) -> None:
         super().__init__()
         self._examination, self._settings = examination, settings
         self.model = RowsModel([

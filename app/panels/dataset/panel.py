@@ -66,7 +66,7 @@ class DatasetPanel(QWidget):
         self.photos = PhotoModel()
         self.grid = PhotoGrid(theme, thumbnails, tr("Photos"))
         self.grid.setModel(self.photos)
-        self.health = HealthPane(theme, examination, split_settings)
+        self.health = HealthPane(examination, split_settings)
         self.split = SplitPane(theme, examination)
         self.augmentation = AugmentationPane(self.current_path)
         self.shown = label("", "muted")
@@ -141,8 +141,8 @@ class DatasetPanel(QWidget):
         self.health.opened.connect(self.show_rows)
         self.review.add_keys(self.grid)
         self.review.class_asked.connect(self._on_move)
-        self.review.skipped.connect(lambda: self._show_suspects(self._place + 1))
-        self._review.changed.connect(self._on_suspects)  # not lambdas: the page may go before the review
+        self.review.skipped.connect(lambda: self._show_suspects(1))
+        self._review.changed.connect(self._show_suspects)  # not lambdas: the page may go before the review
         self._review.failed.connect(self.notice.alarm)
         self._review.saved.connect(self._on_saved)
         self.side.currentChanged.connect(self._on_tab)
@@ -174,9 +174,10 @@ class DatasetPanel(QWidget):
         self._listed, self._listed_as, self._marks = np.asarray(rows, np.int64), f"{what}: ", marks or {}
         self.refresh()
 
-    def _show_suspects(self, place: int) -> None:
-        """List the open suspects if the Review tab is shown, and select the one at this place; else all photos."""
-        suspects = self._review.suspects() if self.side.currentWidget() is self.review else []
+    def _show_suspects(self, skipped: int = 0) -> None:
+        """List the open suspects if the Review tab is shown, and select the one in its place; else all photos."""
+        place, shown = self._place + skipped, self.side.currentWidget() is self.review
+        suspects = self._review.suspects() if shown else []
         if not suspects:
             if self._marks:
                 self._on_filter()
@@ -192,15 +193,12 @@ class DatasetPanel(QWidget):
         else:
             self._on_current()
 
-    def _on_suspects(self) -> None:
-        self._show_suspects(self._place)
-
     def _on_saved(self, path: str) -> None:
         self.notice.show_message(tr("Saved as {name}.", name=path))
 
     def _on_tab(self) -> None:
         if self.side.currentWidget() is self.review:
-            self._show_suspects(self._place)
+            self._show_suspects()
         elif self._marks:
             self._on_filter()
 

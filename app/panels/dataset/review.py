@@ -8,7 +8,7 @@ from typing import final
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
-from PySide6.QtWidgets import QDialog, QFileDialog, QListWidget, QSizePolicy, QWidget
+from PySide6.QtWidgets import QFileDialog, QListWidget, QSizePolicy, QWidget
 
 from app.cards import disease_name
 from app.translation import count, sentence, tr
@@ -16,7 +16,7 @@ from app.viewmodels.review import ReviewModel, SuspectPhoto
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.layouts import TAB, column, row
 from app.widgets.notice import follow_stages
-from app.widgets.parts import ask_target, button, fit, label, named, progress_bar
+from app.widgets.parts import Dialog, ask_target, button, label, named, progress_bar
 from app.widgets.photo_view import PhotoView
 from core.diagnosis.label_review import NEIGHBOURS
 from core.errors import StorageError
@@ -148,14 +148,11 @@ class ReviewPane(QWidget):
 
 
 @final
-class NextPhotosDialog(QDialog):
+class NextPhotosDialog(Dialog):
     """Photos to label next, the most informative first."""
 
     def __init__(self, parent: QWidget, pictures: Thumbnails, paths: Sequence[str]) -> None:
-        super().__init__(parent)
-        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle(tr("What to label next"))
-        fit(self, 760, 560)
+        super().__init__(parent, tr("What to label next"), 760, 560, once=True)
         self._pictures, self._paths = pictures, list(paths)
         self.photo = PhotoView(tr("Photo to label"))
         self.list = named(QListWidget(), tr("Photos to label next"))

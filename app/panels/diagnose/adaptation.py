@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QDialog, QFileDialog, QLineEdit, QListWidget, QWidget
+from PySide6.QtWidgets import QFileDialog, QLineEdit, QListWidget, QWidget
 
 from app.cards import disease_name
 from app.paths import Settings
@@ -15,21 +15,19 @@ from app.viewmodels.adaptation import AdaptationModel
 from app.viewmodels.model_list import KnownModel, keep_import
 from app.widgets.layouts import column, row
 from app.widgets.notice import Notice, follow_stages
-from app.widgets.parts import button, card, fit, label, named, progress_bar
+from app.widgets.parts import Dialog, button, card, label, named, progress_bar
 from core.diagnosis.model_identity import LONGEST_NAME, adapted_name
 
 
 @final
-class AdaptationDialog(QDialog):
+class AdaptationDialog(Dialog):
     """Signals: `adapted(path)`: a new model is in the list; `chosen(path)`: diagnose with it."""
 
     adapted = Signal(str)
     chosen = Signal(str)
 
     def __init__(self, parent: QWidget, settings: Settings, theme: Theme, model: KnownModel) -> None:
-        super().__init__(parent)
-        self.setWindowTitle(tr("Adapt to my farm"))
-        fit(self, 640, 560)
+        super().__init__(parent, tr("Adapt to my farm"), 640, 560)
         self._settings, self._name, self._folder, self._path = settings, model.identity.name, "", ""
         self._classes: list[str] = []
         self._ready = self._working = False

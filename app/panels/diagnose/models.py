@@ -19,23 +19,21 @@ from app.viewmodels.rows_model import RowsModel
 from app.viewmodels.runs import CONFIG
 from app.widgets.layouts import column, row
 from app.widgets.notice import Notice
-from app.widgets.parts import button, fit, label
+from app.widgets.parts import Dialog, button, label
 from app.widgets.table_view import selected, sorted_view
 from core.diagnosis.model_identity import BEST, read_identity, rename_model
 from core.errors import LeafClinicError
 
 
 @final
-class ModelsDialog(QDialog):
+class ModelsDialog(Dialog):
     """Signals: `chosen(path)`, `renamed(ModelIdentity)`."""
 
     chosen = Signal(str)
     renamed = Signal(object)
 
     def __init__(self, parent: QWidget, settings: Settings, theme: Theme, in_use: str) -> None:
-        super().__init__(parent)
-        self.setWindowTitle(tr("Models"))
-        fit(self, 760, 420)
+        super().__init__(parent, tr("Models"), 760, 420)
         self._settings, self._theme = settings, theme
         self.rows = RowsModel(columns(), self)
         self.table = sorted_view(self.rows, tr("Models"))

@@ -23,7 +23,6 @@ from app.theme import Theme
 from app.translation import count, tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.result import PhotoResult, plant_text, verdict_text
-from app.viewmodels.rows_model import ROW
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.writing import Writing
 from app.widgets.fields import SearchField
@@ -31,7 +30,7 @@ from app.widgets.layouts import GAP, PAGE, column, holding, row, stack
 from app.widgets.notice import Notice, PreparationBar, follow_writing
 from app.widgets.parts import EmptyPlace, Slot, action_button, ask_target, button, header, label, progress_bar
 from app.widgets.photo_view import PhotoDialog
-from app.widgets.table_view import sorted_view
+from app.widgets.table_view import selected, sorted_view
 from core.diagnosis.model_identity import unnamed
 from core.errors import LeafClinicError
 
@@ -215,9 +214,8 @@ class DiagnosePanel(QWidget):
 
     def _on_large(self) -> None:
         """Show the selected photo without overlays, as large as the screen allows."""
-        index = self.table.currentIndex()
-        if index.isValid():
-            result: PhotoResult = index.data(ROW)
+        result: PhotoResult | None = selected(self.table)
+        if result is not None:
             PhotoDialog(self, result.path, verdict_text(result)).open()
 
     def _keep(self, result: PhotoResult, mask: Mask | None) -> None:
@@ -267,8 +265,7 @@ class DiagnosePanel(QWidget):
         return tr("{shown} of {total} results", shown=f"{shown:,}", total=f"{total:,}")
 
     def _show_selected(self) -> None:
-        index = self.table.currentIndex()
-        self._show(index.data(ROW) if index.isValid() else None)
+        self._show(selected(self.table))
 
     def _on_plants(self) -> None:
         self.table.setColumnHidden(COLUMN, not self._model.plants.found)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import final
 
 import numpy as np
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QDialog, QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QWidget
 
 from app.cards import disease_name
 from app.theme import Theme
@@ -23,14 +23,14 @@ from app.widgets.bars import ProbabilityBars
 from app.widgets.fields import Slider
 from app.widgets.layouts import column, holding, row, splitter
 from app.widgets.notice import Notice
-from app.widgets.parts import button, fit, label
+from app.widgets.parts import Dialog, button, label
 from app.widgets.photo_grid import PhotoGrid, ask_class
 from app.widgets.photo_view import PhotoView
 from core.percent import stated
 
 
 @final
-class GalleryDialog(QDialog):
+class GalleryDialog(Dialog):
     """Validation photos of one true class that the network predicts as another (or correctly).
 
     The best model of the run predicts them again, so that each has a probability and a class map. Signal: `train_asked`
@@ -43,12 +43,10 @@ class GalleryDialog(QDialog):
         self, parent: QWidget, theme: Theme, document: Document,
         pictures: tuple[Thumbnails, Thumbnails], folder: Path, truth: str, predicted: str,
     ) -> None:  # fmt: skip
-        super().__init__(parent)
-        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         names = {"truth": disease_name(truth), "predicted": disease_name(predicted)}
         taken = tr("{truth}, predicted as {predicted}", **names)
-        self.setWindowTitle(tr("{truth}, correct", **names) if truth == predicted else taken)
-        fit(self, 1080, 720)
+        title = tr("{truth}, correct", **names) if truth == predicted else taken
+        super().__init__(parent, title, 1080, 720, once=True)
         self._classes = f"{truth}, {predicted}"
         self._document, self._predicted = document, predicted
         self._pictures = pictures[1]

@@ -48,7 +48,7 @@ class TrainPanel(QWidget):
         self.curves = CurvesPane(theme)
         self.kernels = KernelTimesPane(theme)
         self.confusion = ConfusionPane(theme)
-        self.runs = RunsPane(theme, runs, lambda: model.session.folder if model.session.busy else "")
+        self.runs = RunsPane(theme, runs, lambda: model.folder if model.busy else "")
         self.outcome = OutcomePane(theme, actions)
         self.notice = Notice(theme)
         self._make_figures()
@@ -63,7 +63,7 @@ class TrainPanel(QWidget):
         self._timer = QTimer(self, interval=REDRAW_MS)
         self._timer.timeout.connect(self._on_tick)
         self._connect()
-        self._on_state(model.session.state)
+        self._on_state(model.state)
         self.redraw()
 
     def _make_figures(self) -> None:
@@ -83,8 +83,8 @@ class TrainPanel(QWidget):
     def _connect(self) -> None:
         model = self._model
         model.changed.connect(self._on_changed)
-        model.session.state_changed.connect(self._on_state)
-        model.session.failed.connect(self._on_failed)
+        model.state_changed.connect(self._on_state)
+        model.failed.connect(self._on_failed)
         self.runs.resume_asked.connect(self.resume_asked)
         self.runs.diagnose_asked.connect(self.diagnose_asked)
         self.runs.refused.connect(self.notice.alarm)
@@ -150,7 +150,7 @@ class TrainPanel(QWidget):
 
     def _show_figures(self) -> None:
         view = self._model.view
-        started, running = view.started, self._model.session.busy
+        started, running = view.started, self._model.busy
         self.figures["epoch"].show_value(epoch_text(view, running))
         self.figures["loss"].show_value(number(view.loss, "{:.3f}"))
         self.figures["best"].show_value(percent(view.best))
@@ -170,7 +170,7 @@ class TrainPanel(QWidget):
         self.curves.show_stage(self.stage.text() if running else "")
 
     def _stage(self) -> str:
-        view, state = self._model.view, self._model.session.state
+        view, state = self._model.view, self._model.state
         if view.finished is not None and state is State.IDLE:
             return ""
         if state is State.PAUSED:

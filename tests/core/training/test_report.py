@@ -19,7 +19,7 @@ from core.percent import keep_percents
 from core.train import make_parser
 from core.training.charts import MOST_POINTS, ChartSeries, draw_bars, draw_confusion, draw_interval, draw_lines
 from core.training.conditions import Conditions
-from core.training.events import EpochDone, History, KernelTimes, StepDone, Warned, from_line, read_history, to_line
+from core.training.events import EpochDone, History, KernelTimes, StepDone, from_line, read_history, to_line
 from core.training.presets import PRESETS
 from core.training.report import (
     ReportData,
@@ -60,11 +60,11 @@ class Checker(HTMLParser):
 
 @pytest.fixture
 def data():
-    history = History()
-    for step in range(8):
-        history.add(StepDone(step + 1, step // 4, 2.0 / (step + 1), 0.5, 1e-3, 4, 0.1, 0.002))
-    for epoch in range(2):
-        history.add(EpochDone(epoch, 4 * epoch + 4, 1.0, 0.5, 0.9, 0.75, epoch == 1, ((3, 1), (0, 4)), 1.0, 40.0, 99))
+    history = History(
+        None, [StepDone(step + 1, step // 4, 2.0 / (step + 1), 0.5, 1e-3, 4, 0.1, 0.002) for step in range(8)],
+        [EpochDone(epoch, 4 * epoch + 4, 1.0, 0.5, 0.9, 0.75, epoch == 1, ((3, 1), (0, 4)), 1.0, 40.0, 99)
+         for epoch in range(2)], ["1 photo is excluded."],
+    )  # fmt: skip
     logits, labels = np.eye(2)[[0, 0, 0, 1, 1, 1, 1, 1]], np.array([0, 0, 0, 0, 1, 1, 1, 1])
     figures = compute_metrics(logits, labels, ("<rust>", "healthy"))
     evaluation = RunEvaluation(
@@ -78,7 +78,6 @@ def data():
         "rejection": {"score": "energy", "far": 1.0, "no_leaf_class": -1, "no_leaf": 1.0, "curve": curve},
         "data": {"sources": ["Eight photos."]},
     })  # fmt: skip
-    history.add(Warned("1 photo is excluded."))
     return ReportData(RunConfig(model="mlp", epochs=2), history, evaluation, model, CPU, 90.0)
 
 

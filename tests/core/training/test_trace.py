@@ -111,7 +111,7 @@ def test_a_place_that_cannot_be_written_meets_a_sentence(tmp_path):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk to write to")
 def test_on_a_full_disk_no_half_trace_is_left(tmp_path, monkeypatch):
-    monkeypatch.setattr("core.training.trace.open_new", lambda path: os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb"))
+    monkeypatch.setattr("core.storage.open_new", lambda path: os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb"))
     with pytest.raises(StorageError, match="out.json could not be saved: No space left"):
         written(tmp_path / "out.json", EVENTS)
     assert not list(tmp_path.iterdir())
