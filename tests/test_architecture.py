@@ -53,7 +53,6 @@ def statements(node: ast.AST) -> Iterator[ast.stmt]:
 
 @cache
 def summary(path: Path) -> Summary:
-    """Parse a module once for all tests."""
     tree = ast.parse(path.read_text("utf-8"))
     names, functions = set(), []
     for node in statements(tree):

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.gui
 
 @pytest.fixture
 def dialog(panel, qtbot):  # noqa: F811
-    """The brush on the first photo, with the keyboard."""
     panel.detail.correct.click()
     made = panel.findChild(BrushDialog)
     qtbot.waitUntil(lambda: made.canvas._photo.place().width() > 200 and made.isActiveWindow())

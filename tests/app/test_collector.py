@@ -12,7 +12,6 @@ pytestmark = pytest.mark.gui
 
 @pytest.fixture
 def quiet():
-    """No collection but ours, as in the program."""
     gc.disable()
     gc.collect()
     gc.freeze()

@@ -76,7 +76,6 @@ def long_table(count: int) -> str:
 
 
 def sheet_of(document: QTextDocument, text: str) -> int:
-    """The one sheet on which a text stands whole."""
     sheets = cut_sheets(document, HEIGHT)
     box = document.documentLayout().blockBoundingRect(document.find(text).block())
     (found,) = [at for at, s in enumerate(sheets) if s.top <= box.top() + 1 and box.bottom() <= s.bottom + 1]

@@ -31,7 +31,6 @@ def focused_and_pressed(qtbot, button):
 
 
 def space(qtbot):
-    """Space wherever the keyboard is now."""
     where = QApplication.focusWidget()
     if where is not None:
         qtbot.keyClick(where, Qt.Key.Key_Space)

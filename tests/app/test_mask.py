@@ -9,7 +9,6 @@ from core.diagnosis.severity import Severity
 
 @pytest.fixture
 def half():
-    """A leaf on the left half of a square, healthy."""
     labels = np.zeros((100, 100), np.uint8)
     labels[:, :50] = LEAF
     return Mask(labels)

@@ -44,7 +44,6 @@ def given(tmp_path):
 
 @pytest.fixture
 def dialog(settings, own, given, start):
-    """The dialog over the program's window, with all three kinds of models."""
     program = start()
     keep_import(program.settings, given)
     made = ModelsDialog(program.window, program.settings, program.theme, own)

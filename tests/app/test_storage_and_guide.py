@@ -20,7 +20,6 @@ from tests.helpers.window import children
 
 @pytest.fixture
 def caches(tmp_path, monkeypatch):
-    """A cache of decoded photos, and compiled kernels of an older version and of today."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     open_cache(open_folder(leaf_folder(tmp_path / "photos")), 24)
     for name, days in (("avx2-0123", 40), ("conv-0123.ptx", 40), ("avx2-4567", 0)):

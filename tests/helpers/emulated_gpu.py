@@ -219,7 +219,6 @@ class Machine:
         )  # fmt: skip
 
     def run(self, launch):
-        """Everything of one `core.gpu.launch.Launch`."""
         kernel = self._adapt(launch.recipe.function())
         given = iter(launch.values)
         values = [self._argument(kind, [next(given) for _ in words(kind)]) for kind in launch.recipe.kinds]

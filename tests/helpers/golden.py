@@ -143,7 +143,6 @@ def photos_of(count, size):
 
 
 def labels_of(count, classes):
-    """int32 ``(count,)``."""
     return integers("labels", count, 0, classes)
 
 

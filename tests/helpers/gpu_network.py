@@ -40,7 +40,6 @@ def random_weights(graph, seed=0):
 
 
 def batch_for(graph, count, seed=1, side=80):
-    """Random photos, larger than the network's; one blurred, one coloured with a hole."""
     draw = np.random.default_rng(seed)
     height, width, _ = graph.photo_shape
     photos = draw.integers(0, 256, (count, side, side + 6, 3), dtype=np.uint8)

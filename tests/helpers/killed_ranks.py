@@ -26,7 +26,6 @@ def begin(ranks, run, photos, cache):
 
 
 def finish(ranks, run, photos, cache):
-    """Run to the end; returns the seconds since the first checkpoint, or since the start where there was one."""
     with begin(ranks, run, photos, cache) as process:
         wait_for_checkpoint(process, run, ranks)
         begun = time.monotonic()

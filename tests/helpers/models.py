@@ -8,7 +8,6 @@ from core.models import build, initial_weights
 
 
 def small_model(classes=("a", "b", "c"), side=16, network="cnn", seed=0, **fields):
-    """A model with initial weights; `fields`: the other fields of `ModelFile`."""
     graph = build(network, len(classes), side)
     return ModelFile(graph, initial_weights(graph, seed), tuple(classes), side, **fields)
 

@@ -21,7 +21,6 @@ ROOT_ALLOWED = {f"{name}_ALLOW_RUN_AS_ROOT{end}": "1" for name in ("OMPI", "PRTE
 
 
 def start(count, *arguments, cache, **more):
-    """Python with these arguments in so many ranks."""
     command = [MPIRUN, "--oversubscribe", "--bind-to", "none", "-n", str(count), sys.executable, *map(str, arguments)]
     here = {**environment(cache), **ROOT_ALLOWED, "NUMBA_NUM_THREADS": "1", **more}
     return subprocess.Popen(command, cwd=ROOT, env=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -123,12 +123,10 @@ class Runs:
         return list(Trainer(replace(self.config, out=str(self.out / name), **changes)).run())
 
     def difference(self, one: str, other: str) -> float:
-        """The largest difference of a weight in two runs' last checkpoints."""
         first, second = (read_checkpoint(self.out / name / LAST) for name in (one, other))
         return max(float(np.abs(first.weights[n] - second.weights[n]).max()) for n in first.weights)
 
     def are_equal(self, one: str, other: str) -> bool:
-        """Whether weights and optimizer state of two runs have the same bits."""
         first, second = (read_checkpoint(self.out / name / LAST) for name in (one, other))
         return all(
             np.asarray(part[name]).tobytes() == np.asarray(twin[name]).tobytes()

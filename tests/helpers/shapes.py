@@ -48,12 +48,10 @@ def case(op, *inputs, batch=2, activation="", precision="float32", **attributes)
 
 
 def cases(op):
-    """The odd cases of one op."""
     return _CASES[op]
 
 
 def label(case):
-    """A short text for pytest's ids."""
     defaults = OPS[case.op].defaults
     chosen = [f"{k}={v}" for k, v in case.attributes.items() if v != defaults[k]]
     inputs = "+".join("x".join(map(str, s)) for s in case.inputs)

@@ -58,7 +58,6 @@ def problems(op, limit):
 
 
 def given_and_wanted(problem):
-    """Arrays of a case, and its results in float64."""
     if problem.op != "matmul":
         solved = solve(problem)
         return dict(solved.given), solved.wanted

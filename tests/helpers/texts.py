@@ -78,7 +78,6 @@ def code_texts() -> set[str]:
 
 
 def help_texts() -> set[str]:
-    """The help of every setting and the meanings of its choices."""
     from core.config import settings
 
     rows = [row for _, row in settings().values()]

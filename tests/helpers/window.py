@@ -31,7 +31,6 @@ def offscreen():
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """The program's data folder of this test."""
     monkeypatch.setenv("LEAFCLINIC_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
@@ -51,7 +50,6 @@ def own_threads() -> set[threading.Thread]:
 
 @pytest.fixture(params=["en", "vi"])
 def language(request, qapp):
-    """The window's language of this test."""
     translation.install(qapp, request.param)
     yield request.param
     translation.remove(qapp)
@@ -151,7 +149,6 @@ def answers(monkeypatch):
 
 
 def drop(window, paths) -> None:
-    """Drop files and folders on the middle of the window."""
     data = QMimeData()
     data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
     where = QPointF(window.rect().center())

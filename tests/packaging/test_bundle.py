@@ -17,7 +17,6 @@ pytestmark = [
 
 
 def bare(home):
-    """An environment in which nothing of this Python can be found."""
     return {"HOME": str(home), "PATH": "/usr/bin:/bin", "QT_QPA_PLATFORM": "offscreen", "LANG": "C.UTF-8"}
 
 

@@ -17,7 +17,6 @@ def test_the_presets_are_those_of_the_configuration():
 
 
 def ramp():
-    """A photo whose red is x and whose green is y."""
     photo = np.zeros((SOURCE, SOURCE, 3), np.uint8)
     photo[..., 0] = np.arange(SOURCE) * 4
     photo[..., 1] = np.arange(SOURCE)[:, None] * 4

@@ -21,7 +21,6 @@ SIDE = 24
 
 @pytest.fixture
 def three(tmp_path):
-    """Three sets, whose caches were opened one after another."""
     sets = [open_folder(leaf_folder(tmp_path / name, seed=seed)) for seed, name in enumerate("abc")]
     for age, dataset in zip((300, 200, 100), sets, strict=True):
         home = fill(dataset, tmp_path / "store").home

@@ -17,7 +17,6 @@ SIDE = 64
 
 @pytest.fixture
 def leaves(tmp_path):
-    """Green discs on grey paper in two classes, and a class of photos without a leaf."""
     classes = {"oak": (60, 160, 50), "ash": (120, 150, 40), "no leaf": None}
     photos = write_discs(tmp_path / "photos", classes, each=10, side=SIDE)
     return prepare_photos(RunConfig(data=str(photos), cache=str(tmp_path / "cache"), image_size=SIDE, test=0.0))

@@ -26,7 +26,6 @@ from tests.helpers.models import small_model
 
 
 def drawn(temperature, photos=20000, classes=6, seed=0):
-    """Logits whose labels are drawn from softmax(logits / temperature)."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(0, 3, (photos, classes))
     p = np.exp(logits / temperature)

@@ -20,7 +20,6 @@ from tests.helpers.models import small_model
 
 @pytest.fixture(scope="module", params=["squeezenet1_1", "mobilenetv2"])
 def seen(request):
-    """A network with its last features and logits on one photo of noise."""
     graph = build(request.param, 5, 64)
     weights = initial_weights(graph, 0)
     photo = np.random.default_rng(0).normal(0, 1, (1, 64, 64, 3)).astype(np.float32)

@@ -67,7 +67,6 @@ def test_photos_of_one_pixel_and_of_odd_shapes_are_examined(completed):
 
 
 def refusing_from(model, probability):
-    """The model with another threshold of "no leaf"."""
     rejection = {**model.sections["rejection"], "no_leaf": probability}
     return replace(model, sections={**model.sections, "rejection": rejection})
 

@@ -24,7 +24,6 @@ SIDE = 224
 
 
 def drawn(background=(150, 140, 160), spots=()):
-    """A green ellipse on paper, brown discs on it."""
     photo = np.full((SIDE, SIDE, 3), background, np.uint8)
     cv2.ellipse(photo, (112, 112), (80, 55), 20, 0, 360, (60, 130, 50), -1)
     for x, y, r in spots:

@@ -22,7 +22,6 @@ assert os.path.isdir(os.environ["LEAFCLINIC_RENDEZVOUS"])
 
 @pytest.fixture
 def run(monkeypatch):
-    """Three ranks run a program; gives the exit code."""
     monkeypatch.setattr(launch, "GRACE_SECONDS", 1.0)
     return lambda code: launch.run_ranks([sys.executable, "-c", PROGRAM + code], 3)
 

@@ -13,7 +13,6 @@ pytestmark = pytest.mark.skipif(MPIRUN is None, reason="Open MPI is not installe
 
 @pytest.fixture(scope="module", params=[2, 3])
 def found(request, tmp_path_factory):
-    """What the ranks found, and how many there were."""
     out = tmp_path_factory.mktemp("ranks")
     photos = write_photos(out / "photos", classes=("green", "brown", "grey"), each=16)
     with start(request.param, "-m", "tests.helpers.ranks", photos, out, cache=out / "home") as process:

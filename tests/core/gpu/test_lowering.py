@@ -31,7 +31,6 @@ NETWORKS = sorted(name for name in MODELS if name != "alexnet" and not name.ends
 
 
 def frame_of(name, precision="mixed", training=True, batch=2, size=64, hardware=AMPERE, **more):
-    """The launches of a network; `more` are `Frame`'s own."""
     return lowered(rare_network() if name == "rare" else build(name, 5, size), precision, training, batch,
                    hardware, **more)
 
