@@ -246,19 +246,19 @@ def _nothing(file: IO[str], path: Path, where: Sequence[str], at: _Columns) -> s
 
 
 def write_manifest(path: Path, dataset: Dataset, classes: Sequence[str], labels: Array, rows: Array) -> None:
-    """Write rows with ``classes[labels[row]]``, groups and splits; paths relative if possible. Raises StorageError."""
+    """Write rows with ``classes[labels[row]]``, and the other columns; paths relative if possible. Raises StorageError."""
     raw = io.BytesIO()
     text = io.TextIOWrapper(raw, "utf-8", "surrogateescape", newline="")  # in pieces: 80 MB would block the window
     writer = csv.writer(text, lineterminator="\n")
     names = dataset.group_names if dataset.groups is not None else None
-    writer.writerow(["path", "label", "split", *(["group"] if names is not None else [])])
+    writer.writerow(["path", "label", "split", *(["group"] if names is not None else []), *dataset.columns])
     for row in rows.tolist():
         split = int(dataset.splits[row])
         values = [_relative(dataset.path(row), path.parent), classes[int(labels[row])]]
         values.append(SPLITS[split] if split >= 0 else "")
         if names is not None and dataset.groups is not None:
             values.append(names[int(dataset.groups[row])])
-        writer.writerow(values)
+        writer.writerow(values + [column[row] for column in dataset.columns.values()])
     text.flush()
     write_file(path, raw.getvalue())
 

@@ -90,7 +90,6 @@ class Golden:
         return with_loss(self.graph, 0.0, ())
 
     def batch(self):
-        """The photos as a plan takes them."""
         size = self.photos.shape[1:3]
         return PhotoBatch(self.photos, identity_augmentation(len(self.photos), size, size), self.labels)
 

@@ -42,7 +42,6 @@ class Problem:
 
 
 def case(op, *inputs, batch=2, activation="", precision="float32", **attributes):
-    """A case with its output shape worked out by the op's own rule."""
     node = _node(op, inputs, attributes)
     return KernelCase(op, node.attributes, tuple(inputs), node.shape, batch, activation, precision)
 

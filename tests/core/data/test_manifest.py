@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Cancelled, Skipped, reasons
-from core.data.manifest import open_manifest
+from core.data.manifest import open_manifest, write_manifest
 from core.errors import EXIT_WRONG_INPUT, DataError
 
 PLAIN = "path,label\na.jpg,rust\nb.jpg,healthy\nc.jpg,rust\n"
@@ -28,6 +28,13 @@ def test_classes_are_sorted_names_labels_follow_them_and_a_photo_that_is_there_t
     assert dataset.splits.tolist() == [UNSPLIT] * 3
     dataset = open_manifest(write(tmp_path, PLAIN + "a.jpg,rust\n"))
     assert list(dataset.paths) == ["a.jpg", "b.jpg", "c.jpg"]
+
+
+def test_a_manifest_that_is_written_again_has_its_groups_splits_and_settings(tmp_path):
+    file = write(tmp_path, "path,label,split,group,setting\na,rust,train,1,lab\nb,healthy,val,2,field\n")
+    dataset = open_manifest(file)
+    write_manifest(tmp_path / "again.csv", dataset, dataset.classes, dataset.labels, np.arange(2))
+    assert (tmp_path / "again.csv").read_bytes() == file.read_bytes()
 
 
 def test_a_class_that_one_split_lacks_keeps_its_number(tmp_path):
@@ -165,7 +172,7 @@ def test_reading_can_be_stopped_and_reports_progress(tmp_path, monkeypatch):
 MEASURE = """
 import resource, sys
 from pathlib import Path
-from core.data.manifest import open_manifest
+from core.data.manifest import open_manifest, write_manifest
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 before = peak()
 dataset = open_manifest(Path(sys.argv[1]))

@@ -13,7 +13,6 @@ CLASSES, EACH, FEATURES = 4, 40, 16
 
 @pytest.fixture
 def photos():
-    """Four clouds of photos, one a class, in groups of two."""
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(CLASSES), EACH)
     centres = 3 * rng.normal(size=(CLASSES, FEATURES))

@@ -21,7 +21,6 @@ POOL, STRIDED = Window((3, 3), (2, 2), (0, 0, 0, 1)), Window((3, 3), (2, 2), (1,
 
 
 def network(stride):
-    """Convolutions alone, an expansion with its depthwise, a sum, a pool, a dense layer."""
     b = Builder("small", (*SIDE, 3), (0.5,) * 3, (0.25,) * 3)
 
     def layer(op, name, x, activation, **attributes):
@@ -42,7 +41,6 @@ def network(stride):
 
 
 def reference(weights, photo, stride):
-    """The same in float64, rounded to bf16 where it is stored."""
 
     def layer(name, x, window, activation, deep=False):
         w, total = bf16(weights[f"{name}.weight"]), weights[f"{name}.bias"].astype(np.float64)
