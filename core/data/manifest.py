@@ -246,7 +246,7 @@ def _nothing(file: IO[str], path: Path, where: Sequence[str], at: _Columns) -> s
 
 
 def write_manifest(path: Path, dataset: Dataset, classes: Sequence[str], labels: Array, rows: Array) -> None:
-    """Write rows with ``classes[labels[row]]``, and the other columns; paths relative if possible. Raises StorageError."""
+    """Write rows with ``classes[labels[row]]`` and other columns; paths relative if possible. Raises StorageError."""
     raw = io.BytesIO()
     text = io.TextIOWrapper(raw, "utf-8", "surrogateescape", newline="")  # in pieces: 80 MB would block the window
     writer = csv.writer(text, lineterminator="\n")
