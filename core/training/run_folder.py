@@ -56,6 +56,9 @@ class RunFolder:
         except OSError as error:
             raise storage_error(path / LOCK, error) from error
 
+    def write_config(self, config: RunConfig) -> None:
+        self.write(CONFIG, json.dumps({"version": __version__, **to_dict(config)}, indent=1, ensure_ascii=False))
+
     def log(self, event: Event) -> None:
         """Append the event to events.jsonl, and an epoch's row to metrics.csv."""
         self._append(EVENTS, to_line(event) + "\n")
@@ -140,7 +143,7 @@ def create_run(path: Path, config: RunConfig, overwrite: bool = False) -> RunFol
     except OSError as error:
         raise storage_error(path, error) from error
     try:
-        folder.write(CONFIG, json.dumps({"version": __version__, **to_dict(config)}, indent=1, ensure_ascii=False))
+        folder.write_config(config)
     except StorageError:
         folder.discard()
         raise

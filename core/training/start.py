@@ -45,6 +45,7 @@ def _resume(setup: Setup, path: Path) -> Started:
     folder = open_run(path)
     try:
         started = _continue(setup, folder)
+        folder.write_config(setup.config)  # photos or teachers may have moved
         return replace(started, warnings=(*started.warnings, *_write_skipped(setup, path)))
     except BaseException:
         folder.release()

@@ -31,7 +31,6 @@ class Memory:
         return at
 
     def place(self, array):
-        """Address of a copy of an array."""
         at = self.reserve(array.nbytes)
         self.put(at, array)
         return at
@@ -291,7 +290,6 @@ class Machine:
         }  # fmt: skip
 
     def shared_bytes(self, at, count):
-        """A view of the block's dynamic shared memory."""
         at = int(at)
         assert at % count == 0, "misaligned"
         assert at + count <= len(self.bytes), "an access leaves shared memory"

@@ -20,6 +20,7 @@ from core.ops.photo import transform
 from core.tensor_file import read_tensor_file
 from core.training.checkpoint import LAST, VERSION
 from core.training.events import EpochDone, RunFinished, Warned
+from core.training.run_folder import read_config
 from core.training.teacher import Teachers, order_classes, read_teachers
 from tests.helpers.models import small_model
 from tests.helpers.noise import noise
@@ -127,6 +128,7 @@ def test_another_teacher_is_refused_on_resume_and_a_moved_one_is_not(tiny, tmp_p
     with pytest.raises(ModelFileError, match="have changed or moved"):
         train(replace(config, teacher=()), resume=True)
     assert train(replace(config, teacher=(str(moved),)), resume=True)[-1].reason == "completed"
+    assert read_config(Path(config.out)).teacher == (str(moved),), "evaluate, export and the next resume find it"
 
 
 def test_who_cannot_teach_is_told_before_the_first_photo_is_read(tiny, tmp_path):
