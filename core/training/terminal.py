@@ -41,14 +41,17 @@ class TerminalReader:
         self._started: events.RunStarted | None = None
         self._evaluation: events.RunEvaluated | None = None
         self._begin = 0.0
+        self._ended = ""
         self._loss = self._accuracy = self._rate = float("nan")
         self._kernels = KernelTable()
 
     def show(self, event: events.Event) -> None:
         match event:
             case events.Progress():
-                ended = event.total > 0 and event.done >= event.total
-                self._passing(describe_progress(event), ended and event.stage in LOGGED_STAGES)
+                text, ended = describe_progress(event), event.total > 0 and event.done >= event.total
+                # kernels are prepared for each network of a run: the same line is printed once
+                self._passing(text, ended and event.stage in LOGGED_STAGES and text != self._ended)
+                self._ended = text if ended else self._ended
             case events.RunStarted():
                 self._started, self._begin = event, time.monotonic()
                 self._line(describe_start(event))

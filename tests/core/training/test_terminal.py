@@ -27,7 +27,8 @@ def shown(moving, events=EVENTS):
 
 
 def test_where_nobody_watches_there_are_plain_lines():
-    text = shown(moving=False)
+    text = shown(False, [EVENTS[0], *EVENTS])
+    assert text.count("120 of 120") == 1
     assert "\r" not in text
     assert "\x1b" not in text
     for words in ("Listing photos: 120 of 120", "cnn on cpu, 2 classes, 100 training", "Note: 2 photos",
