@@ -330,7 +330,7 @@ def photo_files(paths: Iterable[str]) -> tuple[list[str], list[str]]:
             found.append(path)
             continue
         for folder, folders, names in os.walk(path, onerror=lambda error: refused.append(str(error.filename))):
-            folders.sort()
+            folders[:] = sorted(name for name in folders if name[0] != ".")  # telephones keep .thumbnails
             named = (name for name in sorted(names) if Path(name).suffix.lower() in NAMED and name[0] != ".")
             found += (photo for name in named if os.path.isfile(photo := os.path.join(folder, name)))
     return found, refused
