@@ -175,14 +175,8 @@ def _train_branch(
 
 
 def _choose_factor(candidates: Array, labels: Array) -> int:
-    """Index of the branch's factor: 0 unless more photos are correct with the branch; then that of the smallest loss.
-
-    candidates: held-out logits ``(FACTORS, N, classes)``. By loss alone the branch is left out too often: the mean of
-    the branches, which is used, predicts better than those without a fold.
-    """
-    chosen = 1 + int(np.argmin([_loss(logits, labels) for logits in candidates[1:]]))
-    without, with_branch = ((candidates[i].argmax(axis=1) == labels).sum() for i in (0, chosen))
-    return chosen if with_branch > without else 0
+    """Index of the factor with the smallest loss; candidates: held-out logits ``(FACTORS, N, classes)``."""
+    return int(np.argmin([_loss(logits, labels) for logits in candidates]))
 
 
 def check_model(model: ModelFile, place: PlacePhotos | None = None) -> tuple[LinearHead, FeatureReplay]:

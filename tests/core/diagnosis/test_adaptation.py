@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.diagnosis import adaptation, place_branch
+from core.diagnosis import place_branch
 from core.diagnosis.adaptation import Adaptation, PlacePhotos, adapt_model, read_head, sign_test
 from core.diagnosis.completion import NetworkOutputs, with_thresholds
 from core.diagnosis.features import feature_node, head_node, read_statistics
@@ -170,14 +170,6 @@ def test_folds_keep_groups_together_and_spread_classes():
     folds = make_folds(labels, groups, 3)
     assert all(len(set(folds[groups == group])) == 1 for group in range(12))
     assert [sorted(np.bincount(folds[labels == c])) for c in (0, 1)] == [[4, 4, 4]] * 2
-
-
-def test_a_branch_is_used_only_if_more_photos_are_correct_with_it():
-    labels = np.array([0, 0, 1, 1])
-    head = np.array([[9, 0], [0, 0.05], [0, 9], [0, 9]])  # one photo wrong, but a smaller loss
-    branch = np.array([[1, 0], [0.01, 0], [0, 1], [0, 0.01]])
-    assert adaptation._choose_factor(np.stack((head, branch, branch)), labels) == 1
-    assert adaptation._choose_factor(np.stack((branch, branch, 6 * branch)), labels) == 0, "no more are correct"
 
 
 def test_joined_logits_are_the_networks_and_the_gated_branchs(tmp_path):
