@@ -37,7 +37,7 @@ from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.place_branch import is_branched
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.replay import read_replay
-from core.diagnosis.thresholds import COVERAGE, SECTION, Thresholds
+from core.diagnosis.thresholds import COVERAGE
 from core.diagnosis.verdict import decide_verdict
 from core.ops.contract import Array
 
@@ -136,7 +136,7 @@ class Study:
     def figures(self, model: ModelFile, rows: Array, logits: Array) -> dict[str, float]:
         """Accuracy, calibration error, and the share with a class as verdict."""
         probabilities, labels = state_probabilities(model, logits), self.labels[rows]
-        thresholds = Thresholds.from_section(model.sections[SECTION], len(model.classes))
+        thresholds = model.thresholds
         assert thresholds is not None
         near = familiarity(
             thresholds.score, logits, self.features(rows), read_statistics(model.extra), model.temperature

@@ -34,7 +34,7 @@ from core.diagnosis.metrics import compute_metrics, wilson_interval
 from core.diagnosis.model_card import TEST
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.diagnosis.prediction import Predictor
-from core.diagnosis.thresholds import NO_LEAF_NAMES, SECTION, Thresholds, coverage_curve
+from core.diagnosis.thresholds import coverage_curve, is_no_leaf
 from core.diagnosis.verdict import is_healthy
 from core.ops.contract import Array
 
@@ -125,7 +125,7 @@ def rejection_figures(
     kinds: crop and setting of each leaf.
     """
     found = read_statistics(model.extra)
-    index = next(i for i, name in enumerate(model.classes) if name in NO_LEAF_NAMES)
+    index = next(i for i, name in enumerate(model.classes) if is_no_leaf(name))
     p_leaves = state_probabilities(model, leaves.logits)[:, index]
     p_bare = state_probabilities(model, bare.logits)[:, index]
     at_98 = float(np.quantile(p_bare, 0.02))
@@ -133,7 +133,7 @@ def rejection_figures(
         "no_leaf_auroc": auroc(p_bare, p_leaves),
         "good_leaves_refused_where_98_percent_of_non_leaves_are": float((p_leaves >= at_98).mean()),
     }
-    thresholds = Thresholds.from_section(model.sections[SECTION], len(model.classes))
+    thresholds = model.thresholds
     assert thresholds is not None
     out["non_leaves_found_at_threshold"] = float((p_bare >= thresholds.no_leaf).mean())
     score, temperature = thresholds.score, model.temperature

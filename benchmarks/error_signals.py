@@ -27,7 +27,7 @@ from core.diagnosis.features import familiarity, feature_node, pool, read_statis
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.segmentation import segment_leaf
-from core.diagnosis.thresholds import COVERAGE, SECTION, Thresholds, at_coverage, coverage_curve
+from core.diagnosis.thresholds import COVERAGE, at_coverage, coverage_curve
 from core.ops.contract import Array
 
 FOLDS = 5
@@ -106,7 +106,7 @@ def measure(model: ModelFile, rows: list[dict[str, str]], seen: dict[str, Array]
     one, two, both = (state_probabilities(model, z) for z in (seen["logits1"], seen["logits2"], logits))
     top, right = both.max(axis=1), both.argmax(axis=1) == labels
     near = familiarity("vim", logits, seen["features"], read_statistics(model.extra), model.temperature)
-    thresholds = Thresholds.from_section(model.sections[SECTION], len(model.classes))
+    thresholds = model.thresholds
     assert thresholds is not None
     threshold = at_coverage(coverage_curve(top, right), COVERAGE).threshold
     leaves = np.array([row["crop"] != "background" for row in rows])

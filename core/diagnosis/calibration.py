@@ -123,7 +123,8 @@ def predict_labels(model: ModelFile, logits: Array, sets: LabelSets | None) -> A
 
 def label_thresholds(model: ModelFile) -> Array:
     """The threshold of each label of a model for several labels; empty for other models."""
-    return np.array(model.thresholds.labels if model.thresholds else ())
+    thresholds = model.thresholds
+    return np.array(thresholds.labels if thresholds else ())
 
 
 def measure_reliability(probabilities: Array, labels: Array) -> Reliability:

@@ -35,6 +35,7 @@ PREFIX: Final = "place."
 STEPS: Final = 100
 BATCH: Final = 8
 RATE: Final = 1e-3
+"""The best of those tried on two of three networks (benchmarks/results/adaptation.json)."""
 WARM_UP: Final = 20
 SMOOTHING: Final = 0.05
 GATE_PENALTY: Final = 1e-3
