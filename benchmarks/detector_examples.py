@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from benchmarks.composed_photos import CutLeaf, compose, compound_leaf, random_background, random_shape
 from benchmarks.detector_training import Example
+from core.diagnosis.calibration import crop_of
 from core.diagnosis.leaf_detector import GREY, letterbox
 from core.ops.contract import Array
 
@@ -40,6 +41,8 @@ HUE: Final = 11
 SHARES: Final = (0.11, 0.18, 0.095, 0.05, 0.145)
 """Of photos of one lab leaf, of leaves in the foreground, of a leaf laid before plants, of scenes and of plants, among
 examples that are not from boxed strawberry photos; the rest are leaves composed on scenes."""
+ONE_CROP: Final = 0.5
+"""Share of photos composed on scenes whose leaves are all of one crop, so that leaves that touch look alike."""
 NO_BOXES: Final = np.zeros((0, 4))
 
 
@@ -108,7 +111,8 @@ def make_example(rng: np.random.Generator, pools: Pools, side: int, share: float
     if kind == 4:
         return plant(rng, pools, side)
     count = int(rng.choice(6, p=(0.12, 0.2, 0.2, 0.18, 0.15, 0.15))) + 1
-    chosen = [random_leaf(rng, pools, REAL) for _ in range(count)]
+    source, real = (of_one_crop(rng, pools), 0.0) if rng.random() < ONE_CROP else (pools, REAL)
+    chosen = [random_leaf(rng, source, real) for _ in range(count)]
     background = random_background(rng, pools.scenes, pools.foliage, random_shape(rng, side))
     made = compose(rng, chosen, background, (0.15, 0.9 if count == 1 else 0.65))
     return framed(jitter(rng, made.photo), made.boxes, NO_BOXES, 1.0, side)
@@ -157,10 +161,16 @@ def random_leaf(rng: np.random.Generator, pools: Pools, real: float) -> CutLeaf:
     kind = rng.random()
     if kind < real:
         return pools.real[rng.integers(len(pools.real))]
-    if kind < real + (1 - real) * (1 - COMPOUND):
+    leaflets = [leaf for leaf in pools.leaves if crop_of(leaf.label) == "strawberry"]
+    if kind < real + (1 - real) * (1 - COMPOUND) or not leaflets:
         return pools.leaves[rng.integers(len(pools.leaves))]
-    leaflets = [leaf for leaf in pools.leaves if leaf.label.startswith("strawberry")]
     return compound_leaf(rng, [leaflets[i] for i in rng.integers(0, len(leaflets), 3)])
+
+
+def of_one_crop(rng: np.random.Generator, pools: Pools) -> Pools:
+    """The lab leaves of a random crop."""
+    crop = rng.choice(sorted({crop_of(leaf.label) for leaf in pools.leaves}))
+    return replace(pools, leaves=[leaf for leaf in pools.leaves if crop_of(leaf.label) == crop])
 
 
 def covered_share(box: Array, others: Array) -> float:
@@ -252,12 +262,9 @@ def framed(photo: Array, boxes: Array, ignored: Array, empty: float, side: int) 
     return Example(letterbox(photo, side), (boxes + corner) / long, (ignored + corner) / long, empty)
 
 
-def turned_example(rng: np.random.Generator, example: Example, side: int) -> Example:
-    """The example turned by quarters or mirrored, at another size."""
-    photo = example.photo
-    if len(photo) != side:
-        photo = cv2.resize(photo, (side, side), interpolation=cv2.INTER_LINEAR)
-    boxes, ignored = example.boxes, example.ignored
+def turned(rng: np.random.Generator, example: Example) -> Example:
+    """The example turned by quarters or mirrored."""
+    photo, boxes, ignored = example.photo, example.boxes, example.ignored
     if rng.random() < 0.5:
         photo, boxes, ignored = cv2.transpose(photo), boxes[:, [1, 0, 3, 2]], ignored[:, [1, 0, 3, 2]]
     for axis in (0, 1):
