@@ -42,7 +42,8 @@ SHARES: Final = (0.11, 0.18, 0.095, 0.05, 0.145)
 """Of photos of one lab leaf, of leaves in the foreground, of a leaf laid before plants, of scenes and of plants, among
 examples that are not from boxed strawberry photos; the rest are leaves composed on scenes."""
 ONE_CROP: Final = 0.5
-"""Share of photos composed on scenes whose leaves are all of one crop, so that leaves that touch look alike."""
+"""Share of photos composed on scenes whose leaves are all of one crop, so that leaves that touch look alike. Not of
+strawberry, whose leaflets touch in one leaf."""
 NO_BOXES: Final = np.zeros((0, 4))
 
 
@@ -168,8 +169,8 @@ def random_leaf(rng: np.random.Generator, pools: Pools, real: float) -> CutLeaf:
 
 
 def of_one_crop(rng: np.random.Generator, pools: Pools) -> Pools:
-    """The lab leaves of a random crop."""
-    crop = rng.choice(sorted({crop_of(leaf.label) for leaf in pools.leaves}))
+    """The lab leaves of a random crop other than strawberry."""
+    crop = rng.choice(sorted({crop_of(leaf.label) for leaf in pools.leaves} - {"strawberry"}))
     return replace(pools, leaves=[leaf for leaf in pools.leaves if crop_of(leaf.label) == crop])
 
 
