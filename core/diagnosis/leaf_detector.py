@@ -37,7 +37,7 @@ MOST: Final = 12
 """Leaves of a photo that are detected, the most confident."""
 MARGIN: Final = 0.03
 """Margin around a leaf, as a share of its longer side."""
-LIKE_LARGEST: Final = 0.1
+LIKE_LARGEST: Final = 0.05
 """Smallest area of a leaf, as a share of the largest leaf's; smaller ones are in the background."""
 LIKE_SUBJECT: Final = 0.5
 """The same where the largest leaf is the photo's subject: the most confident, and `SUBJECT` of the photo."""
