@@ -149,25 +149,37 @@ def _shown(row: dict[str, Any], key: str, form: str) -> str:
 
 
 def detector() -> str:
-    """Leaves that the detector finds on test and validation photos, and the diagnoses of composed photos."""
+    """Leaves that the detector finds on validation and test photos, and the diagnoses of composed photos."""
     results = read("several_leaves")
-    test, val = results["field_test"]["strawberry"], results["val"]
-    composed, single = val["composed"], val["one leaf"]
-    rows = [
-        ("strawberry leaves in boxes found, test", test["found"]),
-        ("the same by regions of colour, test", test["by colour"]),
-        ("strawberry leaves in boxes found", val["strawberry"]["found"]),
-        *((f"composed photos: {name}", composed["detector"][name])
-          for name in ("leaves found", "boxes that are a leaf", "found leaf right",
-                       "the same leaves, lab photo right")),
-        *((f"composed photos, worst finding of the photo right, by: {way}", composed[way]["photo right"])
-          for way in ("detector", "true boxes", "regions by colour", "tiles", "whole photo")),
-        *((f"photos of one leaf that seem to show several: {kind}", single[kind]["several"])
-          for kind in ("lab", "apple, field", "bean, field")),
-    ]  # fmt: skip
-    shown = [[name, percent(row["share"], 0), f"{100 * row['interval'][0]:.0f}–{100 * row['interval'][1]:.0f}",
-              str(row["of"])] for name, row in rows]  # fmt: skip
-    return markdown_table(["", "share", "95 % interval, %", "of"], shown)
+    rows = [_detector_rows(results[split]) for split in ("val", "test")]
+    shown = [[name, *(cell for of_split in rows for cell in _shown_share(of_split.get(name)))]
+             for name in dict.fromkeys([*rows[1], *rows[0]])]  # fmt: skip
+    heads = ("share", "95 % interval, %", "of")
+    return markdown_table(["", *(f"{split}: {head}" for split in ("validation", "test") for head in heads)], shown)
+
+
+def _detector_rows(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Shares by their names in the table; kinds without photos are omitted."""
+    composed, single = results["composed"], results["one leaf"]
+    rows = {}
+    if "strawberry" in results:
+        rows = {"strawberry leaves in boxes found": results["strawberry"]["found"],
+                "the same by regions of colour": results["strawberry"]["by colour"]}  # fmt: skip
+    for name in ("leaves found", "boxes that are a leaf", "found leaf right", "the same leaves, lab photo right"):
+        rows[f"composed photos: {name}"] = composed["detector"][name]
+    for way in ("detector", "true boxes", "regions by colour", "tiles", "whole photo"):
+        rows[f"composed photos, worst finding of the photo right, by: {way}"] = composed[way]["photo right"]
+    for kind in ("lab", "apple, field", "bean, field"):
+        rows[f"photos of one leaf that seem to show several: {kind}"] = single[kind]["several"]
+    rows["photos without a leaf that seem to show several"] = single["no leaf"]["several"]
+    return {name: row for name, row in rows.items() if row["of"]}
+
+
+def _shown_share(row: dict[str, Any] | None) -> list[str]:
+    if row is None:
+        return ["", "", ""]
+    low, high = (f"{100 * limit:.0f}" for limit in row["interval"])
+    return [percent(row["share"], 0), f"{low}–{high}", str(row["of"])]
 
 
 TABLES: dict[str, Callable[[], str]] = {

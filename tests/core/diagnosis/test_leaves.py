@@ -92,7 +92,7 @@ def test_diseases_come_first_then_the_most_frequent():
 
 
 def test_small_leaves_in_the_background_are_not_diagnosed():
-    leaves = [FoundLeaf(LEFT, 0.5), FoundLeaf((0, 0, 0.12, 0.1), 0.9), FoundLeaf(RIGHT, 0.4)]
+    leaves = [FoundLeaf(LEFT, 0.5), FoundLeaf((0, 0, 0.08, 0.07), 0.9), FoundLeaf(RIGHT, 0.4)]
     several, subject = leaves[::2], FoundLeaf((0.1, 0.1, 0.9, 0.9), 0.6)
     assert (choose_leaves(leaves, (60, 90)), choose_leaves([], (60, 90))) == (several, [])
     assert choose_leaves([*several, subject], (60, 60)) == [subject], "the photo's subject has the others behind it"
