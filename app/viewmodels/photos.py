@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, final
 
 import numpy as np
-from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, Qt, Signal
+from PySide6.QtCore import QModelIndex, QObject, QPersistentModelIndex, QStringListModel, Qt, Signal
 
 from app.cards import disease_name
 from app.project import EditedDataset
@@ -16,12 +16,14 @@ from core.ops.contract import Array
 PATH: Final = Qt.ItemDataRole.UserRole
 EXCLUDED: Final = Qt.ItemDataRole.UserRole + 1
 MARK: Final = Qt.ItemDataRole.UserRole + 2
-ROOT = QModelIndex()
 
 
 @final
-class PhotoModel(QAbstractListModel):
-    """`rows` are rows of the dataset. `marks` are short texts on top of photos (a probability, a reason)."""
+class PhotoModel(QStringListModel):
+    """`rows` are rows of the dataset. `marks` are short texts on top of photos (a probability, a reason).
+
+    A list of blanks, so that Qt counts without calling Python, as its views do for every row.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,14 +37,10 @@ class PhotoModel(QAbstractListModel):
             if len(rows):
                 self.dataChanged.emit(self.index(0), self.index(len(rows) - 1))
             return
-        self.beginResetModel()
         self.table, self.rows, self._marks = table, rows, marks or {}
-        self.endResetModel()
+        self.setStringList([""] * len(rows))
 
-    def rowCount(self, parent: QModelIndex = ROOT) -> int:  # noqa: N802 (Qt's name)
-        return 0 if parent.isValid() else len(self.rows)
-
-    def data(self, index: QModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+    def data(self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         assert self.table is not None
         row = int(self.rows[index.row()])
         match role:

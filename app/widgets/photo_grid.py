@@ -1,15 +1,15 @@
-"""A grid of photos in which only visible photos use resources: 50,000 scroll like fifty."""
+"""A grid of photos in which only visible photos use resources."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Final, final
+from typing import Final, cast, final
 
 import numpy as np
-from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPoint, QRect, QSize, Qt, Signal
+from PySide6.QtCore import QItemSelection, QModelIndex, QPersistentModelIndex, QPoint, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QPainter, QPainterPath, QPaintEvent, QPen, QRegion, QResizeEvent
-from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QWidget
+from PySide6.QtWidgets import QInputDialog, QListView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from app.cards import disease_name
 from app.theme import Theme
@@ -20,12 +20,19 @@ from core.ops.contract import Array
 
 PHOTO: Final = 112
 CELL: Final = QSize(PHOTO + 16, PHOTO + 38)
-ROOT = QModelIndex()
 
 
 @final
-class PhotoGrid(QAbstractItemView):
-    """Cells of equal size: positions are computed, nothing is laid out. `opened(row)`: a double click or Enter."""
+class CellSize(QStyledItemDelegate):
+    """A photo and its space take the whole cell: a click beside the photo selects it."""
+
+    def sizeHint(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> QSize:  # noqa: N802 (Qt's names here and below)
+        return cast(PhotoGrid, self.parent()).gridSize()
+
+
+@final
+class PhotoGrid(QListView):
+    """Cells of equal size; Qt measures one. `opened(row)`: a double click or Enter."""
 
     opened = Signal(int)
 
@@ -33,8 +40,14 @@ class PhotoGrid(QAbstractItemView):
         super().__init__()
         self._theme, self._thumbnails = theme, thumbnails
         self.setAccessibleName(name)
-        self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
-        self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.setFlow(QListView.Flow.LeftToRight)
+        self.setWrapping(True)
+        self.setResizeMode(QListView.ResizeMode.Adjust)
+        self.setUniformItemSizes(True)
+        self.setItemDelegate(CellSize(self))
+        self.setEditTriggers(QListView.EditTrigger.NoEditTriggers)
+        self.setSelectionMode(QListView.SelectionMode.ExtendedSelection)
+        self.setVerticalScrollMode(QListView.ScrollMode.ScrollPerPixel)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.verticalScrollBar().setSingleStep(CELL.height() // 3)
         thumbnails.ready.connect(self._on_ready)  # not a lambda: pictures may arrive after the grid was deleted
@@ -44,15 +57,6 @@ class PhotoGrid(QAbstractItemView):
     def _on_ready(self, path: str) -> None:
         self.viewport().update()
 
-    @property
-    def columns(self) -> int:
-        return max(self.viewport().width() // CELL.width(), 1)
-
-    @property
-    def step(self) -> int:
-        """Pixels from one column to the next, including the space left over between the photos."""
-        return max(self.viewport().width() // self.columns, CELL.width())
-
     def selected_rows(self) -> Array:
         """Selected positions in the model, int64, ascending, from Qt's selection ranges."""
         chosen = np.zeros(self.model().rowCount(), bool)
@@ -60,90 +64,37 @@ class PhotoGrid(QAbstractItemView):
             chosen[stretch.top() : stretch.bottom() + 1] = True
         return np.flatnonzero(chosen)
 
-    def visualRect(self, index: QModelIndex) -> QRect:  # noqa: N802 (Qt's names here and below)
-        if not index.isValid():
-            return QRect()
-        line, column = divmod(index.row(), self.columns)
-        corner = QPoint(column * self.step, line * CELL.height() - self.verticalOffset())
-        return QRect(corner, QSize(self.step, CELL.height()))
-
-    def indexAt(self, point: QPoint) -> QModelIndex:  # noqa: N802
-        column, line = point.x() // self.step, (point.y() + self.verticalOffset()) // CELL.height()
-        row = line * self.columns + column
-        if self.model() is None or column >= self.columns or not 0 <= row < self.model().rowCount():
-            return QModelIndex()
-        return self.model().index(row, 0)
-
-    def scrollTo(self, index: QModelIndex, hint: QAbstractItemView.ScrollHint = None) -> None:  # type: ignore[assignment]  # noqa: N802
-        area = self.visualRect(index)
-        bar = self.verticalScrollBar()
-        if area.top() < 0:
-            bar.setValue(bar.value() + area.top())
-        elif area.bottom() > self.viewport().height():
-            bar.setValue(bar.value() + area.bottom() - self.viewport().height())
-
-    def horizontalOffset(self) -> int:  # noqa: N802
-        return 0
-
-    def verticalOffset(self) -> int:  # noqa: N802
-        return self.verticalScrollBar().value()
-
-    def isIndexHidden(self, index: QModelIndex) -> bool:  # noqa: N802
-        return False
-
     def moveCursor(  # noqa: N802
-        self, action: QAbstractItemView.CursorAction, modifiers: Qt.KeyboardModifier
+        self, action: QListView.CursorAction, modifiers: Qt.KeyboardModifier
     ) -> QModelIndex:
-        move = QAbstractItemView.CursorAction
-        total, at = self.model().rowCount(), max(self.currentIndex().row(), 0)
-        page = max(self.viewport().height() // CELL.height(), 1) * self.columns
-        steps = {
-            move.MoveLeft: -1, move.MovePrevious: -1, move.MoveRight: 1, move.MoveNext: 1,
-            move.MoveUp: -self.columns, move.MoveDown: self.columns, move.MovePageUp: -page,
-            move.MovePageDown: page, move.MoveHome: -total, move.MoveEnd: total,
-        }  # fmt: skip
-        return self.model().index(min(max(at + steps[action], 0), total - 1), 0) if total else QModelIndex()
-
-    def setSelection(self, area: QRect, flags: QItemSelectionModel.SelectionFlag) -> None:  # noqa: N802
-        """Select the cells that a rectangle touches; a click is a small rectangle."""
-        selection = QItemSelection()
-        area = area.normalized().translated(0, self.verticalOffset())
-        total, columns = self.model().rowCount(), self.columns
-        left, right = area.left() // self.step, min(area.right() // self.step, columns - 1)
-        for line in range(max(area.top() // CELL.height(), 0), area.bottom() // CELL.height() + 1):
-            first, last = line * columns + max(left, 0), min(line * columns + right, total - 1)
-            if first <= last:
-                selection.select(self.model().index(first, 0), self.model().index(last, 0))
-        self.selectionModel().select(selection, flags)
+        """Left and right go on in the next line; Qt would stop at its end."""
+        step = {QListView.CursorAction.MoveLeft: -1, QListView.CursorAction.MoveRight: 1}.get(action, 0)
+        beside = self.model().index(self.currentIndex().row() + step, 0)
+        return beside if step and beside.isValid() else super().moveCursor(action, modifiers)
 
     def visualRegionForSelection(self, selection: QItemSelection) -> QRegion:  # noqa: N802
         return QRegion(self.viewport().rect())
 
-    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802
-        super().resizeEvent(event)
-        self.updateGeometries()
-
-    def updateGeometries(self) -> None:  # noqa: N802
-        super().updateGeometries()
-        total = self.model().rowCount() if self.model() else 0
-        lines = -(-total // self.columns)
-        bar = self.verticalScrollBar()
-        bar.setPageStep(self.viewport().height())
-        bar.setRange(0, max(lines * CELL.height() - self.viewport().height(), 0))
-
     def reset(self) -> None:
         super().reset()
-        self.verticalScrollBar().setValue(0)
-        self.updateGeometries()
+        self.scrollToTop()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802
+        """Spread the photos over the width that Qt's layout uses, beside the scroll bar."""
+        bar = self.style().pixelMetric(QStyle.PixelMetric.PM_ScrollBarExtent, None, self.verticalScrollBar())
+        room = max(self.maximumViewportSize().width() - bar, CELL.width())
+        self.setGridSize(QSize(room // (room // CELL.width()), CELL.height()))
+        super().resizeEvent(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802
         if self.model() is None:
             return
         with QPainter(self.viewport()) as painter:
             painter.setRenderHints(QPainter.RenderHint.Antialiasing | QPainter.RenderHint.SmoothPixmapTransform)
-            columns, total = self.columns, self.model().rowCount()
-            first = self.verticalOffset() // CELL.height() * columns
-            last = ((self.verticalOffset() + self.viewport().height()) // CELL.height() + 1) * columns
+            cell, top, total = self.gridSize(), self.verticalOffset(), self.model().rowCount()
+            columns = max(self.viewport().width() // cell.width(), 1)
+            first = top // cell.height() * columns
+            last = ((top + self.viewport().height()) // cell.height() + 1) * columns
             # Drawn in reverse order: the newest request is decoded first, so the top left comes first.
             for row in reversed(range(first, min(last, total))):
                 self._paint_cell(painter, self.model().index(row, 0))

@@ -4,7 +4,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QItemSelectionModel, QPoint, Qt
+from PySide6.QtCore import QPoint, Qt
 
 from app.project import Edits, apply_edits
 from app.theme import Theme
@@ -40,13 +40,12 @@ def grid(qtbot, qapp, tmp_path, nothing_left):
     thumbnails.close()
 
 
-def test_where_a_photo_lies_is_arithmetic(grid):
-    assert grid.columns == 5
-    index = grid.photos.index(12)
-    assert grid.step > CELL.width(), "the rest of the width lies between the photos"
-    assert grid.visualRect(index).topLeft() == QPoint(2 * grid.step, 2 * CELL.height())
+def test_five_photos_fill_a_line(grid):
+    index, step = grid.photos.index(12), grid.gridSize().width()
+    assert step > CELL.width(), "the rest of the width lies between the photos"
+    assert grid.visualRect(index).topLeft() == QPoint(2 * step, 2 * CELL.height())
     assert grid.indexAt(grid.visualRect(index).center()).row() == 12
-    assert not grid.indexAt(QPoint(5 * grid.step + 5, 5)).isValid()
+    assert not grid.indexAt(QPoint(5 * step + 5, 5)).isValid()
 
 
 def test_only_visible_photos_are_wished_for(grid, qtbot):
@@ -56,6 +55,8 @@ def test_only_visible_photos_are_wished_for(grid, qtbot):
     grid.viewport().repaint()
     assert 0 < len(set(asked)) <= 25
     assert any(path.endswith("49999.png") for path in asked)
+    grid.photos.show(grid.photos.table, np.arange(COUNT - 1))
+    assert grid.verticalScrollBar().value() == 0, "other photos are shown from the first"
 
 
 def test_a_thumbnail_comes_and_a_file_that_is_no_photo_is_marked(grid, qtbot, monkeypatch):
@@ -72,7 +73,11 @@ def test_a_thumbnail_comes_and_a_file_that_is_no_photo_is_marked(grid, qtbot, mo
 
 
 def test_the_keyboard_moves_and_scrolls(grid, qtbot):
-    grid.setCurrentIndex(grid.photos.index(0))
+    grid.setCurrentIndex(grid.photos.index(4))
+    qtbot.keyClick(grid, Qt.Key.Key_Right)  # to the next line
+    qtbot.keyClick(grid, Qt.Key.Key_Left)
+    assert grid.currentIndex().row() == 4
+    qtbot.keyClick(grid, Qt.Key.Key_Home)
     qtbot.keyClick(grid, Qt.Key.Key_Right)
     qtbot.keyClick(grid, Qt.Key.Key_Down)
     assert grid.currentIndex().row() == 6
@@ -84,10 +89,12 @@ def test_the_keyboard_moves_and_scrolls(grid, qtbot):
     assert opened.args == [COUNT - 1]
 
 
-def test_a_rectangle_selects_the_cells_it_touches(grid):
-    first, last = (grid.visualRect(grid.photos.index(number)) for number in (0, 6))
-    area = first.united(last).adjusted(10, 10, -10, -10)
-    grid.setSelection(area, QItemSelectionModel.SelectionFlag.ClearAndSelect)
+def test_a_rectangle_selects_the_cells_it_touches(grid, qtbot):
+    first, last = (grid.visualRect(grid.photos.index(number)).center() for number in (0, 6))
+    qtbot.mousePress(grid.viewport(), Qt.MouseButton.LeftButton, pos=first)
+    for corner in (last, last + QPoint(1, 1)):
+        qtbot.mouseMove(grid.viewport(), corner)
+    qtbot.mouseRelease(grid.viewport(), Qt.MouseButton.LeftButton, pos=last)
     assert grid.selected_rows().tolist() == [0, 1, 5, 6]
 
 
