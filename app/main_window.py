@@ -57,8 +57,8 @@ class MainWindow(QMainWindow):
         self._buttons: dict[str, QPushButton] = {}
         self._side = self._side_bar(self.actions_)
         self.setCentralWidget(holding(row(self._side, (PageArea(self.stack), 1), spacing=0)))
-        theme.changed.connect(self._draw_icons)
-        self._draw_icons()
+        theme.changed.connect(self._on_theme)
+        self._on_theme()
 
     def page(self, name: str) -> Any:
         """A page, created if it was not visited yet; the caller knows the type of its panel."""
@@ -103,13 +103,14 @@ class MainWindow(QMainWindow):
         return side
 
     def _fold(self, folded: bool) -> None:
-        self._side.setFixedWidth(FOLDED_WIDTH if folded else SIDE_WIDTH)
-        for button in self._buttons.values():
-            button.setText("" if folded else "  " + button.accessibleName())
-            button.setFixedSize((FOLDED_WIDTH if folded else SIDE_WIDTH) - 16, 40)
         self._head.setContentsMargins(8, 0, 0 if not folded else 8, 10)
         for text in self._folding:
             text.setVisible(not folded)
+        width = FOLDED_WIDTH if folded else max(SIDE_WIDTH, self._head.sizeHint().width() + 24)
+        self._side.setFixedWidth(width)
+        for button in self._buttons.values():
+            button.setText("" if folded else "  " + button.accessibleName())
+            button.setFixedSize(width - 16, 40)
 
     def _page_button(self, page: str, actions: Actions) -> QPushButton:
         action = getattr(actions, f"go_{page}")
@@ -127,7 +128,8 @@ class MainWindow(QMainWindow):
         self._buttons[page] = button
         return button
 
-    def _draw_icons(self) -> None:
+    def _on_theme(self) -> None:
+        self._fold(self.width() < FOLDED_BELOW)  # the font may have another size
         for page, button in self._buttons.items():
             button.setIcon(resources.icon(page, self._theme.colours.muted, self._theme.colours.accent))
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final, final
 
 from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtGui import QColor, QPalette
+from PySide6.QtGui import QColor, QFontInfo, QPalette
 from PySide6.QtWidgets import QApplication
 
 from app import resources
@@ -46,7 +47,7 @@ DARK: Final = Colours(
 
 @final
 class Theme(QObject):
-    """Applies the colours and follows the system unless light or dark is set. `changed` is emitted afterwards."""
+    """Applies colours and font sizes; follows the system unless light or dark is set. `changed` is emitted then."""
 
     changed = Signal()
 
@@ -57,6 +58,7 @@ class Theme(QObject):
         self.colours = LIGHT
         application.setStyle("Fusion")
         application.styleHints().colorSchemeChanged.connect(lambda _: self._apply())
+        application.fontChanged.connect(lambda _: self._apply())
 
     def set(self, wanted: str) -> None:
         """"system", "light" or "dark"."""
@@ -107,8 +109,9 @@ def mixed(colour: str, background: str, share: float) -> QColor:
 
 
 def stylesheet(colours: Colours) -> str:
-    """`resources/style.qss` with the colours filled in for `@name`."""
-    sheet = resources.text("style.qss")
+    """`resources/style.qss` with the colours filled in for `@name`, and sizes in em, which Qt lacks, in points."""
+    size = QFontInfo(QApplication.font()).pointSizeF()
+    sheet = re.sub(r"([\d.]+)em\b", lambda found: f"{float(found[1]) * size:.4g}pt", resources.text("style.qss"))
     names = sorted((n for n in Colours.__slots__ if n != "curves"), key=len, reverse=True)
     for name in names:
         sheet = sheet.replace(f"@{name}", getattr(colours, name))

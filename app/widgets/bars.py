@@ -17,11 +17,8 @@ from core.percent import percent, stated
 
 SMALLEST_SHARE: Final = 0.0005
 """Share below which a probability is written as 0.0 % and has no bar."""
-LINE: Final = 36
-"""Pixels of a class: its name, its bar and the gap below."""
-LEAK_LINE: Final = 38
-VALUE_WIDTH: Final = 64
-"""Pixels at the right of a name for its value."""
+BAR: Final = 22
+"""Pixels of a class below its name: its bar and the gaps."""
 
 
 def draw_bar(painter: QPainter, area: QRect, share: float, colour: QColor, colours: Colours, least: int = 6) -> None:
@@ -37,7 +34,9 @@ def draw_bar(painter: QPainter, area: QRect, share: float, colour: QColor, colou
 
 def draw_line(painter: QPainter, area: QRect, name: str, value: str, colour: str) -> None:
     painter.setPen(QColor(colour))
-    text = painter.fontMetrics().elidedText(name, Qt.TextElideMode.ElideRight, area.width() - VALUE_WIDTH)
+    metrics = painter.fontMetrics()
+    room = area.width() - metrics.horizontalAdvance(value) - metrics.height()
+    text = metrics.elidedText(name, Qt.TextElideMode.ElideRight, room)
     painter.drawText(area, LEFT, text)
     painter.drawText(area, RIGHT, value)
 
@@ -56,27 +55,33 @@ class ProbabilityBars(QWidget):
         self._top: Sequence[tuple[str, float]] = ()
         self._given = True
         self._limits: Sequence[float] = ()
-        self.setMinimumHeight(3 * LINE)
+        self.setMinimumHeight(3 * self.line)
         theme.changed.connect(self.update)
+
+    @property
+    def line(self) -> int:
+        """Pixels of a class."""
+        return self.fontMetrics().height() + BAR
 
     def show_top(self, top: Sequence[tuple[str, float]], given: bool = True, limits: Sequence[float] = ()) -> None:
         """`given`: there is a diagnosis, the first class or all that reach their limit; `limits`: of the marks."""
         self._top, self._given, self._limits = top, given, limits
-        self.setMinimumHeight(max(3, len(top)) * LINE)
+        self.setMinimumHeight(max(3, len(top)) * self.line)
         self.setToolTip("\n".join(name for name, _ in top))
         self.setAccessibleName(", ".join(f"{disease_name(name)} {stated(share)}" for name, share in top))
         self.update()
 
     def sizeHint(self) -> QSize:  # noqa: N802 (Qt's names here and below)
-        return QSize(240, 3 * LINE)
+        return QSize(240, 3 * self.line)
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802
-        colours = self._theme.colours
+        colours, line = self._theme.colours, self.line
         with QPainter(self) as painter:
             for at, (name, share) in enumerate(self._top):
                 limit = self._limits[at] if at < len(self._limits) else 0.0
                 mine = self._given and (share >= limit if len(self._limits) > 1 else at == 0)
-                area, bar = QRect(0, at * LINE, self.width(), 20), QRect(0, at * LINE + 22, self.width(), 7)
+                area = QRect(0, at * line, self.width(), line - BAR + 6)
+                bar = QRect(0, area.bottom() + 3, self.width(), 7)
                 shade = colours.text if mine or at == 0 else colours.muted
                 draw_line(painter, area, disease_name(name), stated(share), shade)
                 colour = QColor(colours.accent if mine else colours.muted)
@@ -94,7 +99,8 @@ class LeakMeter(QWidget):
         super().__init__()
         self._theme = theme
         self._bars: tuple[tuple[str, float, bool], ...] = ()
-        self.setFixedHeight(2 * LEAK_LINE)
+        self._line = self.fontMetrics().height() + BAR
+        self.setFixedHeight(2 * self._line)
         theme.changed.connect(self.update)
 
     def show_leak(self, held_out: int, leaked: int, random_leaked: int) -> None:
@@ -110,10 +116,10 @@ class LeakMeter(QWidget):
         colours = self._theme.colours
         with QPainter(self) as painter:
             for at, (name, share, bad) in enumerate(self._bars):
-                top = at * LEAK_LINE
-                draw_line(painter, QRect(0, top, self.width(), 18), name, percent(share), colours.text)
+                area = QRect(0, at * self._line, self.width(), self._line - BAR + 4)
+                draw_line(painter, area, name, percent(share), colours.text)
                 colour = QColor(colours.danger if bad or share else colours.accent)
-                draw_bar(painter, QRect(0, top + 20, self.width(), 8), share, colour, colours)
+                draw_bar(painter, QRect(0, area.bottom() + 3, self.width(), 8), share, colour, colours)
 
 
 @final

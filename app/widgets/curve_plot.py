@@ -145,6 +145,7 @@ class CurvePlot(QWidget):
         box.setToolTip(tr("Show or hide this curve"))
         box.toggled.connect(line.setVisible)
         box.toggled.connect(lambda _: self._fit())
+        box.setProperty("role", "curve")
         self._boxes[name] = box
         self._legend.addWidget(box)
         self._style(name)
@@ -164,7 +165,7 @@ class CurvePlot(QWidget):
         self._lines[name].setSymbolBrush(pg.mkBrush(colour))
         self._lines[name].setSymbolSize(6)
         shade = self._theme.colours.muted if faint else colour.name()
-        self._boxes[name].setStyleSheet(f"QCheckBox {{ color: {shade}; font-size: 11px; spacing: 4px; }}")
+        self._boxes[name].setStyleSheet(f"QCheckBox {{ color: {shade}; }}")
 
     def _paint(self) -> None:
         colours = self._theme.colours

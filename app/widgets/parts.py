@@ -167,7 +167,7 @@ def scrolling(widget: QWidget, name: str = "") -> QScrollArea:
 
 def side_width(place: QWidget) -> int:
     """Width of a page's left column: a third of the page, within the limits of its forms and tables."""
-    return min(max(place.width() // 3, 312), 344)
+    return min(max(place.width() // 3, 312), 25 * place.fontMetrics().height())
 
 
 class Dialog(QDialog):

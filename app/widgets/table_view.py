@@ -33,7 +33,7 @@ def sorted_view(rows: RowsModel, name: str, stretch: int = 0) -> QTableView:
     view.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
     view.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
     view.verticalHeader().hide()
-    view.verticalHeader().setDefaultSectionSize(28)
+    view.verticalHeader().setDefaultSectionSize(view.fontMetrics().height() + 14)
     view.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
     view.horizontalHeader().setHighlightSections(False)
     view.horizontalHeader().setResizeContentsPrecision(30)  # rows that are measured; all would take a second

@@ -18,7 +18,6 @@ from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.process_model import ProcessThread
 from app.viewmodels.result import PhotoResult, columns, decide, doubts, from_line, read_result, to_line, verdict_text
 from app.viewmodels.rows_model import ROW
-from app.widgets.bars import LINE
 from app.widgets.overlays import SICK
 from app.widgets.photo_view import PhotoDialog, PhotoView
 from core.diagnosis.examination import Examination, _join
@@ -181,8 +180,8 @@ def test_all_labels_of_a_photo_are_shown_with_their_thresholds_and_cards(panel, 
     panel.detail.show_result(replace(row, limits=(0.5, 0.2, 0.1)))
     assert "Nothing to do" not in panel.detail.card.toPlainText(), "a leaf that is healthy, too, needs treatment"
     assert not panel.detail.threshold.isHidden()
-    colours = colours_of(panel.detail.bars.grab().copy(0, LINE, 400, LINE))  # the second line
-    theme = panel.detail.bars._theme.colours
+    bars = panel.detail.bars
+    colours, theme = colours_of(bars.grab().copy(0, bars.line, 400, bars.line)), bars._theme.colours  # the second line
     assert {QColor(theme.accent).getRgb()[:3], QColor(theme.warning).getRgb()[:3]} <= colours
 
 

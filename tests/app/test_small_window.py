@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 from PySide6.QtCore import QPoint, QRect, QSize
-from PySide6.QtWidgets import QTabWidget, QWidget
+from PySide6.QtWidgets import QLabel, QTabWidget, QWidget
 
 from app.main_window import PAGES, first_size
 from app.theme import Theme
@@ -79,6 +79,7 @@ def test_names_are_read_in_the_narrowest_table(start, qtbot):
     train = window.go("train")
     train.tabs.setCurrentWidget(train.kernels)
     train.kernels.show_times([KernelTime("features.1.conv.0.0", "backward_weight", "tiled", 100.0, 1, 1, 1.0)])
+    qtbot.wait(50)
     train.runs._stack.setCurrentIndex(1)
     train.runs.model.show_rows([RunSummary("/r", "20261125-013118-leaves", "mobile", 2, 9, "a", 0.9, 0.9, False, "")])
     train.tabs.setCurrentWidget(train.runs)
@@ -137,7 +138,7 @@ def overlaps(widget):
     return found
 
 
-@pytest.mark.parametrize("size", [(1024, 640), (1280, 752)])
+@pytest.mark.parametrize("size", [(900, 600), (1024, 640), (1280, 752)])
 def test_a_message_covers_nothing_and_squeezes_nothing(language, size, start, qapp, qtbot, tmp_path):
     program = start()
     window = program.window
@@ -156,6 +157,22 @@ def test_a_message_covers_nothing_and_squeezes_nothing(language, size, start, qa
         if place == "diagnose":
             top = panel.coverage.mapTo(panel, QPoint(0, 0)).y()
             assert panel.detail.mapTo(panel, QPoint(0, panel.detail.height())).y() <= top
+            assert panel.table.viewport().height() > panel.table.rowHeight(0), "only the header has room"
+
+
+def test_all_texts_grow_with_the_users_font(start, qapp, qtbot):
+    window, large = start().window, qapp.font()
+    heights = {w: w.fontMetrics().height() for w in window.findChildren(QLabel) if w.text()}
+    large.setPointSizeF(1.5 * large.pointSizeF())
+    qapp.setFont(large)
+    try:
+        qtbot.wait(50)
+        grown = {w.text(): w.fontMetrics().height() / height for w, height in heights.items()}
+        assert min(grown.values()) > 1.4, grown
+        assert in_sight(window.findChild(QLabel, "brand"))
+    finally:
+        large.setPointSizeF(large.pointSizeF() / 1.5)
+        qapp.setFont(large)
 
 
 def test_the_window_fits_small_screens_and_what_has_no_room_scrolls(language, start, qapp, qtbot):

@@ -13,7 +13,7 @@ from app.paths import Settings
 from app.translation import tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.widgets.fields import ComboBox, Slider
-from app.widgets.layouts import row
+from app.widgets.layouts import column, row
 from app.widgets.parts import label, named
 from core.diagnosis.known_crop import list_crops
 from core.diagnosis.thresholds import FAR_REFUSED, CoveragePoint
@@ -22,7 +22,7 @@ from core.percent import percent
 
 @final
 class CoverageBar(QWidget):
-    """Left: every photo is diagnosed; right: only those with the highest confidence. The effect is shown beside it."""
+    """Left: every photo is diagnosed; right: only those with the highest confidence. The effect is shown below it."""
 
     def __init__(self, model: DiagnosisModel, settings: Settings) -> None:
         super().__init__()
@@ -48,7 +48,8 @@ class CoverageBar(QWidget):
             box.setChecked(checked)
             box.toggled.connect(self._on_view)
         name = label(tr("Minimum confidence"), "caption")
-        self.setLayout(row(name, self.slider, (self.caption, 1), self.crop, self.leaves, spacing=10))
+        controls = row(name, self.slider, None, self.crop, self.leaves, spacing=10)
+        self.setLayout(column(controls, self.caption, spacing=4))
         self.slider.valueChanged.connect(self._on_moved)
         model.model_ready.connect(self._on_model)
         model.loading.connect(self._on_model)

@@ -30,8 +30,8 @@ ALONE: Final = "\0alone"
 """Stand for the outlines of leaf and diseased area, and for nothing, among the class names."""
 HEALTHY: Final = QColor(30, 140, 70)
 UNSURE: Final = QColor(110, 110, 110)
-MINIMUM_HEIGHT: Final = 250
-"""Pixels: a verdict, three classes, and four lines about the diseased area."""
+MINIMUM_HEIGHT: Final = 210
+"""Pixels: a verdict, a class, and four lines about the diseased area; more classes scroll."""
 
 
 @final
@@ -63,6 +63,7 @@ class DetailPane(QWidget):
     def _photo_card(self) -> QFrame:
         """The photo with its overlay, and the opacity and legend of a class map."""
         self.photo = PhotoView(tr("Photo only"))
+        self.photo.setMinimumHeight(110)
         self.photo.setToolTip(tr("Double-click, or Enter in the table: show only the photo, enlarged"))
         self.photo.opened.connect(self.large_asked)
         self.slider = Slider(tr("Opacity of the class map"), value=55)

@@ -63,6 +63,7 @@ class DiagnosePanel(QWidget):
         self.table = sorted_view(model.rows, tr("Results"))
         self.table.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # names of photos differ at their ends
         self.table.horizontalHeader().setMinimumSectionSize(100)
+        self.table.setMinimumHeight(4 * self.table.verticalHeader().defaultSectionSize())  # header and two photos
         self.known_crop = crop_choice(model)
         self.plants = plant_choice(model.plants, self.table)
         self.search = SearchField(tr("Filter by name or diagnosis"), tr("Filter the results"))

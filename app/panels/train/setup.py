@@ -13,7 +13,7 @@ from app.paths import Settings
 from app.project import dataset_name
 from app.translation import sentence, tr
 from app.viewmodels.model_list import shipped_model
-from app.widgets.layouts import column, row
+from app.widgets.layouts import Flow, column, row
 from app.widgets.parts import label, scrolling, switch
 from app.widgets.run_form import RunForm
 from core.config import MODELS, RunConfig, from_dict
@@ -59,7 +59,7 @@ class StartChoice(QWidget):
         self._group, buttons = switch((tr("Pretrained leaf model"), ""), (tr("From scratch"), ""))
         self._group.idClicked.connect(lambda which: self.chosen.emit(self.preset(which == 0)))
         self.caption = label("", "caption", wrap=True)
-        self.setLayout(column(row(*buttons, None, spacing=0), self.caption, spacing=6, margins=(0, 2, 8, 4)))
+        self.setLayout(column(Flow(*buttons, spacing=0), self.caption, spacing=6, margins=(0, 2, 8, 4)))
         if not transfer:
             self.hide()
 
