@@ -1,6 +1,6 @@
 """English source texts and their translations, one JSON file per language.
 
-English has one, too: sentences of core name command-line options, and the window names its fields instead.
+English has one, too: core names command-line options and statistics, the window its fields and what they mean.
 
 A `QTranslator` reads JSON instead of compiled catalogues: a translation is one line in a diff, and texts from core
 (labels of settings, names of kernels) and Qt's own buttons are translated the same way.

@@ -67,7 +67,7 @@ class PhotoGrid(QListView):
     def moveCursor(  # noqa: N802
         self, action: QListView.CursorAction, modifiers: Qt.KeyboardModifier
     ) -> QModelIndex:
-        """Left and right go on in the next line; Qt would stop at its end."""
+        """Left and right continue in the next line; Qt would stop at its end."""
         step = {QListView.CursorAction.MoveLeft: -1, QListView.CursorAction.MoveRight: 1}.get(action, 0)
         beside = self.model().index(self.currentIndex().row() + step, 0)
         return beside if step and beside.isValid() else super().moveCursor(action, modifiers)
