@@ -176,7 +176,7 @@ class RunConfig:
                         "compare every kernel with its reference implementation (slow)")
 
     name: str = _row("", "run", "Model name",
-                     "name of the model (default: name of the photo folder and the date)", expert=False)
+                     "name of the model (default: photo folder, date and time)", expert=False)
     out: str = _row("", "run", "Run folder", "folder of the run (default: runs/<time>-<model>)")
     leaf_tests: bool = _row(
         True, "run", "Background tests", "test after training how much predictions depend on the background (border "

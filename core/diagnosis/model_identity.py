@@ -105,10 +105,10 @@ def rename_model(path: Path, name: str) -> None:
 
 
 def default_name(data: str) -> str:
-    """Default name of a trained model: the folder of its photos and the date."""
+    """Default name of a trained model: the folder of its photos, the date and the time."""
     path = Path(data)
     folder = path.parent.name if path.is_file() else path.name
-    return _printable(f"{folder[: LONGEST_NAME - 11]} {today()}").strip()
+    return _printable(f"{folder[: LONGEST_NAME - 17]} {time.strftime('%Y-%m-%d %H:%M')}").strip()
 
 
 def adapted_name(model: str, data: str) -> str:

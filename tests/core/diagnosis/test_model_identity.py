@@ -70,12 +70,12 @@ def test_what_is_no_model_has_no_identity(tmp_path):
         read_identity(tmp_path / "x.safetensors")
 
 
-def test_the_default_name_is_that_of_the_photos_and_the_day(tmp_path):
+def test_the_default_name_is_that_of_the_photos_and_the_minute(tmp_path, monkeypatch):
     (tmp_path / "tomato").mkdir()
     manifest = tmp_path / "tomato" / "manifest.csv"
     manifest.write_text("path,label\n")
-    day = time.strftime("%Y-%m-%d")
-    assert default_name(str(tmp_path / "tomato")) == default_name(str(manifest)) == f"tomato {day}"
+    monkeypatch.setattr(time, "strftime", lambda form: form)
+    assert default_name(str(tmp_path / "tomato")) == default_name(str(manifest)) == "tomato %Y-%m-%d %H:%M"
 
 
 def test_a_shipped_model_is_found_by_its_name_in_any_folder(tmp_path, monkeypatch):
