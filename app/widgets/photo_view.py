@@ -156,20 +156,20 @@ class PhotoView(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802
         with QPainter(self) as painter:
             painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
-            if not self._photo.isNull():
-                painter.drawPixmap(self.whole(), self._photo, QRectF(self._photo.rect()))
-            elif self._missing:  # as in the grid of photos
-                painter.setPen(self.palette().placeholderText().color())
-                painter.setFont(QFont(self.font().family(), 40))
-                painter.drawText(self.rect(), Qt.AlignmentFlag.AlignCenter, "?")
+            if self._photo.isNull():
+                if self._missing:  # as in the grid of photos
+                    painter.setPen(self.palette().placeholderText().color())
+                    painter.setFont(QFont(self.font().family(), 40))
+                    painter.drawText(self.rect(), Qt.AlignmentFlag.AlignCenter, "?")
+                return
+            painter.drawPixmap(self.whole(), self._photo, QRectF(self._photo.rect()))
             if not self._layer.isNull() and self.strength > 0:
                 painter.setOpacity(self.strength)
                 painter.drawPixmap(within(self.place(), self._box), self._layer, QRectF(self._layer.rect()))
                 painter.setOpacity(1.0)
-            if self._frame is not None and not self._photo.isNull():
+            if self._frame is not None:
                 self._paint_frame(painter, within(self.place(), self._frame))
-            if self._boxes and not self._photo.isNull():
-                self._paint_boxes(painter)
+            self._paint_boxes(painter)
 
     def _paint_boxes(self, painter: QPainter) -> None:
         painter.setFont(QFont(self.font().family(), 10, QFont.Weight.Bold))

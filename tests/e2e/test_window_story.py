@@ -151,7 +151,7 @@ def test_pause_kill_resume_and_close_while_training(start, qtbot, monkeypatch, a
     answers.reply = answers.__class__.reply
     window.close()
     qtbot.waitUntil(lambda: not window.isVisible(), timeout=PATIENCE)
-    assert program.training.view.finished.reason == "stopped"
+    assert (program.training.view.finished.reason, train.notice.do.text()) == ("stopped", "Resume")
     assert answers[0].startswith("A training is running.")
 
 

@@ -206,7 +206,8 @@ class TrainPanel(QWidget):
     def _tell_end(self) -> None:
         end = self._model.view.finished
         if end is not None and end.reason == "stopped":
-            self.notice.show_message(headline(end, None))
+            verb, folder = tr("Resume") if end.step else "", self._model.folder
+            self.notice.show_message(headline(end, None), verb, lambda: self.resume_asked.emit(folder))
         elif end is not None:
             self.tabs.setCurrentWidget(self.outcome)
 
