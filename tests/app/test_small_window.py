@@ -85,6 +85,12 @@ def test_names_are_read_in_the_narrowest_table(start, qtbot):
     train.tabs.setCurrentWidget(train.runs)
     qtbot.wait(100)
     assert train.kernels.table.columnWidth(0) >= 90
+    assert train.kernels._legend.sizeHint().width() < 200, "shown as the source of its HTML"
+    train.confusion.model.show_matrix(("a" * 90, "b"), ((1, 0), (0, 1)))
+    train.tabs.setCurrentWidget(train.confusion)
+    train.confusion._stack.setCurrentIndex(1)
+    qtbot.wait(50)
+    assert train.confusion.table.verticalHeader().width() < train.confusion.table.width() / 2
     assert train.runs.table.columnWidth(0) >= 140
 
 

@@ -20,6 +20,8 @@ from core.percent import percent
 ROOT = QModelIndex()
 SHORT: Final = 9
 """Length of a name that needs no second line."""
+LONGEST: Final = 260
+"""Pixels of the name of a class; longer ones are cut in the middle."""
 
 
 @final
@@ -110,6 +112,10 @@ class ConfusionPane(QWidget):
         self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.table.horizontalHeader().setMinimumSectionSize(46)
+        for header in (self.table.horizontalHeader(), self.table.verticalHeader()):
+            header.setTextElideMode(Qt.TextElideMode.ElideMiddle)
+        self.table.horizontalHeader().setMaximumSectionSize(LONGEST)
+        self.table.verticalHeader().setMaximumWidth(LONGEST)
         self.table.verticalHeader().setDefaultSectionSize(30)
         self.table.activated.connect(self._on_activated)
         self._title = label("", "muted")

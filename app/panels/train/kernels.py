@@ -190,6 +190,7 @@ class KernelTimesPane(QWidget):
         self.table.setTextElideMode(Qt.TextElideMode.ElideLeft)  # layers differ at their end
         self._make_bars()
         self._legend = label("")
+        self._legend.setTextFormat(Qt.TextFormat.RichText)
         self._total = label("", "muted")
         self.roofline = StepRoofline(theme)
         self._charts = stack(self.plot, self.roofline)

@@ -35,7 +35,6 @@ class OutcomePane(QWidget):
         self.tiles: list[QWidget] = []
         self.words = label("", wrap=True)
         self.words.setAlignment(Qt.AlignmentFlag.AlignTop)
-        self.words.setTextFormat(Qt.TextFormat.PlainText)
         self.words.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         use = tr("Diagnose with this model")
         self.use = button(use, lambda: self.diagnose_asked.emit(self._model), "primary")
