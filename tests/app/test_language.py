@@ -46,6 +46,7 @@ def test_the_language_changes_at_once_and_nothing_is_lost(program, qtbot):
     program.theme.set("dark")  # reaches no widget of the window before, nor does this:
     for model in (one for one in vars(program).values() if hasattr(one, "failed") and one is not program.training):
         model.failed.emit("A sentence.", "")
+    program.diagnosis.model_ready.emit("leaves")
     with qtbot.waitSignal(window.destroyed):
         window.actions_.language_en.trigger()
     assert "Start training" in texts(program.window.go("train"))

@@ -14,7 +14,7 @@ from app.translation import tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.widgets.fields import ComboBox, Slider
 from app.widgets.layouts import column, row
-from app.widgets.parts import label, named
+from app.widgets.parts import Slot, label, named
 from core.diagnosis.known_crop import list_crops
 from core.diagnosis.thresholds import FAR_REFUSED, CoveragePoint
 from core.percent import percent
@@ -97,13 +97,13 @@ def crop_choice(model: DiagnosisModel) -> ComboBox:
     choice.setToolTip(tr("Diagnoses all photos as photos of this crop, and excludes the diseases of others."))
     choice.setMinimumWidth(100)  # of a narrow window; else the width of its texts
 
-    def fill() -> None:
+    def fill(*_: object) -> None:
         crops = list_crops(model.ready.get("classes", ()))
         named_crops = [(tr("Crop: {name}", name=crop_name(crop)), crop) for crop in crops]
         choice.fill([(tr("Crop: any"), ""), *named_crops], model.known_crop)
         choice.setVisible(bool(crops))
 
     choice.currentIndexChanged.connect(lambda _: model.set_known_crop(choice.currentData()))
-    model.model_ready.connect(fill)
+    model.model_ready.connect(Slot(choice, fill).call)
     fill()
     return choice
