@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import Final, cast, final
 
 import numpy as np
@@ -82,7 +83,7 @@ class PhotoGrid(QListView):
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802
         """Spread the photos over the width that Qt's layout uses, beside the scroll bar."""
         bar = self.style().pixelMetric(QStyle.PixelMetric.PM_ScrollBarExtent, None, self.verticalScrollBar())
-        room = max(self.maximumViewportSize().width() - bar, CELL.width())
+        room = max(self.maximumViewportSize().width() - bar - 1, CELL.width())  # Qt leaves one pixel
         self.setGridSize(QSize(room // (room // CELL.width()), CELL.height()))
         super().resizeEvent(event)
 
@@ -91,13 +92,11 @@ class PhotoGrid(QListView):
             return
         with QPainter(self.viewport()) as painter:
             painter.setRenderHints(QPainter.RenderHint.Antialiasing | QPainter.RenderHint.SmoothPixmapTransform)
-            cell, top, total = self.gridSize(), self.verticalOffset(), self.model().rowCount()
-            columns = max(self.viewport().width() // cell.width(), 1)
-            first = top // cell.height() * columns
-            last = ((top + self.viewport().height()) // cell.height() + 1) * columns
+            bottom, first = self.viewport().height(), max(self.indexAt(QPoint(0, 0)).row(), 0)
+            below = (self.model().index(row, 0) for row in range(first, self.model().rowCount()))
             # Drawn in reverse order: the newest request is decoded first, so the top left comes first.
-            for row in reversed(range(first, min(last, total))):
-                self._paint_cell(painter, self.model().index(row, 0))
+            for index in reversed(list(takewhile(lambda index: self.visualRect(index).top() < bottom, below))):
+                self._paint_cell(painter, index)
 
     def _paint_cell(self, painter: QPainter, index: QModelIndex) -> None:
         colours, cell = self._theme.colours, self.visualRect(index)

@@ -46,6 +46,9 @@ def test_five_photos_fill_a_line(grid):
     assert grid.visualRect(index).topLeft() == QPoint(2 * step, 2 * CELL.height())
     assert grid.indexAt(grid.visualRect(index).center()).row() == 12
     assert not grid.indexAt(QPoint(5 * step + 5, 5)).isValid()
+    for width in range(grid.width(), grid.width() + 5):
+        grid.resize(width, grid.height())
+        assert [grid.visualRect(grid.photos.index(row)).top() for row in (4, 5)] == [0, CELL.height()], width
 
 
 def test_only_visible_photos_are_wished_for(grid, qtbot):
