@@ -48,7 +48,7 @@ def counts(document):
     return dict(zip(document.table.classes, document.table.counts().tolist(), strict=True))
 
 
-def test_photos_are_left_out_and_taken_in_with_undo(document):
+def test_photos_are_left_out_taken_in_and_change_class_and_classes_are_renamed_or_joined_with_undo(document):
     document.exclude([0, 1], True)
     assert counts(document) == {"healthy": 1, "rust": 2}
     document.undo.undo()
@@ -56,9 +56,7 @@ def test_photos_are_left_out_and_taken_in_with_undo(document):
     document.undo.redo()
     document.exclude([0], False)
     assert counts(document) == {"healthy": 2, "rust": 2}
-
-
-def test_photos_change_class_and_classes_are_renamed_or_joined_with_undo(document):
+    document.exclude([1], False)
     document.move([0], "mildew")
     assert counts(document) == {"healthy": 2, "rust": 2, "mildew": 1}
     document.undo.undo()
@@ -194,14 +192,18 @@ def test_a_folder_open_elsewhere_is_refused_in_words(open_document, folder, qtbo
     second.close()
 
 
-def test_a_folder_without_photos_is_told(qtbot, home, tmp_path, nothing_left):
+def test_a_folder_without_photos_and_a_data_folder_that_cannot_be_made_are_told(
+    folder, qtbot, home, tmp_path, nothing_left
+):
     document = Document()
     (tmp_path / "empty").mkdir()
-    with qtbot.waitSignal(document.failed) as told:
-        document.open(str(tmp_path / "empty"))
-    assert told.args[0].startswith("There are no photos"), "errors of core are shown as they are"
-    assert document.table is None
-    assert not document.loading
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "projects").write_text("a file where a folder should be")
+    for photos, words in ((tmp_path / "empty", "There are no photos"), (folder, "could not be saved")):
+        with qtbot.waitSignal(document.failed) as told:
+            document.open(str(photos))
+        assert words in told.args[0], "errors of core are shown as they are"
+        assert (document.table, document.loading) == (None, False)
     document.close()
 
 
@@ -216,16 +218,6 @@ def test_a_scan_can_be_given_up_also_one_that_has_just_ended(document, tmp_path,
         document._task.wait()  # its signal is queued
         document.open(other)
     assert (document.source, counts(document)) == (other, {"a": 40, "b": 40})
-
-
-def test_a_data_folder_that_cannot_be_made_is_told(folder, home, qtbot, nothing_left):
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "projects").write_text("a file where a folder should be")
-    document = Document()
-    with qtbot.waitSignal(document.failed) as told:
-        document.open(str(folder))
-    assert "could not be saved" in told.args[0]
-    document.close()
 
 
 def test_rows_are_found_by_absolute_path_however_a_manifest_writes_it():

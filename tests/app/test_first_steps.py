@@ -4,7 +4,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel
 
-from app import resources, synthetic_leaves
+from app import synthetic_leaves
 from app.viewmodels.result import PhotoResult
 from app.viewmodels.training import State
 from core.training.events import RunFinished
@@ -100,11 +100,6 @@ def test_photos_without_classes_are_offered_a_diagnosis(folder, words, start, qt
     program.diagnosis.add = asked.append
     qtbot.mouseClick(panel.notice.do, Qt.MouseButton.LeftButton)
     assert (asked, program.window.stack.currentWidget().objectName()) == ([[str(source)]], "page_diagnose")
-
-
-def test_drawings_are_sharp_on_screens_of_twice_the_pixels(qapp):
-    found = resources.pixmap("dataset", "#000000", 56, 2.0)
-    assert (found.width(), found.deviceIndependentSize().width()) == (112, 56)
 
 
 def test_a_start_that_waits_for_a_manifest_is_offered_again_when_other_photos_open(program):

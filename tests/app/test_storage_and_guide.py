@@ -47,16 +47,12 @@ def test_clearing_removes_decoded_photos_and_old_kernels_and_the_limit_is_kept(s
 
 
 @pytest.mark.parametrize("language", ["en", "vi"])
-def test_the_guide_names_what_the_window_shows(language):
-    shown = {text.replace("&", "") for pair in resources.table("translations/vi.json").items() for text in pair}
+def test_the_guide_is_shown_offline_with_its_pictures_and_names_what_the_window_shows(start, language):
+    texts = {text.replace("&", "") for pair in resources.table("translations/vi.json").items() for text in pair}
     bold = re.findall(r"\*\*([^*\n]+)\*\*", resources.data(f"guide/{language}.md").decode())
     terms = [name for term in bold if not term.endswith(".") for name in term.split(" > ")]
     assert len(terms) > 10
-    assert not set(terms) - shown
-
-
-@pytest.mark.parametrize("language", ["en", "vi"])
-def test_the_guide_is_shown_offline_with_its_pictures(start, language):
+    assert not set(terms) - texts
     program = start()
     program.change_language(language)
     dialog = GuideDialog(program.window)

@@ -97,6 +97,8 @@ def test_every_icon_is_drawn_and_shown_somewhere(qapp):
         assert path.stem in named
         drawn = resources.pixmap(path.stem, "#ff0000", 32).toImage()
         assert any(drawn.pixelColor(x, y).alpha() for x in range(32) for y in range(32)), path.name
+    sharp = resources.pixmap("dataset", "#000000", 56, 2.0)
+    assert (sharp.width(), sharp.deviceIndependentSize().width()) == (112, 56)
 
 
 def test_a_card_is_found_by_class_or_by_its_last_part_if_there_is_one():
