@@ -109,9 +109,9 @@ def mixed(colour: str, background: str, share: float) -> QColor:
 
 
 def stylesheet(colours: Colours) -> str:
-    """`resources/style.qss` with the colours filled in for `@name`, and sizes in em, which Qt lacks, in points."""
-    size = QFontInfo(QApplication.font()).pointSizeF()
-    sheet = re.sub(r"([\d.]+)em\b", lambda found: f"{float(found[1]) * size:.4g}pt", resources.text("style.qss"))
+    """`resources/style.qss` with the colours filled in for `@name`, and em in pixels: Qt does not follow the font."""
+    size = QFontInfo(QApplication.font()).pixelSize()
+    sheet = re.sub(r"([\d.]+)em\b", lambda found: f"{float(found[1]) * size:.0f}px", resources.text("style.qss"))
     names = sorted((n for n in Colours.__slots__ if n != "curves"), key=len, reverse=True)
     for name in names:
         sheet = sheet.replace(f"@{name}", getattr(colours, name))

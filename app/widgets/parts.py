@@ -171,14 +171,17 @@ def side_width(place: QWidget) -> int:
 
 
 class Dialog(QDialog):
-    """A dialog of a preferred size, limited to the screen; once: it is deleted when it is closed."""
+    """A dialog of a preferred size, in pixels at a font 14 pixels high, limited to the screen.
+
+    once: it is deleted when it is closed.
+    """
 
     def __init__(self, parent: QWidget, title: str, width: int, height: int, once: bool = False) -> None:
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, once)
         self.setWindowTitle(title)
-        room = self.screen().availableSize()
-        self.resize(min(width, room.width() - 40), min(height, room.height() - 60))
+        wanted = QSize(width, height) * (self.fontMetrics().height() / 14)
+        self.resize(wanted.boundedTo(self.screen().availableSize() - QSize(40, 60)))
 
 
 def confirm(parent: QWidget, question: str, more: str, verb: str) -> bool:

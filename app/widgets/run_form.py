@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, final
 
-from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtCore import QSignalBlocker, QSize, Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QFormLayout, QLabel, QLineEdit, QWidget
 
 from app.translation import sentence, tr
@@ -117,6 +117,15 @@ class RunForm(QWidget):
         field.changed(self.changed.emit if name != "preset" else self._on_preset)
         self._layout.addRow(field.caption, field.place)
         self.fields[name] = field
+
+    def minimumSizeHint(self) -> QSize:  # noqa: N802 (Qt's names here and below)
+        return QSize(MINIMUM_WIDTH, super().minimumSizeHint().height())
+
+    def resizeEvent(self, event: object) -> None:  # noqa: N802
+        """Captions are above their fields where both do not fit side by side, as with a large font."""
+        wanted = max(field.caption.sizeHint().width() for field in self.fields.values()) + MINIMUM_WIDTH + 20
+        policy = QFormLayout.RowWrapPolicy
+        self._layout.setRowWrapPolicy(policy.WrapAllRows if self.width() < wanted else policy.DontWrapRows)
 
     def set_expert(self, expert: bool) -> None:
         shown = set()

@@ -15,6 +15,7 @@ from app.viewmodels.runs import RunSummary
 from app.widgets.chart import TICK_HEIGHT, place_names, power_ticks
 from app.widgets.kernel_chart import NAME_HEIGHT, KernelChart
 from app.widgets.layouts import PageArea
+from app.widgets.parts import Dialog
 from core.device import KernelTime
 from core.diagnosis.verdict import UNFAMILIAR
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
@@ -176,6 +177,12 @@ def test_all_texts_grow_with_the_users_font(start, qapp, qtbot):
         grown = {w.text(): w.fontMetrics().height() / height for w, height in heights.items()}
         assert min(grown.values()) > 1.4, grown
         assert in_sight(window.findChild(QLabel, "brand"))
+        assert Dialog(window, "", 500, 100).width() > 700
+        setup = window.go("train").setup
+        setup._switch.button(1).click()
+        qtbot.wait(50)
+        places = [field.place.geometry() for field in setup.form.fields.values() if field.place.isVisible()]
+        assert max(place.right() for place in places) <= setup._scroll.viewport().width()
     finally:
         large.setPointSizeF(large.pointSizeF() / 1.5)
         qapp.setFont(large)

@@ -17,7 +17,7 @@ from PySide6.QtGui import (
     QShortcut,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QDialog, QWidget
+from PySide6.QtWidgets import QWidget
 
 from app.mask import BACKGROUND, DISEASED, LEAF, Mask
 from app.translation import tr
@@ -25,7 +25,7 @@ from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.fields import Slider
 from app.widgets.layouts import column, row
 from app.widgets.overlays import painted
-from app.widgets.parts import button, label, named, switch
+from app.widgets.parts import Dialog, button, label, named, switch
 from app.widgets.photo_view import PhotoView
 from core.percent import percent
 
@@ -38,16 +38,13 @@ UNDO_STEPS: Final = 100
 
 
 @final
-class BrushDialog(QDialog):
+class BrushDialog(Dialog):
     """Signal: `corrected(mask)` when the mask is saved; None if it is the automatic mask."""
 
     corrected = Signal(object)
 
     def __init__(self, parent: QWidget, photos: Thumbnails, path: str, area: Mask, automatic: Mask) -> None:
-        super().__init__(parent)
-        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle(tr("Edit diseased area"))
-        self.resize(680, min(780, parent.window().height() - 40))
+        super().__init__(parent, tr("Edit diseased area"), 680, 780, once=True)
         self.area, self._automatic = area, automatic
         self._history: list[Mask] = []
         self._undone: list[Mask] = []

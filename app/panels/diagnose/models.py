@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import final
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QButtonGroup, QDialog, QFileDialog, QInputDialog, QRadioButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QButtonGroup, QFileDialog, QInputDialog, QRadioButton, QSizePolicy, QWidget
 
 from app import paths
 from app.panels.diagnose.adaptation import AdaptationDialog
@@ -117,9 +117,6 @@ class ModelsDialog(Dialog):
         self._refresh("")
 
 
-WIDTH = 480
-
-
 def photos_for(model: str, opened: str) -> tuple[str, str]:
     """The model for `core.export` (its run folder, if it is in one), and the photos for 8 bits.
 
@@ -131,14 +128,13 @@ def photos_for(model: str, opened: str) -> tuple[str, str]:
 
 
 @final
-class ModelExportDialog(QDialog):
+class ModelExportDialog(Dialog):
     """Signal: `chosen(eight bits)`; the file is asked for next."""
 
     chosen = Signal(bool)
 
     def __init__(self, parent: QWidget, model: str, opened: str) -> None:
-        super().__init__(parent)
-        self.setWindowTitle(tr("Export the model"))
+        super().__init__(parent, tr("Export the model"), 480, 240)
         run, photos = photos_for(model, opened)
         possible = bool(photos) or run != model
         self.float32 = QRadioButton(tr("Float32: same predictions"))
@@ -158,7 +154,7 @@ class ModelExportDialog(QDialog):
             layout.addWidget(choice)
             under = label(text, "caption", wrap=True)
             under.setContentsMargins(24, 0, 0, 4)
-            under.setMinimumHeight(under.heightForWidth(WIDTH - 60))
+            under.setMinimumHeight(under.heightForWidth(self.width() - 60))
             under.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
             choice.setAccessibleDescription(text)
             layout.addWidget(under)
@@ -167,7 +163,7 @@ class ModelExportDialog(QDialog):
         export.setDefault(True)
         layout.addLayout(row(None, button(tr("Cancel"), self.reject), export))
         self.setLayout(layout)
-        self.setFixedWidth(WIDTH)
+        self.setFixedWidth(self.width())
 
     def _on_export(self) -> None:
         self.accept()
