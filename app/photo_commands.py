@@ -21,6 +21,8 @@ from app.viewmodels.model_list import keep_import, list_models
 from app.viewmodels.writing import Writing
 from app.widgets.parts import Slot, ask_target
 from core.data.photo_format import EXTENSIONS
+from core.diagnosis.model_identity import read_identity
+from core.errors import LeafClinicError
 from core.storage import unused
 
 PHOTO_FILTER: Final = "*" + " *".join(sorted(EXTENSIONS))
@@ -62,10 +64,15 @@ class PhotoCommands(QObject):
         self._diagnosis.add(found)
 
     def use_model(self, path: str) -> None:
-        """Diagnose with this model from now on; a file from elsewhere is added to the list."""
+        """Diagnose with this model from now on; a file from elsewhere is added to the list, a damaged one refused."""
+        panel = self._window.go("diagnose")
+        try:
+            read_identity(Path(path))
+        except LeafClinicError as error:
+            panel.notice.alarm(str(error))
+            return
         keep_import(self._settings, path)
         self._diagnosis.load(path)
-        self._window.go("diagnose")
 
     def find_model(self) -> None:
         """The model used last, or the one that came with the program, or the newest one trained here."""

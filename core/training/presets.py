@@ -134,8 +134,8 @@ def fit_recipe(config: RunConfig, photos: int) -> tuple[RunConfig, tuple[str, ..
     if (batch, epochs) == (config.batch_size, config.epochs):
         return config, ()
     message = (
-        f"{photos} training photos are few for the preset {config.preset}. The batch size is {batch} instead of "
-        f"{config.batch_size} and there are {epochs} epochs instead of {config.epochs}, so that training has "
+        f"{photos} training photos are few for the preset {config.preset} (batch size {config.batch_size}, "
+        f"{config.epochs} epochs). This run has batch size {batch} and {epochs} epochs, so that training has "
         f"{epochs * steps} steps."
     )
     return replace(config, batch_size=batch, epochs=epochs, learning_rate=rate), (message,)

@@ -193,6 +193,16 @@ def test_a_process_adapts_the_model_and_can_be_stopped(adapting, dialog, place, 
     assert sum(path.is_file() for path in (place / "place").rglob("*")) == 20, "nothing is written there"
 
 
+def test_a_damaged_file_does_not_replace_the_model_in_use(start, tmp_path):
+    program, file = start(), tmp_path / "damaged.safetensors"
+    program.photo_commands.find_model()
+    file.write_bytes(b"no model")
+    program.commands.open([str(file)])
+    assert "damaged.safetensors cannot be read" in program.window.page("diagnose").notice.text.text()
+    assert program.diagnosis.model_path == shipped_model()
+    assert str(file) not in program.settings.paths("models")
+
+
 def test_rows_keep_the_model_that_diagnosed_them(qapp):
     model = DiagnosisModel()
     first, second = ModelIdentity("first", "1" * 64, "2026-11-21"), ModelIdentity("second", "2" * 64, "2026-11-22")

@@ -24,8 +24,8 @@ def test_every_preset_takes_its_steps_on_few_photos_and_stays_on_many(name, phot
 def test_a_smaller_batch_takes_a_smaller_learning_rate_and_it_is_told():
     fitted, told = fit_recipe(preset("gpu"), 623)
     assert (fitted.batch_size, fitted.epochs, fitted.learning_rate) == (16, 79, pytest.approx(4e-3 / 8**0.5))
-    assert told == ("623 training photos are few for the preset gpu. The batch size is 16 instead of 128 and there are "
-                    "79 epochs instead of 60, so that training has 3002 steps.",)  # fmt: skip
+    assert told == ("623 training photos are few for the preset gpu (batch size 128, 60 epochs). This run has batch "
+                    "size 16 and 79 epochs, so that training has 3002 steps.",)  # fmt: skip
     assert fit_recipe(preset("leaves"), 623)[0].learning_rate == pytest.approx(0.1 / 8)
 
 
