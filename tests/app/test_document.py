@@ -133,13 +133,15 @@ def asked(document, qtbot):
     return told[0]
 
 
-def test_training_gets_the_source_itself_or_the_manifest_of_the_edits(document, folder, qtbot):
+def test_training_gets_the_source_itself_or_the_manifest_of_the_edits(document, folder, qtbot, monkeypatch):
     assert asked(document, qtbot) == str(folder)
     document.exclude([0], True)
     manifest = asked(document, qtbot)
     assert manifest.endswith("manifest.csv")
     assert str(folder) not in manifest
     assert len(Path(manifest).read_text().splitlines()) == 5
+    monkeypatch.setattr(project, "write_photos", Mock(side_effect=StorageError("no room")))
+    assert asked(document, qtbot)[0] == "no room"
 
 
 def test_a_manifest_of_many_photos_is_written_beside_the_event_loop(open_document, folder, qtbot, monkeypatch):
@@ -170,12 +172,6 @@ def test_a_manifest_is_written_where_the_home_folder_holds_the_photos(open_docum
     document = open_document(photos)
     document.exclude([0], True)
     assert len(Path(asked(document, qtbot)).read_text().splitlines()) == len(document.table.excluded)
-
-
-def test_a_manifest_that_cannot_be_written_is_told(document, qtbot, monkeypatch):
-    document.exclude([0], True)
-    monkeypatch.setattr(project, "write_photos", Mock(side_effect=StorageError("no room")))
-    assert asked(document, qtbot)[0] == "no room"
 
 
 def test_a_folder_open_elsewhere_is_refused_in_words(open_document, folder, qtbot, home):

@@ -155,11 +155,8 @@ def test_suspects_follow_a_class_that_is_renamed(panel):
     assert not panel._review.suspects(), "the photo has another class than the reviewed one"
 
 
-def test_classes_with_too_few_leaves_are_named(panel):
+def test_classes_with_too_few_leaves_are_named_and_other_photos_have_no_suspects(panel, qtbot, tmp_path):
     assert "too few leaves: scab. The model was trained on 2 of these photos" in panel.review.state.text()
-
-
-def test_other_photos_have_no_suspects(panel, qtbot, tmp_path):
     panel._document.open(str(write_folder(tmp_path / "others", {"a": 2, "b": 2})))
     qtbot.waitUntil(lambda: panel.photos.rowCount() == 4)
     assert not panel._review.suspects()

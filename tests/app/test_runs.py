@@ -38,13 +38,16 @@ def test_a_series_grows_beyond_its_first_room():
     assert (len(series), series.last(0)) == (500, 499)
 
 
-def test_curves_run_over_epochs():
+def test_curves_run_over_epochs_and_are_empty_before():
     view = RunView()
     view.read([STARTED, *steps(1, 20), epoch(0), epoch(1)])
     each, train, validation = view.curves("loss")
     assert (each.x[-1], each.y[3]) == (2.0, pytest.approx(1 / 4))
     assert (train.x.tolist(), validation.y.tolist()) == ([1.0, 2.0], [0.5, 0.5])
     assert view.curves("rate")[0].y[0] == pytest.approx(0.01)
+    view = RunView()
+    assert (view.step, np.isnan([view.seconds_left, view.best]).all()) == (0, True)
+    assert all(len(curve.x) == 0 for curve in view.curves("accuracy"))
 
 
 def test_speed_and_time_left_follow_the_recent_steps():
@@ -61,14 +64,6 @@ def test_a_resumed_run_forgets_what_came_after_its_checkpoint():
     view.read([resumed, *steps(11, 12)])
     assert view.step == 12
     assert np.array_equal(view.curves("loss")[0].x, np.arange(1, 13) / 10)
-
-
-def test_a_run_that_says_nothing_yet_shows_nothing():
-    view = RunView()
-    assert view.step == 0
-    assert np.isnan(view.seconds_left)
-    assert np.isnan(view.best)
-    assert all(len(curve.x) == 0 for curve in view.curves("accuracy"))
 
 
 def write_run(folder, *events, torn=""):
@@ -151,11 +146,8 @@ def runs(home):
     return place
 
 
-def test_a_run_says_which_photos_it_learned_from(runs):
+def test_a_run_says_which_photos_it_learned_from_also_edited_ones(runs, tmp_path):
     assert {run.name: run.dataset for run in list_runs(runs)} == {"one": "tomatoes", "two": "apples"}
-
-
-def test_photos_that_were_edited_keep_their_name(tmp_path):
     write_edits(tmp_path, "/photos/tomatoes", Edits())
     assert dataset_name(str(tmp_path / MANIFEST)) == "tomatoes"
     assert dataset_name(str(tmp_path / "other" / MANIFEST)) == "other"

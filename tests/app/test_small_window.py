@@ -123,13 +123,10 @@ def test_no_name_under_the_roof_covers_another(height, qapp, qtbot):
     assert len(ticks) * TICK_HEIGHT <= room + TICK_HEIGHT
 
 
-def test_names_stand_where_they_are_wanted_if_there_is_room():
+def test_names_and_powers_stand_where_they_are_wanted_if_there_is_room():
     assert [(n.at, n.text) for n in place_names([(50.0, "b"), (10.0, "a")], 100.0, 17.0)] == [(10.0, "a"), (50.0, "b")]
     assert [n.at for n in place_names([(99.0, "b"), (99.0, "a")], 100.0, 20.0)] == [70.0, 90.0]
     assert [n.text for n in place_names([(9.0, "slow"), (50.0, "b"), (52.0, "a")], 40.0, 20.0)] == ["slow", "a, b"]
-
-
-def test_axes_show_the_powers_they_have_room_for():
     assert [p for p, _ in power_ticks(range(-3, 3), 200)] == [-3, -2, -1, 0, 1, 2]
     assert [text for _, text in power_ticks(range(-3, 3), 60)] == ["0.01", "1", "100"]
 
