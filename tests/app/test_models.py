@@ -180,6 +180,8 @@ def test_a_process_adapts_the_model_and_can_be_stopped(adapting, dialog, place, 
     adapting.choose(made, place / "place")
     with qtbot.waitSignal(made.model.stage):
         made.adapt.click()
+    made.close()
+    assert (made.model.has_process, made.isVisible()) == (True, True), "closing it would lose minutes of work"
     made.stop.click()
     qtbot.waitUntil(lambda: not made.model.has_process)
     assert not made.effect.text()

@@ -41,7 +41,7 @@ class AdaptationDialog(Dialog):
         self.state = label("", "muted")
         self.effect = label("", wrap=True)
         self._effect_card = card(self.effect)
-        self.stop = button(tr("Stop"), self._on_stop)
+        self.stop, self.leave = button(tr("Stop"), self._on_stop), button(tr("Close"), self.reject)
         self.adapt = button(tr("Adapt"), self._on_adapt, "primary")
         self.use = button(tr("Diagnose with this model"), self._on_use, "primary")
         self._lay_out()
@@ -58,7 +58,7 @@ class AdaptationDialog(Dialog):
             label(about, "muted", wrap=True), self.notice, row(self.choose, (self.folder, 1)),
             label(tr("Classes of the model"), "caption"), (self.list, 1), row(label(tr("Name")), (self.name, 1)),
             self.bar, self.state, self._effect_card,
-            row(None, self.stop, button(tr("Close"), self.reject), self.adapt, self.use), margins=None,
+            row(None, self.stop, self.leave, self.adapt, self.use), margins=None,
         ))  # fmt: skip
 
     def _connect(self) -> None:
@@ -71,6 +71,11 @@ class AdaptationDialog(Dialog):
         self.name.textChanged.connect(lambda _: self._refresh())
         self.finished.connect(lambda _: self.model.close())
 
+    def reject(self) -> None:
+        """Stay open until the work, which takes minutes, has ended or was stopped."""
+        if not self._working:
+            super().reject()
+
     def _work(self, working: bool) -> None:
         self._working = working
         self._refresh()
@@ -78,6 +83,7 @@ class AdaptationDialog(Dialog):
     def _refresh(self) -> None:
         for widget in (self.bar, self.state, self.stop):
             widget.setVisible(self._working)
+        self.leave.setVisible(not self._working)
         self._effect_card.setVisible(bool(self.effect.text()))
         self.choose.setEnabled(not self._working and (self.model.has_process or bool(self._classes)))
         self.name.setEnabled(not self._working)
