@@ -114,7 +114,7 @@ class ConfusionPane(QWidget):
         self.table.horizontalHeader().setMinimumSectionSize(46)
         for header in (self.table.horizontalHeader(), self.table.verticalHeader()):
             header.setTextElideMode(Qt.TextElideMode.ElideMiddle)
-        self.table.horizontalHeader().setMaximumSectionSize(LONGEST)
+        self.table.horizontalHeader().setMaximumSectionSize(LONGEST // 2)
         self.table.verticalHeader().setMaximumWidth(LONGEST)
         self.table.verticalHeader().setDefaultSectionSize(30)
         self.table.activated.connect(self._on_activated)
