@@ -5,6 +5,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QAccessible
 
 from app.project import Edits, apply_edits
 from app.theme import Theme
@@ -45,6 +46,7 @@ def test_five_photos_fill_a_line(grid):
     assert step > CELL.width(), "the rest of the width lies between the photos"
     assert grid.visualRect(index).topLeft() == QPoint(2 * step, 2 * CELL.height())
     assert grid.indexAt(grid.visualRect(index).center()).row() == 12
+    assert QAccessible.queryAccessibleInterface(grid).childCount() == COUNT, "screen readers find each"
     assert not grid.indexAt(QPoint(5 * step + 5, 5)).isValid()
     for width in range(grid.width(), grid.width() + 5):
         grid.resize(width, grid.height())

@@ -165,7 +165,7 @@ def test_a_message_covers_nothing_and_squeezes_nothing(language, size, start, qa
 
 
 def test_all_texts_grow_with_the_users_font(start, qapp, qtbot):
-    window, large = start().window, qapp.font()
+    window, large, before = start().window, qapp.font(), qapp.font()
     heights = {w: w.fontMetrics().height() for w in window.findChildren(QLabel) if w.text()}
     large.setPointSizeF(1.5 * large.pointSizeF())
     qapp.setFont(large)
@@ -181,8 +181,7 @@ def test_all_texts_grow_with_the_users_font(start, qapp, qtbot):
         places = [field.place.geometry() for field in setup.form.fields.values() if field.place.isVisible()]
         assert max(place.right() for place in places) <= setup._scroll.viewport().width()
     finally:
-        large.setPointSizeF(large.pointSizeF() / 1.5)
-        qapp.setFont(large)
+        qapp.setFont(before)
 
 
 def test_the_window_fits_small_screens_and_what_has_no_room_scrolls(language, start, qapp, qtbot):
