@@ -83,7 +83,7 @@ def train(program: Application, epochs: int, out: Path) -> None:
     view = program.training.view
     until(lambda: view.epoch is not None and view.epoch.epoch >= view.started.epochs - 2)
     shoot(program, out, "train")
-    until(lambda: not program.training.session.busy)
+    until(lambda: not program.training.busy)
     for pane, name in ((panel.outcome, "result"), (panel.kernels, "kernel-times")):
         panel.tabs.setCurrentWidget(pane)
         wait(200)
