@@ -142,7 +142,7 @@ class Application:
 
     def change_language(self, language: str) -> None:
         """Change the language: replace the window by a new one that keeps what is open, listed and running."""
-        old, train = self.window, self.window.made("train")
+        old, train, diagnose = self.window, self.window.made("train"), self.window.made("diagnose")
         page = old.current
         translation.remove(self.application)
         self.language = translation.install(self.application, language)
@@ -155,6 +155,8 @@ class Application:
         self.window.restoreGeometry(old.saveGeometry())
         if train is not None:
             self.window.page("train").setup.form.take_over(train.setup.form.values())
+        if diagnose is not None:
+            self.window.page("diagnose").table.selectRow(diagnose.table.currentIndex().row())
         self.window.go(page)
         self.window.show()
         old.hide()

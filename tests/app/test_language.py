@@ -20,9 +20,10 @@ def texts(widget):
 def test_the_language_changes_at_once_and_nothing_is_lost(program, qtbot):
     program.document.exclude([0], True)
     program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
-    program.diagnosis.rows.append([read_result(PhotoResult(0, "/photos/a.jpg"), answer(0.9))])
+    program.diagnosis.rows.append([read_result(PhotoResult(n, f"/photos/{n}.jpg"), answer(0.9)) for n in (0, 1)])
     for place in PAGES:
         program.window.go(place)
+    program.window.page("diagnose").table.selectRow(1)
     program.benchmark.kernels = [BenchmarkedKernel("conv2d", "forward", "cpu", "naive", "")]
     program.window.go("train").setup.form.fields["epochs"].set_value(7)
     old = program.window
@@ -41,7 +42,7 @@ def test_the_language_changes_at_once_and_nothing_is_lost(program, qtbot):
     assert len(window.page("dataset").photos.rows) == 6
     assert window.page("kernels").op.count()
     table = window.page("diagnose").table
-    assert table.model().rowCount() == 1
+    assert (table.model().rowCount(), table.currentIndex().row()) == (2, 1)
     assert table.model().headerData(1, table.horizontalHeader().orientation()) == "Chẩn đoán"
     program.theme.set("dark")  # reaches no widget of the window before, nor does this:
     for model in (one for one in vars(program).values() if hasattr(one, "failed") and one is not program.training):

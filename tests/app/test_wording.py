@@ -51,8 +51,7 @@ def test_no_text_of_the_window_has_a_space_that_breaks_before_its_percent_sign()
 
 
 def test_a_colour_is_blended_with_its_background():
-    assert mixed("#ff0000", "#0000ff", 1).name() == "#ff0000"
-    assert mixed("#ff0000", "#0000ff", 0).name() == "#0000ff"
+    assert [mixed("#ff0000", "#0000ff", share).name() for share in (1, 0)] == ["#ff0000", "#0000ff"]
     assert mixed("#c80064", "#640000", 0.25).getRgb()[:3] == (125, 0, 25)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 from typing import Final, final
 
 from PySide6.QtCore import Qt, Signal
@@ -192,7 +193,7 @@ def _advice(result: PhotoResult) -> str:
     """The cards of the diagnosis, or of the most probable class; none for a photo that looks unfamiliar."""
     if result.error:
         hint = tr("If another program shows this photo, save it there as JPEG and add that file here.")
-        return f"<p>{html.escape(hint)}</p>"
+        return f"<p>{html.escape(hint)}</p>" if os.path.exists(result.path) else ""
     if not result.top:
         return ""
     if result.unfamiliar:
