@@ -69,12 +69,12 @@ def stops(window):
 
 
 def test_whatever_the_keyboard_reaches_has_a_name(language, full):
-    full.window.go("diagnose").detail.correct.click()
-    dialog = full.window.findChild(BrushDialog)
+    full.window.go("diagnose")._show_selected()  # it would be shown a moment later
+    full.window.page("diagnose").detail.correct.click()
     nameless = [trail(w) for w in stops(full.window) if not name(w) and not w.isHidden()]
     assert not nameless, "\n".join(nameless)
     assert len(stops(full.window)) > 150
-    dialog.reject()
+    full.window.findChild(BrushDialog).reject()
 
 
 def test_the_tab_key_reaches_all_that_can_be_done_and_comes_round(full, qtbot):
