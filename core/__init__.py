@@ -43,9 +43,11 @@ def print_error(message: str, exit_code: int) -> None:
         sys.stdout.write(json.dumps({**failed, "exit_code": exit_code}) + "\n")
 
 
-_PROGRAM = os.path.basename(sys.argv[0]) if sys.argv else ""
-"""``-m`` for `python -m core.X` and `python -m app`: the package is imported before the name is set."""
-if _PROGRAM.startswith(("-m", "leafclinic")):
+_PROGRAM = sys.argv[0] if sys.argv else ""
+if "--multiprocessing-fork" in sys.orig_argv:  # a process of our program is ended by it, which Ctrl-C reaches too
+    if os.path.dirname(os.path.dirname(_PROGRAM)) == os.path.dirname(os.path.dirname(__file__)):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+elif os.path.basename(_PROGRAM).startswith(("-m", "leafclinic")):  # -m: the package is imported before its name is set
     if _LIMIT := address_limit():
         print_error(_LIMIT, 2)
         sys.exit(2)  # wrong input

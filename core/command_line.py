@@ -236,6 +236,7 @@ def run_command(
         return _fail("This computer does not have enough free memory. Close other programs, then try again.",
                      EXIT_FAILED, on_failure)  # fmt: skip
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, end_at_once)  # what the end of the program waits for, a second Ctrl-C ends
         sys.stderr.write("\n")
         return _fail("Stopped.", EXIT_INTERRUPTED, on_failure)
     except BrokenPipeError:

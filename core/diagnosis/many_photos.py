@@ -12,8 +12,10 @@ import itertools
 import json
 import re
 import shutil
+import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -196,6 +198,19 @@ def _load(model: str, device: str, threads: int, crop: str) -> tuple[Predictor, 
     return predictor, read_identity(Path(model))
 
 
+@contextmanager
+def late_interrupts() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of the block: Dask cannot close a cluster that has not started yet."""
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
+
+
 def compute_by_workers(
     job: Job, parts: Iterator[Part], show: Callable[[str], object], workers: int, scheduler: str = ""
 ) -> Iterator[tuple[int, int]]:
@@ -209,9 +224,10 @@ def compute_by_workers(
     except ImportError as error:
         raise InputError(f"Several workers need Dask ({error}). Install it with: "
                          "pip install 'leafclinic[cluster]'") from error  # fmt: skip
-    here = {"host": LOCAL, "dashboard_address": f"{LOCAL}:0", "silence_logs": "ERROR"}
+    here = {"host": LOCAL, "dashboard_address": f"{LOCAL}:0", "silence_logs": "CRITICAL"}
     try:
-        client = Client(scheduler or LocalCluster(n_workers=workers, threads_per_worker=1, **here))
+        with late_interrupts():
+            client = Client(scheduler or LocalCluster(n_workers=workers, threads_per_worker=1, **here))
     except (OSError, ValueError) as error:  # ValueError: no address
         raise InputError(f"There is no Dask scheduler at {scheduler}: {error}.") from error
     with client:

@@ -22,7 +22,7 @@ from core.diagnosis import prediction
 from core.diagnosis.many_photos import cut_parts, find_missing, open_results
 from core.diagnosis.model_file import read_model
 from core.diagnosis.prediction import Predictor
-from core.errors import EXIT_DONE, EXIT_FAILED, EXIT_WRONG_INPUT
+from core.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_INPUT
 from core.onnx import write_onnx
 from tests.helpers.commands import ROOT, children_of, environment
 from tests.helpers.models import write_small_model
@@ -175,20 +175,25 @@ def test_photos_are_decoded_while_the_network_predicts_at_most_a_batch_ahead(mod
     assert ahead == [4, 2, 0]
 
 
+def start_workers(model, photos, out, cache, part):
+    """Diagnose by two workers, as from a terminal; returns the process when the first part is done."""
+    command = [sys.executable, "-m", "core.diagnose", model, photos, "--out", out, "--part", part, "--workers", 2]
+    process = subprocess.Popen(list(map(str, command)), cwd=ROOT, env=environment(cache), start_new_session=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    while not list(out.glob("part-*.parquet")):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+    return process
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="finds Dask's workers in /proc")
 @pytest.mark.parametrize(("each", "part"), [
     pytest.param(150, 10, marks=pytest.mark.thorough), pytest.param(1000, 50, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_killed_worker_loses_no_photo_and_writes_none_twice(model, cache, tmp_path, each, part):
     """It is killed when the first parts are done."""
-    photos, out, pipe = write_photos(tmp_path / "photos", each=each), tmp_path / "out", subprocess.PIPE
-    command = [sys.executable, "-m", "core.diagnose", model, photos, "--out", out, "--part", part, "--workers", 2]
-    with subprocess.Popen(
-        list(map(str, command)), cwd=ROOT, env=environment(cache), stdout=pipe, stderr=pipe, text=True
-    ) as process:
-        while not list(out.glob("part-*.parquet")):
-            assert process.poll() is None, process.stderr.read()
-            time.sleep(0.02)
+    photos, out = write_photos(tmp_path / "photos", each=each), tmp_path / "out"
+    with start_workers(model, photos, out, cache, part) as process:
         started = children_of(process)  # workers by nannies of the program, and others
         os.kill(next(p for p in started if "spawn_main" in Path(f"/proc/{p}/cmdline").read_text()), signal.SIGKILL)
         _, errors = process.communicate(timeout=280)
@@ -197,6 +202,19 @@ def test_a_killed_worker_loses_no_photo_and_writes_none_twice(model, cache, tmp_
     assert Counter(row["path"] for row in merged_rows(out)) == Counter(find_photos([str(photos)]))
     assert re.search(r"Workers: 2. Dashboard: http://127.0.0.1:\d+/status", errors), errors
     assert re.search(rf"{2 * each:,} photos, \d+ photos/s", errors), errors
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are sent otherwise there")
+def test_ctrl_c_reaches_the_workers_too_and_ends_with_one_sentence(model, cache, tmp_path, capsys):
+    photos, out = write_photos(tmp_path / "photos", each=150), tmp_path / "out"
+    with start_workers(model, photos, out, cache, 10) as process:
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors.splitlines()[1:]) == (EXIT_INTERRUPTED, ["", "Stopped."])
+    done = len(list(out.glob("part-*.parquet")))
+    assert 0 < done < 30
+    assert run(model, photos, "--out", out, "--part", 10) == EXIT_DONE
+    assert f"{300 - 10 * done} photos, " in capsys.readouterr().err
 
 
 def test_a_wrong_address_and_a_lost_scheduler_are_sentences(model, photos, tmp_path, monkeypatch, capsys):
