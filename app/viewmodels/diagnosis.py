@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -9,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, Final, final
 
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -24,7 +24,7 @@ from app.viewmodels.plants import Plants
 from app.viewmodels.process_model import ProcessModel
 from app.viewmodels.result import PhotoResult, columns, decide, read_map, read_result
 from app.viewmodels.rows_model import RowsModel
-from core.data.photo_format import NAMED
+from core.data.source import list_photos
 from core.diagnosis.known_crop import list_crops
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.thresholds import COVERAGE, Thresholds, at_coverage
@@ -319,21 +319,11 @@ class DiagnosisModel(ProcessModel):
 
 
 def photo_files(paths: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Files as they are, folders as the photos in them by name, and the folders that cannot be read.
-
-    Files in unsupported formats are included: their result is an error.
-    """
-    found: list[str] = []
+    """Files as they are, folders as the photos in them (`list_photos`), and the folders that cannot be read."""
     refused: list[str] = []
-    for path in paths:
-        if not os.path.isdir(path):
-            found.append(path)
-            continue
-        for folder, folders, names in os.walk(path, onerror=lambda error: refused.append(str(error.filename))):
-            folders[:] = sorted(name for name in folders if name[0] != ".")  # telephones keep .thumbnails
-            named = (name for name in sorted(names) if Path(name).suffix.lower() in NAMED and name[0] != ".")
-            found += (photo for name in named if os.path.isfile(photo := os.path.join(folder, name)))
-    return found, refused
+    listed = (list_photos(path, lambda folder, _: refused.append(folder)) if os.path.isdir(path) else [path]
+              for path in paths)  # fmt: skip
+    return list(itertools.chain.from_iterable(listed)), refused
 
 
 PIECE: Final = 256

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -62,7 +62,7 @@ def find_photos(named: Iterable[str], column: str = "") -> Iterator[str]:
             raise DataError(f"{name} is no CSV manifest, so it has no column {column!r}. Group its photos by folder "
                             "or by time.")  # fmt: skip
         if os.path.isdir(name):
-            yield from _require(_below(name), name)
+            yield from _require(list_photos(name, _refuse), name)
         elif name.lower().endswith(MANIFEST):
             yield from _require(read_paths(Path(name), column), name)
         else:
@@ -76,15 +76,26 @@ def _require(found: Iterator[str], name: str) -> Iterator[str]:
     return itertools.chain([first], found)
 
 
-def _below(folder: str) -> Iterator[str]:
-    try:
-        with os.scandir(folder) as entries:  # hidden ones: telephones keep .thumbnails, macOS leaves ._photo.jpg
-            shown = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries if entry.name[0] != "."]
-    except OSError as error:
-        raise DataError(f"The folder {error.filename} cannot be read: {error.strerror}. Change its permissions, or "
-                        "move it out of the photo folder.") from error  # fmt: skip
-    for name, is_folder in sorted(shown, key=lambda entry: entry[0] + "/" * entry[1]):
-        if is_folder:
-            yield from _below(os.path.join(folder, name))
-        elif name.lower().endswith(NAMED):
-            yield os.path.join(folder, name)
+def list_photos(folder: str, refuse: Callable[[str, OSError], object]) -> Iterator[str]:
+    """The photos below a folder by path, those in unsupported formats included. Hidden files and folders are skipped,
+    and links are not followed: telephones keep .thumbnails, macOS leaves ._photo.jpg. refuse: called for each folder
+    that cannot be read."""
+    found = [(folder, True)]
+    while found:
+        path, is_folder = found.pop()
+        if not is_folder:
+            yield path
+            continue
+        try:
+            with os.scandir(path) as entries:
+                shown = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries if entry.name[0] != "."]
+        except OSError as error:
+            refuse(path, error)
+            continue
+        named = [(name, deeper) for name, deeper in shown if deeper or name.lower().endswith(NAMED)]
+        found += sorted(named, key=lambda entry: entry[0] + "/" * entry[1], reverse=True)
+
+
+def _refuse(folder: str, error: OSError) -> None:
+    raise DataError(f"The folder {folder} cannot be read: {error.strerror}. Change its permissions, or move it out of "
+                    "the photo folder.") from error  # fmt: skip

@@ -1,5 +1,6 @@
 """What all command lines share: output files, closed streams, devices that are not there, odd names."""
 
+import inspect
 import os
 import signal
 import subprocess
@@ -97,6 +98,14 @@ def test_hidden_folders_and_files_are_not_diagnosed(tmp_path):
         (tmp_path / name).touch()
     assert list(find_photos([str(tmp_path)])) == [str(tmp_path / "b/f.jpg"), str(tmp_path / "g.PNG")]
     assert list(find_photos([str(tmp_path / "b/._c.jpg")])) == [str(tmp_path / "b/._c.jpg")], "named itself"
+    deep = tmp_path.joinpath(*"d" * 200)
+    deep.mkdir(parents=True)
+    (deep / "i.jpg").touch()
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 150)
+    found = list(find_photos([str(tmp_path / "d")]))
+    sys.setrecursionlimit(before)
+    assert found == [str(deep / "i.jpg")], "a path may have 2000 folders"
 
 
 @pytest.mark.parametrize("option", [["--overwrite"], ["--demo"], ["--config", "x"], ["--json"], ["--profile", "x"]])
