@@ -19,7 +19,7 @@ TEMPORARY: Final = ".writing"
 NO_ROOM: Final = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 """Errors of a full disk or an exceeded quota."""
 PREFIX: Final = 40
-"""Characters of the name that an unfinished file starts with, as names may have the greatest length already."""
+"""Characters of another file's name that a new name has: names may have the greatest length already."""
 
 
 def write_file(path: Path, content: bytes | str) -> None:
@@ -98,9 +98,9 @@ def storage_error(path: Path, error: OSError, other: str = "another folder") -> 
     return StorageError(f"{path} could not be saved: {reason}. Choose {other}.")
 
 
-def new_run_folder(place: Path, model: str) -> Path:
-    """A folder name that sorts by time and names the network."""
-    return unused(place / f"{time.strftime('%Y%m%d-%H%M%S')}-{model}")
+def new_run_folder(place: Path, start: str, model: str) -> Path:
+    """A folder name that sorts by time and names the pretrained file, or without one the network."""
+    return unused(place / f"{time.strftime('%Y%m%d-%H%M%S')}-{Path(start).stem[:PREFIX] or model}")
 
 
 def unused(path: Path) -> Path:

@@ -57,7 +57,7 @@ class Trainer:
         self, config: RunConfig, *, resume: bool = False, overwrite: bool = False, profiled: bool = False,
         environment: RankEnvironment = ALONE,
     ) -> None:  # fmt: skip
-        out = config.out or str(new_run_folder(Path("runs"), config.model))
+        out = config.out or str(new_run_folder(Path("runs"), config.start, config.model))
         self.config = replace(config, out=out, name=config.name or default_name(config.data))
         self._resume, self._overwrite, self._profiled, self._environment = resume, overwrite, profiled, environment
         self._path = Path(self.config.out)

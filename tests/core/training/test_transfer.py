@@ -21,6 +21,7 @@ from core.program import lower
 from core.training import transfer
 from core.training.events import EpochDone, RunStarted, Warned
 from core.training.run_folder import read_config
+from core.training.trainer import Trainer
 from tests.helpers.noise import integers, noise
 from tests.helpers.runs import only, train
 from tests.helpers.tiny_photos import write_photos
@@ -49,6 +50,7 @@ def start(config, classes):
 @pytest.mark.parametrize(("name", "given", "size"), [("squeezenet1_1_bn", 0, 48), ("mobilenetv2", 80, 80)])
 def test_a_folded_network_says_what_the_file_says_also_of_photos_of_another_size(tmp_path, name, given, size):
     config = replace(donor(tmp_path / "m.safetensors", name), image_size=given)
+    assert Trainer(config).config.out.endswith("-m")
     config, network = start(config, ("oak", "ash", "elm"))
     model = read_model(tmp_path / "m.safetensors")
     assert (config.image_size, config.model) == (size, name)
