@@ -58,7 +58,8 @@ def export(argv: Sequence[str]) -> int:
                                      "photos that the model was trained on with --data."))
     config = merge_settings(read_settings(arguments, found), {}, found)
     if own:
-        config = replace(read_config(run), cache=config.cache, threads=config.threads, split=str(run / SPLIT))
+        trained = read_config(run)
+        config = replace(trained, cache=config.cache or trained.cache, threads=config.threads, split=str(run / SPLIT))
     model, target = read_model(run), Path(arguments.onnx)
     data = to_onnx(model)
     print(describe_check(check_onnx(data, model)))
