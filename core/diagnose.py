@@ -75,16 +75,16 @@ def diagnose(argv: Sequence[str]) -> int:
                               "known_crop": find_crop(model.classes, arguments.known_crop)}  # fmt: skip
     open_predictor = partial(Predictor, model, batch=min(BATCH, len(paths)), **engine)
     as_table = partial(show_csv, columns=WITH_LEAVES if arguments.leaves else COLUMNS)
-    show = show_json if arguments.json else as_table if arguments.csv else show_text
-    entries: list[Entry] = []
+    show = partial(show_json if arguments.json else as_table if arguments.csv else show_text, model=identity)
     if arguments.examine or arguments.report or arguments.leaves:
         with closing(Examiner(model, **engine)) as examiner:
             view = {"crop": not arguments.no_crop, "leaves": arguments.leaves, "coverage": coverage}
             examined = (examiner.examine_file(path, **view) for path in paths)
-            make = partial(make_entry, model=identity, side=picture_side(len(paths)))
-            read = show(keep_entries(examined, make, entries if arguments.report else None), identity)
-        if arguments.report:
-            write_report(Path(arguments.report), entries, model)
+            if arguments.report:
+                make = partial(make_entry, model=identity, side=picture_side(len(paths)))
+                read = report(Path(arguments.report), examined, make, show, model)
+            else:
+                read = show(diagnosis for diagnosis, _ in examined)
     elif arguments.group:
         names = name_plants(paths, arguments)
         with closing(open_predictor()) as predictor:
@@ -93,14 +93,32 @@ def diagnose(argv: Sequence[str]) -> int:
         read = show_plants(plants, "json" if arguments.json else "csv" if arguments.csv else "text", identity)
     else:
         with closing(open_predictor()) as predictor:
-            read = show(predictor.diagnose(paths, coverage=coverage), identity)
+            read = show(predictor.diagnose(paths, coverage=coverage))
     return EXIT_DONE if read else EXIT_WRONG_INPUT
 
 
-def write_report(path: Path, entries: Sequence[Entry], model: ModelFile) -> None:
-    card = page.heading("Model card") + render_card_html(model)
-    write_file(path, render_batch(entries, remarks(model), card))
+def report(
+    path: Path, examined: Iterable[tuple[Diagnosis, Examination | None]],
+    make: Callable[[Diagnosis, Examination | None], Entry], show: Callable[[Iterator[Diagnosis]], int],
+    model: ModelFile,
+) -> int:  # fmt: skip
+    """Show the diagnoses and write them as a page, also where nobody reads the output; returns what `show` does."""
+    entries: list[Entry] = []
+
+    def keep() -> Iterator[Diagnosis]:
+        for diagnosis, examination in examined:
+            entries.append(make(diagnosis, examination))
+            yield diagnosis
+
+    diagnoses = keep()
+    try:
+        read = show(diagnoses)
+    except BrokenPipeError:
+        command_line.mute()
+        read = 1 + show(diagnoses)
+    write_file(path, render_batch(entries, remarks(model), page.heading("Model card") + render_card_html(model)))
     sys.stderr.write(f"Report: {path}\n")
+    return read
 
 
 def name_plants(paths: Sequence[str], arguments: argparse.Namespace) -> list[str]:
@@ -224,17 +242,6 @@ class Rate:
     def _set_total(self, count: Callable[[], int]) -> None:
         with suppress(LeafClinicError):  # the diagnosis itself reports it
             self._total = count()
-
-
-def keep_entries(
-    found: Iterable[tuple[Diagnosis, Examination | None]], make: Callable[[Diagnosis, Examination | None], Entry],
-    entries: list[Entry] | None,
-) -> Iterator[Diagnosis]:
-    """Yield the diagnoses; their report entries are added to `entries`, if given."""
-    for diagnosis, examination in found:
-        if entries is not None:
-            entries.append(make(diagnosis, examination))
-        yield diagnosis
 
 
 def make_parser() -> argparse.ArgumentParser:

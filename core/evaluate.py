@@ -49,9 +49,12 @@ def evaluate(argv: Sequence[str]) -> int:
     evaluation, skipped = evaluate_model(model, config, split, coverage)
     for sentence in skipped:
         sys.stderr.write(printable(sentence) + "\n")
-    print(json_line(describe_json(evaluation)) if arguments.json else printable(describe_text(evaluation, split), "\n"))
-    if arguments.mistakes:  # last: a full disk does not hide the result
-        write_mistakes(Path(arguments.mistakes), evaluation.mistakes)
+    text = describe_text(evaluation, split)
+    try:
+        print(json_line(describe_json(evaluation)) if arguments.json else printable(text, "\n"))
+    finally:  # a full disk does not hide the result, and a result that nobody reads not the table
+        if arguments.mistakes:
+            write_mistakes(Path(arguments.mistakes), evaluation.mistakes)
     return EXIT_DONE
 
 

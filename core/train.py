@@ -108,12 +108,13 @@ def configure(arguments: argparse.Namespace, found: list[Problem]) -> RunConfig:
         config = read_config(Path(arguments.resume))
         return replace(command_line.change_settings(config, options, found), out=arguments.resume)
     file = command_line.read_toml(Path(arguments.config)) if arguments.config else {}
-    data = options.get("data", file.get("data", ""))
+    given = {**file, **options}
+    data = given.get("data", "")
     if not data and not arguments.demo:
         found.append(Problem("data", "is missing. Give a folder of photos or a CSV manifest, or use --demo."))
     if data and arguments.demo:
         found.append(Problem("demo", "generates its own photos. Give either --data or --demo."))
-    if "model" in options and options.get("start", file.get("start")):
+    if "model" in given and given.get("start"):
         found.append(Problem("model", "cannot be combined with --from: the network is that of the file."))
     config = command_line.merge_settings(options, file, found)
     data, field = (os.path.abspath(os.path.expanduser(name)) if name else "" for name in (config.data, config.field))

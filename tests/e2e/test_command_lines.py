@@ -224,11 +224,13 @@ def test_bad_photos_models_and_runs_get_a_sentence_each_and_nothing_is_written(t
     empty = tmp_path / "empty"
     empty.mkdir()
     photo = photos / "green" / "000.png"
+    (tmp_path / "s.toml").write_text("from = 'small'\nmodel = 'cnn'\n", "utf-8")
     new = ("--out", tmp_path / "run", *SMALL)
     for arguments, sentence in (
         (("core.train", "--data", one, *new), "Training needs two classes or more"),
         (("core.train", "--data", empty, *new), "There are no photos in"),
         (("core.train", "--data", one, "--from", "small", *new, "--model", "cnn"), "--model: cannot be combined with"),
+        (("core.train", "--data", one, "--config", tmp_path / "s.toml"), "--model: cannot be combined with"),
         (("core.train", "--data", tmp_path / "nowhere", *new), "does not exist"),
         (("core.diagnose", cut, photo), "incomplete, damaged"),
         (("core.diagnose", tmp_path / "none", photo), "came with the program: leaves, small, permissive."),
@@ -325,7 +327,7 @@ def test_a_full_disk_under_the_output_is_told_in_a_sentence(trained, photos, cac
                                             "or choose another folder."), done.stderr  # fmt: skip
 
 
-def test_a_program_that_reads_json_is_told_what_is_wrong(trained, tmp_path, cache):
+def test_a_program_that_reads_json_is_told_what_is_wrong(trained, photos, tmp_path, cache):
     for options in (["--epochs", "x", "--data", tmp_path], ["--data", tmp_path / "nothing"], ["--data"]):
         done = call("core.train", "--json", *options, cache=cache)
         event = json.loads(done.stdout.splitlines()[-1])
@@ -334,11 +336,17 @@ def test_a_program_that_reads_json_is_told_what_is_wrong(trained, tmp_path, cach
         assert event["message"] in done.stderr
     read, write = os.pipe()
     os.close(read)  # nobody reads: no traceback
-    command = [sys.executable, "-m", "core.train", "--json", "--epochs", "x"]
-    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment(cache))
+    report, table = tmp_path / "r.html", tmp_path / "m.csv"
+    for code, words in ((EXIT_WRONG_INPUT, ["train", "--json", "--epochs", "x"]),
+                        (0, ["diagnose", trained[0], photos / "green", "--report", report]),
+                        (0, ["evaluate", trained[0], "--split", "test", "--mistakes", table])):  # fmt: skip
+        command = [sys.executable, "-u", "-m", f"core.{words[0]}", *map(str, words[1:])]
+        done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+                              env=environment(cache))  # fmt: skip
+        assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
     os.close(write)
-    assert done.returncode == EXIT_WRONG_INPUT
-    assert "Traceback" not in done.stderr
+    assert table.exists()
+    assert report.read_text("utf-8").count("data:image/jpeg;base64") == 12
     for command, options in (("core.evaluate", [trained[0], "--split", "all"]), ("core.diagnose", ["none", "a.jpg"])):
         done = call(command, "--json", *options, cache=cache)
         told = json.loads(done.stdout)
