@@ -37,6 +37,8 @@ SETTING: Final = "setting"
 REPORT_EVERY: Final = 10_000
 MOST_FIELD: Final = 1 << 20
 """Longest field of a row, characters; a longer one is a quote that was never closed."""
+LONGEST_LIST: Final = 1000
+"""Characters of the columns that an error lists."""
 VALUES_NAMED: Final = 12
 """Values of a column that an error lists."""
 
@@ -78,7 +80,7 @@ def read_paths(path: Path, column: str = "") -> Iterator[str]:
         names = [name.strip() for name in next(rows, [])]
         at, group = _find_path_column(names, path), _find_column(names, column, path) if column else len(names)
         if group < 0:
-            raise DataError(f"--group: {path} has no column {column!r}; its columns are {', '.join(names)}.")
+            raise DataError(f"--group: {path} has no column {column!r}; its columns are {_list_columns(names)}.")
         for line, row in enumerate(rows, 2):
             if len(row) > at and (photo := row[at].strip().replace("\\", "/")):
                 yield "".join(row[group : group + 1]).strip() or os.path.join(path.parent, photo)
@@ -168,7 +170,7 @@ def _find_columns(heading: list[str], path: Path, label: str, where: Sequence[st
 
     def require(name: str, option: str) -> int:
         if find(name) < 0:
-            raise DataError(f"{option}: {path} has no column {name!r}; its columns are {', '.join(names)}.")
+            raise DataError(f"{option}: {path} has no column {name!r}; its columns are {_list_columns(names)}.")
         return find(name)
 
     photos = _find_path_column(names, path)
@@ -179,8 +181,8 @@ def _find_columns(heading: list[str], path: Path, label: str, where: Sequence[st
     else:
         labels = tuple(find(name) for name in LABEL_COLUMNS if find(name) >= 0)[:1]
     if not labels:
-        raise DataError(f"{path} has no class column; its columns are {', '.join(names)}. Choose the class column with "
-                        "--label COLUMN.")
+        raise DataError(f"{path} has no class column; its columns are {_list_columns(names)}. Choose the class column "
+                        "with --label COLUMN.")
     filters = [w.partition("=") for w in where]
     return _Columns(
         path=photos, labels=labels, split=find("split"), group=find("group"),
@@ -202,14 +204,19 @@ def _find_path_column(names: Sequence[str], path: Path) -> int:
     for name in PATH_COLUMNS:
         if (found := _find_column(names, name, path)) >= 0:
             return found
-    raise DataError(f"{path} has no column path; its columns are {', '.join(names)}. Rename the column with the "
+    raise DataError(f"{path} has no column path; its columns are {_list_columns(names)}. Rename the column with the "
                     f"photo files to `path` (also accepted: {', '.join(PATH_COLUMNS[1:])}).")  # fmt: skip
+
+
+def _list_columns(names: Sequence[str]) -> str:
+    listed = ", ".join(names)
+    return listed[:LONGEST_LIST] + " ..." * (len(listed) > LONGEST_LIST)
 
 
 def _append(table: DatasetBuilder, row: list[str], at: _Columns, line: int, path: Path) -> None:
     file = row[at.path].strip().replace("\\", "/")
     parts = [row[column].strip() for column in at.labels]
-    if "\0" in file:
+    if any("\0" in text for text in (file, *parts)):
         raise DataError(f"Line {line} of {path} contains a zero byte, so this is not a text file. Save it again as CSV "
                         "(UTF-8).")
     if not file or not all(parts):

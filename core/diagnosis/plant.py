@@ -7,10 +7,10 @@ probabilities within a point of the truth for 2, 4 and 6 photos (benchmarks/resu
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final, final
 
@@ -66,11 +66,11 @@ def group_photos(paths: Sequence[str], by: str, times: Sequence[int] = ()) -> li
 
 def read_time(path: str) -> int:
     """When a photo was taken (`taken_at`), 0 if it has no time or cannot be read."""
-    try:
-        with Path(path).open("rb") as file:
-            return taken_at(np.frombuffer(file.read(HEAD), np.uint8))
-    except OSError:  # the diagnosis of the photo states why it cannot be read
-        return 0
+    with contextlib.suppress(OSError):  # the diagnosis of the photo states why it cannot be read
+        if os.path.isfile(path):  # to open a pipe could wait for ever
+            with open(path, "rb") as file:
+                return taken_at(np.frombuffer(file.read(HEAD), np.uint8))
+    return 0
 
 
 def pool_probabilities(probabilities: Array, multilabel: bool = False) -> Array:

@@ -130,6 +130,7 @@ def test_paths_may_be_absolute(tmp_path):
     ("path,label\na,x\n".encode("utf-16-le"), r"not a text file. .*\(UTF-8\)"),
     (b"\x89PNG\r\n\x1a\n\0\0\0\x0d\n", "column path|not a text file"),
     (b"path,label\na\0b,rust\n", "not a valid CSV|contains a zero byte"), (b"sep=;\n", "no column path"),
+    (b"path,label\na,r\0b\n", "not a valid CSV|contains a zero byte"), (b"," * 9999 + b"\n", "^.{,1500}$"),
     (b"path,label,label\na,x,y\n", "more than one column label. Rename"),
     (b"PATH,label,Path\na,x,b\n", "more than one column path. Rename"),
 ])  # fmt: skip

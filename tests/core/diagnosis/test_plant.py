@@ -1,6 +1,7 @@
 """Several photos of a plant: how they are grouped, and what they say together."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -75,7 +76,10 @@ def test_photos_within_a_minute_of_the_one_before_are_one_plant(tmp_path):
     names = group_photos(paths, "time")
     assert names == [paths[1], paths[1], paths[1], paths[1], paths[4]]
     assert group_photos([paths[0], paths[1], paths[2]], "time") == [paths[0], paths[1], paths[1]]
-    assert group_photos([str(tmp_path / "missing.jpg")], "time") == [str(tmp_path / "missing.jpg")]
+    none = [str(tmp_path / name) for name in ("missing.jpg", "no\0name.jpg", "pipe.jpg")]
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(none[-1])
+    assert group_photos(none, "time") == none
 
 
 def test_a_column_of_a_manifest_names_the_plant(tmp_path, capsys):
