@@ -139,15 +139,18 @@ def check_folder(name: str, file: str, found: list[Problem], photos: Iterable[st
 def read_toml(path: Path) -> dict[str, Any]:
     """Settings from a TOML file, flat or in tables. Raises InputError."""
     try:
-        raw = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        raw = tomllib.loads(path.read_text("utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", "") or error
         raise InputError(f"The settings in {path} cannot be read: {reason}.") from error
-    flat: dict[str, Any] = {}
-    for key, value in raw.items():
-        flat.update(value if isinstance(value, dict) else {key: value})
     fields = {option: name for name, option in OPTION_NAMES.items()}
-    return {fields.get(name, name): value for name, value in ((k.replace("-", "_"), v) for k, v in flat.items())}
+    found: dict[str, Any] = {}
+    for table in ({key: value} if not isinstance(value, dict) else value for key, value in raw.items()):
+        for key, value in table.items():
+            name = key.replace("-", "_")
+            if found.setdefault(fields.get(name, name), value) is not value:
+                raise InputError(f"The settings in {path} have {key} twice. Remove one of them.")
+    return found
 
 
 def merge_settings(options: Mapping[str, Any], file: Mapping[str, Any], found: list[Problem]) -> RunConfig:

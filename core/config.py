@@ -200,6 +200,8 @@ def problems(config: RunConfig) -> list[Problem]:
         value = getattr(config, name)
         if row.choices and value not in row.choices:
             found.append(Problem(name, f"{value!r} is not one of {', '.join(row.choices)}."))
+        elif "\0" in "".join(value if isinstance(value, str | tuple) else ()):
+            found.append(Problem(name, "contains a zero byte."))
         elif isinstance(value, int | float) and not isinstance(value, bool):
             if value != value:
                 found.append(Problem(name, "is not a number."))

@@ -250,7 +250,7 @@ def test_bad_photos_models_and_runs_get_a_sentence_each_and_nothing_is_written(t
 
 def test_settings_come_from_preset_file_and_options_in_this_order(photos, cache, tmp_path):
     settings = tmp_path / "settings.toml"
-    settings.write_text('preset = "demo"\nbatch_size = 6\n[optimizer]\nlearning-rate = 0.25\n')
+    settings.write_text('preset = "demo"\nbatch_size = 6\n[optimizer]\nlearning-rate = 0.25\n', "utf-8-sig")
     done = call("core.train", "--data", photos, "--config", settings, "--batch-size", "5", "--dry-run", "--out",
                 tmp_path / "run", "--device", "cpu", cache=cache)
     assert done.returncode == 0, done.stderr
@@ -258,6 +258,11 @@ def test_settings_come_from_preset_file_and_options_in_this_order(photos, cache,
     assert "memory of the run" in done.stdout
     assert "features.3.squeeze" in done.stdout
     assert not (tmp_path / "run").exists()
+    for text, said in (("epochs = 1\n[x]\nepochs = 2", "have epochs twice"), ("x=" + "[" * 9999, "not be read"),
+                       ('out = "\\u0000"\nteacher = ["\\u0000"]', "--teacher: contains a zero byte")):  # fmt: skip
+        settings.write_text(text, "utf-8")
+        done = call("core.train", "--data", photos, "--config", settings, "--dry-run", cache=cache)
+        assert (done.returncode, said in done.stderr) == (EXIT_WRONG_INPUT, True), done.stderr
 
 
 def test_teachers_are_named_one_by_one_and_count_in_the_memory(photos, cache, trained, tmp_path):
