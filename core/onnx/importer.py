@@ -18,7 +18,8 @@ Attributes: TypeAlias = dict[str, Any]
 """Attributes of an ONNX node: numbers, bytes, lists, or arrays."""
 
 NCHW: Final = (0, 1, 2, 3)
-"""Order of the axes (photo, channel, row, column) in an ONNX tensor, unless it was transposed."""
+"""Order of the axes (photo, channel, row, column) in an ONNX tensor, unless it was transposed; the first two of flat
+features."""
 
 
 @final
@@ -76,9 +77,9 @@ class Importer:
         raise ModelFileError(f"The tensor {name!r} is used before it is computed.")
 
     def image(self, name: str, op: str, pad: bool = False) -> OnnxValue:
-        """Return a computed tensor that is NCHW and, unless `pad`, has no pending padding. Raises ModelFileError."""
+        """Return a tensor that is not transposed and, unless `pad`, has no pending padding. Raises ModelFileError."""
         value = self.value(name)
-        if value.axes != NCHW:
+        if value.axes != NCHW[: len(value.axes)]:
             raise ModelFileError(f"A Transpose before {op} cannot be folded.")
         if any(value.pad) and not pad:
             raise ModelFileError(f"A Pad before {op} is not supported, only one before Conv.")

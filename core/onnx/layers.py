@@ -73,7 +73,7 @@ def _make_dense(importer: Importer, node: Any, x: OnnxValue, weight: Array, bias
     if bias is not None:
         sound = bias.size in (1, weight.shape[0]) and bias.ndim <= 2
         importer.own(name, "bias", np.broadcast_to(bias.ravel(), weight.shape[:1]) if sound else bias)
-    return OnnxValue(name)
+    return OnnxValue(name, x.axes)
 
 
 def read_batch_norm(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
@@ -188,7 +188,7 @@ def read_softmax(importer: Importer, node: Any, attributes: Attributes) -> OnnxV
     """To softmax over the channels. Before opset 13 it ran over all axes from its own on."""
     axis = attributes.get("axis", -1 if importer.opset >= 13 else 1)
     x = importer.value(node.input[0])
-    channels = x.axes[axis] == 1 if len(importer.shape(x)) == 3 and -4 <= axis < 4 else axis in (1, -1)
+    channels = -len(x.axes) <= axis < len(x.axes) and x.axes[axis] == 1
     if not channels or (len(importer.shape(x)) == 3 and importer.opset < 13):
         raise ModelFileError(f"{describe(node)} runs over another axis than the classes, which is not supported.")
     return _apply(importer, node, "softmax")

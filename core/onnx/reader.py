@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -69,7 +71,10 @@ def read_onnx(
     contains.
     """
     try:
-        if path.stat().st_size > MAX_BYTES:
+        state = path.stat()
+        if not stat.S_ISREG(state.st_mode):  # reading a pipe or a device could block
+            raise OSError(errno.EINVAL, "not a file")
+        if state.st_size > MAX_BYTES:
             raise ModelFileError(f"{path.name} is larger than {MAX_BYTES >> 20} MiB; it is refused.")
         data = path.read_bytes()
     except OSError as error:

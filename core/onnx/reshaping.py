@@ -17,11 +17,10 @@ def read_concat(importer: Importer, node: Any, attributes: Attributes) -> OnnxVa
     """To concat, along the channels."""
     axis, values = attributes.get("axis", 1), [importer.value(name) for name in node.input]
     same = {v.axes for v in values}
-    if len(same) != 1 or any(any(v.pad) or v.image for v in values) or not -4 <= axis < 4:
+    if len(same) != 1 or any(any(v.pad) or v.image for v in values):
         raise ModelFileError(f"{describe(node)} concatenates tensors of different layouts, which is not supported.")
     axes = same.pop()
-    rank = len(importer.shape(values[0]))
-    if rank == 3 and axes[axis] != 1 or rank == 1 and axis not in (1, -1):
+    if not -len(axes) <= axis < len(axes) or axes[axis] != 1:
         raise ModelFileError(f"{describe(node)} does not concatenate channels, which is not supported.")
     name = importer.add("concat", node, tuple(v.node for v in values))
     return OnnxValue(name, axes)
@@ -31,7 +30,7 @@ def read_flatten(importer: Importer, node: Any, attributes: Attributes) -> OnnxV
     """To flatten, with the file's order of features remembered."""
     if attributes.get("axis", 1) != 1:
         raise ModelFileError(f"{describe(node)} flattens along another axis than 1, which is not supported.")
-    return _to_features(importer, node)
+    return _to_features(importer, node, 2)
 
 
 def read_reshape(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
@@ -41,7 +40,7 @@ def read_reshape(importer: Importer, node: Any, attributes: Attributes) -> OnnxV
     trailing = all(side == 1 for side in shape[2:])
     if len(shape) < 2 or not trailing or not (shape[1] in (-1, size) or (shape[0] == 1 and shape[1] == size)):
         raise ModelFileError(f"{describe(node)} to {shape} is not a flattening, which is all that is supported.")
-    return _to_features(importer, node)
+    return _to_features(importer, node, len(shape))
 
 
 def read_unsqueeze(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
@@ -51,21 +50,21 @@ def read_unsqueeze(importer: Importer, node: Any, attributes: Attributes) -> Onn
     if axes not in ((2, 3), (-2, -1)) or len(importer.shape(importer.value(node.input[0]))) != 1:
         raise ModelFileError(f"{describe(node)} at {axes} is not features as an image of one pixel, which is all that "
                              "is supported.")
-    return _to_features(importer, node)
+    return _to_features(importer, node, 4)
 
 
-def _to_features(importer: Importer, node: Any) -> OnnxValue:
+def _to_features(importer: Importer, node: Any, axes: int) -> OnnxValue:
     x = importer.value(node.input[0])
     shape = importer.shape(x)
     if any(x.pad):
         raise ModelFileError(f"A Pad before {node.op_type} is not supported, only one before Conv.")
     if len(shape) == 1:
-        return replace(x, axes=NCHW)
+        return replace(x, axes=NCHW[:axes])
     if x.axes not in (NCHW, (0, 2, 3, 1)):
         raise ModelFileError(f"A Transpose before {node.op_type} cannot be folded.")
     ordered = x.axes != NCHW or shape[0] * shape[1] == 1
     name = importer.add("flatten", node, (x.node,))
-    return OnnxValue(name, image=None if ordered else shape)
+    return OnnxValue(name, NCHW[:axes], image=None if ordered else shape)
 
 
 def read_transpose(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:

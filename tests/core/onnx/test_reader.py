@@ -1,5 +1,7 @@
 """Files of other programs: each op in its old and new form against onnxruntime, and what is refused."""
 
+import os
+
 import numpy as np
 import onnx
 import pytest
@@ -114,6 +116,16 @@ REFUSED = {
         model([node("Relu", "x", "r"), node("Mul", "x r", "last"), *HEAD]), "neither x times its sigmoid nor",
     ),
     "a product with a constant": (model([node("Mul", "x two", "last"), *HEAD], {"two": F32(2)}), "is a constant where"),
+    "a product with flat features": (
+        model([node("GlobalAveragePool", "x", "a"), node("Flatten", "a", "f"), node("Mul", "x f", "last"), *HEAD],
+              shape=("N", 3, 9, 3)), "different layouts",
+    ),
+    "features side by side in a row": (
+        model([node("GlobalAveragePool", "x", "g"), node("Concat", "g g", "y", axis=-1)]), "concatenate channels",
+    ),
+    "softmax over pixels": (
+        model([node("GlobalAveragePool", "x", "g"), node("Softmax", "g", "y", axis=-1)]), "another axis than",
+    ),
     "unsqueeze at another axis": (
         model([node("GlobalAveragePool", "x", "a"), node("Unsqueeze", "a axes", "last"), *HEAD],
               {"axes": np.array([0], I64)}), "image of one pixel",
@@ -196,3 +208,7 @@ def test_metadata_that_makes_no_sense_is_refused(key, value, sentence, tmp_path)
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ModelFileError, match="gone.onnx cannot be read"):
         read_onnx(tmp_path / "gone.onnx")
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe.onnx")
+        with pytest.raises(ModelFileError, match="pipe.onnx cannot be read .not a file"):
+            read_onnx(tmp_path / "pipe.onnx")
