@@ -23,6 +23,7 @@ from safetensors.numpy import save
 from core.errors import ModelFileError
 from core.schema import SchemaError, mapping, parse_json
 from core.storage import write_file
+from core.text import json_text
 
 Tensors = Mapping[str, npt.NDArray[Any]]
 
@@ -53,7 +54,7 @@ def write_tensor_file(
 ) -> None:  # fmt: skip
     """Write atomically. Raises StorageError."""
     dense = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    text = json.dumps(header, ensure_ascii=False, sort_keys=True)
+    text = json_text(header, sort_keys=True)
     metadata = {"kind": kind, "version": str(version), **labels, "header": text, "checksum": _checksum(text, dense)}
     write_file(path, _with_metadata(save(dense), metadata))
 

@@ -26,6 +26,11 @@ def json_line(value: Any) -> str:
     return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
+def json_text(value: Any, **how: Any) -> str:
+    """The value as JSON that UTF-8 can hold; surrogates, of file names that are no UTF-8, as ``\\uDCXX``."""
+    return json.dumps(value, ensure_ascii=False, **how).encode("utf-8", "backslashreplace").decode()
+
+
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
     """Rows as CSV in which spreadsheets evaluate no formula."""
     return "".join(map(_line, rows))

@@ -150,7 +150,8 @@ def merge_parts(folder: Path) -> int:
     with writing(folder / f"{MERGED}.parquet") as file, parquet.ParquetWriter(file, SCHEMA) as writer:
         for name in names:
             try:
-                table = parquet.read_table(folder / f"{name}.parquet", schema=SCHEMA)
+                with (folder / f"{name}.parquet").open("rb") as part:  # pyarrow takes no name that is no UTF-8
+                    table = parquet.read_table(part, schema=SCHEMA)
             except (pyarrow.ArrowException, OSError) as error:
                 raise InputError(f"{folder / name}.parquet is damaged. Remove it, then start leafclinic diagnose --out "
                                  "again; it computes what is missing.") from error  # fmt: skip

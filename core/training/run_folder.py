@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -17,7 +16,7 @@ from core.diagnosis.model_identity import BEST
 from core.errors import DataError, InputError, LeafClinicError, StorageError
 from core.schema import mapping, parse_json
 from core.storage import TEMPORARY, storage_error, write_file
-from core.text import csv_text
+from core.text import csv_text, json_text
 from core.training.checkpoint import LAST, PREVIOUS
 from core.training.events import EpochDone, Event, to_line
 
@@ -57,7 +56,7 @@ class RunFolder:
             raise storage_error(path / LOCK, error) from error
 
     def write_config(self, config: RunConfig) -> None:
-        self.write(CONFIG, json.dumps({"version": __version__, **to_dict(config)}, indent=1, ensure_ascii=False))
+        self.write(CONFIG, json_text({"version": __version__, **to_dict(config)}, indent=1))
 
     def log(self, event: Event) -> None:
         """Append the event to events.jsonl, and an epoch's row to metrics.csv."""

@@ -1,5 +1,6 @@
 """Stopped, paused, killed, damaged, out of room: a run goes on with the same bits, or ends with a sentence."""
 
+import sys
 import threading
 from dataclasses import replace
 from itertools import chain, repeat
@@ -14,13 +15,14 @@ from core.ops.photo import BACKGROUND
 from core.training.checkpoint import LAST, PREVIOUS, read_checkpoint
 from core.training.commands import Commands
 from core.training.events import EpochDone, Progress, RunFinished, RunStarted, StepDone, from_line
-from core.training.run_folder import RunFolder
+from core.training.run_folder import RunFolder, read_config
 from core.training.trainer import Trainer
 from tests.core.training.test_teacher import write_teacher
 from tests.helpers.reference_plan import ReferencePlan
 from tests.helpers.runs import last_weights, only, same_bits, train
 from tests.helpers.tiny_photos import write_discs
 
+NO_UTF8 = "\udcff" if sys.platform == "linux" else ""
 pytestmark = pytest.mark.usefixtures("reference_plans")
 
 
@@ -87,8 +89,11 @@ def test_the_logs_of_a_resumed_run_have_every_step_once(tiny):
 
 
 def test_resuming_a_finished_run_changes_no_weight(tiny):
-    config = tiny()
+    """Its folder and that of its photos have names that are no UTF-8, where the system has such names."""
+    config = tiny("run" + NO_UTF8)
+    config = replace(config, data=str(Path(config.data).rename(config.data + NO_UTF8)))
     train(config)
+    assert read_config(Path(config.out)).data == config.data
     before = last_weights(config)
     events = train(config, resume=True)
     assert not only(events, StepDone)
