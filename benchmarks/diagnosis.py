@@ -31,8 +31,7 @@ from core.diagnosis.calibration import crop_of, measure_reliability, state_proba
 from core.diagnosis.completion import compute_outputs
 from core.diagnosis.features import familiarity, feature_node, read_statistics
 from core.diagnosis.metrics import compute_metrics, wilson_interval
-from core.diagnosis.model_card import TEST
-from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.diagnosis.model_file import TEST, ModelFile, read_model, write_model
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.thresholds import coverage_curve, is_no_leaf
 from core.diagnosis.verdict import is_healthy

@@ -22,9 +22,17 @@ import numpy as np
 from benchmarks.pack_photos import chosen_rows
 from core.data.photo_reader import read_photo
 from core.diagnosis.calibration import crop_of
-from core.diagnosis.completion import CALIBRATION, LabelledPhotos, complete_model
-from core.diagnosis.model_card import DATA
-from core.diagnosis.model_file import VIEWS, ModelFile, in_bits, read_model, with_photo_side, write_model
+from core.diagnosis.completion import LabelledPhotos, complete_model
+from core.diagnosis.model_file import (
+    CALIBRATION,
+    DATA,
+    VIEWS,
+    ModelFile,
+    in_bits,
+    read_model,
+    with_photo_side,
+    write_model,
+)
 from core.diagnosis.model_identity import today
 from core.training.presets import PRESETS
 

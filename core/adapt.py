@@ -20,8 +20,7 @@ from core.diagnosis.adaptation import Adaptation, PlacePhotos, adapt_model, chec
 from core.diagnosis.completion import compute_outputs
 from core.diagnosis.features import feature_node
 from core.diagnosis.head_fitting import Samples
-from core.diagnosis.model_card import DATA, TEST
-from core.diagnosis.model_file import ModelFile, check_classes, read_model, write_model
+from core.diagnosis.model_file import DATA, TEST, ModelFile, check_classes, read_model, write_model
 from core.diagnosis.model_identity import MODEL_HELP, ORIGIN, adapted_name, read_identity, today
 from core.diagnosis.prediction import Predictor, choose_device
 from core.diagnosis.training_photos import record_photos

@@ -30,15 +30,13 @@ from core.diagnosis.calibration import (
     state_probabilities,
 )
 from core.diagnosis.features import familiarity, feature_node, fit_subspace, head_node, pool
-from core.diagnosis.model_file import ModelFile
+from core.diagnosis.model_file import CALIBRATION, ModelFile
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.replay import fit_replay
 from core.diagnosis.segmentation import segment_leaf
 from core.diagnosis.thresholds import SECTION, is_no_leaf, set_label_thresholds, set_thresholds
 from core.ops.contract import Array
 
-CALIBRATION: Final = "calibration"
-"""Section of the model file with the reliability on validation photos."""
 PER_CLASS: Final = 100
 """Training photos per class for the feature statistics."""
 BACKGROUND_PHOTOS: Final = 300

@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Final, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 from core.diagnosis import background_dependence, page
 from core.diagnosis.background_dependence import BackgroundDependence
 from core.diagnosis.calibration import describe_error, describe_temperatures
-from core.diagnosis.completion import CALIBRATION
-from core.diagnosis.model_file import ModelFile
+from core.diagnosis.model_file import CALIBRATION, DATA, TEST, ModelFile
 from core.diagnosis.thresholds import COVERAGE, at_coverage, describe_label_thresholds
 from core.diagnosis.training_photos import MARK_BYTES
 from core.percent import percent, percents
 
-TEST: Final = "test"
-"""Section with figures on test photos: rows of name, photos, accuracy and interval, by class and by part."""
 Row: TypeAlias = tuple[str, ...]
-DATA: Final = "data"
-"""Section with sources, licences, split and known weaknesses, as sentences."""
 
 
 @final

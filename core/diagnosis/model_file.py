@@ -15,7 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from core.diagnosis.features import FEATURES, SCORES, feature_node, read_statistics
-from core.diagnosis.model_identity import KIND, VERSION, require_model
+from core.diagnosis.model_identity import KIND, ORIGIN, VERSION, require_model
 from core.diagnosis.replay import REPLAY, read_replay
 from core.diagnosis.stored_weights import Stored, from_tensors, round_to_eight_bits, round_to_half, to_tensors
 from core.diagnosis.thresholds import SECTION, Thresholds
@@ -25,7 +25,7 @@ from core.graph import PHOTO, Graph, Node, from_json, to_json
 from core.ops.builder import check, make_node
 from core.ops.contract import Array, volume
 from core.program import fold_batch_norm, fold_weights
-from core.schema import anything, listing, mapping, named, number, record, text, whole
+from core.schema import SchemaError, anything, listing, mapping, named, number, real, record, text, whole
 from core.tensor_file import TensorFile, read_tensor_file, write_tensor_file
 
 MAX_SIDE: Final = 4096
@@ -42,6 +42,12 @@ VIEWS: Final = (1, 2)
 """Numbers of views that a prediction may average: the photo alone, or with its mirror image (left for right)."""
 CLASS_TEMPERATURES: Final = "class_temperatures"
 """Name in the header; a file without it has one temperature."""
+CALIBRATION: Final = "calibration"
+"""Section with the reliability on validation photos."""
+TEST: Final = "test"
+"""Section with figures on test photos: rows of name, photos, accuracy and interval, by class and by part."""
+DATA: Final = "data"
+"""Section with sources, licences, split and known weaknesses, as sentences."""
 
 HEADER: Final = record(
     {
@@ -50,6 +56,21 @@ HEADER: Final = record(
     },
     {"views": anything, CLASS_TEMPERATURES: listing(number), LABELS: text, LEARNED: record({"whole": anything})},
 )  # fmt: skip
+
+
+def _interval(value: Any) -> None:
+    if len(listing(real)(value)) != 2:
+        raise SchemaError("it is no interval")
+
+
+_ROW: Final = {"name": text, "photos": whole, "right": real, "interval": _interval}
+SECTIONS: Final = record({}, {
+    TEST: record({}, {"parts": listing(record(_ROW)), "macro_f1": real, "average_precision": real, "note": text,
+                      "classes": listing(record({**_ROW, "precision": real, "f1": real}))}),
+    DATA: record({}, {"sources": listing(text), "weaknesses": listing(text)}), CALIBRATION: record({"error": real}),
+    ORIGIN: record({"name": text}),
+})  # fmt: skip
+"""Checks the sections that are shown as they are."""
 
 
 @final
@@ -204,6 +225,7 @@ def check_classes(model: ModelFile, names: Iterable[str]) -> None:
 
 def _checked(file: TensorFile) -> ModelFile:
     header = HEADER(file.header)
+    SECTIONS(header["sections"])
     graph = check(from_json(json.dumps(header["graph"])))
     classes = header["classes"]
     stored = from_tensors({n: a for n, a in file.tensors.items() if not n.startswith(EXTRA)})

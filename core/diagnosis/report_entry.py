@@ -7,8 +7,7 @@ from pathlib import Path
 
 from core.diagnosis.batch_report import Entry, draw_picture
 from core.diagnosis.examination import Examination
-from core.diagnosis.model_card import TEST
-from core.diagnosis.model_file import ModelFile
+from core.diagnosis.model_file import TEST, ModelFile
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.prediction import Diagnosis
 from core.diagnosis.severity import SCALE

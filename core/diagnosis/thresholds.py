@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Final, final
 
 import numpy as np
@@ -113,7 +113,7 @@ class Thresholds:
                                float(section["no_leaf"]), curve, tuple(map(float, section.get("labels", ()))))
         except (KeyError, TypeError, ValueError, OverflowError):
             return None
-        numbers = [found.far, found.no_leaf, *found.labels, *(v for p in curve for v in (p.threshold, p.accuracy))]
+        numbers = [found.far, found.no_leaf, *found.labels, *(v for p in curve for v in astuple(p))]
         sound = curve and -1 <= found.no_leaf_class < classes and len(found.labels) in (0, classes)
         return found if sound and all(math.isfinite(v) for v in numbers) else None
 
@@ -136,7 +136,7 @@ def set_thresholds(
         bare = probabilities[~leaves, index]
         no_leaf = float(np.quantile(bare, 1 - NO_LEAF_FOUND)) if len(bare) else NO_LEAF_UNTESTED
         no_leaf = max(no_leaf, 0.02)
-    far = float(np.quantile(familiar[leaves], FAR_REFUSED)) if leaves.any() else -math.inf
+    far = float(np.quantile(familiar[leaves], FAR_REFUSED)) if leaves.any() else NEVER
     return Thresholds(score, far, index, no_leaf, coverage_curve(probabilities.max(axis=1), right))
 
 

@@ -11,11 +11,10 @@ import numpy as np
 
 from core.data.dataset import TEST, TRAIN, VALIDATION, IsCancelled, ReportStage
 from core.data.preparation import PhotoSet
-from core.diagnosis import model_card
 from core.diagnosis.background_dependence import Baseline, measure_baseline
 from core.diagnosis.completion import PER_CLASS, LabelledPhotos, complete_model, sample_per_class
 from core.diagnosis.metrics import Metrics
-from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.diagnosis.model_file import DATA, ModelFile, read_model, write_model
 from core.diagnosis.model_identity import BEST, model_name, today
 from core.diagnosis.thresholds import SECTION, untested_thresholds
 from core.ops.contract import Array
@@ -166,4 +165,4 @@ def describe_data(setup: Setup, model: ModelFile) -> ModelFile:
         share, names = setup.config.teacher_share, setup.teachers.names
         sources.append(f"Knowledge distillation from {names}: their predictions had weight {percent(share, 0)} in the "
                        "training targets, the labels the rest.")
-    return replace(model, sections={model_card.DATA: {"sources": sources}, **model.sections})
+    return replace(model, sections={DATA: {"sources": sources}, **model.sections})

@@ -13,10 +13,9 @@ from typing import Any, Final, final
 from core.config import RunConfig, settings
 from core.diagnosis import page
 from core.diagnosis.calibration import describe_temperatures
-from core.diagnosis.completion import CALIBRATION
 from core.diagnosis.metrics import Metrics, Subset
 from core.diagnosis.model_card import render_card_html
-from core.diagnosis.model_file import ModelFile
+from core.diagnosis.model_file import CALIBRATION, ModelFile
 from core.diagnosis.thresholds import COVERAGE, Thresholds, describe_label_thresholds
 from core.errors import option_name
 from core.percent import percent, percents

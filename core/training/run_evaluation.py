@@ -9,10 +9,9 @@ from typing import Final, final
 from core.data.dataset import TEST, VALIDATION
 from core.data.loader import Loader
 from core.data.manifest import SETTING
-from core.diagnosis import background_dependence, model_card
+from core.diagnosis import background_dependence, model_file
 from core.diagnosis.background_dependence import BackgroundDependence, Baseline, describe_border
 from core.diagnosis.calibration import calibrate_logits, describe_error, label_thresholds, predict_labels
-from core.diagnosis.completion import CALIBRATION
 from core.diagnosis.metrics import (
     Metrics,
     Subset,
@@ -23,7 +22,7 @@ from core.diagnosis.metrics import (
     subsets_by_setting,
     wilson_interval,
 )
-from core.diagnosis.model_file import ModelFile
+from core.diagnosis.model_file import CALIBRATION, ModelFile
 from core.ops.contract import Array
 from core.training.commands import Commands
 from core.training.events import Progress, RunEvaluated
@@ -121,7 +120,7 @@ class RunEvaluation:
                 for c in figures.per_class if c.photos
             ],
         }  # fmt: skip
-        sections = {**model.sections, model_card.TEST: section}
+        sections = {**model.sections, model_file.TEST: section}
         return replace(model, figures={**model.figures, **reached}, sections=sections)
 
     def _whole(self, name: str) -> Subset:

@@ -122,6 +122,17 @@ def test_a_header_that_is_no_object_of_ours_is_refused(model_seed, tmp_path, tex
         read_model(path) if kind == "model" else read_checkpoint(path)
 
 
+@pytest.mark.parametrize("section", [
+    {"test": {"parts": [{"name": "all"}]}}, {"data": {"sources": "a"}}, {"calibration": {"error": "small"}},
+    {"test": {"parts": [{"name": "all", "photos": 1, "right": 0.5, "interval": [0.5]}]}}, {"adapted_from": {"name": 1}},
+])  # fmt: skip
+def test_a_section_that_the_model_card_cannot_show_is_refused(model_seed, tmp_path, section):
+    path = tmp_path / "m.safetensors"
+    sign(path, "model", 1, json.dumps({**model_seed.header, "sections": section}), model_seed.tensors)
+    with pytest.raises(ModelFileError, match="an invalid header"):
+        read_model(path)
+
+
 @pytest.mark.parametrize("name", ["center", "basis", "scale"])
 @pytest.mark.parametrize("change", ["missing", "cut"])
 def test_statistics_of_features_that_are_missing_or_cut_are_refused(model_seed, tmp_path, name, change):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from core.diagnosis.calibration import fit_class_temperatures, measure_reliability, state_probabilities
-from core.diagnosis.completion import CALIBRATION, complete_model, compute_outputs, sample_per_class
+from core.diagnosis.completion import complete_model, compute_outputs, sample_per_class
 from core.diagnosis.examination import Examiner
-from core.diagnosis.model_file import read_model, write_model
+from core.diagnosis.model_file import CALIBRATION, read_model, write_model
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE
 from tests.helpers.models import predict, small_model

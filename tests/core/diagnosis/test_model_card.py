@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from benchmarks.model_card import render_card
-from core.diagnosis.model_card import DATA, TEST, render_card_html
-from core.diagnosis.model_file import in_bits
+from core.diagnosis.model_card import render_card_html
+from core.diagnosis.model_file import DATA, TEST, in_bits
 from tests.helpers.models import small_model
 
 

@@ -97,8 +97,11 @@ def test_thresholds_go_through_json_and_crafted_ones_are_refused(thresholds):
     assert Thresholds.from_section({**section, "no_leaf_class": -1}, 3) is not None, "a network without such a class"
     for outside in (-2, 3):
         assert Thresholds.from_section({**section, "no_leaf_class": outside}, 3) is None
-    assert Thresholds.from_section({**section, "curve": [["x", 1, 1, 1]]}, 3) is None
+    for wrong in ("x", "nan"):
+        assert Thresholds.from_section({**section, "curve": [[wrong, 1, 1, 1]]}, 3) is None
     assert Thresholds.from_section({**section, "far": "nan"}, 3) is None
+    bare = set_thresholds(np.eye(3)[[1, 1]], np.ones(2, int), np.ones(2), "energy", CLASSES)
+    assert Thresholds.from_section(bare.to_section(), 3) == bare, "of validation photos without any leaf"
 
 
 def test_without_thresholds_a_class_must_be_likelier_than_all_others():
