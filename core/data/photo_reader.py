@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
+from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
@@ -29,6 +30,7 @@ from core.data.photo import DAMAGED, SQUARE, TOO_MUCH_MEMORY, PhotoError
 from core.data.photo_process import MODULE, MOST_SECONDS, NAME, NUMBER, TOO_LARGE, TOO_LONG
 from core.errors import LeafClinicError
 from core.ops.contract import Array
+from core.storage import NO_ROOM, storage_error
 
 TOO_SLOW: Final = (f"Decoding the photo takes longer than {MOST_SECONDS:.0f} s of computing time. Save it as JPEG, or "
                    "make it smaller.")  # fmt: skip
@@ -82,7 +84,9 @@ class PhotoReader:
             return []
         try:
             return self._read(paths, side, least, known, part)
-        except (EOFError, OSError):
+        except (EOFError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in NO_ROOM:  # for the shared file
+                raise storage_error(Path(tempfile.gettempdir()), error) from error
             idle = self._has_ended_idle()
             reason = self._restart()
             if idle:

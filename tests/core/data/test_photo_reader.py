@@ -5,7 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
+from errno import ENOSPC
 from pathlib import Path
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -18,8 +21,8 @@ from core.data.folder import open_folder
 from core.data.photo import MARGINS, WHOLE, decode
 from core.data.photo import square as take_square
 from core.data.photo_process import MOST_BYTES, MOST_SECONDS, TOO_LARGE, TOO_LONG
-from core.data.photo_reader import READERS, PhotoReaders, read_photo
-from core.errors import LeafClinicError
+from core.data.photo_reader import READERS, PhotoReader, PhotoReaders, read_photo
+from core.errors import LeafClinicError, StorageError
 from tests.helpers.hostile_photos import BOMBS, ODD_TIFFS
 from tests.helpers.photo_files import array, corners, encode, jpeg, leaf_folder
 
@@ -46,6 +49,13 @@ code = subprocess.run(sys.argv[1:]).returncode
 print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
 """
 """A command between ours and the one measured: Linux counts what a process held before it became another program."""
+
+
+def test_a_full_disk_under_the_shared_file_is_told(monkeypatch):
+    with closing(PhotoReader()) as reader:
+        monkeypatch.setattr(reader, "_room", Mock(wraps=reader._room, write=Mock(side_effect=OSError(ENOSPC, "full"))))
+        with pytest.raises(StorageError, match="full. Free disk space"):
+            reader.read(["a.jpg"], 8)
 
 
 @pytest.mark.thorough
