@@ -48,6 +48,7 @@ from core.training.terminal import describe_seconds
 BATCH = 16
 PART = 1000
 """Photos per file with --out."""
+MOST = 1_000_000
 ALONE = ("json", "csv", "examine", "leaves", "report", "group")
 """Options that cannot be combined with --out."""
 
@@ -157,8 +158,10 @@ def check_options(arguments: argparse.Namespace, found: list[Problem]) -> tuple[
             found.append(Problem("out", refusal))
     else:
         found += [Problem(name, "needs --out.") for name in ("workers", "scheduler", "shard", "part") if name in given]
-    if arguments.part < 1 or arguments.workers < 0:
-        found.append(Problem("part" if arguments.part < 1 else "workers", "must be 1 or more."))
+    if not 1 <= arguments.part <= MOST:
+        found.append(Problem("part", f"must be from 1 to {MOST:,}."))
+    if arguments.workers < 0:
+        found.append(Problem("workers", "must be 1 or more."))
     if arguments.workers and arguments.scheduler:
         found.append(Problem("workers", "cannot be combined with --scheduler, which has its own."))
     return read_shard(arguments.shard, found)

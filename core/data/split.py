@@ -145,10 +145,10 @@ def read_split(path: Path, dataset: Dataset, cache: PhotoCache) -> Array:
     """
     try:
         written = open_manifest(path, label="label", columns=("sha256",))
-    except DataError as error:
+        by_content = {bytes.fromhex(text): at for at, text in enumerate(written.columns["sha256"]) if text}
+    except (DataError, ValueError) as error:
         raise DataError(f"{path} is not the split of a run. Choose the split.csv of a run folder. {error}") from error
     by_path = {key: at for at, key in enumerate(written.paths.keys().tolist())}
-    by_content = {bytes.fromhex(text): at for at, text in enumerate(written.columns["sha256"]) if text}
     keys = dataset.paths.keys().tolist()
     splits = np.full(len(dataset), UNSPLIT, np.int8)
     unknown = []

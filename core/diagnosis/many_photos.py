@@ -7,11 +7,12 @@ done. A part that is computed twice, such as after a worker was lost, replaces i
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import itertools
 import json
 import re
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,7 +28,7 @@ from core.diagnosis.model_identity import ModelIdentity, read_identity
 from core.diagnosis.prediction import Diagnosis, Predictor, choose_device, read_network
 from core.distributed.rank_environment import share_gpus
 from core.errors import InputError, LeafClinicError
-from core.schema import mapping, parse_json
+from core.schema import count, mapping, parse_json, record
 from core.storage import create_folder, storage_error, write_file, writing
 from core.text import csv_text
 
@@ -54,6 +55,10 @@ NAMED: Final = 10
 SCHEMA: Final = pyarrow.schema([
     (name, pyarrow.float64() if digits else pyarrow.string()) for name, digits in COLUMNS.items()
 ])  # fmt: skip
+
+
+HEADING: Final = csv_text([COLUMNS]).encode()
+COUNTS: Final = record({"parts": count, "photos": count})
 
 
 @final
@@ -128,39 +133,49 @@ def write_part(folder: Path, part: Part, diagnoses: Iterable[Diagnosis], model: 
 def merge_parts(folder: Path) -> int:
     """Join all parts to `results.csv` and `.parquet`; returns the number of photos. Raises InputError, StorageError."""
     try:
-        wanted = mapping(parse_json((folder / LISTING).read_text("utf-8")))
+        wanted = COUNTS(parse_json((folder / LISTING).read_text("utf-8")))
         done = _done(folder)
     except (OSError, ValueError) as error:
         raise InputError(f"{folder} has no complete results of leafclinic diagnose --out. Start that command again; it "
                          "computes what is missing.") from error  # fmt: skip
-    missing = [str(number) for number in range(wanted["parts"]) if number not in done]
-    if missing:
-        named = ", ".join(missing[:NAMED]) + (", ..." if len(missing) > NAMED else "")
-        raise InputError(f"{len(missing)} of {wanted['parts']} parts are missing in {folder}: {named}. Start "
-                         "leafclinic diagnose --out again, with every shard; it computes what is missing.")  # fmt: skip
-    names = [done[number] for number in range(wanted["parts"])]
-    heading = csv_text([COLUMNS]).encode()
-    with writing(folder / f"{MERGED}.csv") as file:
-        file.write(heading)
-        for name in names:
-            with (folder / f"{name}.csv").open("rb") as part:
-                part.seek(len(heading))
-                shutil.copyfileobj(part, file)
-    photos = 0
-    with writing(folder / f"{MERGED}.parquet") as file, parquet.ParquetWriter(file, SCHEMA) as writer:
-        for name in names:
-            try:
-                with (folder / f"{name}.parquet").open("rb") as part:  # pyarrow takes no name that is no UTF-8
-                    table = parquet.read_table(part, schema=SCHEMA)
-            except (pyarrow.ArrowException, OSError) as error:
-                raise InputError(f"{folder / name}.parquet is damaged. Remove it, then start leafclinic diagnose --out "
-                                 "again; it computes what is missing.") from error  # fmt: skip
-            photos += table.num_rows
+    parts, photos = wanted["parts"], 0
+    if missing := parts - sum(at < parts for at in done):
+        named = ", ".join(map(str, itertools.islice((at for at in range(parts) if at not in done), NAMED)))
+        raise InputError(f"{missing} of {parts} parts are missing in {folder}: {named}{', ...' * (missing > NAMED)}. "
+                         "Start leafclinic diagnose --out again, with every shard; it computes what is missing.")
+    with (
+        writing(folder / f"{MERGED}.csv") as file, writing(folder / f"{MERGED}.parquet") as columns,
+        parquet.ParquetWriter(columns, SCHEMA) as writer,
+    ):  # fmt: skip
+        file.write(HEADING)
+        for _, name in sorted(done.items()):
+            table, lines = _read_part(folder / name)
+            file.write(lines)
             writer.write_table(table)
-    if photos != wanted["photos"]:
-        raise InputError(f"The parts in {folder} have {photos} photos instead of {wanted['photos']}. Choose another "
-                         "folder with --out.")  # fmt: skip
+            photos += table.num_rows
+        if photos != wanted["photos"]:
+            raise InputError(f"The parts in {folder} have {photos} photos instead of {wanted['photos']}. Choose "
+                             "another folder with --out.")  # fmt: skip
     return photos
+
+
+def _read_part(path: Path) -> tuple[pyarrow.Table, bytes]:
+    """The rows of both files of a part. Raises InputError if they do not fit together."""
+    try:
+        with path.with_suffix(".parquet").open("rb") as file:  # pyarrow takes no name that is no UTF-8
+            table = parquet.read_table(file, schema=SCHEMA)
+        text = path.with_suffix(".csv").read_bytes()
+        rows = sum(1 for _ in csv.reader(io.StringIO(text.decode("utf-8", "surrogateescape"), newline=""), strict=True))
+    except (pyarrow.ArrowException, OSError, csv.Error) as error:
+        raise _damaged(f"{path}.parquet") from error
+    if rows != 1 + table.num_rows or not (text.startswith(HEADING) and text.endswith(b"\n")):
+        raise _damaged(f"{path}.csv")
+    return table, text[len(HEADING) :]
+
+
+def _damaged(file: str) -> InputError:
+    return InputError(f"{file} is damaged. Remove it, then start leafclinic diagnose --out again; it computes what is "
+                      "missing.")  # fmt: skip
 
 
 @final

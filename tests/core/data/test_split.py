@@ -153,6 +153,7 @@ def test_a_split_refuses_new_photos_and_changed_classes(split_photos):
 
 def test_a_file_that_is_no_split_is_called_so(split_photos):
     folder, _ = split_photos
-    (folder / "left_out.csv").write_text("path,reason,set\na.jpg,The file is empty.,photos\n")
-    with pytest.raises(DataError, match=r"left_out.csv is not the split of a run. Choose the split.csv"):
-        read_again(folder, "left_out.csv")
+    for text in ("path,reason,set\na.jpg,The file is empty.,photos\n", "path,label,split,sha256\na,b,train,01a\n"):
+        (folder / "left_out.csv").write_text(text)
+        with pytest.raises(DataError, match=r"left_out.csv is not the split of a run. Choose the split.csv"):
+            read_again(folder, "left_out.csv")

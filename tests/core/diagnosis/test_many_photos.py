@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from unittest.mock import create_autospec
 
@@ -73,17 +74,25 @@ def test_merged_parts_are_the_rows_of_csv(model, photos, tmp_path, capsys):
 def test_what_is_done_is_kept_and_the_rest_is_computed(model, photos, tmp_path, capsys):
     out = tmp_path / "out"
     assert run(model, photos, "--out", out, "--part", 6) == EXIT_DONE
-    parts = sorted(out.glob("part-*.parquet"))
+    parts, tables = (sorted(out.glob(f"part-*.{kind}")) for kind in ("parquet", "csv"))
     before = {path: path.stat().st_mtime_ns for path in parts}
     parts[1].unlink()
     assert run("--merge", out) == EXIT_WRONG_INPUT
     assert run(model, photos, "--out", out, "--part", 6) == EXIT_DONE
     assert [path for path in parts if path.stat().st_mtime_ns != before[path]] == [parts[1]]
     for harm, said in ((lambda: parts[0].write_bytes(b"PAR1"), "parquet is damaged. Remove it, then"),
-                       (parts[2].with_suffix(".csv").unlink, f"1 of 4 parts are missing in {out}: 2."),
-                       (lambda: (out / "listing.json").write_text("[]"), "has no complete results")):  # fmt: skip
+                       (lambda: tables[1].write_bytes(tables[1].read_bytes()[:-1]), "csv is damaged. Remove it, then"),
+                       (lambda: os.truncate(tables[1], 0), "csv is damaged. Remove it, then"),
+                       (tables[2].unlink, f"1 of 4 parts are missing in {out}: 2."),
+                       *((partial((out / "listing.json").write_text, text), said) for text, said in (
+                           ("[]", "has no complete results"), ('{"parts": -1, "photos": 0}', "has no complete results"),
+                           (f'{{"parts": {10**12}, "photos": 2}}', "parts are missing")))):  # fmt: skip
+        kept = parts[0].read_bytes(), tables[1].read_bytes()
         harm()
         assert (run("--merge", out), said in capsys.readouterr().err) == (EXIT_WRONG_INPUT, True)
+        assert not (out / "results.csv").exists()
+        parts[0].write_bytes(kept[0])
+        tables[1].write_bytes(kept[1])
 
 
 def test_other_photos_or_another_model_are_refused(model, photos, tmp_path, capsys):
@@ -117,6 +126,7 @@ def test_an_onnx_file_is_told_by_its_hash(model, photos, tmp_path, capsys):
 
 @pytest.mark.parametrize(("options", "why"), [
     *((("--shard", shard), "is not a shard") for shard in ("0/2", "3/2", "1", "a/b")),
+    (("--part", 0), "--part: must be from 1"), (("--part", 10**20), "--part: must be from 1 to 1,000,000."),
     (("--workers", 2, "--scheduler", "a:1"), "--workers: cannot be combined with --scheduler"),
     (("--out", "photos/out"), "--out: photos/out is inside the photo folder"),
 ])  # fmt: skip
