@@ -10,7 +10,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from importlib import import_module, metadata
+from importlib import metadata
 from typing import Any, Final, final
 
 from core.command_line import run_command
@@ -20,9 +20,6 @@ from core.user_cache import REMEDY, find_writable, user_kernel_folder
 
 NEWEST_NUMPY: Final = (2, 5)
 """numba-cuda uses functions that NumPy 2.5 removed."""
-
-LAYERS: Final = (("OpenMP", "omppool"), ("TBB", "tbbpool"), ("workqueue", "workqueue"))
-"""Numba's threading layers and their modules."""
 
 PACKAGES: Final = (
     ("numba", "compiles the CPU kernels"), ("opencv-python-headless", "reads photos"),
@@ -132,17 +129,12 @@ def _kernels() -> Check:
 
 
 def _threads() -> Check:
-    found = [layer for layer, module in LAYERS if _imports(f"numba.np.ufunc.{module}")]
-    sentence = f"The kernels run in threads of LeafClinic's own. Numba threading layers: {', '.join(found)}."
-    return Check("threads", bool(found), sentence, "Install Numba again: pip install --force-reinstall numba")
+    from core.cpu.execution import has_openmp  # imports Numba
 
-
-def _imports(module: str) -> bool:
-    try:
-        import_module(module)
-    except ImportError:  # also where its system library is missing
-        return False
-    return True
+    sentence = "GNU OpenMP runs the kernels on all cores." if has_openmp() else (
+        "GNU OpenMP is missing (libgomp), so the kernels run on one core.")  # fmt: skip
+    return Check("threads", has_openmp(), sentence, "Install it, such as libgomp1, or Numba again: pip install "
+                                                    "--force-reinstall numba")
 
 
 def _packages(packages: Iterable[tuple[str, str]], missing: str, remedy: str) -> Iterator[Check]:
