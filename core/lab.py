@@ -244,8 +244,9 @@ def run_mnist(arguments: argparse.Namespace) -> None:
     if arguments.epochs:
         recipe = replace(recipe, epochs=arguments.epochs, steps=0)
     start = _start_weights(arguments.start, recipe) if arguments.start else None
-    learned = learn(recipe, *_digits(arguments.data), device, start=start, report=_print_accuracy,
-                    algorithm=arguments.algorithm)
+    learned = learn(recipe, *_digits(arguments.data), device, start=start, algorithm=arguments.algorithm,
+                    report=lambda step, loss, right: print(
+                        f"step {step:6}  loss {loss:.3f}  accuracy {100 * right:.2f} %", flush=True))  # fmt: skip
     print(f"{arguments.recipe}: test accuracy {100 * learned.accuracy:.2f} % after {learned.steps} steps in "
           f"{learned.seconds:.1f} s")
     figures = {"test_accuracy": learned.accuracy}
@@ -267,10 +268,6 @@ def _start_weights(path: Path, recipe: MnistRecipe) -> Arrays:
         raise ModelFileError(f"{path} is a {model.graph.name}, but the recipe trains a {recipe.model}. Give its recipe "
                              "with --recipe.")  # fmt: skip
     return model.weights
-
-
-def _print_accuracy(steps: int, loss: float, accuracy: float) -> None:
-    print(f"step {steps:6}  loss {loss:.3f}  accuracy {100 * accuracy:.2f} %", flush=True)
 
 
 def _digits(folder: Path | None) -> tuple[tuple[Any, Any], tuple[Any, Any]]:

@@ -70,11 +70,6 @@ def number(value: Any) -> float:
     return float(value)
 
 
-def real(value: Any) -> float:
-    """Read a number that need not be finite."""
-    return value if isinstance(value, float) else number(value)
-
-
 def whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise SchemaError(f"{_shown(value)} is no whole number")

@@ -15,7 +15,7 @@ from typing import BinaryIO, Final
 from core.errors import StorageError
 
 TEMPORARY: Final = ".writing"
-"""Suffix of an unfinished file; a crash may leave one, which is never read."""
+"""Suffix of an unfinished file, of an unpredictable name beside it; a crash may leave one, which is never read."""
 NO_ROOM: Final = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 """Errors of a full disk or an exceeded quota."""
 PREFIX: Final = 40
@@ -35,7 +35,7 @@ def write_file(path: Path, content: bytes | str) -> None:
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
     """Open a file that replaces `path` at the end of the block, as `write_file` does. Raises StorageError."""
-    temporary = temporary_path(path)
+    temporary = path.with_name(f"{path.name[:PREFIX]}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY}")
     try:
         with open_new(temporary) as file:
             yield file
@@ -57,11 +57,6 @@ def inside_photos(path: str, photos: Iterable[str]) -> str:
     if path and any(os.path.isdir(folder) and Path(real(path)).is_relative_to(real(folder)) for folder in photos):
         return f"{path} is inside the photo folder, in which nothing is written. Choose another folder."
     return ""
-
-
-def temporary_path(path: Path) -> Path:
-    """Path of the unfinished file: in the same folder, with an unpredictable name."""
-    return path.with_name(f"{path.name[:PREFIX]}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY}")
 
 
 def open_new(path: Path) -> BinaryIO:

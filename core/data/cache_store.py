@@ -57,7 +57,8 @@ class CacheStore:
         self.home, self.side, self.dataset = home, side, dataset
         self.path, self.photo_bytes = home / f"{side}.index", side * side * 3
         index = read_index(self.path, side)
-        if index is None or not _is_at_least(home / index.photos, index.used * self.photo_bytes):
+        pixels = home / (index.photos if index else "")
+        if index is None or not (pixels.is_file() and pixels.stat().st_size >= index.used * self.photo_bytes):
             # a new name: another process may have the old pixels mapped
             index = CacheIndex(f"{side}-{time.time_ns():x}.photos")
             (home / index.photos).touch()
@@ -185,10 +186,3 @@ class CacheStore:
         if not self.index.used:
             return np.empty(shape, np.uint8)
         return np.memmap(self.home / self.index.photos, np.uint8, "r", shape=shape)
-
-
-def _is_at_least(path: Path, size: int) -> bool:
-    try:
-        return path.stat().st_size >= size
-    except OSError:
-        return False

@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 import os
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -37,8 +38,6 @@ SETTING: Final = "setting"
 REPORT_EVERY: Final = 10_000
 MOST_FIELD: Final = 1 << 20
 """Longest field of a row, characters; a longer one is a quote that was never closed."""
-LONGEST_LIST: Final = 1000
-"""Characters of the columns that an error lists."""
 VALUES_NAMED: Final = 12
 """Values of a column that an error lists."""
 
@@ -209,8 +208,7 @@ def _find_path_column(names: Sequence[str], path: Path) -> int:
 
 
 def _list_columns(names: Sequence[str]) -> str:
-    listed = ", ".join(names)
-    return listed[:LONGEST_LIST] + " ..." * (len(listed) > LONGEST_LIST)
+    return textwrap.shorten(", ".join(names), 1000)
 
 
 def _append(table: DatasetBuilder, row: list[str], at: _Columns, line: int, path: Path) -> None:

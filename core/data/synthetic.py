@@ -24,7 +24,8 @@ VIEWS: Final = 2
 """Photos of each leaf, which form one group."""
 MANIFEST: Final = "manifest.csv"
 README: Final = "README.md"
-_SHARES: Final = (0.70, 0.15, 0.15)
+TRAINED, CHOSEN = 0.70, 0.85
+"""Shares of the leaves up to which they are for training and for validation."""
 _ABOUT: Final = """# Demo photos of LeafClinic
 
 These {count} photos are DRAWN BY A PROGRAM. No such plant exists. They show that the program works and
@@ -90,13 +91,7 @@ def _write_photo(folder: Path, condition: str, number: int, each: int, side: int
     photo = draw_leaf(condition, seed, leaf, view, side)
     path = f"{condition}/{number:05d}.jpg"
     (folder / path).write_bytes(encode_jpeg(photo.rgb, quality=92))
-    split = _split_of(leaf, -(-each // VIEWS))
+    leaves = -(-each // VIEWS)  # drawn independently: the first are as good a training split as any
+    split = "train" if leaf < round(TRAINED * leaves) else "val" if leaf < round(CHOSEN * leaves) else "test"
     areas = (str(int(photo.leaf.sum())), str(int(photo.lesion.sum())))
     return (path, condition, f"{condition}-{leaf:05d}", split, *areas)
-
-
-def _split_of(leaf: int, leaves: int) -> str:
-    """Leaves are drawn independently, so the first 70 % are as good a training split as any."""
-    if leaf < round(_SHARES[0] * leaves):
-        return "train"
-    return "val" if leaf < round((_SHARES[0] + _SHARES[1]) * leaves) else "test"

@@ -166,16 +166,12 @@ def _read_part(path: Path) -> tuple[pyarrow.Table, bytes]:
             table = parquet.read_table(file, schema=SCHEMA)
         text = path.with_suffix(".csv").read_bytes()
         rows = sum(1 for _ in csv.reader(io.StringIO(text.decode("utf-8", "surrogateescape"), newline=""), strict=True))
+        if rows != 1 + table.num_rows or not (text.startswith(HEADING) and text.endswith(b"\n")):
+            raise csv.Error
     except (pyarrow.ArrowException, OSError, csv.Error) as error:
-        raise _damaged(f"{path}.parquet") from error
-    if rows != 1 + table.num_rows or not (text.startswith(HEADING) and text.endswith(b"\n")):
-        raise _damaged(f"{path}.csv")
+        raise InputError(f"{path}.csv or .parquet is damaged. Remove both, then start leafclinic diagnose --out again; "
+                         "it computes what is missing.") from error  # fmt: skip
     return table, text[len(HEADING) :]
-
-
-def _damaged(file: str) -> InputError:
-    return InputError(f"{file} is damaged. Remove it, then start leafclinic diagnose --out again; it computes what is "
-                      "missing.")  # fmt: skip
 
 
 @final

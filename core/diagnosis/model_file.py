@@ -25,7 +25,7 @@ from core.graph import PHOTO, Graph, Node, from_json, to_json
 from core.ops.builder import check, make_node
 from core.ops.contract import Array, volume
 from core.program import fold_batch_norm, fold_weights
-from core.schema import SchemaError, anything, listing, mapping, named, number, real, record, text, whole
+from core.schema import SchemaError, anything, listing, mapping, named, number, record, text, whole
 from core.tensor_file import TensorFile, read_tensor_file, write_tensor_file
 
 MAX_SIDE: Final = 4096
@@ -59,15 +59,15 @@ HEADER: Final = record(
 
 
 def _interval(value: Any) -> None:
-    if len(listing(real)(value)) != 2:
+    if len(listing(number)(value)) != 2:
         raise SchemaError("it is no interval")
 
 
-_ROW: Final = {"name": text, "photos": whole, "right": real, "interval": _interval}
+_ROW: Final = {"name": text, "photos": whole, "right": number, "interval": _interval}
 SECTIONS: Final = record({}, {
-    TEST: record({}, {"parts": listing(record(_ROW)), "macro_f1": real, "average_precision": real, "note": text,
-                      "classes": listing(record({**_ROW, "precision": real, "f1": real}))}),
-    DATA: record({}, {"sources": listing(text), "weaknesses": listing(text)}), CALIBRATION: record({"error": real}),
+    TEST: record({}, {"parts": listing(record(_ROW)), "macro_f1": number, "average_precision": number, "note": text,
+                      "classes": listing(record({**_ROW, "precision": number, "f1": number}))}),
+    DATA: record({}, {"sources": listing(text), "weaknesses": listing(text)}), CALIBRATION: record({"error": number}),
     ORIGIN: record({"name": text}),
 })  # fmt: skip
 """Checks the sections that are shown as they are."""

@@ -80,9 +80,9 @@ def test_what_is_done_is_kept_and_the_rest_is_computed(model, photos, tmp_path, 
     assert run("--merge", out) == EXIT_WRONG_INPUT
     assert run(model, photos, "--out", out, "--part", 6) == EXIT_DONE
     assert [path for path in parts if path.stat().st_mtime_ns != before[path]] == [parts[1]]
-    for harm, said in ((lambda: parts[0].write_bytes(b"PAR1"), "parquet is damaged. Remove it, then"),
-                       (lambda: tables[1].write_bytes(tables[1].read_bytes()[:-1]), "csv is damaged. Remove it, then"),
-                       (lambda: os.truncate(tables[1], 0), "csv is damaged. Remove it, then"),
+    for harm, said in ((lambda: parts[0].write_bytes(b"PAR1"), "parquet is damaged. Remove both"),
+                       (lambda: tables[1].write_bytes(tables[1].read_bytes()[:-1]), "is damaged. Remove both"),
+                       (lambda: os.truncate(tables[1], 0), "is damaged. Remove both"),
                        (tables[2].unlink, f"1 of 4 parts are missing in {out}: 2."),
                        *((partial((out / "listing.json").write_text, text), said) for text, said in (
                            ("[]", "has no complete results"), ('{"parts": -1, "photos": 0}', "has no complete results"),
