@@ -34,6 +34,9 @@ def test_a_training_epoch_shows_photos_at_most_once_and_drops_what_fills_no_batc
     assert all(len(b.labels) == 8 for b in batches)
     seen = np.concatenate([b.photos.reshape(8, -1) for b in batches])
     assert len(np.unique(seen, axis=0)) == 48
+    few = make(5, 8)
+    assert [len(batch.labels) for batch in few.batches(0)] == [5], "fewer photos than a batch still make one"
+    assert few.steps == 1
 
 
 def test_photos_labels_and_rows_belong_together():
@@ -46,13 +49,6 @@ def test_photos_labels_and_rows_belong_together():
         assert np.array_equal(batch.augmentation, draw_rows("standard", 3, 2, chosen, SIDE, SIDE))
         assert (batch.photos.dtype, batch.augmentation.dtype, batch.labels.dtype) == (np.uint8, np.float32, np.int32)
         assert batch.index is None
-
-
-def test_fewer_photos_than_a_batch_still_make_one():
-    loader = make(5, 8)
-    (batch,) = loader.batches(0)
-    assert loader.steps == 1
-    assert len(batch.labels) == 5
 
 
 def test_evaluation_shows_every_photo_once_in_order_and_plainly():
@@ -133,12 +129,14 @@ def test_occurrences_count_from_zero():
     assert occurrences(np.array([], np.int64)).tolist() == []
 
 
-def test_leaving_an_epoch_early_ends_its_thread():
-    before = threading.active_count()
-    batches = make(500, 2).batches(0)
+def test_leaving_an_epoch_early_ends_its_thread_and_waiting_is_counted():
+    before, loader = threading.active_count(), make(500, 2)
+    batches = loader.batches(0)
     next(batches)
     batches.close()
     assert threading.active_count() == before
+    list(loader.batches(1))
+    assert loader.wait_seconds > 0
 
 
 def test_an_error_while_gathering_is_raised_where_batches_are_taken():
@@ -146,14 +144,6 @@ def test_an_error_while_gathering_is_raised_where_batches_are_taken():
     loader.slots = loader.slots[:3]
     with pytest.raises((IndexError, ValueError)):
         list(loader.batches(0))
-
-
-def test_rows_without_a_photo_are_refused_at_the_start():
     with pytest.raises(ValueError, match="parameters without a photo"):
         Loader(np.zeros((2, 4, 4, 3), np.uint8), [0, -1], [0, 1], batch=1, size=4, training=True)
 
-
-def test_waiting_is_counted():
-    loader = make(400, 4)
-    list(loader.batches(0))
-    assert loader.wait_seconds > 0

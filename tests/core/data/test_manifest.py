@@ -26,8 +26,10 @@ def test_classes_are_sorted_names_labels_follow_them_and_a_photo_that_is_there_t
     assert dataset.path(0) == str(tmp_path / "a.jpg")
     assert dataset.groups is None
     assert dataset.splits.tolist() == [UNSPLIT] * 3
-    dataset = open_manifest(write(tmp_path, PLAIN + "a.jpg,rust\n"))
-    assert list(dataset.paths) == ["a.jpg", "b.jpg", "c.jpg"]
+    photo = tmp_path / "elsewhere" / "a.jpg"
+    dataset = open_manifest(write(tmp_path, f"{PLAIN}a.jpg,rust\n{photo.as_posix()},rust\n"))
+    assert list(dataset.paths) == ["a.jpg", "b.jpg", "c.jpg", photo.as_posix()]
+    assert dataset.path(3) == str(photo)
 
 
 def test_a_manifest_that_is_written_again_has_its_groups_splits_and_settings(tmp_path):
@@ -47,9 +49,12 @@ def test_a_class_that_one_split_lacks_keeps_its_number(tmp_path):
 
 def test_crop_and_condition_make_the_label_unless_a_column_is_named(tmp_path):
     file = write(tmp_path, "path,crop,condition,kind\na,tomato,rust,x\nb,bean,rust,y\n")
-    assert open_manifest(file).classes == ("bean/rust", "tomato/rust")
+    assert (open_manifest(file).classes, open_manifest(file).columns) == (("bean/rust", "tomato/rust"), {})
+    assert list(open_manifest(file, columns=("kind",)).columns["kind"]) == ["x", "y"], "kept only when asked for"
     assert open_manifest(file, label="kind").classes == ("x", "y")
     assert open_manifest(file, label="KIND").classes == ("x", "y")
+    with pytest.raises(DataError, match="--label: .* no column 'disease'; its columns are path, crop"):
+        open_manifest(file, label="disease")
 
 
 def test_splits_and_groups_of_the_manifest_are_honoured(tmp_path):
@@ -72,12 +77,6 @@ def test_filters_hold_all_at_once(tmp_path):
         open_manifest(file, where=("crop=potato",))
     with pytest.raises(DataError, match="--where: .* no column 'farm'; its columns are path, crop"):
         open_manifest(file, where=("farm=one",))
-
-
-def test_further_columns_are_kept_only_when_asked_for(tmp_path):
-    file = write(tmp_path, "path,label,sha256\na,x,11\nb,y,22\n")
-    assert open_manifest(file).columns == {}
-    assert list(open_manifest(file, columns=("sha256",)).columns["sha256"]) == ["11", "22"]
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
@@ -111,12 +110,6 @@ def test_a_spreadsheets_unicode_text_is_read(tmp_path, encoding, separator):
         open_manifest(file, where=("label=x",))
 
 
-def test_paths_may_be_absolute(tmp_path):
-    photo = tmp_path / "elsewhere" / "a.jpg"
-    dataset = open_manifest(write(tmp_path, f"path,label\n{photo.as_posix()},x\n"))
-    assert dataset.path(0) == str(photo)
-
-
 @pytest.mark.parametrize(("text", "said"), [
     (b"", "is empty"), (b"\n\n", "is empty"), (b"path,label\n", "no rows below its header"),
     (b"name,label\na,b\n", "no column path; its columns are name, label. Rename the column"),
@@ -145,11 +138,6 @@ def test_a_path_that_fills_a_screen_is_cut_in_a_sentence():
     said = reasons((Skipped("9" * 100_000 + ".jpg", "There is no file."),))
     assert said.endswith("9.jpg)")
     assert len(said) < 400
-
-
-def test_a_missing_label_column_is_named(tmp_path):
-    with pytest.raises(DataError, match="--label: .* no column 'disease'; its columns are path, label"):
-        open_manifest(write(tmp_path, PLAIN), label="disease")
 
 
 def test_a_column_of_all_different_values_is_no_class(tmp_path, monkeypatch):
