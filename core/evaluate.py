@@ -10,7 +10,7 @@ from pathlib import Path
 
 from core import command_line
 from core.data.dataset import SPLIT_NAMES
-from core.diagnosis.evaluation import Evaluation, evaluate_model
+from core.diagnosis.evaluation import Evaluation, Mistake, evaluate_model
 from core.diagnosis.metrics import describe_accuracy, describe_subsets, wilson_interval
 from core.diagnosis.model_identity import MODEL_HELP
 from core.diagnosis.prediction import read_network
@@ -54,9 +54,14 @@ def evaluate(argv: Sequence[str]) -> int:
         print(json_line(describe_json(evaluation)) if arguments.json else printable(text, "\n"))
     finally:  # a full disk does not hide the result, and a result that nobody reads not the table
         if arguments.mistakes:
-            rows = [(m.path, m.label, m.predicted, f"{m.probability:.4f}") for m in evaluation.mistakes]
-            write_file(Path(arguments.mistakes), csv_text([("path", "label", "prediction", "probability"), *rows]))
+            write_mistakes(Path(arguments.mistakes), evaluation.mistakes)
     return EXIT_DONE
+
+
+def write_mistakes(path: Path, mistakes: Sequence[Mistake]) -> None:
+    """Write the misclassified photos as CSV, most confident first. Raises StorageError."""
+    rows = [(m.path, m.label, m.predicted, f"{m.probability:.4f}") for m in mistakes]
+    write_file(path, csv_text([("path", "label", "prediction", "probability"), *rows]))
 
 
 def describe_json(evaluation: Evaluation) -> dict[str, object]:

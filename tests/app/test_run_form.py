@@ -32,14 +32,11 @@ def test_the_number_of_gpus_is_asked_only_where_there_are_several(form, qtbot, m
     assert from_dict(alone.values()).gpus == 1
 
 
-def test_values_go_in_and_come_out(form):
+def test_values_go_in_and_come_out_and_paths_with_blanks_stay_whole(form):
     assert from_dict(form.values()) == RunConfig()
     config = RunConfig(epochs=7, learning_rate=0.003, model="mlp", where=("crop=tomato",), verify=True, preset="quick")
     form.take_over(to_dict(config))
     assert from_dict(form.values()) == config
-
-
-def test_paths_with_blanks_stay_whole_in_a_list(form):
     config = RunConfig(teacher=(r"C:\My runs\first", "/runs/second", "./third one/best.safetensors"), teacher_share=0.5)
     form.take_over(to_dict(config))
     assert from_dict(form.values()) == config

@@ -39,7 +39,7 @@ def test_a_container_of_version_2_says_how_much_it_gets_and_the_least_of_the_gro
     assert cpu_quota(process("0::/pod/box\n", mounts, **files)) == 2.5
 
 
-def test_a_container_of_version_1_sees_its_group_where_it_is_mounted(process, tmp_path):
+def test_a_container_of_version_1_sees_its_group_where_it_is_mounted_also_beside_version_2(process, tmp_path):
     mounts = V1.format(root="/docker/abc", place=tmp_path / "memory", controllers="memory")
     mounts += V1.format(root="/docker/abc", place=tmp_path / "cpu,cpuacct", controllers="cpu,cpuacct")
     groups = "5:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n0::/\n"
@@ -48,9 +48,6 @@ def test_a_container_of_version_1_sees_its_group_where_it_is_mounted(process, tm
         (tmp_path / "cpu,cpuacct" / "cpu.cfs_quota_us").write_text(quota + "\n")
         (tmp_path / "cpu,cpuacct" / "cpu.cfs_period_us").write_text("100000\n")
         assert cpu_quota(process(groups, mounts)) == wanted
-
-
-def test_both_versions_side_by_side(process, tmp_path):
     mounts = V1.format(root="/", place=tmp_path / "one", controllers="cpu")
     mounts += V2.format(root="/", place=tmp_path / "unified")
     files = {"one__job__cpu_cfs_quota_us": "200000", "one__job__cpu_cfs_period_us": "100000"}

@@ -56,12 +56,9 @@ def test_mistakes_and_confusion_run_no_formula(tmp_path):
     assert rows[1] == ["'=photo.jpg", "'" + FORMULA, "'+1+cmd|' /C calc'!A0", "0.5000"]
 
 
-def test_numbers_stay_numbers():
+def test_numbers_stay_numbers_and_behind_semicolons_no_formula_runs_either():
     rows: list = [["-0.5", "+3", "-inf", -1.5, np.float32(-2), None], ["-1+1", "＝1", "\t=1", "a=b", "-", ""]]
     assert csv_text(rows[:2]) == "-0.5,+3,-inf,-1.5,-2.0,\n'-1+1,'＝1,'\t'=1,a=b,'-,\n"
-
-
-def test_a_spreadsheet_that_splits_at_semicolons_runs_no_formula_either():
     said = csv_text([["rust;=1+1;x", "a\n@SUM(1)", "leaf; -3 at night", "a;b=c"]])
     cells = next(csv.reader(io.StringIO(said, newline="")))
     assert cells == ["rust;'=1+1;x", "a\n'@SUM(1)", "leaf; -3 at night", "a;b=c"]

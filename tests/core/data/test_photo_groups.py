@@ -141,15 +141,12 @@ def test_a_photo_without_exif_or_from_a_clock_that_was_never_set_has_no_time(pho
     assert taken_at(array(photo)) == 0
 
 
-def test_a_burst_is_one_group_and_classes_do_not_mix():
+def test_a_burst_is_one_group_classes_do_not_mix_and_endless_ones_are_not_believed():
     taken = np.array([100, 105, 200, 109, 0, 0, 103])
     labels = np.array([0, 0, 0, 0, 0, 0, 1])
     groups = group_by_burst(taken, labels)
     assert groups[0] == groups[1] == groups[3]
     assert len(np.unique(groups)) == 5
-
-
-def test_endless_bursts_are_not_believed():
     taken = 1000 + np.arange(LARGEST_BURST + 1)
     labels = np.zeros(LARGEST_BURST + 1, np.int32)
     assert len(np.unique(group_by_burst(taken, labels))) == LARGEST_BURST + 1

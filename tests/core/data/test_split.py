@@ -42,11 +42,15 @@ def test_the_seed_alone_decides_and_a_class_does_not_depend_on_the_others():
     assert np.array_equal(one[first], split_by_group(labels[first], groups[first], 7, 0.15, 0.15))
 
 
-def test_a_group_with_photos_of_two_classes_stays_together():
+def test_a_group_of_two_classes_stays_together_and_the_leak_meter_counts_siblings_in_training():
     labels = np.array([0, 0, 1, 1, 1, 0, 1, 0], np.int32)
     groups = np.array([0, 0, 0, 1, 2, 3, 4, 5], np.int32)
     splits = split_by_group(labels, groups, 1, 0.3, 0.2)
     assert all(len(s) == 1 for s in split_of_groups(splits, groups))
+    splits = np.array([TRAIN, TEST, VALIDATION, TRAIN, TEST], np.int8)
+    groups = np.array([0, 0, 1, 2, 2])
+    leak = measure_leak(splits, groups)
+    assert (leak.photos, leak.held_out, leak.leaked) == (5, 3, 2)
 
 
 @pytest.mark.parametrize("sizes", [[50, 3, 3, 3, 3, 3, 3, 3, 3], [1, 1, 1], [5, 1, 1], [30, 30, 1]])
@@ -70,13 +74,6 @@ def test_whatever_the_groups_each_is_whole_and_training_is_never_empty(seed):
     assert set(labels[splits == TRAIN].tolist()) == set(labels.tolist())
 
 
-def test_the_leak_meter_counts_held_out_photos_with_a_sibling_in_training():
-    splits = np.array([TRAIN, TEST, VALIDATION, TRAIN, TEST], np.int8)
-    groups = np.array([0, 0, 1, 2, 2])
-    leak = measure_leak(splits, groups)
-    assert (leak.photos, leak.held_out, leak.leaked) == (5, 3, 2)
-
-
 def test_a_random_split_of_pairs_leaks_as_chance_says():
     labels = np.zeros(4000, np.int32)
     groups = np.repeat(np.arange(2000), 2)
@@ -86,13 +83,10 @@ def test_a_random_split_of_pairs_leaks_as_chance_says():
     assert 0.65 < leak.leaked / leak.held_out < 0.75, "the sibling is in training with a chance of 0.7"
 
 
-def test_splits_that_the_source_gives_stay():
+def test_splits_of_the_source_stay_missing_ones_come_from_training_and_rows_follow_their_group():
     given_splits = np.array([TRAIN, VALIDATION, TEST, TRAIN, TEST], np.int8)
     done = complete_splits(given_splits, np.zeros(5, np.int32), np.arange(5), 0, 0.15, 0.15)
     assert np.array_equal(done, given_splits)
-
-
-def test_a_missing_validation_split_is_taken_from_training_and_the_test_stays():
     labels, groups = example()
     source = np.where(groups % 5 == 0, TEST, TRAIN).astype(np.int8)
     done = complete_splits(source, labels, groups, 0, 0.15, 0.15)
@@ -100,9 +94,6 @@ def test_a_missing_validation_split_is_taken_from_training_and_the_test_stays():
     share = (done == VALIDATION).sum() / (source == TRAIN).sum()
     assert 0.12 < share < 0.18
     assert measure_leak(done, groups).leaked == 0
-
-
-def test_rows_without_a_split_follow_their_group():
     labels, groups = example()
     source = np.full(len(labels), UNSPLIT, np.int8)
     source[: len(labels) // 2] = split_by_group(labels, groups, 1, 0.2, 0.2)[: len(labels) // 2]

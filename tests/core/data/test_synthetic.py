@@ -78,22 +78,16 @@ def test_two_views_of_a_leaf_have_the_same_disease_to_about_the_same_extent():
     assert np.corrcoef(np.array(pairs).T)[0, 1] > 0.8
 
 
-def test_the_set_says_that_it_is_a_demo(demo):
+def test_the_set_says_that_it_is_a_demo_and_is_read_with_groups_splits_and_areas(demo):
     text = (demo.parent / "README.md").read_text()
     assert "DRAWN BY A PROGRAM" in text
     assert "Never use it on a crop" in text
     assert "80 photos" in text
-
-
-def test_the_set_is_read_with_its_groups_and_splits(demo):
     dataset = open_dataset(RunConfig(data=str(demo)))
     assert dataset.counts() == {condition: 20 for condition in sorted(CONDITIONS)}
     assert (len(dataset.group_names), measure_leak(dataset.splits, dataset.groups).leaked) == (40, 0)
     for split, share in enumerate((0.7, 0.15, 0.15)):
         assert abs(len(dataset.rows(split)) / 80 - share) < 0.06, SPLITS[split]
-
-
-def test_the_manifest_has_the_true_areas(demo):
     with demo.open() as file:
         rows = list(csv.DictReader(file))
     photo = draw_leaf("mildew", 4, 3, 1, 32)

@@ -52,7 +52,7 @@ def entries(found):
     return [make_entry(diagnosis, examined, NAMED, 336) for diagnosis, examined in cases]
 
 
-def test_the_page_says_all_of_every_photo(entries, model):
+def test_the_page_begins_with_a_table_and_says_all_of_every_photo(entries, model):
     page = render_batch(entries, remarks(model), render_card_html(model))
     for words in ("Photos: 3.", "Model: beans (2026-11-22, 0123456789ab). Photos: 3.", "bean: bean rust", "90.0", "6.2",
                   "Grade 3 of 11", "60% lies off.", "It may be either.", "unreadable", "It is empty.",
@@ -60,9 +60,6 @@ def test_the_page_says_all_of_every_photo(entries, model):
         assert words in page
     assert "bean 95.0 %" not in page  # crops stand in the card; beside the whole only lab and field
     assert "bean: healthy" not in page  # a thousandth says nothing
-
-
-def test_the_page_begins_with_a_table(entries):
     page = render_batch(entries)
     rows = re.findall(r"<tr[^>]*>(.*?)</tr>", page.split("Photo by photo")[0])
     cells = [re.sub(r"<[^>]+>", " ", row).split() for row in rows[:4]]
@@ -107,14 +104,11 @@ def test_a_label_set_is_written_as_a_list():
 TOP = (ClassProbability("tomato/late_blight", 0.99996), ClassProbability("tomato/leaf_mold", 0.00004))
 
 
-def test_a_terminal_states_nothing_as_certain_and_no_probability_of_an_unfamiliar_photo(capsys):
+def test_terminal_and_page_state_nothing_as_certain_and_no_probability_of_an_unfamiliar_photo(capsys):
     found = [Diagnosis("a.jpg", TOP[0].label, TOP), Diagnosis("b.jpg", NOT_SURE, TOP, reason=UNFAMILIAR)]
     assert show_text(found, ModelIdentity()) == 2
     assert capsys.readouterr().out.splitlines() == [
         "a.jpg: tomato/late_blight > 99.9 %, tomato/leaf_mold < 0.1 %", f"b.jpg: {NOT_SURE}. {UNFAMILIAR}"]
-
-
-def test_a_page_states_nothing_as_certain():
     text = render_batch([Entry("a.jpg", "late blight", "sick", guesses=(("late blight", 0.99996),))])
     assert "<b>&gt;\u00a099.9\u00a0%</b>" in text
     assert '<td class="n" align="right" width="19%">&gt;\u00a099.9' in text

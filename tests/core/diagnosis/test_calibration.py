@@ -48,7 +48,7 @@ def test_no_neighbouring_temperature_has_a_smaller_loss_and_without_photos_it_is
     assert fit_temperature(np.empty((0, 3)), np.empty(0, np.int64)) == 1.0
 
 
-def test_scaling_takes_the_calibration_error_away():
+def test_scaling_takes_the_calibration_error_away_and_a_hand_made_case_has_its_error():
     logits, labels = drawn(2.5)
     before = measure_reliability(softmax(logits), labels)
     after = measure_reliability(softmax(logits, fit_temperature(logits, labels)), labels)
@@ -56,9 +56,6 @@ def test_scaling_takes_the_calibration_error_away():
     assert before.error_equal_count > 0.1
     assert after.error < 0.015
     assert after.error_equal_count < 0.02
-
-
-def test_the_error_of_a_hand_made_case():
     # stated 0.8 of which half are right, twice: |0.8 - 0.5|; both kinds of bin agree
     got = measure_reliability(np.array([[0.8, 0.2]] * 4), np.array([0, 0, 1, 1]))
     assert got.error == pytest.approx(0.3)
@@ -108,16 +105,13 @@ def test_the_crop_with_noisy_labels_gets_the_higher_temperature():
     assert cross_entropy(divide_logits(logits, common, found), labels).mean() < by_one - 0.01
 
 
-def test_few_photos_move_little_and_five_nothing():
+def test_few_photos_move_little_five_nothing_and_the_ridge_holds_factors_back():
     for photos in (FEWEST, 2 * FEWEST):
         for seed in range(40):  # without the ridge 0.22 to 3.9
             assert 0.6 < fit_class_temperatures(*draw_crops((photos, 5), 1.0, seed), CROPS, 1.0)[0] < 1.65
     logits, labels = draw_crops((5, 100), 1.0)
     labels[:5] = 1 - logits[:5, :2].argmax(axis=1)  # all five of them wrong
     assert fit_class_temperatures(logits, labels, CROPS, 1.0)[:2] == (1.0, 1.0)
-
-
-def test_the_ridge_holds_factors_back():
     logits, labels = draw_crops((60, 60), 3.0)
     free, held, fast = (fit_class_temperatures(logits, labels, CROPS, 1.0, ridge)[0] for ridge in (0.0, 3.0, 1e6))
     assert free > held > 1.2

@@ -61,20 +61,17 @@ def test_an_examination_says_word_place_and_amount(completed):
     assert found.severity.leaf.shape == found.photo.shape[:2] == (SIDE, SIDE)
 
 
-def test_photos_of_one_pixel_and_of_odd_shapes_are_examined(completed):
+def test_odd_shapes_are_examined_and_without_a_leaf_no_diseased_area_is_measured(completed):
     found = examine(completed, *(np.zeros((h, w, 3), np.uint8) for h, w in ((1, 1), (3, 500), (97, 61))))
     assert all(each.verdict.word for each in found)
+    (found,) = examine(refusing_from(completed, 0.0), squares(1, 5).photos[0])
+    assert found.verdict.word == NO_LEAF
+    assert not found.severity.leaf.any()
 
 
 def refusing_from(model, probability):
     rejection = {**model.sections["rejection"], "no_leaf": probability}
     return replace(model, sections={**model.sections, "rejection": rejection})
-
-
-def test_where_there_is_no_leaf_no_diseased_area_is_measured(completed):
-    (found,) = examine(refusing_from(completed, 0.0), squares(1, 5).photos[0])
-    assert found.verdict.word == NO_LEAF
-    assert not found.severity.leaf.any()
 
 
 @pytest.mark.thorough

@@ -20,7 +20,7 @@ def learned():
     return logits, features, fit_subspace(logits, features, 5)
 
 
-def test_a_photo_off_the_subspace_is_unfamiliar_whatever_its_logits_and_one_within_it_by_its_logits(learned):
+def test_a_photo_off_the_subspace_is_unfamiliar_and_the_scale_is_that_of_the_largest_logits(learned):
     logits, features, space = learned
     strange = features + np.random.default_rng(1).normal(0, 1, features.shape)
     known, unknown = (familiarity("vim", logits, x, space) for x in (features, strange))
@@ -28,9 +28,6 @@ def test_a_photo_off_the_subspace_is_unfamiliar_whatever_its_logits_and_one_with
     assert auroc(familiarity("energy", logits, features, space), familiarity("energy", logits, strange, space)) == 0.5
     known, unknown = (familiarity("vim", z, features, space) for z in (logits, logits / 10))
     assert auroc(known, unknown) > 0.9
-
-
-def test_the_scale_gives_residuals_the_size_of_the_largest_logits(learned):
     logits, features, space = learned
     assert space.scale * space.residual(features).mean() == pytest.approx(logits.max(axis=1).mean(), rel=1e-6)
 
@@ -54,21 +51,12 @@ def test_the_subspace_goes_to_arrays_and_back_and_crafted_ones_are_refused(learn
     assert read_statistics({"features.center": arrays["features.center"]}) is None
 
 
-def test_energy_by_hand():
+def test_energy_auroc_with_ties_and_pooling_by_hand_and_a_network_without_a_map():
     z = np.log(np.array([[0.7, 0.2, 0.1]]))
     assert familiarity("energy", z + 3, None, None)[0] == pytest.approx(3.0)
     assert familiarity("energy", z + 3, None, None, temperature=0.5)[0] == pytest.approx(6 + np.log(0.54))
-
-
-def test_auroc_counts_ties_as_half():
     assert auroc(np.array([2.0, 3.0]), np.array([0.0, 1.0])) == 1.0
     assert auroc(np.array([1.0, 1.0]), np.array([1.0, 1.0])) == 0.5
     assert auroc(np.array([1.0, 2.0]), np.array([1.0, 3.0])) == pytest.approx(0.375)
-
-
-def test_a_network_without_a_map_has_no_feature_node():
     assert feature_node(build("mlp", 3, 16)) is None
-
-
-def test_pooling_averages_over_the_photo():
     assert pool(np.arange(8.0).reshape(1, 2, 2, 2)).tolist() == [[3.0, 4.0]]

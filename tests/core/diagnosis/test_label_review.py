@@ -44,15 +44,12 @@ def test_a_group_with_one_wrong_label_does_not_confirm_itself(photos):
     assert [s.agreeing for s in review_labels(Samples(copies, labels, photos.groups), CLASSES).suspects] == [5, 5]
 
 
-def test_classes_with_few_groups_are_neither_reviewed_nor_suggested(photos):
+def test_classes_with_few_groups_are_not_reviewed_and_too_few_groups_refused(photos):
     rare = np.flatnonzero(photos.labels == 3)[: 2 * (label_review.FEWEST - 1)]
     rows = np.concatenate((np.flatnonzero(photos.labels < 3), rare))
     review = review_labels(photos.take(rows), CLASSES)
     assert review.few == (3,)
     assert not [s for s in review.suspects if 3 in (s.label, s.suggested)]
-
-
-def test_photos_of_too_few_groups_are_refused_in_a_sentence(photos):
     with pytest.raises(DataError, match="No class has photos of 5 leaves or more"):
         review_labels(photos.take(np.arange(2)), CLASSES)
 

@@ -30,18 +30,12 @@ def diagnose(*photos):
     return diagnose_plant("plant", photos, THRESHOLDS, CLASSES, 1.0)
 
 
-def test_photos_that_agree_are_surer_than_each_but_less_than_independent_ones():
+def test_photos_that_agree_are_surer_a_sure_one_outweighs_two_and_some_do_not_count():
     pooled = pool_probabilities(np.array([[0.6, 0.4], [0.6, 0.4]]))
     assert 0.6 < pooled[0] < 0.36 / (0.36 + 0.16)
     assert pooled[0] == pytest.approx(1 / (1 + (0.4 / 0.6) ** np.sqrt(2)))
-
-
-def test_a_sure_photo_outweighs_two_doubtful_ones():
     plant = diagnose(seen(0.98, 0.01, 0.01), seen(0.45, 0.5, 0.05), seen(0.45, 0.5, 0.05))
     assert (plant.verdict.word, plant.used, plant.photos) == ("apple/scab", 3, 3)
-
-
-def test_photos_without_a_leaf_and_unfamiliar_ones_do_not_count():
     plant = diagnose(seen(0.8, 0.15, 0.05), seen(0.01, 0.02, 0.97), seen(0.01, 0.98, 0.01, familiar=-1.0))
     assert (plant.verdict.word, plant.used, plant.photos) == ("apple/scab", 1, 3)
     assert plant.top[0].probability == pytest.approx(0.8)
@@ -63,11 +57,8 @@ def test_photos_that_cannot_be_read_are_not_counted():
     assert (plant.name, plant.photos, plant.verdict.word) == ("a", 1, "apple/scab")
 
 
-def test_the_folder_is_the_plant():
+def test_the_folder_is_the_plant_or_photos_within_a_minute_of_the_one_before(tmp_path):
     assert group_photos(["x/a/1.jpg", "x/a/2.jpg", "x/b/1.jpg", "1.jpg"], "folder") == ["x/a", "x/a", "x/b", "."]
-
-
-def test_photos_within_a_minute_of_the_one_before_are_one_plant(tmp_path):
     paths = []
     for name, time in (("c", "10:02:30"), ("a", "10:00:00"), ("b", "10:00:59"), ("d", "10:01:50"), ("none", "")):
         path = tmp_path / f"{name}.jpg"

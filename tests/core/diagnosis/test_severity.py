@@ -67,15 +67,12 @@ def test_a_drawn_leaf_is_found_on_any_paper(background):
     assert (leaf & (true > 0)).sum() / (leaf | (true > 0)).sum() > 0.95
 
 
-def test_drawn_spots_are_measured():
+def test_drawn_spots_are_measured_and_a_thin_blade_of_dead_tissue_is_a_diseased_leaf():
     spots = [(90, 100, 12), (140, 120, 9), (110, 130, 6)]
     got = segment(drawn(spots=spots))
     true = 100 * sum(np.pi * r * r for _, _, r in spots) / (np.pi * 80 * 55)
     assert got.percent == pytest.approx(true, abs=1.5)
     assert segment(drawn()).percent < 0.5
-
-
-def test_a_leaf_that_is_all_dead_tissue_is_diseased_and_a_thin_blade_is_a_leaf():
     photo = np.full((SIDE, SIDE, 3), 225, np.uint8)
     cv2.rectangle(photo, (0, 108), (SIDE, 116), (125, 92, 50), -1)
     got = segment(photo)
@@ -97,13 +94,10 @@ def test_the_network_was_trained_with_the_small_model_that_is_shipped():
     assert read_tensor_file(PATH, KIND, VERSION).header["context"] == read_identity(MODEL).hash
 
 
-def test_paper_without_a_leaf_has_none_and_tiny_photos_do_not_crash():
+def test_paper_and_tiny_photos_have_no_leaf_and_the_box_is_square_and_holds_it():
     assert not segment_leaf(np.full((SIDE, SIDE, 3), (150, 140, 160), np.uint8)).any()
     for side in (1, 2, 7):
         assert segment(np.zeros((side, side, 3), np.uint8)).percent == 0
-
-
-def test_the_box_is_square_and_holds_the_leaf():
     leaf = np.zeros((100, 100), bool)
     leaf[40:60, 5:45] = True
     y0, x0, y1, x1 = leaf_box(leaf)

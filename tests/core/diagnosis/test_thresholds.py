@@ -27,19 +27,13 @@ CONFIDENCE = np.array([0.99, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1])
 RIGHT = np.array([1, 1, 1, 1, 0, 1, 1, 0, 0, 0], bool)
 
 
-def test_points_count_what_is_answered_right_and_held_back():
+def test_points_count_what_is_answered_and_the_slider_takes_the_strictest_that_answers_enough():
     whole, half = coverage_curve(CONFIDENCE, RIGHT, (1.0, 0.5))
     assert (whole.coverage, whole.threshold, whole.accuracy, whole.wrongly_refused) == (1.0, 0.1, 0.6, 0.0)
     assert (half.coverage, half.threshold, half.accuracy) == (0.5, 0.6, 0.8)
     assert half.wrongly_refused == pytest.approx(2 / 6)
-
-
-def test_equal_confidences_are_answered_together():
     (point,) = coverage_curve(np.array([0.5, 0.5, 0.5, 0.1]), np.array([1, 0, 1, 1], bool), (0.25,))
     assert (point.coverage, point.accuracy) == (0.75, pytest.approx(2 / 3))
-
-
-def test_the_slider_takes_the_strictest_point_that_still_answers_enough():
     points = coverage_curve(CONFIDENCE, RIGHT, (1.0, 0.8, 0.5))
     assert (at_coverage(points, 0.7).coverage, at_coverage(points, 0.5).coverage) == (0.8, 0.5)
     assert at_coverage(points, 1.0).coverage == 1.0

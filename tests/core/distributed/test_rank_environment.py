@@ -91,15 +91,12 @@ def test_processes_of_one_machine_share_its_gpus(monkeypatch, visible, gpus, see
     assert rank_environment.os.environ.get(rank_environment.VISIBLE) == seen
 
 
-def test_more_ranks_than_gpus_and_cpus_without_mpi_are_refused(monkeypatch):
+def test_more_ranks_than_gpus_and_cpus_without_mpi_are_refused_and_one_process_chooses_none(monkeypatch):
     monkeypatch.setenv(rank_environment.VISIBLE, "0,1")
     with pytest.raises(DeviceError, match="Rank 2 has no GPU"):
         choose_gpu(RankEnvironment(2, 3, 2))
     with pytest.raises(DeviceError, match="need MPI"):
         connect(RankEnvironment(0, 2, 0, rendezvous="/m"), "cpu")
-
-
-def test_one_process_needs_no_package_and_chooses_no_gpu(monkeypatch):
     monkeypatch.delenv(rank_environment.VISIBLE, raising=False)
     choose_gpu(RankEnvironment())
     assert rank_environment.VISIBLE not in rank_environment.os.environ

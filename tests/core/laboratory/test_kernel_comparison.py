@@ -50,29 +50,23 @@ def test_the_matrix_product_is_a_ladder_like_any_other():
     assert [c.kernel.algorithm for c in compare_kernels(case, "forward")] == names
 
 
-def test_an_update_has_a_problem_and_rows():
+def test_an_update_has_a_problem_and_rows_and_what_cannot_run_says_why():
     case = KernelCase("adamw", {}, ((5,),), (5,), 1)
     given, wanted = solve_update(case)
     assert {"weights", "first", "second", "average"} == set(wanted)
     assert all(np.abs(given[name] - wanted[name]).max() > 0 for name in wanted)
     assert [c.kernel.op for c in compare_kernels(case, "update")] == ["adamw"]
-
-
-def test_what_cannot_run_says_why():
     strided = kernel_comparison.make_case("conv2d", (9, 9, 4), 1, filters=2, kernel=(3, 3), stride=(2, 2))
     reasons = {c.kernel.algorithm: c.reason for c in compare_kernels(strided, "forward") if c.kernel.device == "cpu"}
     assert reasons["winograd"]
     assert not reasons["naive"]
 
 
-def test_every_kernel_has_a_source_that_can_be_shown():
+def test_every_kernel_has_a_source_and_cases_are_shapes_the_ops_accept():
     for row in list_kernels():
         place, text = source(row)
         assert place.startswith("core/")
         assert "def " in text
-
-
-def test_cases_are_shapes_the_ops_accept():
     for op, cases in CASES.items():
         for case in cases.values():
             assert case.op == op

@@ -24,7 +24,7 @@ def test_the_table_has_the_names_that_the_configuration_offers():
     assert tuple(MODELS) == core.config.MODELS, "core/config.py and core/models/architectures.py list other networks"
 
 
-def test_the_wide_mobilenetv2_has_torchvisions_channels_at_width_1_4():
+def test_mobilenetv2_has_torchvisions_channels_when_wide_pads_as_tensorflow_and_can_be_frozen():
     wide, plain = build("mobilenetv2_wide", 38, 96), build("mobilenetv2", 38, 96)
     blocks = [wide.node(f"features.{i}").shape[-1] if f"features.{i}" in {n.name for n in wide.nodes}
               else wide.parameters()[f"features.{i}.conv.{1 if i == 1 else 2}.weight"].shape[0] for i in range(1, 18)]
@@ -32,6 +32,12 @@ def test_the_wide_mobilenetv2_has_torchvisions_channels_at_width_1_4():
     assert blocks == [24, *[32] * 2, *[48] * 3, *[88] * 4, *[136] * 3, *[224] * 3, 448]
     assert wide.parameters()["features.18.0.weight"].shape == (1280, 1, 1, 448)
     assert list(wide.parameters()) == list(plain.parameters())
+    graph = build("mobilenetv2", 10, padding="tensorflow")
+    assert graph.node("features.0.0").attributes["padding"] == (0, 0, 1, 1)
+    assert graph.node("features.0.0").shape == (112, 112, 32)
+    assert graph.node("features.1.conv.0.0").attributes["padding"] == (1, 1, 1, 1)
+    frozen = build("mobilenetv2", 10, image_size=64, frozen=True)
+    assert {n.op for n in frozen.nodes for p in n.parameters if p.trained} == {"conv2d", "depthwise_conv2d", "dense"}
 
 
 @pytest.mark.parametrize(("name", "simple", "convolutions"), [
@@ -45,13 +51,17 @@ def test_bypasses_are_where_the_paper_has_them(name, simple, convolutions):
     assert [fire for fire, way in ways.items() if graph.node(way).op == "conv2d"] == convolutions
 
 
-def test_squeezenet_needs_about_the_work_that_is_published():
+def test_squeezenet_needs_the_work_that_is_published_and_the_wide_one_adds_inputs_of_fires():
     # 2 operations a multiply-add: 819 and 349 million multiply-adds in the convolutions.
     for name, macs in (("squeezenet1_0", 819e6), ("squeezenet1_1", 349e6)):
         graph = build(name, 1000)
         flops = sum(OPS["conv2d"].cost(n.attributes, [graph.node(i).shape for i in n.inputs], n.shape).flops
                     for n in graph.nodes if n.op == "conv2d")  # fmt: skip
         assert abs(flops / 2 / macs - 1) < 0.01
+    graph = build("squeezenet1_1_wide_bn", 34)
+    assert trained(graph) == 1_283_170
+    around = [(f"features.{fire}", f"features.{fire + 1}") for fire in (3, 6, 9, 11)]
+    assert [node.inputs for node in graph.nodes if node.op == "add"] == around
 
 
 def test_batch_norm_stands_after_every_convolution_of_the_features_and_before_its_relu():
@@ -64,12 +74,19 @@ def test_batch_norm_stands_after_every_convolution_of_the_features_and_before_it
     assert [p.role for p in graph.node("classifier.1").parameters] == ["weight", "bias"]
 
 
-def test_the_small_network_with_valid_padding_has_the_weights_of_the_report():
+def test_the_small_networks_have_the_weights_of_the_report_and_take_grey_digits():
     graph = build("cnn", 10, image_size=28, channels=1, padding="valid")
     assert [graph.node(name).shape for name in ("conv1", "conv2", "pool")] == [(24, 24, 8), (20, 20, 8), (10, 10, 8)]
     assert graph.node("dense1").parameters[0].shape in ((128, 800), (800, 128))
     biases = sum(p.size for name in ("dense1", "dense2") for p in graph.node(name).parameters if p.role == "bias")
     assert trained(graph) - biases == 105_496  # the report counts no biases of dense layers
+    graph = build("cnn", 10, image_size=28, channels=1, padding="full")
+    assert (graph.photo_shape, graph.node("conv2").shape) == ((28, 28, 1), (36, 36, 8))
+    assert graph.node("pool").shape == (18, 18, 8)
+    assert build("cnn", 10, image_size=28, channels=1).node("conv2").shape == (28, 28, 8)
+    assert trained(build("mlp", 10, image_size=28, channels=1)) == 784 * 500 + 500 + 500 * 10 + 10
+    sigmoid = build("mlp", 10, image_size=28, channels=1, activation="sigmoid")
+    assert sigmoid.node("activation").op == "sigmoid"
 
 
 @pytest.mark.parametrize(("model", "option", "value", "choices"), [
@@ -82,25 +99,6 @@ def test_an_option_that_the_network_lacks_is_refused(model, option, value, choic
         build(model, 10, **{option: value})
 
 
-def test_the_small_networks_take_grey_digits():
-    graph = build("cnn", 10, image_size=28, channels=1, padding="full")
-    assert (graph.photo_shape, graph.node("conv2").shape) == ((28, 28, 1), (36, 36, 8))
-    assert graph.node("pool").shape == (18, 18, 8)
-    assert build("cnn", 10, image_size=28, channels=1).node("conv2").shape == (28, 28, 8)
-    assert trained(build("mlp", 10, image_size=28, channels=1)) == 784 * 500 + 500 + 500 * 10 + 10
-    sigmoid = build("mlp", 10, image_size=28, channels=1, activation="sigmoid")
-    assert sigmoid.node("activation").op == "sigmoid"
-
-
-def test_mobilenetv2_pads_as_tensorflow_does_and_its_batch_norms_can_be_frozen():
-    graph = build("mobilenetv2", 10, padding="tensorflow")
-    assert graph.node("features.0.0").attributes["padding"] == (0, 0, 1, 1)
-    assert graph.node("features.0.0").shape == (112, 112, 32)
-    assert graph.node("features.1.conv.0.0").attributes["padding"] == (1, 1, 1, 1)
-    frozen = build("mobilenetv2", 10, image_size=64, frozen=True)
-    assert {n.op for n in frozen.nodes for p in n.parameters if p.trained} == {"conv2d", "depthwise_conv2d", "dense"}
-
-
 @pytest.mark.parametrize(("name", "classes", "side", "said"), [
     ("squeezenet1_0", 10, 16, "image-size: squeezenet1_0 cannot be built for photos of 16 pixels"),
     ("squeezenet1_1", 0, 64, r"^--classes: must be at least 1 \(it is 0\)\.$"),
@@ -109,10 +107,3 @@ def test_mobilenetv2_pads_as_tensorflow_does_and_its_batch_norms_can_be_frozen()
 def test_what_cannot_be_built_is_a_problem_of_the_configuration(name, classes, side, said):
     with pytest.raises(ConfigError, match=said):
         build(name, classes, side)
-
-
-def test_the_wide_squeezenet_adds_a_fire_s_input_to_its_output_where_shapes_allow():
-    graph = build("squeezenet1_1_wide_bn", 34)
-    assert trained(graph) == 1_283_170
-    around = [(f"features.{fire}", f"features.{fire + 1}") for fire in (3, 6, 9, 11)]
-    assert [node.inputs for node in graph.nodes if node.op == "add"] == around

@@ -6,18 +6,12 @@ from core.ops.contract import Mode
 from core.ops.dropout import MASK, bits, mix, scales, stream, threshold
 
 
-def test_mix_is_the_published_hash():
+def test_mix_is_the_published_hash_also_of_arrays_and_streams_differ():
     # Values printed by C. Wellons' lowbias32 in C.
     assert [mix(x) for x in (0, 1, 2, 0xFFFFFFFF)] == [0, 0x688990C0, 0xD1132181, 0x6768824A]
-
-
-def test_arrays_and_whole_numbers_give_the_same_bits():
     first, second = words = stream(seed=7, step=3, key=1, photo=5)
     alone = [mix((mix(element ^ first) + second) & MASK) for element in range(1000)]
     assert bits(words, 1000).tolist() == alone
-
-
-def test_streams_of_other_seeds_steps_keys_and_photos_differ():
     streams = {stream(s, t, k, p) for s in range(6) for t in range(6) for k in range(6) for p in range(6)}
     assert len(streams) == 6**4
 

@@ -11,15 +11,12 @@ def course(total=100, steps_per_epoch=10, **settings):
     return [learning_rate(config, step, total, steps_per_epoch) for step in range(total)]
 
 
-def test_constant_stays_and_step_drops_by_decay_every_decay_epochs():
+def test_constant_stays_step_drops_every_decay_epochs_and_inverse_is_the_lessons_formula():
     assert course(schedule="constant", warmup=0.0) == [0.1] * 100
     rates = course(schedule="step", warmup=0.0, decay=0.5, decay_epochs=3)
     assert rates[0] == rates[29] == 0.1
     assert rates[30] == rates[59] == 0.05
     assert rates[99] == pytest.approx(0.0125)
-
-
-def test_inverse_decay_is_the_lessons_formula():
     rates = course(schedule="inverse", warmup=0.0, decay=0.00005)
     assert (rates[0], rates[99]) == (0.1, pytest.approx(0.1 / (1 + 0.00005 * 99)))
 
@@ -36,14 +33,11 @@ def test_compounding_divides_the_rate_again_in_every_step():
     assert course(schedule="compounding", warmup=0.0, decay=0.0) == [0.1] * 100
 
 
-def test_cosine_falls_from_the_whole_rate_to_nothing():
+def test_cosine_falls_to_nothing_and_one_cycle_rises_to_the_whole_rate_before():
     rates = course(schedule="cosine", warmup=0.0)
     assert (rates[0], rates[50]) == (0.1, pytest.approx(0.05))
     assert 0 < rates[99] < 0.1 * 0.0003
     assert rates == sorted(rates, reverse=True)
-
-
-def test_one_cycle_rises_to_the_whole_rate_and_ends_near_nothing():
     rates = course(schedule="one_cycle", warmup=0.3)
     assert (rates[0], rates[99]) == pytest.approx((0.1 * START, 0.1 * END))
     assert rates[30] == max(rates) == pytest.approx(0.1)

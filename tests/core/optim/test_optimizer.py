@@ -35,14 +35,11 @@ def test_state_has_the_moments_and_the_average_only_where_wanted():
     assert initial_state(Optimizer("adam"), weights).keys() == {"first", "second"}
 
 
-def test_clipping_scales_only_gradients_longer_than_the_limit():
+def test_clipping_scales_only_long_gradients_and_the_average_follows_fast_at_first():
     optimizer = Optimizer(clip_norm=2.0)
     assert reference.gradient_norm(np.array([3.0, 4.0], np.float32)) == 5.0
     assert reference.clip_factor(optimizer, 5.0) == pytest.approx(0.4, rel=1e-6)
     assert reference.clip_factor(optimizer, 1.0) == reference.clip_factor(Optimizer(), 1e9) == 1.0
-
-
-def test_the_average_follows_the_weights_fast_at_first_and_slowly_later():
     optimizer = Optimizer(average=0.999)
     assert [reference.scalars(optimizer, 0.1, step).average for step in (1, 10**6)] == [2 / 11, 0.999]
     weights, state = np.zeros(2), initial_state(optimizer, np.zeros(2))
@@ -56,12 +53,9 @@ def test_plain_descent_needs_no_state_to_be_right():
     assert weights == pytest.approx([0.95])
 
 
-def test_every_setting_is_compared_on_both_devices():
+def test_every_setting_is_compared_on_both_devices_and_comes_from_the_field_of_its_name():
     missing = {f.name for f in fields(Optimizer) if all(getattr(o, f.name) == f.default for o in ON_DEVICES)}
     assert not missing, "add them to ON_DEVICES, then to core/cpu/optimizer.py and core/gpu/ops/update/optimizer.py"
-
-
-def test_every_setting_comes_from_the_field_of_its_name():
     settings = {"momentum": 0.1, "nesterov": False, "weight_decay": 0.2, "beta1": 0.3, "beta2": 0.4, "epsilon": 0.5,
                 "clip_norm": 0.6, "average": 0.7}  # fmt: skip
     assert reference.optimizer_of(RunConfig(optimizer="adam", **settings)) == Optimizer("adam", **settings)

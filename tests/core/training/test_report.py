@@ -135,15 +135,12 @@ def test_own_field_photos_stand_beside_the_test_photos_everywhere(data):
     assert page.count("own field photos") >= 3
 
 
-def test_bars_intervals_and_confusion_are_sound_drawings(data):
+def test_bars_intervals_confusion_and_charts_are_sound_and_long_curves_thinned_out(data):
     figures = data.evaluation.figures
     bars = draw_bars("A & B", [("<x>", 0.5, "#000")])
     for drawing in (bars, draw_interval(0.5, (0.2, 0.8)), draw_confusion(figures)):
         assert ET.fromstring(drawing).get("viewBox")
     assert draw_confusion(figures).count("<rect") == 4  # three counts that are not zero, and the frame
-
-
-def test_charts_are_sound_and_thin_out_long_curves():
     points = tuple((float(i), float(i % 7)) for i in range(10 * MOST_POINTS))
     svg = draw_lines("A & B", [ChartSeries("one", points), ChartSeries("flat", ((1.0, 5.0), (2.0, 5.0)))], "x", "y")
     root = ET.fromstring(svg)
@@ -200,22 +197,16 @@ def test_figures_on_photos_that_chose_the_epoch_and_figures_of_guessing_say_so(d
 HALF = [ChartSeries("a", ((0.0, 0.0), (1.0, 0.5)))]
 
 
-def test_shares_are_labelled_in_per_cent_and_other_figures_as_they_are():
+def test_charts_label_shares_in_per_cent_cut_no_number_off_and_need_a_point():
     assert ">50 %<" in draw_lines("shares", HALF, "x", percent=True)
     assert ">0.5<" not in draw_lines("shares", HALF, "x", percent=True)
     assert ">0.5<" in draw_lines("figures", HALF, "x")
     assert "%" not in draw_lines("figures", HALF, "x").replace("100%", "")
-
-
-def test_the_last_number_of_an_axis_is_not_cut_off():
     chart = draw_lines("shares", [ChartSeries("a", ((0.0, 0.0), (1.0, 1.0)))], "x", percent=True)
     width = float(re.search(r'viewBox="0 0 (\d+)', chart)[1])
     middles = [float(x) for x in re.findall(r'x="([\d.]+)"[^>]*text-anchor="middle">100 %<', chart)]
     assert middles
     assert all(x + 5 * 7 / 2 <= width for x in middles), "five letters of seven pixels"
-
-
-def test_without_a_point_there_is_no_chart():
     assert draw_lines("nothing", [ChartSeries("a", ())], "x") == ""
     assert draw_lines("nothing", [ChartSeries("a", ((0.0, float("nan")),))], "x") == ""
 
@@ -239,12 +230,9 @@ def test_the_training_command_is_read_as_the_run_that_was(preset):
     assert len(shlex.split(training_command(plain, GPU))) == (12 if preset else 10), "nothing but what differs"
 
 
-def test_the_model_is_judged_on_the_split_that_the_figure_is_of():
+def test_the_split_of_the_figure_and_what_the_bits_depend_on_are_said():
     assert evaluation_command(ODD, "validation") == "leafclinic evaluate '/runs/a b' --split val"
     assert evaluation_command(ODD, "test").endswith("--split test")
-
-
-def test_what_the_bits_depend_on_is_said():
     assert describe_reproducibility(ODD, CPU).startswith(
         "Computed with seed 7 on LeafClinic 1.2, Numba 0.60, device cpu, processor avx2, threads 3. Under "
         "the same conditions"

@@ -37,15 +37,12 @@ def test_where_nobody_watches_there_are_plain_lines():
         assert words in text
 
 
-def test_the_end_says_what_the_figure_rests_on():
+def test_the_end_says_what_the_figure_rests_on_or_that_nothing_was_saved():
     words = ("Right: 85.0 %.", "The border: 60 %.")
     judged = RunEvaluated("test", (("test", 20, 17),), 0.6, 0.5, 0.9, 0.8, 0.7, words)
     text = shown(False, [STARTED, judged, EVENTS[-1]])
     assert "Right: 85.0 %.\nThe border: 60 %.\nModel saved to" in text
     assert "Test accuracy" not in text
-
-
-def test_a_stop_before_the_first_step_says_that_nothing_was_saved():
     out = io.StringIO()
     TerminalReader(out, False).show(RunFinished("stopped", 0, -1, 0.0, None, "", "", 0.0))
     assert out.getvalue() == "Stopped before the first step. Nothing was changed.\n"

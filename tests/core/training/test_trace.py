@@ -99,12 +99,9 @@ def test_a_timed_step_holds_its_passes_layers_and_kernels_with_their_rates(tmp_p
     assert whole["dur"] == pytest.approx(sum(e["dur"] for e in kernels))
 
 
-def test_a_run_that_broke_leaves_a_whole_trace(tmp_path):
+def test_a_run_that_broke_leaves_a_whole_trace_and_a_bad_place_meets_a_sentence(tmp_path):
     check_schema(written(tmp_path / "out.json", EVENTS[:2]))
     check_schema(written(tmp_path / "none.json", []))
-
-
-def test_a_place_that_cannot_be_written_meets_a_sentence(tmp_path):
     with pytest.raises(StorageError, match="could not be saved"):
         TraceWriter(tmp_path / "missing" / "out.json")
 
