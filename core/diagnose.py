@@ -64,9 +64,17 @@ def diagnose(argv: Sequence[str]) -> int:
     config = command_line.merge_settings(command_line.read_settings(arguments, found), {}, found)
     if arguments.merge:
         return merge(Path(arguments.model_file))
-    sys.stderr.write(describe_onnx(file := Path(arguments.model_file)))
+    file = Path(arguments.model_file)
+    if file.suffix.lower() == ".onnx":
+        sys.stderr.write(f"{file.name} is an ONNX file: it has no rejection, so every photo gets its most likely "
+                         "class.\n")
     if arguments.out:
         return diagnose_many(arguments, config, coverage, shard)
+    return diagnose_here(file, arguments, config, coverage)
+
+
+def diagnose_here(file: Path, arguments: argparse.Namespace, config: RunConfig, coverage: float) -> int:
+    """Diagnose photos in this process and print each when it is done, or plants."""
     paths = list(find_photos(arguments.photos))
     prepare()
     model, identity = read_network(file), read_identity(file)
@@ -83,11 +91,12 @@ def diagnose(argv: Sequence[str]) -> int:
             examined = (examiner.examine_file(path, **view) for path in paths)
             if arguments.report:
                 make = partial(make_entry, model=identity, side=picture_side(len(paths)))
-                read = report(Path(arguments.report), examined, make, show, model)
+                read = report(Path(arguments.report), model, examined, make, show)
             else:
                 read = show(diagnosis for diagnosis, _ in examined)
     elif arguments.group:
-        names = name_plants(paths, arguments)
+        by = arguments.group  # a column of the manifests, where it is no other grouping
+        names = group_photos(paths, by) if by in GROUPINGS else list(find_photos(arguments.photos, by))
         with closing(open_predictor()) as predictor:
             photos = report_errors(predictor.diagnose(paths, coverage=coverage))
             plants = diagnose_plants(photos, names, predictor.thresholds, model.classes, coverage)
@@ -99,9 +108,8 @@ def diagnose(argv: Sequence[str]) -> int:
 
 
 def report(
-    path: Path, examined: Iterable[tuple[Diagnosis, Examination | None]],
+    path: Path, model: ModelFile, examined: Iterable[tuple[Diagnosis, Examination | None]],
     make: Callable[[Diagnosis, Examination | None], Entry], show: Callable[[Iterator[Diagnosis]], int],
-    model: ModelFile,
 ) -> int:  # fmt: skip
     """Show the diagnoses and write them as a page, also where nobody reads the output; returns what `show` does."""
     entries: list[Entry] = []
@@ -120,18 +128,6 @@ def report(
     write_file(path, render_batch(entries, remarks(model), page.heading("Model card") + render_card_html(model)))
     sys.stderr.write(f"Report: {path}\n")
     return read
-
-
-def name_plants(paths: Sequence[str], arguments: argparse.Namespace) -> list[str]:
-    """The plant of each photo; by a column of the manifests, where --group is no other grouping. Raises DataError."""
-    by = arguments.group
-    return group_photos(paths, by) if by in GROUPINGS else list(find_photos(arguments.photos, by))
-
-
-def describe_onnx(path: Path) -> str:
-    """A line on what an ONNX file lacks; "" for other models."""
-    what = "is an ONNX file: it has no rejection, so every photo gets its most likely class."
-    return f"{path.name} {what}\n" if path.suffix.lower() == ".onnx" else ""
 
 
 def check_options(arguments: argparse.Namespace, found: list[Problem]) -> tuple[int, int]:

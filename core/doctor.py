@@ -133,8 +133,7 @@ def _threads() -> Check:
 
     sentence = "GNU OpenMP runs the kernels on all cores." if has_openmp() else (
         "GNU OpenMP is missing (libgomp), so the kernels run on one core.")  # fmt: skip
-    return Check("threads", has_openmp(), sentence, "Install it, such as libgomp1, or Numba again: pip install "
-                                                    "--force-reinstall numba")
+    return Check("threads", has_openmp(), sentence, "Install libgomp (on Debian libgomp1), or Numba again.")
 
 
 def _packages(packages: Iterable[tuple[str, str]], missing: str, remedy: str) -> Iterator[Check]:

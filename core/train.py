@@ -39,11 +39,8 @@ Reader = JsonReader | TerminalReader | TraceWriter
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 2 wrong input, 3 stopped by the user and resumable, 130 stopped before, 1 anything else."""
-    return end_rank(lambda: command_line.run_command(train, argv, print_failed_event))
-
-
-def print_failed_event(message: str, exit_code: int) -> None:
-    JsonReader(sys.stdout).show(RunFailed(message, traceback.format_exc(), exit_code))
+    return end_rank(lambda: command_line.run_command(train, argv, lambda message, code: JsonReader(sys.stdout).show(
+        RunFailed(message, traceback.format_exc(), code))))  # fmt: skip
 
 
 def train(argv: Sequence[str]) -> int:

@@ -87,13 +87,6 @@ def _run_reference(case: KernelCase, arrays: dict[str, Any], direction: str) -> 
         arrays[name][...] = array
 
 
-def _reference_kernels() -> Iterator[Kernel]:
-    for op, directions in _DIRECTIONS.items():
-        for direction in directions:
-            run = partial(_run_reference, direction=direction)
-            yield Kernel(op, direction, "cpu", "reference", run, "plain NumPy, the reference")
-
-
 def _kernels_of(
     ops: Iterable[str], algorithm: str, writers: Writers, idea: str, refuses: Refusal = lambda case: None
 ) -> Iterator[Kernel]:
@@ -103,24 +96,18 @@ def _kernels_of(
             yield Kernel(op, direction, "cpu", algorithm, run, idea, Tolerance(2e-5), refuses, writers)
 
 
-def _fast_kernels() -> Iterator[Kernel]:
-    for op, writers in _FUSED.items():
-        for kernel in _kernels_of([op], "tiled" if op in PRODUCTS else "fused", writers, ""):
-            yield replace(kernel, idea=_FAST.get((op, kernel.direction), "one pass over all channels of a pixel"))
-
-
-def _refuse_groups(case: KernelCase) -> str | None:
-    return "It has no groups." if case.attributes.get("groups", 1) != 1 else None
-
-
 _NAIVE: Final = Writers(naive.write_forward, naive.write_backward)
 _IM2COL: Final = Writers(im2col.write_forward, im2col.write_backward, im2col.matrix_bytes)
 
 CPU: Final = Registry((
-    *_reference_kernels(),
+    *(Kernel(op, direction, "cpu", "reference", partial(_run_reference, direction=direction), "plain NumPy")
+      for op, directions in _DIRECTIONS.items() for direction in directions),
     *_kernels_of(PRODUCTS, "naive", _NAIVE, "the definition as plain loops, bounds checked at every tap"),
-    *_kernels_of(("conv2d", "dense"), "im2col", _IM2COL, "windows unfolded into a matrix, one product", _refuse_groups),
-    *_fast_kernels(),
+    *_kernels_of(("conv2d", "dense"), "im2col", _IM2COL, "windows unfolded into a matrix, one product",
+                  lambda case: "It has no groups." if case.attributes.get("groups", 1) != 1 else None),
+    *(replace(kernel, idea=_FAST.get((op, kernel.direction), "one pass over all channels of a pixel"))
+      for op, writers in _FUSED.items()
+      for kernel in _kernels_of([op], "tiled" if op in PRODUCTS else "fused", writers, "")),
 ))  # fmt: skip
 
 PLANS: Final = Registry(kernel for kernel in CPU.kernels if kernel.writers is not None)

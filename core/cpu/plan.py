@@ -248,7 +248,7 @@ class CpuPlan(Plan):
         mode = Mode(self.training, self._seed, step, self._photos)
         photos, photo_part = [], (0, self._record_list.parts[0][1])
         for n in [0] if self._by_image else range(count):
-            run = partial(self._run, images=count) if self._by_image else partial(self._run_first_slot, image=n)
+            run = partial(self._run, images=count) if self._by_image else partial(self._run_one, image=n)
             for index in range(*photo_part):
                 run(index)
             memory = Slots(*self._slot_space, count if self._by_image else 1)
@@ -262,13 +262,13 @@ class CpuPlan(Plan):
         _, _, labels, _, targets = self._alive
         return dict(loss_and_gradients(self.program.graph, weights, x, labels, mode, targets).gradients)
 
-    def _run_first_slot(self, index: int, image: int) -> None:
+    def _run_one(self, index: int, image: int = 0) -> None:
         """Run one record for one image, in the memory of the first slot."""
         self._run_groups(self._rows, self._ungrouped, index, index + 1, image)
 
     def _run(self, index: int, images: int) -> None:
         if self.records[index].once or (images == 1 and not self.training):
-            self._run_groups(self._rows, self._ungrouped, index, index + 1)
+            self._run_one(index)
         else:
             self._run_images(index, index + 1, images)
 

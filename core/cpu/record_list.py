@@ -10,7 +10,7 @@ from typing import final
 from core.cpu import elementwise as ew
 from core.cpu.backward import backward_records
 from core.cpu.forward import photo_record
-from core.cpu.geometry import Border, Buffers, View, gradient_border, input_border
+from core.cpu.geometry import Border, Buffers, gradient_border, input_border
 from core.cpu.lowering import MATRIX, Lowering, border_records
 from core.cpu.records import Fields, Record, address_of
 from core.graph import PHOTO
@@ -71,17 +71,14 @@ def list_records(lowering: Lowering, outputs: Sequence[str]) -> RecordList:
     arrays = {}
     for name, value in values.items():
         flat = lowering.memory(lowering.batch * volume(value.shape))
-        records.append(_output_record(name, lowering.x(value), flat))
+        x = lowering.x(value)
+        fields: Fields = {
+            ew.HEIGHT: x.height, ew.WIDTH: x.width, ew.CHANNELS: x.channels, ew.A: x.address, ew.A_ROW: x.row,
+            ew.A_PIXEL: x.pixel, ew.OUT: address_of(flat),
+        }  # fmt: skip
+        records.append(Record(ew.run_output, fields, x.height, name, "forward", "fused"))
         arrays[name] = flat.reshape(lowering.batch, *value.shape)
     return RecordList(records, parts, [*bounds, len(records)], arrays)
-
-
-def _output_record(name: str, x: View, out: Array) -> Record:
-    fields: Fields = {
-        ew.HEIGHT: x.height, ew.WIDTH: x.width, ew.CHANNELS: x.channels, ew.A: x.address, ew.A_ROW: x.row,
-        ew.A_PIXEL: x.pixel, ew.OUT: address_of(out),
-    }  # fmt: skip
-    return Record(ew.run_output, fields, x.height, name, "forward", "fused")
 
 
 def split_stages(records: Sequence[Record]) -> list[Stage]:

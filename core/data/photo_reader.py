@@ -109,8 +109,11 @@ class PhotoReader:
     ) -> list[ReadPhoto]:
         if self._process.poll() is not None:  # it was ended while idle
             self._restart()
-        if not self._ready:
-            self._wait_until_ready()
+        try:
+            self._ready = self._ready or bool(self._receive())
+        except EOFError:
+            raise LeafClinicError("The process that decodes photos could not start. The computer may have too little "
+                                  "memory. Close other programs and try again.") from None
         self._room.seek(0)
         self._room.write(NUMBER.pack(0))
         folder = os.getcwd()  # the process keeps the folder in which it was started
@@ -133,13 +136,6 @@ class PhotoReader:
         if size > KEPT_ROOM:
             self._room.truncate(KEPT_ROOM)
         return pixels
-
-    def _wait_until_ready(self) -> None:
-        try:
-            self._ready = bool(self._receive())
-        except EOFError:
-            raise LeafClinicError("The process that decodes photos could not start. The computer may have too little "
-                                  "memory. Close other programs and try again.") from None
 
     def _send(self, request: object) -> None:
         assert self._process.stdin is not None

@@ -77,9 +77,8 @@ def _require(found: Iterator[str], name: str) -> Iterator[str]:
 
 
 def list_photos(folder: str, refuse: Callable[[str, OSError], object]) -> Iterator[str]:
-    """The photos below a folder by path, those in unsupported formats included. Hidden files and folders are skipped,
-    and links are not followed: telephones keep .thumbnails, macOS leaves ._photo.jpg. refuse: called for each folder
-    that cannot be read."""
+    """The photos below a folder by path, also in unsupported formats, but neither hidden ones (telephones keep
+    .thumbnails, macOS leaves ._photo.jpg) nor linked folders. refuse: called for each folder that cannot be read."""
     found = [(folder, True)]
     while found:
         path, is_folder = found.pop()

@@ -58,7 +58,6 @@ SCHEMA: Final = pyarrow.schema([
 
 
 HEADING: Final = csv_text([COLUMNS]).encode()
-COUNTS: Final = record({"parts": count, "photos": count})
 
 
 @final
@@ -133,7 +132,7 @@ def write_part(folder: Path, part: Part, diagnoses: Iterable[Diagnosis], model: 
 def merge_parts(folder: Path) -> int:
     """Join all parts to `results.csv` and `.parquet`; returns the number of photos. Raises InputError, StorageError."""
     try:
-        wanted = COUNTS(parse_json((folder / LISTING).read_text("utf-8")))
+        wanted = record({"parts": count, "photos": count})(parse_json((folder / LISTING).read_text("utf-8")))
         done = _done(folder)
     except (OSError, ValueError) as error:
         raise InputError(f"{folder} has no complete results of leafclinic diagnose --out. Start that command again; it "

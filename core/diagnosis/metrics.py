@@ -238,17 +238,13 @@ def compare_with_field(
     return (*(places or (whole,)), Subset(OWN_FIELD, field.photos, field.right))
 
 
-def describe_subset(subset: Subset) -> str:
-    low, high = subset.interval
-    return (f"{subset.name} {100 * subset.accuracy:.1f} % ({subset.right} of {subset.photos}, 95 % interval "
-            f"{100 * low:.1f} to {100 * high:.1f} %)")  # fmt: skip
-
-
 def describe_subsets(parts: Sequence[Subset]) -> str:
     """The accuracy by setting as a sentence with its meaning; empty if no setting is known."""
     if not parts:
         return ""
-    text = "By place: " + "; ".join(describe_subset(part) for part in parts) + ". "
+    text = "By place: " + "; ".join(
+        f"{part.name} {100 * part.accuracy:.1f} % ({part.right} of {part.photos}, 95 % interval "
+        f"{100 * part.interval[0]:.1f} to {100 * part.interval[1]:.1f} %)" for part in parts) + ". "  # fmt: skip
     field = [part for part in parts if part.is_field]
     if not field:
         return text + "No photo was taken in the field, so the accuracy in the field is unknown."

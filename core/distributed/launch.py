@@ -82,17 +82,14 @@ def _start(command: Sequence[str], number: int, count: int, rendezvous: Path, ou
     # NCCL's own sockets stay on this machine
     variables = {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(count),
                  RENDEZVOUS: str(rendezvous), "NCCL_SOCKET_IFNAME": "lo"}  # fmt: skip
-    how: dict[str, Any] = {"env": child_environment(**variables), "preexec_fn": _end_with_parent}
+    how: dict[str, Any] = {"env": child_environment(**variables),
+                           "preexec_fn": lambda: ctypes.CDLL(None).prctl(PARENT_DIED, signal.SIGTERM)}  # fmt: skip
     if number == 0:
         return Rank(0, subprocess.Popen(command, stdout=output, **how), None)
     log = rendezvous / f"errors-{number}"
     with log.open("wb") as file:
         nothing = subprocess.DEVNULL
         return Rank(number, subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=file, **how), log)
-
-
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PARENT_DIED, signal.SIGTERM)
 
 
 def _stopper(ranks: Sequence[Rank]) -> Callable[[int, FrameType | None], None]:

@@ -18,8 +18,7 @@ Attributes: TypeAlias = dict[str, Any]
 """Attributes of an ONNX node: numbers, bytes, lists, or arrays."""
 
 NCHW: Final = (0, 1, 2, 3)
-"""Order of the axes (photo, channel, row, column) in an ONNX tensor, unless it was transposed; the first two of flat
-features."""
+"""Order of the axes (photo, channel, row, column), unless they were transposed; flat features have the first two."""
 
 
 @final

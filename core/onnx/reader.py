@@ -110,7 +110,9 @@ def _read(
         weights |= _reverse_channels(graph, weights)
     if fold:
         graph, weights = fold_batch_norm(graph), fold_weights(graph, weights)
-    _refuse_not_finite(weights)
+    for key, array in weights.items():  # damaged or diverged, with which every prediction would be NaN
+        if not np.isfinite(array).all():
+            raise ModelFileError(f"The weights {key} hold numbers that are not finite. Export the model again.")
     classes = read_classes(metadata, graph.classes)
     labels = read_labels(metadata, graph.classes)
     return Imported(graph, weights, classes, read_temperature(metadata), statistics is not None, labels)
@@ -131,13 +133,6 @@ def _convert(importer: Importer, node: Any) -> None:
         importer.constants[output] = importer.constants[node.input[0]]
     else:
         importer.values[output] = importer.value(node.input[0])
-
-
-def _refuse_not_finite(weights: Mapping[str, Array]) -> None:
-    """Reject damaged or diverged weights, with which every prediction would be NaN."""
-    for key, array in weights.items():
-        if not np.isfinite(array).all():
-            raise ModelFileError(f"The weights {key} hold numbers that are not finite. Export the model again.")
 
 
 def _opset(model: Any) -> int:

@@ -17,9 +17,7 @@ from core.ops.attributes import only_image, read_bool
 from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, volume
 from core.ops.window import add_windows, read_pool_window, read_window, windows
 
-_WINDOW: Final[dict[str, Any]] = {
-    "kernel": (2, 2), "stride": (2, 2), "padding": (0, 0, 0, 0), "ceil_mode": False,
-}  # fmt: skip
+_WINDOW: Final[dict[str, Any]] = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0, 0, 0), "ceil_mode": False}
 
 
 def _shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:

@@ -79,11 +79,9 @@ class ThreadedJob(Generic[T]):
         self._unwanted.set()
         futures.wait([self._result])
 
-    def _is_cancelled(self) -> bool:
-        return self._unwanted.is_set() or self._commands.stopped()
-
     def _work(self, job: Job[T]) -> None:
         try:
-            self._result.set_result(job(lambda *now: self._progress.put(Progress(*now)), self._is_cancelled))
+            self._result.set_result(job(lambda *now: self._progress.put(Progress(*now)),
+                                        lambda: self._unwanted.is_set() or self._commands.stopped()))  # fmt: skip
         except BaseException as error:  # noqa: BLE001 - raised again where the result is waited for
             self._result.set_exception(error)

@@ -73,8 +73,7 @@ def _summary(evaluation: RunEvaluation) -> list[str]:
     parts = evaluation.parts if len(evaluation.parts) > 1 else (Subset(f"{evaluation.split} photos", figures.photos,
                                                                    figures.right),)  # fmt: skip
     right = "all labels right" if figures.several else "right"
-    shown = [(percent(p.accuracy), f"{right}, {p.name}", f"{percents(*p.interval)}, {p.photos} photos")
-             for p in parts]  # fmt: skip
+    shown = [(percent(p.accuracy), f"{right}, {p.name}", f"{percents(*p.interval)}, {p.photos} photos") for p in parts]
     shown.append((f"{figures.macro_f1:.3f}", "macro F1", "mean over the classes"))
     if figures.several:
         shown.append((f"{figures.several.average_precision:.3f}", "mean average precision", "mean over the labels"))
