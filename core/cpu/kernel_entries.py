@@ -100,8 +100,8 @@ _NAIVE: Final = Writers(naive.write_forward, naive.write_backward)
 _IM2COL: Final = Writers(im2col.write_forward, im2col.write_backward, im2col.matrix_bytes)
 
 CPU: Final = Registry((
-    *(Kernel(op, direction, "cpu", "reference", partial(_run_reference, direction=direction), "plain NumPy")
-      for op, directions in _DIRECTIONS.items() for direction in directions),
+    *(Kernel(op, direction, "cpu", "reference", partial(_run_reference, direction=direction),
+             "plain NumPy, the reference") for op, directions in _DIRECTIONS.items() for direction in directions),
     *_kernels_of(PRODUCTS, "naive", _NAIVE, "the definition as plain loops, bounds checked at every tap"),
     *_kernels_of(("conv2d", "dense"), "im2col", _IM2COL, "windows unfolded into a matrix, one product",
                   lambda case: "It has no groups." if case.attributes.get("groups", 1) != 1 else None),

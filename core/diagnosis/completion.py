@@ -166,8 +166,7 @@ def measure_dependence(
     truth = validation.truth
     rows = np.flatnonzero(~truth[:, ~leaves].any(axis=1) if model.multilabel else leaves[truth])
     rows = np.sort(np.random.default_rng(seed).permutation(rows)[:BACKGROUND_PHOTOS])
-    own = [segment_leaf(validation.photos[row]) for row in rows[communicator.own_rows(len(rows))]]
-    masks = communicator.join_rows({"masks": np.array(own)} if own else {}).get("masks", np.zeros((0, 1, 1), bool))
+    masks = _segment_leaves(validation.photos, rows, communicator)
     found = np.flatnonzero([mask.any() for mask in masks])
     if not len(found):
         return None
@@ -180,3 +179,9 @@ def measure_dependence(
     labels = tested.labels if tested.sets is None else tested.sets.merge_equal(tested.labels)
     plain, blurred, swapped = measure_backgrounds(tested.photos, masks, labels, predict, seed)
     return BackgroundDependence(len(tested.photos), baseline.border, baseline.majority, plain, blurred, swapped)
+
+
+def _segment_leaves(photos: Array, rows: Array, communicator: Communicator) -> Array:
+    """Leaf masks of these rows, bool ``(N, side, side)``."""
+    own = [segment_leaf(photos[row]) for row in rows[communicator.own_rows(len(rows))]]
+    return communicator.join_rows({"masks": np.array(own)} if own else {}).get("masks", np.zeros((0, 1, 1), bool))

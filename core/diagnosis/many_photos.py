@@ -16,7 +16,6 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -209,19 +208,6 @@ def _load(model: str, device: str, threads: int, crop: str) -> tuple[Predictor, 
     return predictor, read_identity(Path(model))
 
 
-@contextmanager
-def late_interrupts() -> Iterator[None]:
-    """Let Ctrl-C wait for the end of the block: Dask cannot close a cluster that has not started yet."""
-    pressed: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if pressed:
-        raise KeyboardInterrupt
-
-
 def compute_by_workers(
     job: Job, parts: Iterator[Part], show: Callable[[str], object], workers: int, scheduler: str = ""
 ) -> Iterator[tuple[int, int]]:
@@ -236,11 +222,16 @@ def compute_by_workers(
         raise InputError(f"Several workers need Dask ({error}). Install it with: "
                          "pip install 'leafclinic[cluster]'") from error  # fmt: skip
     here = {"host": LOCAL, "dashboard_address": f"{LOCAL}:0", "silence_logs": "CRITICAL"}
+    pressed: list[int] = []  # Dask cannot close a cluster that has not started: Ctrl-C waits for it
+    before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
     try:
-        with late_interrupts():
-            client = Client(scheduler or LocalCluster(n_workers=workers, threads_per_worker=1, **here))
+        client = Client(scheduler or LocalCluster(n_workers=workers, threads_per_worker=1, **here))
     except (OSError, ValueError) as error:  # ValueError: no address
         raise InputError(f"There is no Dask scheduler at {scheduler}: {error}.") from error
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
     with client:
         show(f"Workers: {len(client.ncores())}. Dashboard: {client.dashboard_link}\n")
         queued, compute = as_completed(), compute_part if scheduler else compute_by_local_worker
