@@ -114,7 +114,7 @@ def _describe_changes(setup: Setup, split_file: Path) -> str:
     old = {}
     if split_file.exists():
         with split_file.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-            old = {row["path"]: row["sha256"] for row in csv.DictReader(file)}
+            old = {row["path"]: row["sha256"] for row in csv.DictReader(file) if {"path", "sha256"} <= row.keys()}
     dataset, cache = setup.photos.dataset, setup.photos.cache
     new = {dataset.paths[row]: cache.content[row].tobytes().hex() for row in cache.kept}
     gone, added = len(old.keys() - new.keys()), len(new.keys() - old.keys())

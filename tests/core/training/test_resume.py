@@ -132,6 +132,9 @@ def test_changed_photos_are_refused_on_resume(tiny, tmp_path):
     added.write_bytes((tmp_path / "photos" / "green" / "000.png").read_bytes() + b" ")
     with pytest.raises(DataError, match="started: 1 new"):
         train(config, resume=True)
+    (Path(config.out) / "split.csv").write_text("no split\nx\n", "utf-8")
+    with pytest.raises(DataError, match="started: 25 new"):
+        train(config, resume=True)
 
 
 def test_an_earlier_run_or_a_foreign_folder_is_not_touched(tiny, tmp_path):
