@@ -6,6 +6,7 @@ milliseconds with and without it, and the median of the rounds' ratios.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -74,6 +75,7 @@ def measure(cases: Iterable[tuple[Case, Collection[str]]]) -> Iterable[Row]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     write_results("candidate-worth", list(measure(CASES)), open_device().name.lower().replace(" ", "-"))
 
 

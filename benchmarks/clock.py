@@ -6,8 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
-
+from benchmarks.pytorch import torch
 from core.gpu.compilation.cuda import cuda
 from core.gpu.prepared import on_stream
 

@@ -7,15 +7,17 @@ The engine's plan and PyTorch run interleaved; the others run once. Two minutes 
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
+import sys
 import time
 from pathlib import Path
 
 from benchmarks.record import Row, make_row, write_results
 from core.data.digits import read_digits
 from core.laboratory.digits import CPU_ALGORITHMS, Lesson, run_lesson, run_plan
-from core.laboratory.pytorch_baseline import run_torch
+from core.laboratory.pytorch_baseline import problem, run_torch
 
 ROUNDS = 5
 GAP_SECONDS = 0.02
@@ -23,6 +25,9 @@ GAP_SECONDS = 0.02
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    if missing := problem("cpu"):
+        sys.exit(missing)
     train = read_digits(Path(os.environ["LEAFCLINIC_DATA"]) / "mnist", "train")
     rows: list[Row] = []
     for batch in (32, 64):

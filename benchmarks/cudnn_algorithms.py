@@ -18,9 +18,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from benchmarks.clock import Clock
+from benchmarks.pytorch import torch
 from benchmarks.record import Row, make_row, write_results
 from core.gpu.compilation.cuda import cuda
 from core.gpu.kernel_entries import ROUNDED, TABLE

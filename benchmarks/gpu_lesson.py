@@ -6,8 +6,8 @@ import statistics
 import time
 
 import numpy as np
-import torch
 
+from benchmarks.pytorch import torch
 from core.laboratory.digits import GPU_ALGORITHMS, Lesson, normalised, run_plan
 
 

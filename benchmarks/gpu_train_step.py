@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
+from benchmarks.pytorch import torch
 from benchmarks.record import Row, write_results
 from benchmarks.torch_graph import capture
 from benchmarks.torch_models import make_model

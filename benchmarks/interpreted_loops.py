@@ -8,6 +8,7 @@ minutes for one iteration. Processor time, one thread.
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable, Mapping
 
@@ -25,6 +26,7 @@ OUTPUTS, ROUNDS = 100, 20
 def totals(modules: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
     """Milliseconds of the forward and of the backward pass."""
     return sum(forward for forward, _ in modules.values()), sum(backward for _, backward in modules.values())
+
 
 def loop_times(model: str, classes: int, side: int, batch: int) -> ModuleTimes:
     """Milliseconds of a network's modules, from OUTPUTS outputs of every convolution and max pooling."""
@@ -88,6 +90,7 @@ def _time_round(run: Callable[[int, int], None]) -> float:
 
 def main() -> None:
     """SqueezeNet 1.0 with 32 photos of 224 pixels, and its first fire module."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     modules = loop_times("squeezenet1_0", 38, 224, 32)
     rows = []
     for name, times in (("squeezenet1_0", totals(modules)), ("features.0", modules["features.0"]),

@@ -16,11 +16,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from benchmarks.clock import Clock
 from benchmarks.gpu_lesson import time_lesson
 from benchmarks.library_handles import time_handles
+from benchmarks.pytorch import torch
 from benchmarks.record import Row, make_row, print_table, write_results
 from core.gpu.compilation.cuda import cuda
 from core.gpu.kernel_entries import ROUNDED, TABLE

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from benchmarks.clock import Clock
+from benchmarks.pytorch import torch
 from benchmarks.record import make_row, write_results
 from core.gpu.candidates import CANDIDATES
 from core.gpu.compilation.cuda import cuda

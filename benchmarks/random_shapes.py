@@ -10,17 +10,19 @@ result is compared with the library's before it is timed. Rows give the median a
 from __future__ import annotations
 
 import argparse
+import shlex
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from benchmarks.clock import Clock
 from benchmarks.kernels import device_arrays, results_of, torch_convolution, torch_view
+from benchmarks.pytorch import torch
 from benchmarks.record import Row, write_results
 from core.gpu.kernel_entries import ROUNDED, TABLE
 from core.laboratory.kernel_comparison import make_case
@@ -127,7 +129,8 @@ def main() -> None:
         middle = statistics.median(ratio for ratio, _ in all_of_it)
         rows.append(Row(f"{name}, median of {len(all_of_it)} shapes", middle, {"library": 1.0}, "x", middle))
         rows.append(Row(f"{name}, worst: {shape}", worst, {"library": 1.0}, "x", worst))
-    write_results(options.name, rows, options.machine, shapes={k: sorted(v) for k, v in found.items()})
+    command = shlex.join(["python", "-m", "benchmarks.random_shapes", *sys.argv[1:]])
+    write_results(options.name, rows, options.machine, command=command, shapes={k: sorted(v) for k, v in found.items()})
 
 
 if __name__ == "__main__":

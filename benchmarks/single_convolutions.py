@@ -8,13 +8,14 @@ the reference in float64 first.
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
+from benchmarks.pytorch import torch
 from benchmarks.record import Row, make_row, write_results
 from core.laboratory.kernel_comparison import list_kernels, make_case, solve
 from core.laboratory.timing import bare_run
@@ -68,6 +69,7 @@ def milliseconds(run: Callable[[], object]) -> float:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     rows: list[Row] = []
     figures: dict[str, dict[str, float]] = {}
     for name, case in LAYERS.items():

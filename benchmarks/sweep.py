@@ -18,8 +18,8 @@ from collections.abc import Callable
 from itertools import product
 
 import numpy as np
-import torch
 
+from benchmarks.pytorch import torch
 from benchmarks.record import Row, write_results
 from benchmarks.torch_graph import capture
 from benchmarks.torch_models import make_model

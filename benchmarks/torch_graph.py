@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
+from benchmarks.pytorch import torch
 
 WARM_UP = 4
 """Steps before the capture: compilation, cuDNN's choice of kernels, the optimizer's state."""

@@ -20,9 +20,8 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-import torch
-from torch import nn
 
+from benchmarks.pytorch import nn, torch
 from benchmarks.torch_models import make_model
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

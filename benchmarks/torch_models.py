@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import nn
+from benchmarks.pytorch import nn, torch
 
 FIRES = {
     "squeezenet1_0": (96, 7, (0, (96, 16, 64), (128, 16, 64), (128, 32, 128), 0, (256, 32, 128), (256, 48, 192),

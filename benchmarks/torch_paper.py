@@ -14,10 +14,8 @@ import json
 import time
 from pathlib import Path
 
-import torch
-from torch import nn
-
 from benchmarks.paper import initial_arrays
+from benchmarks.pytorch import nn, torch
 from benchmarks.torch_leaves import DEVICE, accuracy, read_photos
 from benchmarks.torch_models import make_model
 from core.models.options import IMAGENET_MEAN, IMAGENET_STD

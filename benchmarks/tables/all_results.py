@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,17 +26,17 @@ def measured(row: dict[str, Any]) -> str:
     return figure(row["ours"]) + ("" if row["unit"] == "share" else f" {row['unit']}")
 
 
-def command(name: str) -> str:
-    """The module that wrote a result: the longest module whose name begins the file's."""
+def command(name: str, result: dict[str, Any]) -> str:
+    """The command that a result states, else that of the longest module whose name begins the file's."""
     plain = name.replace("-", "_")
-    modules = [path.stem for path in MODULES.glob("*.py") if plain.startswith(path.stem)]
-    return f"`python -m benchmarks.{max(modules, key=len)}`" if modules else ""
+    modules = ["", *(path.stem for path in MODULES.glob("*.py") if plain.startswith(path.stem))]
+    return str(result.get("command", f"python -m benchmarks.{max(modules, key=len)}"))
 
 
 def all_rows(name: str) -> str:
     """The rows of one result file, with the command that makes it, its machine, commit and date."""
     result = read(name)
-    made = f"{command(name)} on {machine(result)}; commit {result['commit'][:10]}, {result['date'][:10]}."
+    made = f"`{command(name, result)}` on {machine(result)}; commit {result['commit'][:10]}, {result['date'][:10]}."
     table = markdown_table(["measurement", "ours", "peers", "ratio"], [cell(row) for row in result["rows"]])
     return f"{name}\n\n{made}\n\n{table}\n"
 
@@ -60,7 +61,10 @@ def overview() -> str:
 TABLES: dict[str, Callable[[], str]] = {"results": overview}
 
 if __name__ == "__main__":
-    if unknown := [name for name in sys.argv[1:] if name not in results_with_rows()]:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", nargs="+", help="of a result in docs/status.md")
+    names = parser.parse_args().name
+    if unknown := [name for name in names if name not in results_with_rows()]:
         sys.exit(f"There is no table of {', '.join(unknown)}; docs/status.md lists the names.")
-    for name in sys.argv[1:]:
+    for name in names:
         print(all_rows(name))

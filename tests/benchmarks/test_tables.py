@@ -1,12 +1,14 @@
 """Tables of figures in README and docs are what the results say."""
 
 import json
+import re
 
 import pytest
 
-from benchmarks.tables import pages, results
+from benchmarks.tables import all_results, pages, results
 from benchmarks.tables.experiments import WORKS
 from core.laboratory.options import make_parser
+from tests.helpers.texts import ROOT
 
 
 def test_every_page_is_up_to_date():
@@ -28,6 +30,20 @@ def test_a_changed_result_makes_its_pages_outdated(monkeypatch, tmp_path):
 def test_every_table_is_on_a_page():
     shown = {block["name"] for page in pages.pages() for block in pages.BLOCK.finditer(page.read_text("utf-8"))}
     assert shown == set(pages.TABLES)
+
+
+def test_every_result_names_the_command_that_measures_it():
+    found = {name: all_results.command(name, result) for name, result in all_results.results_with_rows().items()}
+    unknown = {name: text for name, text in found.items() if text.startswith("python")
+               and not (ROOT / f"{text.split()[2].replace('.', '/')}.py").exists()}  # fmt: skip
+    assert (len(found) > 50, unknown) == (True, {})
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").rglob("*.py")), ids=lambda path: path.stem)
+def test_a_benchmark_has_help_and_says_where_pytorch_is_missing(path):
+    code = path.read_text("utf-8")
+    assert '"__main__"' not in code or "ArgumentParser" in code or path.stem.endswith("_worker")
+    assert not re.search(r"^(import|from) torch\b", code, re.M)  # it comes from benchmarks.pytorch
 
 
 def test_only_the_text_between_the_marks_changes():

@@ -1,0 +1,13 @@
+"""PyTorch, which benchmarks measure beside ours. Without it a benchmark ends with a sentence."""
+
+import sys
+
+from core.laboratory.pytorch_baseline import MISSING
+
+try:
+    import torch
+    from torch import nn
+except ModuleNotFoundError as error:
+    sys.exit(MISSING if error.name == "torch" else str(error))
+
+__all__ = ["nn", "torch"]
