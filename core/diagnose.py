@@ -269,7 +269,7 @@ def make_parser() -> argparse.ArgumentParser:
                         help="fraction of photos to diagnose, 0..1; lower means higher confidence "
                         f"(default: {COVERAGE})")
     command_line.add_settings(parser, only=("device", "threads"))
-    many = parser.add_argument_group("very many photos", "Needs pip install 'leafclinic[cluster]'.")
+    many = parser.add_argument_group("very many photos", "Needs pip install '.[cluster]'.")
     many.add_argument("--out", metavar="RESULTS", default="", help="write Parquet and CSV files into this folder; the "
                       "same command continues where it was interrupted")  # fmt: skip
     many.add_argument("--part", type=int, default=PART, metavar="PHOTOS", help="photos per file (default: %(default)s)")

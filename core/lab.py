@@ -50,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(argv: Sequence[str]) -> int:
     """Run the command once the folders of all files that it writes exist. Raises LeafClinicError."""
     arguments, found = make_parser().parse_args(argv), list[Problem]()
+    arguments.command_line = " ".join(("leafclinic lab", *argv))
     for name in ("json", "png", "model_file"):
         if file := getattr(arguments, name, None):
             check_folder(name, str(file), found)
@@ -321,9 +322,8 @@ def run_explain(arguments: argparse.Namespace) -> None:
 
 def run_tune(arguments: argparse.Namespace) -> None:
     wanted = plans(arguments.model, arguments.batch, arguments.precision, arguments.what)
-    command = " ".join(("leafclinic lab", *sys.argv[1:]))
     shown = ""
-    for event in tune_plans(wanted, arguments.budget, arguments.out, command, arguments.commit):
+    for event in tune_plans(wanted, arguments.budget, arguments.out, arguments.command_line, arguments.commit):
         line = f"{event.target.name}: {event.done} of {event.total} cases, {event.text}"
         if sys.stderr.isatty():
             done = BAR * event.done // max(event.total, 1)

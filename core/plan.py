@@ -15,6 +15,7 @@ from core.ops.contract import Array
 
 DEVICES: Final = ("auto", "cpu", "cuda")
 PRECISIONS: Final = ("float32", "tf32", "mixed")
+NO_PACKAGES: Final = "The CUDA packages are not installed ({}). Install them with: pip install '.[cuda]'"
 
 
 def compile_plan(
@@ -65,7 +66,7 @@ def cuda_problem() -> str | None:
     try:
         from core.gpu.driver.device import problem  # only here: numba.cuda is slow to import
     except ImportError as error:
-        return f"The CUDA packages are not installed ({error.name}). Install them with: pip install '.[cuda]'"
+        return NO_PACKAGES.format(error.name)
     return problem()
 
 

@@ -35,8 +35,7 @@ try:
     import pyarrow
     from pyarrow import parquet
 except ImportError as error:
-    raise InputError(f"Results in parts need pyarrow ({error}). Install it with: "
-                     "pip install 'leafclinic[cluster]'") from error  # fmt: skip
+    raise InputError(f"Results in parts need pyarrow ({error}). Install it with: pip install '.[cluster]'") from error
 
 BATCH: Final = {"cpu": 16, "cuda": 256}
 LOCAL: Final = "127.0.0.1"
@@ -219,8 +218,7 @@ def compute_by_workers(
     try:
         from distributed import CancelledError, Client, KilledWorker, LocalCluster, as_completed
     except ImportError as error:
-        raise InputError(f"Several workers need Dask ({error}). Install it with: "
-                         "pip install 'leafclinic[cluster]'") from error  # fmt: skip
+        raise InputError(f"Several workers need Dask ({error}). Install it with: pip install '.[cluster]'") from error
     here = {"host": LOCAL, "dashboard_address": f"{LOCAL}:0", "silence_logs": "CRITICAL"}
     pressed: list[int] = []  # Dask cannot close a cluster that has not started: Ctrl-C waits for it
     before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))

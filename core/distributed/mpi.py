@@ -18,7 +18,7 @@ try:
     from mpi4py import MPI
 except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py without an MPI library
     raise DeviceError(f"MPI started this program, but mpi4py cannot be used ({error}). Install it with: "
-                      "pip install 'leafclinic[mpi]'") from error  # fmt: skip
+                      "pip install '.[mpi]'") from error  # fmt: skip
 
 PRESENT: Final = 77
 """Tag of messages by which waiting ranks show that they run (`silent_ranks`)."""

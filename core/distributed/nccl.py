@@ -21,7 +21,7 @@ try:
     from nccl.bindings import nccl
 except ImportError as error:
     raise DeviceError(f"Training on several GPUs needs NCCL ({error}). Install it with: "
-                      "pip install 'leafclinic[multi-gpu]'") from error  # fmt: skip
+                      "pip install '.[multi-gpu]'") from error  # fmt: skip
 
 BYTES, FLOATS, MEAN = int(nccl.DataType.Uint8), int(nccl.DataType.Float32), int(nccl.RedOp.Avg)
 SOCKETS: Final = "NCCL_COMM_ID"

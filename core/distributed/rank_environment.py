@@ -128,7 +128,7 @@ def connect(environment: RankEnvironment, device: str) -> Communicator:
         if device == "cpu":
             return ranks
     elif device == "cpu":
-        raise DeviceError("Several processes on CPUs need MPI: pip install 'leafclinic[mpi]', then "
+        raise DeviceError("Several processes on CPUs need MPI: pip install '.[mpi]', then "
                           "mpirun -n 2 leafclinic train ... --device cpu.")  # fmt: skip
     from core.distributed.nccl import NcclCommunicator
 

@@ -14,7 +14,7 @@ from core.errors import DeviceError
 from core.models.architectures import build
 from core.models.init import initial_weights
 from core.ops.builder import with_loss
-from core.plan import cuda_problem
+from core.plan import NO_PACKAGES, cuda_problem
 from core.program import fold_batch_norm, fold_weights, lower
 
 if TYPE_CHECKING:
@@ -105,13 +105,13 @@ class Explanation:
 def explain_plan(planned: Planned, capability: tuple[int, int] | None = None, algorithm: str = "auto") -> Explanation:
     """Explain the plan for a compute capability; by default for this machine's GPU, which is measured, else for 9.0.
 
-    Raises DeviceError or KernelUnavailable.
+    Needs the CUDA packages, but no GPU. Raises DeviceError or KernelUnavailable.
     """
     try:
         from core.gpu.explain import explain, frame_for  # numba.cuda costs a second: only where it is used
         from core.gpu.launch import RELU
     except ImportError as error:
-        raise DeviceError(cuda_problem() or str(error)) from error
+        raise DeviceError(NO_PACKAGES.format(error.name)) from error
     if capability is None and cuda_problem() is None:
         return _measure(planned, algorithm)
     program = lower(target_of(planned).graph, planned.training, fused=RELU)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import cv2
 import numpy as np
@@ -317,6 +318,22 @@ def test_explain_names_every_candidate_with_its_cost_or_reason_and_the_choice(ca
     assert len(re.findall(r"^  -> \S+ +[\d.]+ us", said, re.M)) == 2, "one for each dense layer"
     assert re.search(r"^     \S+ +\D", said, re.M), "a candidate that was refused, with its reason"
     assert re.search(r"^[\d.]+ us in all$", said, re.M)
+
+
+@pytest.mark.parametrize("driver", [False, True])
+def test_explain_without_the_cuda_packages_names_them(driver, monkeypatch, capsys):
+    monkeypatch.setattr("core.plan.has_driver", lambda: driver)
+    for module in ("core.gpu.explain", "core.gpu.driver.device"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert lab.main(["explain", "--model", "mlp", "--capability", "8.6"]) == EXIT_WRONG_INPUT
+    assert re.search(r"not installed \(core.gpu.*pip install '.\[cuda\]'", capsys.readouterr().err)
+
+
+def test_tuning_records_its_command_line(monkeypatch):
+    monkeypatch.setattr(lab, "tune_plans", lambda *given: recorded.append(given[3]) or ())
+    recorded = []
+    assert lab.main(["tune", "--model", "mlp"]) == 0
+    assert recorded == ["leafclinic lab tune --model mlp"]
 
 
 def test_depthwise_on_a_gpu_ends_with_the_bias(capsys, monkeypatch, tmp_path):

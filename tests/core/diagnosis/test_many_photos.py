@@ -246,4 +246,4 @@ def test_a_wrong_address_and_a_lost_scheduler_are_sentences(model, photos, tmp_p
 def test_without_dask_the_sentence_says_what_to_install(model, photos, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert run(model, photos, "--out", tmp_path / "out", "--workers", 2) == EXIT_WRONG_INPUT
-    assert "pip install 'leafclinic[cluster]'" in capsys.readouterr().err
+    assert "pip install '.[cluster]'" in capsys.readouterr().err
