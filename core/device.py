@@ -146,7 +146,7 @@ class Plan(ABC):
 
     @abstractmethod
     def predict(self, batch: PhotoBatch) -> dict[str, Array]:
-        """Inference: "logits" ``(N, classes)`` and every further output asked of `compile`, float32."""
+        """Inference: "logits" ``(N, classes)`` and the further `outputs` of `core.plan.compile_plan`, float32."""
 
     @abstractmethod
     def gradient(self, batch: PhotoBatch, accumulate: bool = False, share: float = 1.0) -> StepResult:

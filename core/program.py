@@ -78,7 +78,7 @@ class Program:
         return self.training and any(s.op == "batch_norm" and not s.attributes["frozen"] for s in self.steps)
 
     @property
-    def taught(self) -> int:
+    def target_size(self) -> int:
         """Length of a photo's target, the number of classes; 0 if the loss uses labels only."""
         return self.output.shape[-1] if self.training and self.steps[-1].attributes.get("taught") else 0
 

@@ -42,7 +42,7 @@ def run_cross_entropy(record: int, context: int, image: int, low: int, high: int
     x, weights = floats(w[X], w[CHANNELS]), floats(w[WEIGHTS], w[CHANNELS])
     smoothing, inverse = floats(w[SMOOTHING], 1)[0], floats(run[INVERSE_WEIGHT], 1)[0]
     label = int32s(run[LABELS] + image * 4, 1)[0]
-    taught = floats(run[TARGETS] + image * w[CHANNELS] * 4, w[CHANNELS])
+    targets = floats(run[TARGETS] + image * w[CHANNELS] * 4, w[CHANNELS])
     best, total, finite = 0, 0.0, 0.0
     for c in range(len(x)):
         finite += x[c]
@@ -53,14 +53,14 @@ def run_cross_entropy(record: int, context: int, image: int, low: int, high: int
     offset = x[best] + log(total)
     loss, mass = 0.0, 0.0
     for c in range(len(x)):
-        q = taught[c] if run[TARGETS] else smoothing / len(x) + (1 - smoothing if c == label else 0.0)
+        q = targets[c] if run[TARGETS] else smoothing / len(x) + (1 - smoothing if c == label else 0.0)
         target = q * weights[c] * inverse if label >= 0 else 0.0
         loss -= target * (x[c] - offset)
         mass += target
     if w[DX]:
         dx = floats(w[DX], w[CHANNELS])
         for c in range(len(x)):
-            q = taught[c] if run[TARGETS] else smoothing / len(x) + (1 - smoothing if c == label else 0.0)
+            q = targets[c] if run[TARGETS] else smoothing / len(x) + (1 - smoothing if c == label else 0.0)
             target = q * weights[c] * inverse if label >= 0 else 0.0
             dx[c] = exp(x[c] - offset) * mass - target + (dx[c] if w[ACCUMULATE] else 0.0)
     floats(run[LOSSES] + image * 4, 1)[0] = loss + (finite - finite)  # NaN and infinity must show

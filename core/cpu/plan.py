@@ -288,7 +288,7 @@ class CpuPlan(Plan):
         targets = None if batch.targets is None else np.ascontiguousarray(batch.targets, np.float32)
         problem = _find_problem(photos, rows, labels, index, self.batch)
         problem = problem or background_problem(rows, self._backgrounds, 0 if photos is None else len(photos))
-        problem = problem or batch.target_problem(self.program.taught)
+        problem = problem or batch.target_problem(self.program.target_size)
         if problem or photos is None:
             raise InputError(f"These photos cannot be computed: {problem or 'there are none'}.")
         self._alive = (photos, rows, labels, index, targets)

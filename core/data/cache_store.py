@@ -161,7 +161,7 @@ class CacheStore:
                                         "are free")
 
     def view(self) -> tuple[Array, Array, Array, Array, tuple[Skipped, ...]]:
-        """The fields of a `PhotoCache`, except its home."""
+        """The fields of a `core.data.cache.PhotoCache`, except its home."""
         dataset = self.dataset
         slots = np.full(len(dataset), NO_PHOTO, np.int64)
         content = np.zeros((len(dataset), 32), np.uint8)

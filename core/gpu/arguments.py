@@ -65,7 +65,7 @@ MASKING: Final = ints(
     masking="activation that `mask` is the output of (`core.gpu.launch.RELU`)", accumulate="1 adds to out"
 )
 MASK: Final = Argument("mask", POINTER, "output of the activation whose gradient is applied; 0 for none")
-"""What kernels take of a `Target`, together with the pitch of the mask."""
+"""What kernels take of a `core.gpu.launch.Target`, together with the pitch of the mask."""
 
 VECTORS: Final = (
     *ints(total="vectors (16 bytes) in all, one per thread", vectors="vectors per pixel"),
@@ -104,7 +104,7 @@ class KernelSignature:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Types of the kernel function's parameters, for `Recipe.kinds`."""
+        """Types of the kernel function's parameters, for `core.gpu.compilation.compiler.Recipe`."""
         return tuple(argument.type for argument in self.arguments)
 
     @property

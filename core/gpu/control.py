@@ -27,9 +27,9 @@ SETTINGS: Final = np.dtype(
         ("share", np.float32),  # of the batch in the loss
         # for synchronized batch norm: photos of all ranks over their number; 0 where none of them are this rank's
         ("rank_photos", np.float32), ("counted", np.float32),
-        ("spare", np.int32, 4),
+        ("spare", np.int32, 4),  # unused, up to 64 bytes
         ("source", IMAGES), ("masks", IMAGES), ("backgrounds", IMAGES),
-        ("spare2", np.int32, 4),
+        ("spare2", np.int32, 4),  # unused, up to 128 bytes: the labels begin there
     ]
 )  # fmt: skip
 """The fields in memory order. See `core.optim.optimizer.Scalars`, `core.ops.photo`."""
@@ -73,33 +73,33 @@ class Offsets(NamedTuple):
     end: int
 
 
-def find_offsets(batch: int, taught: int = 0) -> Offsets:
-    """Offsets for a batch; `taught` is the number of float32 targets per photo."""
+def find_offsets(batch: int, target_size: int = 0) -> Offsets:
+    """Offsets for a batch; `target_size` is the number of float32 targets per photo."""
     step = -(-4 * batch // 64) * 64
     labels = SETTINGS.itemsize
     augmentation = labels + 2 * step
     targets = augmentation + 4 * AUGMENTATION_SIZE * batch
-    return Offsets(labels, labels + step, augmentation, targets, targets + 4 * taught * batch)
+    return Offsets(labels, labels + step, augmentation, targets, targets + 4 * target_size * batch)
 
 
 @final
 class Control:
     """Views into one block of host bytes: settings, labels, index, augmentation parameters and targets of a batch."""
 
-    def __init__(self, raw: Array, batch: int, taught: int = 0) -> None:
-        at = find_offsets(batch, taught)
+    def __init__(self, raw: Array, batch: int, target_size: int = 0) -> None:
+        at = find_offsets(batch, target_size)
         self.settings = raw[: SETTINGS.itemsize].view(SETTINGS)
         self.settings["share"] = 1
         self.labels = raw[at.labels : at.labels + 4 * batch].view(np.int32)
         self.index = raw[at.indices : at.indices + 4 * batch].view(np.int32)
         self.augmentation = raw[at.augmentation : at.targets].view(np.float32).reshape(batch, AUGMENTATION_SIZE)
-        self.targets = raw[at.targets : at.end].view(np.float32).reshape(batch, taught)
+        self.targets = raw[at.targets : at.end].view(np.float32).reshape(batch, target_size)
 
 
-def make_block(batch: int, taught: int = 0, **settings: float) -> Array:
+def make_block(batch: int, target_size: int = 0, **settings: float) -> Array:
     """The bytes of a block with these settings; everything else is zero."""
-    raw = np.zeros(find_offsets(batch, taught).end, np.uint8)
-    fields: Any = Control(raw, batch, taught).settings
+    raw = np.zeros(find_offsets(batch, target_size).end, np.uint8)
+    fields: Any = Control(raw, batch, target_size).settings
     for name, value in settings.items():
         fields[name] = value
     return raw

@@ -64,9 +64,9 @@ class CudaPlan(Plan):
         self._kept: Array | None = None
         self._backgrounds: Backgrounds | None = None
         self._owner: CudaPlan = self
-        self._parked: tuple[dict[str, Array], dict[str, Array]] | None = None
+        self._released: tuple[dict[str, Array], dict[str, Array]] | None = None
         self._build()
-        gpu.settle(self)
+        gpu.register(self)
 
     def _build(self) -> None:
         self._device = gpu.open_device()
@@ -87,8 +87,8 @@ class CudaPlan(Plan):
         self._streams = self._stream, self._side, ahead, bucket = [self._device.new_stream() for _ in range(4)]
         self._average = GradientAverage(self._communicator, self.layout, self._stream, self._side, bucket)
         self._graphs: dict[str, CapturedGraph] = {}
-        self._answer = Pinned(64)
-        self._staging = Staging(self.batch, self.program.taught, self._blocks["control"], self._stream, ahead)
+        self._totals = Pinned(64)
+        self._staging = Staging(self.batch, self.program.target_size, self._blocks["control"], self._stream, ahead)
         self._control = self._staging.control
         if self.training:
             self._blocks["roles"].put(roles_of(self.layout, self._frozen))
@@ -205,15 +205,15 @@ class CudaPlan(Plan):
 
     def _run_step(self, kind: str, photos: int) -> StepResult:
         self._replay(kind)
-        self._blocks["answer"].queue_to(self._answer, 16, self._stream)
+        self._blocks["totals"].queue_to(self._totals, 16, self._stream)
         self._staging.send_ahead()
         self._synchronize()
-        loss, hits, norm = (float(v) for v in self._answer.array[:12].view(np.float32))
+        loss, hits, norm = (float(v) for v in self._totals.array[:12].view(np.float32))
         return StepResult(loss, round(hits * self.ranks if kind in AVERAGED else hits), photos, norm)
 
     def average(self, result: StepResult) -> StepResult:
         self._device.activate()
-        self._blocks["answer"].put(np.array([result.loss, result.correct], np.float32))
+        self._blocks["totals"].put(np.array([result.loss, result.correct], np.float32))
         return self._run_step("average", result.photos)
 
     def _check_against_reference(self, batch: PhotoBatch, photos: int, before: Mapping[str, Array]) -> None:
@@ -315,18 +315,18 @@ class CudaPlan(Plan):
         return list(dict.fromkeys((n.layer, n.direction, n.kernel) for n in launches))
 
     def close(self) -> None:
-        gpu.move_out(self)
+        gpu.unregister(self)
         self._free()
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Copy the state to the host and free everything, for `core.gpu.driver.device.reset`."""
-        self._parked = (self.weights(), self.state() if self.training else {})
+        self._released = (self.weights(), self.state() if self.training else {})
         self._free()
 
-    def come_back(self) -> None:
-        """Allocate, compile and load again after `leave`."""
-        assert self._parked is not None
-        (weights, state), kept = self._parked, self._kept
+    def restore(self) -> None:
+        """Allocate, compile and load again after `release`."""
+        assert self._released is not None
+        (weights, state), kept = self._released, self._kept
         self._build()
         self.load(weights)
         if self.training:
@@ -335,7 +335,7 @@ class CudaPlan(Plan):
             self.keep_photos(kept)
         if self._backgrounds is not None:
             self.keep_backgrounds(self._backgrounds)
-        self._parked = None
+        self._released = None
 
     def _free(self) -> None:
         self._device.activate()
@@ -345,7 +345,7 @@ class CudaPlan(Plan):
         self._graphs.clear()
         self._staging.close()
         self._average.close()
-        self._answer.close()
+        self._totals.close()
         for block in self._blocks.values():
             block.close()
         self._blocks.clear()
@@ -383,7 +383,7 @@ class CudaPlan(Plan):
             self._functions[launch.recipe].allow_shared(launch.shared)
         run = self._average.insert_sums(self._launch) if self.sync_batch_norm else self._launch
         if averaged:
-            gradient, scores = self._blocks["gradient"].address, self._blocks["answer"].address  # scores: loss, hits
+            gradient, scores = self._blocks["gradient"].address, self._blocks["totals"].address  # scores: loss, hits
             run = self._average.insert(launches, gradient, scores, run)
         return capture_streams(launches, self._stream, self._side, run)
 

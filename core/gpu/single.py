@@ -119,7 +119,7 @@ def prepare(
         given.pop("out", None)  # computed again, for the positions of the maxima
     direct = {n: at for n, at in given.items() if frame.element == element and _shape(frame, n)[-1] % frame.vector == 0}
     settings = control.make_block(
-        frame.batch, frame.program.taught, photos=frame.batch, step=mode.step, photo0=mode.photo0,
+        frame.batch, frame.program.target_size, photos=frame.batch, step=mode.step, photo0=mode.photo0,
         seed=mode.seed & 0xFFFFFFFF,
     )  # fmt: skip
     sizes = block_sizes(frame, (), 0) | {n: size for n, size in sizes.items() if n not in direct}
@@ -149,9 +149,9 @@ def _copies(
         if direction == WEIGHT and f"d{parameter.role}" in theirs:
             out_of.append(Copy(theirs[f"d{parameter.role}"], at["gradient"] + first, size))
     if frame.program.steps[0].op in LOSSES:
-        offsets, size = control.find_offsets(frame.batch, frame.program.taught), 4 * frame.batch
+        offsets, size = control.find_offsets(frame.batch, frame.program.target_size), 4 * frame.batch
         into.append(Copy(at["control"] + offsets.labels, theirs["labels"], size))
-        if frame.program.taught:
+        if frame.program.target_size:
             into.append(Copy(at["control"] + offsets.targets, theirs["targets"], offsets.end - offsets.targets))
         if direction == FORWARD:
             out_of.append(Copy(theirs["out"], at["results"], size))
@@ -242,7 +242,7 @@ def prepare_update(
 ) -> Work:
     """The launches on float32 arrays, as long as `decayed`, at the addresses `theirs` by name."""
     roles, count = np.where(decayed > 0, 2, 1).astype(np.uint8), decayed.size
-    sizes = {"roles": count, "control": _settings_of(now).nbytes, "sums": 4 * NORM_BLOCKS, "answer": 16, "results": 16}
+    sizes = {"roles": count, "control": _settings_of(now).nbytes, "sums": 4 * NORM_BLOCKS, "totals": 16, "results": 16}
     at = allocate(sizes, {"roles": roles, "control": _settings_of(now)})
     names = ("weights", "gradient", *(("average",) if optimizer.average > 0 else ()))
     own = dict(zip(("first", "second"), moments(optimizer), strict=False))

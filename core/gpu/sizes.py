@@ -16,18 +16,23 @@ RESERVE = 256 << 20
 
 
 def block_sizes(frame: Frame, moments: Sequence[str], arena: int) -> dict[str, int]:
-    """Bytes of every block by name; `moments` names the optimizer's arrays, as long as the trained weights."""
+    """Bytes of every block by name; `moments` names the optimizer's arrays, as long as the trained weights.
+
+    packed: weights as kernels read them, pack_indices their places in the flat weights; tables: constants of kernels;
+    results: loss and hit of each image; totals: loss, hits and gradient norm of a step; roles: whether a weight is
+    trained and decays; sums: partial sums of the norm.
+    """
     batch, trained, training = frame.batch, 4 * frame.layout.trained, frame.program.training
     classes = frame.program.output.shape[-1]
     sizes = {
         "weights": 4 * frame.layout.size + 64, "gradient": trained if training else 0,
         "packed": frame.packed_count * frame.element, "pack_indices": 4 * frame.packed_count,
-        "tables": frame.all_tables().nbytes, "control": find_offsets(batch, frame.program.taught).end,
+        "tables": frame.all_tables().nbytes, "control": find_offsets(batch, frame.program.target_size).end,
         "logits": 4 * batch * classes, "results": 8 * batch, "arena": arena,
     }  # fmt: skip
     if training:
         sizes |= {name: trained for name in moments}
-        sizes |= {"roles": frame.layout.trained, "sums": 4 * NORM_BLOCKS, "answer": 64}
+        sizes |= {"roles": frame.layout.trained, "sums": 4 * NORM_BLOCKS, "totals": 64}
     return sizes
 
 

@@ -46,14 +46,14 @@ class Buffer:
 class Staging:
     """The control block on the host, and buffers for streamed photos, which grow up to the largest batch.
 
-    taught: targets per photo; block: the control block on the device; stream: the stream of the steps; side: a stream
-    for photos copied ahead.
+    target_size: targets per photo; block: the control block on the device; stream: the stream of the steps; side: a
+    stream for photos copied ahead.
     """
 
-    def __init__(self, batch: int, taught: int, block: Block, stream: Any, side: Any) -> None:
-        self._batch, self._taught, self._block, self._stream, self._side = batch, taught, block, stream, side
+    def __init__(self, batch: int, target_size: int, block: Block, stream: Any, side: Any) -> None:
+        self._batch, self._target_size, self._block, self._stream, self._side = batch, target_size, block, stream, side
         self._pinned = Pinned(block.size)
-        self.control = Control(self._pinned.array, batch, taught)
+        self.control = Control(self._pinned.array, batch, target_size)
         self._buffers: list[Buffer] = []
         self._current = 0
         self._announced: Array | None = None
@@ -68,8 +68,8 @@ class Staging:
             raise InputError("This batch names photos by index, but no photos were put on the GPU (keep_photos).")
         if source.ndim != 4 or source.shape[3] != 3 or not 1 <= count <= self._batch:
             raise InputError(f"This plan takes 1 to {self._batch} photos of (height, width, 3) uint8 at a time.")
-        problem = background_problem(batch.augmentation, backgrounds, len(source)) or batch.target_problem(self._taught)
-        if problem:
+        problem = background_problem(batch.augmentation, backgrounds, len(source))
+        if problem := problem or batch.target_problem(self._target_size):
             raise InputError(f"These photos cannot be computed: {problem}.")
         c, settings = self.control, self.control.settings
         settings["photos"] = count

@@ -218,9 +218,7 @@ def _check(
     return f"the whole step takes {new:.4f} ms, before {old:.4f} ms{left}"
 
 
-def accept(
-    fresh: Entries, compare: Callable[[Entries], tuple[float, float]]
-) -> tuple[Entries, tuple[float, float]]:
+def accept(fresh: Entries, compare: Callable[[Entries], tuple[float, float]]) -> tuple[Entries, tuple[float, float]]:
     """The entries, or parts of them, that do not make a step slower, and its times without and with them.
 
     `compare` returns both times for entries that are added to the old table.

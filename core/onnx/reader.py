@@ -26,9 +26,7 @@ _WINDOW: Final = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", 
 RULES: Final[Mapping[str, tuple[layers.Rule, tuple[str, ...]]]] = {
     "Add": (layers.read_add, ()),
     "AveragePool": (layers.read_average_pool, (*_WINDOW, "count_include_pad")),
-    "BatchNormalization": (
-        layers.read_batch_norm, ("epsilon", "momentum", "spatial", "training_mode", "is_test"),
-    ),
+    "BatchNormalization": (layers.read_batch_norm, ("epsilon", "momentum", "spatial", "training_mode", "is_test")),
     "Clip": (layers.read_clip, ("min", "max")),
     "Concat": (reshaping.read_concat, ("axis",)),
     "Conv": (layers.read_conv, (*_WINDOW, "group")),

@@ -98,12 +98,12 @@ def evaluation_weights(plan: Plan, loader: Loader, epoch: int) -> dict[str, Arra
     if not plan.program.uses_batch_statistics():
         return averaged
     plan.load(averaged)
-    taught = plan.program.taught
+    target_size = plan.program.target_size
     with closing(loader.batches(epoch)) as batches:
         for batch in itertools.islice(batches, STATISTICS_BATCHES):
             for part in split_batch(replace(batch, step_labels=None), plan.batch):  # of this rank alone
                 # statistics need no targets: the gradient is not used
-                targets = np.zeros((len(part.labels), taught), np.float32) if taught else None
+                targets = np.zeros((len(part.labels), target_size), np.float32) if target_size else None
                 plan.gradient(replace(part, targets=targets))
     renewed = plan.weights()
     plan.load(weights)

@@ -111,6 +111,6 @@ def pretend(monkeypatch, memory=8 << 30):
     monkeypatch.setattr("core.plan.has_driver", lambda: True)
     device = importlib.import_module("core.gpu.driver.device")
     monkeypatch.setattr(device, "_opened", [])
-    monkeypatch.setattr(device, "_residents", [])
+    monkeypatch.setattr(device, "_registered", [])
     monkeypatch.setattr(device, "compile_recipes", lambda recipes, capability: dict.fromkeys(recipes, ("", "")))
     return driver

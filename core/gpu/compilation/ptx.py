@@ -190,7 +190,7 @@ shared_store4 = instruction("shared_store4", "st.shared.v4.u32 [$0], {$1,$2,$3,$
 """16 bytes to shared memory."""
 
 shuffle_xor = instruction("shuffle_xor", "shfl.sync.bfly.b32 $0, $1, $2, 31, 0xffffffff;", "f", "fu", volatile=True)
-"""``(value, lanes)``: the value of the lane whose number differs by `lanes`, over the whole warp."""
+"""``(value, mask)``: the value of the lane whose number is this lane's XOR `mask`, over the whole warp."""
 
 shuffle_bits = instruction("shuffle_bits", "shfl.sync.bfly.b32 $0, $1, $2, 31, 0xffffffff;", "u", "uu", volatile=True)
 """`shuffle_xor` of 32 bits."""

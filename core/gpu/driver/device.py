@@ -216,18 +216,18 @@ class Device:
         return int(check(driver.cuDeviceGetAttribute(wanted, self._handle)))
 
 
-class Resident(Protocol):
-    """Something on the device that can leave it for a while: a plan."""
+class Resettable(Protocol):
+    """What `reset` frees and restores: a plan."""
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Copy all state to the host and free everything on the device."""
 
-    def come_back(self) -> None:
-        """Restore everything."""
+    def restore(self) -> None:
+        """Allocate everything again and copy the state back."""
 
 
 _opened: list[Device] = []
-_residents: list[Resident] = []
+_registered: list[Resettable] = []
 
 
 def open_device() -> Device:
@@ -238,15 +238,15 @@ def open_device() -> Device:
     return _opened[0]
 
 
-def settle(resident: Resident) -> None:
-    """Register something for `reset`."""
-    _residents.append(resident)
+def register(plan: Resettable) -> None:
+    """Let `reset` free and restore a plan."""
+    _registered.append(plan)
 
 
-def move_out(resident: Resident) -> None:
-    """Remove a closed resident."""
-    if resident in _residents:
-        _residents.remove(resident)
+def unregister(plan: Resettable) -> None:
+    """Remove a closed plan."""
+    if plan in _registered:
+        _registered.remove(plan)
 
 
 def reset() -> None:
@@ -254,9 +254,9 @@ def reset() -> None:
 
     Training continues with the same bits; graphs are captured again.
     """
-    for resident in _residents:
-        resident.leave()
+    for plan in _registered:
+        plan.release()
     while _opened:
         _opened.pop().close()
-    for resident in _residents:
-        resident.come_back()
+    for plan in _registered:
+        plan.restore()

@@ -62,7 +62,7 @@ def test_every_float_is_averaged_once_and_not_written_afterwards(monkeypatch, na
     plan = CudaPlan(graph, batch=6, training=True, optimizer=Optimizer("adamw"), communicator=ranks)
     before = driver.launches
     plan.train_step(batch_for(graph, 6), 0.1)
-    gradient, scores = plan._blocks["gradient"].address, plan._blocks["answer"].address
+    gradient, scores = plan._blocks["gradient"].address, plan._blocks["totals"].address
     launches, trained = plan._lists["step"], plan.layout.trained
     assert driver.launches == before + len(launches)
     (count, early), (queued, [(start, first), result]) = ranks.calls

@@ -37,7 +37,7 @@ def training_plan(name="cnn", size=28, rule="adamw", precision="mixed", batch=6,
     return graph, plan
 
 
-def test_weights_and_state_come_back_as_they_went_in(driver):
+def test_weights_and_state_restore_as_they_went_in(driver):
     graph, plan = training_plan("squeezenet1_1_bn", 64)
     weights = random_weights(graph)
     plan.load(weights)
@@ -71,8 +71,8 @@ def test_a_reset_empties_the_device_and_brings_the_plan_back(driver, monkeypatch
     plan.load(weights)
     assert plan.keep_photos(batch.photos)
     plan.train_step(batch, 0.1)
-    seen, come_back = [], CudaPlan.come_back
-    monkeypatch.setattr(CudaPlan, "come_back", lambda plan: (seen.append(len(driver.blocks)), come_back(plan)))
+    seen, restore = [], CudaPlan.restore
+    monkeypatch.setattr(CudaPlan, "restore", lambda plan: (seen.append(len(driver.blocks)), restore(plan)))
     device.reset()
     assert seen == [0]
     assert int(plan.state()["step"]) == 1
@@ -206,7 +206,7 @@ def test_a_batch_of_one_part_is_one_replay_of_the_whole_step(driver):
 @pytest.mark.usefixtures("driver")
 def test_a_step_that_is_not_finite_does_not_count():
     graph, plan = training_plan()
-    plan._blocks["answer"].put(np.array([np.nan, 0, 1, 0], np.float32))
+    plan._blocks["totals"].put(np.array([np.nan, 0, 1, 0], np.float32))
     assert not plan.train_step(batch_for(graph, 6), 0.1).is_finite
     assert int(plan.state()["step"]) == 0
     plan.close()

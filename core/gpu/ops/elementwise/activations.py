@@ -1,7 +1,7 @@
 """Activations as ops: value and gradient of each, as entries of a table.
 
 ReLU and ReLU6 are fused with the step before them (`core.gpu.launch.RELU`). Every other activation is one launch of
-`combine`, forward and backward, and needs only an entry here. Formulas: `core.ops.activation`.
+`core.gpu.ops.elementwise.combine`, forward and backward, and needs only an entry here. Formulas: `core.ops.activation`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Candidates for softmax, and for the loss, which a plan computes with the logits (`head_launch`)."""
+"""Candidates for softmax, and for the loss, which a plan computes with the logits (`core.gpu.ops.loss.head`)."""
 
 from __future__ import annotations
 

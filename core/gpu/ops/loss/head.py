@@ -253,7 +253,7 @@ def write_loss(backward: Backward) -> None:
 def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
     """Logits in float32, and for training the loss, the hits and the gradient of the head's input."""
     program, x, control = frame.program, frame.shaped(_source(frame)), frame.block("control")
-    classes, taught = program.output.shape[-1], program.taught > 0
+    classes, taught = program.output.shape[-1], program.target_size > 0
     offsets = find_offsets(frame.batch)
     weights, smoothing = 0, 0.0
     if program.training:

@@ -78,9 +78,7 @@ def backward(case: Case) -> None:
             _apply(frame, step, moving, target)
 
 
-def _finish(
-    frame: Frame, step: Step, direction: str, name: str, dy: Tensor | None, more: Mapping[str, float]
-) -> None:
+def _finish(frame: Frame, step: Step, direction: str, name: str, dy: Tensor | None, more: Mapping[str, float]) -> None:
     """Add the partial sums `name`, computed by a convolution or by a launch before this one."""
     x = frame.image(step.inputs[0])
     blocks = frame.partials[name] if name in frame.partials else _sums(frame, step, direction, name, x, dy)
@@ -140,7 +138,7 @@ def _apply(frame: Frame, step: Step, centred: bool, target: Target | None) -> No
 
 
 def _share(frame: Frame, x: Tensor, dy: Tensor | None, split: int, wide: int) -> dict[str, int]:
-    """Arguments shared by `sums` and `apply`: both sides, and the share of a block."""
+    """Arguments shared by the kernels of `_sums` and `_apply`: both sides, and the share of a block."""
     return {
         "x": x.address, "dy": dy.address if dy else 0, "control": frame.block("control"), "hw": x.height * x.width,
         "pixels": frame.batch * x.height * x.width, "split": split, "vectors": vectors_of(x), "wide": wide,

@@ -209,7 +209,7 @@ def norm_launch(at: Mapping[str, int], count: int) -> Launch:
 def result_launch(at: Mapping[str, int], batch: int, scores: bool = True) -> Launch:
     """Loss, hits and the gradient's norm for the host; without `scores` the norm alone."""
     values = {
-        "sums": at["sums"], "results": at["results"], "control": at["control"], "out": at["answer"], "batch": batch,
+        "sums": at["sums"], "results": at["results"], "control": at["control"], "out": at["totals"], "batch": batch,
     }  # fmt: skip
     kernel = "result" if scores else "norm_result"
     return _launch(kernel, make_result, (scores,), RESULT, values, (1,), (NORM_BLOCKS,))
@@ -219,7 +219,7 @@ def update_launch(at: Mapping[str, int], count: int, processors: int, rule: Opti
     """The optimizer's step over `count` weights."""
     values = {
         "weights": at["weights"], "gradient": at["gradient"], "first": at["first"], "second": at.get("second", 0),
-        "average": at.get("average", 0), "roles": at["roles"], "control": at["control"], "result": at["answer"],
+        "average": at.get("average", 0), "roles": at["roles"], "control": at["control"], "result": at["totals"],
         "count": count, "momentum": rule.momentum, "decay": rule.weight_decay, "beta1": rule.beta1,
         "rest1": 1 - rule.beta1, "beta2": rule.beta2, "rest2": 1 - rule.beta2, "epsilon": rule.epsilon,
         "clip": rule.clip_norm,
