@@ -18,7 +18,7 @@ ALL = sorted(p for part in FOLDERS for p in (ROOT / part).rglob("*.py"))
 FILE_LINES = 400
 FUNCTION_LINES, KERNEL_LINES = 40, 80
 """Of a function with the functions inside it; a kernel's loops and instructions read best in one place."""
-KERNELS = tuple(ROOT / "core" / "gpu" / name for name in ("kernels", "ops", "latency", "sm90"))
+KERNELS = tuple(ROOT / "core" / "gpu" / name for name in ("ops", "latency", "sm90"))
 
 NETWORK = {"http", "urllib", "requests", "ftplib", "smtplib", "socket", "socketserver", "xmlrpc", "aiohttp"}
 UNIX_SOCKETS = {"app/instance.py": {"socket"}}

@@ -18,7 +18,7 @@ def dataset(tmp_path):
     return open_photos(str(write_folder(tmp_path / "photos", {"healthy": 3, "rust": 2})))
 
 
-def test_edits_are_collected_as_they_were_applied(dataset):
+def test_edits_are_collected_as_they_were_applied_and_those_of_gone_photos_do_nothing(dataset):
     paths = list(dataset.paths)
     edits = Edits((paths[4],), {paths[0]: "rust", paths[1]: "quite new"}, {"healthy": "sound"})
     table = apply_edits(dataset, edits)
@@ -26,9 +26,6 @@ def test_edits_are_collected_as_they_were_applied(dataset):
     assert table.excluded.tolist() == [False] * 4 + [True]
     assert dict(zip(table.classes, table.counts().tolist(), strict=True))["sound"] == 1
     assert project.collect_edits(table, edits.names) == edits
-
-
-def test_edits_of_photos_that_have_gone_do_nothing(dataset):
     table = apply_edits(dataset, Edits(("gone.png",), {"gone too.png": "rust"}, {"no such class": "x"}))
     assert not table.edited
 
@@ -46,13 +43,10 @@ def test_the_manifest_names_the_photos_in_use_with_their_new_classes(tmp_path, d
     assert Path(again.path(0)).read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_project_lies_in_one_place_per_folder(tmp_path):
+def test_a_project_lies_in_one_place_per_folder_of_any_name(tmp_path):
     first, second = project.project_folder(tmp_path, "/a/leaves"), project.project_folder(tmp_path, "/b/leaves")
     assert first != second
     assert first.name.startswith("leaves-")
-
-
-def test_a_folder_may_have_a_name_as_long_as_the_system_allows(tmp_path):
     for name in ("x" * 255, "ả" * 85):
         project.project_folder(tmp_path, f"/a/{name}").mkdir()
 

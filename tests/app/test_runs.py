@@ -50,11 +50,16 @@ def test_curves_run_over_epochs_and_are_empty_before():
     assert all(len(curve.x) == 0 for curve in view.curves("accuracy"))
 
 
-def test_speed_and_time_left_follow_the_recent_steps():
+def test_speed_and_time_left_follow_the_recent_steps_and_without_any_there_is_none():
     view = RunView()
     view.read([STARTED, *steps(1, 10), epoch(0)])
     assert view.photos_per_second == pytest.approx(32)
     assert (view.seconds_left, view.best) == (pytest.approx(10 * 0.5 + 1.0), 0.8)
+    view = RunView()
+    assert view.step == 0
+    assert np.isnan(view.seconds_left)
+    assert np.isnan(view.best)
+    assert all(len(curve.x) == 0 for curve in view.curves("accuracy"))
 
 
 def test_a_resumed_run_forgets_what_came_after_its_checkpoint():

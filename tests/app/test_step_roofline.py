@@ -55,14 +55,10 @@ def test_what_lay_in_the_cache_is_told_so_and_not_as_more_than_all(qapp):
     assert peak_text(timed((*STEP, too_fast))[-1]) == "125\u00a0%", "arithmetic has no cache: the peak is too low"
 
 
-def test_a_step_of_nothing_but_copies_has_no_roof(qapp):
+def test_copies_alone_have_no_roof_and_short_times_are_in_milliseconds(qapp):
     pane = KernelTimesPane(Theme(qapp))
     pane.show_times(STEP[-1:])
     assert pane.roofline.caption.text() == ""
-
-
-def test_short_times_are_told_in_milliseconds(qapp):
-    pane = KernelTimesPane(Theme(qapp))
     pane.show_times(tuple(replace(time, milliseconds=time.milliseconds / 1e4) for time in STEP))
     pane.plot.setXRange(0, 4e-4)
     assert "(x" not in pane.plot.getAxis("bottom").labelString()

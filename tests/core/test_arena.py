@@ -32,13 +32,10 @@ def test_the_block_is_no_larger_than_all_buffers_side_by_side(lives):
     assert max(needed, default=0) <= lay_out(dict(enumerate(lives))).bytes <= sum(rounded)
 
 
-def test_buffers_that_follow_each_other_share_their_place():
+def test_buffers_that_follow_each_other_share_their_place_the_same_every_time():
     lives = {"a": Lifetime(1000, 0, 1), "b": Lifetime(1000, 1, 2), "c": Lifetime(1000, 2, 3)}
     arena = lay_out(lives)
     assert arena.bytes == 2 * 1024
     assert arena.offsets["a"] == arena.offsets["c"] != arena.offsets["b"]
-
-
-def test_the_layout_is_the_same_every_time():
     lives = {f"b{i}": Lifetime(100 * (i % 3), i, i + 2) for i in range(9)}
     assert lay_out(lives) == lay_out(dict(reversed(lives.items())))

@@ -18,15 +18,12 @@ class Clock:
         self.now += seconds
 
 
-def test_a_wait_ends_at_most_1_percent_late(monkeypatch):
+def test_one_rank_gathers_the_value_itself_and_a_wait_ends_at_most_1_percent_late(monkeypatch):
     for seconds in (0.0005, 0.005, 0.04, 0.3, 2.0):
         clock = Clock()
         monkeypatch.setattr(communicator, "time", clock)
         ranks = SingleProcess()
         ranks.wait(lambda clock=clock, end=seconds: clock.now >= end)
         assert clock.now <= 1.011 * seconds + 1e-4
-
-
-def test_one_rank_gathers_the_value_itself():
     value = {"any": object()}
     assert SingleProcess().gather_values(value) == [value]

@@ -11,15 +11,12 @@ from tests.helpers.compare import assert_close
 from tests.helpers.golden import TRAINING, each_network, golden_training
 
 
-def test_squeezenet_lowers_to_one_step_a_convolution_pool_and_head():
+def test_squeezenet_lowers_to_one_step_a_convolution_and_pool_which_write_slices_of_a_concat():
     program = lower(build("squeezenet1_1", 10), training=False)
     assert [s.op for s in program.steps].count("conv2d") == 26
     assert [s.op for s in program.steps].count("max_pool") == 3
     assert {s.op for s in program.steps} == {"conv2d", "max_pool", "global_avg_pool"}
     assert all(s.activation == "relu" for s in program.steps if s.op == "conv2d")
-
-
-def test_the_inputs_of_a_concat_write_slices_of_its_buffer():
     program = lower(build("squeezenet1_1", 10, image_size=64), training=False)
     assert program.values["features.3.expand1x1_activation"] == Value("features.3", (15, 15, 64), 0)
     assert program.values["features.3.expand3x3_activation"] == Value("features.3", (15, 15, 64), 64)

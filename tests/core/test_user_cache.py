@@ -123,16 +123,13 @@ def test_a_group_may_not_write_unless_it_is_the_users_own(tmp_path, monkeypatch)
                 make_private_folder(folder)
 
 
-def test_a_folder_where_all_write_but_only_owners_rename_may_lie_above_it_and_no_more(tmp_path):
+def test_only_a_sticky_folder_may_be_writable_above_it_also_where_a_link_leads(tmp_path):
     common = tmp_path / "tmp"
     common.mkdir()
     common.chmod(0o1777)
     assert make_private_folder(common / "kernels").is_dir()
     with pytest.raises(InputError, match="other users may write"):
         make_private_folder(common)
-
-
-def test_where_a_link_leads_is_looked_at_too(tmp_path):
     (tmp_path / "open").mkdir()
     make_private_folder(tmp_path / "open" / "kernels")
     (tmp_path / "link").symlink_to(tmp_path / "open" / "kernels")

@@ -55,13 +55,10 @@ def test_a_cell_is_the_mean_of_its_pixels(cells):
     np.testing.assert_allclose(weights.sum(0), cells / near_duplicates.THUMB, rtol=1e-6)
 
 
-def test_different_leaves_and_flat_pictures_are_no_copies(photos):
+def test_different_leaves_and_flat_pictures_are_no_copies_but_equal_files_are(photos):
     assert pairs_of(photos) == []
     flat = np.stack([np.full((32, 32, 3), level, np.uint8) for level in range(0, 250, 10)])
     assert pairs_of(flat) == []
-
-
-def test_equal_files_are_copies_even_when_flat():
     content = np.array([3, 1, 2, 0, 1, 0, 3], np.uint8)[:, None].repeat(32, axis=1)
     found = pairs_of(np.full((7, 32, 32, 3), 90, np.uint8), content=content)
     assert found == [Pair(0, 6, 1.0), Pair(1, 4, 1.0)], "files that were not read have no content"

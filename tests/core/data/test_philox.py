@@ -19,14 +19,11 @@ def test_known_answers_of_the_authors(counter, key, answer):
     assert philox(np.array([counter], np.uint64), key)[0].tolist() == list(answer)
 
 
-def test_a_row_does_not_depend_on_the_others():
+def test_draws_are_even_in_0_to_1_and_independent():
     numbers = np.arange(50)
     all_rows = uniforms(10, numbers, numbers % 3, 7, (1, 2))
     some = np.array([40, 3])
     assert np.array_equal(uniforms(10, some, some % 3, 7, (1, 2)), all_rows[some])
-
-
-def test_draws_are_even_in_0_to_1():
     draws = uniforms(8, np.arange(4000), np.zeros(4000), 0, (3, 4))
     assert draws.min() >= 0
     assert draws.max() < 1

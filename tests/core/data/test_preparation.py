@@ -88,17 +88,14 @@ def test_photos_that_cannot_be_used_are_left_out_and_said(config, tmp_path):
     assert "1 photo is excluded: 1 x The file is not a photo" in photos.warnings[0]
 
 
-def test_a_class_without_a_usable_photo_stops_the_run(config, tmp_path):
+def test_a_class_or_a_set_without_a_usable_photo_stops_the_run(config, tmp_path):
     os.mkdir(tmp_path / "photos" / "blight")
     (tmp_path / "photos" / "blight" / "bad.jpg").write_bytes(b"")
     with pytest.raises(DataError, match="No photo of blight can be used: 1 x The file is empty"):
         prepare_photos(config)
-
-
-def test_no_usable_photo_at_all_stops_the_run(config, tmp_path):
     for file in (tmp_path / "photos").rglob("*.png"):
         file.write_bytes(b"bad")
-    with pytest.raises(DataError, match="None of the 40 photos can be used: 40 x"):
+    with pytest.raises(DataError, match="None of the 41 photos can be used: 40 x"):
         prepare_photos(config)
 
 

@@ -67,7 +67,7 @@ def test_the_page_begins_with_a_table_and_says_all_of_every_photo(entries, model
     assert cells[1] == ["bean:", "bean", "rust", "1", "33.3", "%", "90.0", "%", "6", "%"]
 
 
-def test_what_was_found_is_outlined_on_the_photo(found):
+def test_what_was_found_is_outlined_on_the_photo_a_part_in_its_place(found):
     leaf, lesions = found.severity.leaf, found.severity.lesions
     for shown in (lesions, None):
         picture = draw_picture(found.photo, leaf, shown, 64)
@@ -75,9 +75,6 @@ def test_what_was_found_is_outlined_on_the_photo(found):
         assert abs(pixels[4, 30] - 90).max() < 12
         assert pixels[10, 30, 1] > pixels[10, 30, 2] + 20  # the leaf green
         assert (pixels[20, 25, 2] > pixels[20, 25, 1] + 40) == (shown is not None)  # lesions red
-
-
-def test_a_mask_of_a_part_lies_in_its_place(found):
     picture = draw_picture(found.photo, np.ones((8, 8), bool), None, 64, (0.5, 0.5, 1.0, 1.0))
     pixels = cv2.imdecode(np.frombuffer(picture, np.uint8), cv2.IMREAD_COLOR).astype(int)
     green = (pixels[..., 1] - pixels[..., 2] > 20).nonzero()

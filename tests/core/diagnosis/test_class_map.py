@@ -50,10 +50,12 @@ def test_other_heads_get_grad_cam_by_the_references():
     assert np.abs(found).max() > 0
 
 
-def test_maps_of_the_shipped_models_have_at_least_18_cells_a_side():
+def test_maps_of_the_shipped_models_have_at_least_18_cells_a_side_and_an_mlp_has_none():
     for name in SHIPPED_MODELS:
         graph, node = enlarge_network(read_model(SHIPPED / f"{name}.safetensors").graph)
         assert min(graph.node(node).shape[:2]) >= CELLS == 18, name
+    with pytest.raises(InputError, match="no feature map"):
+        enlarge_network(build("mlp", 3, 16))
 
 
 @pytest.mark.parametrize(("network", "side", "times"), [
@@ -64,11 +66,6 @@ def test_a_photo_is_enlarged_as_far_as_the_cells_need(network, side, times):
     assert graph.photo_shape == (times * side, times * side, 3)
     assert (graph.node(node).shape[0] >= CELLS) == (times < MOST_TIMES)
     assert graph.classes == graph.node(node).shape[2], "the head is not part of it"
-
-
-def test_a_network_without_a_feature_map_has_no_class_maps():
-    with pytest.raises(InputError, match="no feature map"):
-        enlarge_network(build("mlp", 3, 16))
 
 
 @pytest.fixture(scope="module")

@@ -14,15 +14,12 @@ def model():
     return small_model(("bean/healthy", "bean/rust"), 32, temperature=0.8, data_hash="abc", licence="MIT")
 
 
-def test_a_bare_model_has_a_heading_and_its_data_only(model):
+def test_a_bare_model_has_a_heading_and_its_data_only_and_the_size_is_the_files(model):
     card = render_card(model, "Beans")
     assert card.startswith("# Beans\n")
     assert "2 classes." in card
     assert "abc" in card
     assert "## Accuracy" not in card
-
-
-def test_the_size_is_that_of_the_file(model):
     large = replace(model, extra={"means": np.zeros((500, 1000), np.float32)})
     whole, half = (1e-6 * (2_000_000 + bytes_of * model.parameters) for bytes_of in (4, 2))
     assert f" {whole:.1f} MB. Input" in render_card(large, "Beans")

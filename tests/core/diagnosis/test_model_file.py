@@ -46,16 +46,13 @@ def test_weights_beyond_half_precision_are_refused(model):
         in_bits(replace(model, weights=large), 16)
 
 
-def test_views_come_back_and_a_file_that_names_none_has_one(model, tmp_path):
+def test_views_come_back_and_other_classes_than_weights_are_refused(model, tmp_path):
     path = tmp_path / "x.safetensors"
     write_crafted(path, model)
     assert read_model(path).views == 1
     for views in (1, 2):
         write_model(path, replace(model, views=views))
         assert read_model(path).views == views
-
-
-def test_other_classes_than_weights_are_refused(model, tmp_path):
     for classes in (["a", "b"], ["a", "b", "b"], ["a", "b", "c", "d"]):
         write_crafted(tmp_path / "x.safetensors", model, classes=classes)
         with pytest.raises(ModelFileError, match="its network has 3"):

@@ -24,12 +24,14 @@ def path(model, tmp_path):
     return tmp_path / "model.safetensors"
 
 
-def test_a_file_says_name_date_and_hash_which_is_another_for_other_weights(path, model):
+def test_a_file_says_name_on_one_line_date_and_hash_which_is_another_for_other_weights(path, model):
     found = read_identity(path)
     assert (found.name, found.date, len(found.hash)) == ("leaves", "2026-11-22", 64)
     assert (read_model(path).name, read_model(path).date) == ("leaves", "2026-11-22")
     write_model(path, replace(model, temperature=1.5))
     assert read_identity(path).hash != found.hash
+    write_model(path, replace(model, name="a\x1b[2J\nb" + "c" * 500))
+    assert read_identity(path).name == ("a[2Jb" + "c" * 500)[: LONGEST_NAME - 2]
 
 
 def test_a_model_is_renamed_and_nothing_else_changes(path):
@@ -51,20 +53,12 @@ def test_a_file_without_a_name_is_called_as_its_run_or_itself(model, tmp_path):
     assert (read_identity(run).name, read_identity(run).date) == ("20261122-tomato", "")
 
 
-def test_a_name_from_elsewhere_stays_on_one_line(path, model):
-    write_model(path, replace(model, name="a\x1b[2J\nb" + "c" * 500))
-    assert read_identity(path).name == ("a[2Jb" + "c" * 500)[: LONGEST_NAME - 2]
-
-
-def test_no_name_and_a_shipped_model_are_refused(path, monkeypatch):
+def test_no_name_a_shipped_model_and_what_is_no_model_are_refused(path, monkeypatch, tmp_path):
     for name, folder, message in (("  ", path, "needs a name"), ("mine", path.parent, "came with the program")):
         monkeypatch.setattr("core.diagnosis.model_identity.SHIPPED", folder)
         with pytest.raises(InputError, match=message):
             rename_model(path, name)
         assert read_identity(path).name == "leaves"
-
-
-def test_what_is_no_model_has_no_identity(tmp_path):
     (tmp_path / "x.safetensors").write_bytes(b"nothing")
     with pytest.raises(ModelFileError):
         read_identity(tmp_path / "x.safetensors")

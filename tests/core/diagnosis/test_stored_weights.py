@@ -81,15 +81,11 @@ def test_it_answers_nearly_as_before(name):
     assert 0 < relative(got, want) < 0.2  # weights at random: 53 layers spread what one rounds
 
 
-def test_a_filter_without_any_weight_has_a_step():
+def test_each_filter_has_a_step_so_that_a_giant_one_takes_nothing_from_the_others():
     stored = round_to_eight_bits({"x.weight": np.zeros((2, 4, 4, 1), np.float32)})
     assert stored.steps["x.weight"].tolist() == [1, 1]
     assert not stored.weights["x.weight"].any()
     assert not to_tensors(stored)["x.weight"].any()
-
-
-def test_weights_of_many_sizes_keep_their_digits():
-    """Each output channel has a step of its own: one giant filter takes nothing from the others."""
     array = np.random.default_rng(0).normal(0, 1, (3, 32)).astype(np.float32) * np.float32([[1e-20], [1], [1e20]])
     got = round_to_eight_bits({"x.weight": array}).weights["x.weight"]
     assert (np.abs(got - array).max(axis=1) / np.abs(array).max(axis=1) < 0.5 / 126).all()

@@ -25,12 +25,9 @@ def model():
     return small_model(side=32, network="mobilenetv2", learned=record_photos(content(*range(100))))
 
 
-def test_a_mark_is_the_first_eight_bytes_as_the_hash_is_written():
+def test_photos_are_known_again_by_the_first_eight_bytes_of_their_hash():
     (mark,) = record_photos(content("x")).marks.tolist()
     assert f"{mark:016x}" == hashlib.sha256(b"x").hexdigest()[:16]
-
-
-def test_photos_are_known_again_and_others_are_not():
     learned = record_photos(content(*range(50), 7, 8))
     assert len(learned.marks) == 50
     assert learned.knows(content(3, 50, 49, 51)).tolist() == [True, False, True, False]

@@ -132,16 +132,13 @@ def test_steps_that_their_neighbours_rely_on_keep_their_candidate_however_slow_i
     assert {key: chosen.get(key) for key in found} == found
 
 
-def test_another_gpu_and_a_gpu_without_a_table_use_estimates(case, cache):
+def test_another_gpu_and_one_without_a_table_use_estimates_and_other_kernels_their_own_table(case, cache, monkeypatch):
     write_table(make_user_path(GPU), GPU, {case.key: entry(case, "halo")}, "test")
     assert load_table(GPU).entries
     for other in (replace(GPU, name="NVIDIA H100"), replace(GPU, capability=(8, 6)), replace(GPU, driver="CUDA 13.1")):
         assert load_table(other) == Table()
     user_path(GPU).rename(user_path(replace(GPU, name="NVIDIA H100")))
     assert load_table(replace(GPU, name="NVIDIA H100")) == Table()  # a copied file: its head names another GPU
-
-
-def test_other_kernels_have_a_table_of_their_own(cache, monkeypatch):
     before = user_path(GPU)
     monkeypatch.setattr("core.gpu.tuning.source_hash", lambda: "f" * 64)
     assert user_path(GPU) != before

@@ -40,15 +40,12 @@ def test_networks_start_as_torchvisions_do():
     assert not weights["features.1.conv.2.running_mean"].any()
 
 
-def test_every_way_to_start_gives_finite_numbers_of_the_shape():
+def test_every_way_to_start_gives_finite_numbers_of_the_shape_and_an_unknown_one_is_named():
     parameter = build("cnn", 10, image_size=28).parameters()["conv2.weight"]
     for name, init in INITS.items():
         drawn = init(np.random.default_rng(0), parameter)
         assert drawn.shape == parameter.shape, name
         assert np.isfinite(drawn).all(), name
-
-
-def test_an_unknown_way_to_start_is_named():
     graph = build("mlp", 3, image_size=16)
     strange = replace(graph.nodes[2], parameters=tuple(replace(p, init="magic") for p in graph.nodes[2].parameters))
     with pytest.raises(ValueError, match="no initialisation 'magic' for dense1.weight"):

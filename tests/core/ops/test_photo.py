@@ -15,12 +15,16 @@ def photos(count, height, width):
     return integers("photo op", (count, height, width, 3), 0, 256).astype(np.uint8)
 
 
-def test_a_photo_of_the_right_size_is_only_normalised():
+def test_a_photo_of_the_right_size_is_only_normalised_and_a_grey_network_sees_the_brightness():
     seen = photos(2, 9, 7)
     mean, std = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
     out = photo.transform(seen, photo.identity_augmentation(2, (9, 7), (9, 7)), (9, 7), mean, std)
     assert out.dtype == np.float32
     assert_close(out, (seen / 255 - mean) / std, 1e-6)
+    seen = photos(2, 5, 5)
+    out = photo.transform(seen, photo.identity_augmentation(2, (5, 5), (5, 5)), (5, 5), (0.1307,), (0.3081,))
+    assert out.shape == (2, 5, 5, 1)
+    assert_close(out, ((seen / 255) @ np.array(photo.GREY)[:, None] - 0.1307) / 0.3081, 1e-5)
 
 
 SIZES = [((10, 14), (20, 28)), ((31, 17), (8, 8)), ((5, 5), (12, 7)), ((1, 1), (3, 3))]
@@ -50,12 +54,18 @@ def test_a_turn_is_opencvs_warp_with_edges_repeated():
     assert np.abs(out - wanted).mean() < 1 / 100
 
 
-def test_colours_go_through_the_matrix_and_are_clipped_before_normalising():
+def test_colours_go_through_the_matrix_and_are_clipped_and_a_cut_out_box_is_the_mean():
     seen, rows = photos(1, 4, 4), photo.identity_augmentation(1, (4, 4), (4, 4))
     matrix = np.array([[0, 1, 0, 0.5], [0, 0, 2, -1], [1, 0, 0, 0]], np.float32)
     rows[0, photo.COLOUR] = matrix.ravel()
     rgb = np.clip((seen / 255) @ matrix[:, :3].T + matrix[:, 3], 0, 1)
     assert_close(photo.transform(seen, rows, (4, 4), (0.5,) * 3, (0.25,) * 3), (rgb - 0.5) / 0.25, 1e-5)
+    seen, rows = photos(1, 6, 8), photo.identity_augmentation(1, (6, 8), (6, 8))
+    rows[0, photo.CUTOUT] = (-2, 3, 4, 99)
+    out = photo.transform(seen, rows, (6, 8), (0.1,) * 3, (0.5,) * 3)[0]
+    assert not out[:4, 3:].any()
+    assert out[4:].any(-1).all()
+    assert out[:, :3].any(-1).all()
 
 
 def test_a_blur_mixes_the_four_neighbours_at_its_radius():
@@ -67,22 +77,6 @@ def test_a_blur_mixes_the_four_neighbours_at_its_radius():
     wanted[4, 4] = 0.4
     wanted[[2, 6, 4, 4], [4, 4, 2, 6]] = 0.15
     assert_close(out, wanted, 1e-6)
-
-
-def test_a_cut_out_box_is_the_mean():
-    seen, rows = photos(1, 6, 8), photo.identity_augmentation(1, (6, 8), (6, 8))
-    rows[0, photo.CUTOUT] = (-2, 3, 4, 99)
-    out = photo.transform(seen, rows, (6, 8), (0.1,) * 3, (0.5,) * 3)[0]
-    assert not out[:4, 3:].any()
-    assert out[4:].any(-1).all()
-    assert out[:, :3].any(-1).all()
-
-
-def test_a_grey_network_sees_the_brightness():
-    seen = photos(2, 5, 5)
-    out = photo.transform(seen, photo.identity_augmentation(2, (5, 5), (5, 5)), (5, 5), (0.1307,), (0.3081,))
-    assert out.shape == (2, 5, 5, 1)
-    assert_close(out, ((seen / 255) @ np.array(photo.GREY)[:, None] - 0.1307) / 0.3081, 1e-5)
 
 
 def test_a_new_background_replaces_the_photo_outside_the_mask():

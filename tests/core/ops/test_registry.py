@@ -12,12 +12,9 @@ def kernel(algorithm, refusal=None, op="relu"):
     return Kernel(op, "forward", "cpu", algorithm, lambda case, arrays: None, "an idea", refuses=lambda case: refusal)
 
 
-def test_auto_takes_the_highest_kernel_that_does_not_refuse():
+def test_auto_takes_the_highest_kernel_that_does_not_refuse_and_never_a_vendors_library():
     table = Registry([kernel("naive"), kernel("fused", "too small."), kernel("tiled"), kernel("reference")])
     assert table.choose(CASE, "forward").algorithm == "tiled"
-
-
-def test_auto_never_takes_a_vendors_library():
     table = Registry([kernel("cudnn"), kernel("naive")])
     assert table.choose(CASE, "forward").algorithm == "naive"
     assert table.choose(CASE, "forward", "cudnn").algorithm == "cudnn"
@@ -32,12 +29,9 @@ def test_a_kernel_asked_for_by_name_does_not_become_another_and_all_reasons_are_
         Registry([kernel("naive", naive), kernel("fused", "too small.")]).choose(CASE, "forward", asked)
 
 
-def test_rows_are_listed_by_kernel_and_by_op():
+def test_kernels_are_listed_by_op_and_one_listed_twice_is_an_error():
     table = Registry([kernel("fused"), kernel("naive"), kernel("naive", op="add"), kernel("cublas")])
     assert [row.algorithm for row in table.of("relu", "forward")] == ["naive", "fused", "cublas"]
     assert table.of("relu", "backward_input") == ()
-
-
-def test_a_kernel_listed_twice_is_an_error():
     with pytest.raises(ValueError, match="kernels listed twice"):
         Registry([kernel("naive"), kernel("naive")])

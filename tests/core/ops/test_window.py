@@ -22,12 +22,9 @@ def test_output_sizes_follow_pytorchs_rule(size, kernel, stride, before, after, 
     assert window.output(size, 4) == (wanted, 4)
 
 
-def test_a_window_larger_than_the_padded_photo_is_refused_with_a_sentence():
+def test_a_window_larger_than_the_padded_photo_is_refused_and_large_padding_is_for_convolutions():
     with pytest.raises(ValueError, match="larger than the padded height of 4"):
         Window((5, 1), (1, 1), (0, 0, 0, 0)).output(4, 9)
-
-
-def test_padding_as_large_as_the_kernel_is_for_convolutions_only():
     attributes = {"kernel": (1, 1), "stride": (1, 1), "padding": (1, 1, 1, 1)}
     assert read_window(attributes).output(5, 5) == (7, 7)
     with pytest.raises(ValueError, match="smaller than the kernel"):

@@ -17,15 +17,12 @@ from tests.helpers.runs import only, train
 LABELS = np.array([0, 0, 0, 1])
 
 
-def test_guessing_is_the_entropy_of_the_classes_as_they_are_drawn():
+def test_guessing_is_the_classes_entropy_and_is_warned_of_once_until_the_loss_falls():
     natural = -(0.75 * log(0.75) + 0.25 * log(0.25))
     assert guessing_loss(LABELS, 2, "natural", "none", 0.0) == pytest.approx(natural)
     for sampling, weights in (("balanced", "none"), ("natural", "balanced"), ("sqrt", "sqrt")):
         assert guessing_loss(LABELS, 2, sampling, weights, 0.0) == pytest.approx(log(2))
     assert guessing_loss(LABELS, 4, "natural", "none", 0.1) > natural
-
-
-def test_it_warns_once_after_the_warm_up_and_takes_it_back_when_the_loss_falls():
     watch = StallWatch(log(4), after=2 * WINDOW)
     told = [step for step in range(1, 4 * WINDOW) if watch.look(step, log(4))]
     assert (told, watch.stalled) == ([2 * WINDOW], True)

@@ -140,15 +140,12 @@ def test_who_cannot_teach_is_told_before_the_first_photo_is_read(tiny, tmp_path)
     assert not Path(tiny().out).exists()
 
 
-def test_a_teacher_must_know_all_classes_and_may_know_more(tmp_path):
+def test_a_teacher_must_know_all_classes_and_the_photo_size(tmp_path):
     path = write_teacher(tmp_path / "t.safetensors", ("b", "a", "c"))
     (teacher,) = read_teachers(RunConfig(teacher=(path,), image_size=16))
     assert list(order_classes(teacher, ("a", "b"))) == [1, 0]
     with pytest.raises(ModelFileError, match=r"does not know the classes d, e\. It knows b, a, c\."):
         order_classes(teacher, ("a", "d", "e"))
-
-
-def test_a_teacher_that_is_bound_to_its_photo_size_is_refused_at_another(tmp_path):
     path = write_teacher(tmp_path / "t.safetensors")
     with pytest.raises(ModelFileError, match="on photos of 16 pixels only"):
         read_teachers(RunConfig(teacher=(path,), image_size=24))

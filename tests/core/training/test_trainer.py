@@ -94,13 +94,10 @@ def test_photos_may_be_larger_in_validation_and_use_than_in_training_if_the_netw
     assert only(events, RunStarted)[0].model == model.graph.name
 
 
-def test_a_profiled_run_times_one_of_its_first_steps(tiny):
+def test_kernels_are_timed_where_a_run_is_profiled_or_asks_for_it_and_change_nothing(tiny):
     times = only(train(tiny(), profiled=True), run_events.KernelTimes)
     assert [event.step for event in times] == [2]
     assert times[0].seconds > 0
-
-
-def test_kernels_are_timed_and_change_nothing(tiny):
     plain, timed = tiny("plain"), tiny("timed", time_every=2)
     assert not only(train(plain), run_events.KernelTimes)
     assert len(only(train(timed), run_events.KernelTimes)) >= 3
