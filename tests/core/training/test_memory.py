@@ -3,6 +3,7 @@
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
@@ -35,7 +36,8 @@ def configure(tmp_path):
 
 
 @pytest.fixture
-def traced() -> Iterator[None]:
+def traced(monkeypatch) -> Iterator[None]:
+    monkeypatch.setattr(dry_run.context_features, "_free", SimpleQueue())  # earlier tests leave a plan
     compile_kernels(all_kernels(), lambda done, total: None)
     tracemalloc.start()
     yield
