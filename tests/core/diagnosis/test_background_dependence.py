@@ -53,6 +53,10 @@ def test_the_leaf_itself_is_left_as_it_was():
     for changed in (dependence.blur_background(photos[0], masks[0]), swapped):
         assert np.abs(changed[inner].astype(int) - photos[0][inner]).max() <= 1
     assert np.abs(swapped[:5].astype(int) - photos[1][:5]).max() <= 1
+    stripes = np.zeros_like(photos[0])
+    stripes[:, ::2] = 200
+    for photo in (stripes, stripes.transpose(1, 0, 2)):
+        assert np.ptp(dependence.blur_background(photo, np.zeros_like(masks[0]))[8:-8, 8:-8]) < 20
 
 
 def test_the_words_follow_the_figures():

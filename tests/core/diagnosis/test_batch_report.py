@@ -58,6 +58,7 @@ def test_the_page_begins_with_a_table_and_says_all_of_every_photo(entries, model
                   "Grade 3 of 11", "60% lies off.", "It may be either.", "unreadable", "It is empty.",
                   "&lt;one&gt;.jpg", "field photos 70.0\u00a0%", "Accuracy"):
         assert words in page
+    assert page.count("beans") == 1, "a page of one model names it once"
     assert "bean 95.0 %" not in page  # crops stand in the card; beside the whole only lab and field
     assert "bean: healthy" not in page  # a thousandth says nothing
     page = render_batch(entries)

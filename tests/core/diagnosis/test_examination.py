@@ -69,6 +69,17 @@ def test_odd_shapes_are_examined_and_without_a_leaf_no_diseased_area_is_measured
     assert not found.severity.leaf.any()
 
 
+def test_a_predictor_decides_as_an_examination_and_reports_what_it_cannot_read(completed, tmp_path):
+    photo, paths = squares(1, 5).photos[0], [str(tmp_path / "bad.png"), str(tmp_path / "leaf.png")]
+    (tmp_path / "bad.png").touch()
+    cv2.imwrite(paths[1], photo[..., ::-1])
+    with closing(Predictor(completed)) as predictor:
+        bad, found = predictor.diagnose(paths)
+    (wanted,) = examine(completed, photo, crop=False)
+    assert (bad.error, found.verdict) == ("The file is empty.", wanted.verdict.word)
+    assert found.prediction.familiar == pytest.approx(wanted.familiarity)
+
+
 def refusing_from(model, probability):
     rejection = {**model.sections["rejection"], "no_leaf": probability}
     return replace(model, sections={**model.sections, "rejection": rejection})

@@ -53,6 +53,7 @@ def test_photos_of_leaves_are_told_apart_by_place():
     right = np.array([True, True, False, True, True, True])
     parts = subsets_by_setting(right, labels, CLASSES, ["lab", "lab", "field", " field ", "field", ""])
     assert parts == (Subset("field photos of leaves", 2, 1), Subset("lab photos of leaves", 2, 2))
+    assert (parts[0].accuracy, Subset("none", 0, 0).accuracy) == (0.5, 0.0)
     assert [part.is_field for part in parts] == [True, False]
     assert subsets_by_setting(right, labels, CLASSES, [""] * 6) == ()
 

@@ -42,6 +42,8 @@ def test_clipping_scales_only_long_gradients_and_the_average_follows_fast_at_fir
     assert reference.clip_factor(optimizer, 1.0) == reference.clip_factor(Optimizer(), 1e9) == 1.0
     optimizer = Optimizer(average=0.999)
     assert [reference.scalars(optimizer, 0.1, step).average for step in (1, 10**6)] == [2 / 11, 0.999]
+    shrink = [reference.scalars(Optimizer(name, weight_decay=0.5), 0.1, 1).shrink for name in ("sgd", "adam", "adamw")]
+    assert shrink == [1, 1, 0.95]
     weights, state = np.zeros(2), initial_state(optimizer, np.zeros(2))
     weights, state = update(optimizer, weights, np.array([1.0, -1.0]), state, np.zeros(2, bool), 0.5, 1)
     assert_close(state["average"], weights * (1 - 2 / 11), 1e-12)

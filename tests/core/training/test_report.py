@@ -103,6 +103,7 @@ def test_the_page_is_whole_and_needs_nothing_else(data):
                   "Expected calibration error on the validation photos: 2.0 %", "Model card", "leafclinic evaluate",
                   "--epochs 2 --split"):
         assert keep_percents(words) in checker.text
+    assert max(map(float, re.findall(r'<circle[^>]* r="([\d.]+)"', render_report(data)))) <= 9
     assert checker.text.count("<svg") == 0
 
 
@@ -138,8 +139,13 @@ def test_own_field_photos_stand_beside_the_test_photos_everywhere(data):
 def test_bars_intervals_confusion_and_charts_are_sound_and_long_curves_thinned_out(data):
     figures = data.evaluation.figures
     bars = draw_bars("A & B", [("<x>", 0.5, "#000")])
-    for drawing in (bars, draw_interval(0.5, (0.2, 0.8)), draw_confusion(figures)):
-        assert ET.fromstring(drawing).get("viewBox")
+    for drawing in (bars, draw_interval(0.5, (0.2, 0.8)), draw_confusion(figures), draw_lines("t", HALF, "x", "y")):
+        root = ET.fromstring(drawing)
+        width, height = map(float, root.get("viewBox").split()[2:])
+        for part in root.iter():
+            assert 0 <= float(part.get("x", 0)) <= width
+            assert 0 <= float(part.get("y", 0)) + float(part.get("height", 0) if part is not root else 0) <= height
+    assert {">x<", ">y<"} <= set(re.findall(r">[xy]<", drawing))
     assert draw_confusion(figures).count("<rect") == 4  # three counts that are not zero, and the frame
     points = tuple((float(i), float(i % 7)) for i in range(10 * MOST_POINTS))
     svg = draw_lines("A & B", [ChartSeries("one", points), ChartSeries("flat", ((1.0, 5.0), (2.0, 5.0)))], "x", "y")

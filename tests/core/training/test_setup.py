@@ -7,14 +7,16 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from benchmarks.model_card import render_card
 from core.config import RunConfig
 from core.errors import DeviceError, InputError, OutOfMemory
 from core.training import training_plan
 from core.training.commands import Commands
 from core.training.dry_run import describe_run
+from core.training.finish import describe_data
 from core.training.setup import choose_precision, set_up
 from core.training.training_plan import auto_batch, class_weights
-from tests.helpers.models import write_small_model
+from tests.helpers.models import small_model, write_small_model
 from tests.helpers.tiny_photos import write_photos
 
 
@@ -98,6 +100,9 @@ def test_a_run_says_what_its_split_by_group_has_spared_it(tiny, tmp_path):
     assert spared.leaked > 5
     (said,) = (text for text in setup.warnings if "A random split would leak" in text)
     assert f"{spared.leaked} of {spared.held_out} validation and test photos" in said
+    torn = replace(setup, photos=replace(setup.photos, leak=spared))
+    card = render_card(describe_data(torn, small_model(("brown", "green"))), "x")
+    assert f"Data leakage: {spared.leaked} of {spared.held_out} validation and test photos have" in card
 
 
 @pytest.mark.usefixtures("reference_plans")

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from core import storage
+from core.config import RunConfig
 from core.diagnosis.model_file import read_model
 from core.errors import DataError, InputError, ModelFileError, StorageError, TrainingDiverged
 from core.training import events as run_events
+from core.training import trainer
 from core.training.checkpoint import LAST, PREVIOUS
 from core.training.events import EpochDone, Progress, RunEvaluated, RunFinished, RunStarted, StepDone, Warned
 from tests.core.training.test_teacher import write_teacher
@@ -62,7 +64,11 @@ def test_patience_ends_a_run_that_gets_no_better_also_after_a_resume(tiny):
     assert train(config, resume=True)[-1].reason == "early"
 
 
-def test_a_time_limit_ends_with_a_judged_model(tiny):
+def test_a_time_limit_ends_with_a_judged_model_and_the_schedule_follows_the_time(tiny):
+    config = RunConfig(epochs=10, minutes=1.0)
+    for seconds, step in ((0, 3), (30, 50), (61, 99)):
+        run = Mock(_config=config, _per_epoch=10, state=Mock(step=3), _agreement=Mock(seconds=seconds))
+        assert trainer._Run._schedule_step(run) == step
     events = train(tiny(epochs=100000, minutes=0.02))
     assert events[-1].reason == "completed"
     assert events[-1].test_accuracy is not None
