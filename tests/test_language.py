@@ -27,7 +27,7 @@ ALLOWED = {
 }  # fmt: skip
 """Places where a term, or any term (""), may be: the list itself, past decisions and results, `os.walk`."""
 FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES)
-FILES += [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+FILES += [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "datasets" / "README.md"]
 TEXTS = {path: path.read_text("utf-8").lower() for path in FILES}
 
 
