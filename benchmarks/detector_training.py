@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from core.data.augment import evaluation_rows
+from core.data.augment import evaluation_augmentation
 from core.device import PhotoBatch
 from core.diagnosis.leaf_detector import CHANNELS, MAPS
 from core.graph import PHOTO, Graph, Node
@@ -181,7 +181,7 @@ def train(
     # training plans do not predict
     forward = compile_plan(graph, device=device, batch=batch, threads=threads, outputs=(MAPS,))
     plan.load(weights)
-    rows, labels = evaluation_rows(batch, side, side), np.zeros(batch, np.int32)
+    rows, labels = evaluation_augmentation(batch, side, side), np.zeros(batch, np.int32)
     mean, begin, done = 0.0, time.monotonic(), 0.0
     step = 0
     while done < 1:

@@ -61,27 +61,27 @@ PRESETS: Final = {
 }  # fmt: skip
 
 
-def evaluation_rows(count: int, source: int, size: int) -> Array:
+def evaluation_augmentation(count: int, source: int, size: int) -> Array:
     """Parameters that only resize square photos from `source` to `size`; ``(count, AUGMENTATION_SIZE)``."""
     return identity_augmentation(count, (source, source), (size, size))
 
 
-def draw_rows(
+def draw_augmentation(
     preset: str, seed: int, epoch: int, photos: Array, source: int, size: int, occurrence: Array | None = None
 ) -> Array:
     """Random parameters ``(N, AUGMENTATION_SIZE)`` of photos (indices ``(N,)``) resized from `source` to `size`."""
     strength = PRESETS[preset]
     if strength == PRESETS["none"]:
-        return evaluation_rows(len(photos), source, size)
+        return evaluation_augmentation(len(photos), source, size)
     times = np.zeros(len(photos), np.int64) if occurrence is None else occurrence
     u = uniforms(_DRAWS, photos, times, epoch, (seed, _STREAM))
-    rows = np.zeros((len(photos), AUGMENTATION_SIZE), np.float32)
-    rows[:, AFFINE] = affine(strength, u[:, :8], source, size)
-    rows[:, COLOUR] = _colour(strength, u[:, 8:16])
-    rows[:, BLUR] = np.where(u[:, 16] < strength.blur, 0.05 + 0.15 * u[:, 17], 0.0)
-    rows[:, BLUR_RADIUS] = (0.5 + u[:, 18]) * source / size
-    rows[:, CUTOUT] = _cutout(strength, u[:, 19:24], size)
-    return rows
+    augmentation = np.zeros((len(photos), AUGMENTATION_SIZE), np.float32)
+    augmentation[:, AFFINE] = affine(strength, u[:, :8], source, size)
+    augmentation[:, COLOUR] = _colour(strength, u[:, 8:16])
+    augmentation[:, BLUR] = np.where(u[:, 16] < strength.blur, 0.05 + 0.15 * u[:, 17], 0.0)
+    augmentation[:, BLUR_RADIUS] = (0.5 + u[:, 18]) * source / size
+    augmentation[:, CUTOUT] = _cutout(strength, u[:, 19:24], size)
+    return augmentation
 
 
 def affine(strength: Strength, u: Array, source: int, size: int) -> Array:

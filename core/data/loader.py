@@ -11,7 +11,7 @@ from typing import Final, final
 import numpy as np
 
 from core.data.array_file import PageReleaser
-from core.data.augment import draw_rows, evaluation_rows
+from core.data.augment import draw_augmentation, evaluation_augmentation
 from core.data.map_ahead import map_ahead
 from core.data.mixing import BackgroundReplacement, Mixing
 from core.data.philox import uniforms
@@ -103,21 +103,22 @@ class Loader:
         slots, labels, targets = self.slots[chosen], self.labels[chosen], None
         source = int(self.photos.shape[1])
         if self.training:
-            rows = draw_rows(self.augment, self.seed, epoch, chosen, source, self.size, times)
+            augmentation = draw_augmentation(self.augment, self.seed, epoch, chosen, source, self.size, times)
             if self.replacement is not None:
-                self.replacement.draw(rows, slots, (self.seed, epoch), chosen, times, self.size)
+                self.replacement.draw(augmentation, slots, (self.seed, epoch), chosen, times, self.size)
             if self.targets is not None:
                 targets = self.targets[labels].astype(np.float32)
             if self.mixing is not None:
                 which = slots if self.resident else np.arange(len(slots)) % self.mixing.part
-                targets = self.mixing.draw(rows, which, labels, (self.seed, epoch), chosen, times, source, self.size)
+                targets = self.mixing.draw(augmentation, which, labels, (self.seed, epoch), chosen, times, source,
+                                           self.size)  # fmt: skip
         else:
-            rows = evaluation_rows(len(chosen), source, self.size)
+            augmentation = evaluation_augmentation(len(chosen), source, self.size)
         if self.resident:
-            return PhotoBatch(None, rows, labels, slots.astype(np.int32), targets)
+            return PhotoBatch(None, augmentation, labels, slots.astype(np.int32), targets)
         photos = np.take(self.photos, slots, axis=0, mode="clip")
         self._pages.read(photos.nbytes)
-        return PhotoBatch(photos, rows, labels, targets=targets)
+        return PhotoBatch(photos, augmentation, labels, targets=targets)
 
 
 def epoch_order(labels: Array, sampling: str, seed: int, epoch: int) -> Array:

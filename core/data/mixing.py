@@ -41,23 +41,23 @@ class Mixing:
     augment: str
 
     def draw(
-        self, rows: Array, which: Array, labels: Array, key: tuple[int, int], photos: Array, occurrence: Array,
+        self, augmentation: Array, which: Array, labels: Array, key: tuple[int, int], photos: Array, occurrence: Array,
         source: int, size: int,
     ) -> Array:  # fmt: skip
-        """Write the mixes into the batch's parameters `rows`; return targets float32 ``(N, classes)``.
+        """Write the mixes into the batch's `augmentation`; return targets float32 ``(N, classes)``.
 
         which: indices of the photos among those on the device, int ``(N,)``; labels ``(N,)``; photos are resized from
         side `source` to `size`. A pure function of key (seed, epoch), photos and occurrence.
         """
         u = uniforms(_DRAWS, photos, occurrence, key[1], (key[0], _STREAM))
-        other = pair_up(len(rows), self.part)
+        other = pair_up(len(augmentation), self.part)
         mixed = np.flatnonzero((u[:, 0] < self.chance) & (other >= 0))
         other = other[mixed]
         share, boxes = _shares(u[mixed], size)
-        rows[mixed, BACKGROUND] = -1 - which[other]
-        rows[mixed, MASK] = np.where(boxes.any(axis=1), 1, share)
-        rows[mixed, CUTOUT] = boxes
-        rows[mixed, BACKGROUND_AFFINE] = affine(PRESETS[self.augment], u[mixed, 5:], source, size)
+        augmentation[mixed, BACKGROUND] = -1 - which[other]
+        augmentation[mixed, MASK] = np.where(boxes.any(axis=1), 1, share)
+        augmentation[mixed, CUTOUT] = boxes
+        augmentation[mixed, BACKGROUND_AFFINE] = affine(PRESETS[self.augment], u[mixed, 5:], source, size)
         targets = self.targets[labels]
         targets[mixed] = share[:, None] * targets[mixed] + (1 - share[:, None]) * targets[other]
         return targets.astype(np.float32)
@@ -95,12 +95,12 @@ class BackgroundReplacement:
     chance: float
 
     def draw(
-        self, rows: Array, slots: Array, key: tuple[int, int], photos: Array, occurrence: Array, size: int
+        self, augmentation: Array, slots: Array, key: tuple[int, int], photos: Array, occurrence: Array, size: int
     ) -> None:
-        """Write replacements into `rows` of the photos in `slots`: a pure function of key, photo and occurrence."""
+        """Write replacements into the parameters of the photos in `slots`: a function of key, photo and occurrence."""
         u = uniforms(_BACKGROUND_DRAWS, photos, occurrence, key[1], (key[0], _BACKGROUND_STREAM))
         images = self.backgrounds.images
         chosen = np.flatnonzero((u[:, 0] < self.chance) & self.replaceable[slots])
-        rows[chosen, BACKGROUND] = 1 + np.floor(u[chosen, 1] * len(images))
-        rows[chosen, MASK] = slots[chosen]
-        rows[chosen, BACKGROUND_AFFINE] = affine(_PLACEMENT, u[chosen, 2:], images.shape[1], size)
+        augmentation[chosen, BACKGROUND] = 1 + np.floor(u[chosen, 1] * len(images))
+        augmentation[chosen, MASK] = slots[chosen]
+        augmentation[chosen, BACKGROUND_AFFINE] = affine(_PLACEMENT, u[chosen, 2:], images.shape[1], size)

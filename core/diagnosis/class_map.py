@@ -16,7 +16,7 @@ from typing import Final, final
 import cv2
 import numpy as np
 
-from core.data.augment import evaluation_rows
+from core.data.augment import evaluation_augmentation
 from core.device import PhotoBatch
 from core.diagnosis.features import feature_node, head_node
 from core.diagnosis.model_file import ModelFile, with_photo_side
@@ -56,7 +56,7 @@ class ClassMapper:
 
         features: computes the feature map of the same photo at the model's own image size, see `channel_weights`.
         """
-        rows = evaluation_rows(1, self.side, self.side)
+        rows = evaluation_augmentation(1, self.side, self.side)
         large = self._plan.predict(PhotoBatch(photo[None], rows, np.full(1, -1, np.int32)))[self._node][0]
         weights = channel_weights(self._model.graph, self._model.weights, features, index)
         evidence = np.maximum(large @ weights, 0)

@@ -13,7 +13,7 @@ from typing import Final
 import cv2
 import numpy as np
 
-from core.data.augment import evaluation_rows
+from core.data.augment import evaluation_augmentation
 from core.device import PhotoBatch, Plan
 from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import SHIPPED
@@ -37,7 +37,7 @@ _free: Final[queue.SimpleQueue[Plan]] = queue.SimpleQueue()
 def compute_context(photo: Array) -> list[Array]:
     """Activations of `LAYERS`, float32 ``(SIDE / stride, SIDE / stride, channels)``, for uint8 ``(SIDE, SIDE, 3)``."""
     padded = cv2.copyMakeBorder(photo, *PADDING, cv2.BORDER_REPLICATE)[None]
-    rows = evaluation_rows(1, padded.shape[1], padded.shape[1])
+    rows = evaluation_augmentation(1, padded.shape[1], padded.shape[1])
     batch = PhotoBatch(padded, rows, np.full(1, -1, np.int32))
     try:
         plan = _free.get_nowait()

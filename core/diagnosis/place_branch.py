@@ -14,7 +14,7 @@ from typing import Final, final
 
 import numpy as np
 
-from core.data.augment import draw_rows
+from core.data.augment import draw_augmentation
 from core.data.dataset import ReportProgress, ignore
 from core.device import Optimizer, PhotoBatch
 from core.diagnosis.features import feature_node, head_node
@@ -79,7 +79,7 @@ def train_branch(
     )) as plan:  # fmt: skip
         plan.load(weights)
         for step, rows in enumerate(order):
-            augmentation = draw_rows("strong", seed, step, rows, source, side, np.arange(BATCH))
+            augmentation = draw_augmentation("strong", seed, step, rows, source, side, np.arange(BATCH))
             batch = PhotoBatch(photos[rows], augmentation, labels[rows].astype(np.int32))
             plan.train_step(batch, RATE * one_cycle(step, WARM_UP, STEPS))
             report(step + 1, STEPS)

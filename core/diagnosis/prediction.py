@@ -12,7 +12,7 @@ from typing import TypeAlias, final
 
 import numpy as np
 
-from core.data.augment import evaluation_rows
+from core.data.augment import evaluation_augmentation
 from core.data.map_ahead import map_ahead
 from core.data.photo import PhotoError
 from core.data.photo_reader import READERS, read_photo
@@ -149,7 +149,7 @@ class Predictor:
 
     def _predict(self, photos: Array, views: int) -> dict[str, Array]:
         shown = np.ascontiguousarray(make_views(photos, views))
-        rows = evaluation_rows(len(shown), shown.shape[1], self.model.size[0])
+        rows = evaluation_augmentation(len(shown), shown.shape[1], self.model.size[0])
         outputs = self.plan.predict(PhotoBatch(shown, rows, np.full(len(shown), -1, np.int32)))
         return {name: average_views(output, views) for name, output in outputs.items()}
 

@@ -72,12 +72,12 @@ class Backgrounds:
     images: Array
 
 
-def background_problem(rows: Array, backgrounds: Backgrounds | None, photos: int) -> str:
+def background_problem(augmentation: Array, backgrounds: Backgrounds | None, photos: int) -> str:
     """Return which backgrounds, masks or mixed photos do not exist, or "". Kernels read by address without a check."""
-    lowest = int(rows[:, BACKGROUND].min(initial=0))
+    lowest = int(augmentation[:, BACKGROUND].min(initial=0))
     if lowest < -photos:
         return f"mixing refers to photo {-1 - lowest}, but there are {photos} photos"
-    asked = rows[rows[:, BACKGROUND] > 0]
+    asked = augmentation[augmentation[:, BACKGROUND] > 0]
     if not len(asked):
         return ""
     if backgrounds is None:
@@ -90,26 +90,25 @@ def background_problem(rows: Array, backgrounds: Backgrounds | None, photos: int
 
 def identity_augmentation(count: int, source: tuple[int, int], size: tuple[int, int]) -> Array:
     """Return float32 ``(count, AUGMENTATION_SIZE)`` that only scales photos of `source` (height, width) to `size`."""
-    rows = np.zeros((count, AUGMENTATION_SIZE), np.float32)
+    augmentation = np.zeros((count, AUGMENTATION_SIZE), np.float32)
     scale_y, scale_x = source[0] / size[0], source[1] / size[1]
-    rows[:, AFFINE] = (scale_x, 0.0, 0.5 * scale_x - 0.5, 0.0, scale_y, 0.5 * scale_y - 0.5)
-    rows[:, COLOUR] = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0)
-    return rows
+    augmentation[:, AFFINE] = (scale_x, 0.0, 0.5 * scale_x - 0.5, 0.0, scale_y, 0.5 * scale_y - 0.5)
+    augmentation[:, COLOUR] = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0)
+    return augmentation
 
 
 def transform(
-    photos: Array, rows: Array, size: tuple[int, int], mean: Sequence[float], std: Sequence[float],
+    photos: Array, augmentation: Array, size: tuple[int, int], mean: Sequence[float], std: Sequence[float],
     backgrounds: Backgrounds | None = None, index: Array | None = None,
 ) -> Array:  # fmt: skip
     """Augment and normalize photos uint8 ``(N, H, W, 3)`` to float32 ``(N, *size, channels)``.
 
-    rows: augmentation parameters ``(N, AUGMENTATION_SIZE)``. With `index`, row n applies to ``photos[index[n]]``, and
-    there may be any number of photos. A network of one channel (one mean and deviation) sees `GREY` of the clipped
-    colours.
+    augmentation: parameters ``(N, AUGMENTATION_SIZE)``. With `index`, the n-th apply to ``photos[index[n]]``, and there
+    may be any number of photos. A network of one channel (one mean and deviation) sees `GREY` of the clipped colours.
     """
-    out = np.empty((len(rows), *size, len(mean)), np.float32)
+    out = np.empty((len(augmentation), *size, len(mean)), np.float32)
     y, x = np.mgrid[0 : size[0], 0 : size[1]].astype(np.float32)
-    for n, row in enumerate(np.asarray(rows, np.float32)):
+    for n, row in enumerate(np.asarray(augmentation, np.float32)):
         y0, x0, y1, x1 = (max(int(v), 0) for v in row[CUTOUT])
         rgb = _sample_augmented(photos[n if index is None else index[n]], row, x, y, backgrounds)
         if row[BACKGROUND] < 0:

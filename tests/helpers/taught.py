@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from core.data.augment import draw_rows
+from core.data.augment import draw_augmentation
 from core.device import PhotoBatch
 from tests.helpers.gpu_network import relative
 
@@ -26,7 +26,7 @@ FAR = 0.1
 def taught_batch(count, taught=True):
     draw = np.random.default_rng(2)
     photos = draw.integers(0, 256, (count, SIDE + 6, SIDE + 6, 3), dtype=np.uint8)
-    rows = draw_rows("strong", 3, 0, np.arange(count), SIDE + 6, SIDE, np.zeros(count, np.int64))
+    rows = draw_augmentation("strong", 3, 0, np.arange(count), SIDE + 6, SIDE, np.zeros(count, np.int64))
     labels = draw.integers(0, CLASSES, count).astype(np.int32)
     targets = draw.dirichlet(np.ones(CLASSES), count).astype(np.float32)
     return PhotoBatch(photos, rows, labels, targets=targets if taught else None)

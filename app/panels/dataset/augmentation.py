@@ -92,7 +92,7 @@ def draw(path: str, strength: str, epoch: int) -> list[Any]:
     """Augmented versions of one photo; none if the file cannot be read."""
     import numpy as np
 
-    from core.data.augment import draw_rows
+    from core.data.augment import draw_augmentation
     from core.data.photo import PhotoError
     from core.data.photo_reader import read_photo
     from core.ops.photo import transform
@@ -101,7 +101,7 @@ def draw(path: str, strength: str, epoch: int) -> list[Any]:
         photo = read_photo(path, SOURCE)
     except PhotoError:
         return []
-    rows = draw_rows(strength, 0, epoch, np.arange(COUNT), SOURCE, SIDE)
+    rows = draw_augmentation(strength, 0, epoch, np.arange(COUNT), SOURCE, SIDE)
     pictures = transform(np.repeat(photo[None], COUNT, axis=0), rows, (SIDE, SIDE), (0.0,) * 3, (1.0,) * 3)
     flat = np.clip(255 * pictures + 0.5, 0, 255).astype(np.uint8)
     return [to_image(picture) for picture in flat]

@@ -10,7 +10,7 @@ import pytest
 
 from core.cpu import execution, instruction_set, precompilation, records, tile_code
 from core.cpu.plan import CpuPlan
-from core.data.augment import evaluation_rows
+from core.data.augment import evaluation_augmentation
 from core.device import PhotoBatch
 from core.models.architectures import build
 from core.models.init import initial_weights
@@ -32,7 +32,7 @@ def test_a_prediction_compiles_only_what_was_compiled_ahead(network, views, monk
     try:
         plan = CpuPlan(graph, batch=views, training=False, threads=1)
         plan.load(fold_weights(build(network, 3, 64), initial_weights(build(network, 3, 64), 0)))
-        rows = evaluation_rows(views, 64, 64)
+        rows = evaluation_augmentation(views, 64, 64)
         plan.predict(PhotoBatch(np.zeros((views, 64, 64, 3), np.uint8), rows, np.full(views, -1, np.int32)))
     finally:
         records.entry.cache_clear()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from core.config import settings
-from core.data.augment import PRESETS, draw_rows, evaluation_rows
+from core.data.augment import PRESETS, draw_augmentation, evaluation_augmentation
 from core.ops.photo import AFFINE, AUGMENTATION_SIZE, BLUR, COLOUR, CUTOUT, transform
 
 MEAN, STD = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
@@ -24,17 +24,18 @@ def ramp():
 
 
 def test_evaluation_shows_the_whole_photo_plainly_and_so_does_no_augmentation():
-    rows = evaluation_rows(1, SOURCE, SOURCE)
+    rows = evaluation_augmentation(1, SOURCE, SOURCE)
     assert rows.shape == (1, AUGMENTATION_SIZE)
     out = transform(ramp()[None], rows, (SOURCE, SOURCE), MEAN, STD)
     assert np.abs(out[0] - ramp() / 255).max() < 1e-6
-    assert np.array_equal(draw_rows("none", 1, 2, np.arange(4), SOURCE, SIZE), evaluation_rows(4, SOURCE, SIZE))
+    none = draw_augmentation("none", 1, 2, np.arange(4), SOURCE, SIZE)
+    assert np.array_equal(none, evaluation_augmentation(4, SOURCE, SIZE))
 
 
 @pytest.mark.parametrize("preset", VARIED)
 def test_rows_depend_on_seed_epoch_photo_and_occurrence_and_on_nothing_else(preset):
     def draw(seed=1, epoch=2, photos=(5, 9, 7), times=None):
-        return draw_rows(preset, seed, epoch, np.array(photos), SOURCE, SIZE, times)
+        return draw_augmentation(preset, seed, epoch, np.array(photos), SOURCE, SIZE, times)
 
     base = draw()
     assert base.dtype == np.float32
@@ -46,7 +47,7 @@ def test_rows_depend_on_seed_epoch_photo_and_occurrence_and_on_nothing_else(pres
 
 @pytest.mark.parametrize("preset", VARIED)
 def test_the_crop_has_an_allowed_area_and_its_centre_lies_within(preset):
-    rows = draw_rows(preset, 0, 0, np.arange(2000), SOURCE, SIZE)
+    rows = draw_augmentation(preset, 0, 0, np.arange(2000), SOURCE, SIZE)
     a = rows[:, AFFINE].astype(float)
     area = np.abs(a[:, 0] * a[:, 4] - a[:, 1] * a[:, 3]) * SIZE**2 / SOURCE**2
     assert area.max() <= 1.001
@@ -61,7 +62,7 @@ def test_without_turning_the_crop_stays_within_the_photo(monkeypatch):
     from dataclasses import replace
 
     monkeypatch.setitem(PRESETS, "light", replace(PRESETS["light"], turn=0.0, area=0.3))
-    a = draw_rows("light", 0, 0, np.arange(500), SOURCE, SIZE)[:, AFFINE].astype(float)
+    a = draw_augmentation("light", 0, 0, np.arange(500), SOURCE, SIZE)[:, AFFINE].astype(float)
     for corner_x, corner_y in ((-0.5, -0.5), (SIZE - 0.5, -0.5), (-0.5, SIZE - 0.5)):
         for k in (0, 3):
             place = a[:, k] * corner_x + a[:, k + 1] * corner_y + a[:, k + 2]
@@ -71,7 +72,7 @@ def test_without_turning_the_crop_stays_within_the_photo(monkeypatch):
 
 @pytest.mark.parametrize("preset", VARIED)
 def test_all_eight_ways_to_lay_a_leaf_come_equally_often(preset):
-    a = draw_rows(preset, 0, 0, np.arange(4000), SOURCE, SIZE)[:, AFFINE].astype(float)
+    a = draw_augmentation(preset, 0, 0, np.arange(4000), SOURCE, SIZE)[:, AFFINE].astype(float)
     mirrored = a[:, 0] * a[:, 4] - a[:, 1] * a[:, 3] < 0
     quarter = np.round(np.degrees(np.arctan2(-a[:, 1], a[:, 4])) / 90).astype(int) % 4
     counts = np.bincount(quarter + 4 * mirrored, minlength=8) / 4000
@@ -80,7 +81,7 @@ def test_all_eight_ways_to_lay_a_leaf_come_equally_often(preset):
 
 @pytest.mark.parametrize("preset", VARIED)
 def test_colours_stay_recognisable(preset):
-    matrices = draw_rows(preset, 0, 0, np.arange(2000), SOURCE, SIZE)[:, COLOUR].reshape(-1, 3, 4)
+    matrices = draw_augmentation(preset, 0, 0, np.arange(2000), SOURCE, SIZE)[:, COLOUR].reshape(-1, 3, 4)
     leaf = np.array((0.25, 0.45, 0.15, 1.0))
     seen = matrices @ leaf
     assert (seen[:, 1] > seen[:, 2]).mean() > 0.99, "a leaf stays greener than blue"
@@ -93,7 +94,7 @@ def test_colours_stay_recognisable(preset):
 
 def test_cutout_boxes_lie_within_the_picture_and_blur_never_turns_a_pixel_negative():
     """Both come as often as the preset says."""
-    rows = draw_rows("strong", 0, 0, np.arange(4000), SOURCE, SIZE)
+    rows = draw_augmentation("strong", 0, 0, np.arange(4000), SOURCE, SIZE)
     y0, x0, y1, x1 = rows[:, CUTOUT].T
     there = (y1 > y0) & (x1 > x0)
     assert abs(there.mean() - PRESETS["strong"].cutout) < 0.04
@@ -107,11 +108,11 @@ def test_cutout_boxes_lie_within_the_picture_and_blur_never_turns_a_pixel_negati
 
 def test_stronger_presets_change_more():
     photos = np.repeat(ramp()[None], 64, 0)
-    plain = transform(photos, evaluation_rows(64, SOURCE, SIZE), (SIZE, SIZE), MEAN, STD)
+    plain = transform(photos, evaluation_augmentation(64, SOURCE, SIZE), (SIZE, SIZE), MEAN, STD)
     spread = []
     for preset in VARIED:
-        rows = draw_rows(preset, 0, 0, np.arange(64), SOURCE, SIZE)
-        rows[:, AFFINE] = evaluation_rows(64, SOURCE, SIZE)[:, AFFINE]
+        rows = draw_augmentation(preset, 0, 0, np.arange(64), SOURCE, SIZE)
+        rows[:, AFFINE] = evaluation_augmentation(64, SOURCE, SIZE)[:, AFFINE]
         spread.append(float(np.abs(transform(photos, rows, (SIZE, SIZE), MEAN, STD) - plain).mean()))
     assert spread == sorted(spread)
     assert spread[0] > 0.005

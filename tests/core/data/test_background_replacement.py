@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from core.data.augment import evaluation_rows
+from core.data.augment import evaluation_augmentation
 from core.data.loader import Loader
 from core.data.mixing import BackgroundReplacement
 from core.ops.photo import AFFINE, BACKGROUND, BACKGROUND_AFFINE, MASK, Backgrounds
@@ -18,7 +18,7 @@ def swap(chance=0.3, count=COUNT):
 
 
 def draw(photos, key=(1, 2), times=None, **options):
-    rows = evaluation_rows(len(photos), SIDE, SIDE)
+    rows = evaluation_augmentation(len(photos), SIDE, SIDE)
     slots = COUNT - 1 - photos
     swap(**options).draw(rows, slots, key, photos, np.zeros(len(photos), int) if times is None else times, SIDE)
     return rows
@@ -33,7 +33,7 @@ def test_as_many_photos_as_asked_get_a_background_and_none_without_a_leaf():
     assert set(rows[:, BACKGROUND]) == set(range(8))
     chosen = rows[:, BACKGROUND] > 0
     assert np.array_equal(rows[chosen, MASK], (COUNT - 1 - photos)[chosen])
-    assert np.array_equal(rows[:, AFFINE], evaluation_rows(COUNT, SIDE, SIDE)[:, AFFINE])
+    assert np.array_equal(rows[:, AFFINE], evaluation_augmentation(COUNT, SIDE, SIDE)[:, AFFINE])
 
 
 def test_backgrounds_depend_on_seed_epoch_photo_and_occurrence_and_on_nothing_else():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from core.config import settings
-from core.data.augment import draw_rows, evaluation_rows
+from core.data.augment import draw_augmentation, evaluation_augmentation
 from core.data.loader import SAMPLING, Loader, epoch_order, occurrences
 
 SIDE = 8
@@ -46,7 +46,7 @@ def test_photos_labels_and_rows_belong_together():
         chosen = order[step * 8 : step * 8 + 8]
         assert np.array_equal(batch.photos, loader.photos[loader.slots[chosen]])
         assert np.array_equal(batch.labels, loader.labels[chosen])
-        assert np.array_equal(batch.augmentation, draw_rows("standard", 3, 2, chosen, SIDE, SIDE))
+        assert np.array_equal(batch.augmentation, draw_augmentation("standard", 3, 2, chosen, SIDE, SIDE))
         assert (batch.photos.dtype, batch.augmentation.dtype, batch.labels.dtype) == (np.uint8, np.float32, np.int32)
         assert batch.index is None
 
@@ -57,7 +57,7 @@ def test_evaluation_shows_every_photo_once_in_order_and_plainly():
     assert loader.steps == len(batches) == 7
     assert [len(b.labels) for b in batches] == [8] * 6 + [2]
     assert np.array_equal(np.concatenate([b.photos for b in batches]), loader.photos[loader.slots])
-    assert np.array_equal(batches[0].augmentation, evaluation_rows(8, SIDE, SIDE))
+    assert np.array_equal(batches[0].augmentation, evaluation_augmentation(8, SIDE, SIDE))
 
 
 @pytest.mark.parametrize("sampling", SAMPLING)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from core.data.augment import evaluation_rows
+from core.data.augment import evaluation_augmentation
 from core.data.label_sets import target_table
 from core.data.loader import Loader
 from core.data.mixing import Mixing, pair_up
@@ -34,7 +34,7 @@ def test_neighbours_are_pairs_within_each_part():
 def test_what_is_taught_of_each_label_is_the_share_of_the_picture_that_its_photo_has():
     photos, count = np.zeros((600, SIDE, SIDE, 3), np.uint8), 600
     photos[::2] = 255  # of each pair one is white: the mean of a picture is the white one's share
-    rows = evaluation_rows(count, SIDE, SIDE)
+    rows = evaluation_augmentation(count, SIDE, SIDE)
     labels, order = np.arange(count) % 2, np.arange(count)
     mixing = Mixing(0.7, count, np.eye(2), "none")
     targets = mixing.draw(rows, order, labels, (3, 1), order, np.zeros(count, int), SIDE, SIDE)

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.model_card import render_card
 from core.config import RunConfig
-from core.data.augment import draw_rows
+from core.data.augment import draw_augmentation
 from core.data.mixing import Mixing
 from core.device import PhotoBatch
 from core.diagnosis.metrics import softmax
@@ -52,7 +52,7 @@ def test_targets_are_the_mean_answer_to_the_augmented_photos_and_the_smoothed_la
     config = RunConfig(teacher=tuple(files), teacher_share=0.7, label_smoothing=0.2, image_size=16)
     read, classes = read_teachers(config), ("a", "b", "c")
     photos = np.random.default_rng(1).integers(0, 256, (5, 20, 20, 3), dtype=np.uint8)
-    rows = draw_rows("strong", 3, 0, np.arange(5), 20, 16, np.zeros(5, np.int64))
+    rows = draw_augmentation("strong", 3, 0, np.arange(5), 20, 16, np.zeros(5, np.int64))
     batch = PhotoBatch(photos, rows, np.array([0, 2, 1, 1, 0], np.int32))
     taught = Teachers(read, config, classes, "cpu", parts).add_targets(batch)
     label = 0.2 / 3 + 0.8 * np.eye(3)[batch.labels]
@@ -68,7 +68,7 @@ def test_of_a_mixed_photo_the_teachers_share_is_their_answer_and_the_rest_both_l
     config = RunConfig(teacher=(write_teacher(tmp_path / "t.safetensors"),), teacher_share=0.6, mix=1.0, image_size=16)
     photos = np.random.default_rng(1).integers(0, 256, (4, 16, 16, 3), dtype=np.uint8)
     labels, numbers, times = np.array([0, 1, 1, 0], np.int32), np.arange(4), np.zeros(4, np.int64)
-    rows = draw_rows("light", 3, 0, numbers, 16, 16, times)
+    rows = draw_augmentation("light", 3, 0, numbers, 16, 16, times)
     both = Mixing(1.0, 4, np.eye(2), "light").draw(rows, numbers, labels, (3, 0), numbers, times, 16, 16)
     batch, classes = PhotoBatch(photos, rows, labels, targets=both), ("brown", "green")
     taught = Teachers(read_teachers(config), config, classes, "cpu", 4).add_targets(batch)
