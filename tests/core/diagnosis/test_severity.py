@@ -12,7 +12,8 @@ from benchmarks.pack_photos import chosen_rows
 from benchmarks.severity import measure
 from core.data.leaf_drawing import CONDITIONS, draw_leaf
 from core.data.photo_reader import read_photo
-from core.diagnosis.context_features import MODEL
+from core.diagnosis import pixel_features
+from core.diagnosis.context_features import MODEL, read_context
 from core.diagnosis.model_identity import read_identity
 from core.diagnosis.segmentation import KIND, PATH, VERSION, leaf_box, segment, segment_leaf, segment_leaves
 from core.diagnosis.severity import grade
@@ -72,6 +73,7 @@ def test_drawn_spots_are_measured_and_a_thin_blade_of_dead_tissue_is_a_diseased_
     got = segment(drawn(spots=spots))
     true = 100 * sum(np.pi * r * r for _, _, r in spots) / (np.pi * 80 * 55)
     assert got.percent == pytest.approx(true, abs=1.5)
+    assert read_context()[0].photo_shape[0] == pixel_features.SIDE + 3, "the photo with its border is not scaled"
     assert segment(drawn()).percent < 0.5
     photo = np.full((SIDE, SIDE, 3), 225, np.uint8)
     cv2.rectangle(photo, (0, 108), (SIDE, 116), (125, 92, 50), -1)

@@ -185,6 +185,8 @@ def test_the_verdict_is_all_labels_above_their_thresholds():
 def test_thresholds_state_what_they_reach_on_validation_photos():
     truth = np.array([[1, 0], [1, 1], [0, 1], [0, 1]], bool)
     stated = np.array([[0.9, 0.1], [0.8, 0.7], [0.3, 0.6], [0.2, 0.3]])
+    bare = set_label_thresholds(stated, truth, np.array([-9.0, -9, 1, 1]), "energy", ("background/none", "scab"))
+    assert (bare.no_leaf_class, bare.far) == (0, 1.0), "photos without a leaf do not decide what is unfamiliar"
     found = set_label_thresholds(stated, truth, np.zeros(4), "energy", ("rust", "scab"))
     assert found.labels == (pytest.approx(0.55), pytest.approx(0.2))
     assert (found.curve[0].coverage, found.curve[0].accuracy) == (1.0, 1.0)
