@@ -37,6 +37,7 @@ test:            ## everything that is checked without a GPU
 types: $(VENV)/.tested
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy docs/screenshots/take.py
 
 suite: $(VENV)/.tested test-packages
 	QT_QPA_PLATFORM=offscreen $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup

@@ -1,6 +1,6 @@
 """Takes the screenshots of README and user guide from the real program, in light and dark.
 
-    make screenshots                                               of the program's own drawn leaves, into this folder
+    make screenshots                                               of the program's synthetic leaves, into this folder
     python docs/screenshots/take.py PHOTOS --out FOLDER [--model FILE] [--epochs 3]      of your photos
 
 PHOTOS is a folder of classes; pictures that show them go into a folder of yours, because photos are not committed.
@@ -44,7 +44,7 @@ def until(done: Callable[[], bool], seconds: int = 600) -> None:
         if done():
             return
         wait(100)
-    raise SystemExit("nothing came of it")
+    raise SystemExit(f"Not done after {seconds} seconds.")
 
 
 def shoot(program: Application, out: Path, name: str) -> None:
@@ -59,7 +59,7 @@ def shoot(program: Application, out: Path, name: str) -> None:
 
 
 def open_photos(program: Application, photos: str, out: Path) -> None:
-    """The Dataset place, examined."""
+    """The Dataset page, examined."""
     panel = program.window.go("dataset")
     if photos:
         program.commands.open([photos])
@@ -75,13 +75,13 @@ def open_photos(program: Application, photos: str, out: Path) -> None:
 
 
 def train(program: Application, epochs: int, out: Path) -> None:
-    """The Train place: curves before the end, kernels, mistakes, and what the run reached."""
+    """The Train page: curves before the end, kernels, mistakes, and what the run reached."""
     panel = program.window.go("train")
     for name, value in {"epochs": epochs, "time_every": 10}.items() if epochs else ():
         panel.setup.form.fields[name].set_value(value)
     program.window.actions_.start.trigger()
     view = program.training.view
-    until(lambda: view.epoch is not None and view.epoch.epoch >= view.started.epochs - 2)
+    until(lambda: view.epoch is not None and view.started is not None and view.epoch.epoch >= view.started.epochs - 2)
     shoot(program, out, "train")
     until(lambda: not program.training.busy)
     for pane, name in ((panel.outcome, "result"), (panel.kernels, "kernel-times")):
@@ -91,14 +91,17 @@ def train(program: Application, epochs: int, out: Path) -> None:
 
 
 def diagnose(program: Application, model: str, out: Path) -> None:
-    """The Diagnose place with a dozen photos: the class map, then the diseased area in the brush's window."""
-    program.photo_commands.use_model(model or program.training.view.finished.model_path)
+    """The Diagnose page with a dozen photos: the class map, then the diseased area in the brush's window."""
+    finished, table = program.training.view.finished, program.document.table
+    assert finished is not None
+    assert table is not None
+    program.photo_commands.use_model(model or finished.model_path)
     until(lambda: bool(program.diagnosis.ready))
-    dataset = program.document.table.dataset
+    dataset = table.dataset
     rows = range(0, len(dataset), max(len(dataset) // 12, 1))
     program.photo_commands.diagnose([dataset.path(row) for row in rows])
-    until(lambda: program.diagnosis.rows.rows and not program.diagnosis.working)
-    panel = program.window.stack.currentWidget()
+    until(lambda: bool(program.diagnosis.rows.rows) and not program.diagnosis.working)
+    panel = program.window.page("diagnose")
     sick = [row.id for row in program.diagnosis.rows.rows if row.shown_percent]
     panel.table.selectRow(sick[0] if sick else 0)
     wait(1000)
@@ -106,7 +109,7 @@ def diagnose(program: Application, model: str, out: Path) -> None:
     if panel.detail.correct.isVisible():
         panel.detail.correct.click()
         wait(500)
-        dialog = panel.findChild(BrushDialog)
+        dialog: BrushDialog = panel.findChild(BrushDialog)
         for side in ("light", "dark"):
             program.theme.set(side)
             wait(300)
@@ -114,8 +117,8 @@ def diagnose(program: Application, model: str, out: Path) -> None:
         dialog.reject()
 
 
-def climb(program: Application, out: Path) -> None:
-    """The Kernels place after a ladder, under its roof."""
+def benchmark(program: Application, out: Path) -> None:
+    """The Kernels page after a benchmark, with its roofline."""
     panel = program.window.go("kernels")
     until(lambda: bool(program.benchmark.kernels))
     panel.run.click()
@@ -144,7 +147,7 @@ def main() -> None:
         open_photos(program, options.photos, out)
         train(program, options.epochs, out)
         diagnose(program, options.model, out)
-        climb(program, out)
+        benchmark(program, out)
         program.window.hide()
         program.close()
 
