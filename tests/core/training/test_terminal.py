@@ -27,8 +27,10 @@ def shown(moving, events=EVENTS):
     return stream.getvalue()
 
 
-def test_where_nobody_watches_there_are_plain_lines():
+def test_where_nobody_watches_there_are_plain_lines(monkeypatch):
+    monkeypatch.setattr(terminal, "REDRAW_SECONDS", 0.0)
     text = shown(False, [EVENTS[0], *EVENTS])
+    assert "epoch 1/3 [" not in text, "no bar for each step"
     assert text.count("120 of 120") == 1
     assert "\r" not in text
     assert "\x1b" not in text
