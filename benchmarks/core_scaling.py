@@ -23,8 +23,7 @@ BATCH, STEPS, FAST_STEPS = 64, 3, 40
 
 def measure() -> dict[str, float]:
     """Milliseconds of every way on the cores that this process may use."""
-    import torch
-
+    from benchmarks.pytorch import torch
     from core.laboratory.digits import CPU_ALGORITHMS, Lesson, run_lesson, run_plan
     from core.laboratory.pytorch_baseline import run_torch
 

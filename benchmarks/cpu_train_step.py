@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks.record import Row, write_results
 from benchmarks.round_robin import Measured, Worker, by_turns, ratio, serve
+from core.laboratory.pytorch_baseline import problem
 
 CLASSES = 38
 CASES = {
@@ -72,8 +73,7 @@ def ours(case: str) -> Callable[[], object]:
 
 def torch_case(case: str) -> Callable[[], object]:
     """PyTorch; the case's name ends with the peer's name after a bar."""
-    import torch
-
+    from benchmarks.pytorch import torch
     from benchmarks.torch_models import make_model
 
     name, peer = case.split("|")
@@ -98,7 +98,7 @@ def torch_case(case: str) -> Callable[[], object]:
 
 
 def _torch_inference(model: Any, x: Any, compiled: bool) -> Callable[[], object]:
-    import torch
+    from benchmarks.pytorch import torch
 
     model.eval()
     if compiled:
@@ -117,8 +117,8 @@ def _torch_inference(model: Any, x: Any, compiled: bool) -> Callable[[], object]
 def onnx_case(case: str) -> Callable[[], object]:
     """onnxruntime on PyTorch's export of the same network."""
     import numpy as np
-    import torch
 
+    from benchmarks.pytorch import torch
     from benchmarks.torch_models import make_model
     from core.onnx.runtime import open_session
 
@@ -163,6 +163,8 @@ def main() -> None:
     if chosen.serve:
         serve(WORKERS[chosen.serve])
         return
+    if missing := problem("cpu"):
+        sys.exit(missing)
     command = [sys.executable, "-m", "benchmarks.cpu_train_step", "--serve"]
     workers = {name: Worker([*command, name]) for name in WORKERS}
     rows, best = [], {}

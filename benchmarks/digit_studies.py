@@ -104,7 +104,7 @@ def our_step(level: str, device: str, photos: Array, labels: Array) -> float:
 
 def torch_step(photos: Array, labels: Array) -> dict[str, float]:
     """Milliseconds of PyTorch's step with launches from Python, and as a captured graph."""
-    import torch
+    from benchmarks.pytorch import torch
 
     recipe = RECIPES["classic"]
     x = torch.from_numpy(photos[: recipe.batch].reshape(-1, SIDE * SIDE) / np.float32(255)).cuda()

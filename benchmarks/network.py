@@ -58,8 +58,7 @@ def time_ours(device: str, algorithm: str, precision: str, batch: int) -> tuple[
 
 def torch_times(batch: int, compiled: bool) -> tuple[Times, dict[str, float]]:
     """PyTorch on the GPU, channels last: its modules, and the fire module and the whole compiled."""
-    import torch
-
+    from benchmarks.pytorch import torch
     from benchmarks.torch_models import make_model
 
     torch.backends.cudnn.benchmark = True
@@ -98,7 +97,7 @@ def torch_times(batch: int, compiled: bool) -> tuple[Times, dict[str, float]]:
 
 def time_module(module: Any, x: Any, needs_input_gradient: bool) -> tuple[float, float]:
     """Milliseconds of the forward and of the backward pass, by the GPU's clock."""
-    import torch
+    from benchmarks.pytorch import torch
 
     x = x.detach().requires_grad_(needs_input_gradient)
     taken = []
@@ -119,7 +118,7 @@ def time_torch_network(
     net: Any, model: Any, loss_of: Any, x: Any, labels: Any, mixed: bool
 ) -> tuple[float, float]:
     """Milliseconds of the forward pass and of forward and backward pass."""
-    import torch
+    from benchmarks.pytorch import torch
 
     taken = []
     for _ in range(ROUNDS + 3):
