@@ -21,7 +21,7 @@ from core.ops.attributes import read_number
 from core.ops.contract import Array, Cost, volume
 from core.ops.op_table import OPS
 
-FUSED_ACTIVATIONS: Final = tuple(row.name for row in ACTIVATIONS.values() if row.fuses)
+FUSED_ACTIVATIONS: Final = tuple(one.name for one in ACTIVATIONS.values() if one.fuses)
 TAKES_ACTIVATION: Final = ("conv2d", "depthwise_conv2d", "dense", "batch_norm", "add")
 ALIGNMENT: Final = 16
 """Parameters start at multiples of 16 floats (64 bytes), a cache line."""

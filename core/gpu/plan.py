@@ -57,13 +57,13 @@ class CudaPlan(Plan):
         self._optimizer, self._outputs, self._frozen = optimizer or Optimizer(), tuple(outputs), frozenset(frozen)
         self.program = lower(graph, training, outputs, RELU)
         self.layout = lay_out_parameters(graph)
-        self._step = self._parts = self._photos = 0
+        self._step = self._parts = self._photos = 0  # steps so far; parts and photos of the present one
         average = ("average",) if self._optimizer.average > 0 else ()
-        own = ("first", "second")[: len(moments(self._optimizer))]
+        own = ("first", "second")[: len(moments(self._optimizer))]  # blocks; "first" has SGD's momentum too
         self._moments: tuple[str, ...] = own + average if training else ()
-        self._kept: Array | None = None
+        self._kept: Array | None = None  # the photos of `keep_photos` where they are on the device
         self._backgrounds: Backgrounds | None = None
-        self._owner: CudaPlan = self
+        self._owner: CudaPlan = self  # the plan whose photos and backgrounds it reads
         self._released: tuple[dict[str, Array], dict[str, Array]] | None = None
         self._build()
         gpu.register(self)
