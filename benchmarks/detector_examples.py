@@ -162,10 +162,11 @@ def random_leaf(rng: np.random.Generator, pools: Pools, real: float) -> CutLeaf:
     kind = rng.random()
     if kind < real:
         return pools.real[rng.integers(len(pools.real))]
-    leaflets = [leaf for leaf in pools.leaves if crop_of(leaf.label) == "strawberry"]
-    if kind < real + (1 - real) * (1 - COMPOUND) or not leaflets:
-        return pools.leaves[rng.integers(len(pools.leaves))]
-    return compound_leaf(rng, [leaflets[i] for i in rng.integers(0, len(leaflets), 3)])
+    if kind >= real + (1 - real) * (1 - COMPOUND):
+        leaflets = [leaf for leaf in pools.leaves if crop_of(leaf.label) == "strawberry"]
+        if leaflets:
+            return compound_leaf(rng, [leaflets[i] for i in rng.integers(0, len(leaflets), 3)])
+    return pools.leaves[rng.integers(len(pools.leaves))]
 
 
 def of_one_crop(rng: np.random.Generator, pools: Pools) -> Pools:

@@ -148,8 +148,10 @@ def read_toml(path: Path) -> dict[str, Any]:
     for table in ({key: value} if not isinstance(value, dict) else value for key, value in raw.items()):
         for key, value in table.items():
             name = key.replace("-", "_")
-            if found.setdefault(fields.get(name, name), value) is not value:
+            field = fields.get(name, name)
+            if field in found:
                 raise InputError(f"The settings in {path} have {key} twice. Remove one of them.")
+            found[field] = value
     return found
 
 

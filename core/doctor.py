@@ -131,9 +131,10 @@ def _kernels() -> Check:
 def _threads() -> Check:
     from core.cpu.execution import has_openmp  # imports Numba
 
-    sentence = "GNU OpenMP runs the kernels on all cores." if has_openmp() else (
+    found = has_openmp()
+    sentence = "GNU OpenMP runs the kernels on all cores." if found else (
         "GNU OpenMP is missing (libgomp), so the kernels run on one core.")  # fmt: skip
-    return Check("threads", has_openmp(), sentence, "Install libgomp (on Debian libgomp1), or Numba again.")
+    return Check("threads", found, sentence, "Install libgomp (on Debian libgomp1), or Numba again.")
 
 
 def _packages(packages: Iterable[tuple[str, str]], missing: str, remedy: str) -> Iterator[Check]:

@@ -49,9 +49,10 @@ def evaluate(argv: Sequence[str]) -> int:
     evaluation, skipped = evaluate_model(model, config, split, coverage)
     for sentence in skipped:
         sys.stderr.write(printable(sentence) + "\n")
-    text = describe_text(evaluation, split)
+    as_json = arguments.json
+    text = json_line(describe_json(evaluation)) if as_json else printable(describe_text(evaluation, split), "\n")
     try:
-        print(json_line(describe_json(evaluation)) if arguments.json else printable(text, "\n"))
+        print(text)
     finally:  # a full disk does not hide the result, and a result that nobody reads not the table
         if arguments.mistakes:
             write_mistakes(Path(arguments.mistakes), evaluation.mistakes)

@@ -230,7 +230,7 @@ class CpuPlan(Plan):
                 for index in range(stage.first, stage.last):
                     row, labels = self._rows.table[index], self._alive[2][:images]
                     add_ranks(self.records[index], row, self._context.fields, labels, self._communicator)
-                    self._run_groups(self._rows, self._ungrouped, index, index + 1)
+                    self._run_one(index)
             elif stage.once:
                 self._run_groups(self._rows, self._ungrouped, stage.first, stage.last)
             else:  # alternate the order: the last images of a stage are still in the caches
@@ -281,24 +281,24 @@ class CpuPlan(Plan):
     def _point_at(self, batch: PhotoBatch) -> int:
         """Fill the context for a batch and return its number of images."""
         photos = self._kept if batch.photos is None else np.ascontiguousarray(batch.photos, np.uint8)
-        rows = np.ascontiguousarray(batch.augmentation, np.float32)
+        augmentation = np.ascontiguousarray(batch.augmentation, np.float32)
         labels = np.ascontiguousarray(batch.labels, np.int32)
         index = None if batch.index is None else np.ascontiguousarray(batch.index, np.int64)
-        count = len(rows)
+        count = len(augmentation)
         targets = None if batch.targets is None else np.ascontiguousarray(batch.targets, np.float32)
-        problem = _find_problem(photos, rows, labels, index, self.batch)
-        problem = problem or background_problem(rows, self._backgrounds, 0 if photos is None else len(photos))
+        problem = _find_problem(photos, augmentation, labels, index, self.batch)
+        problem = problem or background_problem(augmentation, self._backgrounds, 0 if photos is None else len(photos))
         problem = problem or batch.target_problem(self.program.target_size)
         if problem or photos is None:
             raise InputError(f"These photos cannot be computed: {problem or 'there are none'}.")
-        self._alive = (photos, rows, labels, index, targets)
+        self._alive = (photos, augmentation, labels, index, targets)
         fields = self._context.fields
         fields[ctx.PHOTOS], fields[ctx.PHOTO_BYTES] = photos.ctypes.data, photos[0].nbytes
         fields[ctx.SOURCE_HEIGHT], fields[ctx.SOURCE_WIDTH] = photos.shape[1:3]
-        fields[ctx.ROWS], fields[ctx.INDEX] = rows.ctypes.data, 0 if index is None else index.ctypes.data
+        fields[ctx.ROWS], fields[ctx.INDEX] = augmentation.ctypes.data, 0 if index is None else index.ctypes.data
         fields[ctx.SEED], fields[ctx.PHOTO0] = self._seed, self._photos
         self._context.set_count(count)
-        kernel = photo.photo_kernel(rows, self.program.values[PHOTO].shape, photos.shape[1:3])
+        kernel = photo.photo_kernel(augmentation, self.program.values[PHOTO].shape, photos.shape[1:3])
         self._rows.table[self._photo_record, 0] = entry(kernel).address
         if self.training:
             fields[ctx.STEP] = self._optimizer.step
@@ -306,14 +306,14 @@ class CpuPlan(Plan):
         return count
 
 
-def _find_problem(photos: Array | None, rows: Array, labels: Array, index: Array | None, batch: int) -> str:
+def _find_problem(photos: Array | None, augmentation: Array, labels: Array, index: Array | None, batch: int) -> str:
     """Return what is wrong with a batch, or "": kernels read by address, without checks."""
     if photos is None or photos.ndim != 4 or photos.shape[3] != 3 or not photos.size:
         return "they are not (photos, height, width, 3) of uint8"
-    count = len(rows)
+    count = len(augmentation)
     if not 1 <= count <= batch:
         return f"this plan takes 1 to {batch} photos at a time, not {count}"
-    if rows.shape != (count, AUGMENTATION_SIZE) or not np.isfinite(rows).all():
+    if augmentation.shape != (count, AUGMENTATION_SIZE) or not np.isfinite(augmentation).all():
         return f"their transform is not {AUGMENTATION_SIZE} finite numbers a photo"
     if labels.shape != (count,):
         return f"there are {labels.size} labels for {count} photos"

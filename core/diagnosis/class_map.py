@@ -56,8 +56,8 @@ class ClassMapper:
 
         features: computes the feature map of the same photo at the model's own image size, see `channel_weights`.
         """
-        rows = evaluation_augmentation(1, self.side, self.side)
-        large = self._plan.predict(PhotoBatch(photo[None], rows, np.full(1, -1, np.int32)))[self._node][0]
+        augmentation = evaluation_augmentation(1, self.side, self.side)
+        large = self._plan.predict(PhotoBatch(photo[None], augmentation, np.full(1, -1, np.int32)))[self._node][0]
         weights = channel_weights(self._model.graph, self._model.weights, features, index)
         evidence = np.maximum(large @ weights, 0)
         return np.asarray(cv2.resize(evidence, (self.side, self.side), interpolation=cv2.INTER_LINEAR))

@@ -37,8 +37,8 @@ _free: Final[queue.SimpleQueue[Plan]] = queue.SimpleQueue()
 def compute_context(photo: Array) -> list[Array]:
     """Activations of `LAYERS`, float32 ``(SIDE / stride, SIDE / stride, channels)``, for uint8 ``(SIDE, SIDE, 3)``."""
     padded = cv2.copyMakeBorder(photo, *PADDING, cv2.BORDER_REPLICATE)[None]
-    rows = evaluation_augmentation(1, padded.shape[1], padded.shape[1])
-    batch = PhotoBatch(padded, rows, np.full(1, -1, np.int32))
+    augmentation = evaluation_augmentation(1, padded.shape[1], padded.shape[1])
+    batch = PhotoBatch(padded, augmentation, np.full(1, -1, np.int32))
     try:
         plan = _free.get_nowait()
     except queue.Empty:

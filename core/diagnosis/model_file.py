@@ -43,6 +43,7 @@ VIEWS: Final = (1, 2)
 CLASS_TEMPERATURES: Final = "class_temperatures"
 """Name in the header; a file without it has one temperature."""
 CALIBRATION: Final = "calibration"
+"""Section with the reliability on validation photos."""
 TEST: Final = "test"
 """Section with figures on test photos: rows of name, photos, accuracy and interval, by class and by part."""
 DATA: Final = "data"

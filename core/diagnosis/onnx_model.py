@@ -113,5 +113,5 @@ def _noise(count: int, side: int) -> Array:
 def prepare(graph: Graph, squares: Array) -> Array:
     """The network's input ``(N, size, size, C)``: squares uint8, resized and normalised."""
     size, photo = graph.photo_shape[:2], graph.nodes[0].attributes
-    rows = evaluation_augmentation(len(squares), squares.shape[1], size[0])
-    return transform(squares, rows, (size[0], size[1]), floats(photo["mean"]), floats(photo["std"]))
+    augmentation = evaluation_augmentation(len(squares), squares.shape[1], size[0])
+    return transform(squares, augmentation, (size[0], size[1]), floats(photo["mean"]), floats(photo["std"]))

@@ -149,8 +149,8 @@ class Predictor:
 
     def _predict(self, photos: Array, views: int) -> dict[str, Array]:
         shown = np.ascontiguousarray(make_views(photos, views))
-        rows = evaluation_augmentation(len(shown), shown.shape[1], self.model.size[0])
-        outputs = self.plan.predict(PhotoBatch(shown, rows, np.full(len(shown), -1, np.int32)))
+        augmentation = evaluation_augmentation(len(shown), shown.shape[1], self.model.size[0])
+        outputs = self.plan.predict(PhotoBatch(shown, augmentation, np.full(len(shown), -1, np.int32)))
         return {name: average_views(output, views) for name, output in outputs.items()}
 
     def _read(self, path: str) -> tuple[Diagnosis, Array | None]:

@@ -63,17 +63,17 @@ def algorithm_study(
     rng = np.random.default_rng(0)
     photos = rng.integers(0, 256, (batch, image_size, image_size, 3), np.uint8)
     labels = rng.integers(0, 38, batch).astype(np.int32)
-    rows = identity_augmentation(batch, (image_size, image_size), (image_size, image_size))
+    augmentation = identity_augmentation(batch, (image_size, image_size), (image_size, image_size))
     for device, algorithm, precision in ways:
         if device not in devices:
             continue
         modules: ModuleTimes = {}
         try:
             if algorithm == pytorch_baseline.NAME:
-                run = _torch_iteration(graph, device, precision, transform_photos(graph, photos, rows), labels)
+                run = _torch_iteration(graph, device, precision, transform_photos(graph, photos, augmentation), labels)
                 milliseconds, loss = _time(run)
             else:
-                given = PhotoBatch(None, rows, labels, np.arange(batch))
+                given = PhotoBatch(None, augmentation, labels, np.arange(batch))
                 into = modules if by_module else None
                 milliseconds, loss = _time_plan(graph, device, algorithm, precision, photos, given, into)
         except (DeviceError, KernelUnavailable) as error:
@@ -82,11 +82,11 @@ def algorithm_study(
         yield Iteration(device, algorithm, precision, milliseconds, loss, modules=modules)
 
 
-def transform_photos(graph: Graph, photos: Any, rows: Any) -> Any:
+def transform_photos(graph: Graph, photos: Any, augmentation: Any) -> Any:
     """The input of the network, channels first."""
     (height, width, _), attributes = graph.photo_shape, graph.nodes[0].attributes
     mean, std = (cast("tuple[float, ...]", attributes[name]) for name in ("mean", "std"))
-    seen = transform(photos, rows, (height, width), mean, std)
+    seen = transform(photos, augmentation, (height, width), mean, std)
     return np.ascontiguousarray(seen.transpose(0, 3, 1, 2))
 
 

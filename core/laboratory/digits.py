@@ -111,10 +111,10 @@ def run_plan(
         optimizer=Optimizer("sgd", 0.0, False),
     )
     plan.load(initial_weights(network, lesson.seed))
-    rows = identity_augmentation(lesson.batch, (28, 28), (28, 28))
+    augmentation = identity_augmentation(lesson.batch, (28, 28), (28, 28))
 
     def prepare(photos: Array, labels: Array) -> Callable[[], float]:
-        batch = PhotoBatch(np.repeat(photos, 3, -1), rows, labels)
+        batch = PhotoBatch(np.repeat(photos, 3, -1), augmentation, labels)
         return lambda: plan.train_step(batch, lesson.learning_rate).loss
 
     seconds, loss = time_training(lesson, train, prepare, report)

@@ -119,8 +119,8 @@ def predict(graph: Graph, weights: Arrays, photos: Array, device: str, batch: in
     parts = []
     for first in range(0, len(photos), plan.batch):
         part = np.repeat(photos[first : first + plan.batch], 3, -1)
-        rows = identity_augmentation(len(part), (SIDE, SIDE), (SIDE, SIDE))
-        parts.append(plan.predict(PhotoBatch(part, rows, np.full(len(part), -1, np.int32)))["logits"].copy())
+        augmentation = identity_augmentation(len(part), (SIDE, SIDE), (SIDE, SIDE))
+        parts.append(plan.predict(PhotoBatch(part, augmentation, np.full(len(part), -1, np.int32)))["logits"].copy())
     plan.close()
     return np.concatenate(parts)
 
@@ -131,24 +131,24 @@ def _batches(recipe: MnistRecipe, photos: Array, labels: Array, total: int, seed
         if step % per_epoch == 0 and recipe.shuffled:
             order = np.random.default_rng([seed, step]).permutation(len(photos))
         chosen = order[step % per_epoch * recipe.batch :][: recipe.batch]
-        rows = vary(recipe, len(chosen), np.random.default_rng([seed, step, 1]))
-        yield PhotoBatch(np.repeat(photos[chosen], 3, -1), rows, labels[chosen])
+        augmentation = vary(recipe, len(chosen), np.random.default_rng([seed, step, 1]))
+        yield PhotoBatch(np.repeat(photos[chosen], 3, -1), augmentation, labels[chosen])
 
 
 def vary(recipe: MnistRecipe, count: int, rng: np.random.Generator) -> Array:
     """Augmentation (`core.ops.photo`) that rotates, scales and shifts each digit about its middle."""
-    rows = identity_augmentation(count, (SIDE, SIDE), (SIDE, SIDE))
+    augmentation = identity_augmentation(count, (SIDE, SIDE), (SIDE, SIDE))
     if not (recipe.turn or recipe.shift or recipe.zoom):
-        return rows
+        return augmentation
     middle = (SIDE - 1) / 2
     angle = np.deg2rad(rng.uniform(-recipe.turn, recipe.turn, count))
     scale = np.exp(rng.uniform(-recipe.zoom, recipe.zoom, count))
     dx, dy = rng.uniform(-recipe.shift, recipe.shift, (2, count))
     cos, sin = np.cos(angle) * scale, np.sin(angle) * scale
-    rows[:, AFFINE] = np.stack(
+    augmentation[:, AFFINE] = np.stack(
         [cos, -sin, middle - middle * (cos - sin) + dx, sin, cos, middle - middle * (sin + cos) + dy], 1
     )
-    return rows
+    return augmentation
 
 
 def certainty(logits: Array) -> tuple[int, float]:

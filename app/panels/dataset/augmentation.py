@@ -101,7 +101,7 @@ def draw(path: str, strength: str, epoch: int) -> list[Any]:
         photo = read_photo(path, SOURCE)
     except PhotoError:
         return []
-    rows = draw_augmentation(strength, 0, epoch, np.arange(COUNT), SOURCE, SIDE)
-    pictures = transform(np.repeat(photo[None], COUNT, axis=0), rows, (SIDE, SIDE), (0.0,) * 3, (1.0,) * 3)
+    augmentation = draw_augmentation(strength, 0, epoch, np.arange(COUNT), SOURCE, SIDE)
+    pictures = transform(np.repeat(photo[None], COUNT, axis=0), augmentation, (SIDE, SIDE), (0.0,) * 3, (1.0,) * 3)
     flat = np.clip(255 * pictures + 0.5, 0, 255).astype(np.uint8)
     return [to_image(picture) for picture in flat]
