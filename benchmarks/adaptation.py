@@ -3,11 +3,11 @@
     python -m benchmarks.adaptation leaves /tmp/joined --splits val --outputs /tmp/leaves.npz
     python -m benchmarks.adaptation WITHOUT /tmp/joined --splits train val --outputs /tmp/without.npz
 
-The place is the orchard: field photos of four classes of apple that the model has not been trained on; WITHOUT is the
-network of `benchmarks.leave_crop_out`, seed 1. Photos that are not drawn are held out. Of the methods after which at
-least 96.4 % of the other validation photos are correct (model before, 96.9 % without adaptation), that with the most
-correct held-out photos, mean of the draws, is chosen. Other validation photos show what is forgotten, photos of unknown
-crops what is still rejected.
+The place is the orchard: field photos of four classes of apple that the model has not been trained on; WITHOUT is a
+network of `benchmarks.leave_crop_out`, seeds 1 to 3. Photos that are not drawn are held out. Of the methods after
+which at least 96.4 % of the other validation photos are correct (model before, 96.9 % without adaptation), that with
+the most correct held-out photos, mean of the draws, is chosen. Other validation photos show what is forgotten, photos
+of unknown crops what is still rejected.
 `--outputs` keeps the outputs of the network, which take most of the time. Reads no test split.
 """
 

@@ -2,8 +2,8 @@
 
 The head is fitted (`core.diagnosis.head_fitting`) with replay for all classes (`core.diagnosis.replay`). A second
 branch of the last layers is trained to separate the classes of the place (`core.diagnosis.place_branch`). Nested
-cross-validation by group chooses the penalty and the branch's factor, and measures the effect. Then temperatures and
-the subspace of familiar features are updated; the thresholds are not.
+cross-validation by group chooses the penalty and the branch's factor, and measures the effect. Then temperatures, the
+subspace of familiar features and the familiarity threshold are updated; the confidence thresholds are not.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ import numpy as np
 
 from core.data.dataset import ReportStage, ignore
 from core.diagnosis.calibration import crop_of, divide_logits, fit_class_temperatures, fit_temperature
-from core.diagnosis.features import PER_DIMENSION, PrincipalSubspace, head_node, read_statistics
+from core.diagnosis.features import PER_DIMENSION, PrincipalSubspace, familiarity, head_node, read_statistics
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head, make_folds
 from core.diagnosis.metrics import cross_entropy, wilson_interval
 from core.diagnosis.model_file import ModelFile, in_bits
 from core.diagnosis.place_branch import Branch, fit_gate, is_branched, join_branch, train_branch
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.replay import FeatureReplay, read_replay
+from core.diagnosis.thresholds import SECTION
 from core.errors import DataError, InputError
 from core.ops.contract import Array
 from core.program import fold_batch_norm, fold_weights
@@ -43,6 +44,9 @@ GATE_REPLAY: Final = 30
 LINEAR_TOLERANCE: Final = 0.02
 """Largest difference between the logits of the network and of a linear head."""
 SIGNIFICANCE_LEVEL: Final = 0.05
+PLACE_REJECTED: Final = 0.05
+"""Share of the place's photos that may be rejected as unfamiliar, so that fewer photos of unknown crops are accepted:
+the branch raises the energy of both (benchmarks/results/adaptation.json)."""
 
 
 @final
@@ -104,8 +108,8 @@ def adapt_model(
         graph, weights = join_branch(adapted.graph, adapted.weights, branch, FACTORS[chosen])
         adapted = replace(adapted, graph=graph, weights=weights)
     adapted = in_bits(adapted, 8 if model.steps else 16 if model.half else 32)
-    adapted = _with_familiarity(_with_temperatures(adapted, candidates[chosen], labels), photos.features)
-    return Adaptation(adapted, before, after)
+    adapted = _with_temperatures(adapted, candidates[chosen], labels)
+    return Adaptation(_with_familiarity(adapted, candidates[chosen], photos.features), before, after)
 
 
 def _fit_head(
@@ -186,7 +190,7 @@ def check_model(model: ModelFile, place: PlacePhotos | None = None) -> tuple[Lin
         raise InputError("This model is adapted already. Adapt the model that it was made from, to all photos at once.")
     head, replay = read_head(model), read_replay(model.extra, read_statistics(model.extra), len(model.classes))
     fits = head_node(model.graph).op == "dense" and (place is None or _is_linear(head, place))
-    if replay is None or not fits:
+    if replay is None or model.thresholds is None or not fits:
         raise InputError("This model cannot be adapted: its file has no feature replay, or its classifier is not "
                          "linear. Use the shipped model leaves, or train with --from.")  # fmt: skip
     if place is not None:
@@ -269,11 +273,16 @@ def _with_temperatures(model: ModelFile, held_out: Array, labels: Array) -> Mode
     return replace(model, class_temperatures=after)
 
 
-def _with_familiarity(model: ModelFile, features: Array) -> ModelFile:
-    """Extend the subspace of familiar features by the main directions of the place's photos outside it."""
-    space = read_statistics(model.extra)
+def _with_familiarity(model: ModelFile, held_out: Array, features: Array) -> ModelFile:
+    """Extend the subspace of familiar features by the main directions of the place's photos outside it, and raise the
+    threshold: the logits of its photos ``(N, classes)`` have a higher energy now."""
+    space, thresholds = read_statistics(model.extra), model.thresholds
     assert space is not None
+    assert thresholds is not None
     basis, x = space.basis.astype(np.float64), features - space.center
     directions = np.linalg.svd(x - x @ basis @ basis.T, full_matrices=False)[2][: len(x) // PER_DIMENSION]
     wider = PrincipalSubspace(space.center, np.c_[basis, directions.T], space.scale)
-    return replace(model, extra={**model.extra, **wider.to_arrays()})
+    familiar = familiarity(thresholds.score, held_out, features, wider, model.temperature)
+    raised = replace(thresholds, far=max(thresholds.far, float(np.quantile(familiar, PLACE_REJECTED))))
+    sections = {**model.sections, SECTION: raised.to_section()}
+    return replace(model, extra={**model.extra, **wider.to_arrays()}, sections=sections)

@@ -8,7 +8,7 @@ import pytest
 from core.diagnosis import place_branch
 from core.diagnosis.adaptation import Adaptation, PlacePhotos, adapt_model, read_head, sign_test
 from core.diagnosis.completion import NetworkOutputs, with_thresholds
-from core.diagnosis.features import feature_node, head_node, read_statistics
+from core.diagnosis.features import familiarity, feature_node, head_node, read_statistics
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head, make_folds
 from core.diagnosis.model_file import ModelFile, in_bits, read_model, write_model
 from core.diagnosis.place_branch import Branch, Gate, branch_nodes, fit_gate, join_branch, training_side
@@ -61,6 +61,14 @@ def accuracy(model, samples):
     return (read_head(model).logits(samples.features).argmax(axis=1) == samples.labels).mean()
 
 
+def rejected(model, samples):
+    """Share of the photos that are unfamiliar to the model."""
+    limits, logits = model.thresholds, read_head(model).logits(samples.features)
+    statistics = read_statistics(model.extra)
+    found = familiarity(limits.score, logits, samples.features, statistics, model.temperature)
+    return (found < limits.far).mean()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _short_training():
     with pytest.MonkeyPatch.context() as patch:
@@ -88,6 +96,10 @@ def test_the_place_gets_better_and_the_rest_is_not_forgotten(model, adapted):
     assert "better here" in result.describe()[3]
     before, after = (read_statistics(m.extra).residual(held_out.features).mean() for m in (model, result.model))
     assert after < 0.7 * before, "the place's photos are familiar"
+    unknown = replace(held_out, features=held_out.features - 5 * np.eye(FEATURES)[held_out.labels])
+    assert rejected(model, held_out) > 0.5
+    assert rejected(result.model, held_out) < 0.1
+    assert rejected(result.model, unknown) > 0.7, "unknown leaves (0.56 by the old threshold)"
 
 
 @pytest.mark.thorough
