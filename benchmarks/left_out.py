@@ -2,7 +2,7 @@
 
     python -m benchmarks.join_photos $LEAFCLINIC_DATA --out joined
     python -m benchmarks.left_out joined --weights $LEAFCLINIC_DATA/weights/mobilenetv2_1.0_224.onnx --device cuda \
-        --gpus 2 --out benchmarks/results/left_out.json
+        --gpus 2 --processes 12 --out benchmarks/results/left_out.json
 
 A network of the recipe of the shipped model's second one, at 224 pixels, is trained without the photos of each part.
 Scores of familiarity (`benchmarks.unknown_crops`) are compared on the part's photos, of which none was trained on, and

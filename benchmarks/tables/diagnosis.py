@@ -89,6 +89,23 @@ def known_crop() -> str:
             "refused.")  # fmt: skip
 
 
+def left_out() -> str:
+    """Photos of crops, and of diseases, that a network was not trained on: rejected, and named as something else."""
+    parts, score = read("left_out")["parts"], "ViM, 128 dimensions"
+    crops = [part for name, part in parts.items() if not name.startswith("diseases")]
+    few = [part for name, part in parts.items() if name.startswith("diseases")]
+
+    def describe(found: list[dict[str, Any]], *words: str) -> str:
+        areas, false, refused = zip(*(part["network"][score]["all"] for part in found), strict=True)
+        given = mean(part["left, diagnosed"] for part in found)
+        values = (f"{mean(areas):.3f} (worst {min(areas):.3f})", f"{mean(false):.2f}", percent(mean(refused), 0),
+                  percent(given, 0))  # fmt: skip
+        return ", ".join(f"{word} {value}".strip() for word, value in zip(words, values, strict=True))
+
+    return (f"Ten networks, each without one crop: {describe(crops, 'AUROC', 'FPR@95', 'rejected', 'diagnosed')}. "
+            f"Two, each without one disease of nine crops: {describe(few, '', '', '', '')}.")  # fmt: skip
+
+
 def plants() -> str:
     """Accuracy of 1, 2, 4 and 6 photos of one class together."""
     parts = read("plants")["parts"]
@@ -189,6 +206,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "diagnosis reliability": reliability,
     "seeds": seeds,
     "known crop": known_crop,
+    "left out": left_out,
     "plants": plants,
     "adaptation": adaptation,
     "label review": label_review,
