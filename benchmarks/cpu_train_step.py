@@ -58,7 +58,7 @@ def ours(case: str) -> Callable[[], object]:
     rng = np.random.default_rng(0)
     photos = PhotoBatch(
         rng.integers(0, 256, (batch, size, size, 3), dtype=np.uint8),
-        identity_augmentation(batch, (size, size), (size, size)),
+        identity_augmentation(batch, size, size),
         rng.integers(0, CLASSES, batch).astype(np.int32),
     )
     if kind == "train":

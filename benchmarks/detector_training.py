@@ -16,12 +16,12 @@ from typing import Final
 
 import numpy as np
 
-from core.data.augment import evaluation_augmentation
 from core.device import PhotoBatch
 from core.diagnosis.leaf_detector import CHANNELS, MAPS
 from core.graph import PHOTO, Graph, Node
 from core.ops.builder import make_node, with_loss
 from core.ops.contract import Array
+from core.ops.photo import identity_augmentation
 from core.optim.optimizer import Optimizer
 from core.plan import compile_plan
 from core.program import name_parameters
@@ -181,14 +181,14 @@ def train(
     # training plans do not predict
     forward = compile_plan(graph, device=device, batch=batch, threads=threads, outputs=(MAPS,))
     plan.load(weights)
-    rows, labels = evaluation_augmentation(batch, side, side), np.zeros(batch, np.int32)
+    augmentation, labels = identity_augmentation(batch, side, side), np.zeros(batch, np.int32)
     mean, begin, done = 0.0, time.monotonic(), 0.0
     step = 0
     while done < 1:
         step += 1
         made = next(batches)
         forward.load(narrow(plan.weights()))
-        maps = forward.predict(PhotoBatch(made.photos, rows, np.full(batch, -1, np.int32)))[MAPS]
+        maps = forward.predict(PhotoBatch(made.photos, augmentation, np.full(batch, -1, np.int32)))[MAPS]
         loss, gradient = loss_gradient(maps, made.targets, made.weights)
         wanted = np.zeros((batch, cells, cells, SPARES + WIDTH), np.float32)
         wanted[..., SPARES : SPARES + len(CHANNELS)] = -batch * gradient  # the plan's loss is the mean over the batch
@@ -197,7 +197,7 @@ def train(
             begin = time.monotonic()  # kernels are compiled
         done = min((time.monotonic() - begin) / seconds if seconds and step > 1 else step / steps, 1.0)
         now = rate * min(20 * done, 1.0) * 0.5 * (1 + math.cos(math.pi * done))
-        plan.train_step(PhotoBatch(made.photos, rows, labels, targets=wanted.reshape(batch, -1)), now)
+        plan.train_step(PhotoBatch(made.photos, augmentation, labels, targets=wanted.reshape(batch, -1)), now)
         mean = loss if step == 1 else 0.98 * mean + 0.02 * loss
         if not mean < 100:
             raise SystemExit(f"The training diverged at step {step}.")

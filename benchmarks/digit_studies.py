@@ -95,8 +95,8 @@ def our_step(level: str, device: str, photos: Array, labels: Array) -> float:
                         optimizer=Optimizer("sgd", 0.0, False))  # fmt: skip
     plan.load(initial_weights(graph, 0))
     plan.keep_photos(np.repeat(photos[: recipe.batch], 3, -1))
-    rows = identity_augmentation(recipe.batch, (SIDE, SIDE), (SIDE, SIDE))
-    batch = PhotoBatch(None, rows, labels[: recipe.batch], np.arange(recipe.batch))
+    augmentation = identity_augmentation(recipe.batch, SIDE, SIDE)
+    batch = PhotoBatch(None, augmentation, labels[: recipe.batch], np.arange(recipe.batch))
     milliseconds = time_calls(lambda: plan.train_step(batch, recipe.rate))
     plan.close()
     return milliseconds

@@ -47,7 +47,7 @@ def train(lesson: Lesson, optimizer: Optimizer, digits: Digits, test: Array, dev
     graph = lesson_graph(lesson)
     plan = compile_plan(graph, device=device, batch=lesson.batch, training=True, optimizer=optimizer)
     plan.load(initial_weights(graph, lesson.seed))
-    plain = identity_augmentation(lesson.batch, (28, 28), (28, 28))
+    plain = identity_augmentation(lesson.batch, 28, 28)
     for photos, labels in batches(lesson, *digits):
         plan.train_step(PhotoBatch(np.repeat(photos, 3, -1), plain, labels), lesson.learning_rate)
     weights = plan.weights()

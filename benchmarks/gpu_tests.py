@@ -126,7 +126,7 @@ def take_steps(tool: str, number: int) -> None:
     use_share_of_cores(number, 4)
     name, side, count, algorithm = STEPS[tool][number]
     network, precision = build(name, 5, side, dropout=0.0), "mixed" if algorithm == "auto" else "float32"
-    weights, augmentation = initial_weights(network, 0), identity_augmentation(count, (side, side), (side, side))
+    weights, augmentation = initial_weights(network, 0), identity_augmentation(count, side, side)
     depth = network.photo_shape[2]
     photos = np.random.default_rng(0).integers(0, 256, (count, side, side, depth), np.uint8)
     batch = PhotoBatch(photos, augmentation, np.arange(count, dtype=np.int32) % 5)

@@ -86,7 +86,7 @@ def ours(case: Case) -> tuple[Callable[[int], float], CudaPlan]:
     photos = draw.integers(0, 256, (case.batch, SIZE, SIZE, 3), dtype=np.uint8)
     plan.keep_photos(photos)
     labels = draw.integers(0, CLASSES, case.batch).astype(np.int32)
-    plain = identity_augmentation(case.batch, (SIZE, SIZE), (SIZE, SIZE))
+    plain = identity_augmentation(case.batch, SIZE, SIZE)
     batch = PhotoBatch(None, plain, labels, np.arange(case.batch))
     if case.training:
         plan.train_step(batch, 1e-5)
@@ -143,8 +143,8 @@ def measure(case: Case) -> tuple[Row, list[list[object]]]:
     mine, other = (statistics.median(p[i] for p in pairs) for i in (0, 1))
     ratio = statistics.median(b / a for a, b in pairs)
     labels = np.zeros(case.batch, np.int32)
-    rows = identity_augmentation(case.batch, (SIZE, SIZE), (SIZE, SIZE))
-    kernels = plan.time_kernels(PhotoBatch(None, rows, labels, np.arange(case.batch)))
+    augmentation = identity_augmentation(case.batch, SIZE, SIZE)
+    kernels = plan.time_kernels(PhotoBatch(None, augmentation, labels, np.arange(case.batch)))
     floor = sum(k.floor_ms for k in kernels)
     slow = [
         [k.layer, k.direction, k.kernel, round(k.milliseconds, 4), round(k.floor_ms, 4)]

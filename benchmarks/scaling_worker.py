@@ -88,7 +88,7 @@ def prepare_plan(model: str, batch: int, ranks: Any, synchronized: bool) -> tupl
     labels = rng.integers(0, CLASSES, batch * ranks.size).astype(np.int32)
     first, index = batch * ranks.rank, np.arange(batch, dtype=np.int32)
     share = {"first": first, "parts": 1, "step_labels": labels} if ranks.size > 1 else {}
-    augmentation = identity_augmentation(batch, (SIDE, SIDE), (SIDE, SIDE))
+    augmentation = identity_augmentation(batch, SIDE, SIDE)
     return plan, PhotoBatch(None, augmentation, labels[first : first + batch], index, **share)
 
 

@@ -57,18 +57,18 @@ def ours(model: str, device: str, training: bool, batch: int, side: int) -> tupl
     plan.load(weights if training else fold_weights(base, weights))
     draw = np.random.default_rng(1)
     photos = draw.integers(0, 256, (batch, side, side, 3), dtype=np.uint8)
-    rows = identity_augmentation(batch, (side, side), (side, side))
+    augmentation = identity_augmentation(batch, side, side)
     labels = draw.integers(0, CLASSES, batch).astype(np.int32)
     if device == "cuda":
         from core.gpu.plan import CudaPlan
 
         assert isinstance(plan, CudaPlan)
         plan.keep_photos(photos)
-        kept = PhotoBatch(None, rows, labels, np.arange(batch))
+        kept = PhotoBatch(None, augmentation, labels, np.arange(batch))
         if training:
             plan.train_step(kept, 1e-5)
         return lambda: plan.replay_milliseconds(kept, REPLAYS), plan.close
-    given = PhotoBatch(photos, rows, labels)
+    given = PhotoBatch(photos, augmentation, labels)
     if training:
         return by_clock(lambda: plan.train_step(given, 1e-5)), plan.close
     return by_clock(lambda: plan.predict(given)), plan.close

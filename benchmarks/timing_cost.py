@@ -38,7 +38,7 @@ def measure(device: str) -> list[Row]:
     draw = np.random.default_rng(0)
     plan.keep_photos(draw.integers(0, 256, (batch, side, side, 3), np.uint8))
     labels = draw.integers(0, 10, batch).astype(np.int32)
-    photos = PhotoBatch(None, identity_augmentation(batch, (side, side), (side, side)), labels, np.arange(batch))
+    photos = PhotoBatch(None, identity_augmentation(batch, side, side), labels, np.arange(batch))
     take_step(plan, photos, 1e-4)
     sampling, timings, begin = KernelSampling(0), [], time.monotonic()
     for step in range(steps):

@@ -9,7 +9,7 @@ import numpy as np
 from core.cpu.memory import FIELDS
 from core.ops.contract import Array
 
-PHOTOS, PHOTO_BYTES, SOURCE_HEIGHT, SOURCE_WIDTH, ROWS, INDEX = range(6)
+PHOTOS, PHOTO_BYTES, SOURCE_HEIGHT, SOURCE_WIDTH, AUGMENTATION, INDEX = range(6)
 """Address of uint8 photos, bytes of one, their size, augmentation parameters, and 0 or int64 indices of the photos."""
 SEED, STEP, PHOTO0 = range(8, 11)
 """Of dropout (`core.ops.contract.Mode`)."""

@@ -34,7 +34,7 @@ def run_plain_photo(record: int, context: int, image: int, low: int, high: int) 
     """Crop and normalise three channels (`is_plain`). Tasks are rows of the output."""
     w, run = words(record), words(context)
     width = run[ctx.SOURCE_WIDTH]
-    row = floats(run[ctx.ROWS] + image * AUGMENTATION_SIZE * 4, AUGMENTATION_SIZE)
+    row = floats(run[ctx.AUGMENTATION] + image * AUGMENTATION_SIZE * 4, AUGMENTATION_SIZE)
     which = words(run[ctx.INDEX] + image * 8)[0] if run[ctx.INDEX] else image
     pixels = run[ctx.PHOTOS] + which * run[ctx.PHOTO_BYTES] + int(row[2]) * 3
     n = floats(w[NORMAL], 6)
@@ -53,7 +53,7 @@ def run_photo(record: int, context: int, image: int, low: int, high: int) -> Non
     """Tasks are rows of the output."""
     w, run = words(record), words(context)
     height, width = run[ctx.SOURCE_HEIGHT], run[ctx.SOURCE_WIDTH]
-    row = floats(run[ctx.ROWS] + image * AUGMENTATION_SIZE * 4, AUGMENTATION_SIZE)
+    row = floats(run[ctx.AUGMENTATION] + image * AUGMENTATION_SIZE * 4, AUGMENTATION_SIZE)
     which = words(run[ctx.INDEX] + image * 8)[0] if run[ctx.INDEX] else image
     pixels = run[ctx.PHOTOS] + which * run[ctx.PHOTO_BYTES]
     normal = floats(w[NORMAL], 6)
@@ -73,21 +73,22 @@ def run_photo(record: int, context: int, image: int, low: int, high: int) -> Non
                 out[i] = 0
 
 
-def photo_kernel(rows: Array, shape: Shape, source: Shape) -> Callable[..., None]:
+def photo_kernel(augmentation: Array, shape: Shape, source: Shape) -> Callable[..., None]:
     """Choose the kernel for a batch with these augmentation parameters ``(N, AUGMENTATION_SIZE)``.
 
     The kernel that samples is compiled only where a photo needs it.
 
     `shape`: (height, width, channels) of the network's input; `source`: (height, width) of the photos.
     """
-    return run_plain_photo if shape[2] == 3 and is_plain(rows, shape[:2], source) else run_photo
+    return run_plain_photo if shape[2] == 3 and is_plain(augmentation, shape[:2], source) else run_photo
 
 
-def is_plain(rows: Array, size: Shape, source: Shape) -> bool:
+def is_plain(augmentation: Array, size: Shape, source: Shape) -> bool:
     """Return whether whole pixels are copied: no scaling, colour, blur, cutout or background, no pixel outside."""
-    plain = (rows[:, COLOUR] == np.eye(3, 4).ravel()).all(axis=1) & (rows[:, [0, 1, 3, 4]] == (1, 0, 0, 1)).all(axis=1)
-    plain &= (rows[:, [BLUR, BACKGROUND]] == 0).all(axis=1) & (rows[:, CUTOUT] == 0).all(axis=1)
-    corner = rows[:, [5, 2]]
+    plain = (augmentation[:, COLOUR] == np.eye(3, 4).ravel()).all(axis=1)
+    plain &= (augmentation[:, [0, 1, 3, 4]] == (1, 0, 0, 1)).all(axis=1)
+    plain &= (augmentation[:, [BLUR, BACKGROUND]] == 0).all(axis=1) & (augmentation[:, CUTOUT] == 0).all(axis=1)
+    corner = augmentation[:, [5, 2]]
     inside = (corner == np.floor(corner)) & (corner >= 0) & (corner + size <= source)
     return bool((plain & inside.all(axis=1)).all())
 

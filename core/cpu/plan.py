@@ -295,7 +295,8 @@ class CpuPlan(Plan):
         fields = self._context.fields
         fields[ctx.PHOTOS], fields[ctx.PHOTO_BYTES] = photos.ctypes.data, photos[0].nbytes
         fields[ctx.SOURCE_HEIGHT], fields[ctx.SOURCE_WIDTH] = photos.shape[1:3]
-        fields[ctx.ROWS], fields[ctx.INDEX] = augmentation.ctypes.data, 0 if index is None else index.ctypes.data
+        fields[ctx.AUGMENTATION] = augmentation.ctypes.data
+        fields[ctx.INDEX] = 0 if index is None else index.ctypes.data
         fields[ctx.SEED], fields[ctx.PHOTO0] = self._seed, self._photos
         self._context.set_count(count)
         kernel = photo.photo_kernel(augmentation, self.program.values[PHOTO].shape, photos.shape[1:3])

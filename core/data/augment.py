@@ -61,18 +61,13 @@ PRESETS: Final = {
 }  # fmt: skip
 
 
-def evaluation_augmentation(count: int, source: int, size: int) -> Array:
-    """Parameters that only resize square photos from `source` to `size`; ``(count, AUGMENTATION_SIZE)``."""
-    return identity_augmentation(count, (source, source), (size, size))
-
-
 def draw_augmentation(
     preset: str, seed: int, epoch: int, photos: Array, source: int, size: int, occurrence: Array | None = None
 ) -> Array:
     """Random parameters ``(N, AUGMENTATION_SIZE)`` of photos (indices ``(N,)``) resized from `source` to `size`."""
     strength = PRESETS[preset]
     if strength == PRESETS["none"]:
-        return evaluation_augmentation(len(photos), source, size)
+        return identity_augmentation(len(photos), source, size)
     times = np.zeros(len(photos), np.int64) if occurrence is None else occurrence
     u = uniforms(_DRAWS, photos, times, epoch, (seed, _STREAM))
     augmentation = np.zeros((len(photos), AUGMENTATION_SIZE), np.float32)

@@ -11,12 +11,13 @@ from typing import Final, final
 import numpy as np
 
 from core.data.array_file import PageReleaser
-from core.data.augment import draw_augmentation, evaluation_augmentation
+from core.data.augment import draw_augmentation
 from core.data.map_ahead import map_ahead
 from core.data.mixing import BackgroundReplacement, Mixing
 from core.data.philox import uniforms
 from core.device import PhotoBatch
 from core.ops.contract import Array
+from core.ops.photo import identity_augmentation
 
 SAMPLING: Final = {"natural": 1.0, "sqrt": 0.5, "balanced": 0.0}
 """A class of n photos is drawn in proportion to n to this power."""
@@ -113,7 +114,7 @@ class Loader:
                 targets = self.mixing.draw(augmentation, which, labels, (self.seed, epoch), chosen, times, source,
                                            self.size)  # fmt: skip
         else:
-            augmentation = evaluation_augmentation(len(chosen), source, self.size)
+            augmentation = identity_augmentation(len(chosen), source, self.size)
         if self.resident:
             return PhotoBatch(None, augmentation, labels, slots.astype(np.int32), targets)
         photos = np.take(self.photos, slots, axis=0, mode="clip")

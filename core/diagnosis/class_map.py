@@ -16,7 +16,6 @@ from typing import Final, final
 import cv2
 import numpy as np
 
-from core.data.augment import evaluation_augmentation
 from core.device import PhotoBatch
 from core.diagnosis.features import feature_node, head_node
 from core.diagnosis.model_file import ModelFile, with_photo_side
@@ -25,6 +24,7 @@ from core.graph import Graph
 from core.ops.builder import make_node
 from core.ops.contract import Array
 from core.ops.network import logit_gradient
+from core.ops.photo import identity_augmentation
 from core.plan import compile_plan
 from core.program import fold_batch_norm, fold_weights
 
@@ -56,7 +56,7 @@ class ClassMapper:
 
         features: computes the feature map of the same photo at the model's own image size, see `channel_weights`.
         """
-        augmentation = evaluation_augmentation(1, self.side, self.side)
+        augmentation = identity_augmentation(1, self.side, self.side)
         large = self._plan.predict(PhotoBatch(photo[None], augmentation, np.full(1, -1, np.int32)))[self._node][0]
         weights = channel_weights(self._model.graph, self._model.weights, features, index)
         evidence = np.maximum(large @ weights, 0)

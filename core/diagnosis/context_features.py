@@ -13,7 +13,6 @@ from typing import Final
 import cv2
 import numpy as np
 
-from core.data.augment import evaluation_augmentation
 from core.device import PhotoBatch, Plan
 from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import SHIPPED
@@ -21,6 +20,7 @@ from core.diagnosis.pixel_features import SIDE
 from core.graph import Graph
 from core.ops.builder import Builder
 from core.ops.contract import Array
+from core.ops.photo import identity_augmentation
 from core.plan import compile_plan
 
 MODEL: Final = SHIPPED / "small.safetensors"
@@ -37,7 +37,7 @@ _free: Final[queue.SimpleQueue[Plan]] = queue.SimpleQueue()
 def compute_context(photo: Array) -> list[Array]:
     """Activations of `LAYERS`, float32 ``(SIDE / stride, SIDE / stride, channels)``, for uint8 ``(SIDE, SIDE, 3)``."""
     padded = cv2.copyMakeBorder(photo, *PADDING, cv2.BORDER_REPLICATE)[None]
-    augmentation = evaluation_augmentation(1, padded.shape[1], padded.shape[1])
+    augmentation = identity_augmentation(1, padded.shape[1], padded.shape[1])
     batch = PhotoBatch(padded, augmentation, np.full(1, -1, np.int32))
     try:
         plan = _free.get_nowait()

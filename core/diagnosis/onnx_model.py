@@ -10,7 +10,6 @@ from typing import Final, final
 
 import numpy as np
 
-from core.data.augment import evaluation_augmentation
 from core.diagnosis import thresholds
 from core.diagnosis.calibration import label_thresholds
 from core.diagnosis.features import head_node
@@ -22,7 +21,7 @@ from core.graph import Graph
 from core.onnx import read_onnx, runtime, write_onnx
 from core.onnx.metadata import LABELS
 from core.ops.contract import Array
-from core.ops.photo import transform
+from core.ops.photo import identity_augmentation, transform
 from core.program import fold_batch_norm, fold_weights
 
 TOLERANCE: Final = 1e-4
@@ -113,5 +112,5 @@ def _noise(count: int, side: int) -> Array:
 def prepare(graph: Graph, squares: Array) -> Array:
     """The network's input ``(N, size, size, C)``: squares uint8, resized and normalised."""
     size, photo = graph.photo_shape[:2], graph.nodes[0].attributes
-    augmentation = evaluation_augmentation(len(squares), squares.shape[1], size[0])
+    augmentation = identity_augmentation(len(squares), squares.shape[1], size[0])
     return transform(squares, augmentation, (size[0], size[1]), floats(photo["mean"]), floats(photo["std"]))

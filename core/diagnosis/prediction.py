@@ -12,7 +12,6 @@ from typing import TypeAlias, final
 
 import numpy as np
 
-from core.data.augment import evaluation_augmentation
 from core.data.map_ahead import map_ahead
 from core.data.photo import PhotoError
 from core.data.photo_reader import READERS, read_photo
@@ -25,6 +24,7 @@ from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.thresholds import COVERAGE, Thresholds
 from core.diagnosis.verdict import Verdict, decide_verdict, rank_classes
 from core.ops.contract import Array
+from core.ops.photo import identity_augmentation
 from core.plan import compile_plan, cuda_problem
 from core.program import fold_batch_norm, fold_weights
 
@@ -149,7 +149,7 @@ class Predictor:
 
     def _predict(self, photos: Array, views: int) -> dict[str, Array]:
         shown = np.ascontiguousarray(make_views(photos, views))
-        augmentation = evaluation_augmentation(len(shown), shown.shape[1], self.model.size[0])
+        augmentation = identity_augmentation(len(shown), shown.shape[1], self.model.size[0])
         outputs = self.plan.predict(PhotoBatch(shown, augmentation, np.full(len(shown), -1, np.int32)))
         return {name: average_views(output, views) for name, output in outputs.items()}
 

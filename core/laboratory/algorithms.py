@@ -63,7 +63,7 @@ def algorithm_study(
     rng = np.random.default_rng(0)
     photos = rng.integers(0, 256, (batch, image_size, image_size, 3), np.uint8)
     labels = rng.integers(0, 38, batch).astype(np.int32)
-    augmentation = identity_augmentation(batch, (image_size, image_size), (image_size, image_size))
+    augmentation = identity_augmentation(batch, image_size, image_size)
     for device, algorithm, precision in ways:
         if device not in devices:
             continue

@@ -111,7 +111,7 @@ def run_plan(
         optimizer=Optimizer("sgd", 0.0, False),
     )
     plan.load(initial_weights(network, lesson.seed))
-    augmentation = identity_augmentation(lesson.batch, (28, 28), (28, 28))
+    augmentation = identity_augmentation(lesson.batch, 28, 28)
 
     def prepare(photos: Array, labels: Array) -> Callable[[], float]:
         batch = PhotoBatch(np.repeat(photos, 3, -1), augmentation, labels)

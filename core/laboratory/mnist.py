@@ -119,7 +119,7 @@ def predict(graph: Graph, weights: Arrays, photos: Array, device: str, batch: in
     parts = []
     for first in range(0, len(photos), plan.batch):
         part = np.repeat(photos[first : first + plan.batch], 3, -1)
-        augmentation = identity_augmentation(len(part), (SIDE, SIDE), (SIDE, SIDE))
+        augmentation = identity_augmentation(len(part), SIDE, SIDE)
         parts.append(plan.predict(PhotoBatch(part, augmentation, np.full(len(part), -1, np.int32)))["logits"].copy())
     plan.close()
     return np.concatenate(parts)
@@ -137,7 +137,7 @@ def _batches(recipe: MnistRecipe, photos: Array, labels: Array, total: int, seed
 
 def vary(recipe: MnistRecipe, count: int, rng: np.random.Generator) -> Array:
     """Augmentation (`core.ops.photo`) that rotates, scales and shifts each digit about its middle."""
-    augmentation = identity_augmentation(count, (SIDE, SIDE), (SIDE, SIDE))
+    augmentation = identity_augmentation(count, SIDE, SIDE)
     if not (recipe.turn or recipe.shift or recipe.zoom):
         return augmentation
     middle = (SIDE - 1) / 2

@@ -193,5 +193,5 @@ def _training_plan(model: str, device: str, batch: int, image_size: int, precisi
 def _photos(batch: int, image_size: int) -> PhotoBatch:
     rng = np.random.default_rng(0)
     photos = rng.integers(0, 256, (batch, image_size, image_size, 3), np.uint8)
-    augmentation = identity_augmentation(batch, (image_size, image_size), (image_size, image_size))
+    augmentation = identity_augmentation(batch, image_size, image_size)
     return PhotoBatch(photos, augmentation, rng.integers(0, 10, batch).astype(np.int32))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 
@@ -55,6 +55,8 @@ MAP, MATRIX, BLUR, BLUR_RADIUS, BOX, BACKGROUND, MASK, BACKGROUND_MAP = (
 AFFINE, COLOUR, CUTOUT = slice(MAP, MATRIX), slice(MATRIX, BLUR), slice(BOX, BACKGROUND)
 BACKGROUND_AFFINE: Final = slice(BACKGROUND_MAP, AUGMENTATION_SIZE)
 """The fields of several numbers, as slices of a photo's parameters."""
+Sides: TypeAlias = int | tuple[int, int]
+"""Height and width in pixels; one number for a square."""
 GREY: Final = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in the one channel of a grey network (ITU-R BT.601)."""
 
@@ -88,10 +90,10 @@ def background_problem(augmentation: Array, backgrounds: Backgrounds | None, pho
     return ""
 
 
-def identity_augmentation(count: int, source: tuple[int, int], size: tuple[int, int]) -> Array:
-    """Return float32 ``(count, AUGMENTATION_SIZE)`` that only scales photos of `source` (height, width) to `size`."""
+def identity_augmentation(count: int, source: Sides, size: Sides) -> Array:
+    """Return float32 ``(count, AUGMENTATION_SIZE)`` that only scales photos of `source` to `size`."""
     augmentation = np.zeros((count, AUGMENTATION_SIZE), np.float32)
-    scale_y, scale_x = source[0] / size[0], source[1] / size[1]
+    scale_y, scale_x = np.broadcast_to(source, 2) / np.broadcast_to(size, 2)
     augmentation[:, AFFINE] = (scale_x, 0.0, 0.5 * scale_x - 0.5, 0.0, scale_y, 0.5 * scale_y - 0.5)
     augmentation[:, COLOUR] = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0)
     return augmentation

@@ -97,10 +97,10 @@ def with_photos(batch: PhotoBatch, photos: Array) -> PhotoBatch:
     """The batch with its photos in place of their indices; references to mixed photos are renumbered."""
     if batch.photos is not None or batch.index is None:
         return batch
-    rows, index = batch.augmentation.copy(), np.asarray(batch.index)
-    for row in np.flatnonzero(rows[:, BACKGROUND] < 0):
-        rows[row, BACKGROUND] = -1 - int(np.flatnonzero(index == -1 - rows[row, BACKGROUND])[0])
-    return replace(batch, photos=np.take(photos, index, axis=0), augmentation=rows, index=None)
+    augmentation, index = batch.augmentation.copy(), np.asarray(batch.index)
+    for row in np.flatnonzero(augmentation[:, BACKGROUND] < 0):
+        augmentation[row, BACKGROUND] = -1 - int(np.flatnonzero(index == -1 - augmentation[row, BACKGROUND])[0])
+    return replace(batch, photos=np.take(photos, index, axis=0), augmentation=augmentation, index=None)
 
 
 def diverged(step: int, loss: float, layer: str, checkpoint: str) -> TrainingDiverged:

@@ -97,8 +97,9 @@ class Golden:
         """The photos as the network sees them: normalised, ``(N, S, S, channels)``."""
         photo = self.graph.nodes[0]
         size = self.photos.shape[1:3]
-        rows = identity_augmentation(len(self.photos), size, size)
-        return transform(self.photos, rows, size, photo.attributes["mean"], photo.attributes["std"]).astype(dtype)
+        augmentation = identity_augmentation(len(self.photos), size, size)
+        normal = (photo.attributes[name] for name in ("mean", "std"))
+        return transform(self.photos, augmentation, size, *normal).astype(dtype)
 
 
 def graph_of(name, classes=10, **options):

@@ -43,11 +43,11 @@ def batch_for(graph, count, seed=1, side=80):
     draw = np.random.default_rng(seed)
     height, width, _ = graph.photo_shape
     photos = draw.integers(0, 256, (count, side, side + 6, 3), dtype=np.uint8)
-    rows = identity_augmentation(count, (side, side + 6), (height, width))
-    rows[0, 18:20] = (0.1, 1.5)
-    rows[1, 20:24] = (3, 4, 12, 15)
-    rows[1, 6], rows[1, 8] = 0.8, 0.1
-    return PhotoBatch(photos, rows, draw.integers(0, graph.classes, count).astype(np.int32))
+    augmentation = identity_augmentation(count, (side, side + 6), (height, width))
+    augmentation[0, 18:20] = (0.1, 1.5)
+    augmentation[1, 20:24] = (3, 4, 12, 15)
+    augmentation[1, 6], augmentation[1, 8] = 0.8, 0.1
+    return PhotoBatch(photos, augmentation, draw.integers(0, graph.classes, count).astype(np.int32))
 
 
 def relative(got, wanted):

@@ -56,7 +56,7 @@ def take_uneven_steps(
     rng = np.random.default_rng(5)
     whole = PhotoBatch(
         rng.integers(0, 256, (photos, side, side, 3)).astype(np.uint8),
-        identity_augmentation(photos, (side, side), (side, side)), rng.integers(0, 3, photos).astype(np.int32),
+        identity_augmentation(photos, side, side), rng.integers(0, 3, photos).astype(np.int32),
     )  # fmt: skip
     found = []
     part = -(-batch // (ranks.size * parts))

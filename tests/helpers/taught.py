@@ -26,10 +26,10 @@ FAR = 0.1
 def taught_batch(count, taught=True):
     draw = np.random.default_rng(2)
     photos = draw.integers(0, 256, (count, SIDE + 6, SIDE + 6, 3), dtype=np.uint8)
-    rows = draw_augmentation("strong", 3, 0, np.arange(count), SIDE + 6, SIDE, np.zeros(count, np.int64))
+    augmentation = draw_augmentation("strong", 3, 0, np.arange(count), SIDE + 6, SIDE, np.zeros(count, np.int64))
     labels = draw.integers(0, CLASSES, count).astype(np.int32)
     targets = draw.dirichlet(np.ones(CLASSES), count).astype(np.float32)
-    return PhotoBatch(photos, rows, labels, targets=targets if taught else None)
+    return PhotoBatch(photos, augmentation, labels, targets=targets if taught else None)
 
 
 def distances_from_mix(labelled, taught, weights):

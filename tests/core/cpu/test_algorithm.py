@@ -25,7 +25,7 @@ ASKED = [(name, algorithm) for algorithm in ("naive", "im2col") for name in NETW
 
 def batch_of(size, count=2):
     labels = np.array([0, 3], np.int32)[:count]
-    return PhotoBatch(photos_of(2, size)[:count], identity_augmentation(count, (size, size), (size, size)), labels)
+    return PhotoBatch(photos_of(2, size)[:count], identity_augmentation(count, size, size), labels)
 
 
 @pytest.mark.parametrize(("name", "algorithm"), ASKED)

@@ -104,8 +104,8 @@ def test_denormals_are_flushed_in_kernels_and_kept_outside():
     plan.load(weights_of(graph))
     first = {name: np.full_like(array, TINY) for name, array in plan.state().items() if name != "step"}
     plan.load_state({**first, "step": np.array(3)})
-    photos, rows = np.zeros((2, 20, 20, 3), np.uint8), identity_augmentation(2, (20, 20), (20, 20))
-    batch = PhotoBatch(photos, rows, np.full(2, -1, np.int32))
+    photos, augmentation = np.zeros((2, 20, 20, 3), np.uint8), identity_augmentation(2, 20, 20)
+    batch = PhotoBatch(photos, augmentation, np.full(2, -1, np.int32))
     plan.train_step(batch, 1e-3)  # photos without labels have no gradient: moments only shrink
     start, shape = plan.layout.offsets["conv1.weight"]
     for name in first:

@@ -12,27 +12,27 @@ from core.ops import photo
 from tests.helpers.compare import assert_close
 
 
-def _rows(kind, count):
+def _augmentation(kind, count):
     rng = np.random.default_rng(4)
-    rows = photo.identity_augmentation(count, (41, 37), (32, 32))
+    augmentation = photo.identity_augmentation(count, (41, 37), (32, 32))
     if kind == "plain":
-        rows[:, photo.AFFINE] = (1, 0, 3, 0, 1, 5)
+        augmentation[:, photo.AFFINE] = (1, 0, 3, 0, 1, 5)
     elif kind == "edge":
-        rows[:, photo.AFFINE] = (1, 0, -4, 0, 1, 12)
+        augmentation[:, photo.AFFINE] = (1, 0, -4, 0, 1, 12)
     elif kind != "scaled":
-        rows[:, photo.AFFINE] += rng.normal(0, 0.2, (count, 6))
-        rows[:, photo.COLOUR] += rng.normal(0, 0.2, (count, 12))
-        rows[:, photo.BACKGROUND_AFFINE] = rng.normal(0, 1, (count, 6)) + (1, 0, 9, 0, 1, 9)
+        augmentation[:, photo.AFFINE] += rng.normal(0, 0.2, (count, 6))
+        augmentation[:, photo.COLOUR] += rng.normal(0, 0.2, (count, 12))
+        augmentation[:, photo.BACKGROUND_AFFINE] = rng.normal(0, 1, (count, 6)) + (1, 0, 9, 0, 1, 9)
     if kind == "full":
-        rows[::2, photo.BLUR], rows[:, photo.BLUR_RADIUS] = 0.15, 1.3
-        rows[:, photo.CUTOUT] = (-3, 4, 9, 40)
+        augmentation[::2, photo.BLUR], augmentation[:, photo.BLUR_RADIUS] = 0.15, 1.3
+        augmentation[:, photo.CUTOUT] = (-3, 4, 9, 40)
     if kind == "background":
-        rows[:, photo.BACKGROUND], rows[:, photo.MASK] = (2, 0, 1), (1, 0, 4)
+        augmentation[:, photo.BACKGROUND], augmentation[:, photo.MASK] = (2, 0, 1), (1, 0, 4)
     if kind == "mixed":
-        rows[:, photo.BACKGROUND], rows[:, photo.MASK] = (-2, -3, 0), (1, 0.4, 0)
-        rows[1, photo.BLUR], rows[1, photo.BLUR_RADIUS] = 0.1, 1.1
-        rows[0, photo.CUTOUT], rows[2, photo.CUTOUT] = (-3, 4, 9, 40), (2, 3, 4, 5)
-    return rows
+        augmentation[:, photo.BACKGROUND], augmentation[:, photo.MASK] = (-2, -3, 0), (1, 0.4, 0)
+        augmentation[1, photo.BLUR], augmentation[1, photo.BLUR_RADIUS] = 0.1, 1.1
+        augmentation[0, photo.CUTOUT], augmentation[2, photo.CUTOUT] = (-3, 4, 9, 40), (2, 3, 4, 5)
+    return augmentation
 
 
 def _backgrounds():
@@ -47,12 +47,12 @@ def test_photos_enter_the_network_as_in_the_reference(kind, channels):
     graph = build("cnn", 3, 32, channels=channels)
     plan = CpuPlan(graph, batch=3, training=False, outputs=(PHOTO,))
     photos = np.random.default_rng(0).integers(0, 256, (3, 41, 37, 3), dtype=np.uint8)
-    rows = _rows(kind, 3)
+    augmentation = _augmentation(kind, 3)
     node = graph.nodes[0]
     backgrounds = _backgrounds()
     plan.keep_backgrounds(backgrounds)
-    want = photo.transform(photos, rows, (32, 32), node.attributes["mean"], node.attributes["std"], backgrounds)
-    got = plan.predict(PhotoBatch(photos, rows, np.zeros(3, np.int32)))[PHOTO]
+    want = photo.transform(photos, augmentation, (32, 32), node.attributes["mean"], node.attributes["std"], backgrounds)
+    got = plan.predict(PhotoBatch(photos, augmentation, np.zeros(3, np.int32)))[PHOTO]
     assert_close(got, want, 3e-5)
 
 
@@ -61,11 +61,11 @@ def test_photos_enter_the_network_as_in_the_reference(kind, channels):
 ])  # fmt: skip
 def test_a_missing_background_is_refused_before_any_kernel_reads_it(column, number):
     plan = CpuPlan(build("cnn", 3, 32), batch=3, training=False)
-    rows = _rows("background", 3)
-    batch = PhotoBatch(np.zeros((3, 41, 37, 3), np.uint8), rows, np.zeros(3, np.int32))
+    augmentation = _augmentation("background", 3)
+    batch = PhotoBatch(np.zeros((3, 41, 37, 3), np.uint8), augmentation, np.zeros(3, np.int32))
     with pytest.raises(InputError, match="none were given"):
         plan.predict(batch)
     plan.keep_backgrounds(_backgrounds())
-    rows[0, column] = number
+    augmentation[0, column] = number
     with pytest.raises(InputError, match="do not exist|but there are 3 photos"):
         plan.predict(batch)

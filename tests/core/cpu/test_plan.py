@@ -32,8 +32,8 @@ SIZE, CLASSES = 36, 5
 def _batch(count, seed=1, size=SIZE):
     rng = np.random.default_rng(seed)
     photos = rng.integers(0, 256, (count, size + 3, size + 5, 3), dtype=np.uint8)
-    rows = identity_augmentation(count, (size + 3, size + 5), (size, size))
-    return PhotoBatch(photos, rows, rng.integers(0, CLASSES, count).astype(np.int32))
+    augmentation = identity_augmentation(count, (size + 3, size + 5), (size, size))
+    return PhotoBatch(photos, augmentation, rng.integers(0, CLASSES, count).astype(np.int32))
 
 
 def _inputs(graph, batch):

@@ -10,10 +10,10 @@ import pytest
 
 from core.cpu import execution, instruction_set, precompilation, records, tile_code
 from core.cpu.plan import CpuPlan
-from core.data.augment import evaluation_augmentation
 from core.device import PhotoBatch
 from core.models.architectures import build
 from core.models.init import initial_weights
+from core.ops.photo import identity_augmentation
 from core.program import fold_batch_norm, fold_weights
 
 NETWORKS = (("squeezenet1_0", 1), ("squeezenet1_1", 2), ("mobilenetv2", 2), ("cnn", 1))
@@ -32,8 +32,8 @@ def test_a_prediction_compiles_only_what_was_compiled_ahead(network, views, monk
     try:
         plan = CpuPlan(graph, batch=views, training=False, threads=1)
         plan.load(fold_weights(build(network, 3, 64), initial_weights(build(network, 3, 64), 0)))
-        rows = evaluation_augmentation(views, 64, 64)
-        plan.predict(PhotoBatch(np.zeros((views, 64, 64, 3), np.uint8), rows, np.full(views, -1, np.int32)))
+        augmentation = identity_augmentation(views, 64, 64)
+        plan.predict(PhotoBatch(np.zeros((views, 64, 64, 3), np.uint8), augmentation, np.full(views, -1, np.int32)))
     finally:
         records.entry.cache_clear()
         execution.runner.cache_clear()

@@ -41,7 +41,7 @@ def _batch(count, seed=0):
     rng = np.random.default_rng(seed)
     photos = rng.integers(0, 256, (count, SIDE, SIDE, 3), dtype=np.uint8)
     labels = rng.integers(0, 5, count).astype(np.int32)
-    return PhotoBatch(photos, identity_augmentation(count, (SIDE, SIDE), (SIDE, SIDE)), labels)
+    return PhotoBatch(photos, identity_augmentation(count, SIDE, SIDE), labels)
 
 
 def _exact(graph, batch):

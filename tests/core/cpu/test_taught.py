@@ -60,9 +60,9 @@ def test_photos_are_borrowed_or_kept_and_taken_by_index():
     other.load(initial_weights(graph, 3))
     owner.keep_photos(photos)
     other.borrow_photos(owner)
-    rows, labels = identity_augmentation(2, (SIDE, SIDE), (SIDE, SIDE)), np.full(2, -1, np.int32)
-    said = other.predict(PhotoBatch(None, rows, labels, np.array([4, 1], np.int32)))["logits"]
-    assert said.tobytes() == other.predict(PhotoBatch(photos[[4, 1]], rows, labels))["logits"].tobytes()
+    augmentation, labels = identity_augmentation(2, SIDE, SIDE), np.full(2, -1, np.int32)
+    said = other.predict(PhotoBatch(None, augmentation, labels, np.array([4, 1], np.int32)))["logits"]
+    assert said.tobytes() == other.predict(PhotoBatch(photos[[4, 1]], augmentation, labels))["logits"].tobytes()
     assert other.keep_photos(photos[::-1])
-    kept = other.predict(PhotoBatch(None, rows, labels, np.array([1, 4], np.int32)))["logits"]
+    kept = other.predict(PhotoBatch(None, augmentation, labels, np.array([1, 4], np.int32)))["logits"]
     assert said.tobytes() == kept.tobytes()

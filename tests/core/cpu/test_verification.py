@@ -19,7 +19,7 @@ def _plan(name, training):
     return plan
 
 
-BATCH = PhotoBatch(photos_of(3, 36), identity_augmentation(3, (36, 36), (36, 36)), np.array([0, 2, 1], np.int32))
+BATCH = PhotoBatch(photos_of(3, 36), identity_augmentation(3, 36, 36), np.array([0, 2, 1], np.int32))
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_1", "squeezenet1_1_bn", "cnn", "mlp"])

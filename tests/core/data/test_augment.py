@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from core.config import settings
-from core.data.augment import PRESETS, draw_augmentation, evaluation_augmentation
-from core.ops.photo import AFFINE, AUGMENTATION_SIZE, BLUR, COLOUR, CUTOUT, transform
+from core.data.augment import PRESETS, draw_augmentation
+from core.ops.photo import AFFINE, AUGMENTATION_SIZE, BLUR, COLOUR, CUTOUT, identity_augmentation, transform
 
 MEAN, STD = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 SOURCE, SIZE = 64, 48
@@ -24,12 +24,12 @@ def ramp():
 
 
 def test_evaluation_shows_the_whole_photo_plainly_and_so_does_no_augmentation():
-    rows = evaluation_augmentation(1, SOURCE, SOURCE)
-    assert rows.shape == (1, AUGMENTATION_SIZE)
-    out = transform(ramp()[None], rows, (SOURCE, SOURCE), MEAN, STD)
+    augmentation = identity_augmentation(1, SOURCE, SOURCE)
+    assert augmentation.shape == (1, AUGMENTATION_SIZE)
+    out = transform(ramp()[None], augmentation, (SOURCE, SOURCE), MEAN, STD)
     assert np.abs(out[0] - ramp() / 255).max() < 1e-6
     none = draw_augmentation("none", 1, 2, np.arange(4), SOURCE, SIZE)
-    assert np.array_equal(none, evaluation_augmentation(4, SOURCE, SIZE))
+    assert np.array_equal(none, identity_augmentation(4, SOURCE, SIZE))
 
 
 @pytest.mark.parametrize("preset", VARIED)
@@ -47,8 +47,8 @@ def test_rows_depend_on_seed_epoch_photo_and_occurrence_and_on_nothing_else(pres
 
 @pytest.mark.parametrize("preset", VARIED)
 def test_the_crop_has_an_allowed_area_and_its_centre_lies_within(preset):
-    rows = draw_augmentation(preset, 0, 0, np.arange(2000), SOURCE, SIZE)
-    a = rows[:, AFFINE].astype(float)
+    augmentation = draw_augmentation(preset, 0, 0, np.arange(2000), SOURCE, SIZE)
+    a = augmentation[:, AFFINE].astype(float)
     area = np.abs(a[:, 0] * a[:, 4] - a[:, 1] * a[:, 3]) * SIZE**2 / SOURCE**2
     assert area.max() <= 1.001
     assert area.min() >= PRESETS[preset].area / PRESETS[preset].aspect
@@ -94,25 +94,25 @@ def test_colours_stay_recognisable(preset):
 
 def test_cutout_boxes_lie_within_the_picture_and_blur_never_turns_a_pixel_negative():
     """Both come as often as the preset says."""
-    rows = draw_augmentation("strong", 0, 0, np.arange(4000), SOURCE, SIZE)
-    y0, x0, y1, x1 = rows[:, CUTOUT].T
+    augmentation = draw_augmentation("strong", 0, 0, np.arange(4000), SOURCE, SIZE)
+    y0, x0, y1, x1 = augmentation[:, CUTOUT].T
     there = (y1 > y0) & (x1 > x0)
     assert abs(there.mean() - PRESETS["strong"].cutout) < 0.04
     assert y0.min() >= 0
     assert x0.min() >= 0
     assert max(y1.max(), x1.max()) <= SIZE
     assert (y1 - y0).max() <= SIZE * PRESETS["strong"].cutout_side + 1
-    assert rows[:, BLUR].max() <= 0.2
-    assert abs((rows[:, BLUR] > 0).mean() - PRESETS["strong"].blur) < 0.04
+    assert augmentation[:, BLUR].max() <= 0.2
+    assert abs((augmentation[:, BLUR] > 0).mean() - PRESETS["strong"].blur) < 0.04
 
 
 def test_stronger_presets_change_more():
     photos = np.repeat(ramp()[None], 64, 0)
-    plain = transform(photos, evaluation_augmentation(64, SOURCE, SIZE), (SIZE, SIZE), MEAN, STD)
+    plain = transform(photos, identity_augmentation(64, SOURCE, SIZE), (SIZE, SIZE), MEAN, STD)
     spread = []
     for preset in VARIED:
-        rows = draw_augmentation(preset, 0, 0, np.arange(64), SOURCE, SIZE)
-        rows[:, AFFINE] = evaluation_augmentation(64, SOURCE, SIZE)[:, AFFINE]
-        spread.append(float(np.abs(transform(photos, rows, (SIZE, SIZE), MEAN, STD) - plain).mean()))
+        augmentation = draw_augmentation(preset, 0, 0, np.arange(64), SOURCE, SIZE)
+        augmentation[:, AFFINE] = identity_augmentation(64, SOURCE, SIZE)[:, AFFINE]
+        spread.append(float(np.abs(transform(photos, augmentation, (SIZE, SIZE), MEAN, STD) - plain).mean()))
     assert spread == sorted(spread)
     assert spread[0] > 0.005

@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from core.data.augment import evaluation_augmentation
 from core.data.loader import Loader
 from core.data.mixing import BackgroundReplacement
-from core.ops.photo import AFFINE, BACKGROUND, BACKGROUND_AFFINE, MASK, Backgrounds
+from core.ops.photo import AFFINE, BACKGROUND, BACKGROUND_AFFINE, MASK, Backgrounds, identity_augmentation
 
 SIDE, COUNT = 32, 2000
 
@@ -18,22 +17,22 @@ def swap(chance=0.3, count=COUNT):
 
 
 def draw(photos, key=(1, 2), times=None, **options):
-    rows = evaluation_augmentation(len(photos), SIDE, SIDE)
+    augmentation = identity_augmentation(len(photos), SIDE, SIDE)
     slots = COUNT - 1 - photos
-    swap(**options).draw(rows, slots, key, photos, np.zeros(len(photos), int) if times is None else times, SIDE)
-    return rows
+    swap(**options).draw(augmentation, slots, key, photos, np.zeros(len(photos), int) if times is None else times, SIDE)
+    return augmentation
 
 
 def test_as_many_photos_as_asked_get_a_background_and_none_without_a_leaf():
     photos = np.arange(COUNT)
-    rows = draw(photos)
+    augmentation = draw(photos)
     can = (COUNT - 1 - photos) % 4 != 0
-    assert not rows[~can, BACKGROUND].any()
-    assert abs((rows[can, BACKGROUND] > 0).mean() - 0.3) < 0.04
-    assert set(rows[:, BACKGROUND]) == set(range(8))
-    chosen = rows[:, BACKGROUND] > 0
-    assert np.array_equal(rows[chosen, MASK], (COUNT - 1 - photos)[chosen])
-    assert np.array_equal(rows[:, AFFINE], evaluation_augmentation(COUNT, SIDE, SIDE)[:, AFFINE])
+    assert not augmentation[~can, BACKGROUND].any()
+    assert abs((augmentation[can, BACKGROUND] > 0).mean() - 0.3) < 0.04
+    assert set(augmentation[:, BACKGROUND]) == set(range(8))
+    chosen = augmentation[:, BACKGROUND] > 0
+    assert np.array_equal(augmentation[chosen, MASK], (COUNT - 1 - photos)[chosen])
+    assert np.array_equal(augmentation[:, AFFINE], identity_augmentation(COUNT, SIDE, SIDE)[:, AFFINE])
 
 
 def test_backgrounds_depend_on_seed_epoch_photo_and_occurrence_and_on_nothing_else():
@@ -50,9 +49,9 @@ def test_backgrounds_depend_on_seed_epoch_photo_and_occurrence_and_on_nothing_el
 
 
 def test_a_background_is_seen_within_its_photo():
-    rows = draw(np.arange(COUNT), chance=1.0)
-    rows = rows[rows[:, BACKGROUND] > 0]
-    a = rows[:, BACKGROUND_AFFINE].astype(float)
+    augmentation = draw(np.arange(COUNT), chance=1.0)
+    augmentation = augmentation[augmentation[:, BACKGROUND] > 0]
+    a = augmentation[:, BACKGROUND_AFFINE].astype(float)
     area = np.abs(a[:, 0] * a[:, 4] - a[:, 1] * a[:, 3])
     assert 0.2 < area.min() < area.max() <= 1.001
 

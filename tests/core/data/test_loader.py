@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from core.config import settings
-from core.data.augment import draw_augmentation, evaluation_augmentation
+from core.data.augment import draw_augmentation
 from core.data.loader import SAMPLING, Loader, epoch_order, occurrences
+from core.ops.photo import identity_augmentation
 
 SIDE = 8
 
@@ -57,7 +58,7 @@ def test_evaluation_shows_every_photo_once_in_order_and_plainly():
     assert loader.steps == len(batches) == 7
     assert [len(b.labels) for b in batches] == [8] * 6 + [2]
     assert np.array_equal(np.concatenate([b.photos for b in batches]), loader.photos[loader.slots])
-    assert np.array_equal(batches[0].augmentation, evaluation_augmentation(8, SIDE, SIDE))
+    assert np.array_equal(batches[0].augmentation, identity_augmentation(8, SIDE, SIDE))
 
 
 @pytest.mark.parametrize("sampling", SAMPLING)

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from core.data.augment import evaluation_augmentation
 from core.data.label_sets import target_table
 from core.data.loader import Loader
 from core.data.mixing import Mixing, pair_up
-from core.ops.photo import BACKGROUND, CUTOUT, MASK, transform
+from core.ops.photo import BACKGROUND, CUTOUT, MASK, identity_augmentation, transform
 
 SIDE, COUNT, CLASSES = 20, 64, 5
 PLAIN = ((0.0,) * 3, (1.0,) * 3)
@@ -34,17 +33,17 @@ def test_neighbours_are_pairs_within_each_part():
 def test_what_is_taught_of_each_label_is_the_share_of_the_picture_that_its_photo_has():
     photos, count = np.zeros((600, SIDE, SIDE, 3), np.uint8), 600
     photos[::2] = 255  # of each pair one is white: the mean of a picture is the white one's share
-    rows = evaluation_augmentation(count, SIDE, SIDE)
+    augmentation = identity_augmentation(count, SIDE, SIDE)
     labels, order = np.arange(count) % 2, np.arange(count)
     mixing = Mixing(0.7, count, np.eye(2), "none")
-    targets = mixing.draw(rows, order, labels, (3, 1), order, np.zeros(count, int), SIDE, SIDE)
-    white = transform(photos, rows, (SIDE, SIDE), *PLAIN).mean(axis=(1, 2, 3))
+    targets = mixing.draw(augmentation, order, labels, (3, 1), order, np.zeros(count, int), SIDE, SIDE)
+    white = transform(photos, augmentation, (SIDE, SIDE), *PLAIN).mean(axis=(1, 2, 3))
     np.testing.assert_allclose(targets[:, 0], white, atol=1e-5)
-    mixed = rows[:, BACKGROUND] < 0
+    mixed = augmentation[:, BACKGROUND] < 0
     assert 0.65 < mixed.mean() < 0.75
-    boxes = rows[mixed][:, CUTOUT].any(axis=1)
+    boxes = augmentation[mixed][:, CUTOUT].any(axis=1)
     assert 0.4 < boxes.mean() < 0.6
-    assert np.std(rows[mixed][~boxes, MASK]) > 0.15
+    assert np.std(augmentation[mixed][~boxes, MASK]) > 0.15
 
 
 def test_targets_are_probabilities_and_photos_that_are_not_mixed_teach_their_smoothed_label():
@@ -81,10 +80,10 @@ def test_photos_that_travel_are_counted_within_their_part():
         for first in (0, 8):
             part = slice(first, first + 8)
             alone = transform(batch.photos[part], batch.augmentation[part], (SIDE, SIDE), *PLAIN)
-            rows = batch.augmentation[part].copy()
-            rows[rows[:, BACKGROUND] < 0, BACKGROUND] -= first
+            augmentation = batch.augmentation[part].copy()
+            augmentation[augmentation[:, BACKGROUND] < 0, BACKGROUND] -= first
             np.testing.assert_array_equal(
-                alone, transform(batch.photos, rows, (SIDE, SIDE), *PLAIN, index=np.arange(first, first + 8)))
+                alone, transform(batch.photos, augmentation, (SIDE, SIDE), *PLAIN, index=np.arange(first, first + 8)))
 
 
 def test_judged_photos_are_never_mixed_and_without_mixing_there_are_no_targets():

@@ -28,18 +28,19 @@ def test_every_pixel_is_the_references(side, mixed):
     frame = Frame(lower(graph, False), lay_out_parameters(graph), PHOTOS, "float32", replace(AMPERE, processors=1))
     draw, memory = np.random.default_rng(3), Memory(1 << 17)
     photos = draw.integers(0, 256, (5, *side, 3), dtype=np.uint8)
-    rows = photo.identity_augmentation(COUNT, side, (34, 33))
-    rows[0, 18:20], rows[1, 20:24], rows[1, 6:9], rows[1, 1] = (0.1, 1.2), (3, 4, 12, 15), (0.8, 0.1, 0.2), 0.05
+    augmentation = photo.identity_augmentation(COUNT, side, (34, 33))
+    augmentation[0, 18:20], augmentation[1, 20:24] = (0.1, 1.2), (3, 4, 12, 15)
+    augmentation[1, 6:9], augmentation[1, 1] = (0.8, 0.1, 0.2), 0.05
     index = np.array([4, 1], np.int32)
     if mixed:
-        rows[:, photo.BACKGROUND], rows[:, photo.MASK] = (-4, -1), (0.3, 1.0)
-        rows[:, photo.BACKGROUND_AFFINE] = (0.2, 0.05, -1, -0.05, 0.3, 1)
+        augmentation[:, photo.BACKGROUND], augmentation[:, photo.MASK] = (-4, -1), (0.3, 1.0)
+        augmentation[:, photo.BACKGROUND_AFFINE] = (0.2, 0.05, -1, -0.05, 0.3, 1)
     offsets = control.find_offsets(PHOTOS)
     block, source = memory.reserve(offsets.end), memory.reserve(photos.nbytes + BEHIND)
     memory.put(source, photos)
     settings = np.zeros(1, control.SETTINGS)
     settings["photos"], settings["source"] = COUNT, (source, *side)
-    for at, values in ((0, settings), (offsets.indices, index), (offsets.augmentation, rows)):
+    for at, values in ((0, settings), (offsets.indices, index), (offsets.augmentation, augmentation)):
         memory.put(block + at, values)
     image_launch(frame)
     (name, life), = frame.lifetimes().items()
@@ -47,6 +48,6 @@ def test_every_pixel_is_the_references(side, mixed):
     Machine(memory).run(image_launch(frame))
     t = frame._photo()
     got = memory.get(t.address, PHOTOS * t.height * t.width * 4, np.float32).reshape(PHOTOS, t.height, t.width, 4)
-    wanted = photo.transform(photos, rows, (34, 33), mean, std, index=index)
+    wanted = photo.transform(photos, augmentation, (34, 33), mean, std, index=index)
     assert relative_error(got[:COUNT, :34, :33, :3], wanted) < 1e-5
     assert not got[COUNT:, :34, :33].any()

@@ -22,7 +22,7 @@ def test_a_photo_of_the_right_size_is_only_normalised_and_a_grey_network_sees_th
     assert out.dtype == np.float32
     assert_close(out, (seen / 255 - mean) / std, 1e-6)
     seen = photos(2, 5, 5)
-    out = photo.transform(seen, photo.identity_augmentation(2, (5, 5), (5, 5)), (5, 5), (0.1307,), (0.3081,))
+    out = photo.transform(seen, photo.identity_augmentation(2, 5, 5), (5, 5), (0.1307,), (0.3081,))
     assert out.shape == (2, 5, 5, 1)
     assert_close(out, ((seen / 255) @ np.array(photo.GREY)[:, None] - 0.1307) / 0.3081, 1e-5)
 
@@ -39,10 +39,10 @@ def test_resizing_is_opencvs_bilinear(source, size):
 
 
 def test_a_turn_is_opencvs_warp_with_edges_repeated():
-    seen, rows = photos(1, 21, 25), photo.identity_augmentation(1, (21, 25), (21, 25))
+    seen, augmentation = photos(1, 21, 25), photo.identity_augmentation(1, (21, 25), (21, 25))
     turn = np.array([[0.8, -0.5, 4.0], [0.45, 0.9, -3.0]], np.float32)
-    rows[0, photo.AFFINE] = turn.ravel()
-    out = photo.transform(seen, rows, (21, 25), *PLAIN)[0]
+    augmentation[0, photo.AFFINE] = turn.ravel()
+    out = photo.transform(seen, augmentation, (21, 25), *PLAIN)[0]
     x, y = np.meshgrid(np.arange(25), np.arange(21))
     sx, sy = (np.clip(t[0] * x + t[1] * y + t[2], 0, end) for t, end in zip(turn, (24, 20), strict=True))
     wanted = cv2.remap(
@@ -55,24 +55,24 @@ def test_a_turn_is_opencvs_warp_with_edges_repeated():
 
 
 def test_colours_go_through_the_matrix_and_are_clipped_and_a_cut_out_box_is_the_mean():
-    seen, rows = photos(1, 4, 4), photo.identity_augmentation(1, (4, 4), (4, 4))
+    seen, augmentation = photos(1, 4, 4), photo.identity_augmentation(1, 4, 4)
     matrix = np.array([[0, 1, 0, 0.5], [0, 0, 2, -1], [1, 0, 0, 0]], np.float32)
-    rows[0, photo.COLOUR] = matrix.ravel()
+    augmentation[0, photo.COLOUR] = matrix.ravel()
     rgb = np.clip((seen / 255) @ matrix[:, :3].T + matrix[:, 3], 0, 1)
-    assert_close(photo.transform(seen, rows, (4, 4), (0.5,) * 3, (0.25,) * 3), (rgb - 0.5) / 0.25, 1e-5)
-    seen, rows = photos(1, 6, 8), photo.identity_augmentation(1, (6, 8), (6, 8))
-    rows[0, photo.CUTOUT] = (-2, 3, 4, 99)
-    out = photo.transform(seen, rows, (6, 8), (0.1,) * 3, (0.5,) * 3)[0]
+    assert_close(photo.transform(seen, augmentation, (4, 4), (0.5,) * 3, (0.25,) * 3), (rgb - 0.5) / 0.25, 1e-5)
+    seen, augmentation = photos(1, 6, 8), photo.identity_augmentation(1, (6, 8), (6, 8))
+    augmentation[0, photo.CUTOUT] = (-2, 3, 4, 99)
+    out = photo.transform(seen, augmentation, (6, 8), (0.1,) * 3, (0.5,) * 3)[0]
     assert not out[:4, 3:].any()
     assert out[4:].any(-1).all()
     assert out[:, :3].any(-1).all()
 
 
 def test_a_blur_mixes_the_four_neighbours_at_its_radius():
-    seen, rows = np.zeros((1, 9, 9, 3), np.uint8), photo.identity_augmentation(1, (9, 9), (9, 9))
+    seen, augmentation = np.zeros((1, 9, 9, 3), np.uint8), photo.identity_augmentation(1, 9, 9)
     seen[0, 4, 4] = 255
-    rows[0, photo.BLUR], rows[0, photo.BLUR_RADIUS] = 0.15, 2
-    out = photo.transform(seen, rows, (9, 9), *PLAIN)[0, :, :, 0]
+    augmentation[0, photo.BLUR], augmentation[0, photo.BLUR_RADIUS] = 0.15, 2
+    out = photo.transform(seen, augmentation, (9, 9), *PLAIN)[0, :, :, 0]
     wanted = np.zeros((9, 9))
     wanted[4, 4] = 0.4
     wanted[[2, 6, 4, 4], [4, 4, 2, 6]] = 0.15
@@ -83,10 +83,10 @@ def test_a_new_background_replaces_the_photo_outside_the_mask():
     seen, background = photos(1, 24, 24), photos(3, 12, 12)
     mask = np.zeros((2, 12, 12), np.uint8)
     mask[1, :, :6], mask[1, :, 6] = 255, 51
-    rows = photo.identity_augmentation(1, (24, 24), (24, 24))
-    rows[0, photo.BACKGROUND], rows[0, photo.MASK] = 3, 1
-    rows[0, photo.BACKGROUND_AFFINE] = (0.5, 0, -0.25, 0, 0.5, -0.25)
-    out = photo.transform(seen, rows, (24, 24), *PLAIN, photo.Backgrounds(mask, background))[0]
+    augmentation = photo.identity_augmentation(1, 24, 24)
+    augmentation[0, photo.BACKGROUND], augmentation[0, photo.MASK] = 3, 1
+    augmentation[0, photo.BACKGROUND_AFFINE] = (0.5, 0, -0.25, 0, 0.5, -0.25)
+    out = photo.transform(seen, augmentation, (24, 24), *PLAIN, photo.Backgrounds(mask, background))[0]
     leaf, behind = seen[0] / 255, cv2.resize(background[2] / 255, (24, 24), interpolation=cv2.INTER_LINEAR)
     assert_close(out[:, :11], leaf[:, :11], 1e-5)
     assert_close(out[:, 15:], behind[:, 15:], 1e-5)
@@ -96,10 +96,11 @@ def test_a_new_background_replaces_the_photo_outside_the_mask():
 
 def test_a_mixed_photo_is_its_share_of_itself_and_the_rest_another_photo_which_alone_is_in_the_box():
     seen = photos(3, 24, 24)
-    rows = photo.identity_augmentation(1, (24, 24), (24, 24))
-    rows[0, photo.BACKGROUND], rows[0, photo.MASK], rows[0, photo.BACKGROUND_AFFINE] = -3, 0.75, (-1, 0, 23, 0, 1, 0)
-    rows[0, photo.CUTOUT] = (5, 8, 11, 30)
-    out = photo.transform(seen, rows, (24, 24), *PLAIN)[0]
+    augmentation = photo.identity_augmentation(1, 24, 24)
+    augmentation[0, [photo.BACKGROUND, photo.MASK]] = -3, 0.75
+    augmentation[0, photo.BACKGROUND_AFFINE] = (-1, 0, 23, 0, 1, 0)
+    augmentation[0, photo.CUTOUT] = (5, 8, 11, 30)
+    out = photo.transform(seen, augmentation, (24, 24), *PLAIN)[0]
     itself, other = seen[0] / 255, seen[2, :, ::-1] / 255
     want = 0.75 * itself + 0.25 * other
     want[5:11, 8:] = other[5:11, 8:]
@@ -107,8 +108,8 @@ def test_a_mixed_photo_is_its_share_of_itself_and_the_rest_another_photo_which_a
 
 
 def test_mixing_with_a_missing_photo_is_refused():
-    rows = photo.identity_augmentation(2, (4, 4), (4, 4))
-    rows[1, photo.BACKGROUND] = -2
-    assert photo.background_problem(rows, None, 2) == ""
-    rows[1, photo.BACKGROUND] = -3
-    assert photo.background_problem(rows, None, 2) == "mixing refers to photo 2, but there are 2 photos"
+    augmentation = photo.identity_augmentation(2, 4, 4)
+    augmentation[1, photo.BACKGROUND] = -2
+    assert photo.background_problem(augmentation, None, 2) == ""
+    augmentation[1, photo.BACKGROUND] = -3
+    assert photo.background_problem(augmentation, None, 2) == "mixing refers to photo 2, but there are 2 photos"

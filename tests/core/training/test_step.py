@@ -82,12 +82,12 @@ def test_a_batch_of_one_part_is_a_step_of_the_plans_own(monkeypatch):
 
 def test_mixed_photos_are_looked_at_anew_by_their_place_in_the_batch():
     photos = np.random.default_rng(2).integers(0, 256, (9, 8, 8, 3), np.uint8)
-    rows = identity_augmentation(3, (8, 8), (8, 8))
-    rows[0, BACKGROUND], rows[2, BACKGROUND] = -1 - 7, -1 - 4
-    rows[:, BACKGROUND_AFFINE] = (1, 0, 0, 0, 1, 0)
-    batch = PhotoBatch(None, rows, np.zeros(3, np.int32), np.array([4, 2, 7], np.int32))
+    augmentation = identity_augmentation(3, 8, 8)
+    augmentation[0, BACKGROUND], augmentation[2, BACKGROUND] = -1 - 7, -1 - 4
+    augmentation[:, BACKGROUND_AFFINE] = (1, 0, 0, 0, 1, 0)
+    batch = PhotoBatch(None, augmentation, np.zeros(3, np.int32), np.array([4, 2, 7], np.int32))
     plain = ((0.0,) * 3, (1.0,) * 3)
     carried = with_photos(batch, photos)
-    want = transform(photos, rows, (8, 8), *plain, index=batch.index)
+    want = transform(photos, augmentation, (8, 8), *plain, index=batch.index)
     np.testing.assert_array_equal(transform(carried.photos, carried.augmentation, (8, 8), *plain), want)
     assert with_photos(carried, photos) is carried

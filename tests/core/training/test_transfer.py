@@ -150,7 +150,7 @@ def test_backward_ends_at_the_first_layer_that_learns_and_the_rest_keeps_its_bit
     weights = initial_weights(logits, 3)
     plan.load(weights)
     photos = integers("photos", (2, 32, 32, 3), 0, 256).astype(np.uint8)
-    plan.train_step(PhotoBatch(photos, identity_augmentation(2, (32, 32), (32, 32)), np.array([0, 2], np.int32)), 0.01)
+    plan.train_step(PhotoBatch(photos, identity_augmentation(2, 32, 32), np.array([0, 2], np.int32)), 0.01)
     average = plan.state()["average"]
     averaged = {name: average[at : at + int(np.prod(shape))] for name, (at, shape) in plan.layout.offsets.items()}
     for found in (plan.weights(), averaged):
