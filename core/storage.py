@@ -102,3 +102,21 @@ def unused(path: Path) -> Path:
     """The path, or with -2, -3 ... appended if it exists: two runs may start in the same second."""
     names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(2))
     return path if not path.exists() else next(name for name in names if not name.exists())
+
+
+def create_unused(path: Path) -> Path:
+    """Create the folder `unused(path)`. Programs that do so at once get different ones. Raises StorageError."""
+    while True:
+        try:
+            (found := unused(path)).mkdir(parents=True)
+            return found
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise storage_error(path, error) from error
+
+
+def find_unwritable(path: Path) -> Path | None:
+    """The folder, or the nearest existing one above it, if this user may not write there; None if it may be used."""
+    there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    return None if os.access(there, os.W_OK | os.X_OK) else there

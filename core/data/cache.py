@@ -24,7 +24,7 @@ from core.data.dataset import Dataset, IsCancelled, ReportProgress, Skipped, ign
 from core.data.file_lock import locked
 from core.errors import DataError
 from core.ops.contract import Array
-from core.storage import storage_error
+from core.storage import find_unwritable, storage_error
 from core.user_cache import user_cache_folder
 
 
@@ -96,6 +96,12 @@ def append_pictures(cache: PhotoCache, dataset: Dataset, pictures: Iterable[Arra
                 raise DataError(f"Photos in {dataset.root} have changed since they were read. Start again.")
         slots = store.append_pictures(pictures)
         return replace(cache, photos=store.map_photos()), slots
+
+
+def check_home(dataset: Dataset, folder: str) -> None:
+    """Raise DataError if the caches of a dataset cannot be in this folder, as `open_cache`; nothing is created."""
+    if there := find_unwritable(_home(dataset, folder)):
+        raise DataError(f"There is no permission to write in {there}. Choose another folder with --cache.")
 
 
 @contextmanager

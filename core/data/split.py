@@ -137,17 +137,22 @@ def write_split(path: Path, dataset: Dataset, cache: PhotoCache, splits: Array, 
     write_file(path, text.getvalue().encode(ENCODING, ERRORS))
 
 
+def open_split(path: Path) -> tuple[Dataset, dict[bytes, int]]:
+    """The photos of a split.csv, and the row of each content. Raises DataError if it is no such file."""
+    try:
+        written = open_manifest(path, label="label", columns=("sha256",))
+        return written, {bytes.fromhex(text): at for at, text in enumerate(written.columns["sha256"]) if text}
+    except (DataError, ValueError) as error:
+        raise DataError(f"{path} is not the split of a run. Choose the split.csv of a run folder. {error}") from error
+
+
 def read_split(path: Path, dataset: Dataset, cache: PhotoCache) -> Array:
     """Read the splits int8 ``(N,)`` of the rows of `dataset`.
 
     Photos are matched by path, else by content (they may have moved). Raises DataError if photos are missing, new or
     have another class.
     """
-    try:
-        written = open_manifest(path, label="label", columns=("sha256",))
-        by_content = {bytes.fromhex(text): at for at, text in enumerate(written.columns["sha256"]) if text}
-    except (DataError, ValueError) as error:
-        raise DataError(f"{path} is not the split of a run. Choose the split.csv of a run folder. {error}") from error
+    written, by_content = open_split(path)
     by_path = {key: at for at, key in enumerate(written.paths.keys().tolist())}
     keys = dataset.paths.keys().tolist()
     splits = np.full(len(dataset), UNSPLIT, np.int8)

@@ -6,15 +6,18 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
+from pathlib import Path
 from typing import Final, final
 
 from core.config import RunConfig
+from core.data.cache import check_home
 from core.data.dataset import TEST, TRAIN, VALIDATION
 from core.data.field_photos import check_field, scan_field
 from core.data.label_sets import read_label_sets
 from core.data.loader import AHEAD
 from core.data.preparation import cache_side
 from core.data.source import open_dataset
+from core.data.split import open_split
 from core.device import STREAM_BUFFERS, Memory, Plan
 from core.diagnosis import context_features
 from core.diagnosis.backgrounds import count_bytes
@@ -42,6 +45,9 @@ def describe_run(config: RunConfig) -> str:
     device, _ = choose_device(config.device)
     config, origin = read_start(config)
     dataset = open_dataset(config)
+    check_home(dataset, config.cache)
+    if config.split:
+        open_split(Path(config.split))
     sets = read_label_sets(dataset.classes, config.labels)
     classes = dataset.classes if sets is None else sets.labels
     added = class_without_leaf(config, classes, sets is not None)

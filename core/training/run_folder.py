@@ -15,7 +15,7 @@ from core.diagnosis.metrics import Metrics
 from core.diagnosis.model_identity import BEST
 from core.errors import DataError, InputError, LeafClinicError, StorageError
 from core.schema import mapping, parse_json
-from core.storage import TEMPORARY, storage_error, write_file
+from core.storage import TEMPORARY, find_unwritable, storage_error, write_file
 from core.text import csv_text, json_text
 from core.training.checkpoint import LAST, PREVIOUS
 from core.training.events import EpochDone, Event, to_line
@@ -156,8 +156,7 @@ def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> Non
         raise InputError(f"The run folder {path} would be inside the photo folder. Choose another folder with --out.")
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file. Choose a new folder with --out.")
-    there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-    if not os.access(there, os.W_OK | os.X_OK):  # reported before photos are read and kernels compiled
+    if there := find_unwritable(path):  # reported before photos are read and kernels compiled
         raise InputError(f"There is no permission to write in {there}. Choose another folder with --out.")
     if path.is_dir() and not overwrite:
         there_already = {e.name for e in path.iterdir() if e.name != LOCK and not e.name.endswith(TEMPORARY)}
@@ -174,7 +173,7 @@ def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> Non
 
 def check_earlier_run(path: Path) -> None:
     """Raise InputError if a run cannot be resumed in `path`, before photos are read and kernels compiled."""
-    if not os.access(path, os.W_OK | os.X_OK):
+    if find_unwritable(path):
         raise InputError(f"There is no permission to write in {path}. Change its permissions, or copy the run.")
     RunFolder(path).release()  # another process may be training in it
 

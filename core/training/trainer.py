@@ -27,7 +27,7 @@ from core.distributed.rank_environment import RankEnvironment
 from core.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_STOPPED, LeafClinicError, StorageError
 from core.ops.contract import Array
 from core.optim.learning_rate import learning_rate
-from core.storage import new_run_folder
+from core.storage import create_unused, new_run_folder, unused
 from core.training import events
 from core.training.agreement import Agreement, check_weights, share_state
 from core.training.checkpoint import LAST, Checkpoint, RunState, load_checkpoint, save_checkpoint
@@ -60,7 +60,7 @@ class Trainer:
         out = config.out or str(new_run_folder(Path("runs"), config.start, config.model))
         self.config = replace(config, out=out, name=config.name or default_name(config.data))
         self._resume, self._overwrite, self._profiled, self._environment = resume, overwrite, profiled, environment
-        self._path = Path(self.config.out)
+        self._path, self._named = Path(out), bool(config.out)
         self._started = False
 
     @property
@@ -82,12 +82,12 @@ class Trainer:
                 code = self.stopped_code
         return code
 
-    def _check_start(self) -> RunConfig:
+    def check_start(self) -> RunConfig:
         """Check the run folder (on rank 0); returns the settings, with the recorded conditions of a resumed run."""
         if self._environment.rank == 0 and self._resume:
             check_earlier_run(self._path)
         elif self._environment.rank == 0:
-            check_new_run(self._path, self.config, self._overwrite)
+            check_new_run(self._path if self._named else unused(self._path), self.config, self._overwrite)
         if not self._resume:
             return self.config
         before, _ = load_checkpoint(self._path)
@@ -100,13 +100,16 @@ class Trainer:
         """
         commands = commands or Commands()
         try:
-            setup = yield from set_up(self._check_start(), commands, self._environment)
+            setup = yield from set_up(self.check_start(), commands, self._environment)
         except Cancelled:
             yield events.RunFinished("stopped", 0, -1, 0.0, None, "", "", 0.0)
             return
         folder: RunFolder | None = None
         begun = False
         try:
+            if self._environment.rank == 0 and not self._named:  # another run may have started in the same second
+                self._path = create_unused(self._path)
+                setup = replace(setup, config=replace(setup.config, out=str(self._path)))
             started = start_run(setup, self._path, self._resume, self._overwrite)
             folder, self._started = started.folder, True
             for event in _Run(setup, started, self._path, commands, self._profiled).run():

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from benchmarks.model_card import render_card
+from core import train
 from core.config import RunConfig
-from core.errors import DeviceError, InputError, OutOfMemory
+from core.errors import EXIT_WRONG_INPUT, DeviceError, InputError, OutOfMemory
 from core.training import training_plan
 from core.training.commands import Commands
 from core.training.dry_run import describe_run
@@ -117,6 +118,18 @@ def test_classes_that_do_not_fit_are_told_before_a_photo_is_decoded(tiny, tmp_pa
     for start in (lambda: finish(set_up(config, Commands())), lambda: describe_run(config)):
         with pytest.raises(InputError, match=said):
             start()
+
+
+@pytest.mark.parametrize(("option", "said"), [
+    ("out", "would be inside the photo folder"), ("cache", "is inside the photo folder"),
+    ("split", "is not the split of a run"),
+])  # fmt: skip
+def test_a_dry_run_refuses_files_that_the_run_would_refuse(tiny, tmp_path, capsys, option, said):
+    place = tmp_path / "photos" / "here"
+    place.write_text("a,b\n") if option == "split" else None
+    options = ["--data", tiny().data, "--cache", str(tmp_path / "cache"), f"--{option}", str(place), "--device", "cpu"]
+    assert train.main([*options, "--dry-run"]) == EXIT_WRONG_INPUT
+    assert said in capsys.readouterr().err
 
 
 def test_tuning_that_several_processes_skip_is_said(monkeypatch):

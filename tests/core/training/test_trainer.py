@@ -17,6 +17,7 @@ from core.training import events as run_events
 from core.training import trainer
 from core.training.checkpoint import LAST, PREVIOUS
 from core.training.events import EpochDone, Progress, RunEvaluated, RunFinished, RunStarted, StepDone, Warned
+from core.training.run_folder import read_config
 from tests.core.training.test_teacher import write_teacher
 from tests.helpers.runs import last_weights, only, same_bits, train
 from tests.helpers.tiny_photos import write_photos
@@ -229,3 +230,12 @@ def test_a_folder_in_which_a_start_was_cut_off_is_begun_anew(tiny):
     assert train(config)[-1].reason == "completed"
     with pytest.raises(InputError, match="already contains a run"):
         train(config)
+
+
+def test_two_runs_of_one_second_get_their_own_folders(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(storage.time, "strftime", lambda form: "now")
+    runs = [trainer.Trainer(tiny(out="", epochs=1)).run() for _ in range(2)]
+    folders = [next(event.folder for event in run if isinstance(event, RunStarted)) for run in runs]
+    assert folders == [str(Path("runs", name)) for name in ("now-cnn", "now-cnn-2")]
+    assert [read_config(Path(folder)).out for folder in folders] == folders
