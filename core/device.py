@@ -10,8 +10,9 @@ from typing import Final, Self, final
 
 import numpy as np
 
+from core.errors import InputError
 from core.ops.contract import Array
-from core.ops.photo import Backgrounds
+from core.ops.photo import AUGMENTATION_SIZE, Backgrounds, background_problem
 from core.optim.optimizer import Optimizer
 from core.program import ParameterLayout, Program
 
@@ -49,8 +50,38 @@ class PhotoBatch:
         photos: Array = np.clip(len(self.step_labels) - firsts, 0, size)
         return photos if photos.any() else np.ones_like(photos)
 
-    def target_problem(self, classes: int) -> str:
-        """Why a loss with targets of so many classes (0: without targets) cannot take this batch; "" if it can."""
+    def check(self, kept: Array | None, most: int, backgrounds: Backgrounds | None, classes: int) -> Array:
+        """Return the photos of this batch, or those `kept` that it names. Kernels read by address, without checks.
+
+        Raises InputError if a plan for `most` photos with these backgrounds, which learns from targets of so many
+        `classes` (0: from labels alone), cannot take it.
+        """
+        photos = kept if self.photos is None else self.photos
+        problem = "they are named by index, but the plan has none (keep_photos)" if photos is None else (
+            self._find_problem(photos, most) or background_problem(self.augmentation, backgrounds, len(photos))
+            or self._find_target_problem(classes)
+        )  # fmt: skip
+        if photos is None or problem:
+            raise InputError(f"These photos cannot be computed: {problem}.")
+        return photos
+
+    def _find_problem(self, photos: Array, most: int) -> str:
+        count, index = len(self.augmentation), self.index
+        if photos.ndim != 4 or photos.shape[3] != 3 or not photos.size:
+            return "they are not (photos, height, width, 3) of uint8"
+        if not 1 <= count <= most:
+            return f"this plan takes 1 to {most} photos at a time, not {count}"
+        if self.augmentation.shape != (count, AUGMENTATION_SIZE) or not np.isfinite(self.augmentation).all():
+            return f"their transform is not {AUGMENTATION_SIZE} finite numbers a photo"
+        if self.labels.shape != (count,):
+            return f"there are {self.labels.size} labels for {count} photos"
+        if index is None:
+            return "" if len(photos) >= count else f"there are {len(photos)} photos for {count} transforms"
+        if index.shape != (count,) or index.min() < 0 or index.max() >= len(photos):
+            return f"their indices are not within 0 to {len(photos) - 1}"
+        return ""
+
+    def _find_target_problem(self, classes: int) -> str:
         got, wanted = None if self.targets is None else self.targets.shape, (len(self.augmentation), classes)
         if got == (wanted if classes else None):
             return ""

@@ -31,7 +31,7 @@ from core.errors import DeviceError, InputError, KernelUnavailable, OutOfMemory
 from core.graph import PHOTO, Graph
 from core.ops.contract import Array, Mode
 from core.ops.network import loss_and_gradients
-from core.ops.photo import AUGMENTATION_SIZE, Backgrounds, background_problem
+from core.ops.photo import Backgrounds
 from core.program import flatten_parameters, lay_out_parameters, lower, name_parameters
 
 
@@ -280,17 +280,13 @@ class CpuPlan(Plan):
 
     def _point_at(self, batch: PhotoBatch) -> int:
         """Fill the context for a batch and return its number of images."""
-        photos = self._kept if batch.photos is None else np.ascontiguousarray(batch.photos, np.uint8)
+        photos = batch.check(self._kept, self.batch, self._backgrounds, self.program.target_size)
+        photos = np.ascontiguousarray(photos, np.uint8)
         augmentation = np.ascontiguousarray(batch.augmentation, np.float32)
         labels = np.ascontiguousarray(batch.labels, np.int32)
         index = None if batch.index is None else np.ascontiguousarray(batch.index, np.int64)
         count = len(augmentation)
         targets = None if batch.targets is None else np.ascontiguousarray(batch.targets, np.float32)
-        problem = _find_problem(photos, augmentation, labels, index, self.batch)
-        problem = problem or background_problem(augmentation, self._backgrounds, 0 if photos is None else len(photos))
-        problem = problem or batch.target_problem(self.program.target_size)
-        if problem or photos is None:
-            raise InputError(f"These photos cannot be computed: {problem or 'there are none'}.")
         self._alive = (photos, augmentation, labels, index, targets)
         fields = self._context.fields
         fields[ctx.PHOTOS], fields[ctx.PHOTO_BYTES] = photos.ctypes.data, photos[0].nbytes
@@ -305,21 +301,3 @@ class CpuPlan(Plan):
             fields[ctx.STEP] = self._optimizer.step
             self._context.set_labels(labels, targets, self.program.steps[-1].attributes.get("class_weights", ()))
         return count
-
-
-def _find_problem(photos: Array | None, augmentation: Array, labels: Array, index: Array | None, batch: int) -> str:
-    """Return what is wrong with a batch, or "": kernels read by address, without checks."""
-    if photos is None or photos.ndim != 4 or photos.shape[3] != 3 or not photos.size:
-        return "they are not (photos, height, width, 3) of uint8"
-    count = len(augmentation)
-    if not 1 <= count <= batch:
-        return f"this plan takes 1 to {batch} photos at a time, not {count}"
-    if augmentation.shape != (count, AUGMENTATION_SIZE) or not np.isfinite(augmentation).all():
-        return f"their transform is not {AUGMENTATION_SIZE} finite numbers a photo"
-    if labels.shape != (count,):
-        return f"there are {labels.size} labels for {count} photos"
-    if index is None:
-        return "" if len(photos) >= count else f"there are {len(photos)} photos for {count} transforms"
-    if index.shape != (count,) or index.min() < 0 or index.max() >= len(photos):
-        return f"their indices are not within 0 to {len(photos) - 1}"
-    return ""

@@ -11,12 +11,11 @@ from typing import Any, TypeAlias, final
 import numpy as np
 
 from core.device import STREAM_BUFFERS, PhotoBatch
-from core.errors import InputError
 from core.gpu.control import Control
 from core.gpu.driver.memory import Block, Pinned
 from core.gpu.graph_capture import Event
 from core.ops.contract import Array
-from core.ops.photo import Backgrounds, background_problem
+from core.ops.photo import Backgrounds
 
 Key: TypeAlias = tuple[int, tuple[int, ...]]
 
@@ -62,15 +61,8 @@ class Staging:
         self, batch: PhotoBatch, kept: Array | None, kept_address: int, backgrounds: Backgrounds | None = None
     ) -> int:
         """Queue the copies of a batch. Returns its number of photos. Raises InputError if it does not fit."""
+        source = batch.check(kept, self._batch, backgrounds, self._target_size)
         count, photos = len(batch.augmentation), batch.photos
-        source = kept if photos is None else photos
-        if source is None:
-            raise InputError("This batch names photos by index, but no photos were put on the GPU (keep_photos).")
-        if source.ndim != 4 or source.shape[3] != 3 or not 1 <= count <= self._batch:
-            raise InputError(f"This plan takes 1 to {self._batch} photos of (height, width, 3) uint8 at a time.")
-        problem = background_problem(batch.augmentation, backgrounds, len(source))
-        if problem := problem or batch.target_problem(self._target_size):
-            raise InputError(f"These photos cannot be computed: {problem}.")
         c, settings = self.control, self.control.settings
         settings["photos"] = count
         address = kept_address if photos is None else self._stream_photos(photos)

@@ -241,7 +241,7 @@ def test_a_plan_looks_at_the_photos_and_backgrounds_of_another_also_after_a_rese
     photos = np.random.default_rng(0).integers(0, 256, (9, 30, 30, 3), dtype=np.uint8)
     masks, backgrounds = np.zeros((9, 4, 4), np.uint8), np.zeros((2, 8, 9, 3), np.uint8)
     batch = replace(batch_for(graph, 2), photos=None, index=np.array([8, 1]))
-    with pytest.raises(InputError, match="no photos were put"):
+    with pytest.raises(InputError, match="keep_photos"):
         other.predict(batch)
     before = len(driver.blocks)
     assert owner.keep_photos(photos)
