@@ -39,10 +39,11 @@ class OnnxValue:
 @final
 @dataclass
 class Importer:
-    """Collects nodes and weights. `budget`: bytes of weights that may still be added."""
+    """Collects nodes and weights. budget: bytes of weights that may still be added; batch: photos of the input."""
 
     opset: int
     budget: int
+    batch: int = 1
     nodes: dict[str, Node] = field(default_factory=dict)
     weights: dict[str, Array] = field(default_factory=dict)
     constants: dict[str, Array] = field(default_factory=dict)

@@ -164,6 +164,10 @@ def _pool(importer: Importer, node: Any, op: str, attributes: Attributes, **more
     if len(importer.shape(x)) != 3:
         raise ModelFileError(f"{describe(node)} pools features that are no image.")
     window = _window_of(describe(node), attributes, (), importer.shape(x))
+    needed = [(-(-size // s) - 1) * s + k - size
+              for size, k, s in zip(importer.shape(x), window.kernel, window.stride, strict=False)]  # fmt: skip
+    if attributes.get("auto_pad", b"")[:4] == b"SAME" and min(needed) < -1:
+        raise ModelFileError(f"{describe(node)} would have a padding below 0, which programs compute differently.")
     name = importer.add(
         op, node, (x.node,), kernel=window.kernel, stride=window.stride, padding=window.padding,
         ceil_mode=window.ceil_mode, **more,

@@ -168,6 +168,7 @@ def _start(
         raise ModelFileError(f"Its input has {len(dims)} axes; a batch of photos has 4.")
     sides = [dim.dim_value if dim.HasField("dim_value") else 0 for dim in dims]
     axes = (0, 2, 3, 1) if sides[3] in (1, 3) and sides[1] not in (1, 3) else NCHW
+    importer.batch = sides[0] or 1
     _, channels, height, width = (sides[axes.index(axis)] for axis in NCHW)
     height, width = height or image_size, width or image_size
     if not height or not width:

@@ -36,9 +36,11 @@ def read_flatten(importer: Importer, node: Any, attributes: Attributes) -> OnnxV
 def read_reshape(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """A flattening written as Reshape."""
     shape = to_ints(importer.constant(node, 1), f"The shape of {describe(node)}")
-    size = volume(importer.shape(importer.value(node.input[0])))
-    trailing = all(side == 1 for side in shape[2:])
-    if len(shape) < 2 or not trailing or not (shape[1] in (-1, size) or (shape[0] == 1 and shape[1] == size)):
+    features = importer.shape(importer.value(node.input[0]))
+    first, second = (*shape, 0, 0)[:2]
+    kept = first in (0, -1, importer.batch) and not (0 in shape and attributes.get("allowzero", 0))
+    whole = second in (-1, volume(features)) or (second == 0 and len(features) == 1)
+    if len(shape) < 2 or any(side != 1 for side in shape[2:]) or not kept or not whole or first == second == -1:
         raise ModelFileError(f"{describe(node)} to {shape} is not a flattening, which is all that is supported.")
     return _to_features(importer, node, len(shape))
 

@@ -122,6 +122,14 @@ SOUND = {
         [STRIDED, node("Reshape", "c to", "f"), node("Gemm", "f dw", "y", transB=1)],
         CONV | DENSE | {"to": np.array([0, -1], I64)}, {},
     ),
+    "reshape of two photos": (
+        [STRIDED, node("Reshape", "c to", "f"), node("Gemm", "f dw", "y", transB=1)],
+        CONV | DENSE | {"to": np.array([2, -1], I64)}, {"shape": (2, 3, 9, 11)},
+    ),
+    "reshape of features": (
+        [node("Conv", "x w b", "last"), HEAD[0], node("Reshape", "g to", "r"), node("Flatten", "r", "y")],
+        CONV | {"to": np.array([0, 0, 1, 1], I64)}, {},
+    ),
     "flatten of channels last": (
         [STRIDED, node("Transpose", "c", "t", perm=[0, 2, 3, 1]), node("Flatten", "t", "f"),
          node("Gemm", "f dw db", "y", transB=1)], CONV | DENSE, {},

@@ -145,6 +145,14 @@ REFUSED = {
     "reshape": (
         model([node("Reshape", "x to", "last"), *HEAD], {"to": np.array([0, 9, 11, 3], I64)}), "is not a flattening",
     ),
+    "reshape into other photos": (
+        model([node("Reshape", "x to", "last"), node("Flatten", "last", "y")], {"to": np.array([2, -1], I64)}),
+        "is not a flattening",
+    ),
+    "padding below 0": (
+        model([node("AveragePool", "x", "last", kernel_shape=[1, 4], strides=[3, 1], auto_pad="SAME_UPPER"), *HEAD]),
+        "a padding below 0",
+    ),
     "concat of rows": (model([node("Concat", "x x", "last", axis=2), *HEAD]), "does not concatenate channels"),
     "filters that do not fit": (model([node("Conv", "x w", "last"), *HEAD], {"w": weights(6, 4, 3, 3)}), "shape"),
     "kernel larger than the photo": (
