@@ -12,12 +12,14 @@ import hashlib
 import io
 import itertools
 import json
+import os
 import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -222,11 +224,16 @@ def compute_by_workers(
     here = {"host": LOCAL, "dashboard_address": f"{LOCAL}:0", "silence_logs": "CRITICAL"}
     pressed: list[int] = []  # Dask cannot close a cluster that has not started: Ctrl-C waits for it
     before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    if os.name == "posix":  # Dask's threads inherit this, and from them the workers
+        resource_tracker.ensure_running()  # whose start unblocks signals
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         client = Client(scheduler or LocalCluster(n_workers=workers, threads_per_worker=1, **here))
     except (OSError, ValueError) as error:  # ValueError: no address
         raise InputError(f"There is no Dask scheduler at {scheduler}: {error}.") from error
     finally:
+        if os.name == "posix":
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         signal.signal(signal.SIGINT, before)
     if pressed:
         raise KeyboardInterrupt

@@ -187,15 +187,19 @@ def test_photos_are_decoded_while_the_network_predicts_at_most_a_batch_ahead(mod
     assert ahead == [4, 2, 0]
 
 
-def start_workers(model, photos, out, cache, part):
-    """Diagnose by two workers, as from a terminal; returns the process when the first part is done."""
+def start_workers(model, photos, out, cache, part, is_time=lambda process, out: list(out.glob("part-*.parquet"))):
+    """Diagnose by two workers, as from a terminal; returns the process when the first part is done, or `is_time`."""
     command = [sys.executable, "-m", "core.diagnose", model, photos, "--out", out, "--part", part, "--workers", 2]
     process = subprocess.Popen(list(map(str, command)), cwd=ROOT, env=environment(cache), start_new_session=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
-    while not list(out.glob("part-*.parquet")):
+    while not is_time(process, out):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.02)
     return process
+
+
+def find_workers(process, out=None):
+    return [p for p in children_of(process) if "spawn_main" in Path(f"/proc/{p}/cmdline").read_text()]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds Dask's workers in /proc")
@@ -206,8 +210,7 @@ def test_a_killed_worker_loses_no_photo_and_writes_none_twice(model, cache, tmp_
     """It is killed when the first parts are done."""
     photos, out = write_photos(tmp_path / "photos", each=each), tmp_path / "out"
     with start_workers(model, photos, out, cache, part) as process:
-        started = children_of(process)  # workers by nannies of the program, and others
-        os.kill(next(p for p in started if "spawn_main" in Path(f"/proc/{p}/cmdline").read_text()), signal.SIGKILL)
+        os.kill(find_workers(process)[0], signal.SIGKILL)
         _, errors = process.communicate(timeout=280)
     assert process.returncode == EXIT_DONE, errors
     assert run("--merge", out) == EXIT_DONE
@@ -227,6 +230,14 @@ def test_ctrl_c_reaches_the_workers_too_and_ends_with_one_sentence(model, cache,
     assert 0 < done < 30
     assert run(model, photos, "--out", out, "--part", 10) == EXIT_DONE
     assert f"{300 - 10 * done} photos, " in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds Dask's workers in /proc")
+def test_ctrl_c_while_the_workers_start_ends_with_the_same_sentence(model, photos, cache, tmp_path):
+    with start_workers(model, photos, tmp_path / "out", cache, 10, find_workers) as process:
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (EXIT_INTERRUPTED, "\nStopped.\n")
 
 
 def test_a_wrong_address_and_a_lost_scheduler_are_sentences(model, photos, tmp_path, monkeypatch, capsys):
