@@ -17,6 +17,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing import resource_tracker
@@ -209,6 +210,24 @@ def _load(model: str, device: str, threads: int, crop: str) -> tuple[Predictor, 
     return predictor, read_identity(Path(model))
 
 
+@contextmanager
+def _defer_interrupts() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of the block. Processes that are started in it never get it: they inherit a mask."""
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    if os.name == "posix":
+        resource_tracker.ensure_running()  # whose start, by the first of these processes, would unblock the signal
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        if os.name == "posix":
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
+
+
 def compute_by_workers(
     job: Job, parts: Iterator[Part], show: Callable[[str], object], workers: int, scheduler: str = ""
 ) -> Iterator[tuple[int, int]]:
@@ -222,21 +241,11 @@ def compute_by_workers(
     except ImportError as error:
         raise InputError(f"Several workers need Dask ({error}). Install it with: pip install '.[cluster]'") from error
     here = {"host": LOCAL, "dashboard_address": f"{LOCAL}:0", "silence_logs": "CRITICAL"}
-    pressed: list[int] = []  # Dask cannot close a cluster that has not started: Ctrl-C waits for it
-    before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
-    if os.name == "posix":  # Dask's threads inherit this, and from them the workers
-        resource_tracker.ensure_running()  # whose start unblocks signals
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
-        client = Client(scheduler or LocalCluster(n_workers=workers, threads_per_worker=1, **here))
+        with _defer_interrupts():  # Dask cannot close a cluster that has not started
+            client = Client(scheduler or LocalCluster(n_workers=workers, threads_per_worker=1, **here))
     except (OSError, ValueError) as error:  # ValueError: no address
         raise InputError(f"There is no Dask scheduler at {scheduler}: {error}.") from error
-    finally:
-        if os.name == "posix":
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-        signal.signal(signal.SIGINT, before)
-    if pressed:
-        raise KeyboardInterrupt
     with client:
         show(f"Workers: {len(client.ncores())}. Dashboard: {client.dashboard_link}\n")
         queued, compute = as_completed(), compute_part if scheduler else compute_by_local_worker
