@@ -124,9 +124,8 @@ def choose_writers(program: Program, batch: int, algorithm: str) -> dict[str, Wr
         directions = _DIRECTIONS.get(step.op, (FORWARD,))[: None if program.training else 1]
         shapes = tuple(value.shape for value in step.inputs)
         case = KernelCase(step.op, step.attributes, shapes, step.output.shape, batch, step.activation)
-        choose = PLANS.choose if algorithm == "auto" else PLANS.choose_up_to
         try:
-            rows = [choose(case, direction, algorithm) for direction in directions]
+            rows = [PLANS.choose(case, direction, algorithm) for direction in directions]
         except KernelUnavailable as error:
             raise KernelUnavailable(f"The CPU cannot run the step {step.node} by {algorithm!r}. {error}") from error
         chosen[step.node] = rows[0].writers

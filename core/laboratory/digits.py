@@ -158,8 +158,8 @@ def _accuracy(network: UnfusedNetwork, photos: Array, labels: Array, report: Rep
     for first in range(0, len(photos) - network.batch + 1, network.batch):
         rows = slice(first, first + network.batch)
         _fill(network, photos[rows], labels[rows])
-        for launch in network.forward:
-            launch.run()
+        for run in network.forward:
+            run()
         logits = network.values[network.graph.output]
         right += int((logits.argmax(-1) == labels[rows]).sum())
         seen += network.batch

@@ -1,7 +1,7 @@
 """The registry of kernels: op, device, algorithm, and the cases that each kernel refuses.
 
-A kernel requested by name runs or refuses with a sentence; it is never replaced by another kernel.
-With the algorithm "auto", `Registry.choose` takes the last kernel in `ALGORITHM_ORDER` that does not refuse.
+A kernel runs or refuses with a sentence; it never becomes another one. `Registry.choose` takes the last kernel in
+`ALGORITHM_ORDER`, up to the requested level, that does not refuse.
 """
 
 from __future__ import annotations
@@ -97,25 +97,16 @@ class Registry:
         found = [k for k in self.kernels if (k.op, k.direction) == (op, direction)]
         return tuple(sorted(found, key=lambda kernel: rank(kernel.algorithm)))
 
-    def choose_up_to(self, case: KernelCase, direction: str, algorithm: str) -> Kernel:
-        """Return the highest level up to the named one, as `core.gpu.select` does; of a single kernel, that one."""
-        kernels = self.of(case.op, direction)
-        for kernel in reversed(kernels):
-            if (len(kernels) == 1 or rank(kernel.algorithm) <= rank(algorithm)) and kernel.refuses(case) is None:
-                return kernel
-        raise KernelUnavailable(f"There is no kernel up to {algorithm!r} for {case.op} {direction}.")
-
     def choose(self, case: KernelCase, direction: str, algorithm: str = "auto") -> Kernel:
-        """Return the kernel by name, or the fastest that does not refuse. Raises KernelUnavailable."""
-        kernels = self.of(case.op, direction)
-        if algorithm == "auto":
-            kernels = tuple(kernel for kernel in kernels if kernel.algorithm not in VENDOR_LIBRARIES)
-        elif not (kernels := tuple(kernel for kernel in kernels if kernel.algorithm == algorithm)):
-            raise KernelUnavailable(f"There is no kernel {algorithm!r} for {case.op} {direction}.")
-        reasons = []
+        """Return the highest level up to the named one that does not refuse, as `core.gpu.select` does; of a single
+        kernel, that one. Raises KernelUnavailable."""
+        kernels, reasons = self.of(case.op, direction), []
+        highest = len(ALGORITHM_ORDER) if algorithm == "auto" else rank(algorithm)
         for kernel in reversed(kernels):
+            if len(kernels) > 1 and rank(kernel.algorithm) > highest:
+                continue
             reason = kernel.refuses(case)
             if reason is None:
                 return kernel
             reasons.append(f"{kernel.algorithm}: {reason}")
-        raise KernelUnavailable(f"No kernel can run {case.op} {direction} here. " + " ".join(reasons))
+        raise KernelUnavailable(" ".join([f"No kernel up to {algorithm!r} runs {case.op} {direction}.", *reasons]))

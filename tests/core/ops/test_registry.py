@@ -1,4 +1,4 @@
-"""A kernel runs or refuses; it never becomes another one unless "auto" was asked for."""
+"""Of the kernels up to a level, the highest one that does not refuse is chosen."""
 
 import pytest
 
@@ -20,13 +20,16 @@ def test_auto_takes_the_highest_kernel_that_does_not_refuse_and_never_a_vendors_
     assert table.choose(CASE, "forward", "cudnn").algorithm == "cudnn"
 
 
-@pytest.mark.parametrize(("naive", "asked", "said"), [
-    (None, "fused", "fused: too small"), (None, "fft", "no kernel 'fft' for relu forward"),
-    ("no memory.", "auto", r"fused: too small\. naive: no memory\."),
+@pytest.mark.parametrize(("asked", "said"), [
+    ("reference", "No kernel up to 'reference' runs relu forward.$"), ("fft", r"relu forward\. naive: no memory\.$"),
+    ("auto", r"fused: too small\. naive: no memory\."),
 ])  # fmt: skip
-def test_a_kernel_asked_for_by_name_does_not_become_another_and_all_reasons_are_named(naive, asked, said):
+def test_no_kernel_above_the_level_is_taken_and_all_reasons_are_named(asked, said):
     with pytest.raises(KernelUnavailable, match=said):
-        Registry([kernel("naive", naive), kernel("fused", "too small.")]).choose(CASE, "forward", asked)
+        Registry([kernel("naive", "no memory."), kernel("fused", "too small.")]).choose(CASE, "forward", asked)
+    both = Registry([kernel("naive"), kernel("fused")])
+    assert [both.choose(CASE, "forward", level).algorithm for level in ("tiled", "fused")] == ["naive", "fused"]
+    assert Registry([kernel("fused")]).choose(CASE, "forward", "naive").algorithm == "fused", "of one kernel, that one"
 
 
 def test_kernels_are_listed_by_op_and_one_listed_twice_is_an_error():
