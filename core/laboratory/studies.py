@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -13,6 +12,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from core.cores import usable_cores
+from core.cpu.timing import measure_peak
 from core.device import KernelTime, Optimizer, PhotoBatch, Plan
 from core.errors import DeviceError, OutOfMemory
 from core.laboratory.plot import Point
@@ -128,27 +128,14 @@ def points(times: Sequence[KernelTime]) -> list[Point]:
 
 
 def roof(device: str) -> tuple[float, float]:
-    """Measured ceilings of this machine: GFLOP/s of matrix products and GB/s of copies (read and written).
-
-    On the CPU every core has its own product and copy, because the library may be limited to one thread.
-    """
-    if device == "cuda":
-        size = 1 << 26
-        copy = KernelCase("relu", MappingProxyType({}), ((size,),), (size,), 1)
-        best = min(t.milliseconds for t in time_kernels(copy, "forward", "cuda", size))
-        return max(t.gflops for t in _time_product(4096, 4096, 4096)), 8 * size / best / 1e6
-    side, size, cores = 512, 1 << 23, usable_cores()
-    rng = np.random.default_rng(0)
-    factors = [rng.standard_normal((side, side), np.float32) for _ in range(cores)]
-    pairs = [(np.ones(size, np.float32), np.ones(size, np.float32)) for _ in range(cores)]
-    with ThreadPoolExecutor(cores) as pool:
-        multiplied = _least_seconds(lambda: list(pool.map(lambda a: a @ a, factors)), 50)
-        moved = _least_seconds(lambda: list(pool.map(lambda pair: np.copyto(*pair), pairs)), 10)
-    return cores * 2 * side**3 / multiplied / 1e9, cores * 2 * 4 * size / moved / 1e9
-
-
-def _least_seconds(run: Callable[[], object], repeats: int) -> float:
-    return min(time_on_host(run, 1) for _ in range(repeats)) / 1e3
+    """Measured ceilings of this machine: GFLOP/s of matrix products and GB/s of copies (read and written)."""
+    if device == "cpu":
+        peak = measure_peak(usable_cores())
+        return peak.gflops, peak.gigabytes
+    size = 1 << 26
+    copy = KernelCase("relu", MappingProxyType({}), ((size,),), (size,), 1)
+    best = min(t.milliseconds for t in time_kernels(copy, "forward", "cuda", size))
+    return max(t.gflops for t in _time_product(4096, 4096, 4096)), 8 * size / best / 1e6
 
 
 def sweep_study(
