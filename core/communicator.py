@@ -28,15 +28,13 @@ class Communicator(ABC):
     as while one rank decodes photos for all. lost: RankLost was raised; work queued on a GPU may never end.
     """
 
-    rank = 0
-    size = 1
-    machine_rank = 0
     limited = False
     lost = False
     polling_seconds = 1e-3
     """Seconds that a wait polls without sleeping; a longer wait may end 1 % late."""
 
-    def __init__(self) -> None:
+    def __init__(self, rank: int = 0, size: int = 1, machine_rank: int = 0) -> None:
+        self.rank, self.size, self.machine_rank = rank, size, machine_rank
         self._answered = time.monotonic()
 
     @abstractmethod

@@ -141,7 +141,7 @@ def run_kernels(arguments: argparse.Namespace) -> None:
                     print(f"\n{op} {direction}, {name}, {device}\n"
                           f"  {'kernel':20} {'ms':>10} {'GFLOP/s':>10} {'error':>9} {'allowed':>9}")
                 rate = f"{found.gflops:10,.1f}" if found.gflops else " " * 10
-                line = (f"{found.milliseconds:10.4f} {rate} {found.error:9.1e} {kernel.tolerance.relative:9.0e}"
+                line = (f"{found.milliseconds:10.4f} {rate} {found.error:9.1e} {kernel.tolerance:9.0e}"
                         f"{'' if found.right else '  WRONG'}")
                 print(f"  {kernel.algorithm:20} {found.reason or line}", flush=True)
                 wrong += [] if found.reason or found.right else [f"{kernel.algorithm} of {op}, {direction}"]

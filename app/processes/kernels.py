@@ -45,7 +45,7 @@ def _describe(result: KernelResult) -> dict[str, Any]:
     row = result.kernel
     return {
         "device": row.device, "algorithm": row.algorithm, "milliseconds": result.milliseconds,
-        "gflops": result.gflops, "error": result.error, "tolerance": row.tolerance.relative,
+        "gflops": result.gflops, "error": result.error, "tolerance": row.tolerance,
         "right": result.right, "reason": result.reason,
     }  # fmt: skip
 

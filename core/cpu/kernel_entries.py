@@ -14,7 +14,7 @@ from core.errors import KernelUnavailable
 from core.ops.activation import ACTIVATIONS
 from core.ops.contract import Mode
 from core.ops.op_table import LOSSES, OPS
-from core.ops.registry import Kernel, KernelCase, Refusal, Registry, Tolerance
+from core.ops.registry import Kernel, KernelCase, Refusal, Registry
 from core.program import Program
 
 FORWARD, INPUT, WEIGHT = "forward", "backward_input", "backward_weight"
@@ -93,7 +93,7 @@ def _kernels_of(
     for op in ops:
         for direction in _DIRECTIONS[op]:
             run = partial(run_single, direction=direction, writers=writers)
-            yield Kernel(op, direction, "cpu", algorithm, run, idea, Tolerance(2e-5), refuses, writers)
+            yield Kernel(op, direction, "cpu", algorithm, run, idea, 2e-5, refuses, writers)
 
 
 _NAIVE: Final = Writers(naive.write_forward, naive.write_backward)

@@ -41,8 +41,7 @@ class MpiCommunicator(Communicator):
     """Collective calls are non-blocking and polled, so that a missing rank does not block the others."""
 
     def __init__(self, environment: RankEnvironment) -> None:
-        super().__init__()
-        self.rank, self.size, self.machine_rank = environment.rank, environment.size, environment.machine_rank
+        super().__init__(environment.rank, environment.size, environment.machine_rank)
         self._ranks = MPI.COMM_WORLD
         self._alive = dict.fromkeys(set(range(self.size)) - {self.rank}, time.monotonic())
         self._heartbeat = Heartbeat(self._signal)

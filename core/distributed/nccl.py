@@ -39,8 +39,7 @@ class NcclCommunicator(Communicator):
     polling_seconds = 0.05  # about a step on the GPU
 
     def __init__(self, environment: RankEnvironment, mpi: Communicator | None) -> None:
-        super().__init__()
-        self.rank, self.size, self.machine_rank = environment.rank, environment.size, environment.machine_rank
+        super().__init__(environment.rank, environment.size, environment.machine_rank)
         self._mpi, self._device = mpi, open_device()
         folder = Path(environment.rendezvous)
         self._files = PresenceFiles(folder, self.rank, self.size) if environment.rendezvous else None

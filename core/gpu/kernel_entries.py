@@ -19,14 +19,14 @@ from core.gpu.prepared import hosted
 from core.gpu.select import BF16, BY_NAME, FAST, WEIGHT, Candidate
 from core.gpu.single import UPDATE_WRITES, UPDATED, directions_of, reason_against, run_update, runner
 from core.ops.op_table import LOSSES
-from core.ops.registry import Kernel, Registry, Tolerance
+from core.ops.registry import Kernel, Registry
 
-SUMS: Final = Tolerance(1e-4)
+SUMS: Final = 1e-4
 """Sums over all pixels of a batch in float32, and transformed convolutions, which lose a few bits."""
-PRODUCTS: Final = Tolerance(1e-5)
+PRODUCTS: Final = 1e-5
 """Sums of some thousand terms, in float32 or as three tf32 products."""
-EXACT: Final = Tolerance(1e-6)
-ROUNDED: Final = Tolerance(2e-2)
+EXACT: Final = 1e-6
+ROUNDED: Final = 2e-2
 """Factors rounded to bf16."""
 
 WITH_PRODUCTS: Final = ("conv2d", "depthwise_conv2d", "dense", "matmul")
@@ -36,7 +36,7 @@ WRITES: Final = {
 }  # fmt: skip
 
 
-def tolerance_of(candidate: Candidate, direction: str) -> Tolerance:
+def tolerance_of(candidate: Candidate, direction: str) -> float:
     """Largest accepted relative error of a candidate in a direction."""
     op = candidate.pattern[0]
     if candidate.arithmetics == BF16:

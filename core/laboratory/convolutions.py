@@ -18,13 +18,13 @@ import numpy as np
 from core.cores import usable_cores
 from core.cpu.kernel_entries import CPU
 from core.ops.contract import Array
-from core.ops.registry import Kernel, KernelCase, Registry, Tolerance
+from core.ops.registry import Kernel, KernelCase, Registry
 from core.ops.window import Window, add_windows, pad, read_window, windows
 from core.ops.winograd import F2, F4
 
 Run: TypeAlias = Callable[[KernelCase, dict[str, Any]], None]
 
-LOOSE: Final = Tolerance(1e-4)
+LOOSE: Final = 1e-4
 """Winograd's transforms and the FFT lose a few bits; F(4,3) the most."""
 TILE: Final = 16
 """Side of the outputs of one tile of the tiled FFT; with a 5x5 filter the transforms are 20 x 20."""

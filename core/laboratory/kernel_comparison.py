@@ -95,7 +95,7 @@ class KernelResult:
 
     @property
     def right(self) -> bool:
-        return not self.reason and self.error <= self.kernel.tolerance.relative
+        return not self.reason and self.error <= self.kernel.tolerance
 
 
 def list_kernels(ops: Collection[str] = CASES) -> list[Kernel]:

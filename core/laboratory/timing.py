@@ -64,7 +64,7 @@ def time_kernels(case: KernelCase, direction: str, device: str, flops: int) -> I
             continue
         kernel.run(case, arrays)  # compiles, and fills the caches
         ms = (time_on_device if device == "cuda" else time_on_host)(bare_run(kernel, case, arrays))
-        yield Timing(kernel.algorithm, ms, flops / ms / 1e6, halved=kernel.tolerance.relative >= HALVED)
+        yield Timing(kernel.algorithm, ms, flops / ms / 1e6, halved=kernel.tolerance >= HALVED)
 
 
 def bare_run(kernel: Kernel, case: KernelCase, arrays: dict[str, Any]) -> Callable[[], Any]:

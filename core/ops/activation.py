@@ -32,7 +32,7 @@ class Activation:
     fuses: bool = True
 
 
-def _sigmoid(x: Array) -> Array:
+def sigmoid(x: Array) -> Array:
     """``1 / (1 + exp(-x))``, computed from ``exp(-|x|)`` so that nothing overflows."""
     small = np.exp(-np.abs(x))
     return np.asarray(np.where(x >= 0, 1, small) / (1 + small))
@@ -48,17 +48,17 @@ def _hard_swish_gradient(dy: Array, x: Array) -> Array:
 
 
 def _silu_gradient(dy: Array, x: Array) -> Array:
-    s = _sigmoid(x)
+    s = sigmoid(x)
     return np.asarray(dy * (s + x * s * (1 - s)))
 
 
 ACTIVATIONS: Final[Mapping[str, Activation]] = MappingProxyType({row.name: row for row in (
     Activation("relu", lambda x: np.maximum(x, 0), lambda dy, y: np.where(y > 0, dy, 0), 1),
     Activation("relu6", lambda x: np.clip(x, 0, 6), lambda dy, y: np.where((y > 0) & (y < 6), dy, 0), 2),
-    Activation("sigmoid", _sigmoid, lambda dy, y: dy * y * (1 - y), 4, fuses=False),
+    Activation("sigmoid", sigmoid, lambda dy, y: dy * y * (1 - y), 4, fuses=False),
     Activation("hard_sigmoid", _hard_sigmoid, lambda dy, y: np.where((y > 0) & (y < 1), dy / 6, 0), 4),
     Activation("hard_swish", lambda x: x * _hard_sigmoid(x), _hard_swish_gradient, 5, needs_input=True),
-    Activation("silu", lambda x: x * _sigmoid(x), _silu_gradient, 5, needs_input=True),
+    Activation("silu", lambda x: x * sigmoid(x), _silu_gradient, 5, needs_input=True),
 )})  # fmt: skip
 """All activations. Sources: Howard et al., "Searching for MobileNetV3", 2019 (hard sigmoid, hard swish); Elfwing et
 al., "Sigmoid-weighted linear units", 2018 (SiLU). At its bends a function has the gradient 0, as in PyTorch; the hard

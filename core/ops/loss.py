@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 
 from core.graph import Attributes, Shape
+from core.ops.activation import sigmoid
 from core.ops.attributes import only_input, read_bool, read_number, read_numbers
 from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, volume
 
@@ -113,9 +114,7 @@ def _sigmoid_forward(attributes: Attributes, inputs: Sequence[Array], parameters
     known = labels >= 0
     share = (known / max(int(known.sum()), 1) / z.shape[-1]).astype(z.dtype)[:, None]
     loss = (share * (np.logaddexp(0, z) - targets * z)).sum(-1, keepdims=True)
-    small = np.exp(-np.abs(z))
-    probability = np.where(z >= 0, 1, small) / (1 + small)
-    return Result(loss.astype(z.dtype), {"gradient": (share * (probability - targets)).astype(z.dtype)})
+    return Result(loss.astype(z.dtype), {"gradient": (share * (sigmoid(z) - targets)).astype(z.dtype)})
 
 
 def _sigmoid_backward(

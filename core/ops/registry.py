@@ -46,14 +46,6 @@ class KernelCase:
     precision: str = "float32"
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """Largest relative error ``|got - want| / max|want|`` of a kernel against float64."""
-
-    relative: float
-
-
 Refusal: TypeAlias = Callable[[KernelCase], str | None]
 
 
@@ -65,7 +57,7 @@ class Kernel:
     `run(case, arrays)` computes on host arrays from the dict `arrays` (`x`, `weight`, `bias`, `dy`,
     ... in; `out`, `dx`, `dweight`, `dbias` ... written in place), for tests and the laboratory.
     `writers`: how a CPU plan runs it (`core.cpu.lowering.Writers`); None: CPU plans do not use it.
-    `idea` is one line for tables and tooltips.
+    `idea` is one line for tables and tooltips. `tolerance`: largest error ``|got - want| / max|want|`` against float64.
     """
 
     op: str
@@ -74,7 +66,7 @@ class Kernel:
     algorithm: str
     run: Callable[[KernelCase, dict[str, Any]], None]
     idea: str
-    tolerance: Tolerance = Tolerance(1e-5)
+    tolerance: float = 1e-5
     refuses: Refusal = lambda case: None
     writers: Any = None
 

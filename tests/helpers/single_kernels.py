@@ -81,7 +81,7 @@ def check(op, limit, run, chosen=lambda candidate: True):
             run(candidate, direction, problem, arrays)
             errors = [relative_error(arrays[name], wanted[name]) for name in results]
             text = str(problem.inputs) if op == "matmul" else label(problem)
-            yield candidate, direction, text, max(errors), tolerance_of(candidate, direction).relative
+            yield candidate, direction, text, max(errors), tolerance_of(candidate, direction)
 
 
 def run_on_gpu(candidate, direction, problem, arrays):
