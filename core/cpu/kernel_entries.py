@@ -13,7 +13,8 @@ from core.cpu.single import run_single
 from core.errors import KernelUnavailable
 from core.ops.activation import ACTIVATIONS
 from core.ops.contract import Mode
-from core.ops.op_table import LOSSES, OPS
+from core.ops.network import compute_case
+from core.ops.op_table import LOSSES
 from core.ops.registry import Kernel, KernelCase, Refusal, Registry
 from core.program import Program
 
@@ -67,24 +68,16 @@ _FAST: Final = {
 """Descriptions of the fast kernels; all others are one vectorised pass."""
 
 
+def results_of(direction: str, names: Iterable[str]) -> list[str]:
+    """Return the results that are compared after a direction, of the names of all results."""
+    return ["out"] if direction == FORWARD else [
+        name for name in names if name[0] == "d" and name.startswith("dx") is (direction == INPUT)]
+
+
 def _run_reference(case: KernelCase, arrays: dict[str, Any], direction: str) -> None:
-    mode, rule = arrays.get("mode", Mode(training=True)), OPS[case.op]
-    names = ["x", *(f"x{i + 1}" for i in range(1, len(case.inputs)))]
-    inputs = [arrays[name] for name in (*names, "labels", "targets") if name in arrays]
-    parameters = {p.role: arrays[p.role] for p in rule.parameters(case.attributes, case.inputs)}
-    result = rule.forward(case.attributes, inputs, parameters, mode)
-    end = OPS[case.activation].forward({}, [result.output], {}, mode) if case.activation else result
-    if direction == FORWARD:
-        written: dict[str, Any] = {"out": end.output, **result.updated}
-    else:
-        dy = arrays["dy"]
-        if case.activation:
-            dy = OPS[case.activation].backward({}, [result.output], {}, end, dy, mode).inputs[0]
-        got = rule.backward(case.attributes, inputs, parameters, result, dy, mode)
-        of_inputs = {f"d{name}": dx for name, dx in zip(names, got.inputs, strict=False)}
-        written = {f"d{role}": g for role, g in got.parameters.items()} if direction == WEIGHT else of_inputs
-    for name, array in written.items():
-        arrays[name][...] = array
+    found = compute_case(case, arrays, arrays.get("mode", Mode(training=True)), direction != FORWARD)
+    for name in found if direction == FORWARD else results_of(direction, found):
+        arrays[name][...] = found[name]
 
 
 def _kernels_of(

@@ -14,12 +14,13 @@ from typing import Any, Final, final
 import numpy as np
 
 from core.config import OPTIMIZERS
-from core.cpu.kernel_entries import PRODUCTS
+from core.cpu.kernel_entries import PRODUCTS, results_of
 from core.graph import LABEL, PHOTO, Node
 from core.laboratory.convolutions import LABORATORY
-from core.laboratory.timing import bare_run, time_on_host
+from core.laboratory.timing import PRODUCT, bare_run, random_arrays, time_on_host
 from core.ops.builder import make_node
 from core.ops.contract import Array, Mode
+from core.ops.network import compute_case
 from core.ops.op_table import OPS
 from core.ops.registry import Kernel, KernelCase, rank
 from core.optim.optimizer import Optimizer, initial_state, update
@@ -28,8 +29,6 @@ from core.plan import cuda_problem
 ROOT: Final = Path(__file__).resolve().parents[2]
 MODE: Final = Mode(training=True)
 LOSS: Final = "softmax_cross_entropy"
-PRODUCT: Final = "matmul"
-"""The matrix product: not an op of a network, but the core of convolutions and dense layers."""
 RATE: Final = 0.01
 STEP: Final = 3
 """Learning rate and step number of the optimizer updates."""
@@ -111,7 +110,7 @@ def list_kernels(ops: Collection[str] = CASES) -> list[Kernel]:
 def compare_kernels(case: KernelCase, direction: str, device: str = "") -> Iterator[KernelResult]:
     """Check and time every kernel of an op and direction, on one device or all, one result at a time."""
     given, wanted = solve_update(case) if case.op in OPTIMIZERS else solve(case)
-    names = _results(direction, wanted)
+    names = list(wanted) if direction == "update" else results_of(direction, wanted)
     missing = cuda_problem()
     for kernel in list_kernels((case.op,)):
         if (kernel.op, kernel.direction) != (case.op, direction) or kernel.device != (device or kernel.device):
@@ -134,30 +133,9 @@ def compare_kernels(case: KernelCase, direction: str, device: str = "") -> Itera
 
 def solve(case: KernelCase) -> tuple[dict[str, Array], dict[str, Array]]:
     """Return random float32 arrays for a case (inputs, parameters, dy), and every result in float64."""
-    random = np.random.Generator(np.random.Philox(0))
-    if case.op == PRODUCT:
-        a, b = (random.standard_normal(shape, np.float32) for shape in case.inputs)
-        return {"x": a, "x2": b}, {"out": a.astype(np.float64) @ b}
-    node = _node(case.op, case.inputs[0], case.attributes)
-    given = {"x": random.standard_normal((case.batch, *case.inputs[0]))}
-    for p in node.parameters:
-        drawn = random.standard_normal(p.shape) * max(p.fan_in, 1) ** -0.5
-        given[p.role] = 1 + np.abs(drawn) / 2 if p.role == "running_var" else drawn
-    out = (case.batch, *case.output)
-    given["dy"] = np.ones(out) if case.op == LOSS else random.standard_normal(out)
-    given = {name: np.ascontiguousarray(value, np.float32) for name, value in given.items()}
-    exact = {name: value.astype(np.float64) for name, value in given.items()}
-    inputs = [exact["x"]]
-    if case.op == LOSS:
-        given["labels"] = random.integers(-1, case.inputs[0][0], case.batch).astype(np.int32)
-        inputs.append(given["labels"])
-    rule, parameters = OPS[case.op], {p.role: exact[p.role] for p in node.parameters}
-    result = rule.forward(case.attributes, inputs, parameters, MODE)
-    got = rule.backward(case.attributes, inputs, parameters, result, exact["dy"], MODE)
-    wanted = {"out": result.output, **{f"d{role}": g for role, g in got.parameters.items()}}
-    if got.inputs[0] is not None:
-        wanted["dx"] = got.inputs[0]
-    return given, wanted
+    given = random_arrays(case)
+    exact = {name: value.astype(np.float64) if name != "labels" else value for name, value in given.items()}
+    return given, {"out": exact["x"] @ exact["x2"]} if case.op == PRODUCT else compute_case(case, exact, MODE)
 
 
 def solve_update(case: KernelCase) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -219,14 +197,6 @@ _KERNEL_FILES: Final = {
     ("relu", "fused"): "core/cpu/elementwise.py",
 }
 """Files of the compiled CPU kernels, whose entries share one function."""
-
-
-def _results(direction: str, wanted: Mapping[str, Array]) -> list[str]:
-    if direction == "forward":
-        return ["out"]
-    if direction == "update":
-        return list(wanted)
-    return ["dx"] if direction == "backward_input" else [n for n in wanted if n.startswith("d") and n != "dx"]
 
 
 def _error(got: Array, want: Array) -> float:

@@ -16,10 +16,12 @@ from core.cpu.single import prepare_single, run_single
 from core.errors import DeviceError
 from core.laboratory.convolutions import LABORATORY
 from core.ops.contract import Array
-from core.ops.op_table import OPS
+from core.ops.op_table import LOSSES, OPS
 from core.ops.registry import Kernel, KernelCase, Registry
 from core.plan import cuda_problem
 
+PRODUCT: Final = "matmul"
+"""The matrix product: not an op of a network, but the core of convolutions and dense layers."""
 REPEATS: Final = 7
 SECONDS: Final = 0.5
 """Time limit for the repeats of one kernel."""
@@ -52,7 +54,8 @@ def table_of(device: str) -> Registry:
 
 def time_kernels(case: KernelCase, direction: str, device: str, flops: int) -> Iterator[Timing]:
     """Time every kernel of a case, simplest first; `flops` is the work of one run. Raises DeviceError."""
-    table, arrays = table_of(device), random_arrays(case)
+    table, given = table_of(device), random_arrays(case)
+    arrays: dict[str, Any] = given | _poisoned_results(case, given)
     if device == "cuda":
         from core.gpu.compilation.cuda import cuda
 
@@ -75,22 +78,27 @@ def bare_run(kernel: Kernel, case: KernelCase, arrays: dict[str, Any]) -> Callab
 
 
 def random_arrays(case: KernelCase) -> dict[str, Array]:
-    """Inputs, parameters, gradients and results of a case with one input or two matrices; results are NaN."""
+    """Inputs, parameters, labels and dy of a case with one input or two matrices."""
     rng = np.random.default_rng(0)
-
-    def drawn(*shape: int) -> Array:
-        return rng.standard_normal(shape, np.float32)
-
-    if case.op == "matmul":
-        factors = {"x": drawn(*case.inputs[0]), "x2": drawn(*case.inputs[1])}
-        return factors | {"out": np.full(case.output, np.nan, np.float32)}
-    out = (case.batch, *case.output)
-    arrays = {"x": drawn(case.batch, *case.inputs[0]), "dy": drawn(*out), "out": np.full(out, np.nan, np.float32)}
-    arrays["dx"] = np.full_like(arrays["x"], np.nan)
-    for parameter in OPS[case.op].parameters(case.attributes, case.inputs):
-        arrays[parameter.role] = drawn(*parameter.shape)
-        arrays[f"d{parameter.role}"] = np.full(parameter.shape, np.nan, np.float32)
+    if case.op == PRODUCT:
+        a, b = (rng.standard_normal(shape, np.float32) for shape in case.inputs)
+        return {"x": a, "x2": b}
+    arrays = {name: rng.standard_normal((case.batch, *shape), np.float32)
+              for name, shape in (("x", case.inputs[0]), ("dy", case.output))}  # fmt: skip
+    for p in OPS[case.op].parameters(case.attributes, case.inputs):
+        drawn = rng.standard_normal(p.shape, np.float32) * np.float32(p.fan_in**-0.5)
+        arrays[p.role] = 1 + np.abs(drawn) / 2 if p.role == "running_var" else drawn
+    if case.op in LOSSES:
+        arrays["dy"][:] = 1
+        arrays["labels"] = rng.integers(-1, case.inputs[0][0], case.batch).astype(np.int32)
     return arrays
+
+
+def _poisoned_results(case: KernelCase, given: dict[str, Array]) -> dict[str, Array]:
+    """Arrays for the output and for the gradients of these arrays, NaN."""
+    out = case.output if case.op == PRODUCT else (case.batch, *case.output)
+    shapes = {"out": out} | {f"d{name}": array.shape for name, array in given.items() if name not in ("dy", "labels")}
+    return {name: np.full(shape, np.nan, np.float32) for name, shape in shapes.items()}
 
 
 def time_on_host(run: Callable[[], object], repeats: int = REPEATS, seconds: float = SECONDS) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from core.errors import LeafClinicError
 from core.graph import LABEL, Graph, Node
 from core.ops.contract import Array, Arrays, Mode, Result
 from core.ops.op_table import OPS
+from core.ops.registry import KernelCase
 
 
 @final
@@ -106,6 +107,24 @@ def _run(
 
 def _owned(node: Node, weights: Arrays) -> dict[str, Array]:
     return {p.role: weights[f"{node.name}.{p.role}"] for p in node.parameters}
+
+
+def compute_case(case: KernelCase, arrays: dict[str, Any], mode: Mode, backward: bool = True) -> dict[str, Array]:
+    """Return all results of a case in the dtype of its arrays, by their names (`core.ops.registry.Kernel`)."""
+    rule, names = OPS[case.op], ["x", *(f"x{i + 1}" for i in range(1, len(case.inputs)))]
+    inputs = [arrays[name] for name in (*names, "labels", "targets") if name in arrays]
+    parameters = {p.role: arrays[p.role] for p in rule.parameters(case.attributes, case.inputs)}
+    result = rule.forward(case.attributes, inputs, parameters, mode)
+    end = OPS[case.activation].forward({}, [result.output], {}, mode) if case.activation else result
+    found = {"out": end.output, **result.updated}
+    if not backward:
+        return found
+    dy: Any = arrays["dy"]
+    if case.activation:
+        dy = OPS[case.activation].backward({}, [result.output], {}, end, dy, mode).inputs[0]
+    got = rule.backward(case.attributes, inputs, parameters, result, dy, mode)
+    found |= {f"d{name}": dx for name, dx in zip(names, got.inputs, strict=False) if dx is not None}
+    return found | {f"d{role}": gradient for role, gradient in got.parameters.items()}
 
 
 def compare(got: Array, wanted: Array, what: str, tolerance: float, floor: float = 1e-30) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from core.graph import LABEL, PHOTO, Node
 from core.ops.builder import make_node
 from core.ops.contract import Array, Mode
+from core.ops.network import compute_case
 from core.ops.op_table import LOSSES, OPS
 from core.ops.registry import KernelCase
 from tests.helpers.noise import integers, noise
@@ -68,20 +69,8 @@ def solve(case, seed=0, mode=MODE):
 
 def compute(case, given, dtype, mode=MODE):
     """Forward and backward of the reference in one dtype: names as in `Problem.wanted`."""
-    rule = OPS[case.op]
     own = {k: v if k == "labels" else v.astype(dtype) for k, v in given.items()}
-    names = ["x", *(f"x{i + 1}" for i in range(1, len(case.inputs)))]
-    inputs = [own[n] for n in (*names, "labels", "targets") if n in own]
-    parameters = {k: v for k, v in own.items() if k not in (*names, "labels", "targets", "dy")}
-    result = rule.forward(case.attributes, inputs, parameters, mode)
-    out, dy = result.output, own["dy"]
-    if case.activation:
-        after = OPS[case.activation].forward({}, [out], {}, mode)
-        dy = OPS[case.activation].backward({}, [out], {}, after, dy, mode).inputs[0]
-        out = after.output
-    got = rule.backward(case.attributes, inputs, parameters, result, dy, mode)
-    gradients = {f"d{n}": g for n, g in zip(names, got.inputs, strict=False) if g is not None}
-    return {"out": out} | gradients | {f"d{k}": g for k, g in got.parameters.items()} | dict(result.updated)
+    return compute_case(case, own, mode)
 
 
 def smooth_gradient(case, before, dy):
