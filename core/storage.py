@@ -36,19 +36,18 @@ def write_file(path: Path, content: bytes | str) -> None:
 def writing(path: Path) -> Iterator[BinaryIO]:
     """Open a file that replaces `path` at the end of the block, as `write_file` does. Raises StorageError."""
     temporary = path.with_name(f"{path.name[:PREFIX]}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY}")
-    try:
-        with open_new(temporary) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
-    except BaseException as error:
-        with contextlib.suppress(OSError):  # the original error is reported
-            temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise storage_error(path, error) from error
-        raise
+    with saving(path):
+        try:
+            with open_new(temporary) as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            sync_folder(path.parent)
+        except BaseException:
+            with contextlib.suppress(OSError):  # the original error is reported
+                temporary.unlink(missing_ok=True)
+            raise
 
 
 def inside_photos(path: str, photos: Iterable[str]) -> str:
@@ -79,10 +78,17 @@ def sync_folder(folder: Path) -> None:
 
 def create_folder(path: Path) -> None:
     """Create the folder, and those above it, if missing. Raises StorageError."""
-    try:
+    with saving(path):
         path.mkdir(parents=True, exist_ok=True)
+
+
+@contextlib.contextmanager
+def saving(path: Path, other: str = "another folder") -> Iterator[None]:
+    """An OSError of the block becomes a StorageError about `path` (`storage_error`)."""
+    try:
+        yield
     except OSError as error:
-        raise storage_error(path, error) from error
+        raise storage_error(path, error, other) from error
 
 
 def storage_error(path: Path, error: OSError, other: str = "another folder") -> StorageError:
@@ -107,13 +113,9 @@ def unused(path: Path) -> Path:
 def create_unused(path: Path) -> Path:
     """Create the folder `unused(path)`. Programs that do so at once get different ones. Raises StorageError."""
     while True:
-        try:
+        with saving(path), contextlib.suppress(FileExistsError):
             (found := unused(path)).mkdir(parents=True)
             return found
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise storage_error(path, error) from error
 
 
 def find_unwritable(path: Path) -> Path | None:

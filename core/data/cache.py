@@ -24,7 +24,7 @@ from core.data.dataset import Dataset, IsCancelled, ReportProgress, Skipped, ign
 from core.data.file_lock import locked
 from core.errors import DataError
 from core.ops.contract import Array
-from core.storage import find_unwritable, storage_error
+from core.storage import find_unwritable, saving
 from core.user_cache import user_cache_folder
 
 
@@ -107,12 +107,10 @@ def check_home(dataset: Dataset, folder: str) -> None:
 @contextmanager
 def _locked_store(home: Path, side: int, dataset: Dataset, cancelled: IsCancelled) -> Iterator[CacheStore]:
     """The store of a cache folder, while this process has its lock. Raises StorageError."""
-    try:
+    with saving(home, "another folder with --cache"):
         home.mkdir(parents=True, exist_ok=True)
         with locked(home / f"{side}.lock", lambda: stop_if(cancelled)):
             yield CacheStore(home, side, dataset)
-    except OSError as error:
-        raise storage_error(home, error, "another folder with --cache") from error
 
 
 def _home(dataset: Dataset, folder: str) -> Path:

@@ -16,7 +16,7 @@ import numpy as np
 from core.data.string_array import StringArray, StringArrayBuilder, encode, readable
 from core.errors import EXIT_INTERRUPTED, DataError, LeafClinicError
 from core.ops.contract import Array
-from core.storage import storage_error, write_file
+from core.storage import saving, write_file
 from core.text import csv_text
 
 SPLITS: Final = ("train", "val", "test")
@@ -218,8 +218,6 @@ def write_skipped(path: Path, sets: Mapping[str, Sequence[Skipped]]) -> int:
     if found:
         write_file(path, csv_text([("path", "reason", "set"), *found]))
         return len(found)
-    try:
+    with saving(path):
         path.unlink(missing_ok=True)
-    except OSError as error:
-        raise storage_error(path, error) from error
     return 0

@@ -16,7 +16,7 @@ from core.data.leaf_drawing import CONDITIONS, draw_leaf
 from core.data.map_ahead import map_ahead
 from core.data.photo import encode_jpeg
 from core.errors import DataError
-from core.storage import storage_error, write_file
+from core.storage import saving, write_file
 from core.text import csv_text
 
 VERSION: Final = 2
@@ -50,7 +50,7 @@ def write_demo(
         views=VIEWS, version=VERSION, seed=seed,
     )  # fmt: skip
     manifest = folder / MANIFEST
-    try:
+    with saving(folder):
         if _is_there(folder, about):
             return manifest
         shutil.rmtree(folder, ignore_errors=True)  # an unfinished or other demo set, and nothing else
@@ -63,8 +63,6 @@ def write_demo(
             if done % 16 == 0:
                 progress(done, photos_per_class * len(CONDITIONS))
         write_file(manifest, csv_text(rows))
-    except OSError as error:
-        raise storage_error(folder, error) from error
     return manifest
 
 

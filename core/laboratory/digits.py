@@ -1,4 +1,4 @@
-"""A small CNN on digits, trained, timed and tested with each convolution algorithm."""
+"""A small CNN on digits, trained and timed with each convolution algorithm; the plan tests what it learned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core.data.dataset import ReportStage, ignore
 from core.device import Optimizer, PhotoBatch
 from core.graph import Graph
 from core.laboratory.convolutions import LABORATORY
-from core.laboratory.mnist import predict
+from core.laboratory.mnist import accuracy
 from core.laboratory.unfused_network import UnfusedNetwork
 from core.models.init import initial_weights
 from core.models.options import DIGIT_MEAN, DIGIT_STD, Options
@@ -93,11 +93,12 @@ def run_lesson(
         return network.loss()
 
     def prepare(photos: Array, labels: Array) -> Callable[[], float]:
-        _fill(network, photos, labels)
+        network.photos[...], network.labels[...] = normalised(photos), labels
         return step
 
     seconds, loss = time_training(lesson, train, prepare, report)
-    return Outcome(algorithm, seconds, loss, None if test is None else _accuracy(network, *test, report))
+    weights = network.parameters
+    return Outcome(algorithm, seconds, loss, test and accuracy(lesson_network(lesson), weights, test, "cpu"))
 
 
 def run_plan(
@@ -118,11 +119,10 @@ def run_plan(
         return lambda: plan.train_step(batch, lesson.learning_rate).loss
 
     seconds, loss = time_training(lesson, train, prepare, report)
-    weights, accuracy = plan.weights(), None
+    weights = plan.weights()
     plan.close()
-    if test is not None:
-        accuracy = float((predict(network, weights, test[0], device).argmax(-1) == test[1]).mean())
-    return Outcome("plan" if algorithm == "auto" else algorithm, seconds, loss, accuracy)
+    name = "plan" if algorithm == "auto" else algorithm
+    return Outcome(name, seconds, loss, test and accuracy(network, weights, test, device))
 
 
 def time_training(
@@ -146,22 +146,3 @@ def batches(lesson: Lesson, photos: Array, labels: Array) -> Iterator[tuple[Arra
     for first in range(0, count, lesson.batch):
         rows = order[first : first + lesson.batch]
         yield photos[rows], labels[rows]
-
-
-def _fill(network: UnfusedNetwork, photos: Array, labels: Array) -> None:
-    network.photos[...], network.labels[...] = normalised(photos), labels
-
-
-def _accuracy(network: UnfusedNetwork, photos: Array, labels: Array, report: ReportStage) -> float:
-    """Return the accuracy of the network (no dropout in this lesson) over whole batches."""
-    right = seen = 0
-    for first in range(0, len(photos) - network.batch + 1, network.batch):
-        rows = slice(first, first + network.batch)
-        _fill(network, photos[rows], labels[rows])
-        for run in network.forward:
-            run()
-        logits = network.values[network.graph.output]
-        right += int((logits.argmax(-1) == labels[rows]).sum())
-        seen += network.batch
-        report("testing", seen, len(photos))
-    return right / max(seen, 1)

@@ -72,6 +72,8 @@ class Learned:
     seconds: float
 
 
+PREDICTED: Final = 200
+"""Digits of a batch of predictions."""
 REPORT_STEPS: Final = 200
 Report: TypeAlias = Callable[[int, float, float], None]
 """Called every REPORT_STEPS steps: steps done, loss of the last step, accuracy on the digits since the last call."""
@@ -108,13 +110,16 @@ def learn(
             correct = 0
     weights, seconds = plan.weights(), time.perf_counter() - begin
     plan.close()
-    predicted = predict(graph, weights, test[0], device)
-    return Learned(graph, weights, float((predicted.argmax(-1) == test[1]).mean()), total, seconds)
+    return Learned(graph, weights, accuracy(graph, weights, test, device), total, seconds)
 
 
-def predict(graph: Graph, weights: Arrays, photos: Array, device: str, batch: int = 200) -> Array:
+def accuracy(graph: Graph, weights: Arrays, test: tuple[Array, Array], device: str) -> float:
+    return float((predict(graph, weights, test[0], device).argmax(-1) == test[1]).mean())
+
+
+def predict(graph: Graph, weights: Arrays, photos: Array, device: str) -> Array:
     """Logits ``(N, 10)`` of digits uint8 ``(N, 28, 28, 1)``."""
-    plan = compile_plan(graph, device=device, batch=min(batch, len(photos)))
+    plan = compile_plan(graph, device=device, batch=min(PREDICTED, len(photos)))
     plan.load(weights)
     parts = []
     for first in range(0, len(photos), plan.batch):

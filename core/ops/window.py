@@ -82,11 +82,11 @@ def same_padding(
 
 def pad(x: Array, window: Window, value: float) -> Array:
     """Pad x ``(N, H, W, C)`` with `value` as far as the last window reaches (in ceil mode beyond the padding)."""
-    _, height, width, _ = x.shape
-    top, left, _, _ = window.padding
-    bottom, right = _overhang(window, height, width)
-    frame = ((0, 0), (top, max(bottom, 0)), (left, max(right, 0)), (0, 0))
-    return np.pad(x, frame, constant_values=value)
+    frame = [(0, 0)]
+    for k, (size, count) in enumerate(zip(x.shape[1:3], window.output(*x.shape[1:3]), strict=True)):
+        reach = (count - 1) * window.stride[k] + window.kernel[k]
+        frame.append((window.padding[k], max(reach - window.padding[k] - size, 0)))
+    return np.pad(x, [*frame, (0, 0)], constant_values=value)
 
 
 def windows(x: Array, window: Window, fill: float = 0.0) -> Array:
@@ -99,19 +99,9 @@ def windows(x: Array, window: Window, fill: float = 0.0) -> Array:
 def add_windows(parts: Array, window: Window, height: int, width: int) -> Array:
     """Sum windows ``(N, rows, columns, C, kh, kw)``, the transpose of `windows`: ``(N, height, width, C)``."""
     count, rows, columns, channels, kh, kw = parts.shape
-    top, left, _, _ = window.padding
-    bottom, right = _overhang(window, height, width)
-    total = np.zeros((count, top + height + max(bottom, 0), left + width + max(right, 0), channels), parts.dtype)
-    sh, sw = window.stride
+    total = pad(np.zeros((count, height, width, channels), parts.dtype), window, 0)
+    (top, left, _, _), (sh, sw) = window.padding, window.stride
     for i in range(kh):
         for j in range(kw):
             total[:, i : i + sh * rows : sh, j : j + sw * columns : sw] += parts[..., i, j]
     return total[:, top : top + height, left : left + width]
-
-
-def _overhang(window: Window, height: int, width: int) -> tuple[int, int]:
-    rows, columns = window.output(height, width)
-    return (
-        (rows - 1) * window.stride[0] + window.kernel[0] - window.padding[0] - height,
-        (columns - 1) * window.stride[1] + window.kernel[1] - window.padding[1] - width,
-    )

@@ -19,7 +19,7 @@ from core.diagnosis.metrics import Metrics
 from core.errors import ModelFileError
 from core.ops.contract import Array
 from core.schema import Reader, SchemaError, count, listing, mapping, maybe, named, number, record, text, whole
-from core.storage import storage_error
+from core.storage import saving
 from core.tensor_file import read_tensor_file, write_tensor_file
 from core.training.conditions import Conditions
 
@@ -150,14 +150,12 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
 def _keep_previous(last: Path, previous: Path) -> None:
     """Make a hard link, or a copy on file systems without hard links (FAT, some network drives)."""
-    try:
+    with saving(previous):
         previous.unlink(missing_ok=True)
         try:
             previous.hardlink_to(last)
         except OSError:
             shutil.copyfile(last, previous)
-    except OSError as error:
-        raise storage_error(previous, error) from error
 
 
 def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, str]:

@@ -15,7 +15,7 @@ from core.diagnosis.metrics import Metrics
 from core.diagnosis.model_identity import BEST
 from core.errors import DataError, InputError, LeafClinicError, StorageError
 from core.schema import mapping, parse_json
-from core.storage import TEMPORARY, find_unwritable, storage_error, write_file
+from core.storage import TEMPORARY, find_unwritable, saving, write_file
 from core.text import csv_text, json_text
 from core.training.checkpoint import LAST, PREVIOUS
 from core.training.events import EpochDone, Event, to_line
@@ -48,12 +48,12 @@ class RunFolder:
         self.path = path
         self._logs: dict[str, IO[bytes]] = {}
         self._held = ExitStack()
-        try:
-            self._held.enter_context(locked(path / LOCK))
-        except BlockingIOError:
-            raise InputError(f"Another process is training in {path}. Wait until it ends, or stop it first.") from None
-        except OSError as error:
-            raise storage_error(path / LOCK, error) from error
+        with saving(path / LOCK):
+            try:
+                self._held.enter_context(locked(path / LOCK))
+            except BlockingIOError:
+                raise InputError(f"Another process is training in {path}. Wait until it ends, or stop it "
+                                 "first.") from None
 
     def write_config(self, config: RunConfig) -> None:
         self.write(CONFIG, json_text({"version": __version__, **to_dict(config)}, indent=1))
@@ -68,12 +68,10 @@ class RunFolder:
         """Flush the logs to the disk; returns the bytes of each."""
         sizes = {}
         for name in (EVENTS, METRICS):
-            try:
+            with saving(self.path / name):
                 file = self._open(name)
                 file.flush()
                 os.fsync(file.fileno())
-            except OSError as error:
-                raise storage_error(self.path / name, error) from error
             sizes[name] = file.tell()
         return sizes
 
@@ -123,24 +121,20 @@ class RunFolder:
         return self._logs[name]
 
     def _append(self, name: str, text: str) -> None:
-        try:
+        with saving(self.path / name):
             file = self._open(name)
             file.write(text.encode("utf-8", "backslashreplace"))  # file names that are no UTF-8 stay valid JSON
             file.flush()
-        except OSError as error:
-            raise storage_error(self.path / name, error) from error
 
 
 def create_run(path: Path, config: RunConfig, overwrite: bool = False) -> RunFolder:
     """Create the folder of a new run with its config.json. Raises InputError if it contains another run."""
     check_new_run(path, config, overwrite)
-    try:
+    with saving(path):
         path.mkdir(parents=True, exist_ok=True)
         folder = RunFolder(path)
         for name in FILES if overwrite else ():
             (path / name).unlink(missing_ok=True)
-    except OSError as error:
-        raise storage_error(path, error) from error
     try:
         folder.write_config(config)
     except StorageError:
