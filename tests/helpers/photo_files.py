@@ -39,10 +39,12 @@ def jpeg(rgb, quality=95):
 def jpeg_with_orientation(rgb, orientation):
     """A JPEG whose EXIF says how the camera was held (1..8)."""
     entry = struct.pack("<HHIHH", 0x0112, 3, 1, orientation, 0)
-    tiff = b"II*\0" + struct.pack("<I", 8) + struct.pack("<H", 1) + entry + struct.pack("<I", 0)
-    body = b"Exif\0\0" + tiff
+    return jpeg_with_exif(rgb, b"II*\0" + struct.pack("<I", 8) + struct.pack("<H", 1) + entry + struct.pack("<I", 0))
+
+
+def jpeg_with_exif(rgb, content):
     plain = jpeg(rgb)
-    return plain[:2] + b"\xff\xe1" + struct.pack(">H", len(body) + 2) + body + plain[2:]
+    return plain[:2] + _segment(0xE1, b"Exif\0\0" + content) + plain[2:]
 
 
 def cmyk_jpeg(cyan, magenta, yellow, black, side=16):

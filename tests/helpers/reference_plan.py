@@ -13,6 +13,30 @@ from core.optim import optimizer as optimizer_reference
 from core.program import lay_out_parameters, lower, name_parameters
 
 
+def network_inputs(graph, batch, kept=None, backgrounds=None):
+    """The photos of a batch as the network sees them; kept: those that its index counts if it brings none."""
+    node, photos = graph.node(PHOTO), kept if batch.photos is None else batch.photos
+    mean, std = node.attributes["mean"], node.attributes["std"]
+    return photo.transform(photos, batch.augmentation, node.shape[:2], mean, std, backgrounds, batch.index)
+
+
+def flatten_trained(arrays, layout):
+    """Trained parameters, or their gradients, in one flat array as plans keep them; 0 where there is none."""
+    flat = np.zeros(layout.trained, np.float32)
+    for name, array in arrays.items():
+        if (first := layout.offsets[name][0]) < layout.trained:
+            flat[first : first + np.size(array)] = np.ravel(array)
+    return flat
+
+
+def decay_mask(layout):
+    """Which floats of the flat parameters have weight decay."""
+    mask = np.zeros(layout.trained, bool)
+    for first, end in layout.decayed:
+        mask[first:end] = True
+    return mask
+
+
 class ReferencePlan(Plan):
     """Float32, one thread, everything allocated anew each step."""
 
@@ -26,17 +50,15 @@ class ReferencePlan(Plan):
         self._gradient = np.zeros(self.layout.trained, np.float32)
         self._parts = self._seen = 0
         self._step = 0
-        self._backgrounds = None
+        self._kept = self._backgrounds = None
         self._state = optimizer_reference.initial_state(optimizer, self._gradient)
-        self._decayed = np.zeros(self.layout.trained, bool)
-        for first, end in self.layout.decayed:
-            self._decayed[first:end] = True
+        self._decayed = decay_mask(self.layout)
 
     def load(self, weights):
         assert set(weights) == set(self._weights)
         self._weights = {name: np.array(weights[name], np.float32) for name in self._weights}
         if "average" in self._state:
-            self._state["average"] = self._flat(self._weights)
+            self._state["average"] = flatten_trained(self._weights, self.layout)
 
     def weights(self):
         return {name: array.copy() for name, array in self._weights.items()}
@@ -60,7 +82,7 @@ class ReferencePlan(Plan):
         photos = self._photos(batch)
         with np.errstate(all="ignore"):
             trace = loss_and_gradients(self.graph, self._weights, photos, batch.labels, mode, batch.targets)
-        flat = np.float32(share) * self._flat(trace.gradients)
+        flat = np.float32(share) * flatten_trained(trace.gradients, self.layout)
         self._gradient = self._gradient + flat if accumulate else flat
         self._parts, self._seen = self._parts + 1, self._seen + len(batch.labels)
         self._weights |= trace.updated
@@ -76,9 +98,9 @@ class ReferencePlan(Plan):
 
     def update(self, learning_rate):
         self._step += 1
+        weights, gradient = flatten_trained(self._weights, self.layout), self._gradient / np.float32(self._parts)
         flat, self._state = optimizer_reference.update(
-            self._optimizer, self._flat(self._weights), self._gradient / np.float32(self._parts), self._state,
-            self._decayed, learning_rate, self._step,
+            self._optimizer, weights, gradient, self._state, self._decayed, learning_rate, self._step
         )
         self._weights |= {n: a for n, a in name_parameters(flat, self.layout).items() if n not in self._frozen}
 
@@ -117,15 +139,4 @@ class ReferencePlan(Plan):
         pass
 
     def _photos(self, batch):
-        node = self.graph.node(PHOTO)
-        height, width, _ = node.shape
-        photos = self._kept if batch.photos is None else batch.photos
-        return photo.transform(photos, batch.augmentation, (height, width), node.attributes["mean"],
-                               node.attributes["std"], self._backgrounds, batch.index)
-
-    def _flat(self, arrays):
-        flat = np.zeros(self.layout.trained, np.float32)
-        for name, (first, shape) in self.layout.offsets.items():
-            if first < self.layout.trained and name in arrays:
-                flat[first : first + int(np.prod(shape))] = np.asarray(arrays[name]).ravel()
-        return flat
+        return network_inputs(self.graph, batch, self._kept, self._backgrounds)

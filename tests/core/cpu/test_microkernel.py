@@ -1,6 +1,7 @@
 """The register tile of every shape and level: sums, starts, ends, and nothing written beyond its lanes."""
 
 import functools
+from itertools import product
 
 import numpy as np
 import pytest
@@ -59,42 +60,44 @@ def _wanted(vectors, rows, wide, flags, given):
     return np.minimum(total, 6) if flags & mk.CAP else total
 
 
+def _tiles(name):
+    """Vectors, rows and floats of a row of every tile of a level, and the floats of A, B, C, X and the mask."""
+    isa = INSTRUCTION_SETS[name]
+    for vectors, heights in isa.tile_heights.items():
+        wide = max(vectors, 1) * isa.vector_width
+        for rows in heights:
+            image = rows * (wide + isa.vector_width)
+            yield vectors, rows, wide, (DEPTH * rows * wide, DEPTH * wide, image, wide, image)
+
+
 @pytest.mark.parametrize("flags", [0, mk.BIAS | mk.RELU, mk.BIAS | mk.RELU | mk.CAP, mk.ACCUMULATE, mk.MASK | mk.CAP])
 @pytest.mark.parametrize("name", INSTRUCTION_SETS)
 def test_every_tile_gives_its_sums_and_writes_its_lanes_only(name, flags):
     if problem(name, get_host_cpu_features()):
         pytest.skip(problem(name, get_host_cpu_features()))
-    isa, rng = INSTRUCTION_SETS[name], np.random.default_rng(flags)
-    for vectors, heights in isa.tile_heights.items():
-        wide = max(vectors, 1) * isa.vector_width
-        for rows in heights:
-            for lanes in (1, isa.vector_width - 1, isa.vector_width):
-                counts = [DEPTH * rows * wide, DEPTH * wide, rows * (wide + isa.vector_width), wide]
-                given = [aligned(count) for count in (*counts, counts[2])]
-                for array in given:
-                    array[:] = 4 * rng.standard_normal(len(array))
-                valid = wide - isa.vector_width + lanes
-                given[2].reshape(rows, -1)[:, valid:] = GUARD
-                wanted = _wanted(vectors, rows, wide, flags, given)
-                _run(name, vectors, rows, lanes, flags, given)
-                out = given[2].reshape(rows, -1)
-                np.testing.assert_allclose(out[:, :valid], wanted[:, :valid], 1e-5, 1e-4, err_msg=f"{vectors} {rows}")
-                assert (out[:, valid:] == GUARD).all(), (vectors, rows, lanes)
+    width, rng = INSTRUCTION_SETS[name].vector_width, np.random.default_rng(flags)
+    for (vectors, rows, wide, counts), lanes in product(_tiles(name), (1, width - 1, width)):
+        given = [aligned(count) for count in counts]
+        for array in given:
+            array[:] = 4 * rng.standard_normal(len(array))
+        valid = wide - width + lanes
+        given[2].reshape(rows, -1)[:, valid:] = GUARD
+        wanted = _wanted(vectors, rows, wide, flags, given)
+        _run(name, vectors, rows, lanes, flags, given)
+        out = given[2].reshape(rows, -1)
+        np.testing.assert_allclose(out[:, :valid], wanted[:, :valid], 1e-5, 1e-4, err_msg=f"{vectors} {rows}")
+        assert (out[:, valid:] == GUARD).all(), (vectors, rows, lanes)
 
 
 @pytest.mark.parametrize("name", INSTRUCTION_SETS)
 def test_a_whole_tile_and_one_of_fewer_lanes_give_the_same_bits(name):
     if problem(name, get_host_cpu_features()):
         pytest.skip(problem(name, get_host_cpu_features()))
-    isa, rng = INSTRUCTION_SETS[name], np.random.default_rng(0)
-    for vectors, heights in isa.tile_heights.items():
-        wide = max(vectors, 1) * isa.vector_width
-        for rows in heights:
-            counts = [DEPTH * rows * wide, DEPTH * wide, rows * (wide + isa.vector_width), wide]
-            given = [rng.standard_normal(count).astype(np.float32) for count in (*counts, counts[2])]
-            whole, part = ([array.copy() for array in given] for _ in range(2))
-            _run(name, vectors, rows, isa.vector_width, mk.BIAS, whole)
-            _run(name, vectors, rows, isa.vector_width - 1, mk.BIAS, part)
-            valid = wide - 1
-            images = [given_[2].reshape(rows, -1)[:, :valid] for given_ in (whole, part)]
-            assert (images[0] == images[1]).all(), (vectors, rows)
+    width, rng = INSTRUCTION_SETS[name].vector_width, np.random.default_rng(0)
+    for vectors, rows, wide, counts in _tiles(name):
+        given = [rng.standard_normal(count).astype(np.float32) for count in counts]
+        whole, part = ([array.copy() for array in given] for _ in range(2))
+        _run(name, vectors, rows, width, mk.BIAS, whole)
+        _run(name, vectors, rows, width - 1, mk.BIAS, part)
+        images = [given_[2].reshape(rows, -1)[:, : wide - 1] for given_ in (whole, part)]
+        assert (images[0] == images[1]).all(), (vectors, rows)

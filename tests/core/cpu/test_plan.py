@@ -18,13 +18,14 @@ from core.models.init import initial_weights
 from core.ops.builder import Builder, with_loss
 from core.ops.contract import Mode
 from core.ops.network import forward, loss_and_gradients
-from core.ops.photo import identity_augmentation, transform
+from core.ops.photo import identity_augmentation
 from core.optim import optimizer as optimizer_reference
 from core.program import fold_batch_norm, fold_weights
 from core.training.step import take_step
 from tests.golden.cases import ON_DEVICES
 from tests.helpers.compare import assert_close
 from tests.helpers.golden import weights_of
+from tests.helpers.reference_plan import decay_mask, flatten_trained, network_inputs
 
 SIZE, CLASSES = 36, 5
 
@@ -34,12 +35,6 @@ def _batch(count, seed=1, size=SIZE):
     photos = rng.integers(0, 256, (count, size + 3, size + 5, 3), dtype=np.uint8)
     augmentation = identity_augmentation(count, (size + 3, size + 5), (size, size))
     return PhotoBatch(photos, augmentation, rng.integers(0, CLASSES, count).astype(np.int32))
-
-
-def _inputs(graph, batch):
-    photo = graph.node(PHOTO)
-    mean, std = photo.attributes["mean"], photo.attributes["std"]
-    return transform(batch.photos, batch.augmentation, photo.shape[:2], mean, std)
 
 
 def _graph(name, **options):
@@ -97,7 +92,7 @@ def test_loss_and_gradients_agree_with_the_reference(name, threads):
     plan.load(weights)
     result = plan.gradient(batch)
     exact = {k: v.astype(np.float64) for k, v in weights.items()}
-    x = _inputs(graph, batch).astype(np.float64)
+    x = network_inputs(graph, batch).astype(np.float64)
     want = loss_and_gradients(graph, exact, x, batch.labels, Mode(True, 5), batch.targets)
     assert abs(result.loss - want.loss) < 1e-4 * abs(want.loss)
     assert (result.correct, result.photos) == (want.correct, 3)
@@ -140,7 +135,7 @@ def test_inference_agrees_with_the_reference_on_the_unfolded_network(name, count
     plan.load(fold_weights(graph, weights))
     got = plan.predict(batch)
     exact = {k: v.astype(np.float64) for k, v in weights.items()}
-    want = forward(graph, exact, _inputs(graph, batch).astype(np.float64))
+    want = forward(graph, exact, network_inputs(graph, batch).astype(np.float64))
     assert_close(got["logits"], want[graph.output], 1e-4)
     assert_close(got[kept], want[kept], 1e-4)
 
@@ -151,30 +146,20 @@ def test_updates_agree_with_the_reference_and_leave_frozen_parameters(optimizer)
     frozen = [name for name in graph.parameters()][:2]
     plan = CpuPlan(graph, batch=2, training=True, optimizer=optimizer, frozen=frozen)
     plan.load(_weights(graph))
-    layout, size = plan.layout, plan.layout.trained
-    decayed = np.zeros(size, bool)
-    for first, end in layout.decayed:
-        decayed[first:end] = True
-    flat, state = _flat(plan, plan.weights()), optimizer_reference.initial_state(optimizer, _flat(plan, plan.weights()))
-    learns = _flat(plan, {n: np.full(s, float(n not in frozen)) for n, (_, s) in layout.offsets.items()}) > 0
+    layout, decayed = plan.layout, decay_mask(plan.layout)
+    flat = flatten_trained(plan.weights(), layout)
+    state = optimizer_reference.initial_state(optimizer, flat)
+    learns = flatten_trained({n: np.full(s, n not in frozen) for n, (_, s) in layout.offsets.items()}, layout) > 0
     for step in range(1, 4):
         plan.gradient(_batch(2, step))
-        gradient = _flat(plan, plan.gradients())
+        gradient = flatten_trained(plan.gradients(), layout)
         assert not gradient[~learns].any()
         plan.update(0.01)
         flat, state = optimizer_reference.update(optimizer, flat, gradient, state, decayed & learns, 0.01, step)
-        assert_close(_flat(plan, plan.weights()), flat, 1e-6)
+        assert_close(flatten_trained(plan.weights(), layout), flat, 1e-6)
         for name, array in state.items():
             assert_close(plan.state()[name], array, 1e-5)
     assert plan.state()["step"] == 3
-
-
-def _flat(plan, arrays):
-    flat = np.zeros(plan.layout.trained, np.float32)
-    for name, (first, shape) in plan.layout.offsets.items():
-        if first < plan.layout.trained:
-            flat[first : first + int(np.prod(shape))] = np.asarray(arrays[name]).ravel()
-    return flat
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_1", "squeezenet1_1_bn"])

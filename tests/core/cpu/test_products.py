@@ -11,10 +11,11 @@ from core.models.architectures import build
 from core.ops.builder import Builder, with_loss
 from core.ops.contract import Mode
 from core.ops.network import forward, loss_and_gradients
-from core.ops.photo import identity_augmentation, transform
+from core.ops.photo import identity_augmentation
 from core.program import lower
 from tests.helpers.compare import assert_close
 from tests.helpers.golden import weights_of
+from tests.helpers.reference_plan import network_inputs
 
 SIDE = 6
 
@@ -45,9 +46,8 @@ def _batch(count, seed=0):
 
 
 def _exact(graph, batch):
-    photo = graph.node(PHOTO)
-    x = transform(batch.photos, batch.augmentation, photo.shape[:2], photo.attributes["mean"], photo.attributes["std"])
-    return x.astype(np.float64), {k: v.astype(np.float64) for k, v in weights_of(graph).items()}
+    exact = {k: v.astype(np.float64) for k, v in weights_of(graph).items()}
+    return network_inputs(graph, batch).astype(np.float64), exact
 
 
 def test_only_networks_whose_work_is_in_dense_layers_are_computed_that_way():

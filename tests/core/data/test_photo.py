@@ -21,6 +21,7 @@ from tests.helpers.photo_files import (
     encode,
     jpeg,
     jpeg_header_only,
+    jpeg_with_exif,
     jpeg_with_orientation,
     png_header_only,
 )
@@ -212,10 +213,8 @@ def test_a_large_jpeg_decoded_at_half_size_is_the_same_photo():
 
 def test_trailing_bytes_are_allowed_and_a_thumbnail_within_does_not_hide_that_the_photo_is_cut():
     assert decode(array(jpeg(corners()) + b"camera maker's own data" * 10)).shape == (48, 64, 3)
-    small = jpeg(corners(16, 16))
-    body = b"Exif\0\0" + small
-    whole = jpeg(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8))
-    with_thumbnail = whole[:2] + b"\xff\xe1" + (len(body) + 2).to_bytes(2, "big") + body + whole[2:]
+    noisy = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
+    with_thumbnail = jpeg_with_exif(noisy, jpeg(corners(16, 16)))
     assert decode(array(with_thumbnail)).shape == (64, 64, 3)
     with pytest.raises(PhotoError, match="cut off"):
         decode(array(with_thumbnail[:-500]))

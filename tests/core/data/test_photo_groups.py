@@ -19,7 +19,7 @@ from core.data.photo_groups import (
 )
 from core.data.preparation import prepare_photos
 from tests.core.data.test_folder import plant
-from tests.helpers.photo_files import array, corners, jpeg, leaf_folder
+from tests.helpers.photo_files import array, corners, jpeg, jpeg_with_exif, leaf_folder
 
 
 @pytest.mark.parametrize(("path", "source"), [
@@ -123,9 +123,7 @@ def jpeg_taken(rgb, text, order="<"):
     details = struct.pack(order + "H", 1) + entry(0x9003, 2, 20, 56) + end
     notes = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "I", 8) + first + details
     assert len(notes) == 56
-    body = b"Exif\0\0" + notes + text.encode() + b"\0"
-    plain = jpeg(rgb)
-    return plain[:2] + b"\xff\xe1" + struct.pack(">H", len(body) + 2) + body + plain[2:]
+    return jpeg_with_exif(rgb, notes + text.encode() + b"\0")
 
 
 @pytest.mark.parametrize("order", ["<", ">"])

@@ -11,6 +11,7 @@ from core.optim.optimizer import initial_state, update
 from core.program import flatten_parameters, lay_out_parameters, name_parameters
 from tests.helpers.compare import assert_close
 from tests.helpers.golden import DRAWS, LOGITS, OPTIMIZERS, assert_matches, each_network, golden_logits, golden_training
+from tests.helpers.reference_plan import decay_mask, flatten_trained
 
 STEPS = 10
 
@@ -77,18 +78,13 @@ def losses(golden, kind):
     """Loss before each of ten steps, all in float32 on flat arrays, as plans keep them."""
     optimizer, rate = OPTIMIZERS[kind]
     layout = lay_out_parameters(golden.graph)
-    flat, decayed = flatten_parameters(golden.weights, layout), np.zeros(layout.trained, bool)
-    for first, end in layout.decayed:
-        decayed[first:end] = True
+    flat, decayed = flatten_parameters(golden.weights, layout), decay_mask(layout)
     state, found = initial_state(optimizer, flat[: layout.trained]), []
     for step in range(1, STEPS + 1):
         weights = name_parameters(flat, layout)
         trace = loss_and_gradients(golden.training_graph, weights, golden.inputs(), golden.labels)
         found.append(trace.loss)
-        gradient = np.zeros(layout.trained, np.float32)
-        for name, array in trace.gradients.items():
-            first = layout.offsets[name][0]
-            gradient[first : first + array.size] = array.ravel()
+        gradient = flatten_trained(trace.gradients, layout)
         flat[: layout.trained], state = update(optimizer, flat[: layout.trained], gradient, state, decayed, rate, step)
     return np.array(found)
 
