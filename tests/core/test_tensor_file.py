@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 from safetensors import safe_open
+from safetensors.numpy import save_file
 
 from core.errors import ModelFileError, StorageError
 from core.storage import TEMPORARY, write_file
@@ -55,8 +56,6 @@ def test_another_kind_or_version_or_program_is_named(path, tmp_path):
         read_tensor_file(path, "checkpoint", 1)
     with pytest.raises(ModelFileError, match="version 1, but this program reads version 2"):
         read_tensor_file(path, "model", 2)
-    from safetensors.numpy import save_file
-
     save_file({"a": np.zeros(3)}, tmp_path / "other.safetensors")
     with pytest.raises(ModelFileError, match="of another program"):
         read_tensor_file(tmp_path / "other.safetensors", "model", 1)

@@ -16,8 +16,9 @@ from core.graph import Graph
 from core.models import build
 from core.ops.builder import with_loss
 from core.ops.contract import Array
-from core.ops.photo import identity_augmentation, transform
+from core.ops.photo import identity_augmentation
 from tests.helpers.noise import integers, noise, words
+from tests.helpers.reference_plan import network_inputs
 
 FOLDER = Path(__file__).parent.parent / "golden"
 SAMPLES = 64
@@ -95,11 +96,7 @@ class Golden:
 
     def inputs(self, dtype=np.float32):
         """The photos as the network sees them: normalised, ``(N, S, S, channels)``."""
-        photo = self.graph.nodes[0]
-        size = self.photos.shape[1:3]
-        augmentation = identity_augmentation(len(self.photos), size, size)
-        normal = (photo.attributes[name] for name in ("mean", "std"))
-        return transform(self.photos, augmentation, size, *normal).astype(dtype)
+        return network_inputs(self.graph, self.batch()).astype(dtype)
 
 
 def graph_of(name, classes=10, **options):

@@ -10,6 +10,7 @@ from core.graph import PHOTO
 from core.models.architectures import build
 from core.ops import photo
 from tests.helpers.compare import assert_close
+from tests.helpers.reference_plan import network_inputs
 
 
 def _augmentation(kind, count):
@@ -48,12 +49,9 @@ def test_photos_enter_the_network_as_in_the_reference(kind, channels):
     plan = CpuPlan(graph, batch=3, training=False, outputs=(PHOTO,))
     photos = np.random.default_rng(0).integers(0, 256, (3, 41, 37, 3), dtype=np.uint8)
     augmentation = _augmentation(kind, 3)
-    node = graph.nodes[0]
-    backgrounds = _backgrounds()
+    batch, backgrounds = PhotoBatch(photos, augmentation, np.zeros(3, np.int32)), _backgrounds()
     plan.keep_backgrounds(backgrounds)
-    want = photo.transform(photos, augmentation, (32, 32), node.attributes["mean"], node.attributes["std"], backgrounds)
-    got = plan.predict(PhotoBatch(photos, augmentation, np.zeros(3, np.int32)))[PHOTO]
-    assert_close(got, want, 3e-5)
+    assert_close(plan.predict(batch)[PHOTO], network_inputs(graph, batch, backgrounds=backgrounds), 3e-5)
 
 
 @pytest.mark.parametrize(("column", "number"), [

@@ -1,5 +1,7 @@
 """Rows of augmentation: pure functions of seed, epoch and photo, within the photo, and gentle enough."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -59,8 +61,6 @@ def test_the_crop_has_an_allowed_area_and_its_centre_lies_within(preset):
 
 
 def test_without_turning_the_crop_stays_within_the_photo(monkeypatch):
-    from dataclasses import replace
-
     monkeypatch.setitem(PRESETS, "light", replace(PRESETS["light"], turn=0.0, area=0.3))
     a = draw_augmentation("light", 0, 0, np.arange(500), SOURCE, SIZE)[:, AFFINE].astype(float)
     for corner_x, corner_y in ((-0.5, -0.5), (SIZE - 0.5, -0.5), (-0.5, SIZE - 0.5)):

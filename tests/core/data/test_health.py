@@ -14,6 +14,11 @@ from tests.helpers.photo_files import encode
 SIDE = 112
 
 
+def write(folder, name, rgb):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(encode(np.ascontiguousarray(rgb), ".png"))
+
+
 @pytest.fixture(scope="module")
 def sick(tmp_path_factory):
     root = tmp_path_factory.mktemp("sick") / "photos"
@@ -23,18 +28,14 @@ def sick(tmp_path_factory):
         rgb = draw_leaf(condition, 3, number[condition], side=side).rgb
         rgb = np.clip(rgb * (110 / rgb.mean()), 0, 255).astype(np.uint8)  # some leaves are drawn in deep shade
         number[condition] += 1
-        write(condition, name, change(rgb))
+        write(root / condition, name, change(rgb))
         return rgb
-
-    def write(condition, name, rgb):
-        (root / condition).mkdir(parents=True, exist_ok=True)
-        (root / condition / name).write_bytes(encode(np.ascontiguousarray(rgb), ".png"))
 
     for condition in CONDITIONS:
         for i in range(4):
             rgb = put(condition, f"good-{i}.png")
-    write("mildew", "copy-turned.png", np.rot90(rgb))
-    write("rust", "copy-of-mildew.png", rgb)
+    write(root / "mildew", "copy-turned.png", np.rot90(rgb))
+    write(root / "rust", "copy-of-mildew.png", rgb)
     put("rust", "tiny.png", side=48)
     put("rust", "blurred.png", lambda rgb: cv2.GaussianBlur(rgb, (0, 0), 3))
     put("rust", "dark.png", lambda rgb: (rgb * 0.2).astype(np.uint8))
@@ -74,10 +75,8 @@ def test_sharpness_does_not_count_the_rounding_to_whole_greys():
 
 def test_lopsided_classes_are_named(tmp_path):
     for condition, each in (("rust", 30), ("healthy", 2)):
-        (tmp_path / "p" / condition).mkdir(parents=True)
         for i in range(each):
-            rgb = draw_leaf(condition, 1, i, side=32).rgb
-            (tmp_path / "p" / condition / f"{i}.png").write_bytes(encode(rgb, ".png"))
+            write(tmp_path / "p" / condition, f"{i}.png", draw_leaf(condition, 1, i, side=32).rgb)
     dataset = open_folder(tmp_path / "p")
     health = examine(dataset, open_cache(dataset, 32, folder=str(tmp_path / "store")))
     (finding,) = (f for f in health.findings if f.kind == "lopsided")

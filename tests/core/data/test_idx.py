@@ -11,7 +11,7 @@ import pytest
 
 from core.data.digits import read_digits, read_idx
 from core.errors import DataError
-from tests.helpers.damage import refusals
+from tests.helpers.damage import damage, refusals
 
 
 def idx(array):
@@ -66,10 +66,7 @@ def test_ten_thousand_crafted_files_do_no_harm(tmp_path):
     path = tmp_path / "crafted"
 
     def read():
-        data = bytearray(packed if rng.random() < 0.5 else good)
-        for _ in range(int(rng.integers(1, 4))):
-            data[int(rng.integers(0, min(len(data), 40)))] = int(rng.integers(0, 256))
-        path.write_bytes(data[: int(rng.integers(1, len(data) + 1))] if rng.random() < 0.3 else data)
+        path.write_bytes(damage(packed if rng.random() < 0.5 else good, rng))
         assert read_idx(path).ndim > 0
 
     refusals(DataError, [read] * 10_000)

@@ -16,7 +16,6 @@ from core.diagnosis.model_file import read_model, write_model
 from core.diagnosis.model_identity import BEST
 from core.errors import ModelFileError
 from core.ops.network import forward
-from core.ops.photo import transform
 from core.tensor_file import read_tensor_file
 from core.training.checkpoint import LAST, VERSION
 from core.training.events import EpochDone, RunFinished, Warned
@@ -24,6 +23,7 @@ from core.training.run_folder import read_config
 from core.training.teacher import Teachers, order_classes, read_teachers
 from tests.helpers.models import small_model
 from tests.helpers.noise import noise
+from tests.helpers.reference_plan import network_inputs
 from tests.helpers.runs import last_weights, only, train
 
 pytestmark = pytest.mark.usefixtures("reference_plans")
@@ -39,9 +39,7 @@ def write_teacher(path, classes=("brown", "green"), size=16, name="cnn", tempera
 
 def said_by(model, classes, batch):
     """Probabilities of a model for classes in another order, by the reference without any folding."""
-    node = model.graph.nodes[0]
-    seen = transform(batch.photos, batch.augmentation, model.size, node.attributes["mean"], node.attributes["std"])
-    logits = forward(model.graph, model.weights, seen)[model.graph.output]
+    logits = forward(model.graph, model.weights, network_inputs(model.graph, batch))[model.graph.output]
     return softmax(logits[:, [model.classes.index(name) for name in classes]], model.temperature)
 
 

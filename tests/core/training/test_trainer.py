@@ -112,11 +112,7 @@ def test_kernels_are_timed_where_a_run_is_profiled_or_asks_for_it_and_change_not
 
 
 def test_an_exploding_run_names_step_and_layer_and_keeps_the_good_checkpoint(tiny, monkeypatch):
-    config = tiny(optimizer="sgd")
-    from core.training import trainer
-
-    original = trainer.take_step
-    taken = []
+    config, original, taken = tiny(optimizer="sgd"), trainer.take_step, []
 
     def explode(plan, batch, rate, following):
         taken.append(1)
