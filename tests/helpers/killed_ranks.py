@@ -21,22 +21,20 @@ OPTIONS = (*SMALL, "--threads", "1", "--epochs", "40", "--checkpoint-seconds", "
 
 
 def begin(ranks, run, photos, cache):
+    """A run, new or resumed, that has a checkpoint."""
     known = ("--resume", run) if (run / CONFIG).exists() else ("--data", photos, "--out", run, *OPTIONS)
-    return start(ranks, "-m", "core.train", *known, cache=cache)
+    process = start(ranks, "-m", "core.train", *known, cache=cache)
+    while process.poll() is None and not ((run / LAST).exists() and len(children_of(process)) == ranks):
+        time.sleep(0.02)
+    return process
 
 
 def finish(ranks, run, photos, cache):
     with begin(ranks, run, photos, cache) as process:
-        wait_for_checkpoint(process, run, ranks)
         begun = time.monotonic()
         said, errors = process.communicate(timeout=400)
     assert process.returncode == 0, said[-1000:] + errors[-3000:]
     return time.monotonic() - begun
-
-
-def wait_for_checkpoint(process, run, ranks):
-    while process.poll() is None and not ((run / LAST).exists() and len(children_of(process)) == ranks):
-        time.sleep(0.02)
 
 
 def kill_and_resume(ranks, kills, photos, cache, folder, seed=7):
@@ -55,7 +53,6 @@ def kill_and_resume(ranks, kills, photos, cache, folder, seed=7):
             resumed += (run / LAST).exists()
             begun = time.monotonic()
             with begin(ranks, run, photos, cache) as process:
-                wait_for_checkpoint(process, run, ranks)
                 started = time.monotonic() - begun  # no time, where it is resumed
                 try:
                     process.communicate(timeout=moments.uniform(0, limit))

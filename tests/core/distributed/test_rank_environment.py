@@ -13,6 +13,7 @@ import pytest
 from core.communicator import SingleProcess
 from core.distributed import rank_environment
 from core.distributed.rank_environment import (
+    VISIBLE,
     Heartbeat,
     PresenceFiles,
     RankEnvironment,
@@ -71,35 +72,31 @@ def test_the_first_node_of_a_slurm_list(nodes, first):
     (None, 2, "2"), ("4,5,6", 2, "6"), ("0", 2, "0"), ("", 2, ""), ("GPU-ab,GPU-cd", 1, "GPU-cd"),
 ])  # fmt: skip
 def test_a_rank_sees_its_own_gpu_alone(monkeypatch, visible, rank, seen):
-    monkeypatch.delenv(rank_environment.VISIBLE, raising=False)
-    if visible is not None:
-        monkeypatch.setenv(rank_environment.VISIBLE, visible)
+    monkeypatch.setattr(os, "environ", {} if visible is None else {VISIBLE: visible})
     choose_gpu(RankEnvironment(rank, 3, rank))
-    assert rank_environment.os.environ[rank_environment.VISIBLE] == seen
+    assert os.environ[VISIBLE] == seen
 
 
 @pytest.mark.parametrize(
     ("visible", "gpus", "seen"), [(None, 4, "1"), ("2,3", 4, "3"), ("7", 4, "7"), (None, 1, None), ("", 4, "")]
 )
 def test_processes_of_one_machine_share_its_gpus(monkeypatch, visible, gpus, seen):
-    monkeypatch.delenv(rank_environment.VISIBLE, raising=False)
-    if visible is not None:
-        monkeypatch.setenv(rank_environment.VISIBLE, visible)
+    monkeypatch.setattr(os, "environ", {} if visible is None else {VISIBLE: visible})
     monkeypatch.setattr(rank_environment, "count_gpu_files", lambda: gpus)
     for _ in range(2):
         share_gpus(5)
-    assert rank_environment.os.environ.get(rank_environment.VISIBLE) == seen
+    assert os.environ.get(VISIBLE) == seen
 
 
 def test_more_ranks_than_gpus_and_cpus_without_mpi_are_refused_and_one_process_chooses_none(monkeypatch):
-    monkeypatch.setenv(rank_environment.VISIBLE, "0,1")
+    monkeypatch.setenv(VISIBLE, "0,1")
     with pytest.raises(DeviceError, match="Rank 2 has no GPU"):
         choose_gpu(RankEnvironment(2, 3, 2))
     with pytest.raises(DeviceError, match="need MPI"):
         connect(RankEnvironment(0, 2, 0, rendezvous="/m"), "cpu")
-    monkeypatch.delenv(rank_environment.VISIBLE, raising=False)
+    monkeypatch.delenv(VISIBLE)
     choose_gpu(RankEnvironment())
-    assert rank_environment.VISIBLE not in rank_environment.os.environ
+    assert VISIBLE not in os.environ
     assert isinstance(connect(RankEnvironment(), "cuda"), SingleProcess)
     assert not {"mpi4py", "nccl"} & set(sys.modules)
 

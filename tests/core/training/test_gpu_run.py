@@ -8,10 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from core.training.commands import Commands
 from core.training.events import EpochDone, StepDone
-from core.training.trainer import Trainer
 from tests.helpers.commands import ROOT
+from tests.helpers.runs import only, train
 
 pytestmark = pytest.mark.gpu
 
@@ -19,24 +18,15 @@ SLACK = 64 << 20
 """Bytes by which the driver's figure may differ afterwards."""
 
 
-def steps_of(config, epochs, resume=False):
-    """Losses of the steps until so many epochs are done."""
-    commands, losses = Commands(), []
-    for event in Trainer(config, resume=resume).run(commands):
-        if isinstance(event, StepDone):
-            losses.append(event.loss)
-        if isinstance(event, EpochDone) and event.epoch == epochs:
-            commands.stop()
-    return losses
-
-
-def test_a_run_goes_over_to_the_gpu_and_back(tiny, tmp_path):
+def test_a_run_goes_over_to_the_gpu_and_back(tiny):
     """SGD, which does not blow up what rounding differs by as Adam does; so slow that losses stay large."""
     options = {"epochs": 6, "optimizer": "sgd", "learning_rate": 1e-4, "dropout": 0.3, "average": 0.9}
-    whole = tiny(device="cpu", out=str(tmp_path / "whole"), **options)
-    wanted = steps_of(whole, 6)
-    parts = [tiny(device=device, out=str(tmp_path / "parts"), **options) for device in ("cpu", "cuda", "cpu")]
-    found = [loss for n, config in enumerate(parts) for loss in steps_of(config, 2 * n + 2, resume=n > 0)]
+    wanted = [event.loss for event in only(train(tiny("whole", **options)), StepDone)]
+    found = []
+    for device, epochs in (("cpu", 3), ("cuda", 2), ("cpu", None)):
+        config = tiny("parts", device=device, **options)
+        events = train(config, stop_after=epochs, pick=EpochDone, resume=bool(found))
+        found += [event.loss for event in only(events, StepDone)]
     assert len(found) == len(wanted)
     assert min(wanted) > 0.01, "nothing is left to compare"
     np.testing.assert_allclose(found, wanted, rtol=1e-3)
