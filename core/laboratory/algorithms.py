@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Final, TypeAlias, cast, final
 
@@ -14,11 +14,12 @@ from core.device import Optimizer, PhotoBatch, Plan
 from core.errors import DeviceError, KernelUnavailable
 from core.graph import Graph
 from core.laboratory import pytorch_baseline
-from core.laboratory.timing import time_on_host
+from core.laboratory.timing import random_photos, time_on_host
 from core.models.architectures import build
 from core.models.init import initial_weights
 from core.ops.builder import with_loss
-from core.ops.photo import identity_augmentation, transform
+from core.ops.contract import Array
+from core.ops.photo import transform
 from core.plan import compile_plan
 
 ModuleTimes: TypeAlias = dict[str, tuple[float, float]]
@@ -59,48 +60,42 @@ def algorithm_study(
     ways: Iterable[tuple[str, str, str]] = WAYS,
 ) -> Iterator[Iteration]:  # fmt: skip
     """Time forward and backward pass on `batch` random photos on the device; by_module: also per module."""
-    graph = build(model, 38, image_size, dropout=0.0)
-    rng = np.random.default_rng(0)
-    photos = rng.integers(0, 256, (batch, image_size, image_size, 3), np.uint8)
-    labels = rng.integers(0, 38, batch).astype(np.int32)
-    augmentation = identity_augmentation(batch, image_size, image_size)
+    graph, given = build(model, 38, image_size, dropout=0.0), random_photos(batch, image_size, 38)
     for device, algorithm, precision in ways:
         if device not in devices:
             continue
         modules: ModuleTimes = {}
         try:
             if algorithm == pytorch_baseline.NAME:
-                run = _torch_iteration(graph, device, precision, transform_photos(graph, photos, augmentation), labels)
-                milliseconds, loss = _time(run)
+                milliseconds, loss = _time(_torch_iteration(graph, device, precision, given))
             else:
-                given = PhotoBatch(None, augmentation, labels, np.arange(batch))
                 into = modules if by_module else None
-                milliseconds, loss = _time_plan(graph, device, algorithm, precision, photos, given, into)
+                milliseconds, loss = _time_plan(graph, device, algorithm, precision, given, into)
         except (DeviceError, KernelUnavailable) as error:
             yield Iteration(device, algorithm, precision, reason=str(error))
             continue
         yield Iteration(device, algorithm, precision, milliseconds, loss, modules=modules)
 
 
-def transform_photos(graph: Graph, photos: Any, augmentation: Any) -> Any:
+def transform_photos(graph: Graph, given: PhotoBatch) -> Any:
     """The input of the network, channels first."""
-    (height, width, _), attributes = graph.photo_shape, graph.nodes[0].attributes
+    (height, width, _), attributes, photos = graph.photo_shape, graph.nodes[0].attributes, cast("Array", given.photos)
     mean, std = (cast("tuple[float, ...]", attributes[name]) for name in ("mean", "std"))
-    seen = transform(photos, augmentation, (height, width), mean, std)
+    seen = transform(photos, given.augmentation, (height, width), mean, std)
     return np.ascontiguousarray(seen.transpose(0, 3, 1, 2))
 
 
 def _time_plan(
-    graph: Graph, device: str, algorithm: str, precision: str, photos: Any, given: PhotoBatch,
-    modules: ModuleTimes | None,
-) -> tuple[float, float]:  # fmt: skip
-    """Milliseconds and loss; times of modules are added to `modules`."""
+    graph: Graph, device: str, algorithm: str, precision: str, given: PhotoBatch, modules: ModuleTimes | None
+) -> tuple[float, float]:
+    """Milliseconds and loss with the photos on the device; times of modules are added to `modules`."""
     plan = compile_plan(
-        with_loss(graph, 0.0, ()), device=device, batch=len(photos), training=True, precision=precision,
+        with_loss(graph, 0.0, ()), device=device, batch=len(given.labels), training=True, precision=precision,
         algorithm=algorithm, optimizer=Optimizer("sgd"),
     )  # fmt: skip
     plan.load(initial_weights(graph, 0))
-    plan.keep_photos(photos)
+    plan.keep_photos(cast("Array", given.photos))
+    given = replace(given, photos=None, index=np.arange(plan.batch))
     try:
         milliseconds, loss = _time(lambda: plan.gradient(given).loss)
         if modules is not None:
@@ -122,7 +117,7 @@ def _time(run: Callable[[], float]) -> tuple[float, float]:
     return time_on_host(run, REPEATS, SECONDS), loss
 
 
-def _torch_iteration(graph: Graph, device: str, precision: str, photos: Any, labels: Any) -> Callable[[], float]:
+def _torch_iteration(graph: Graph, device: str, precision: str, given: PhotoBatch) -> Callable[[], float]:
     """The same network and loss in PyTorch, eager, channels last, warmed up. Raises DeviceError where it is missing."""
     if (missing := pytorch_baseline.problem(device)) is not None:
         raise DeviceError(missing)
@@ -130,8 +125,8 @@ def _torch_iteration(graph: Graph, device: str, precision: str, photos: Any, lab
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision != "float32"
     weights = pytorch_baseline.parameters_of(graph, initial_weights(graph, 0), device)
-    x = torch.from_numpy(photos).to(device, memory_format=torch.channels_last)
-    y = torch.from_numpy(labels).long().to(device)
+    x = torch.from_numpy(transform_photos(graph, given)).to(device, memory_format=torch.channels_last)
+    y = torch.from_numpy(given.labels).long().to(device)
 
     def run() -> float:
         for weight in weights.values():

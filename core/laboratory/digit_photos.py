@@ -15,8 +15,9 @@ import cv2
 import numpy as np
 
 from core.data.digits import SIDE
-from core.errors import DataError, StorageError
+from core.errors import DataError
 from core.ops.contract import Array
+from core.storage import saving
 
 FOLDERS: Final = ("train", "test")
 """Folders of the training and the test digits, which define the split."""
@@ -37,17 +38,12 @@ def unpack(parts: Iterable[tuple[Array, Array]], out: Path) -> int:
     count = 0
     for folder, (photos, labels) in zip(FOLDERS, parts, strict=True):
         for number, (photo, label) in enumerate(zip(photos, labels, strict=True)):
-            _write(out / folder / str(label) / f"{number:05}.png", cv2.imencode(".png", photo)[1].tobytes())
+            place = out / folder / str(label)
+            with saving(place):
+                place.mkdir(parents=True, exist_ok=True)
+                (place / f"{number:05}.png").write_bytes(cv2.imencode(".png", photo)[1].tobytes())
         count += len(photos)
     return count
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    except OSError as error:
-        raise StorageError(f"The digits could not be saved to {path.parent} ({error}).") from error
 
 
 def read_digit(photo: Array) -> Array:

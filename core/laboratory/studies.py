@@ -16,11 +16,10 @@ from core.cpu.timing import measure_peak
 from core.device import KernelTime, Optimizer, PhotoBatch, Plan
 from core.errors import DeviceError, OutOfMemory
 from core.laboratory.plot import Point
-from core.laboratory.timing import Timing, table_of, time_kernels, time_on_device, time_on_host
+from core.laboratory.timing import Timing, random_photos, table_of, time_kernels, time_on_device, time_on_host
 from core.models.architectures import build
 from core.models.init import initial_weights
 from core.ops.builder import with_loss
-from core.ops.photo import identity_augmentation
 from core.ops.registry import KernelCase
 from core.plan import compile_plan
 
@@ -28,6 +27,7 @@ DEPTHWISE_SHAPES: Final = ((1, 32, 122), (128, 512, 32))
 """(batch, channels, side) of the depthwise study."""
 BLOCK: Final = 256
 """Threads per block in the bias study."""
+CLASSES: Final = 10
 IN_A_GRAPH: Final = 20
 """Launches of a small kernel in one graph: starting the graph takes longer than the kernel."""
 
@@ -155,10 +155,10 @@ def _photos_per_second(model: str, device: str, training: bool, batch: int, imag
         plan, photos = _training_plan(model, device, batch, image_size, precision)
         milliseconds = _median_ms(lambda: plan.train_step(photos, 1e-4))
     else:
-        graph = build(model, 10, image_size)
+        graph = build(model, CLASSES, image_size)
         plan = compile_plan(graph, device=device, batch=batch, precision=precision)
         plan.load(initial_weights(graph, 0))
-        photos = _photos(batch, image_size)
+        photos = random_photos(batch, image_size, CLASSES)
         milliseconds = _median_ms(lambda: plan.predict(photos))
     plan.close()
     return 1e3 * batch / milliseconds
@@ -170,15 +170,8 @@ def _median_ms(run: Callable[[], object]) -> float:
 
 
 def _training_plan(model: str, device: str, batch: int, image_size: int, precision: str) -> tuple[Plan, PhotoBatch]:
-    graph = with_loss(build(model, 10, image_size), 0.0, ())
+    graph = with_loss(build(model, CLASSES, image_size), 0.0, ())
     plan = compile_plan(graph, device=device, batch=batch, training=True, precision=precision,
                         optimizer=Optimizer("adam"))
     plan.load(initial_weights(graph, 0))
-    return plan, _photos(batch, image_size)
-
-
-def _photos(batch: int, image_size: int) -> PhotoBatch:
-    rng = np.random.default_rng(0)
-    photos = rng.integers(0, 256, (batch, image_size, image_size, 3), np.uint8)
-    augmentation = identity_augmentation(batch, image_size, image_size)
-    return PhotoBatch(photos, augmentation, rng.integers(0, 10, batch).astype(np.int32))
+    return plan, random_photos(batch, image_size, CLASSES)

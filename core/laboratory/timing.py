@@ -13,10 +13,12 @@ import numpy as np
 
 from core.cores import usable_cores
 from core.cpu.single import prepare_single, run_single
+from core.device import PhotoBatch
 from core.errors import DeviceError
 from core.laboratory.convolutions import LABORATORY
 from core.ops.contract import Array
 from core.ops.op_table import LOSSES, OPS
+from core.ops.photo import identity_augmentation
 from core.ops.registry import Kernel, KernelCase, Registry
 from core.plan import cuda_problem
 
@@ -99,6 +101,14 @@ def _poisoned_results(case: KernelCase, given: dict[str, Array]) -> dict[str, Ar
     out = case.output if case.op == PRODUCT else (case.batch, *case.output)
     shapes = {"out": out} | {f"d{name}": array.shape for name, array in given.items() if name not in ("dy", "labels")}
     return {name: np.full(shape, np.nan, np.float32) for name, shape in shapes.items()}
+
+
+def random_photos(batch: int, image_size: int, classes: int) -> PhotoBatch:
+    """Square photos and labels, the same in every program."""
+    rng = np.random.default_rng(0)
+    photos = rng.integers(0, 256, (batch, image_size, image_size, 3), np.uint8)
+    augmentation = identity_augmentation(batch, image_size, image_size)
+    return PhotoBatch(photos, augmentation, rng.integers(0, classes, batch).astype(np.int32))
 
 
 def time_on_host(run: Callable[[], object], repeats: int = REPEATS, seconds: float = SECONDS) -> float:
