@@ -13,10 +13,9 @@ from core import user_cache
 from core.errors import InputError, StorageError
 from core.gpu.compilation.compiler import Recipe, _path, compile_recipes
 from core.user_cache import make_private_folder, user_cache_folder, user_kernel_folder
+from tests.helpers.commands import ROOT
 from tests.helpers.models import write_small_model
 from tests.helpers.tiny_photos import write_photos
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(("system", "variable", "value", "wanted"), [
