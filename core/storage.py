@@ -120,5 +120,5 @@ def create_unused(path: Path) -> Path:
 
 def find_unwritable(path: Path) -> Path | None:
     """The folder, or the nearest existing one above it, if this user may not write there; None if it may be used."""
-    there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    there = next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
     return None if os.access(there, os.W_OK | os.X_OK) else there

@@ -127,7 +127,7 @@ def _home(dataset: Dataset, folder: str) -> Path:
 
 def _lies_among(base: Path, root: Path, dataset: Dataset) -> bool:
     """True if `base` is within the folder of photos or, for a manifest, within a folder below its own that has some."""
-    base, root = base.resolve(), root.resolve()  # a link leads into the photo folder too
+    base, root = (Path(os.path.realpath(path)) for path in (base, root))  # a link leads into the photo folder too
     if not base.is_relative_to(root) or any(part.startswith(".") for part in base.relative_to(root).parts):
         return False
     if not dataset.listed:

@@ -15,7 +15,7 @@ from core.diagnosis.metrics import Metrics
 from core.diagnosis.model_identity import BEST
 from core.errors import DataError, InputError, LeafClinicError, StorageError
 from core.schema import mapping, parse_json
-from core.storage import TEMPORARY, find_unwritable, saving, write_file
+from core.storage import TEMPORARY, find_unwritable, inside_photos, saving, write_file
 from core.text import csv_text, json_text
 from core.training.checkpoint import LAST, PREVIOUS
 from core.training.events import EpochDone, Event, to_line
@@ -145,10 +145,9 @@ def create_run(path: Path, config: RunConfig, overwrite: bool = False) -> RunFol
 
 def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> None:
     """Raise InputError if a new run must not be written to `path`."""
-    data = Path(config.data).resolve()
-    if data.is_dir() and (path.resolve() == data or data in path.resolve().parents):
+    if inside_photos(str(path), [config.data]):
         raise InputError(f"The run folder {path} would be inside the photo folder. Choose another folder with --out.")
-    if path.exists() and not path.is_dir():
+    if os.path.lexists(path) and not path.is_dir():
         raise InputError(f"{path} is a file. Choose a new folder with --out.")
     if there := find_unwritable(path):  # reported before photos are read and kernels compiled
         raise InputError(f"There is no permission to write in {there}. Choose another folder with --out.")

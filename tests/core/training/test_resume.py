@@ -149,6 +149,10 @@ def test_an_earlier_run_or_a_foreign_folder_is_not_touched(tiny, tmp_path):
         train(replace(config, out=str(foreign)))
     with pytest.raises(InputError, match="inside the photo folder"):
         train(replace(config, out=str(tmp_path / "photos" / "run")))
+    (tmp_path / "loop").symlink_to("loop")
+    for name, error in (("out", InputError), ("cache", StorageError), ("data", DataError)):
+        with pytest.raises(error, match="loop.* (is a file|could not be saved|does not exist)"):
+            train(replace(tiny("new"), **{name: str(tmp_path / "loop")}))
 
 
 def test_a_place_where_nothing_may_be_written_is_told_before_photos_are_read(tiny, tmp_path, monkeypatch):
