@@ -157,6 +157,9 @@ class Application:
             self.window.page("train").setup.form.take_over(train.setup.form.values())
         if diagnose is not None:
             self.window.page("diagnose").table.selectRow(diagnose.table.currentIndex().row())
+        for name in ("dataset", "diagnose"):
+            if old.made(name) is not None:
+                self.window.page(name).search.setText(old.made(name).search.text())
         self.window.go(page)
         self.window.show()
         old.hide()

@@ -10,11 +10,14 @@ from typing import Final, final
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QSizePolicy
 
 from app.theme import Colours
 from app.widgets.parts import named
 
 SIDES: Final = ("left", "bottom")
+MINIMUM_HEIGHT: Final = 96
+"""Pixels of a chart in a low window: two ticks and the axis."""
 TICK_HEIGHT: Final = 16
 """Pixels between two tick labels, so that they do not overlap."""
 
@@ -25,6 +28,8 @@ def make_chart(name: str) -> pg.PlotWidget:
     made.setMenuEnabled(False)
     made.hideButtons()
     made.setMouseEnabled(x=False, y=False)
+    made.setMinimumHeight(MINIMUM_HEIGHT)
+    made.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Ignored)  # it prefers 480 pixels
     for part in (made, made.viewport()):
         named(part, name).setFocusPolicy(Qt.FocusPolicy.NoFocus)
     return made

@@ -25,8 +25,6 @@ from core.text import csv_text
 
 STYLES: Final = (Qt.PenStyle.SolidLine, Qt.PenStyle.DashLine, Qt.PenStyle.DotLine, Qt.PenStyle.DashDotLine)
 SYMBOLS: Final = ("o", "t", "s", "d", "+", "x", "star", "p")
-MINIMUM_HEIGHT: Final = 96
-"""Pixels of a plot in a low window: two ticks and the axis."""
 IMAGE_WIDTH: Final = 1600
 
 
@@ -46,7 +44,6 @@ class CurvePlot(QWidget):
         self._boxes: dict[str, QCheckBox] = {}
         self.curves: list[Curve] = []
         self.plot = make_chart(title)
-        self.plot.setMinimumHeight(MINIMUM_HEIGHT)
         self.plot.setLabel("bottom", tr("epoch"))
         self.plot.setMouseEnabled(x=True, y=True)
         self.plot.disableAutoRange()

@@ -84,10 +84,11 @@ def stack(*pages: QWidget) -> QStackedWidget:
 
 @final
 class Flow(QLayout):
-    """No widget is narrower than its size hint; `insertWidget` and `count` are those of Qt's box layouts."""
+    """No widget is narrower than its size hint; `fill`: those of a line share its width."""
 
-    def __init__(self, *widgets: QWidget, spacing: int = 8) -> None:
+    def __init__(self, *widgets: QWidget, spacing: int = 8, fill: bool = False) -> None:
         super().__init__()
+        self._fill = fill
         self._items: list[QLayoutItem] = []
         self._heights: dict[int, int] = {}
         self.setContentsMargins(0, 0, 0, 0)
@@ -131,7 +132,9 @@ class Flow(QLayout):
         return QSize(max((s.width() for s in sizes), default=0), max((s.height() for s in sizes), default=0))
 
     def sizeHint(self) -> QSize:  # noqa: N802
-        return self.minimumSize()
+        """One line of all widgets."""
+        shown = [item.sizeHint().width() for item in self._items if not item.isEmpty()]
+        return QSize(sum(shown) + self.spacing() * max(len(shown) - 1, 0), self.minimumSize().height())
 
     def setGeometry(self, area: QRect) -> None:  # noqa: N802
         super().setGeometry(area)
@@ -140,17 +143,24 @@ class Flow(QLayout):
 
     def _place(self, width: int) -> tuple[list[tuple[QLayoutItem, QRect]], int]:
         """The geometry of each shown item for a width, and the total height."""
-        found, corner, line = list[tuple[QLayoutItem, QRect]](), QPoint(0, 0), 0
-        for item in self._items:
-            if item.isEmpty():  # hidden
-                continue
-            size = item.sizeHint()
-            if corner.x() and corner.x() + size.width() > width:
-                corner, line = QPoint(0, corner.y() + line + self.spacing()), 0
-            found.append((item, QRect(corner, size)))
-            corner += QPoint(size.width() + self.spacing(), 0)
-            line = max(line, size.height())
-        return found, corner.y() + line
+        found, lines, top, room = list[tuple[QLayoutItem, QRect]](), list[list[QLayoutItem]](), 0, 0
+        for item in (item for item in self._items if not item.isEmpty()):  # the others are hidden
+            needed = item.sizeHint().width()
+            if not lines or needed > room:
+                lines.append([])
+                room = width
+            lines[-1].append(item)
+            room -= needed + self.spacing()
+        for line in lines:
+            sizes, left = [item.sizeHint() for item in line], 0
+            height, spare = max(size.height() for size in sizes), width + self.spacing()
+            spare -= sum(size.width() + self.spacing() for size in sizes)
+            for item, size in zip(line, sizes, strict=True):
+                size = QSize(size.width() + max(spare, 0) // len(line) * self._fill, height)
+                found.append((item, QRect(QPoint(left, top), size)))
+                left += size.width() + self.spacing()
+            top += height + self.spacing()
+        return found, max(top - self.spacing(), 0)
 
 
 @final

@@ -231,9 +231,7 @@ class Figure(QFrame):
         self.value = label("–", "figure")
         self.value.setParent(self._place)
         self._make_room()
-        caption = label(name, "caption", wrap=True)
-        caption.setMinimumWidth(1)  # in a narrow window the number decides
-        self.setLayout(column(self._place, caption, spacing=0, margins=(7, 9, 7, 9)))
+        self.setLayout(column(self._place, label(name, "caption"), spacing=0, margins=(7, 9, 7, 9)))
         self.setToolTip(meaning or name)
         self.setAccessibleDescription(meaning)
 
@@ -275,12 +273,12 @@ class EmptyPlace(QWidget):
         layout.addLayout(row(None, *widgets, None))
         self.column = layout
         theme.changed.connect(self._draw)
-        self._draw()
 
     def show_text(self, title: str, text: str) -> None:
         self._title.setText(title)
         self.text.setText(text)
-        self.text.setMinimumHeight(max(self.text.heightForWidth(420), 0))  # -1 without a text
+        self._draw()
 
     def _draw(self) -> None:
+        self.text.setMinimumHeight(max(self.text.heightForWidth(420), 0))  # -1 without a text
         self._drawing.setPixmap(resources.pixmap(self._icon, self._theme.colours.accent, 56, self.devicePixelRatioF()))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, final
 
-from PySide6.QtCore import QObject, Qt
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QSizePolicy, QTableView
+from PySide6.QtCore import QObject, QSize, Qt
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
 from app.viewmodels.rows_model import ROW, RowsModel
 
@@ -13,9 +13,17 @@ MAX_COLUMN_WIDTH: Final = 300
 """Pixels: a long file name must not push the other columns away."""
 
 
+@final
+class Table(QTableView):
+    """Qt's layouts would give it its preferred 192 pixels beside wrapped texts and squeeze what is above."""
+
+    def sizeHint(self) -> QSize:  # noqa: N802 (Qt's name)
+        return self.minimumSizeHint().expandedTo(self.minimumSize())
+
+
 def sorted_view(rows: RowsModel, name: str, stretch: int = 0) -> QTableView:
     """A table view of the rows, sorted by a click on a header; column `stretch` takes the spare width."""
-    view = QTableView()
+    view = Table()
     view.setModel(rows)
     KeptPlace(view, rows)
     view.setAccessibleName(name)
@@ -23,8 +31,6 @@ def sorted_view(rows: RowsModel, name: str, stretch: int = 0) -> QTableView:
     view.horizontalHeader().setSortIndicatorClearable(True)
     view.horizontalHeader().setSortIndicatorShown(False)  # needs space in every header; ours is text
     view.sortByColumn(-1, Qt.SortOrder.AscendingOrder)
-    # Without this, Qt's layouts give a table its preferred 192 pixels beside wrapped texts and squeeze what is above.
-    view.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Ignored)
     view.setAlternatingRowColors(True)
     view.setShowGrid(False)
     view.setWordWrap(False)  # a long text is cut at the edge, not at a word

@@ -164,34 +164,49 @@ def test_a_message_covers_nothing_and_squeezes_nothing(language, size, start, qa
             assert panel.table.viewport().height() > panel.table.rowHeight(0), "only the header has room"
 
 
-def test_all_texts_grow_with_the_users_font(start, qapp, qtbot):
-    window, large, before = start().window, qapp.font(), qapp.font()
+@pytest.fixture
+def font(qapp):
+    """`font(times)`: the user's font is so many times as large."""
+    before = qapp.font()
+
+    def change(times):
+        large = qapp.font()
+        large.setPointSizeF(times * before.pointSizeF())
+        qapp.setFont(large)
+
+    yield change
+    qapp.setFont(before)
+
+
+def test_all_texts_grow_with_the_users_font(start, font, qtbot):
+    window = start().window
     heights = {w: w.fontMetrics().height() for w in window.findChildren(QLabel) if w.text()}
-    large.setPointSizeF(1.5 * large.pointSizeF())
-    qapp.setFont(large)
-    try:
-        qtbot.wait(50)
-        grown = {w.text(): w.fontMetrics().height() / height for w, height in heights.items()}
-        assert min(grown.values()) > 1.4, grown
-        assert in_sight(window.findChild(QLabel, "brand"))
-        assert Dialog(window, "", 500, 100).width() > 700
-        setup = window.go("train").setup
-        setup._switch.button(1).click()
-        qtbot.wait(50)
-        places = [field.place.geometry() for field in setup.form.fields.values() if field.place.isVisible()]
-        assert max(place.right() for place in places) <= setup._scroll.viewport().width()
-    finally:
-        qapp.setFont(before)
+    font(1.5)
+    qtbot.wait(50)
+    grown = {w.text(): w.fontMetrics().height() / height for w, height in heights.items()}
+    assert min(grown.values()) > 1.4, grown
+    assert in_sight(window.findChild(QLabel, "brand"))
+    assert Dialog(window, "", 500, 100).width() > 700
+    setup = window.go("train").setup
+    setup._switch.button(1).click()
+    qtbot.wait(50)
+    places = [field.place.geometry() for field in setup.form.fields.values() if field.place.isVisible()]
+    assert max(place.right() for place in places) <= setup._scroll.viewport().width()
 
 
-def test_the_window_fits_small_screens_and_what_has_no_room_scrolls(language, start, qapp, qtbot):
+@pytest.mark.parametrize("size", [1.0, 1.5])
+def test_the_window_fits_small_screens_and_what_has_no_room_scrolls(size, language, start, font, qtbot):
     """960 x 540 is a screen of 1920 x 1080 at 200 %."""
     assert first_size(QSize(1280, 770)).height() <= 770 - 40
     assert first_size(QSize(1280, 770)).width() <= 1280
     program = start()
     window = program.window
+    font(size)
     for place in PAGES:
         window.go(place)
+    program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
+    program.diagnosis.rows.append([read_result(PhotoResult(0, "/photos/a.jpg"), {**answer(0.9), "diseased": 45.0})])
+    window.page("diagnose").coverage._on_model()
     window.page("kernels").shape.addItem("a shape with many numbers " * 2)
     for figure, text in zip(window.page("train").figures.values(), RUNNING, strict=True):
         figure.show_value(text)
@@ -205,6 +220,10 @@ def test_the_window_fits_small_screens_and_what_has_no_room_scrolls(language, st
         qtbot.wait(50)
         assert panel.height() >= panel.minimumSizeHint().height(), place
         assert panel.width() <= area.viewport().width(), f"{place} needs no sideways scrolling"
+        cut = [text.text() for text in panel.findChildren(QLabel) if text.isVisible() and text.wordWrap()
+               and text.height() < text.heightForWidth(text.width())]  # fmt: skip
+        assert not cut, place
         for tabs in panel.findChildren(QTabWidget):
-            parts = (tabs.tabBar().sizeHint(), *(tabs.widget(at).minimumSizeHint() for at in range(tabs.count())))
+            parts = [tabs.widget(at).minimumSizeHint() for at in range(tabs.count())]
+            parts += [tabs.tabBar().sizeHint()] if size == 1.0 else []  # with a large font the names scroll
             assert max(part.width() for part in parts) <= tabs.width(), f"{place} cuts a name or a button"

@@ -75,6 +75,7 @@ def test_texts_are_legible_on_their_backgrounds(colours):
 
 def test_the_theme_can_be_forced_and_says_so(qapp, qtbot, monkeypatch):
     theme, styled = Theme(qapp), Mock(wraps=qapp.setStyleSheet)
+    theme.set("light")  # whatever a test before has set
     monkeypatch.setattr(qapp, "setStyleSheet", styled)
     with qtbot.waitSignal(theme.changed):
         theme.set("dark")

@@ -26,7 +26,7 @@ from app.viewmodels.result import PhotoResult, plant_text, verdict_text
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.writing import Writing
 from app.widgets.fields import SearchField
-from app.widgets.layouts import GAP, PAGE, column, holding, row, stack
+from app.widgets.layouts import GAP, PAGE, Flow, column, holding, row, stack
 from app.widgets.notice import Notice, PreparationBar, follow_writing
 from app.widgets.parts import EmptyPlace, Slot, action_button, ask_target, button, header, label, progress_bar
 from app.widgets.photo_view import PhotoDialog
@@ -89,8 +89,8 @@ class DiagnosePanel(QWidget):
         clear = tr("Remove all results from the list; the photo files are kept")
         tools = row(
             (self.search, 9), self.plants, (self.state, 1), self.bar, self.cancel, self.rest,
-            *(action_button(action, theme, "export") for action in exports),
-            button(tr("Clear"), self._on_clear, "flat", clear),
+            Flow(*(action_button(action, theme, "export") for action in exports),
+                 button(tr("Clear"), self._on_clear, "flat", clear)),
         )  # the search field grows first, up to its maximum width  # fmt: skip
         below = column(self.coverage, tools, (self.table, 1), spacing=8)
         self.stack = stack(*self._empty_places(theme), holding(column((self.detail, 5), (below, 4), spacing=GAP)))

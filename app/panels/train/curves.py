@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import final
 
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from app.theme import Theme
 from app.translation import tr
@@ -39,9 +39,10 @@ class CurvesPane(QWidget):
         split = splitter(card(self.plots["loss"]), card(self.plots["accuracy"]))
         split.setChildrenCollapsible(False)
         hint = label(tr("Drag: move. Wheel: zoom. Click a name: hide it."), "caption")
+        hint.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         reset = button(tr("Whole curve"), self.reset_zoom, "flat", tr("Reset the zoom"))
         export = button(tr("Export…"), self._on_export, "flat", tr("Save the visible curves as PNG, SVG or CSV"))
-        tools = row(hint, None, reset, export)
+        tools = row((hint, 1), reset, export)
         return holding(column((split, 3), (card(self.plots["rate"]), 2), tools, spacing=8))
 
     def show_stage(self, stage: str) -> None:

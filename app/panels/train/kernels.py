@@ -211,8 +211,8 @@ class KernelTimesPane(QWidget):
             (tr("Roofline"), tr("The limits set by memory bandwidth and arithmetic, with each kernel as a point")),
         )  # fmt: skip
         self.switch.idToggled.connect(lambda at, on: self._charts.setCurrentIndex(at) if on else None)
-        title = label(tr("Time per layer"), "heading")
-        head = row(title, None, self._total, row(*buttons, spacing=0), spacing=14)
+        title = label(tr("Time per layer"), "heading", wrap=True)
+        head = row((title, 1), self._total, row(*buttons, spacing=0), spacing=14)
         charts = card(head, self._legend, (self._charts, 1))
         split = splitter(charts, self.table, sizes=(340, 220), upright=True)
         split.setChildrenCollapsible(False)

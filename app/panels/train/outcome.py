@@ -38,7 +38,7 @@ class OutcomePane(QWidget):
         self.words.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         use = tr("Diagnose with this model")
         self.use = button(use, lambda: self.diagnose_asked.emit(self._model), "primary")
-        self._places = Flow()
+        self._places = Flow(fill=True)
         scroll = scrolling(self.words, tr("What the result means"))
         reports = (action_button(actions.run_report, theme, "search"), action_button(actions.run_pdf, theme, "export"))
         empty = EmptyPlace(theme, "train", tr("No result yet"), tr(

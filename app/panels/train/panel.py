@@ -21,7 +21,7 @@ from app.theme import Theme
 from app.translation import duration, epoch_text, number, stage_text, tr
 from app.viewmodels.runs import RunSummary, RunView, read_run
 from app.viewmodels.training import Failure, State, TrainingModel
-from app.widgets.layouts import GAP, PAGE, column, row
+from app.widgets.layouts import GAP, PAGE, Flow, column, row
 from app.widgets.notice import Notice
 from app.widgets.parts import Figure, action_button, header, label, named, progress_bar, side_width
 from core.percent import percent
@@ -103,7 +103,8 @@ class TrainPanel(QWidget):
         ):  # fmt: skip
             self.tabs.addTab(pane, name)
         self.tabs.currentChanged.connect(lambda _: self.redraw())
-        right = column(row(*self.figures.values(), spacing=4), self.progress, self.stage, (self.tabs, 1), spacing=GAP)
+        figures = Flow(*self.figures.values(), spacing=4, fill=True)
+        right = column(figures, self.progress, self.stage, (self.tabs, 1), spacing=GAP)
         subtitle = tr("Train a network on your own classes, on this computer.")
         head = header(tr("Train"), subtitle, self.start, self.pause, self.stop)
         body = row(self.setup, (right, 1), spacing=16)

@@ -113,7 +113,7 @@ class SetupPane(QFrame):
 
     def _lay_out(self, buttons: list[QWidget]) -> None:
         self._scroll = scrolling(self.form)  # to the focused field by itself
-        head = row(label(tr("Settings"), "heading"), None, *buttons, spacing=0, margins=(0, 0, 8, 0))
+        head = row((label(tr("Settings"), "heading"), 1), Flow(*buttons, spacing=0), margins=(0, 0, 8, 0))
         self.setLayout(column(
             head, self.data, self.start, (self._scroll, 1), self.others, self.memory, margins=(14, 12, 8, 12),
         ))  # fmt: skip
