@@ -152,7 +152,7 @@ def verdict_text(result: PhotoResult) -> str:
     if not result.done:
         return tr("Waiting…")
     if result.error:
-        return tr("Unreadable: {reason}", reason=sentence(result.error))
+        return tr("Unreadable")
     return findings(result)[0] if result.leaves else _verdict_words(result.verdict, result.sure, language())
 
 
@@ -222,7 +222,7 @@ def severity_text(result: PhotoResult) -> str:
 def columns(plant_of: Callable[[PhotoResult], Plant | None]) -> list[Column]:
     return [
         Column(tr("Photo"), lambda r: os.path.basename(r.path), tip=lambda r: r.path, searched=True),
-        Column(tr("Diagnosis"), verdict_cell, tip=lambda r: r.error or doubts(r), searched=True),
+        Column(tr("Diagnosis"), verdict_cell, tip=lambda r: sentence(r.error) if r.error else doubts(r), searched=True),
         Column(tr("Probability"), lambda r: stated(r.probability) if r.top and not r.unfamiliar else "",
                lambda r: 0.0 if r.unfamiliar else r.probability, True,
                help=tr("How often diagnoses like this one are correct, measured on validation photos")),

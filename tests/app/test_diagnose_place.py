@@ -313,6 +313,12 @@ def test_an_uncertain_photo_is_listed_with_its_class_and_an_unfamiliar_one_witho
         assert [column.text(replace(row, reason=reason)) for column in columns(lambda _: None)[1:3]] == shown
 
 
+def test_why_a_photo_is_unreadable_takes_no_room_from_the_names_of_photos_and_is_translated(language):
+    column, row = columns(lambda _: None)[1], PhotoResult(0, "a.jpg", True, error="The file is empty.")
+    shown = {"en": ("Unreadable", "The file is empty."), "vi": ("Không đọc được", "Tệp rỗng.")}[language]
+    assert (column.text(row), column.tip(row)) == shown
+
+
 def test_cancelling_gives_up_what_waits_at_once_and_calls_it_so(panel, model, tmp_path):
     panel.table.sortByColumn(1, Qt.SortOrder.AscendingOrder)
     model.rows.replace(2, replace(model.rows.rows[2], error="The file is empty."))

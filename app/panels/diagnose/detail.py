@@ -125,7 +125,7 @@ class DetailPane(QWidget):
     def _show_answer(self, result: PhotoResult, leaf: str = "") -> None:
         """Show verdict, doubts, classes, diseased area and disease card of a photo, or of its leaf of this name."""
         shown = verdict_text(result) if result.done or result.cancelled else self._waiting
-        self.verdict.setText(leaf or (tr("Unreadable") if result.error else shown))
+        self.verdict.setText(leaf or shown)
         self.doubt.setText(sentence(result.error) if result.error else doubts(result))
         self.doubt.setVisible(bool(self.doubt.text()))
         self.notes.setText(severity_text(result))
