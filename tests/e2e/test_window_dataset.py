@@ -101,10 +101,16 @@ def test_the_preview_shows_other_draws_of_the_selected_photo(panel, qtbot):
 
 
 def test_a_list_of_photos_is_shown_until_the_filter_changes(panel):
+    panel.side.setCurrentWidget(panel.health)
     panel.show_rows(np.array([3, 5]), "finding")
     assert (panel.photos.rows.tolist(), panel.shown.text()) == ([3, 5], "finding: 2 photos")
     panel.which.setCurrentIndex(1)
     assert panel.photos.rowCount() == 62
+    panel.show_rows(np.array([3, 5]), "finding")
+    panel.side.setCurrentWidget(panel.augmentation)
+    assert panel.photos.rowCount() == 2, "one of them can be previewed"
+    panel.side.setCurrentWidget(panel.classes)
+    assert panel.photos.rowCount() == 62, "no class is chosen"
 
 
 def test_a_dropped_model_is_diagnosed_with(start, qtbot):

@@ -197,9 +197,10 @@ class DatasetPanel(QWidget):
         self.notice.show_message(tr("Saved as {name}.", name=path))
 
     def _on_tab(self) -> None:
-        if self.side.currentWidget() is self.review:
+        tab = self.side.currentWidget()
+        if tab is self.review:
             self._show_suspects()
-        elif self._marks:
+        elif self._marks or tab is self.classes and self._listed is not None:
             self._on_filter()
 
     def _on_current(self) -> None:

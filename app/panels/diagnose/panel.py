@@ -71,7 +71,7 @@ class DiagnosePanel(QWidget):
         self.search.setMaximumWidth(230)
         self.bar = progress_bar(tr("Progress of the diagnoses"), 160)
         self.state = label("", "muted", wrap=True)
-        self.state.setMinimumWidth(100)  # two lines in a narrow window
+        self.state.setMinimumWidth(140)  # two lines in a narrow window
         self.cancel = button(tr("Cancel"), model.cancel)
         self.rest = button(tr("Resume"), model.diagnose_cancelled, tip=tr("Diagnose the photos that were cancelled"))
         self.model_button = QPushButton()

@@ -14,7 +14,7 @@ from app.actions import Actions
 from app.cards import disease_name
 from app.theme import Theme
 from app.translation import tr
-from app.widgets.layouts import GAP, Flow, column, row
+from app.widgets.layouts import GAP, column, row
 from app.widgets.parts import action_button, button, card, label, scrolling
 from core.diagnosis.thresholds import is_no_leaf
 from core.diagnosis.verdict import is_healthy
@@ -46,15 +46,14 @@ class StartPage(QWidget):
         text = label(tr("Add photos or whole folders. They stay on this computer."), "muted")
         for widget in (self._drawing, title, text):
             widget.setAlignment(Qt.AlignmentFlag.AlignHCenter)
-        choices = row(None, Flow(
-            action_button(actions.diagnose_photos, self._theme, "add", primary=True),
-            action_button(actions.diagnose_folder, self._theme, "folder"),
-            action_button(actions.paste, self._theme, "paste"), action_button(actions.camera, self._theme, "camera"),
-        ), None)  # fmt: skip
+        files = row(None, action_button(actions.diagnose_photos, self._theme, "add", primary=True),
+                    action_button(actions.diagnose_folder, self._theme, "folder"), None)  # fmt: skip
+        others = row(None, action_button(actions.paste, self._theme, "paste"),
+                     action_button(actions.camera, self._theme, "camera"), None)  # fmt: skip
         tip = tr("Generates leaf pictures, trains a network on them in about a minute, and diagnoses new ones")
         self.synthetic = button(tr("Try with synthetic leaves"), self.synthetic_asked.emit, "flat", tip)
         synthetic = row(None, label(tr("No photo yet?"), "muted"), self.synthetic, None, spacing=2)
-        return card(None, self._drawing, title, text, choices, synthetic, None, role="dropzone", spacing=10)
+        return card(None, self._drawing, title, text, files, others, synthetic, None, role="dropzone", spacing=10)
 
     def _known_card(self) -> QFrame:
         self.known = label("", wrap=True)
