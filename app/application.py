@@ -150,7 +150,6 @@ class Application:
         self.diagnosis.rows.set_filter("")
         self.benchmark.rows.set_columns(kernel_benchmark.columns())
         self.commands.close()
-        old.status.stop()
         self._make_window()
         self.window.restoreGeometry(old.saveGeometry())
         if train is not None:
@@ -175,10 +174,9 @@ class Application:
 
     def close(self) -> None:
         self.collector.stop()
-        self.window.status.stop()
-        self.training.shutdown()
-        for part in (self.commands, self.exports, self.prints, self.examination, self.review, self.diagnosis,
-                     self.benchmark, self.memory, self.document, self.thumbnails, self.photos, self.first):
+        for part in (self.training, self.commands, self.exports, self.prints, self.examination, self.review,
+                     self.diagnosis, self.benchmark, self.memory, self.document, self.thumbnails, self.photos,
+                     self.first):
             part.close()
         reader = sys.modules.get("core.data.photo_reader")
         if reader is not None:  # this process has decoded photos

@@ -8,7 +8,6 @@ from typing import Any
 from app.processes.entry import Channel
 from core.adapt import adapt_to_place, count_photos, read_adaptable
 from core.config import from_dict
-from core.data.dataset import Cancelled
 from core.errors import InputError
 from core.storage import inside_photos
 
@@ -17,19 +16,13 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
     """`asked`: model, a file; data, a folder or ""; out, the file to write, or "" to only check the model and count the
     photos; name, of the new model."""
     config = from_dict({"data": asked["data"], "name": asked["name"]})
-    try:
-        if not asked["out"]:
-            model = read_adaptable(Path(asked["model"]))
-            channel.send(classes=model.classes)
-            if config.data:
-                channel.send(counts=count_photos(model, config, channel.ended))
-            return
-        if refusal := inside_photos(asked["out"], [config.data]):
-            raise InputError(refusal)
-        _, result = adapt_to_place(
-            Path(asked["model"]), config, Path(asked["out"]),
-            lambda stage, done, total: channel.send(stage=stage, done=done, total=total), channel.ended,
-        )  # fmt: skip
-    except Cancelled:
+    if not asked["out"]:
+        model = read_adaptable(Path(asked["model"]))
+        channel.send(classes=model.classes)
+        if config.data:
+            channel.send(counts=count_photos(model, config, channel.ended))
         return
+    if refusal := inside_photos(asked["out"], [config.data]):
+        raise InputError(refusal)
+    _, result = adapt_to_place(Path(asked["model"]), config, Path(asked["out"]), channel.report, channel.ended)
     channel.send(effect=result.describe(), path=asked["out"] if result.model is not None else "")

@@ -10,10 +10,5 @@ from core.data.synthetic import write_demo
 
 
 def work(channel: Channel, asked: dict[str, Any]) -> None:
-    def report(done: int, total: int) -> None:
-        if channel.ended():
-            raise SystemExit(0)
-        channel.send(done=done, total=total)
-
     each, side = int(asked["photos_per_class"]), int(asked["side"])
-    channel.send(source=str(write_demo(Path(asked["folder"]), each, side, progress=report)))
+    channel.send(source=str(write_demo(Path(asked["folder"]), each, side, progress=channel.progress)))

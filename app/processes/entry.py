@@ -111,6 +111,15 @@ class Channel:
             self._out.write(json.dumps(answer, ensure_ascii=True) + "\n")
             self._out.flush()
 
+    def report(self, stage: str, done: int, total: int) -> None:
+        self.send(stage=stage, done=done, total=total)
+
+    def progress(self, done: int, total: int) -> None:
+        """Report progress, or end the process if the work is no longer wanted."""
+        if self.ended():
+            raise SystemExit(0)
+        self.send(done=done, total=total)
+
     def ended(self) -> bool:
         """Whether the work is no longer wanted."""
         return self._ended.is_set()
@@ -138,6 +147,8 @@ def serve(work: Callable[[Channel, dict[str, Any]], None], ahead: Callable[[], o
             return 0
         work(channel, first)
     except LeafClinicError as error:
+        if channel.ended():  # it was cancelled, or the window is gone
+            return 0
         channel.send(failed=str(error))
         return error.exit_code
     return 0

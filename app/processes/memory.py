@@ -8,7 +8,6 @@ from typing import Any
 from app.processes.entry import Channel
 from core.config import from_dict
 from core.data.preparation import cache_side
-from core.errors import OutOfMemory
 from core.training.dry_run import forecast_memory
 from core.training.setup import choose_device
 from core.training.transfer import first_network, read_start
@@ -22,10 +21,6 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
     classes = [f"class {n}" for n in range(len(counts))]
     graph = first_network(config, origin, classes).graph
     config = replace(config, teacher=())  # teachers need class names, which are not known here
-    try:
-        forecast = forecast_memory(config, graph, classes, counts, device)
-    except OutOfMemory as error:
-        channel.send(failed=str(error))
-        return
+    forecast = forecast_memory(config, graph, classes, counts, device)
     cache = sum(counts) * 3 * cache_side(config) ** 2
     channel.send(bytes=forecast.peak, cache=cache, batch=forecast.batch, device=device)

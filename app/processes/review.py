@@ -18,25 +18,19 @@ NEXT_PHOTOS: Final = 50
 def work(channel: Channel, asked: dict[str, Any]) -> None:
     """`asked`: data, a folder or manifest; model, a file or name; unlabelled: "", or a folder to choose from."""
 
-    def report(stage: str, done: int, total: int) -> None:
-        channel.send(stage=stage, done=done, total=total)
-
     def advance(fold: int, folds: int) -> None:
         if channel.ended():
             raise Cancelled("The review was stopped.")
-        report("folds", fold, folds)
+        channel.report("folds", fold, folds)
 
-    try:
-        config = from_dict({"data": asked["data"]})
-        photos = read_photos(config, Path(asked["model"]), report, channel.ended)
-        if folder := asked.get("unlabelled"):
-            chosen = choose_unlabelled(photos, config, folder, NEXT_PHOTOS, report, channel.ended)
-            channel.send(chosen=chosen)
-            return
-        dataset = photos.photos.dataset
-        review = review_labels(photos.samples, len(dataset.classes), advance)
-    except Cancelled:
+    config = from_dict({"data": asked["data"]})
+    photos = read_photos(config, Path(asked["model"]), channel.report, channel.ended)
+    if folder := asked.get("unlabelled"):
+        chosen = choose_unlabelled(photos, config, folder, NEXT_PHOTOS, channel.report, channel.ended)
+        channel.send(chosen=chosen)
         return
+    dataset = photos.photos.dataset
+    review = review_labels(photos.samples, len(dataset.classes), advance)
     suspects = [
         {"path": dataset.path(int(photos.rows[one.row])), "label": dataset.classes[one.label],
          "suggested": dataset.classes[one.suggested], "probability": one.probability, "agreeing": one.agreeing}

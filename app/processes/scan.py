@@ -10,7 +10,7 @@ import numpy as np
 
 from app.processes.entry import Channel
 from core.config import RunConfig, from_dict
-from core.data.dataset import SPLITS, Cancelled
+from core.data.dataset import SPLITS
 from core.data.health import KINDS, examine
 from core.data.preparation import PhotoSet, prepare_photos
 from core.errors import LeafClinicError
@@ -27,14 +27,11 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
     def report(stage: str, done: int, total: int) -> None:
         if done * 100 // max(total, 1) != last[0]:
             last[0] = done * 100 // max(total, 1)
-            channel.send(stage=stage, done=done, total=total)
+            channel.report(stage, done, total)
 
-    try:
-        photos = prepare_photos(complete(from_dict(asked)), report, channel.ended)
-        channel.send(split=split_table(photos), warnings=list(photos.warnings))
-        health = examine(photos.dataset, photos.cache, lambda d, t: report("health", d, t), channel.ended)
-    except Cancelled:
-        return
+    photos = prepare_photos(complete(from_dict(asked)), report, channel.ended)
+    channel.send(split=split_table(photos))
+    health = examine(photos.dataset, photos.cache, lambda d, t: report("health", d, t), channel.ended)
     root = photos.dataset.root
     findings = [
         {"kind": f.kind, "message": f.message,
@@ -43,7 +40,7 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
     ]  # fmt: skip
     for first in range(0, len(findings), CHUNK):
         channel.send(findings=findings[first : first + CHUNK])
-    channel.send(photos=health.photos, kinds=KINDS)
+    channel.send(kinds=KINDS)
 
 
 def complete(config: RunConfig) -> RunConfig:

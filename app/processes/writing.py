@@ -22,7 +22,7 @@ from app.processes.entry import Channel
 from app.translation import sentence, tr
 from app.viewmodels.result import PhotoResult, doubts, findings, from_line, severity_text, verdict_text
 from core.cores import usable_cores
-from core.data.dataset import Cancelled, ReportProgress, ignore
+from core.data.dataset import ReportProgress, ignore
 from core.data.photo import PhotoError
 from core.data.photo_reader import read_photo
 from core.diagnosis.batch_report import Entry, draw_picture, picture_side, render_batch
@@ -53,15 +53,6 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
     channel.send(written=asked["target"], notes=notes)
 
 
-def _progress(channel: Channel) -> ReportProgress:
-    def report(done: int, total: int) -> None:
-        if channel.ended():
-            raise Cancelled("Writing was cancelled.")
-        channel.send(done=done, total=total)
-
-    return report
-
-
 def _results(channel: Channel, asked: dict[str, Any]) -> list[str]:
     """Read results from the lines after the first, as many as `count` says; `remarks`: notes on all of them."""
     channel.send(ready=True)
@@ -69,15 +60,15 @@ def _results(channel: Channel, asked: dict[str, Any]) -> list[str]:
     while len(rows) < int(asked["count"]):
         line = channel.requests.get()
         if line is None:
-            raise Cancelled("Writing was cancelled.")
+            raise SystemExit(0)  # cancelled
         rows.append(from_line(line))
-    WRITERS[asked["kind"]](Path(asked["target"]), rows, asked["remarks"], _progress(channel))
+    WRITERS[asked["kind"]](Path(asked["target"]), rows, asked["remarks"], channel.progress)
     return []
 
 
 def _print(channel: Channel, asked: dict[str, Any]) -> list[str]:
     channel.send(ready=True)
-    write_pdf(Path(asked["source"]).read_text("utf-8"), Path(asked["target"]), _progress(channel))
+    write_pdf(Path(asked["source"]).read_text("utf-8"), Path(asked["target"]), channel.progress)
     return []
 
 

@@ -157,11 +157,13 @@ class ProcessModel(QObject):
         self, name: str, request: dict[str, Any], frame_ms: int = FRAME_MS, child: Child | None = None
     ) -> None:
         """Start a process of `app.processes.entry` with its first request; an active one is ended."""
+        self._launch(ProcessThread(command(name), json.loads, self, frame_ms, child), json.dumps(request))
+
+    def _launch(self, thread: ProcessThread, first: str) -> None:
         self._end_process()
-        thread = ProcessThread(command(name), json.loads, self, frame_ms, child)
         thread.bundle.connect(self._on_bundle)
         thread.ended.connect(self._on_ended)
-        thread.send(json.dumps(request))
+        thread.send(first)
         self._thread = thread
         thread.start()
 

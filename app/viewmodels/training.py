@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -16,7 +15,7 @@ from PySide6.QtCore import QObject, Signal
 
 from app.project import dataset_name
 from app.translation import tr
-from app.viewmodels.process_model import ProcessThread
+from app.viewmodels.process_model import ProcessModel, ProcessThread
 from app.viewmodels.runs import RunView, read_run
 from core.config import RunConfig, to_dict
 from core.training import events
@@ -26,8 +25,8 @@ log = logging.getLogger(__name__)
 
 BUNDLE_MS: Final = 250
 """Time between two bundles of events; each wakes the window, which draws twice per second."""
-SHUTDOWN_MS: Final = 20_000
-"""Longest time that `shutdown` waits for the last checkpoint."""
+CLOSE_MS: Final = 20_000
+"""Longest time that `close` waits for the last checkpoint."""
 
 
 class State(enum.Enum):
@@ -38,26 +37,15 @@ class State(enum.Enum):
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """How a run failed: a sentence, details for the log, and the folder to resume from ("" if there is none)."""
-
-    message: str
-    details: str
-    folder: str
-
-
-@final
-class TrainingModel(QObject):
+class TrainingModel(ProcessModel):
     """IDLE -> RUNNING <-> PAUSED -> STOPPING -> IDLE; the end of the process always leads to IDLE.
 
     view: the history of the current run; dataset: the name of its training photos. Signals: `state_changed(State)`;
-    `changed(events)` with the new events of `view`, in order; `failed(Failure)` after the state is IDLE again.
+    `changed(events)` with the new events of `view`, in order; `failed` is emitted after the state is IDLE again.
     """
 
     state_changed = Signal(object)
     changed = Signal(list)
-    failed = Signal(object)
 
     def __init__(self, command: Sequence[str], parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -65,7 +53,6 @@ class TrainingModel(QObject):
         self.folder = self.dataset = ""
         self.view = RunView()
         self._command = list(command)
-        self._thread: ProcessThread | None = None
         self._finished: RunFinished | None = None
         self._failure: RunFailed | None = None
         self._resumable = False
@@ -87,12 +74,8 @@ class TrainingModel(QObject):
         self.view.finished = None
         self.changed.emit([])
         self._finished = self._failure = None
-        self._thread = ProcessThread(self._command, read_event, self, BUNDLE_MS)
-        self._thread.send(request)
-        self._thread.bundle.connect(self._on_bundle)
-        self._thread.ended.connect(self._on_ended)
+        self._launch(ProcessThread(self._command, read_event, self, BUNDLE_MS), request)
         self._set(State.RUNNING)
-        self._thread.start()
 
     def pause(self) -> None:
         if self.state is State.RUNNING and self._thread:
@@ -110,18 +93,18 @@ class TrainingModel(QObject):
             self._set(State.STOPPING)
             self._thread.send("stop")
 
-    def shutdown(self) -> None:
+    def close(self) -> None:
         """At the program's end: wait for the last checkpoint, then for the thread."""
         thread = self._thread
         if thread is None:
             return
         self.stop()
-        if not thread.wait(SHUTDOWN_MS):
+        if not thread.wait(CLOSE_MS):
             thread.kill()
             thread.wait()
 
-    def _on_bundle(self, bundle: list[Any]) -> None:
-        for event in bundle:
+    def _read_answers(self, answers: Sequence[Any]) -> None:
+        for event in answers:
             if isinstance(event, RunStarted):
                 self.folder = event.folder
             elif isinstance(event, CheckpointSaved):
@@ -130,24 +113,21 @@ class TrainingModel(QObject):
                 self._finished = event
             elif isinstance(event, RunFailed):
                 self._failure = event
-        self.view.read(bundle)
-        self.changed.emit(bundle)
+        self.view.read(answers)
+        self.changed.emit(answers)
 
-    def _on_ended(self, code: int, errors: str) -> None:
-        assert self._thread is not None
-        self._thread.wait()
-        self._thread.deleteLater()
-        self._thread = None
+    def _on_exit(self, code: int, errors: str) -> None:
         self._set(State.IDLE)
+        if self._failure is None and self._finished is None:
+            self._failure = RunFailed(describe_exit(code, self._resumable), errors, code)
         if self._failure is not None:
-            self._fail(self._failure.message, self._failure.details)
-        elif self._finished is None:
-            self._fail(describe_exit(code, self._resumable), errors)
+            log.error("training failed: %s\n%s", self._failure.message, self._failure.details)
+            self.failed.emit(self._failure.message, self._failure.details)
 
-    def _fail(self, message: str, details: str) -> None:
-        log.error("training failed: %s\n%s", message, details)
-        folder = self.folder if self._resumable and os.path.isdir(self.folder) else ""
-        self.failed.emit(Failure(message, details, folder))
+    @property
+    def resumable(self) -> str:
+        """The folder from which the run can be resumed, "" if there is none."""
+        return self.folder if self._resumable and os.path.isdir(self.folder) else ""
 
     def _set(self, state: State) -> None:
         self.state = state

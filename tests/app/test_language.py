@@ -66,6 +66,6 @@ def test_a_run_goes_on_through_a_change_of_language(start, qtbot):
         old.actions_.language_vi.trigger()
     panel = program.window.page("train")
     assert panel.pause.isEnabled()
-    session._on_bundle([Progress("cache", 1, 2)])
+    session._read_answers([Progress("cache", 1, 2)])
     qtbot.waitUntil(lambda: "1 / 2" in panel.stage.text())
     session._set(State.IDLE)

@@ -206,7 +206,7 @@ def test_the_list_follows_a_run_and_keeps_the_selection(runs, start, qtbot):
     done = EpochDone(0, 5, 1.0, 0.4, 1.1, 0.5, True, ((1, 0), (0, 1)), 2.0, 9.0, 1000)
     for name in ("one", "two"):
         (runs / name / "events.jsonl").write_text(to_line(done) + "\n")
-    session._on_bundle([done])
+    session._read_answers([done])
     qtbot.waitUntil(lambda: panel.runs.selected_runs()[0].epochs_done == 1)
     assert panel.runs.selected_runs()[0].folder == chosen
     session._set(State.IDLE)

@@ -22,14 +22,14 @@ def run(qtbot, nothing_left, tmp_path):
         session.seen, session.failures, session.bundles = [], [], 0
         session.changed.connect(session.seen.extend)
         session.changed.connect(lambda _: setattr(session, "bundles", session.bundles + 1))
-        session.failed.connect(session.failures.append)
+        session.failed.connect(lambda message, details: session.failures.append(message))
         session.start(json.dumps({"config": {"data": "", "out": str(tmp_path / "run")}}))
         sessions.append(session)
         return session
 
     yield make
     for session in sessions:
-        session.shutdown()
+        session.close()
         qtbot.waitUntil(lambda s=session: s.state is State.IDLE)
 
 
@@ -77,8 +77,8 @@ def test_stop_saves_and_ends_the_run(run, qtbot, paused):
 def test_a_failure_is_told_in_the_trainers_words(run, qtbot):
     session = run("fail")
     qtbot.waitUntil(lambda: bool(session.failures))
-    assert session.failures[0].message == "There is no room on the disk."
-    assert session.failures[0].folder
+    assert session.failures[0] == "There is no room on the disk."
+    assert session.resumable
     assert session.state is State.IDLE
 
 
@@ -86,9 +86,9 @@ def test_a_failure_is_told_in_the_trainers_words(run, qtbot):
 def test_a_killed_process_is_told_in_words_and_can_be_resumed_from_a_checkpoint(run, qtbot, tmp_path, when, saved):
     session = run(when)
     qtbot.waitUntil(lambda: bool(session.failures))
-    assert "killed" in session.failures[0].message
-    assert ("last checkpoint is saved" in session.failures[0].message) == saved
-    assert session.failures[0].folder == (str(tmp_path / "run") if saved else "")
+    assert "killed" in session.failures[0]
+    assert ("last checkpoint is saved" in session.failures[0]) == saved
+    assert session.resumable == (str(tmp_path / "run") if saved else "")
     session.start(json.dumps({"config": {"data": "", "out": str(tmp_path / "run")}}))
     assert session.state is State.RUNNING
 
@@ -97,7 +97,7 @@ def test_a_command_that_does_not_exist_is_a_failure(qtbot, nothing_left):
     session = TrainingModel(["/no/such/program"])
     with qtbot.waitSignal(session.failed) as told:
         session.start('{"config": {"data": ""}}')
-    assert "without a result" in told.args[0].message
+    assert "without a result" in told.args[0]
 
 
 def test_what_a_library_prints_is_no_event(run, qtbot):

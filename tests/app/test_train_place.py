@@ -55,7 +55,8 @@ def test_photos_are_checked_in_the_size_of_the_training(tmp_path, monkeypatch):
     monkeypatch.setattr(scan, "prepare_photos", prepare)
     file = str(write_small_model(tmp_path / "m.safetensors", side=40, network="squeezenet1_1"))
     for asked in ({}, {"start": file}, {"start": file, "image_size": 64}, {"start": "gone"}):
-        scan.work(Mock(), asked)
+        with pytest.raises(Cancelled):
+            scan.work(Mock(), asked)
     assert [call.args[0].image_size for call in prepare.mock_calls] == [224, 40, 64, 224]
 
 

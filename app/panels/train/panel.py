@@ -20,7 +20,7 @@ from app.paths import Settings
 from app.theme import Theme
 from app.translation import duration, epoch_text, number, stage_text, tr
 from app.viewmodels.runs import RunSummary, RunView, read_run
-from app.viewmodels.training import Failure, State, TrainingModel
+from app.viewmodels.training import State, TrainingModel
 from app.widgets.layouts import GAP, PAGE, Flow, column, row
 from app.widgets.notice import Notice
 from app.widgets.parts import Figure, action_button, header, label, named, progress_bar, side_width
@@ -212,9 +212,10 @@ class TrainPanel(QWidget):
         elif end is not None:
             self.tabs.setCurrentWidget(self.outcome)
 
-    def _on_failed(self, failure: Failure) -> None:
-        again = (tr("Resume"), lambda: self.resume_asked.emit(failure.folder)) if failure.folder else ("", None)
-        self.notice.alarm(failure.message, failure.details, *again)
+    def _on_failed(self, message: str, details: str) -> None:
+        folder = self._model.resumable
+        again = (tr("Resume"), lambda: self.resume_asked.emit(folder)) if folder else ("", None)
+        self.notice.alarm(message, details, *again)
 
     def _on_lay_over(self, runs: list[RunSummary]) -> None:
         self.curves.compared = {run.name: read_run(Path(run.folder)) for run in runs}
