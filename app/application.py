@@ -216,8 +216,9 @@ def _train(program: Application) -> QWidget:
         program.training, program.window.actions_, program.settings, program.theme, lambda: paths.folder("runs")
     )
     panel.resume_asked.connect(program.run_commands.resume_run)
-    panel.diagnose_asked.connect(program.photo_commands.use_model)
-    panel.cell_opened.connect(program.run_commands.open_cell)
+    for part in (panel.runs, panel.outcome):
+        part.diagnose_asked.connect(program.photo_commands.use_model)
+    panel.confusion.cell_opened.connect(program.run_commands.open_cell)
     follow_writing(panel.notice, program.prints)
     program.memory.estimated.connect(panel.setup.memory.setText)
     program.memory.device_known.connect(panel.setup.show_device)
@@ -248,7 +249,7 @@ def _diagnose(program: Application) -> QWidget:
     panel = DiagnosePanel(
         program.diagnosis, program.window.actions_, program.settings, program.theme, program.photos, program.exports
     )
-    panel.synthetic_asked.connect(program.tour.start)
+    panel.start.synthetic_asked.connect(program.tour.start)
     return panel
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, final
 
 from PySide6.QtCore import QObject
-from PySide6.QtWidgets import QApplication, QFileDialog
+from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox
 
 from app import paths
 from app.main_window import MainWindow, dropped_paths
@@ -18,10 +18,11 @@ from app.translation import tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
 from app.viewmodels.model_list import keep_import, list_models
+from app.viewmodels.runs import CONFIG
 from app.viewmodels.writing import Writing
 from app.widgets.parts import Slot, ask_target
 from core.data.photo_format import EXTENSIONS
-from core.diagnosis.model_identity import read_identity
+from core.diagnosis.model_identity import BEST, read_identity
 from core.errors import LeafClinicError
 from core.storage import unused
 
@@ -92,20 +93,29 @@ class PhotoCommands(QObject):
         dialog.open()
 
     def _on_export_model(self) -> None:
-        from app.panels.diagnose.models import ModelExportDialog
-
         self.find_model()
         panel, model = self._window.go("diagnose"), self._diagnosis.model_path
         if not model:
             panel.notice.alarm(no_model())
             return
-        dialog = ModelExportDialog(self._window, model, self._document.source)
-        dialog.chosen.connect(lambda eight: self._export_model(model, eight))
-        dialog.open()
+        run, photos = photos_for(model, self._document.source)
+        possible = bool(photos) or run != model
+        about = tr("One ONNX file for other programs, with the network, class names, preprocessing, temperature and "
+                   "thresholds.")  # fmt: skip
+        held = tr("The file is checked with onnxruntime if it is installed.")
+        cost = tr("Measures activation ranges and the loss of accuracy on the model's photos. This takes a few "
+                  "minutes.")  # fmt: skip
+        none = tr("This needs photos. Under Dataset, open the photos that the model was trained on.")
+        box = QMessageBox(QMessageBox.Icon.NoIcon, tr("Export the model"), f"{about} {held}", parent=self._window)
+        box.setInformativeText(f"{tr('8 bits: a quarter of the size')}. {cost if possible else none}")
+        box.addButton(tr("Float32: same predictions"), QMessageBox.ButtonRole.AcceptRole)
+        eight = box.addButton(tr("8 bits: a quarter of the size"), QMessageBox.ButtonRole.AcceptRole)
+        eight.setEnabled(possible)
+        cancel = box.addButton(QMessageBox.StandardButton.Cancel)
+        box.buttonClicked.connect(lambda one: self._export_model(model, one is eight) if one is not cancel else None)
+        box.open()
 
     def _export_model(self, model: str, eight: bool) -> None:
-        from app.panels.diagnose.models import photos_for
-
         run, photos = photos_for(model, self._document.source)
         stem = Path(run).name if run != model else Path(model).stem
         name = f"{stem}-int8.onnx" if eight else f"{stem}.onnx"
@@ -150,3 +160,13 @@ class PhotoCommands(QObject):
         dialog = CameraDialog(self._window, paths.folder("pictures"))
         dialog.taken.connect(lambda path: self.diagnose([path]))
         dialog.open()
+
+
+def photos_for(model: str, opened: str) -> tuple[str, str]:
+    """The model for `core.export` (its run folder, if it is in one), and the photos for 8 bits.
+
+    The photos are "" if the run has its own, or if there are none.
+    """
+    run = Path(model).parent
+    own = Path(model).name == BEST and (run / CONFIG).is_file()
+    return (str(run), "") if own else (model, opened)

@@ -98,7 +98,7 @@ class CameraDialog(Dialog):
     _frame = Signal(QImage)
 
     def __init__(self, parent: QWidget, place: Path) -> None:
-        super().__init__(parent, tr("Camera"), 620, 680, once=True)
+        super().__init__(parent, tr("Camera"), 620, 680)
         self._place = place
         self._last = QImage()
         self.view = PhotoView(tr("What the camera sees"))

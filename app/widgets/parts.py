@@ -171,14 +171,11 @@ def side_width(place: QWidget) -> int:
 
 
 class Dialog(QDialog):
-    """A dialog of a preferred size, in pixels at a font 14 pixels high, limited to the screen.
+    """A dialog of a preferred size, in pixels at a font 14 pixels high, limited to the screen; closing deletes it."""
 
-    once: it is deleted when it is closed.
-    """
-
-    def __init__(self, parent: QWidget, title: str, width: int, height: int, once: bool = False) -> None:
+    def __init__(self, parent: QWidget, title: str, width: int, height: int) -> None:
         super().__init__(parent)
-        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, once)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(title)
         wanted = QSize(width, height) * (self.fontMetrics().height() / 14)
         self.resize(wanted.boundedTo(self.screen().availableSize() - QSize(40, 60)))

@@ -221,7 +221,7 @@ class PhotoDialog(Dialog):
     """A photo in a large dialog, with its class and file."""
 
     def __init__(self, parent: QWidget, path: str, title: str) -> None:
-        super().__init__(parent, title, 900, 760, once=True)
+        super().__init__(parent, title, 900, 760)
         view = PhotoView(title)
         picture = decode(path, LARGE, whole=True)
         view.show_photo(picture)

@@ -86,7 +86,7 @@ def test_the_result_stands_in_its_place_with_what_to_do_next(start, qtbot, tmp_p
     assert "not clearly better" in panel.outcome.words.text()
     assert len(panel.outcome.tiles) == 4
     assert program.window.actions_.run_pdf.isEnabled()
-    with qtbot.waitSignal(panel.diagnose_asked) as asked:
+    with qtbot.waitSignal(panel.outcome.diagnose_asked) as asked:
         panel.outcome.use.click()
     assert asked.args == ["/runs/a/best.safetensors"]
 

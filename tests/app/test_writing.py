@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QFileDialog
+from PySide6.QtWidgets import QFileDialog, QMessageBox
 
 from app.mask import DISEASED, LEAF, Mask
-from app.panels.diagnose.models import ModelExportDialog, photos_for
+from app.photo_commands import photos_for
 from app.viewmodels.result import PhotoResult, from_line, to_line
 from app.viewmodels.writing import Writing
 from core.config import from_dict, to_dict
@@ -150,10 +150,10 @@ def test_eight_bits_are_offered_where_photos_are(start, qtbot, tmp_path, monkeyp
     assert photos_for(str(lone), "/opened") == (str(lone), "/opened")
     program.diagnosis.model_path = str(lone)
     program.window.actions_.export_model.trigger()
-    dialog = program.window.findChild(ModelExportDialog)
-    assert not dialog.eight.isEnabled()
+    float32, eight, _ = program.window.findChild(QMessageBox).buttons()
+    assert not eight.isEnabled()
     asked = []
     monkeypatch.setattr(program.exports, "start", lambda *of, **named: asked.append((of, named)))
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *a: (str(tmp_path / "out.onnx"), ""))
-    dialog._on_export()
+    float32.click()
     assert asked == [(("onnx", str(tmp_path / "out.onnx")), {"model": str(lone), "eight": False, "data": ""})]

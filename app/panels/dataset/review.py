@@ -152,7 +152,7 @@ class NextPhotosDialog(Dialog):
     """Photos to label next, the most informative first."""
 
     def __init__(self, parent: QWidget, pictures: Thumbnails, paths: Sequence[str]) -> None:
-        super().__init__(parent, tr("What to label next"), 760, 560, once=True)
+        super().__init__(parent, tr("What to label next"), 760, 560)
         self._pictures, self._paths = pictures, list(paths)
         self.photo = PhotoView(tr("Photo to label"))
         self.list = named(QListWidget(), tr("Photos to label next"))

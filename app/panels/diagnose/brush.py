@@ -44,7 +44,7 @@ class BrushDialog(Dialog):
     corrected = Signal(object)
 
     def __init__(self, parent: QWidget, photos: Thumbnails, path: str, area: Mask, automatic: Mask) -> None:
-        super().__init__(parent, tr("Edit diseased area"), 680, 780, once=True)
+        super().__init__(parent, tr("Edit diseased area"), 680, 780)
         self.area, self._automatic = area, automatic
         self._history: list[Mask] = []
         self._undone: list[Mask] = []

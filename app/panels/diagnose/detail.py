@@ -31,8 +31,8 @@ ALONE: Final = "\0alone"
 """Stand for the outlines of leaf and diseased area, and for nothing, among the class names."""
 HEALTHY: Final = QColor(30, 140, 70)
 UNSURE: Final = QColor(110, 110, 110)
-MINIMUM_HEIGHT: Final = 210
-"""Pixels: a verdict, a class, and four lines about the diseased area; more classes scroll."""
+MINIMUM_LINES: Final = 15
+"""Lines of text: a verdict, a class, and four lines about the diseased area; more classes scroll."""
 
 
 @final
@@ -49,7 +49,7 @@ class DetailPane(QWidget):
         self.shown: PhotoResult | None = None
         self._threshold = 0.0
         self._waiting = tr("Diagnosing…")
-        self.setMinimumHeight(MINIMUM_HEIGHT)
+        self.setMinimumHeight(MINIMUM_LINES * self.fontMetrics().height())
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)  # the same height for every photo
         self.card = named(QTextBrowser(), tr("About the disease"))
         self.card.setOpenExternalLinks(False)

@@ -1,4 +1,4 @@
-"""The dialogs of models: choose, rename or import one, and export it as ONNX."""
+"""The list of models: choose, rename, adapt or import one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import final
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QButtonGroup, QFileDialog, QInputDialog, QRadioButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QFileDialog, QInputDialog, QWidget
 
 from app import paths
 from app.panels.diagnose.adaptation import AdaptationDialog
@@ -16,12 +16,11 @@ from app.theme import Theme
 from app.translation import sentence, tr
 from app.viewmodels.model_list import IMPORTED, SHIPPED, KnownModel, columns, forget_import, keep_import, list_models
 from app.viewmodels.rows_model import RowsModel
-from app.viewmodels.runs import CONFIG
 from app.widgets.layouts import column, row
 from app.widgets.notice import Notice
 from app.widgets.parts import Dialog, button, label
 from app.widgets.table_view import selected, sorted_view
-from core.diagnosis.model_identity import BEST, read_identity, rename_model
+from core.diagnosis.model_identity import read_identity, rename_model
 from core.errors import LeafClinicError
 
 
@@ -115,56 +114,3 @@ class ModelsDialog(Dialog):
     def _on_forget(self, one: KnownModel) -> None:
         forget_import(self._settings, one.path)
         self._refresh("")
-
-
-def photos_for(model: str, opened: str) -> tuple[str, str]:
-    """The model for `core.export` (its run folder, if it is in one), and the photos for 8 bits.
-
-    The photos are "" if the run has its own, or if there are none.
-    """
-    run = Path(model).parent
-    own = Path(model).name == BEST and (run / CONFIG).is_file()
-    return (str(run), "") if own else (model, opened)
-
-
-@final
-class ModelExportDialog(Dialog):
-    """Signal: `chosen(eight bits)`; the file is asked for next."""
-
-    chosen = Signal(bool)
-
-    def __init__(self, parent: QWidget, model: str, opened: str) -> None:
-        super().__init__(parent, tr("Export the model"), 480, 240)
-        run, photos = photos_for(model, opened)
-        possible = bool(photos) or run != model
-        self.float32 = QRadioButton(tr("Float32: same predictions"))
-        self.eight = QRadioButton(tr("8 bits: a quarter of the size"))
-        self.eight.setEnabled(possible)
-        self.float32.setChecked(True)
-        group = QButtonGroup(self)
-        about = tr("One ONNX file for other programs, with the network, class names, preprocessing, temperature and "
-                   "thresholds.")  # fmt: skip
-        layout = column(label(about, "muted", wrap=True), spacing=8, margins=None)
-        cost = tr("Measures activation ranges and the loss of accuracy on the model's photos. This takes a few "
-                  "minutes.")  # fmt: skip
-        none = tr("This needs photos. Under Dataset, open the photos that the model was trained on.")
-        held = tr("The file is checked with onnxruntime if it is installed.")
-        for choice, text in ((self.float32, held), (self.eight, cost if possible else none)):
-            group.addButton(choice)
-            layout.addWidget(choice)
-            under = label(text, "caption", wrap=True)
-            under.setContentsMargins(24, 0, 0, 4)
-            under.setMinimumHeight(under.heightForWidth(self.width() - 60))
-            under.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
-            choice.setAccessibleDescription(text)
-            layout.addWidget(under)
-        layout.addStretch(1)
-        export = button(tr("Export…"), self._on_export, "primary")
-        export.setDefault(True)
-        layout.addLayout(row(None, button(tr("Cancel"), self.reject), export))
-        self.setLayout(layout)
-        self.setFixedWidth(self.width())
-
-    def _on_export(self) -> None:
-        self.accept()
-        self.chosen.emit(self.eight.isChecked())

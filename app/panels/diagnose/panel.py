@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, final
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QPushButton, QWidget
 
 from app.actions import Actions
@@ -42,9 +42,7 @@ FRAME_MS: Final = 16
 
 @final
 class DiagnosePanel(QWidget):
-    """The results in a table, with the selected photo enlarged above it. Signal: `synthetic_asked()`."""
-
-    synthetic_asked = Signal()
+    """The results in a table, with the selected photo enlarged above it."""
 
     def __init__(
         self, model: DiagnosisModel, actions: Actions, settings: Settings, theme: Theme, photos: Thumbnails,
@@ -106,7 +104,6 @@ class DiagnosePanel(QWidget):
             action_button(actions.choose_model, theme, "folder", primary=True), action_button(actions.go_train, theme),
         )  # fmt: skip
         self.start = StartPage(actions, theme)
-        self.start.synthetic_asked.connect(self.synthetic_asked)
         self.start.show_classes(self._model.known)
         return no_model, self.start
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, final
+from typing import Final, final
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, Qt, Signal
-from PySide6.QtGui import QColor
+from PySide6.QtCore import QModelIndex, Qt, Signal
+from PySide6.QtGui import QColor, QStandardItem, QStandardItemModel
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
 
 from app.cards import disease_name
@@ -17,7 +17,6 @@ from app.widgets.layouts import TAB, column, holding, stack
 from app.widgets.parts import EmptyPlace, label
 from core.percent import percent
 
-ROOT = QModelIndex()
 SHORT: Final = 9
 """Length of a name that needs no second line."""
 LONGEST: Final = 260
@@ -25,7 +24,7 @@ LONGEST: Final = 260
 
 
 @final
-class ConfusionModel(QAbstractTableModel):
+class ConfusionModel(QStandardItemModel):
     """Counts; the shade of a cell is its share of the true class. Correct and wrong predictions differ in colour."""
 
     def __init__(self, theme: Theme) -> None:
@@ -33,58 +32,41 @@ class ConfusionModel(QAbstractTableModel):
         self._theme = theme
         self.classes: tuple[str, ...] = ()
         self.counts: tuple[tuple[int, ...], ...] = ()
+        theme.changed.connect(self._fill)
 
     def show_matrix(self, classes: Sequence[str], counts: Sequence[Sequence[int]]) -> None:
-        same = tuple(classes) == self.classes and len(counts) == len(self.counts)
-        if not same:
-            self.beginResetModel()
         self.classes, self.counts = tuple(classes), tuple(tuple(row) for row in counts)
-        if not same:
-            self.endResetModel()
-        elif counts:
-            self.dataChanged.emit(self.index(0, 0), self.index(len(counts) - 1, len(counts) - 1))
+        self.setRowCount(len(counts))
+        self.setColumnCount(len(counts))
+        self._fill()
 
-    def rowCount(self, parent: QModelIndex = ROOT) -> int:  # noqa: N802 (Qt's names here and below)
-        return 0 if parent.isValid() else len(self.counts)
-
-    def columnCount(self, parent: QModelIndex = ROOT) -> int:  # noqa: N802
-        return self.rowCount(parent)
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:  # noqa: N802
-        if section >= len(self.classes):
-            return None
-        if role == Qt.ItemDataRole.DisplayRole:
-            name = disease_name(self.classes[section])
-            return two_lines(name) if orientation == Qt.Orientation.Horizontal else name
-        if role == Qt.ItemDataRole.ToolTipRole:
-            label, counts = self.classes[section], self.counts[section]
-            if orientation == Qt.Orientation.Horizontal:
-                return label
-            share = percent(counts[section] / max(sum(counts), 1))
-            return label + "\n" + tr("{share} of {count} photos found", share=share, count=sum(counts))
-        return None
-
-    def data(self, index: QModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        truth, predicted = index.row(), index.column()
-        count = self.counts[truth][predicted]
-        share = count / max(sum(self.counts[truth]), 1)
-        match role:
-            case Qt.ItemDataRole.DisplayRole:
-                return str(count) if count else ""
-            case Qt.ItemDataRole.TextAlignmentRole:
-                return Qt.AlignmentFlag.AlignCenter
-            case Qt.ItemDataRole.BackgroundRole:
-                return self._shade(share, truth == predicted) if count else None
-            case Qt.ItemDataRole.ToolTipRole | Qt.ItemDataRole.AccessibleTextRole:
-                names = disease_name(self.classes[truth]), disease_name(self.classes[predicted])
-                text = tr("{count} photos of {truth}, predicted as {predicted}")
-                return text.format(count=count, truth=names[0], predicted=names[1])
-        return None
+    def _fill(self) -> None:
+        names = [disease_name(label) for label in self.classes]
+        for truth, counts in enumerate(self.counts):
+            label, whole = self.classes[truth], max(sum(counts), 1)
+            self.setHorizontalHeaderItem(truth, _item(two_lines(names[truth]), label))
+            found = tr("{share} of {count} photos found", share=percent(counts[truth] / whole), count=sum(counts))
+            self.setVerticalHeaderItem(truth, _item(names[truth], f"{label}\n{found}"))
+            for predicted, count in enumerate(counts):
+                text = tr("{count} photos of {truth}, predicted as {predicted}", count=count, truth=names[truth],
+                          predicted=names[predicted])  # fmt: skip
+                cell = _item(str(count) if count else "", text)
+                cell.setTextAlignment(Qt.AlignmentFlag.AlignCenter)
+                cell.setAccessibleText(text)
+                if count:
+                    cell.setBackground(self._shade(count / whole, truth == predicted))
+                self.setItem(truth, predicted, cell)
 
     def _shade(self, share: float, right: bool) -> QColor:
         colour = QColor(self._theme.colours.accent if right else self._theme.colours.danger)
         colour.setAlphaF(0.12 + 0.55 * share)
         return colour
+
+
+def _item(text: str, tip: str) -> QStandardItem:
+    made = QStandardItem(text)
+    made.setToolTip(tip)
+    return made
 
 
 def two_lines(name: str) -> str:
@@ -126,7 +108,6 @@ class ConfusionPane(QWidget):
         matrix = holding(column(self._title, (self.table, 1), label(hint, "caption", wrap=True)))
         self._stack = stack(empty, matrix)
         self.setLayout(column(self._stack, margins=TAB))
-        theme.changed.connect(self.table.viewport().update)
 
     def show_run(self, view: RunView) -> None:
         best = view.best_epoch

@@ -46,7 +46,7 @@ class GalleryDialog(Dialog):
         names = {"truth": disease_name(truth), "predicted": disease_name(predicted)}
         taken = tr("{truth}, predicted as {predicted}", **names)
         title = tr("{truth}, correct", **names) if truth == predicted else taken
-        super().__init__(parent, title, 1080, 720, once=True)
+        super().__init__(parent, title, 1080, 720)
         self._classes = f"{truth}, {predicted}"
         self._document, self._predicted = document, predicted
         self._pictures = pictures[1]

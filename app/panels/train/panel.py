@@ -33,11 +33,9 @@ training."""
 
 @final
 class TrainPanel(QWidget):
-    """Signals: `resume_asked(folder)`, `diagnose_asked(model file)`, `cell_opened(truth, predicted)`."""
+    """Signal: `resume_asked(folder)`; `runs`, `outcome` and `confusion` have signals of their own."""
 
     resume_asked = Signal(str)
-    diagnose_asked = Signal(str)
-    cell_opened = Signal(str, str)
 
     def __init__(
         self, model: TrainingModel, actions: Actions, settings: Settings, theme: Theme, runs: Callable[[], Path]
@@ -86,12 +84,9 @@ class TrainPanel(QWidget):
         model.state_changed.connect(self._on_state)
         model.failed.connect(self._on_failed)
         self.runs.resume_asked.connect(self.resume_asked)
-        self.runs.diagnose_asked.connect(self.diagnose_asked)
         self.runs.refused.connect(self.notice.alarm)
-        self.outcome.diagnose_asked.connect(self.diagnose_asked)
         self.runs.chosen_over.connect(self._on_lay_over)
         self.runs.result_asked.connect(self._on_result_asked)
-        self.confusion.cell_opened.connect(self.cell_opened)
 
     def _lay_out(self) -> None:
         self.tabs = named(QTabWidget(), tr("About the run"))
