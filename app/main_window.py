@@ -7,7 +7,7 @@ from typing import Any, Final, final
 
 from PySide6.QtCore import QMimeData, QSize, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QIcon, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QApplication, QLabel, QMainWindow, QMessageBox, QPushButton, QStackedWidget, QWidget
+from PySide6.QtWidgets import QLabel, QMainWindow, QPushButton, QStackedWidget, QWidget
 
 from app import resources
 from app.actions import GROUPS, Actions, build_actions, build_menus
@@ -140,15 +140,8 @@ class MainWindow(QMainWindow):
         self.activateWindow()
 
     def show_error(self, sentence: str, details: str) -> None:
-        box = QMessageBox(QMessageBox.Icon.Warning, "LeafClinic", tr("Something went wrong."), parent=self)
-        box.setObjectName("error_dialog")
-        box.setInformativeText(sentence + "\n\n" + tr("The program keeps running. See the log for details."))
-        copy = box.addButton(tr("Copy details"), QMessageBox.ButtonRole.ActionRole)
-        copy.clicked.disconnect()
-        copy.clicked.connect(lambda: QApplication.clipboard().setText(f"{sentence}\n\n{details}"))
-        box.addButton(QMessageBox.StandardButton.Ok)
-        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        box.open()
+        text = tr("Something went wrong: {error}. The program keeps running.", error=sentence.rstrip("."))
+        self.page(self.current).notice.alarm(text, details)
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 (Qt's names here and below)
         """Give the page the keyboard focus, not a button of the side bar."""

@@ -9,7 +9,6 @@ from typing import Any, final
 from PySide6.QtCore import QObject, Signal
 
 from app.paths import PHOTO_FOLDERS, folder
-from app.translation import tr
 from app.viewmodels.process_model import ProcessModel
 
 
@@ -43,6 +42,3 @@ class AdaptationModel(ProcessModel):
             self.counted.emit(answer["counts"])
         else:
             self.measured.emit(answer["effect"], answer["path"])
-
-    def _on_exit(self, code: int, errors: str) -> None:
-        self._fail_unexpected(tr("The adaptation ended unexpectedly."), code, errors)

@@ -8,7 +8,6 @@ from typing import Any, final
 
 from PySide6.QtCore import QObject, Signal
 
-from app.translation import tr
 from app.viewmodels.document import Document
 from app.viewmodels.process_model import ProcessModel
 
@@ -61,6 +60,3 @@ class ExaminationModel(ProcessModel):
         for raw in answer.get("findings", ()):
             rows = (self._document.row_of(path) for path in raw["paths"])
             self.found.append(Found(raw["kind"], tuple(row for row in rows if row is not None), raw["message"]))
-
-    def _on_exit(self, code: int, errors: str) -> None:
-        self._fail_unexpected(tr("The check ended unexpectedly."), code, errors)

@@ -117,10 +117,6 @@ class KernelBenchmark(ProcessModel):
             if (result.device, result.algorithm) == (measured["device"], measured["algorithm"]):
                 self.rows.replace(at, replace(result, **measured))
 
-    def _on_exit(self, code: int, errors: str) -> None:
-        if code:
-            self.failed.emit(tr("The benchmark process ended unexpectedly (code {number}).", number=code), errors)
-
 
 def columns() -> list[Column]:
     return [

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Final, final
 from PySide6.QtCore import QObject, QThread, Signal
 
 from app.processes.entry import Child, command, open_child
+from app.translation import tr
 
 FRAME_MS: Final = 33
 """Shortest time between two bundles by default: 30 per second."""
@@ -187,13 +188,11 @@ class ProcessModel(QObject):
     def _fail(self, message: str) -> None:
         self.failed.emit(message, "")
 
-    def _fail_unexpected(self, sentence: str, code: int, errors: str) -> None:
-        """Report a process that was killed, or that failed without reporting it."""
-        if code < 0 or (code and errors):
-            self.failed.emit(sentence, errors)
-
     def _on_exit(self, code: int, errors: str) -> None:
-        """Handle the end of a process that was not ended here; a code below 0 is the signal that killed it."""
+        """Report a process that was killed (a code below 0 is the signal), or that failed without reporting it."""
+        if code < 0 or (code and errors):
+            text = tr("A process of the program ended unexpectedly (code {number}). Try again.", number=code)
+            self.failed.emit(text, errors)
 
     def _on_bundle(self, answers: Sequence[dict[str, Any]]) -> None:
         if self._thread is not None and self.sender() is self._thread:

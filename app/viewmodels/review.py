@@ -145,9 +145,6 @@ class ReviewModel(ProcessModel):
             self.learned = answer["learned"]
             self.changed.emit()
 
-    def _on_exit(self, code: int, errors: str) -> None:
-        self._fail_unexpected(tr("The review ended unexpectedly."), code, errors)
-
 
 def current_names(before: project.EditedDataset, now: project.EditedDataset) -> dict[str, str]:
     """The class of most photos now that had each class before: its own name, unless the class was renamed."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PySide6.QtCore import QSettings
-from PySide6.QtWidgets import QFileDialog, QInputDialog
+from PySide6.QtWidgets import QApplication, QFileDialog, QInputDialog
 
 from app import paths, resources
 from app.cards import find_card
@@ -47,9 +47,9 @@ def given(tmp_path):
 def dialog(settings, own, given, start):
     program = start()
     keep_import(program.settings, given)
-    made = ModelsDialog(program.window, program.settings, program.theme, own)
-    yield made
-    made.close()
+    yield ModelsDialog(program.window, program.settings, program.theme, own)
+    for made in program.window.findChildren(ModelsDialog):
+        made.close()
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def adapting(dialog, qtbot, monkeypatch):
 
     make.choose = choose
     yield make
-    for one in dialog.findChildren(AdaptationDialog):
+    for one in (w for w in QApplication.topLevelWidgets() if isinstance(w, AdaptationDialog)):
         one.reject()
 
 

@@ -173,9 +173,8 @@ def test_an_error_in_a_slot_or_a_thread_is_told_written_down_and_survived(start,
         sys.excepthook(type(error), error, error.__traceback__)
     assert told[0][0] == "ZeroDivisionError: by hand"
     assert "test_start.py" in told[0][1]
-    box = program.window.findChild(object, "error_dialog")
-    assert box.isVisible()
-    box.close()
+    notice = program.window.page(program.window.current).notice
+    assert (notice.isVisible(), notice.copy.isVisible(), "by hand" in notice.text.text()) == (True, True, True)
     assert "by hand" in (home / "logs" / "leafclinic.log").read_text("utf-8")
     assert program.window.isVisible()
     program.crash.reported.disconnect(program.window.show_error)
