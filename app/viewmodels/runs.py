@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,9 +22,6 @@ from core.training import events
 
 RECENT: Final = 50
 """Steps over which the speed is averaged."""
-
-STEP, LOSS, ACCURACY, RATE, SECONDS, PHOTOS = range(6)
-EPOCH_STEP, TRAIN_LOSS, TRAIN_ACCURACY, VALIDATION_LOSS, VALIDATION_ACCURACY, EPOCH_SECONDS = range(6)
 
 
 @final
@@ -51,8 +50,10 @@ class RunView:
         self.urgent = ""
         """What must be acted on while the run goes on."""
         self.dirty = True
-        self._steps = Series(6)
-        self._epochs = Series(6)
+        self._steps = Series("step", "loss", "accuracy", "learning_rate", "seconds", "photos")
+        self._epochs = Series(
+            "step", "train_loss", "train_accuracy", "validation_loss", "validation_accuracy", "seconds"
+        )
 
     def read(self, arrived: Iterable[Any]) -> None:
         for event in arrived:
@@ -63,17 +64,12 @@ class RunView:
         match event:
             case events.StepDone():
                 self.progress = None  # the work between two epochs is done
-                self._steps.add(
-                    event.step, event.loss, event.accuracy, event.learning_rate, event.seconds, event.photos
-                )
+                self._steps.add(event)
             case events.EpochDone():
                 self.epoch, self.progress = event, None
                 if event.best or self.best_epoch is None:
                     self.best_epoch = event
-                self._epochs.add(
-                    event.step, event.train_loss, event.train_accuracy, event.validation_loss,
-                    event.validation_accuracy, event.seconds,
-                )  # fmt: skip
+                self._epochs.add(event)
             case events.KernelTimes():
                 self.kernels = event.times
             case events.Progress():
@@ -81,8 +77,8 @@ class RunView:
             case events.RunStarted():
                 self.started, self.progress, self.finished, self.evaluated = event, None, None, None
                 self.urgent = ""
-                self._steps.cut(STEP, event.step)
-                self._epochs.cut(EPOCH_STEP, event.step)
+                self._steps.cut(event.step)
+                self._epochs.cut(event.step)
             case events.RunEvaluated():
                 self.evaluated = event
             case events.RunFinished():
@@ -93,21 +89,18 @@ class RunView:
 
     def curves(self, what: str) -> list[Curve]:
         """Lines for "loss", "accuracy" or "rate"."""
-        step, epoch = self._scale(self._steps.column(STEP)), self._scale(self._epochs.column(EPOCH_STEP))
+        step, epoch = self._scale(self._steps.column("step")), self._scale(self._epochs.column("step"))
         if what == "rate":
-            return [Curve("learning rate", step, self._steps.column(RATE))]
-        first, each = (LOSS, (TRAIN_LOSS, VALIDATION_LOSS))
-        if what == "accuracy":
-            first, each = (ACCURACY, (TRAIN_ACCURACY, VALIDATION_ACCURACY))
+            return [Curve("learning rate", step, self._steps.column("learning_rate"))]
         return [
-            Curve("each step", step, self._steps.column(first)),
-            Curve("training", epoch, self._epochs.column(each[0])),
-            Curve("validation", epoch, self._epochs.column(each[1])),
+            Curve("each step", step, self._steps.column(what)),
+            Curve("training", epoch, self._epochs.column(f"train_{what}")),
+            Curve("validation", epoch, self._epochs.column(f"validation_{what}")),
         ]
 
     @property
     def step(self) -> int:
-        done = self._steps.last(STEP)
+        done = self._steps.last("step")
         return int(done) if done == done else (self.started.step if self.started else 0)
 
     @property
@@ -116,23 +109,23 @@ class RunView:
 
     @property
     def loss(self) -> float:
-        return self._steps.last(LOSS)
+        return self._steps.last("loss")
 
     @property
     def photos_per_second(self) -> float:
-        seconds = float(self._steps.column(SECONDS)[-RECENT:].sum())
-        return float(self._steps.column(PHOTOS)[-RECENT:].sum()) / seconds if seconds > 0 else float("nan")
+        seconds = float(self._steps.column("seconds")[-RECENT:].sum())
+        return float(self._steps.column("photos")[-RECENT:].sum()) / seconds if seconds > 0 else float("nan")
 
     @property
     def seconds_left(self) -> float:
         """Estimated time: the remaining steps at the recent speed, plus the overhead of each epoch."""
         if self.started is None or not len(self._steps):
             return float("nan")
-        a_step = float(np.mean(self._steps.column(SECONDS)[-RECENT:]))
+        a_step = float(np.mean(self._steps.column("seconds")[-RECENT:]))
         left = max(self.total_steps - self.step, 0)
         beyond = 0.0
         if len(self._epochs):
-            beyond = max(self._epochs.last(EPOCH_SECONDS) - a_step * self.started.steps_per_epoch, 0.0)
+            beyond = max(self._epochs.last("seconds") - a_step * self.started.steps_per_epoch, 0.0)
         return left * a_step + beyond * left / max(self.started.steps_per_epoch, 1)
 
     @property
@@ -153,31 +146,29 @@ Floats: TypeAlias = NDArray[np.float64]
 
 @final
 class Series:
-    """Rows of floats in an array that doubles when full: appending takes constant time, reading copies nothing."""
+    """Figures of events, by the names of their fields, in columns to which appending takes constant time."""
 
-    def __init__(self, columns: int) -> None:
-        self._rows: Floats = np.empty((256, columns))
-        self._length = 0
+    def __init__(self, *names: str) -> None:
+        self._columns = {name: array("d") for name in names}
 
     def __len__(self) -> int:
-        return self._length
+        return len(self._columns["step"])
 
-    def add(self, *values: float) -> None:
-        if self._length == len(self._rows):
-            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
-        self._rows[self._length] = values
-        self._length += 1
+    def add(self, event: object) -> None:
+        for name, column in self._columns.items():
+            column.append(getattr(event, name))
 
-    def column(self, index: int) -> Floats:
-        """A view of one column, ``(len,)``."""
-        return self._rows[: self._length, index]
+    def column(self, name: str) -> Floats:
+        return np.array(self._columns[name])
 
-    def last(self, index: int) -> float:
-        return float(self._rows[self._length - 1, index]) if self._length else float("nan")
+    def last(self, name: str) -> float:
+        return self._columns[name][-1] if len(self) else float("nan")
 
-    def cut(self, index: int, above: float) -> None:
-        """Remove the rows whose column `index` (ascending) is above a value."""
-        self._length = int(np.searchsorted(self.column(index), above, side="right"))
+    def cut(self, step: int) -> None:
+        """Remove the events after a step."""
+        length = bisect_right(self._columns["step"], step)
+        for column in self._columns.values():
+            del column[length:]
 
 
 CONFIG: Final = "config.json"

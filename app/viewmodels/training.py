@@ -135,25 +135,15 @@ class TrainingModel(ProcessModel):
 
 
 def describe_exit(code: int, resumable: bool) -> str:
-    """Why a process ended without reporting it, as a sentence; resumable: a checkpoint has been written."""
-    killed = code in (-signal.SIGKILL if hasattr(signal, "SIGKILL") else None, 137)
-    if killed and resumable:
-        return tr(
-            "The training process was killed, probably because the computer ran out of memory. Everything up to the "
-            "last checkpoint is saved. Close other programs or use a smaller batch size, then resume."
-        )
-    if killed:
-        return tr(
-            "The training process was killed before its first checkpoint, probably because the computer ran out of "
-            "memory. Close other programs or use a smaller batch size, then start again."
-        )
-    if code < 0 and resumable:
-        return tr("The training process crashed (signal {number}). Your run is safe: resume it under "
-                  "“Runs”.", number=-code)
-    if code < 0:
-        return tr("The training process crashed before its first checkpoint (signal {number}). Start again.",
-                  number=-code)
-    return tr("The training process ended without a result (code {number}).", number=code)
+    """Why a process ended without reporting it, and what to do; resumable: a checkpoint has been written."""
+    text = tr("The training process ended without a result (code {number}).", number=code)
+    if code in (-signal.SIGKILL if hasattr(signal, "SIGKILL") else None, 137):
+        text = tr("The training process was killed, probably because the computer ran out of memory. Close other "
+                  "programs or use a smaller batch size.")  # fmt: skip
+    elif code < 0:
+        text = tr("The training process crashed (signal {number}).", number=-code)
+    saved = tr("Everything up to the last checkpoint is saved: resume the run under “Runs”.")
+    return text + " " + (saved if resumable else tr("There is no checkpoint yet: start again."))
 
 
 def read_event(line: str) -> Any:

@@ -1,4 +1,4 @@
-"""Bars for shares: of probable classes, of leaked photos, and behind the numbers of a table."""
+"""Bars for shares: of probable classes, and behind the numbers of a table."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from PySide6.QtWidgets import QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from app.cards import disease_name
 from app.theme import Colours, Theme
-from app.translation import tr
 from app.viewmodels.rows_model import LEFT, RIGHT, SORT
-from core.percent import percent, stated
+from core.percent import stated
 
 SMALLEST_SHARE: Final = 0.0005
 """Share below which a probability is written as 0.0 % and has no bar."""
@@ -89,37 +88,6 @@ class ProbabilityBars(QWidget):
                 if limit:
                     mark = int(bar.width() * min(limit, 1.0)) - 2
                     painter.fillRect(bar.left() + mark, bar.top() - 3, 2, bar.height() + 6, QColor(colours.warning))
-
-
-@final
-class LeakMeter(QWidget):
-    """Two bars: leaked photos of this split and of a random split."""
-
-    def __init__(self, theme: Theme) -> None:
-        super().__init__()
-        self._theme = theme
-        self._bars: tuple[tuple[str, float, bool], ...] = ()
-        self._line = self.fontMetrics().height() + BAR
-        self.setFixedHeight(2 * self._line)
-        theme.changed.connect(self.update)
-
-    def show_leak(self, held_out: int, leaked: int, random_leaked: int) -> None:
-        whole = max(held_out, 1)
-        self._bars = (
-            (tr("this split (by group)"), leaked / whole, False),
-            (tr("a random split"), random_leaked / whole, True),
-        )
-        self.setAccessibleName(", ".join(f"{name}: {percent(share)}" for name, share, _ in self._bars))
-        self.update()
-
-    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802
-        colours = self._theme.colours
-        with QPainter(self) as painter:
-            for at, (name, share, bad) in enumerate(self._bars):
-                area = QRect(0, at * self._line, self.width(), self._line - BAR + 4)
-                draw_line(painter, area, name, percent(share), colours.text)
-                colour = QColor(colours.danger if bad or share else colours.accent)
-                draw_bar(painter, QRect(0, area.bottom() + 3, self.width(), 8), share, colour, colours)
 
 
 @final

@@ -29,13 +29,13 @@ def epoch(number, accuracy=0.8):
     return EpochDone(number, 10 * (number + 1), 0.4, 0.7, 0.5, accuracy, True, ((1, 0), (0, 1)), 6.0, 100.0, 0)
 
 
-def test_a_series_grows_beyond_its_first_room():
-    series = Series(2)
-    for n in range(1000):
-        series.add(n, 2 * n)
-    assert np.array_equal(series.column(1), 2 * np.arange(1000))
-    series.cut(0, 499)
-    assert (len(series), series.last(0)) == (500, 499)
+def test_a_series_has_the_figures_of_its_events_and_forgets_those_after_a_step():
+    series = Series("step", "loss")
+    for event in steps(1, 1000):
+        series.add(event)
+    assert np.array_equal(series.column("loss"), 1 / np.arange(1, 1001))
+    series.cut(500)
+    assert (len(series), series.last("step")) == (500, 500)
 
 
 def test_curves_run_over_epochs_and_are_empty_before():

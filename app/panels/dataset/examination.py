@@ -10,16 +10,15 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QWidget
 
 from app.cards import disease_name
-from app.theme import Theme
 from app.translation import count, sentence, tr
 from app.viewmodels.examination import ExaminationModel
 from app.viewmodels.row_order import Column
 from app.viewmodels.rows_model import ROW, RowsModel
-from app.widgets.bars import LeakMeter
 from app.widgets.layouts import TAB, column, row
 from app.widgets.notice import follow_stages
 from app.widgets.parts import button, label, progress_bar
 from app.widgets.table_view import sorted_view
+from core.percent import percent
 
 
 @final
@@ -97,12 +96,10 @@ class HealthPane(QWidget):
 class SplitPane(QWidget):
     """Photos per class and split as the check computed them; training makes the same split."""
 
-    def __init__(self, theme: Theme, examination: ExaminationModel) -> None:
+    def __init__(self, examination: ExaminationModel) -> None:
         super().__init__()
         self._examination = examination
         self.text = label("", "muted", wrap=True)
-        self.title = label(tr("Data leakage between train and test"), "heading", wrap=True)
-        self.meter = LeakMeter(theme)
         self.model = RowsModel([
             Column(tr("Class"), lambda c: disease_name(c[0]), tip=lambda c: c[0]),
             Column(tr("train"), lambda c: f"{c[1]:,}", lambda c: c[1], right=True,
@@ -114,20 +111,22 @@ class SplitPane(QWidget):
         ], self)  # fmt: skip
         self.table = sorted_view(self.model, tr("Split"), stretch=0)
         self.table.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # classes of one crop differ at either end
-        self.setLayout(column(self.title, self.meter, self.text, (self.table, 1), (None, 0), margins=TAB))
+        self.setLayout(column(self.text, (self.table, 1), (None, 0), margins=TAB))
         examination.changed.connect(self.refresh)
         self.refresh()
 
     def refresh(self) -> None:
         split = self._examination.split
-        for widget in (self.title, self.meter, self.table):
-            widget.setVisible(bool(split))
+        self.table.setVisible(bool(split))
         if not split:
             self.text.setText(tr("Press “Check photos” under Quality. Photos of the same leaf and duplicates are then "
                                  "grouped, and each group stays in one split."))  # fmt: skip
             return
-        self.meter.show_leak(split["held_out"], split["leaked"], split["random_leaked"])
-        text = tr("{photos} photos in {groups} groups. Accuracy measured on leaked photos is too high.")
-        self.text.setText(text.format(photos=f"{split['photos']:,}", groups=f"{split['groups']:,}"))
+        leaked, random = (percent(split[name] / max(split["held_out"], 1)) for name in ("leaked", "random_leaked"))
+        self.text.setText(tr(
+            "Data leakage: {leaked} of the validation and test photos in this split, {random} in a random one. "
+            "{photos} photos are in {groups} groups. Accuracy measured on leaked photos is too high.",
+            leaked=leaked, random=random, photos=f"{split['photos']:,}", groups=f"{split['groups']:,}",
+        ))  # fmt: skip
         counts = split["counts"]
         self.model.show_rows(list(zip(split["classes"], counts["train"], counts["val"], counts["test"], strict=True)))

@@ -67,7 +67,7 @@ class DatasetPanel(QWidget):
         self.grid = PhotoGrid(theme, thumbnails, tr("Photos"))
         self.grid.setModel(self.photos)
         self.health = HealthPane(examination, split_settings)
-        self.split = SplitPane(theme, examination)
+        self.split = SplitPane(examination)
         self.augmentation = AugmentationPane(self.current_path)
         self.shown = label("", "muted")
         self.search = SearchField(tr("Search in names and folders"), tr("Search photos"))
