@@ -63,7 +63,7 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
         examiners.put(None)
     examiners.put(Examiner(model, device=device, threads=1))
     channel.send(
-        ready=True, classes=list(model.classes), device=device, figures=dict(model.figures),
+        ready=True, classes=list(model.classes), device=device,
         rejection=model.sections.get(SECTION, {}), model=asdict(read_identity(Path(asked["model"]))),
         maps=feature_node(model.graph) is not None,
     )  # fmt: skip

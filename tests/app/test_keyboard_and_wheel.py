@@ -82,7 +82,7 @@ def test_places_and_switches_are_announced_as_one_of_several_and_a_click_leaves_
     qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
     assert button.isChecked()
     assert [name for name, b in window._buttons.items() if b.isChecked()] == ["train"]
-    for button in (*window._buttons.values(), *setup._switch.buttons(), *setup.start._group.buttons()):
+    for button in (*window._buttons.values(), *setup._switch.buttons(), *setup.start.buttons()):
         role = QAccessible.queryAccessibleInterface(button).role()
         assert role == QAccessible.Role.RadioButton, button.accessibleName()
 

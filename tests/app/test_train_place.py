@@ -32,15 +32,15 @@ def test_training_starts_from_the_pretrained_model_by_default(start):
     assert (values["start"], values["preset"], values["image_size"]) == (shipped_model(), "transfer", 0)
     assert setup.window().page("dataset").health._settings().keys() >= {"start", "image_size", "use_size"}
     assert not setup.form.is_visible("model"), "the network is that of the model file"
-    assert "trained on leaves" in setup.start.caption.text()
-    setup.start._group.button(1).click()
+    assert "trained on leaves" in setup.about_start.text()
+    setup.start.button(1).click()
     values = setup.form.values()
     assert (values["start"], values["preset"]) == ("", "tomato-cpu")
     assert setup.form.is_visible("model")
     setup.show_device("cuda")
-    setup.start._group.button(1).click()
+    setup.start.button(1).click()
     assert setup.form.values()["preset"] == "gpu"
-    setup.start._group.button(0).click()
+    setup.start.button(0).click()
     config = from_dict(setup.form.values())
     assert config.start
     assert config.precision == "float32", "nothing of the recipe before may stay"

@@ -159,8 +159,7 @@ class DiagnosePanel(QWidget):
         if self.detail.shown is not None:
             self._show(self.detail.shown)  # class maps can be asked for only while the model is loaded
         self.detail.show_waiting(not self._model.ready)
-        figures = self._model.ready.get("figures", {})
-        self.model_button.setToolTip("\n".join([path, *(f"{k}: {v:.3g}" for k, v in figures.items())]))
+        self.model_button.setToolTip(path)
         self._on_rows()
 
     def _on_rows(self) -> None:

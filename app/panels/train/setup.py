@@ -13,7 +13,7 @@ from app.paths import Settings
 from app.project import dataset_name
 from app.translation import sentence, tr
 from app.viewmodels.model_list import shipped_model
-from app.widgets.layouts import Flow, column, row
+from app.widgets.layouts import Flow, column, holding, row
 from app.widgets.parts import label, scrolling, switch
 from app.widgets.run_form import RunForm
 from core.config import MODELS, RunConfig, from_dict
@@ -48,39 +48,6 @@ def _of_file(model: str) -> dict[str, Any]:
 
 
 @final
-class StartChoice(QWidget):
-    """Signal: `chosen(preset)`."""
-
-    chosen = Signal(str)
-
-    def __init__(self, transfer: bool) -> None:
-        super().__init__()
-        self.device = "cpu"
-        self._group, buttons = switch((tr("Pretrained leaf model"), ""), (tr("From scratch"), ""))
-        self._group.idClicked.connect(lambda which: self.chosen.emit(self.preset(which == 0)))
-        self.caption = label("", "caption", wrap=True)
-        self.setLayout(column(Flow(*buttons, spacing=0), self.caption, spacing=6, margins=(0, 2, 8, 4)))
-        if not transfer:
-            self.hide()
-
-    def preset(self, learned: bool) -> str:
-        return TRANSFER if learned else SCRATCH[self.device]
-
-    def show_start(self, preset: str, start: str) -> None:
-        """Follow the form, where both can be set directly."""
-        learned = bool(start)
-        self._group.button(int(not learned)).setChecked(True)
-        if preset == DEMO:
-            text = tr("Training on the synthetic leaves starts from scratch and takes about a minute.")
-        elif learned:
-            text = tr("Starts from a network trained on leaves ({name}). For small datasets: 50 photos per class, a "
-                      "few minutes.", name=Path(start).stem)  # fmt: skip
-        else:
-            text = tr("Trains on your photos only. Needs several hundred photos per class and more time.")
-        self.caption.setText(text)
-
-
-@final
 class SetupPane(QFrame):
     """The left column of the page. `edited` is emitted after every change of a field."""
 
@@ -92,11 +59,15 @@ class SetupPane(QFrame):
         self._settings = settings
         model = shipped_model()
         self.form = RunForm(presets(model))
-        self.start = StartChoice(bool(model))
-        self.start.chosen.connect(self.form.choose_preset)
-        self._demo = False
+        self.start, starts = switch((tr("Pretrained leaf model"), ""), (tr("From scratch"), ""))
+        self.start.idClicked.connect(lambda which: self.form.choose_preset(self._preset(which == 0)))
+        self.about_start = label("", "caption", wrap=True)
+        self._starts = holding(column(Flow(*starts, spacing=0), self.about_start, spacing=6, margins=(0, 2, 8, 4)))
+        self._device, self._demo = "cpu", False
         if model:
             self.form.choose_preset(TRANSFER)
+        else:
+            self._starts.hide()
         self.form.changed.connect(self._on_edited)
         self.data = label("", "muted", wrap=True)
         self._data = self._running = ""
@@ -115,7 +86,7 @@ class SetupPane(QFrame):
         self._scroll = scrolling(self.form)  # to the focused field by itself
         head = row((label(tr("Settings"), "heading"), 1), Flow(*buttons, spacing=0), margins=(0, 0, 8, 0))
         self.setLayout(column(
-            head, self.data, self.start, (self._scroll, 1), self.others, self.memory, margins=(14, 12, 8, 12),
+            head, self.data, self._starts, (self._scroll, 1), self.others, self.memory, margins=(14, 12, 8, 12),
         ))  # fmt: skip
 
     def show_data(self, data: str) -> None:
@@ -140,11 +111,14 @@ class SetupPane(QFrame):
         """Use the preset of the synthetic leaves; other photos use the usual preset."""
         if demo != self._demo:
             self._demo = demo
-            self.form.choose_preset(DEMO if demo else self.start.preset(bool(shipped_model())))
+            self.form.choose_preset(DEMO if demo else self._preset(bool(shipped_model())))
 
     def show_device(self, device: str) -> None:
         """Set the device that a run would use, once it is known: it decides the preset from scratch."""
-        self.start.device = device
+        self._device = device
+
+    def _preset(self, learned: bool) -> str:
+        return TRANSFER if learned else SCRATCH[self._device]
 
     def config(self, data: str, out: str = "") -> RunConfig | None:
         """The configuration in the form, or None with the problems shown at their fields."""
@@ -179,6 +153,16 @@ class SetupPane(QFrame):
         self.edited.emit()
 
     def _follow(self) -> None:
+        """Show where the training starts, also if it was set in the form."""
         values = self.form.values()
-        self.start.show_start(str(values["preset"]), str(values["start"]))
+        start = str(values["start"])
+        self.start.button(int(not start)).setChecked(True)
+        if values["preset"] == DEMO:
+            text = tr("Training on the synthetic leaves starts from scratch and takes about a minute.")
+        elif start:
+            text = tr("Starts from a network trained on leaves ({name}). For small datasets: 50 photos per class, a "
+                      "few minutes.", name=Path(start).stem)  # fmt: skip
+        else:
+            text = tr("Trains on your photos only. Needs several hundred photos per class and more time.")
+        self.about_start.setText(text)
         self.form.set_expert(self._switch.checkedId() == 1)
