@@ -46,17 +46,13 @@ def offset(name: str) -> int:
 def make_reader(name: str) -> Any:
     """Device function: a field of 4 bytes of the control block at `control`."""
     at, kind = offset(name), SETTINGS[name]
-    convert = getattr(types, kind.name)
+    load, convert = load_float if kind == np.float32 else load1, getattr(types, kind.name)
 
     @device_function
-    def read_float(control: Any) -> Any:
-        return load_float(u64(control + u64(at)))
+    def read(control: Any) -> Any:
+        return convert(load(u64(control + u64(at))))
 
-    @device_function
-    def read_integer(control: Any) -> Any:
-        return convert(load1(u64(control + u64(at))))
-
-    return read_float if kind == np.float32 else read_integer
+    return read
 
 
 read_photos: Final = make_reader("photos")

@@ -10,44 +10,29 @@ from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u64
 
 def make_load(words: int) -> Any:
     """Device function: `words` of 4 bytes from an address into a local array from index `at` on."""
-    if words == 1:
 
-        @device_function
-        def load(address, raw, at):
+    @device_function
+    def load(address, raw, at):
+        if words == 1:
             raw[at] = ptx.load1(address)
-
-    elif words == 2:
-
-        @device_function
-        def load(address, raw, at):
-            v = ptx.load2(address)
-            raw[at], raw[at + 1] = v[0], v[1]
-
-    else:
-
-        @device_function
-        def load(address, raw, at):
-            v = ptx.load4(address)
-            raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = v[0], v[1], v[2], v[3]
+        elif words == 2:
+            raw[at], raw[at + 1] = ptx.load2(address)
+        else:
+            raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = ptx.load4(address)
 
     return load
 
 
 def make_unpack(element: int, channels: int) -> Any:
     """Device function: the channels of raw words from `at` on as float32 into `out` from `to` on."""
-    if element == 2:
-        words = channels // 2
+    words = channels * element // 4
 
-        @device_function
-        def unpack(raw, at, out, to):
-            for i in range(words):
+    @device_function
+    def unpack(raw, at, out, to):
+        for i in range(words):
+            if element == 2:
                 out[to + 2 * i], out[to + 2 * i + 1] = ptx.low_bf16(raw[at + i]), ptx.high_bf16(raw[at + i])
-
-    else:
-
-        @device_function
-        def unpack(raw, at, out, to):
-            for i in range(channels):
+            else:
                 out[to + i] = ptx.bits_to_float(raw[at + i])
 
     return unpack
@@ -55,29 +40,17 @@ def make_unpack(element: int, channels: int) -> Any:
 
 def make_store(element: int, channels: int) -> Any:
     """Device function: float32 values from `at` on to an address."""
-    if element == 2 and channels == 2:
 
-        @device_function
-        def store(address, values, at):
+    @device_function
+    def store(address, values, at):
+        if element == 2 and channels == 2:
             ptx.store1(address, ptx.pack_bf16(values[at], values[at + 1]))
-
-    elif element == 2:
-
-        @device_function
-        def store(address, values, at):
+        elif element == 2:
             low, high = ptx.pack_bf16(values[at], values[at + 1]), ptx.pack_bf16(values[at + 2], values[at + 3])
             ptx.store2(address, low, high)
-
-    elif channels == 2:
-
-        @device_function
-        def store(address, values, at):
+        elif channels == 2:
             ptx.store2(address, ptx.float_to_bits(values[at]), ptx.float_to_bits(values[at + 1]))
-
-    else:
-
-        @device_function
-        def store(address, values, at):
+        else:
             ptx.store4(
                 address, ptx.float_to_bits(values[at]), ptx.float_to_bits(values[at + 1]),
                 ptx.float_to_bits(values[at + 2]), ptx.float_to_bits(values[at + 3]),
@@ -91,29 +64,14 @@ def make_apply_norm(norm: int) -> Any:
 
     ReLU6 is one instruction where the result is a sixth: the multiply-add that clamps to [0, 1].
     """
-    if norm == 2:
 
-        @device_function
-        def apply_norm(x, scale, shift):
+    @device_function
+    def apply_norm(x, scale, shift):
+        if norm == 2:
             return ptx.fma_clamped(x, scale, shift)
-
-    elif norm == 1:
-
-        @device_function
-        def apply_norm(x, scale, shift):
+        if norm == 1:
             return max(f32(x * scale + shift), f32(0.0))
-
-    elif norm == 0:
-
-        @device_function
-        def apply_norm(x, scale, shift):
-            return f32(x * scale + shift)
-
-    else:
-
-        @device_function
-        def apply_norm(x, scale, shift):
-            return x
+        return f32(x * scale + shift) if norm == 0 else x
 
     return apply_norm
 

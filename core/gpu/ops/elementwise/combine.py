@@ -56,18 +56,8 @@ def make_apply(kind: str) -> Any:
         return _add if kind == "sum" else _multiply
     value, gradient = ACTIVATIONS[kind.removesuffix("_gradient")]
     if kind.endswith("_gradient"):
-
-        @device_function
-        def apply(a, b, activation):
-            return gradient(a, b)
-
-    else:
-
-        @device_function
-        def apply(a, b, activation):
-            return value(a)
-
-    return apply
+        return device_function(lambda a, b, activation: gradient(a, b))
+    return device_function(lambda a, b, activation: value(a))
 
 
 def make_combine(element: int, kind: str) -> Any:
