@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
@@ -15,7 +14,7 @@ from core.gpu.ops.loss import candidates as loss
 from core.gpu.ops.matmul import candidates as matmul
 from core.gpu.ops.norm import candidates as norm
 from core.gpu.ops.pool import candidates as pool
-from core.gpu.select import Candidate, Candidates
+from core.gpu.select import Candidates
 
 FAMILIES: Final = (conv, depthwise, dense, pool, norm, loss, elementwise, matmul)
 
@@ -23,11 +22,6 @@ OPTIONAL: Final = ("latency", "sm90")
 """Packages of `core.gpu` whose candidates are added if the package exists; every step has others."""
 
 
-def optional_candidates() -> Iterator[Candidate]:
-    """The candidates of the optional packages."""
-    for package in OPTIONAL:
-        if find_spec(f"core.gpu.{package}"):
-            yield from import_module(f"core.gpu.{package}.candidates").CANDIDATES
+PRESENT: Final = [import_module(f"core.gpu.{name}.candidates") for name in OPTIONAL if find_spec(f"core.gpu.{name}")]
 
-
-CANDIDATES: Final = Candidates((*(one for family in FAMILIES for one in family.CANDIDATES), *optional_candidates()))
+CANDIDATES: Final = Candidates(one for family in (*FAMILIES, *PRESENT) for one in family.CANDIDATES)

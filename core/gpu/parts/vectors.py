@@ -102,21 +102,6 @@ def _keep_pair(v, y, activation):
     return u32(low | high)
 
 
-@device_function
-def _keep_one(v, y, activation):
-    return v if passes(ptx.bits_to_float(y), activation) else u32(0)
-
-
-@device_function
-def _add_pair(v, w):
-    return ptx.pack_bf16(f32(ptx.low_bf16(v) + ptx.low_bf16(w)), f32(ptx.high_bf16(v) + ptx.high_bf16(w)))
-
-
-@device_function
-def _add_one(v, w):
-    return ptx.float_to_bits(f32(ptx.bits_to_float(v) + ptx.bits_to_float(w)))
-
-
 def _on_four(apply: Any) -> Any:
     """A function of two registers, and perhaps an activation, on four registers of each."""
 
@@ -127,39 +112,44 @@ def _on_four(apply: Any) -> Any:
     return four
 
 
-KEEP: Final = {2: _on_four(_keep_pair), 4: _on_four(_keep_one)}
+KEEP: Final = {
+    2: _on_four(_keep_pair),
+    4: _on_four(device_function(lambda v, y, activation: v if passes(ptx.bits_to_float(y), activation) else u32(0))),
+}
 """``KEEP[bytes](v, y, activation)``: v where the gradient passes the activation with output y, else 0."""
 
-ADD: Final = {2: _on_four(_add_pair), 4: _on_four(_add_one)}
+ADD: Final = {
+    2: _on_four(device_function(lambda v, w: ptx.pack_bf16(
+        f32(ptx.low_bf16(v) + ptx.low_bf16(w)), f32(ptx.high_bf16(v) + ptx.high_bf16(w))
+    ))),
+    4: _on_four(device_function(lambda v, w: ptx.float_to_bits(f32(ptx.bits_to_float(v) + ptx.bits_to_float(w))))),
+}  # fmt: skip
 """``ADD[bytes](v, w)``: elementwise sum."""
 
 
-@device_function
-def _unpack_pairs(v, out):
-    for i in range(4):
-        out[2 * i], out[2 * i + 1] = ptx.low_bf16(v[i]), ptx.high_bf16(v[i])
+def _make_unpack(element: int) -> Any:
+    @device_function
+    def unpack(v, out):
+        for i in range(4):
+            if element == 2:
+                out[2 * i], out[2 * i + 1] = ptx.low_bf16(v[i]), ptx.high_bf16(v[i])
+            else:
+                out[i] = ptx.bits_to_float(v[i])
+
+    return unpack
 
 
-@device_function
-def _unpack_ones(v, out):
-    for i in range(4):
-        out[i] = ptx.bits_to_float(v[i])
-
-
-@device_function
-def _pack_pairs(x):
-    return ptx.pack_bf16(x[0], x[1]), ptx.pack_bf16(x[2], x[3]), ptx.pack_bf16(x[4], x[5]), ptx.pack_bf16(x[6], x[7])
-
-
-@device_function
-def _pack_ones(x):
-    return ptx.float_to_bits(x[0]), ptx.float_to_bits(x[1]), ptx.float_to_bits(x[2]), ptx.float_to_bits(x[3])
-
-
-UNPACK: Final = {2: _unpack_pairs, 4: _unpack_ones}
+UNPACK: Final = {2: _make_unpack(2), 4: _make_unpack(4)}
 """``UNPACK[bytes](v, out)``: the elements of 16 bytes as float32 into a local array."""
 
-PACK: Final = {2: _pack_pairs, 4: _pack_ones}
+PACK: Final = {
+    2: device_function(lambda x: (
+        ptx.pack_bf16(x[0], x[1]), ptx.pack_bf16(x[2], x[3]), ptx.pack_bf16(x[4], x[5]), ptx.pack_bf16(x[6], x[7])
+    )),
+    4: device_function(lambda x: (
+        ptx.float_to_bits(x[0]), ptx.float_to_bits(x[1]), ptx.float_to_bits(x[2]), ptx.float_to_bits(x[3])
+    )),
+}  # fmt: skip
 """``PACK[bytes](x)``: 16 bytes from a local array of float32."""
 
 

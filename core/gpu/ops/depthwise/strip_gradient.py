@@ -12,7 +12,13 @@ registers for the input's gradient (times the taps) and for the weight gradient 
     shared memory: (threads, 2) float32, where the rows of threads add their sums in order
 
 Bytes: x, y and g once (4 / 2 columns from the L1 cache), dx once: the floor. Partial weight gradients of the blocks are
-added by a second launch. `strip_executions.py` has the loops over rows for stride 1 and stride 2.
+added by a second launch.
+
+There is a loop over rows for stride 1 and one for stride 2 (`make_dense`, `make_strided`). `WORDS` 4-byte words hold
+the two channels of a pixel (1 in bf16, 2 in float32). The registers hold a ring of three rows of the input and of sums
+(stride 1), or two rows of the input and four pixels of the upstream gradient (stride 2). The next row is loaded before
+the products of this one. Arguments of both: `images` are x, y, g and dx at the thread's channels of an image, `pitches`
+their bytes per pixel.
 """
 
 from __future__ import annotations
@@ -21,11 +27,10 @@ from typing import Any, Final
 
 from core.gpu.arguments import CONTROL, KernelSignature, pitches, pointers
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
-from core.gpu.compilation.ptx import load_float
+from core.gpu.compilation.ptx import load_float, prefetch
 from core.gpu.control import read_photos
-from core.gpu.ops.depthwise.strip_executions import make_dense, make_strided
-from core.gpu.ops.depthwise.strips import STRIPS, THREADS, find_strip
-from core.gpu.parts.channels import make_fold, make_load, make_unpack
+from core.gpu.ops.depthwise.strips import STRIPS, THREADS, find_columns, find_strip, make_row_loads
+from core.gpu.parts.channels import make_apply_norm, make_fold, make_load, make_store, make_unpack
 from core.gpu.parts.vectors import clear
 
 SIGNATURE: Final = KernelSignature((
@@ -44,6 +49,223 @@ SIGNATURE: Final = KernelSignature((
 CHANNELS: Final = 2
 BLOCKS: Final = {2: 3, 4: 2}
 """Blocks per multiprocessor by bytes of an element."""
+AHEAD: Final = 2
+"""Rows of y, and twice as many of x, that the strided execution prefetches before those it loads."""
+
+
+def make_upstream(element: int) -> Any:
+    """Device function: the upstream gradient of one pixel, ``a g + b y + c`` (batch norm's), zero outside."""
+    WORDS, unpack = element // 2, make_unpack(element, 2)
+
+    @device_function
+    def upstream(raw_g, raw_y, p, inside, factors, out):
+        other = cuda.local.array(2, f32)
+        unpack(raw_g, p * WORDS, out, 0)
+        unpack(raw_y, p * WORDS, other, 0)
+        for i in range(2):
+            v = f32(f32(out[i] * factors[i]) + f32(f32(other[i] * factors[2 + i]) + factors[4 + i]))
+            out[i] = v if (inside >> p) & 1 != 0 else f32(0.0)
+
+    return upstream
+
+
+def make_finish(element: int, norm: int) -> Any:
+    """Device function: masks a pixel's gradient, stores it, and adds it to the sums for the batch norm before.
+
+    `pixels` are the activated inputs (a sixth of them for ReLU6).
+    """
+    unpack, store = make_unpack(element, 2), make_store(element, 2)
+
+    @device_function
+    def finish(sums, at, pixels, e, raw, w, target, totals):
+        x = cuda.local.array(2, f32)
+        unpack(raw, w, x, 0)
+        for i in range(2):
+            g = sums[at + i]
+            if norm > 0:
+                g = g if pixels[e + i] > f32(0.0) and (norm == 1 or pixels[e + i] < f32(1.0)) else f32(0.0)
+            sums[at + i] = g
+            totals[i] = f32(totals[i] + g)
+            totals[2 + i] = f32(totals[2 + i] + f32(g * x[i]))
+        store(target, sums, at)
+
+    return finish
+
+
+@device_function
+def apply_tap(d, taps, k, sums, o, pixels, weight_sums):
+    """Add one pixel's gradient times tap `k` to the input's gradient, and times the input to the tap's gradient."""
+    for i in range(2):
+        sums[o + i] = f32(sums[o + i] + f32(d[i] * taps[k * 2 + i]))
+        weight_sums[k * 2 + i] = f32(weight_sums[k * 2 + i] + f32(d[i] * pixels[o + i]))
+
+
+def make_dense(element: int, norm: int) -> Any:
+    """Device function for stride 1: rows of x from row0 to last."""
+    W, load, unpack, apply_norm = element // 2, make_load(element // 2), make_unpack(element, 2), make_apply_norm(norm)
+    upstream, finish, load_row = make_upstream(element), make_finish(element, norm), make_row_loads(W)
+    RAWX, RAWY, RING = 2 * W, 4 * W, 6 * W
+
+    @device_function
+    def run_dense(images, pitches, column, row0, last, strips, constants, weight_sums, totals):
+        x, y, g, dx = images
+        px, py, pg, pd = pitches
+        taps, scale, shift, factors = constants
+        height, width, ho, wo = strips.height, strips.width, strips.ho, strips.wo
+        at_x = cuda.local.array(2, i32)
+        at_y = cuda.local.array(4, i32)
+        at_g = cuda.local.array(4, i32)
+        inside_x = find_columns(column, 2, width, px, at_x)
+        inside = find_columns(column - 1, 4, wo, py, at_y)
+        find_columns(column - 1, 4, wo, pg, at_g)
+        raw_g = cuda.local.array(RAWY, u32)
+        raw_y = cuda.local.array(RAWY, u32)
+        coming = cuda.local.array(RAWX, u32)
+        raws = cuda.local.array(RING, u32)
+        sums = cuda.local.array(12, f32)
+        pixels = cuda.local.array(12, f32)
+        d = cuda.local.array(2, f32)
+        for i in range(12):
+            sums[i], pixels[i] = f32(0.0), f32(0.0)
+        clear(raws)
+        line_g, line_y, line_x = i64(wo * pg), i64(wo * py), i64(width * px)
+        start = i64(max(i32(row0 - 1), i32(0)))
+        load_row(g, start * line_g, at_g, 4, raw_g, 0)
+        load_row(y, start * line_y, at_y, 4, raw_y, 0)
+        load_row(x, i64(row0) * line_x, at_x, 2, coming, 0)
+        target = u64(dx + u64(i64(row0) * i64(width * pd) + i64(column * pd)))
+        for r in range(i32(row0 - 1), i32(last + 1)):  # row r of y contributes to rows r - 1, r and r + 1 of dx
+            for i in range(8):
+                sums[i], pixels[i] = sums[i + 4], pixels[i + 4]
+            for i in range(2 * RAWX):
+                raws[i] = raws[i + RAWX]
+            for i in range(RAWX):
+                raws[2 * RAWX + i] = coming[i]
+            row = u64(x + u64(i64(min(i32(r + 2), i32(height - 1))) * line_x))
+            for p in range(2):
+                unpack(raws, 2 * RAWX + p * W, d, 0)
+                load(u64(row + u64(i64(at_x[p]))), coming, p * W)
+                for i in range(2):
+                    real = (inside_x >> p) & 1 != 0 and r + 1 < last
+                    pixels[8 + p * 2 + i] = apply_norm(d[i], scale[i], shift[i]) if real else f32(0.0)
+                    sums[8 + p * 2 + i] = f32(0.0)
+            next_row = i64(min(i32(r + 1), i32(ho - 1)))
+            row_g, row_y = u64(g + u64(next_row * line_g)), u64(y + u64(next_row * line_y))
+            bits = inside if r >= 0 and r < ho else i32(0)
+            for p in range(4):  # each upstream gradient is computed once and used by all taps that reach it
+                upstream(raw_g, raw_y, p, bits, factors, d)
+                load(u64(row_g + u64(i64(at_g[p]))), raw_g, p * W)
+                load(u64(row_y + u64(i64(at_y[p]))), raw_y, p * W)
+                for q in range(2):
+                    if q - p + 2 >= 0 and q - p + 2 < 3:
+                        for k in range(3):
+                            apply_tap(d, taps, k * 3 + q - p + 2, sums, k * 4 + q * 2, pixels, weight_sums)
+            if r > row0:
+                finish(sums, 0, pixels, 0, raws, 0, target, totals)
+                if inside_x > 1:
+                    finish(sums, 2, pixels, 2, raws, W, u64(target + u64(i64(pd))), totals)
+                target = u64(target + u64(i64(width * pd)))
+
+    return run_dense
+
+
+@device_function
+def add_above(p, d, taps, sums, pixels, weight_sums):
+    """Taps that connect pixel p of the upper row of y with the 2 x 2 pixels of x: rows 1 and 2 of the filter."""
+    for k in range(2):  # rows of x
+        if p == 0:
+            apply_tap(d, taps, k * 3 + 4, sums, k * 4, pixels, weight_sums)
+            apply_tap(d, taps, k * 3 + 5, sums, k * 4 + 2, pixels, weight_sums)
+        else:
+            apply_tap(d, taps, k * 3 + 3, sums, k * 4 + 2, pixels, weight_sums)
+
+
+@device_function
+def add_below(p, d, taps, sums, pixels, weight_sums):
+    """The same for the row of y below, which row 0 of the filter connects with the lower row of x."""
+    if p == 0:
+        apply_tap(d, taps, 1, sums, 4, pixels, weight_sums)
+        apply_tap(d, taps, 2, sums, 6, pixels, weight_sums)
+    else:
+        apply_tap(d, taps, 0, sums, 6, pixels, weight_sums)
+
+
+def make_strided(element: int, norm: int) -> Any:
+    """Device function for stride 2: rows of y from row0 to last, two of x each; a tap serves one pixel of 2 x 2."""
+    W, load, unpack, apply_norm = element // 2, make_load(element // 2), make_unpack(element, 2), make_apply_norm(norm)
+    upstream, finish, load_row = make_upstream(element), make_finish(element, norm), make_row_loads(W)
+    RAWX, RAWY = 4 * W, 2 * W
+
+    @device_function
+    def run_strided(images, pitches, column, row0, last, strips, constants, weight_sums, totals):
+        x, y, g, dx = images
+        px, py, pg, pd = pitches
+        taps, scale, shift, factors = constants
+        height, width, ho, wo = strips.height, strips.width, strips.ho, strips.wo
+        at_x = cuda.local.array(2, i32)
+        at_y = cuda.local.array(2, i32)
+        at_g = cuda.local.array(2, i32)
+        inside_x = find_columns(column, 2, width, px, at_x)
+        inside = find_columns(column // 2, 2, wo, py, at_y)
+        find_columns(column // 2, 2, wo, pg, at_g)
+        raw_g = cuda.local.array(RAWY, u32)
+        raw_y = cuda.local.array(RAWY, u32)
+        raw_x = cuda.local.array(RAWX, u32)
+        coming = cuda.local.array(RAWX, u32)
+        sums = cuda.local.array(8, f32)
+        pixels = cuda.local.array(8, f32)
+        above = cuda.local.array(4, f32)
+        below = cuda.local.array(4, f32)
+        d = cuda.local.array(2, f32)
+        line_g, line_y, line_x, line_d = i64(wo * pg), i64(wo * py), i64(width * px), i64(width * pd)
+        load_row(g, i64(row0) * line_g, at_g, 2, raw_g, 0)
+        load_row(y, i64(row0) * line_y, at_y, 2, raw_y, 0)
+        for p in range(2):
+            upstream(raw_g, raw_y, p, inside, factors, d)
+            below[p * 2], below[p * 2 + 1] = d[0], d[1]
+        next_row = i64(min(i32(row0 + 1), i32(ho - 1)))
+        load_row(g, next_row * line_g, at_g, 2, raw_g, 0)
+        load_row(y, next_row * line_y, at_y, 2, raw_y, 0)
+        load_row(x, i64(row0 * 2) * line_x, at_x, 2, coming, 0)
+        load_row(x, i64(min(i32(row0 * 2 + 1), i32(height - 1))) * line_x, at_x, 2, coming, 2)
+        target = u64(dx + u64(i64(row0 * 2) * line_d + i64(column * pd)))
+        for r in range(row0, last):  # rows r and r + 1 of y contribute to rows 2 r and 2 r + 1 of dx
+            two_rows = 2 * r + 1 < height
+            for i in range(RAWX):
+                raw_x[i] = coming[i]
+            for p in range(4):
+                row = i64(min(i32(r * 2 + 2 + p // 2), i32(height - 1)))
+                load(u64(x + u64(row * line_x + i64(at_x[p & 1]))), coming, p * W)
+                row = i64(min(i32(r * 2 + 2 + 2 * AHEAD + p // 2), i32(height - 1)))
+                prefetch(u64(x + u64(row * line_x + i64(at_x[p & 1]))))
+                unpack(raw_x, p * W, d, 0)
+                real = (inside_x >> (p & 1)) & 1 != 0 and (p < 2 or two_rows)
+                for i in range(2):
+                    pixels[p * 2 + i] = apply_norm(d[i], scale[i], shift[i]) if real else f32(0.0)
+                    sums[p * 2 + i] = f32(0.0)
+            next_row, ahead = i64(min(i32(r + 2), i32(ho - 1))), i64(min(i32(r + 2 + AHEAD), i32(ho - 1)))
+            prefetch(u64(g + u64(ahead * line_g + i64(at_g[0]))))
+            prefetch(u64(y + u64(ahead * line_y + i64(at_y[0]))))
+            for p in range(2):
+                above[p * 2], above[p * 2 + 1] = below[p * 2], below[p * 2 + 1]
+                upstream(raw_g, raw_y, p, inside if r + 1 < ho else i32(0), factors, d)
+                below[p * 2], below[p * 2 + 1] = d[0], d[1]
+                load(u64(g + u64(next_row * line_g + i64(at_g[p]))), raw_g, p * W)
+                load(u64(y + u64(next_row * line_y + i64(at_y[p]))), raw_y, p * W)
+            for p in range(2):
+                d[0], d[1] = above[p * 2], above[p * 2 + 1]
+                add_above(p, d, taps, sums, pixels, weight_sums)
+                d[0], d[1] = below[p * 2], below[p * 2 + 1]
+                add_below(p, d, taps, sums, pixels, weight_sums)
+            for k in range(2):
+                if k == 0 or two_rows:
+                    finish(sums, k * 4, pixels, k * 4, raw_x, k * 2 * W, target, totals)
+                    if inside_x > 1:
+                        beside = u64(target + u64(i64(pd)))
+                        finish(sums, k * 4 + 2, pixels, k * 4 + 2, raw_x, (k * 2 + 1) * W, beside, totals)
+                target = u64(target + u64(line_d))
+
+    return run_strided
 
 
 def make_constant_loads(element: int, six: float) -> Any:
