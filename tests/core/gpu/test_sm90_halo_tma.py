@@ -9,7 +9,8 @@ from core.gpu.sm90.filters import pack_vectors
 from core.gpu.sm90.halo_tma import HaloShape
 from tests.helpers.emulated_gpu import Memory
 from tests.helpers.emulated_tma import TmaMachine
-from tests.helpers.gpu_network import open_hopper, relative
+from tests.helpers.gpu_machine import GpuMachine, Output, results
+from tests.helpers.gpu_network import relative
 from tests.helpers.rounded import cut_to_bf16, of_bits
 
 SHAPES = (
@@ -55,24 +56,21 @@ def launch_of(dy, dx, weight, mask, shape):
     return halo.fire_launch("", batch, given, out, weight, Target(seen, "relu"), work)
 
 
-def check(bits, wanted):
-    channels = wanted.shape[-1]
+def check(machine, shape):
+    (batch, height, width, channels, _), (*arrays, wanted) = shape, problem(*shape)
+    dy, filters, mask = map(machine.memory.place, arrays)
+    dx = Output(machine.memory, (batch, height, width, channels + BESIDE))
+    (bits,) = results(machine, launch_of(dy, dx.address, filters, mask, shape), dx)
     assert (bits[..., channels:] == POISON).all()
-    assert relative(of_bits(bits[..., :channels]), wanted) < 4e-3
+    assert relative(of_bits(bits[..., :channels]), wanted) < 4e-3, shape
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_kernel_run_as_plain_python_gives_the_references_gradient(shape, late, monkeypatch):
-    batch, height, width, channels, work = shape
-    dy, filters, mask, wanted = problem(batch, height, width, channels, work)
-    memory = Memory(1 << 22)
-    machine = TmaMachine(memory, late)
+    machine = TmaMachine(Memory(1 << 22), late)
     machine.patch(monkeypatch, halo_tma)
-    out = np.full((batch, height, width, channels + BESIDE), POISON, np.uint16)
-    at = [memory.place(array) for array in (dy, out, filters, mask)]
-    machine.run(launch_of(*at, shape))
-    check(memory.get(at[1], out.size, np.uint16).reshape(out.shape), wanted)
+    check(machine, shape)
 
 
 ON_A_GPU = (
@@ -84,27 +82,10 @@ ON_A_GPU = (
 
 @pytest.mark.gpu
 def test_the_kernel_writes_the_references_gradient_and_the_same_bits_twice():
-    from core.gpu.driver.memory import Block
-
-    device = open_hopper()
-    functions = device.load([launch_of(0, 0, 0, 0, shape).recipe for shape in ON_A_GPU])
-    stream = device.new_stream()
+    machine = GpuMachine([launch_of(0, 0, 0, 0, shape) for shape in ON_A_GPU])
     for shape in ON_A_GPU:
-        dy, filters, mask, wanted = problem(*shape)
-        out, blocks, results = np.full((*dy.shape[:3], shape[3] + BESIDE), POISON, np.uint16), [], []
-        for array in (dy, out, filters, mask):
-            blocks.append(Block(array.nbytes))
-            blocks[-1].put(array)
-        launch = launch_of(*[block.address for block in blocks], shape)
-        for _ in range(2):
-            blocks[1].put(out)
-            functions[launch.recipe].launch(launch.grid, launch.block, launch.shared, stream, launch.values)
-            device.synchronize()
-            results.append(blocks[1].get(out.size, np.uint16).reshape(out.shape))
-        for block in blocks:
-            block.close()
-        assert np.array_equal(*results), shape
-        check(results[0], wanted)
+        check(machine, shape)
+        machine.free()
 
 
 WORKS = (HaloShape(16, 64, 1, 55, 4, 2, 2, 4), HaloShape(64, 32, 8, 28, 9, 2, 2, 3))

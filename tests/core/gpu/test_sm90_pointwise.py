@@ -1,4 +1,4 @@
-"""1x1 convolutions by TMA without a GPU: run as plain Python, copies and products as early or late as allowed."""
+"""1x1 convolutions by TMA: run as plain Python, copies and products as early or late as allowed, and on a GPU."""
 
 from functools import cache
 from itertools import product
@@ -19,91 +19,160 @@ from core.models.architectures import build
 from core.ops.builder import with_loss
 from core.program import lower
 from tests.core.gpu.test_lowering import frame_of
-from tests.core.gpu.test_sm90_pointwise_gpu import BESIDE, launches
 from tests.helpers.emulated_gpu import Memory
 from tests.helpers.emulated_tma import TmaMachine
+from tests.helpers.gpu_machine import GpuMachine, Output, results
 from tests.helpers.gpu_network import AMPERE, relative
 from tests.helpers.resources import assemble, assembler_log
-from tests.helpers.rounded import cut_to_bf16, of_bits
+from tests.helpers.rounded import of_bits, to_bits
+
+BESIDE = 8
+"""Channels before a slice; as many come after it."""
+POISON = 0xFFFF
+"""A NaN in bf16, as bits."""
 
 
 def bf16(draw, *shape, relu=False):
-    """(values, bits) of random bf16."""
-    x = draw.normal(size=shape).astype(np.float32)
-    return cut_to_bf16(np.maximum(x, 0) if relu else x)
+    """(values, bits) of random bf16; behind a ReLU6 many are 0, and some 6."""
+    x = draw.normal(size=shape)
+    bits = to_bits(np.clip(4 * x, 0, 6) if relu else x)
+    return of_bits(bits).astype(np.float64), bits
 
 
-@pytest.fixture(params=[False, True], ids=["early", "late"])
-def machine(request, monkeypatch):
-    """The machine and a function that puts an array into its memory."""
-    memory = Memory(1 << 22)
-    made = TmaMachine(memory, request.param)
+@pytest.fixture(params=["early", "late"])
+def emulated(request, monkeypatch):
+    machine = TmaMachine(Memory(1 << 22), request.param == "late")
     for module in (pointwise_forward, pointwise_gradients):
-        made.patch(monkeypatch, module)
-    return made, memory.place
+        machine.patch(monkeypatch, module)
+    return machine
 
 
-def sliced(put, bits):
-    """(tensor of a slice of channels, address and shape of what it lies in), other channels poisoned."""
-    pixels, channels = bits.shape
-    wide = np.full((pixels, channels + 2 * BESIDE), 0xFFFF, np.uint16)
-    wide[:, BESIDE:-BESIDE] = bits
-    at = put(wide)
-    return Tensor(at + 2 * BESIDE, 1, pixels, channels, channels + 2 * BESIDE, 2), at, wide.shape
+@pytest.fixture
+def hopper():
+    machine = GpuMachine(launches())
+    yield machine
+    machine.free()
 
 
-def packed(put, places, bits):
-    return put(np.append(bits.reshape(-1), np.uint16(0))[places.reshape(-1)])
+def slice_of(address, pixels, channels):
+    return Tensor(address + 2 * BESIDE, 1, pixels, channels, channels + 2 * BESIDE, 2)
 
 
-def delivered(machine, at, shape):
-    """The slice's bits; nothing was written beside it."""
-    wide = machine.memory.get(at, int(np.prod(shape)), np.uint16).reshape(shape)
-    assert (wide[:, :BESIDE] == 0xFFFF).all()
-    assert (wide[:, -BESIDE:] == 0xFFFF).all()
-    return wide[:, BESIDE:-BESIDE]
+def place_slice(machine, bits):
+    """Tensor of a slice of channels; the other channels, and three pixels more, are poison."""
+    wide = np.pad(bits, ((0, 3), (BESIDE, BESIDE)), constant_values=POISON)
+    return slice_of(machine.memory.place(wide), *bits.shape)
 
 
-@pytest.mark.parametrize(("pixels", "channels", "filters", "tile"), [
-    (70, 8, 16, Tile(64, 16, 16, 2, 4, 1, 1)), (500, 136, 24, Tile(128, 24, 272, 3, 8, 1, 1)),
-    (330, 40, 128, Tile(128, 64, 80, 2, 8, 1, 1)),
-])  # fmt: skip
-def test_the_forward_product(pixels, channels, filters, tile, machine):
-    made, put = machine
+def new_slice(machine, pixels, channels):
+    """Such a tensor to be written, and its output with what is around it."""
+    out = Output(machine.memory, (pixels + 3, channels + 2 * BESIDE))
+    return slice_of(out.address, pixels, channels), out
+
+
+def values_of(whole, pixels):
+    """The numbers of a written slice; nothing was written beside it."""
+    mine = whole[:pixels, BESIDE:-BESIDE].copy()
+    whole[:pixels, BESIDE:-BESIDE] = POISON
+    assert (whole == POISON).all()
+    return of_bits(mine)
+
+
+def place_filters(machine, places, bits):
+    return machine.memory.place(np.append(bits.reshape(-1), np.uint16(0))[places.reshape(-1)])
+
+
+def check_forward(machine, processors, pixels, channels, filters, activation, tile):
     draw = np.random.default_rng(pixels)
     (x, x_bits), (w, w_bits) = bf16(draw, pixels, channels), bf16(draw, filters, 1, 1, channels)
     bias = draw.normal(size=filters).astype(np.float32)
     places = pack_vectors([np.arange(w.size).reshape(w.shape)], 16 * pointwise_forward.vectors_of(tile))
-    given, _, _ = sliced(put, x_bits)
-    out, at, shape = sliced(put, np.full((pixels, filters), 0xFFFF, np.uint16))
-    made.run(pointwise.forward_launch("", 1, given, out, packed(put, places, w_bits), put(bias), "relu", tile, 2))
-    assert relative(of_bits(delivered(made, at, shape)), np.maximum(x @ w[:, 0, 0].T + bias, 0)) < 4e-3
+    given, (out, written) = place_slice(machine, x_bits), new_slice(machine, pixels, filters)
+    weight, biases = place_filters(machine, places, w_bits), machine.memory.place(bias)
+    launch = pointwise.forward_launch("", 1, given, out, weight, biases, activation, tile, processors)
+    (whole,) = results(machine, launch, written)
+    wanted = np.clip(x @ w[:, 0, 0].T + bias, 0 if activation else None, 6 if activation == "relu6" else None)
+    assert relative(values_of(whole, pixels), wanted) < 4e-3
 
 
-@pytest.mark.parametrize(("pixels", "channels", "filters", "tile", "masking"), [
-    (70, 64, 16, Tile(64, 64, 32, 2, 4, 1, 1), "relu"), (70, 64, 16, Tile(64, 64, 32, 2, 4, 1, 1), ""),
-    (400, 200, 40, Tile(64, 128, 80, 2, 8, 1, 1), "relu"),
-])  # fmt: skip
-def test_both_gradients(pixels, channels, filters, tile, masking, machine):
-    made, put = machine
+def check_gradients(machine, processors, limit, pixels, channels, filters, masking, tile):
     draw = np.random.default_rng(pixels)
     (x, x_bits), (dy, dy_bits) = bf16(draw, pixels, channels, relu=True), bf16(draw, pixels, filters)
     w, w_bits = bf16(draw, filters, 1, 1, channels)
     columns, size = blocks_of(channels, tile.columns) * tile.columns, filters * channels + filters
     vectors = pointwise_gradients.vectors_of(tile)
     places = pack_vectors([np.arange(w.size).reshape(w.shape)], 16 * vectors, True, columns)
-    (given, _, _), (right, _, _) = sliced(put, x_bits), sliced(put, dy_bits)
-    dx, at, shape = sliced(put, np.full((pixels, channels), 0xFFFF, np.uint16))
-    weight = packed(put, places, w_bits)
-    arguments = masking, size, tile, 4
-    splits = pointwise.gradients_launch("", 1, given, right, dx, weight, 0, *arguments).grid[0]
-    partial = made.memory.reserve(4 * size * splits)
-    made.run(pointwise.gradients_launch("", 1, given, right, dx, weight, partial, *arguments))
-    assert splits > 1
-    wanted = dy @ w[:, 0, 0] * ((x > 0) if masking else 1)
-    assert relative(of_bits(delivered(made, at, shape)), wanted) < 4e-3
-    total = made.memory.get(partial, size * splits, np.float32).reshape(splits, size).sum(0, dtype=np.float64)
-    assert relative(total, np.concatenate([(dy.T @ x).reshape(-1), dy.sum(0)])) < 1e-6
+    given, right = place_slice(machine, x_bits), place_slice(machine, dy_bits)
+    dx, written = new_slice(machine, pixels, channels)
+    weight = place_filters(machine, places, w_bits)
+
+    def launch(partial):
+        return pointwise.gradients_launch("", 1, given, right, dx, weight, partial, masking, size, tile, processors)
+
+    splits = launch(0).grid[0]
+    partial = Output(machine.memory, (splits * size + 8,), np.float32)
+    whole, sums = results(machine, launch(partial.address), written, partial)
+    wanted = dy @ w[:, 0, 0]
+    wanted = wanted if not masking else wanted * ((x > 0) & ((x < 6) | (masking == "relu")))
+    assert relative(values_of(whole, pixels), wanted) < 4e-3
+    assert (sums[splits * size :].view(np.uint32) == 0xFFFFFFFF).all()
+    total = sums[: splits * size].reshape(splits, size).sum(0, dtype=np.float64)
+    assert relative(total[: filters * channels], (dy.T @ x).reshape(-1)) < limit
+    assert relative(total[filters * channels :], dy.sum(0)) < limit
+    return splits
+
+
+@pytest.mark.parametrize("case", [
+    (70, 8, 16, "relu", Tile(64, 16, 16, 2, 4, 1, 1)), (500, 136, 24, "relu", Tile(128, 24, 272, 3, 8, 1, 1)),
+    (330, 40, 128, "relu", Tile(128, 64, 80, 2, 8, 1, 1)),
+], ids=str)  # fmt: skip
+def test_the_forward_product(case, emulated):
+    check_forward(emulated, 2, *case)
+
+
+@pytest.mark.parametrize("case", [
+    (70, 64, 16, "relu", Tile(64, 64, 32, 2, 4, 1, 1)), (70, 64, 16, "", Tile(64, 64, 32, 2, 4, 1, 1)),
+    (400, 200, 40, "relu", Tile(64, 128, 80, 2, 8, 1, 1)),
+], ids=str)  # fmt: skip
+def test_both_gradients(case, emulated):
+    assert check_gradients(emulated, 4, 1e-6, *case) > 1
+
+
+ON_A_GPU = [
+    (1, 8, 8, "relu", Tile(64, 8, 16, 4, 4, 1, 2)), (63, 24, 40, "", Tile(128, 40, 48, 5, 8, 1, 1)),
+    (65, 72, 24, "relu6", Tile(128, 24, 144, 3, 8, 1, 2)), (333, 136, 136, "relu", Tile(192, 136, 272, 4, 12, 1, 1)),
+    (5000, 16, 64, "relu", Tile(128, 64, 32, 8, 8, 1, 2)), (777, 64, 256, "relu", Tile(128, 128, 128, 8, 8, 1, 2)),
+]  # fmt: skip
+"""Pixels, channels, filters, activation and tile; the last one's filters are two blocks, the fourth's ring of four
+stages starts over within the three of a tile of pixels."""
+
+GRADIENTS_ON_A_GPU = [
+    (1, 8, 8, "relu", Tile(64, 64, 16, 2, 4, 1, 2)), (63, 72, 24, "", Tile(64, 128, 48, 3, 8, 1, 1)),
+    (65, 136, 40, "relu6", Tile(64, 128, 80, 3, 8, 1, 2)), (5000, 96, 16, "relu", Tile(64, 128, 32, 4, 8, 1, 2)),
+    (777, 384, 48, "relu", Tile(64, 192, 96, 3, 12, 1, 1)), (777, 512, 64, "relu", Tile(64, 128, 128, 3, 8, 1, 2)),
+]  # fmt: skip
+"""Pixels, channels, filters, activation of the input and tile."""
+
+
+def launches():
+    """Those of all cases, on arrays that are not there."""
+    at = Tensor(0, 1, 64, 512, 512, 2)
+    return [
+        *(pointwise.forward_launch("", 1, at, at, 0, 0, one[3], one[4], 132) for one in ON_A_GPU),
+        *(pointwise.gradients_launch("", 1, at, at, at, 0, 0, one[3], 1, one[4], 132) for one in GRADIENTS_ON_A_GPU),
+    ]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", ON_A_GPU, ids=str)
+def test_on_a_gpu_the_forward_product_fills_its_slice_and_nothing_else(case, hopper):
+    check_forward(hopper, 132, *case)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", GRADIENTS_ON_A_GPU, ids=str)
+def test_on_a_gpu_both_gradients_agree_with_the_reference(case, hopper):
+    check_gradients(hopper, 132, 1e-4, *case)
 
 
 KERNELS = {

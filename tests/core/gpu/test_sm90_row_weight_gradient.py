@@ -11,7 +11,7 @@ from tests.core.gpu.test_lowering import frame_of
 from tests.helpers.compare import relative_error
 from tests.helpers.emulated_gpu import Memory
 from tests.helpers.emulated_tma import TmaMachine
-from tests.helpers.gpu_network import open_hopper
+from tests.helpers.gpu_machine import GpuMachine, Output, results
 from tests.helpers.rounded import cut_to_bf16
 
 
@@ -44,22 +44,23 @@ def launch_of(x, dy, partial, batch, height, width, filters, shape, processors=1
     return halo.rows_launch("", batch, source, gradient, partial, shape, processors)
 
 
+def check(machine, shape, processors, limit):
+    batch, height, width, filters, work = shape
+    x, x_bits, dy, dy_bits = problem(batch, height, width, work.channels, filters, 8)
+    given = machine.memory.place(x_bits), machine.memory.place(dy_bits)
+    splits, size = launch_of(*given, 0, *shape, processors).grid[0], filters * (9 * work.channels + 1)
+    partial = Output(machine.memory, (splits, size), np.float32)
+    (got,) = results(machine, launch_of(*given, partial.address, *shape, processors), partial)
+    weight, bias = gradients(x, dy)
+    assert relative_error(got.sum(0, dtype=np.float64), np.concatenate([weight.reshape(-1), bias])) < limit, shape
+
+
 @pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_kernel_run_as_plain_python_gives_the_references_gradients(shape, late, monkeypatch):
-    batch, height, width, filters, work = shape
-    x, x_bits, dy, dy_bits = problem(batch, height, width, work.channels, filters, 8)
-    memory = Memory(1 << 22)
-    machine = TmaMachine(memory, late)
+    machine = TmaMachine(Memory(1 << 22), late)
     machine.patch(monkeypatch, row_weight_gradient)
-    at = memory.place(x_bits), memory.place(dy_bits)
-    more = batch, height, width, filters, work, 2
-    splits, size = launch_of(*at, 0, *more).grid[0], filters * (9 * work.channels + 1)
-    partial = memory.reserve(4 * size * splits)
-    machine.run(launch_of(*at, partial, *more))
-    got = memory.get(partial, size * splits, np.float32).reshape(splits, size).astype(np.float64).sum(0)
-    weight, bias = gradients(x, dy)
-    assert relative_error(got, np.concatenate([weight.reshape(-1), bias])) < 1e-6
+    check(machine, shape, 2, 1e-6)
 
 
 ON_A_GPU = (
@@ -72,31 +73,10 @@ ON_A_GPU = (
 
 @pytest.mark.gpu
 def test_the_kernel_writes_the_references_gradients_and_the_same_bits_twice():
-    from core.gpu.driver.memory import Block
-
-    device = open_hopper()
-    functions = device.load([launch_of(0, 0, 0, *shape).recipe for shape in ON_A_GPU])
-    stream = device.new_stream()
+    machine = GpuMachine([launch_of(0, 0, 0, *shape) for shape in ON_A_GPU])
     for shape in ON_A_GPU:
-        batch, height, width, filters, work = shape
-        x, x_bits, dy, dy_bits = problem(batch, height, width, work.channels, filters, 8)
-        blocks = Block(x_bits.nbytes), Block(dy_bits.nbytes)
-        for block, bits in zip(blocks, (x_bits, dy_bits), strict=True):
-            block.put(bits)
-        splits, size, results = launch_of(0, 0, 0, *shape).grid[0], filters * (9 * work.channels + 1), []
-        partial = Block(4 * size * splits)
-        launch = launch_of(blocks[0].address, blocks[1].address, partial.address, *shape)
-        for _ in range(2):
-            partial.put(np.full(partial.size, 0xFF, np.uint8))
-            functions[launch.recipe].launch(launch.grid, launch.block, launch.shared, stream, launch.values)
-            device.synchronize()
-            results.append(partial.get(size * splits, np.float32))
-        for block in (*blocks, partial):
-            block.close()
-        assert np.array_equal(*[r.view(np.uint32) for r in results]), shape
-        weight, bias = gradients(x, dy)
-        got = results[0].reshape(splits, size).astype(np.float64).sum(0)
-        assert relative_error(got, np.concatenate([weight.reshape(-1), bias])) < 1e-5, shape
+        check(machine, shape, 132, 1e-5)
+        machine.free()
 
 
 @pytest.mark.parametrize(("batch", "count"), [(256, 8), (128, 8), (32, 0)])
