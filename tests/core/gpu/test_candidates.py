@@ -1,74 +1,57 @@
 """The table of candidates: choices, refusals, arguments by name, and the explanation of a plan."""
 
 import inspect
+import sys
+from collections import defaultdict
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
+from core.device import Optimizer
 from core.errors import KernelUnavailable
+from core.gpu import launch
 from core.gpu.arguments import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
 from core.gpu.candidates import CANDIDATES
+from core.gpu.compilation.compiler import Recipe
 from core.gpu.explain import explain, frame_for
-from core.gpu.latency import conv, expand_depthwise, fire_halo
 from core.gpu.launch import RELU
-from core.gpu.lowering import choose_forward, write_backward, write_forward
-from core.gpu.ops.conv import implicit_gemm, partial_sums, weight_gradient
-from core.gpu.ops.depthwise import direct, strip_gradient, strips
-from core.gpu.ops.elementwise import combine, image_sum
-from core.gpu.ops.pool import max_pool
+from core.gpu.lowering import choose_forward, write_backward, write_forward, write_launches, write_lists
+from core.gpu.ops.elementwise import combine, layout
+from core.gpu.ops.matmul import tensor_core
 from core.gpu.select import FAST, FORWARD, INPUT, Case
-from core.gpu.sm90 import (
-    halo_resident,
-    halo_tma,
-    image_pool,
-    image_pool_gradient,
-    pointwise_forward,
-    pointwise_gradients,
-    row_weight_gradient,
-)
+from core.gpu.sm90 import matmul_tma
 from core.models.architectures import build
 from core.ops.builder import with_loss
 from core.program import fold_batch_norm, lower
-
-SHAPE = (3, 3, 2, 2)
-BLOCK = (1, 2, 1, 2)
-TILE = (64, 64, 64, 3, 2, 2, 4)
-KERNELS = (
-    (max_pool.FORWARD, max_pool.make_max_pool(4, SHAPE, False)),
-    (max_pool.GRADIENT, max_pool.make_max_pool_gradient(4, SHAPE, False)),
-    (implicit_gemm.SIGNATURE, implicit_gemm.make_convolution("bf16", TILE, "window")),
-    (weight_gradient.SIGNATURE, weight_gradient.make_weight_gradient("bf16", TILE, True)),
-    (partial_sums.SIGNATURE, partial_sums.reduction), (combine.COMBINE, combine.make_combine(2, "sum")),
-    (combine.DROPOUT, combine.make_dropout(2)), (combine.COMBINE, combine.make_combine(2, "product")),
-    (image_sum.IMAGE_SUM, image_sum.make_image_sum(2, True)),
-    (conv.SIGNATURE, conv.make_small_convolution(BLOCK, 1, 3, True)),
-    (fire_halo.SIGNATURE, fire_halo.make_fire_halo(BLOCK, 1)),
-    (direct.SIGNATURE, direct.make_depthwise(2, False, SHAPE, direct.FILTERS)),
-    (direct.WEIGHT_SIGNATURE, direct.make_depthwise_weight(2, SHAPE)),
-    (strips.SIGNATURE, strips.make_depthwise_strips(2, 1, 2)),
-    (strip_gradient.SIGNATURE, strip_gradient.make_depthwise_gradient(2, 2, 2)),
-    (expand_depthwise.SIGNATURE, expand_depthwise.make_expand_depthwise(1, 1, 4, 2)),
-    (halo_resident.SIGNATURE, halo_resident.make_resident_halo((128, 32, 32, 2, 8, 1, 1))),
-    (halo_tma.SIGNATURE, halo_tma.make_halo_tma(16, 32, 2, 11, 3, 1, 1, 3)),
-    (row_weight_gradient.SIGNATURE, row_weight_gradient.make_row_weight_gradient(16, 16, 8, 2, 2)),
-    (pointwise_forward.SIGNATURE, pointwise_forward.make_pointwise_convolution((64, 16, 16, 2, 4, 1, 1), 1)),
-    (pointwise_gradients.SIGNATURE, pointwise_gradients.make_pointwise_gradients((64, 64, 32, 2, 4, 1, 1), 1)),
-    (image_pool.SIGNATURE, image_pool.make_image_pool(7, 2, 48, 4, True)),
-    (image_pool_gradient.SIGNATURE, image_pool_gradient.make_image_gradient(7, 4, 7, 96)),
-)  # fmt: skip
+from tests.core.gpu.test_lowering import lowered
+from tests.helpers.gpu_network import rare_network
 
 
-def frame_of(name, training=False, batch=2, capability=(9, 0), precision="mixed", **more):
-    base = build(name, 5, 64)
+def frame_of(name, training=False, batch=2, capability=(9, 0), precision="mixed", size=64, **more):
+    base = build(name, 5, size)
     graph = with_loss(base, 0.0, ()) if training else fold_batch_norm(base)
     return frame_for(lower(graph, training, fused=RELU), batch, precision, capability, **more)
 
 
-@pytest.mark.parametrize(("signature", "kernel"), KERNELS, ids=lambda k: getattr(k, "__qualname__", "").split(".")[0])
-def test_a_kernel_has_the_parameters_that_its_signature_declares(signature, kernel):
-    assert tuple(inspect.signature(kernel).parameters) == signature.parameters
-    assert len(signature.kinds) == len(signature.parameters)
-    assert all(argument.meaning for argument in signature.flat)
+def test_every_kernel_has_the_parameters_that_its_signature_declares(monkeypatch):
+    made, declared, pack = [], [], KernelSignature.pack
+    monkeypatch.setattr(launch, "Recipe", lambda *fields: made.append(Recipe(*fields)) or made[-1])
+    monkeypatch.setattr(KernelSignature, "pack", lambda of, **values: declared.append(of) or pack(of, **values))
+    for name, batch in product(("squeezenet1_0", "squeezenet1_1_bn", "mobilenetv2", "mobilenetv3_small"), (1, 128)):
+        for training, capability in product((False, True), ((9, 0), (8, 0))):
+            frame = frame_of(name, training, batch, capability, size=224)
+            write_lists(frame, defaultdict(int), {}, Optimizer())
+    lowered(rare_network())
+    lowered(build("squeezenet1_1_bn", 5, 64), ranks=2)
+    unfolded = lower(build("squeezenet1_1_bn", 5, 64), False, fused=RELU)
+    write_launches(frame_for(unfolded, 2, "mixed", (9, 0)), False, False)
+    for recipe, signature in dict(zip(made, declared, strict=True)).items():
+        assert tuple(inspect.signature(recipe.function()).parameters) == signature.parameters, recipe
+    everywhere = [value for name, module in list(sys.modules.items()) if name.startswith("core.gpu.")
+                  for value in vars(module).values() if isinstance(value, KernelSignature)]  # fmt: skip
+    assert set(everywhere) - set(declared) == {layout.LAYOUT, matmul_tma.SIGNATURE, tensor_core.SIGNATURE}
+    assert all(argument.meaning for signature in everywhere for argument in signature.flat)
 
 
 def test_arguments_are_packed_by_name_and_wrong_names_raise():
