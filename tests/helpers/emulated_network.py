@@ -10,6 +10,9 @@ from core.gpu.launch import RELU
 from core.gpu.lowering import write_launches
 from core.gpu.sizes import block_sizes
 from core.graph import PHOTO
+from core.ops.activation import ACTIVATIONS
+from core.ops.contract import Mode
+from core.ops.op_table import OPS
 from core.program import Value, flatten_parameters, lay_out_parameters, lower, name_parameters
 from tests.helpers.emulated_gpu import Machine, Memory
 from tests.helpers.gpu_network import AMPERE
@@ -96,3 +99,28 @@ def exact(array, element):
     """Values that survive being stored."""
     array = np.asarray(array, np.float32)
     return array if element == 4 else (array.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def references(lowered, weights, names, values, gradients):
+    """Results of neighbouring steps by name, and gradients of their parameters by name, by the reference in float64.
+
+    Values, after activations, and their gradients are added to `values` and `gradients` by buffer. The mask of the last
+    step's activation is on its gradient already.
+    """
+    done, found, mode = {}, {}, Mode(training=True)
+    for name in names:
+        step = lowered.steps[name]
+        inputs = [values[value.buffer] for value in step.inputs]
+        owned = {p.role: weights[f"{name}.{p.role}"].astype(np.float64) for p in step.parameters}
+        done[name] = step, inputs, owned, OPS[step.op].forward(step.attributes, inputs, owned, mode)
+        out = done[name][3].output
+        values[step.output.buffer] = ACTIVATIONS[step.activation].value(out) if step.activation else out
+    for name in reversed(names):
+        step, inputs, owned, result = done[name]
+        dy, out = gradients[step.output.buffer], values[step.output.buffer]
+        dy = ACTIVATIONS[step.activation].gradient(dy, out) if step.activation and name != names[-1] else dy
+        back = OPS[step.op].backward(step.attributes, inputs, owned, result, dy, mode)
+        found |= {f"{name}.{role}": gradient for role, gradient in back.parameters.items()}
+        for value, gradient in zip(step.inputs, back.inputs, strict=True):
+            gradients[value.buffer] = gradients.get(value.buffer, 0) + gradient
+    return {name: result for name, (*_, result) in done.items()}, found

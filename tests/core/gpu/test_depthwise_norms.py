@@ -8,7 +8,7 @@ from core.ops.builder import Builder, with_loss
 from core.ops.contract import Mode
 from core.ops.op_table import OPS
 from tests.helpers.compare import relative_error
-from tests.helpers.emulated_network import PHOTOS, REAL, Lowered, exact
+from tests.helpers.emulated_network import PHOTOS, REAL, Lowered, exact, references
 from tests.helpers.gpu_network import relative
 
 AROUND = ("before", "filter", "after")
@@ -31,30 +31,6 @@ def draw_weights(graph, element):
         values = draw.uniform(0.5, 1.5, p.shape) if around_one else draw.normal(0, 1, p.shape)
         weights[name] = exact(values, element) if name == "filter.weight" else values.astype(np.float32)
     return weights
-
-
-def reference(lowered, weights, x, g, names=AROUND):
-    """Results of neighbouring steps forward, and backward, in float64; the last activation's mask is already on g."""
-    done, value, mode = {}, x.astype(np.float64), Mode(training=True)
-    for name in names:
-        step = lowered.steps[name]
-        owned = {p.role: weights[f"{name}.{p.role}"].astype(np.float64) for p in step.parameters}
-        result = OPS[step.op].forward(step.attributes, [value], owned, mode)
-        done[name] = (step, [value], owned, result)
-        value = result.output
-        if step.activation:
-            value = np.clip(value, 0, 6 if step.activation == "relu6" else None)
-        done[name] += (value,)
-    gradients = {}
-    dy = g.astype(np.float64)
-    for name in names[::-1]:
-        step, inputs, owned, result, value = done[name]
-        if step.activation and name != names[-1]:
-            dy = dy * ((value > 0) & (value < (6 if step.activation == "relu6" else np.inf)))
-        back = OPS[step.op].backward(step.attributes, inputs, owned, result, dy, mode)
-        gradients[name] = (back.parameters, back.inputs[0])
-        dy = back.inputs[0]
-    return done, gradients
 
 
 CASES = [
@@ -85,17 +61,18 @@ def test_three_steps_in_one_pass_are_the_references(case):
     g[REAL:] = np.nan  # a missing photo's gradient is never looked at
     lowered.put(after.output, g, gradient=True)
     lowered.run(False, AROUND)
-    done, gradients = reference(lowered, weights, x[:REAL], g[:REAL])
+    middle, last = lowered.steps["filter"].output, after.output
+    values = {before.inputs[0].buffer: x[:REAL].astype(np.float64)}
+    gradients = {last.buffer: g[:REAL].astype(np.float64)}
+    done, parameters = references(lowered, weights, AROUND, values, gradients)
     limit = 1e-5 if element == 4 else 2e-2
-    assert relative_error(lowered.get(lowered.steps["filter"].output), done["filter"][4]) < limit
-    assert relative_error(y, done["after"][4]) < limit
-    for name in AROUND:
-        for role, wanted in gradients[name][0].items():
-            assert relative_error(lowered.gradient(f"{name}.{role}"), wanted) < limit, (name, role)
+    assert relative_error(lowered.get(middle), values[middle.buffer]) < limit
+    assert relative_error(y, values[last.buffer]) < limit
+    for name, wanted in parameters.items():
+        assert relative_error(lowered.gradient(name), wanted) < limit, name
     for role in ("running_mean", "running_var"):
-        wanted = done["after"][3].updated[role]
-        assert relative_error(lowered.running(f"after.{role}"), wanted) < limit
-    assert relative_error(lowered.get(before.inputs[0], True), gradients["before"][1]) < limit
+        assert relative_error(lowered.running(f"after.{role}"), done["after"].updated[role]) < limit
+    assert relative_error(lowered.get(before.inputs[0], True), gradients[before.inputs[0].buffer]) < limit
 
 
 def residual(height, width, narrow, wide, project):
