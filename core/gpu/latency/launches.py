@@ -10,9 +10,9 @@ from core.gpu.frame import Frame, bias_of
 from core.gpu.latency import conv, expand_depthwise, fire_halo
 from core.gpu.latency.block import CHUNK, VECTOR, BlockShape
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv import packing, products
+from core.gpu.ops.conv import products
 from core.gpu.ops.conv.geometry import is_fire, reads_image, window_values
-from core.gpu.ops.conv.operands import operands_of
+from core.gpu.ops.conv.operands import Taps, operands_of, padded_depth
 from core.gpu.ops.depthwise.launches import pack
 from core.gpu.ops.norm.pairs import suits_strips
 from core.gpu.select import Case
@@ -50,7 +50,7 @@ def is_read_once(frame: Frame, step: Step, following: Step) -> bool:
 
 
 def conv_launch(
-    layer: str, batch: int, x: Tensor, out: Tensor, window: Window, taps: packing.Taps, weight: int, bias: int,
+    layer: str, batch: int, x: Tensor, out: Tensor, window: Window, taps: Taps, weight: int, bias: int,
     activation: str, shape: BlockShape, addend: Tensor | None = None,
 ) -> Launch:  # fmt: skip
     """The launch of ``activation(conv(x) + bias + addend)``."""
@@ -58,7 +58,7 @@ def conv_launch(
     channel_vectors, (block_rows, block_columns) = taps.channels // VECTOR, shape.size
     values = {
         "x": x.address, "weight": weight, "bias": bias, "out": out.address, "addend": addend.address if addend else 0,
-        "rows": rows, "columns": columns, "depth": packing.padded_depth(taps.total, 2), "vectors": vectors,
+        "rows": rows, "columns": columns, "depth": padded_depth(taps.total, 2), "vectors": vectors,
         "by_channels": channel_vectors, "channel_vectors": channel_vectors,
         **window_values(x, out, window.stride, window.padding), "ldo": out.pitch,
         "lda": addend.pitch if addend else 0, "activation": RELU[activation],
@@ -104,7 +104,7 @@ MAX_FIRE_PIXELS: Final = 3100
 
 
 def fire_launch(
-    layer: str, batch: int, x: Tensor, out: Tensor, taps: packing.Taps, weight: int, bias: int, weight1: int,
+    layer: str, batch: int, x: Tensor, out: Tensor, taps: Taps, weight: int, bias: int, weight1: int,
     bias1: int, columns1: int, activation: str, shape: BlockShape,
 ) -> Launch:  # fmt: skip
     """The launch of both expand halves of a fire; the first `columns1` channels of out are those of the 1x1 half."""
@@ -112,8 +112,8 @@ def fire_launch(
     vectors, channel_vectors = taps.total // VECTOR, x.padded // VECTOR
     values = {
         "x": x.address, "weight": weight, "bias": bias, "out": out.address, "weight1": weight1, "bias1": bias1,
-        "columns1": columns1, "depth1": packing.padded_depth(taps.channels, 2), "limit": limit, "columns": columns,
-        "depth": packing.padded_depth(taps.total, 2), "vectors": vectors,
+        "columns1": columns1, "depth1": padded_depth(taps.channels, 2), "limit": limit, "columns": columns,
+        "depth": padded_depth(taps.total, 2), "vectors": vectors,
         "by_numbers": (x.height + 1) * (x.width + 1), "by_columns": x.width + 1, "by_channels": channel_vectors,
         "height": x.height, "width": x.width, "channel_vectors": channel_vectors,
         "vector_pitch": fire_halo.vector_pitch_of(shape, x.width), "ldx": x.pitch, "ldo": out.pitch,
@@ -174,7 +174,7 @@ def write_expand(case: Case) -> None:
     values = {
         "x": x.address, "weight": of.pack_rows(frame, step), "bias": bias_of(frame, step),
         "weight2": weight2, "bias2": bias_of(frame, following), "out": out.address,
-        "depth": packing.padded_depth(taps.total, 2), "vectors": vectors, "channels": channels,
+        "depth": padded_depth(taps.total, 2), "vectors": vectors, "channels": channels,
         "strip_rows": strip_rows, "height": x.height, "width": x.width, "ho": out.height, "wo": out.width,
         "by_columns": out.width, "ldx": x.pitch, "ldo": out.pitch, "activation": RELU[step.activation],
         "activation2": RELU[following.activation],

@@ -13,7 +13,7 @@ import numpy as np
 
 from core.gpu.compilation.cuda import device_function, i32, i64, u32, u64
 from core.gpu.compilation.ptx import copy_async16
-from core.gpu.ops.conv.packing import Taps, pack_forward
+from core.gpu.ops.conv.operands import Taps, pack_forward
 from core.ops.contract import Array
 
 VECTOR: Final = 8

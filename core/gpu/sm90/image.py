@@ -6,8 +6,7 @@ from core.gpu.frame import Frame, bias_of
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import backward_weight
 from core.gpu.ops.conv.geometry import reads_image, window_of
-from core.gpu.ops.conv.operands import operands_of
-from core.gpu.ops.conv.packing import partial_size, taps_of
+from core.gpu.ops.conv.operands import operands_of, partial_size, taps_of
 from core.gpu.ops.pool.max_pool import positions_of
 from core.gpu.select import Case
 from core.gpu.sm90 import image_pool, image_pool_gradient

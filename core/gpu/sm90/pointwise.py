@@ -5,8 +5,8 @@ from __future__ import annotations
 from core.gpu.driver.tensor_map import TensorMap
 from core.gpu.frame import bias_of
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv import backward_weight, packing, products
-from core.gpu.ops.conv.operands import operands_of
+from core.gpu.ops.conv import backward_weight, products
+from core.gpu.ops.conv.operands import operands_of, partial_size, taps_of
 from core.gpu.parts.tile import Tile
 from core.gpu.select import Case
 from core.gpu.sm90 import pointwise_forward, pointwise_gradients
@@ -106,7 +106,7 @@ def write_gradients(case: Case) -> None:
     weight = frame.packed(
         f"tma backward:{step.node}", lambda: pack_vectors([frame.filters(step)], 16 * vectors, True, columns)
     )
-    size = packing.partial_size(dy.padded, packing.taps_of(x, POINT, False))
+    size = partial_size(dy.padded, taps_of(x, POINT, False))
 
     def make(partial: int) -> Launch:
         return gradients_launch(

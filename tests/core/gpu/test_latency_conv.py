@@ -6,8 +6,7 @@ import pytest
 from core.gpu.latency.block import BlockShape
 from core.gpu.latency.launches import conv_launch, fire_launch
 from core.gpu.launch import Tensor
-from core.gpu.ops.conv import packing
-from core.gpu.ops.conv.packing import Taps
+from core.gpu.ops.conv.operands import Taps, pack_forward, taps_of
 from core.ops.window import Window
 from tests.helpers.emulated_gpu import Machine, Memory
 from tests.helpers.rounded import bf16, of_bits, to_bits
@@ -43,7 +42,7 @@ class Arrays:
 
     def filters(self, filters, kernel, channels, taps):
         values = self.draw.normal(size=(filters, *kernel, channels)) / (kernel[0] * kernel[1] * channels) ** 0.5
-        places = packing.pack_forward(np.arange(values.size).reshape(values.shape), taps, 2)
+        places = pack_forward(np.arange(values.size).reshape(values.shape), taps, 2)
         packed = to_bits(np.where(places < 0, 0, values.reshape(-1)[places.clip(0)]))
         return self.memory.place(packed), bf16(values)
 
@@ -68,7 +67,7 @@ def test_a_small_batch_convolution_is_its_reference(name):
     batch, side, channels, filters, window, numbers, activation, added, ones = CASES[name]
     a = Arrays()
     x, seen = a.image(batch, *side, channels, 8)
-    taps, (ho, wo) = packing.taps_of(x, window, False), window.output(*side)
+    taps, (ho, wo) = taps_of(x, window, False), window.output(*side)
     weight, w = a.filters(filters - ones, window.kernel, channels, taps)
     bias, b = a.bias(filters - ones)
     wanted = sum(part @ w[:, ky, kx].T for (ky, kx), part in windows(seen, window)) + b

@@ -12,9 +12,8 @@ from core.gpu.frame import Frame
 from core.gpu.hardware import typical
 from core.gpu.launch import RELU, Tensor, windows_of
 from core.gpu.lowering import write_backward, write_forward, write_launches
-from core.gpu.ops.conv import packing
 from core.gpu.ops.conv.geometry import THREE, slices_of
-from core.gpu.ops.conv.operands import Operands
+from core.gpu.ops.conv.operands import Operands, pack_forward, positions_of, taps_of
 from core.gpu.ops.loss.head import head_launch
 from core.gpu.parts.vectors import fast_divisor
 from core.gpu.sm90.filters import pack_vectors
@@ -135,20 +134,20 @@ def test_packed_filters_and_their_positions_are_inverse():
     shape = (10, 3, 3, 12)
     x = Tensor(0, 9, 9, 12, 16, 2)
     window = Window((3, 3), (1, 1), (1, 1, 1, 1))
-    taps = packing.taps_of(x, window, False)
+    taps = taps_of(x, window, False)
     indices = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
-    packed = packing.pack_forward(indices, taps, 2)
+    packed = pack_forward(indices, taps, 2)
     flat = packed[:, : taps.total].reshape(-1)
-    assert np.array_equal(flat[packing.positions_of(flat)], indices.reshape(-1))
+    assert np.array_equal(flat[positions_of(flat)], indices.reshape(-1))
     assert (packed >= 0).sum() == indices.size
 
 
 def test_a_photos_window_is_unfolded_into_whole_fragments():
     photo = Tensor(0, 224, 224, 3, 4, 2)
-    taps = packing.taps_of(photo, Window((7, 7), (2, 2), (0, 0, 0, 0)), True)
+    taps = taps_of(photo, Window((7, 7), (2, 2), (0, 0, 0, 0)), True)
     assert (taps.kernel, taps.channels) == ((7, 1), 32)
     indices = np.arange(96 * 147, dtype=np.int32).reshape(96, 7, 7, 3)
-    packed = packing.pack_forward(indices, taps, 2)
+    packed = pack_forward(indices, taps, 2)
     assert packed[5, 3 * 32 + 2 * 4 + 1] == indices[5, 3, 2, 1]
 
 
@@ -166,8 +165,8 @@ def test_a_convolution_in_groups_has_zeros_only_for_other_groups_of_a_slice(name
     assert (wide >= 0).sum() == own.size
     width = -(-filters // slices // 8) * 8
     x = Tensor(0, 9, 9, channels // slices, 40, 2)
-    taps = packing.taps_of(x, THREE, False)
-    rows = packing.pack_forward(wide, taps, 2)[:filters, : taps.total].reshape(slices, -1, taps.total)
+    taps = taps_of(x, THREE, False)
+    rows = pack_forward(wide, taps, 2)[:filters, : taps.total].reshape(slices, -1, taps.total)
     partial = [np.append(np.pad(part, ((0, width - len(part)), (0, 0))), np.arange(width)) for part in rows]
     places = Operands(x, THREE, taps, lambda: wide, slices).gradient_positions(2, True)
     assert np.array_equal(np.concatenate(partial)[places[: own.size]], own.reshape(-1))

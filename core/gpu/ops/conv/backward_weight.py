@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from core.gpu.launch import Launch, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv import packing, weight_gradient
+from core.gpu.ops.conv import weight_gradient
 from core.gpu.ops.conv.configurations import MINIMUM
 from core.gpu.ops.conv.geometry import window_values
-from core.gpu.ops.conv.operands import Operands, operands_of
+from core.gpu.ops.conv.operands import Operands, operands_of, partial_size
 from core.gpu.ops.conv.partial_sums import add_sum
 from core.gpu.parts.tile import Tile
 from core.gpu.select import Case
@@ -20,7 +20,7 @@ def split_pixels(case: Case) -> None:
     frame, of = case.frame, operands_of(case.frame, case.step)
     x, window, taps, slices, (tile, blocks) = of.x, of.window, of.taps, of.slices, case.configuration
     dy = frame.image(case.step.output, True).first_of(slices)
-    pixels, size = frame.batch * dy.height * dy.width, slices * packing.partial_size(dy.padded, taps)
+    pixels, size = frame.batch * dy.height * dy.width, slices * partial_size(dy.padded, taps)
     across = slices * blocks_of(dy.padded, tile.rows)
     split = split_of(tile, blocks, pixels, across * blocks_of(taps.total, tile.columns), frame.processors)
     splits = blocks_of(pixels, split)
@@ -66,6 +66,6 @@ def add_partials(
     frame, step = case.frame, case.step
     if not frame.trains(step, "weight"):
         return
-    size = of.slices * packing.partial_size(dy.padded, of.taps)
+    size = of.slices * partial_size(dy.padded, of.taps)
     frame.add(replace(make(frame.use(f"partial:{step.node}", 4 * size * splits)), stream=stream))
     add_sum(case.backward, step, splits, size, lambda bias: of.gradient_positions(frame.element, bias))

@@ -1,23 +1,97 @@
-"""What the products of a convolution read: its input, its window and its filters.
+"""What the products of a convolution read: its input, its window and its packed filters.
 
-A dense layer is a 1x1 convolution of one pixel, whose features may have gaps between them in memory.
+Packed filters are described by the index of each element in the flat weights. A dense layer is a 1x1 convolution of one
+pixel, whose features may have gaps between them in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
 from core.gpu.frame import Frame
 from core.gpu.launch import Tensor
-from core.gpu.ops.conv import packing
 from core.gpu.ops.conv.geometry import reads_image, slices_of, window_of
 from core.ops.contract import Array
 from core.ops.window import POINT, Window
 from core.program import Step
+
+DEPTH_BYTES: Final = 128
+"""Rows of packed filters are padded to the longest row of a stage."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Taps:
+    """The layout of the sum over a window: `kernel` taps of `channels` elements each.
+
+    The convolution of the input image unfolds a row of the window into the channels (`unfold` pixels of `pixel`
+    elements), so that three colours do not waste a 16-byte load each.
+    """
+
+    kernel: tuple[int, int]
+    channels: int
+    unfold: int = 0
+    pixel: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.kernel[0] * self.kernel[1] * self.channels
+
+
+def taps_of(x: Tensor, window: Window, is_image: bool) -> Taps:
+    """The layout for reading `x`."""
+    if is_image:
+        width = -(-window.kernel[1] * x.pitch // (2 * x.vector)) * 2 * x.vector
+        return Taps((window.kernel[0], 1), width, window.kernel[1], x.pitch)
+    return Taps(window.kernel, x.padded)
+
+
+def padded_depth(total: int, element: int) -> int:
+    """Elements of a packed row for a sum over `total`."""
+    unit = DEPTH_BYTES // element
+    return -(-total // unit) * unit
+
+
+def partial_size(filters: int, taps: Taps) -> int:
+    """Floats of one partial weight and bias gradient."""
+    return filters * taps.total + filters
+
+
+def pack_forward(weight: Array, taps: Taps, element: int) -> Array:
+    """Packed filters ``(filters up to 16 bytes, depth)`` of indices; `weight` OHWI holds the source's indices."""
+    filters, kh, kw, depth = weight.shape
+    vector = 16 // element
+    rows = -(-filters // vector) * vector
+    packed = np.full((rows, padded_depth(taps.total, element)), -1, np.int32)
+    view = packed[:, : taps.total].reshape(rows, *taps.kernel, taps.channels)
+    if taps.unfold:
+        wide = np.full((filters, kh, taps.unfold, taps.pixel), -1, np.int32)
+        wide[..., :depth] = weight
+        view[:filters, :, 0, : taps.unfold * taps.pixel] = wide.reshape(filters, kh, -1)
+    else:
+        view[:filters, :, :, :depth] = weight
+    return packed
+
+
+def pack_backward(weight: Array, element: int, slices: int = 1) -> Array:
+    """Rotated filters ``(channels, depth)`` for the input gradient; slices of the groups one after another."""
+    vector, sliced = 16 // element, weight.reshape(slices, -1, *weight.shape[1:])
+    rotated = sliced[:, :, ::-1, ::-1].transpose(0, 4, 2, 3, 1)
+    taps = Taps(weight.shape[1:3], -(-sliced.shape[1] // vector) * vector)
+    return pack_forward(rotated.reshape(-1, *rotated.shape[2:]), taps, element)
+
+
+def positions_of(packed: Array) -> Array:
+    """The position of each weight in packed filters."""
+    positions = np.flatnonzero(packed >= 0)
+    weights = packed.reshape(-1)[positions]
+    ordered = np.empty(weights.size, np.int32)
+    ordered[weights - weights.min()] = positions
+    return ordered
 
 
 @final
@@ -31,14 +105,14 @@ class Operands:
 
     x: Tensor
     window: Window
-    taps: packing.Taps
+    taps: Taps
     filters: Callable[[], Array]
     slices: int = 1
 
     def pack_rows(self, frame: Frame, step: Step) -> int:
         """Address of the filters, row by row."""
         return frame.packed(
-            f"{step.node}.weight", lambda: packing.pack_forward(self.filters(), self.taps, frame.element)
+            f"{step.node}.weight", lambda: pack_forward(self.filters(), self.taps, frame.element)
         )
 
     def gradient_positions(self, element: int, bias: bool) -> Array:
@@ -47,8 +121,8 @@ class Operands:
         A partial result has the weights and biases of each slice in turn.
         """
         filters = self.filters()
-        packed = packing.pack_forward(filters, self.taps, element)[:, : self.taps.total]
-        weights, every, own = packing.positions_of(packed), np.arange(len(filters)), len(packed) // self.slices
+        packed = pack_forward(filters, self.taps, element)[:, : self.taps.total]
+        weights, every, own = positions_of(packed), np.arange(len(filters)), len(packed) // self.slices
         weights += weights // (own * self.taps.total) * own
         return np.concatenate([weights, (every // own + 1) * own * self.taps.total + every]) if bias else weights
 
@@ -65,8 +139,8 @@ def operands_of(frame: Frame, step: Step, gradient: bool = False) -> Operands:
             wide[:, 0, 0, positions] = indices
             return wide
 
-        return Operands(x, POINT, packing.taps_of(x, POINT, False), filters)
+        return Operands(x, POINT, taps_of(x, POINT, False), filters)
     slices, window = slices_of(frame, step), window_of(frame, step)
     x = frame.image(value, gradient).first_of(slices)
-    taps = packing.taps_of(x, window, reads_image(step))
+    taps = taps_of(x, window, reads_image(step))
     return Operands(x, window, taps, lambda: frame.filters(step, slices), slices)

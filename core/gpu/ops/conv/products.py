@@ -6,10 +6,9 @@ from dataclasses import replace
 
 from core.gpu.frame import bias_of
 from core.gpu.launch import PLAIN, RELU, Launch, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv import implicit_gemm, packing
+from core.gpu.ops.conv import implicit_gemm
 from core.gpu.ops.conv.geometry import THREE, is_fire, reads_image, slices_of, window_values
-from core.gpu.ops.conv.operands import operands_of
-from core.gpu.ops.conv.packing import padded_depth
+from core.gpu.ops.conv.operands import operands_of, pack_backward, padded_depth
 from core.gpu.select import Case
 from core.ops.window import POINT, read_window
 
@@ -65,7 +64,7 @@ def write_input(case: Case) -> None:
     target, rows, total = case.backward.target(step.inputs[0]), frame.batch * dx.height * dx.width, kh * kw * dy.padded
     kind = "spread" if (sy, sx) != (1, 1) else "point" if (kh, kw) == (1, 1) else "window"
     weight = frame.packed(
-        f"backward:{step.node}", lambda: packing.pack_backward(of.filters(), frame.element, of.slices)
+        f"backward:{step.node}", lambda: pack_backward(of.filters(), frame.element, of.slices)
     )
     values = {
         "total": total, "channels": dy.padded, "kernel_width": kw, "bias": 0, "activation": 0,

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from core.gpu.launch import PLAIN, RELU, Target, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv import packing
+from core.gpu.ops.conv.operands import Taps, pack_backward, pack_forward, padded_depth
 from core.gpu.ops.conv.partial_sums import add_sum
 from core.gpu.ops.norm import pointwise_narrow, pointwise_wide
 from core.gpu.ops.norm.launches import place_sums, saved_of
@@ -102,8 +102,8 @@ def _add(
     blocks = min(resident * frame.processors, blocks_of(pixels, shape.pixels))
     summed, indices = shape.wide if shape_of is shape_to_narrow else shape.narrow, frame.indices(name)
     weight = (
-        frame.packed(f"backward:{step.node}", lambda: packing.pack_backward(indices, frame.element)) if backward else
-        frame.packed(name, lambda: packing.pack_forward(indices, packing.Taps((1, 1), summed), frame.element))
+        frame.packed(f"backward:{step.node}", lambda: pack_backward(indices, frame.element)) if backward else
+        frame.packed(name, lambda: pack_forward(indices, Taps((1, 1), summed), frame.element))
     )  # fmt: skip
     addresses = {name: sides[name].address if name in sides else 0 for name in ("x", "g", "source", "out")}
     pitches = {f"ld{name[0]}": sides[name].pitch if name in sides else 0 for name in addresses}
@@ -112,7 +112,7 @@ def _add(
         "partial": frame.use(f"partial:{step.node}", 4 * size * blocks) if backward else 0,
         "sums": place_sums(frame, sums[0], blocks, sums[1]) if sums else 0, "weight": weight,
         "control": frame.block("control"), "pixels": pixels, "hw": wide.height * wide.width,
-        "depth": packing.padded_depth(summed, 2),
+        "depth": padded_depth(summed, 2),
     }  # fmt: skip
     activation = RELU[norm.activation] if norm and "g" not in sides else -1
     frame.add(make_launch(
