@@ -15,13 +15,14 @@ import numpy as np
 
 from core.arena import Lifetime
 from core.errors import KernelUnavailable
+from core.gpu.compilation.generations import AMPERE
 from core.gpu.hardware import Hardware
 from core.gpu.launch import Launch, Tensor, windows_of
 from core.gpu.parts.tile import ELEMENT
 from core.gpu.tuning import EMPTY, Table
 from core.graph import PHOTO
 from core.ops.contract import Array, volume
-from core.ops.window import Window, read_window
+from core.ops.window import read_window
 from core.program import ParameterLayout, Program, Step, Value, wanted_buffers
 
 ARITHMETIC: Final = {"mixed": "bf16", "tf32": "tf32", "float32": "float32"}
@@ -73,12 +74,13 @@ class Frame:
         """Partial sums that a launch wrote, by the name of their array."""
         self._comparing = False
         """Whether addresses are asked for without the arrays counting as used."""
-        if hardware.only_float32 and precision != "float32":
+        old = hardware.capability < AMPERE
+        if old and precision != "float32":
             raise KernelUnavailable(
                 f"This GPU is older than Ampere and computes in float32 only, not in {precision}: use "
                 "--precision float32."
             )
-        self.arithmetic = "fma" if hardware.only_float32 else ARITHMETIC[precision]
+        self.arithmetic = "fma" if old else ARITHMETIC[precision]
         self.element = ELEMENT[self.arithmetic]
         self.vector = 16 // self.element
         self._blocks: Mapping[str, int] = {}
@@ -86,11 +88,11 @@ class Frame:
         """Addresses of the plan's blocks (`core.gpu.sizes.block_sizes`), and of the arena's arrays."""
         self.launches: list[Launch] = []
         self._joins = 0
-        self.border = _photo_border(program)
-        self.photo_pixel = _photo_pixel(program, self.element)
+        self.border, self.photo_pixel = _photo_layout(program, self.element)
         self.wanted = wanted_buffers(program, self.trains)
         """Buffers whose gradient some trained parameter needs."""
-        self._sizes: dict[str, int] = {}
+        self.array_sizes: dict[str, int] = {}
+        """Bytes of every array of the arena used since the last restart."""
         self._uses: dict[str, list[int]] = {}
         self._packs, self._tables = _Joined(-1), _Joined(0)
 
@@ -98,7 +100,7 @@ class Frame:
         """Begin again, with addresses of blocks and of the arena's arrays by name; others are at 0."""
         self._blocks, self._arrays = blocks, arrays
         self.launches = []
-        self._joins, self._sizes, self._uses, self.partials = 0, {}, {}, {}
+        self._joins, self.array_sizes, self._uses, self.partials = 0, {}, {}, {}
 
     def block(self, name: str) -> int:
         """Address of a block of the plan, 0 during the first traversal."""
@@ -118,14 +120,9 @@ class Frame:
         """Address of an array of the arena; it lives from the first launch that uses it to the last."""
         if self._comparing:
             return 0
-        self._sizes[name] = max(size + SLACK, self._sizes.get(name, 0))
+        self.array_sizes[name] = max(size + SLACK, self.array_sizes.get(name, 0))
         self._uses.setdefault(name, []).append(len(self.launches))
         return self._arrays.get(name, 0)
-
-    @property
-    def array_sizes(self) -> Mapping[str, int]:
-        """Bytes of every array of the arena used since the last restart."""
-        return self._sizes
 
     @contextmanager
     def comparing(self) -> Iterator[None]:
@@ -144,7 +141,7 @@ class Frame:
         end, windows = len(self.launches), windows_of(self.launches)
         last_of = {window: i for i, window in enumerate(windows)}
         lifetimes = {}
-        for name, size in self._sizes.items():
+        for name, size in self.array_sizes.items():
             uses = self._uses[name]
             beside = [use for use in uses if use < end and self.launches[use].stream]
             last = max([uses[-1], *(last_of.get(windows[use] + 1, end) for use in beside)])
@@ -294,20 +291,12 @@ def bias_of(frame: Frame, step: Step) -> int:
     return frame.weight(f"{step.node}.bias") if has_bias(step) else 0
 
 
-def _photo_windows(program: Program) -> list[Window]:
+def _photo_layout(program: Program, element: int) -> tuple[tuple[int, int, int, int], int]:
+    """Largest padding of a convolution of the photo, by side; elements per pixel: 4, or 8 if a bf16 window may start at
+    an odd pixel."""
     readers = [s for s in program.steps if s.op == "conv2d" and s.inputs[0].buffer == PHOTO]
-    return [read_window(s.attributes) for s in readers]
-
-
-def _photo_border(program: Program) -> tuple[int, int, int, int]:
-    """Largest padding of a convolution of the photo, by side."""
-    paddings = [w.padding for w in _photo_windows(program)] or [(0, 0, 0, 0)]
+    windows = [read_window(s.attributes) for s in readers]
+    paddings = [w.padding for w in windows] or [(0, 0, 0, 0)]
     top, left, bottom, right = (max(sides) for sides in zip(*paddings, strict=True))
-    return top, left, bottom, right
-
-
-def _photo_pixel(program: Program, element: int) -> int:
-    """Elements per pixel of a photo: 4, or 8 if a bf16 window may start at an odd pixel."""
-    left = _photo_border(program)[1]
-    odd = any(w.stride[1] % 2 or (left - w.padding[1]) % 2 for w in _photo_windows(program))
-    return 8 if odd and element == 2 else 4
+    odd = any(w.stride[1] % 2 or (left - w.padding[1]) % 2 for w in windows)
+    return (top, left, bottom, right), 8 if odd and element == 2 else 4

@@ -170,6 +170,8 @@ class GradientAverage:
         if any(launch.kernel == RANK_SUMS for launch in launches):  # the sums would wait for the first bucket
             completed, first = 0, self._layout.trained
         last, done = launches[completed] if completed else None, self._events[2]
+        beside = any(launch.stream for launch in launches[: completed + 1])
+        streams = [self._main, self._side] if beside else [self._main]  # those that a capture of these launches uses
 
         def launch(one: Launch, stream: Any) -> None:
             if one.kernel == GRADIENT_NORM:  # the gradient is complete and has not been read
@@ -178,17 +180,13 @@ class GradientAverage:
                 self._ranks.average_gradients([(gradient, first), (scores, 2)], stream)
             run(one, stream)
             if one is last:
-                for event, other in zip(self._events, self._streams_of(launches[: completed + 1]), strict=False):
+                for event, other in zip(self._events, streams, strict=False):
                     event.record(other)
                     event.hold(self._own)
                 self._ranks.average_gradients([(gradient + 4 * first, self._layout.trained - first)], self._own)
                 done.record(self._own)
 
         return launch
-
-    def _streams_of(self, launches: Sequence[Launch]) -> list[Any]:
-        """The streams that a capture of these launches uses."""
-        return [self._main, *([self._side] if any(launch.stream for launch in launches) else [])]
 
     def close(self) -> None:
         for event in self._events:

@@ -37,17 +37,9 @@ class Hardware:
     bandwidth: float
 
     @property
-    def is_hopper(self) -> bool:
-        return self.capability == HOPPER
-
-    @property
     def kernels(self) -> Capability:
         """The highest capability of candidates that may run: those for Hopper run on no other GPU."""
-        return HOPPER if self.is_hopper else min(self.capability, AMPERE)
-
-    @property
-    def only_float32(self) -> bool:
-        return self.capability < AMPERE
+        return HOPPER if self.capability == HOPPER else min(self.capability, AMPERE)
 
     def rate(self, arithmetic: str) -> float:
         """Peak FLOP/s of the tensor cores, for "fma" of multiply-adds."""

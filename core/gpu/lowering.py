@@ -8,6 +8,7 @@ from typing import Final
 
 from core.errors import KernelUnavailable
 from core.gpu.candidates import CANDIDATES
+from core.gpu.compilation.generations import HOPPER
 from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
 from core.gpu.launch import RELU, Launch
@@ -149,7 +150,7 @@ def write_lists(
 
 def chain(frame: Frame, launches: list[Launch]) -> list[Launch]:
     """The launches of a plan, dependent ones if it predicts one or two images on Hopper."""
-    few = frame.hardware.is_hopper and frame.batch <= PDL_IMAGES and not frame.program.training
+    few = frame.hardware.kernels == HOPPER and frame.batch <= PDL_IMAGES and not frame.program.training
     return dependent_launches(launches) if few else launches
 
 

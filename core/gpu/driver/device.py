@@ -132,9 +132,6 @@ class Function:
             check(driver.cuFuncSetAttribute(self._handle, wanted, shared))
             self._shared = shared
 
-    def close(self) -> None:
-        """Nothing to do: the function is freed with its module."""
-
 
 @final
 class Device:
@@ -206,7 +203,8 @@ class Device:
         for module in self._modules:
             check(driver.cuModuleUnload(module))
         for function in self._functions.values():
-            function.close()
+            if isinstance(function, cublas.Sgemm):  # others are freed with their module
+                function.close()
         self._modules.clear()
         self._functions.clear()
         check(driver.cuDevicePrimaryCtxRelease(self._handle))

@@ -168,9 +168,8 @@ def write_expand(case: Case) -> None:
     frame, (step, following) = case.frame, case.steps
     (strip_rows, warps), stride = case.configuration, read_window(following.attributes).stride[0]
     of, out = operands_of(frame, step), frame.image(following.output)
-    x, taps, channels = of.x, of.taps, out.padded
+    x, taps, channels, weight2 = of.x, of.taps, out.padded, pack(frame, following, out.padded)
     vectors, tiles = taps.total // VECTOR, expand_depthwise.fragments(strip_rows, stride, x.height, x.width, warps)
-    weight2 = frame.packed(f"{following.node}.weight", lambda: pack(frame, following, channels))
     values = {
         "x": x.address, "weight": of.pack_rows(frame, step), "bias": bias_of(frame, step),
         "weight2": weight2, "bias2": bias_of(frame, following), "out": out.address,

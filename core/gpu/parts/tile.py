@@ -125,14 +125,10 @@ def _multiply_fma(a, b, sums, at, tiles):
 MULTIPLY: Final = {
     "bf16": _multiply_bf16, "tf32": _multiply_tf32, "float32": _multiply_float32, "fma": _multiply_fma,
 }  # fmt: skip
+"""``MULTIPLY[arithmetic](a, b, sums, at, tiles)``: one fragment of 16 rows times `tiles` fragments of 8 columns.
 
-
-def multiply_add(arithmetic: str) -> Any:
-    """A device function ``f(a, b, sums, at, tiles)``: one 16-row fragment times `tiles` fragments of 8 columns.
-
-    a: 4 registers; b: 2 per tile; sums: 4 per tile from `at` on.
-    """
-    return MULTIPLY[arithmetic]
+a: 4 registers; b: 2 per tile; sums: 4 per tile from `at` on.
+"""
 
 
 def make_filter_loader(tiles: int, row: int) -> Any:
@@ -161,7 +157,7 @@ def make_multiplier(arithmetic: str, tile: Tile, row: int, filter_row: int) -> A
     row, `filters` that of its first filter; `held` has two registers per column fragment.
     """
     (TM, TN), KS = tile.fragments, tile.depth // 32
-    mma, load_filters = multiply_add(arithmetic), make_filter_loader(TN, filter_row)
+    mma, load_filters = MULTIPLY[arithmetic], make_filter_loader(TN, filter_row)
 
     @device_function
     def multiply(pixels, filters, lane, acc, held):

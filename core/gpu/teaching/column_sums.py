@@ -73,6 +73,6 @@ def launch_bias_gradient(arrays: StepArrays) -> None:
         return
     x, out = as_matrix(arrays["dy"]), arrays["dbias"]
     slices = blocks_of(x.shape[0], SLICE_ROWS)
-    parts = x.notes.scratch("column sums", (slices, x.shape[1]))
+    parts = arrays.scratch("column sums", (slices, x.shape[1]))
     sum_columns[at((blocks_of(x.shape[1], COLUMNS), slices), (COLUMNS, ROWS))](x, parts, SLICE_ROWS)
     sum_rows[over(out.size)](parts, out)

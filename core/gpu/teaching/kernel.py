@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod
-from typing import Any, Final, TypeAlias, final
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from core.gpu.compilation.arrays import KINDS
 from core.gpu.compilation.compiler import Recipe
 from core.gpu.compilation.cuda import device_function
-from core.gpu.frame import Frame
-from core.gpu.launch import THREADS, Launch, blocks_of, three
+from core.gpu.launch import THREADS, blocks_of
+
+if TYPE_CHECKING:
+    from core.gpu.teaching.step_arrays import StepArrays
 
 SHARED_BYTES: Final = 48 * 1024
 """Shared memory of a block on every GPU without an opt-in."""
@@ -36,37 +36,11 @@ def at(grid: tuple[int, ...], block: tuple[int, ...], shared: int = 0) -> Where:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Notes:
-    """The frame that launches are added to, and their names in timings."""
-
-    frame: Frame
-    layer: str
-    direction: str
-    name: str
-
-    def scratch(self, name: str, shape: tuple[int, ...]) -> DeviceArray:
-        """An array of the arena for the launches added here."""
-        name = f"{self.layer} {self.direction} {name}"
-        return DeviceArray(self, self.frame.use(name, 4 * prod(shape)), shape, name)
-
-    def constant(self, name: str, values: Any) -> DeviceArray:
-        """A float32 vector among the plan's constants."""
-        values = np.ascontiguousarray(values, np.float32)
-        return DeviceArray(self, self.frame.table(name, lambda: values.view(np.int32)), values.shape)
-
-    def add(self, recipe: Recipe, where: Where, values: tuple[Any, ...]) -> None:
-        """Add a launch of any kernel."""
-        grid, block, shared = where
-        self.frame.add(Launch(self.layer, self.direction, self.name, recipe, three(grid), three(block), shared, values))
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class DeviceArray:
     """A C-contiguous array of a plan, 4 bytes an element, as a teaching kernel's argument; `buffer` is its name in the
-    arena."""
+    arena, `owner` has the step whose launches read and write it."""
 
-    notes: Notes
+    owner: StepArrays
     address: int
     shape: tuple[int, ...]
     buffer: str = ""
@@ -77,7 +51,7 @@ class DeviceArray:
 
     def reshape(self, *shape: int) -> DeviceArray:
         """The same memory in another shape."""
-        return DeviceArray(self.notes, self.address, shape, self.buffer)
+        return DeviceArray(self.owner, self.address, shape, self.buffer)
 
     @property
     def words(self) -> tuple[int, ...]:
@@ -133,18 +107,18 @@ class TeachingKernel:
 
     def _launch(self, where: Where, *arguments: Any) -> None:
         arrays = [a for a in arguments if isinstance(a, DeviceArray)]
-        notes = arrays[0].notes
+        owner = arrays[0].owner
         values: list[Any] = []
         for array in arrays:
             if array.buffer:
-                notes.frame.use(array.buffer, 0)
+                owner.frame.use(array.buffer, 0)
         for kind, argument in zip(self.kinds, arguments, strict=True):
             several = argument.words if isinstance(argument, DeviceArray) else argument
             values += several if isinstance(several, tuple) else [several]
             dimensions = getattr(KINDS[kind], "ndim", 0)
             if dimensions != (len(argument.shape) if isinstance(argument, DeviceArray) else 0):
                 raise TypeError(f"{self.py_func.__name__}: {kind} has {dimensions} dimensions, not {argument}")
-        notes.add(self.recipe(prod(where[1])), where, tuple(values))
+        owner.add(self.recipe(prod(where[1])), where, tuple(values))
 
 
 def kernel(function: Callable[..., None]) -> TeachingKernel:

@@ -8,18 +8,20 @@ gradients are launches after those of the step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import final
+from math import prod
+from typing import Any, final
 
 import numpy as np
 
 from core.gpu import control
 from core.gpu.compilation.arrays import Batch, Int, Vector, float32
+from core.gpu.compilation.compiler import Recipe
 from core.gpu.compilation.cuda import cuda
 from core.gpu.frame import Frame
-from core.gpu.launch import PLAIN, RELU, Target, Tensor
+from core.gpu.launch import PLAIN, RELU, Launch, Target, Tensor, three
 from core.gpu.parts.vectors import activate, passes
 from core.gpu.select import FORWARD, Case
-from core.gpu.teaching.kernel import DeviceArray, Notes, flat, kernel, over
+from core.gpu.teaching.kernel import DeviceArray, Where, flat, kernel, over
 from core.graph import PHOTO
 from core.ops.op_table import LOSSES
 from core.program import Value
@@ -80,23 +82,13 @@ def pitches(t: Tensor) -> tuple[int, int, int]:
     return t.image_pitch, t.row_pitch, t.pitch
 
 
-def read(notes: Notes, t: Tensor, name: str, shape: tuple[int, ...], buffer: str) -> DeviceArray:
-    """The activation tensor as a plain array: itself, or a copy called `name`."""
-    if is_plain(t):
-        return DeviceArray(notes, t.address, shape, buffer=buffer)
-    plain = notes.scratch(name, (shape[0], t.height, t.width, t.channels))
-    source = DeviceArray(notes, t.address, (shape[0] * t.image_pitch,), buffer=buffer)
-    gather[over(plain.size)](source, plain, *pitches(t))
-    return plain.reshape(*shape)
-
-
 def write(plain: DeviceArray, t: Tensor, buffer: str, activation: str, to: Target, mask_buffer: str) -> None:
     """Add the launch that ends a step: copy `plain` to the activation tensor `t`."""
-    notes, images, mask = plain.notes, plain.shape[0], to.mask
+    owner, images, mask = plain.owner, plain.shape[0], to.mask
     pixels = plain.reshape(images, t.height, t.width, t.channels)
     size = (images * t.image_pitch,)
-    target = DeviceArray(notes, t.address, size, buffer=buffer)
-    output = DeviceArray(notes, mask.address, size, buffer=mask_buffer) if mask else target
+    target = DeviceArray(owner, t.address, size, buffer)
+    output = DeviceArray(owner, mask.address, size, mask_buffer) if mask else target
     spread[over(images * t.height * t.width * t.padded)](
         pixels, target, output, *pitches(t), t.padded, RELU[activation], to.values["masking"], to.values["accumulate"]
     )
@@ -109,11 +101,10 @@ def numbered(name: str, k: int) -> str:
 
 @final
 class StepArrays:
-    """The arrays of one step by role, made when a launcher asks for them."""
+    """The arrays of one step by role, made when a launcher asks for them, and the launches that it adds."""
 
     def __init__(self, case: Case, name: str) -> None:
-        self.case, self.frame, self.step = case, case.frame, case.step
-        self.notes = Notes(case.frame, case.step.node, case.direction, name)
+        self.case, self.frame, self.step, self._name = case, case.frame, case.step, name
         self.training = case.frame.program.training
         self._made: dict[str, DeviceArray] = {}
         self._endings: list[Callable[[], None]] = []
@@ -132,12 +123,24 @@ class StepArrays:
         return role[1:] in self._parameters and self.frame.trains(self.step, role[1:])
 
     def scratch(self, name: str, shape: tuple[int, ...]) -> DeviceArray:
-        """An array for this launcher."""
-        return self.notes.scratch(name, shape)
+        """An array of the arena for the launches added here."""
+        name = f"{self.step.node} {self.case.direction} {name}"
+        return DeviceArray(self, self.frame.use(name, 4 * prod(shape)), shape, name)
+
+    def constant(self, name: str, values: Any) -> DeviceArray:
+        """A float32 vector among the plan's constants."""
+        values = np.ascontiguousarray(values, np.float32)
+        return DeviceArray(self, self.frame.table(name, lambda: values.view(np.int32)), values.shape)
+
+    def add(self, recipe: Recipe, where: Where, values: tuple[Any, ...]) -> None:
+        """Add a launch of any kernel."""
+        (grid, block, shared), node = where, self.step.node
+        launch = Launch(node, self.case.direction, self._name, recipe, three(grid), three(block), shared, values)
+        self.frame.add(launch)
 
     def zeros(self, size: int) -> DeviceArray:
         """Zeros, the bias of a layer that has none."""
-        return self.notes.constant(f"zeros {size}", np.zeros(size))
+        return self.constant(f"zeros {size}", np.zeros(size))
 
     def finish(self) -> None:
         """Add the launches that follow the launcher's own."""
@@ -149,10 +152,10 @@ class StepArrays:
         frame, classes = self.frame, self.step.inputs[0].shape[-1]
         offsets = control.find_offsets(frame.batch)
         if role == "labels":
-            return DeviceArray(self.notes, frame.block("control") + offsets.labels, (frame.batch,))
+            return DeviceArray(self, frame.block("control") + offsets.labels, (frame.batch,))
         if role == "targets" and self.step.attributes["taught"]:
-            return DeviceArray(self.notes, frame.block("control") + offsets.targets, (frame.batch, classes))
-        weights = self.notes.constant("class weights", self.step.attributes["class_weights"] or (1.0,) * classes)
+            return DeviceArray(self, frame.block("control") + offsets.targets, (frame.batch, classes))
+        weights = self.constant("class weights", self.step.attributes["class_weights"] or (1.0,) * classes)
         return weights.reshape(0, classes) if role == "targets" else weights
 
     def _make(self, role: str) -> DeviceArray:
@@ -160,11 +163,11 @@ class StepArrays:
         if role in ("labels", "targets", "class_weights"):
             return self._of_loss(role)
         if role in (control.SETTINGS.names or ()):  # an integer that changes from step to step
-            return DeviceArray(self.notes, frame.block("control") + control.offset(role), (1,))
+            return DeviceArray(self, frame.block("control") + control.offset(role), (1,))
         if role == "bias" and role not in self._parameters:
             return self.zeros(self._parameters["weight"].shape[0])
         if role in self._parameters:
-            return DeviceArray(self.notes, frame.weight(f"{step.node}.{role}"), self._parameters[role].shape)
+            return DeviceArray(self, frame.weight(f"{step.node}.{role}"), self._parameters[role].shape)
         if role in self._inputs:
             return self._read(self._inputs[role], False)
         if role == "dy" or (role == "out" and self.case.direction != FORWARD):
@@ -176,14 +179,19 @@ class StepArrays:
         return self._input_gradient(self._inputs[role[1:]], role)
 
     def _read(self, value: Value, gradient: bool) -> DeviceArray:
-        tensor, buffer = image_of(self.frame, value, gradient)
-        shape = (self.frame.batch, *value.shape)
-        return read(self.notes, tensor, f"plain {buffer} {value.channel}", shape, buffer)
+        """The activation tensor as a plain array: itself, or a copy."""
+        (t, buffer), shape = image_of(self.frame, value, gradient), (self.frame.batch, *value.shape)
+        if is_plain(t):
+            return DeviceArray(self, t.address, shape, buffer)
+        plain = self.scratch(f"plain {buffer} {value.channel}", (shape[0], t.height, t.width, t.channels))
+        source = DeviceArray(self, t.address, (shape[0] * t.image_pitch,), buffer)
+        gather[over(plain.size)](source, plain, *pitches(t))
+        return plain.reshape(*shape)
 
     def _output(self) -> DeviceArray:
         step, frame = self.step, self.frame
         if step.op in LOSSES:
-            return DeviceArray(self.notes, frame.block("results"), (frame.batch, 1))
+            return DeviceArray(self, frame.block("results"), (frame.batch, 1))
         return self._written("out", step.output, *image_of(frame, step.output, False), step.activation, PLAIN)
 
     def _input_gradient(self, value: Value, role: str) -> DeviceArray:
@@ -198,7 +206,7 @@ class StepArrays:
         """The array that a launcher writes a value to: the value's own if nothing follows, else scratch memory."""
         shape = (self.frame.batch, *value.shape)
         if is_plain(tensor) and not activation and to == PLAIN:
-            return DeviceArray(self.notes, tensor.address, shape, buffer=buffer)
+            return DeviceArray(self, tensor.address, shape, buffer)
         plain = self.scratch(role, shape)
         self._endings.append(lambda: write(plain, tensor, buffer, activation, to, value.buffer))
         return plain
@@ -209,9 +217,9 @@ class StepArrays:
             return self.scratch(f"d{role}", shape)
         address = self.frame.gradient_of(f"{self.step.node}.{role}")
         if not self.case.backward.accumulate:
-            return DeviceArray(self.notes, address, shape)
+            return DeviceArray(self, address, shape)
         part = self.scratch(f"d{role}", shape)
-        total = DeviceArray(self.notes, address, (part.size,))
+        total = DeviceArray(self, address, (part.size,))
         self._endings.append(lambda: add[over(part.size)](flat(part), total))
         return part
 

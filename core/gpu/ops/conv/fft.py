@@ -148,7 +148,7 @@ def convolve(
     tiles, elements = images * down * across, size * half
     angles = 2 * np.pi * np.arange(size // 2) / size
     forward, back = (
-        arrays.notes.constant(f"fft {size} {sign}", np.concatenate([np.cos(angles), sign * np.sin(angles)]))
+        arrays.constant(f"fft {size} {sign}", np.concatenate([np.cos(angles), sign * np.sin(angles)]))
         for sign in (-1, 1)
     )
     v = arrays.scratch("pixels", (tiles, size, half, 2 * depth))

@@ -24,7 +24,7 @@ from core.gpu.arguments import KernelSignature, ints, pitches, pointers
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.ops.conv.geometry import WINDOWS
-from core.gpu.parts.tile import ELEMENT, ONES, Tile, multiply_add
+from core.gpu.parts.tile import ELEMENT, MULTIPLY, ONES, Tile
 from core.gpu.parts.vectors import clear, divide
 
 
@@ -183,7 +183,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
     NACC, NB, NS, ONE = TM * TN * 4, TN * 2, TM * 4, ONES[arithmetic]
     assert TM > 0
     assert TN % 2 == 0 or TN == 1
-    mma, (load_a, load_b) = multiply_add(arithmetic), make_fragment_loaders(E, ROWA, ROWB, TN)
+    mma, (load_a, load_b) = MULTIPLY[arithmetic], make_fragment_loaders(E, ROWA, ROWB, TN)
     send_gradient, send_windows = make_gradient_sender(tile, E), make_window_sender(tile, E, border)
     find_taps, write_partial, wait = make_tap_finder(tile, E), make_partial_writer(tile), ptx.WAIT_COPIES[ST - 2]
 

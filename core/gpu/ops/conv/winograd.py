@@ -110,7 +110,7 @@ def convolve(
     pad: tuple[int, int],
 ) -> None:  # fmt: skip
     """Note the launches of a 3x3 convolution of stride 1."""
-    constants = [arrays.notes.constant(f"winograd {m.shape}", m) for m in matrices]
+    constants = [arrays.constant(f"winograd {m.shape}", m) for m in matrices]
     (tile, side), (images, height, width, filters) = matrices[2].shape, out.shape
     down, across, depth = blocks_of(height, tile), blocks_of(width, tile), x.shape[3]
     tiles, elements = images * down * across, side * side

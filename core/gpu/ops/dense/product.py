@@ -116,7 +116,7 @@ def launch_product(kernel: TeachingKernel, a: DeviceArray, b: DeviceArray, c: De
     slices = blocks_of(depth, each)
     parts = c.reshape(1, rows, columns)
     if slices > 1:
-        parts = a.notes.scratch(f"slices {rows} {columns}", (slices, rows, columns))
+        parts = a.owner.scratch(f"slices {rows} {columns}", (slices, rows, columns))
     grid = (blocks_of(rows, TILE), blocks_of(columns, TILE), slices)
     kernel[at(grid, (SIDE, SIDE))](a, b, parts, each)
     if slices > 1:

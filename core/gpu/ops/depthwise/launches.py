@@ -53,16 +53,13 @@ def refuse_strips(case: Case) -> str:
     return refuse_direct(case)
 
 
-def pack(frame: Frame, step: Step, channels: int) -> np.ndarray:
-    """Filters as ``(taps, channels up to 16 bytes)`` of indices of the flat weights."""
+def pack(frame: Frame, step: Step, channels: int) -> int:
+    """Address of the filters as ``(taps, channels up to 16 bytes)``."""
     indices = frame.indices(f"{step.node}.weight")
-    packed = np.full((indices[0].size, channels), -1, np.int32)
-    packed[:, : len(indices)] = indices.reshape(len(indices), -1).T
-    return packed
-
-
-def _packed(frame: Frame, step: Step, channels: int) -> int:
-    return frame.packed(f"{step.node}.weight", lambda: pack(frame, step, channels))
+    taps = indices.reshape(len(indices), -1).T
+    return frame.packed(
+        f"{step.node}.weight", lambda: np.pad(taps, ((0, 0), (0, channels - len(indices))), constant_values=-1)
+    )
 
 
 def _best_rows(images: int, rows: int, pairs: int, at_once: int) -> int:
@@ -93,7 +90,7 @@ def _add_strips(
     blocks = min(blocks, blocks_of(items, threads // wide))
     given = {name: value(blocks) if callable(value) else value for name, value in values.items()}
     given |= {
-        "weight": _packed(frame, case.step, x.padded), "control": frame.block("control"), "x": x.address,
+        "weight": pack(frame, case.step, x.padded), "control": frame.block("control"), "x": x.address,
         "ldx": x.pitch, "groups": groups, "wide": wide, "items": items, "pairs": pairs, "per_image": per_image,
         "rows": best, "by_pairs": pairs, "by_per_image": per_image,
         "height": x.height, "width": x.width, "ho": out.height, "wo": out.width,
@@ -168,7 +165,7 @@ def write_direct(case: Case) -> None:
     frame, step, window, (x, out, target) = case.frame, case.step, read_window(case.step.attributes), case.sides()
     forward, vectors, convolves = case.direction == FORWARD, vectors_of(out), step.op == "depthwise_conv2d"
     values = {
-        "x": x.address, "weight": _packed(frame, step, out.padded) if convolves else 0,
+        "x": x.address, "weight": pack(frame, step, out.padded) if convolves else 0,
         "bias": bias_of(frame, step) if forward else 0, "out": out.address, **target.values,
         **pixel_values(frame.batch, out.height, out.width, vectors), **side_values(x, out),
         **dict(zip(("top", "left", "bottom", "right"), window.padding, strict=True)),

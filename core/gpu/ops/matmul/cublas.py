@@ -22,12 +22,12 @@ def multiply(
     add: bool = False,
 ) -> None:  # fmt: skip
     """Note ``c = A B``, or ``c += A B``."""
-    notes, depth = a.notes, a.shape[0 if a_transposed else 1]
+    depth = a.shape[0 if a_transposed else 1]
     for array in (a, b, c):
         if array.buffer:
-            notes.frame.use(array.buffer, 0)
+            array.owner.frame.use(array.buffer, 0)
     values = (a_transposed, b_transposed, *c.shape, depth, a.address, b.address, c.address, float(add))
-    notes.add(SGEMM, at((1,), (1,)), values)
+    a.owner.add(SGEMM, at((1,), (1,)), values)
 
 
 def refuse(case: KernelCase) -> str:
@@ -35,7 +35,7 @@ def refuse(case: KernelCase) -> str:
 
 
 def ones(arrays: StepArrays, shape: tuple[int, int]) -> DeviceArray:
-    return arrays.notes.constant(f"ones {shape}", np.ones(shape))
+    return arrays.constant(f"ones {shape}", np.ones(shape))
 
 
 def launch_product(case: KernelCase, arrays: StepArrays) -> None:
