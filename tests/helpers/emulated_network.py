@@ -22,14 +22,6 @@ PHOTOS, REAL = 3, 2
 """Images of a batch, and those of them that count."""
 
 
-def reserve(frame, memory):
-    """Addresses of the blocks and of the arrays of a frame whose launches are written."""
-    arena = lay_out(frame.lifetimes())
-    at = {name: memory.reserve(max(size, 64)) for name, size in block_sizes(frame, (), arena.bytes).items()}
-    memory.put(at["tables"], frame.all_tables())
-    return at, {name: at["arena"] + offset for name, offset in arena.offsets.items()}
-
-
 def put_photo(frame, memory, photo, stored=np.float32):
     """Images that are transformed already, inside their border of zeros."""
     t, (images, height, width, _) = frame.image(Value(PHOTO, photo.shape[1:])), photo.shape
@@ -38,35 +30,48 @@ def put_photo(frame, memory, photo, stored=np.float32):
     memory.put(t.address, stored(framed))
 
 
+def cut(values):
+    """The upper half of float32 numbers: bf16 where they are exact."""
+    return (values.view(np.uint32) >> 16).astype(np.uint16)
+
+
 class Lowered:
-    """The network's launches with addresses in an emulated memory."""
+    """The network's launches with addresses in an emulated memory, where every array is poison.
 
-    def __init__(self, graph, precision, processors=1, whole=False, ranks=1, hardware=AMPERE):
-        layout, program = lay_out_parameters(graph), lower(graph, True, fused=RELU)
+    `arena`: whether arrays share memory as in a plan; without it each has its own, and steps may run in any order.
+    """
+
+    def __init__(
+        self, graph, precision, processors=1, training=True, batch=PHOTOS, arena=False, hardware=AMPERE, **more
+    ):
+        self.layout, self.program = lay_out_parameters(graph), lower(graph, training, fused=RELU)
         gpu = replace(hardware, processors=processors)
-        self.frame = Frame(program, layout, PHOTOS, precision, gpu, whole=whole, ranks=ranks)
-        write_launches(self.frame, True, False)
+        self.frame = frame = Frame(self.program, self.layout, batch, precision, gpu, **more)
+        write_launches(frame, training, training)  # with all arrays
         self.memory = m = Memory(1 << 22)
-        sizes = {
-            "weights": 4 * layout.size, "gradient": 4 * layout.trained, "control": 4096, "logits": 256, "results": 256,
-            "packed": 2 * self.frame.element * self.frame.packed_count, "tables": self.frame.all_tables().nbytes + 64,
-        }  # fmt: skip
-        at, arrays = ({n: m.reserve(size) for n, size in some.items()} for some in (sizes, self.frame.array_sizes))
-        self.frame.restart(at, arrays)
-        write_launches(self.frame, True, False)
-        m.put(self.frame.block("control"), np.array([REAL], np.int32))
-        m.put(self.frame.block("tables"), self.frame.all_tables())
-        self.layout, self.program, self.machine = layout, program, Machine(m)
-        self.steps = {s.node: s for s in program.steps}
+        shared = lay_out(frame.lifetimes())
+        at = {n: m.reserve(max(size, 64)) for n, size in block_sizes(frame, (), shared.bytes * arena).items()}
+        own = {} if arena else {name: m.reserve(size) for name, size in frame.array_sizes.items()}
+        self.addresses = at, own or {name: at["arena"] + offset for name, offset in shared.offsets.items()}
+        self.write(False)
+        m.put(at["control"], np.array([REAL], np.int32))
+        m.put(at["tables"], frame.all_tables())
+        self.machine, self.steps = Machine(m), {s.node: s for s in self.program.steps}
 
-    def put_weights(self, weights):
+    def write(self, accumulate):
+        """Write all launches again; `accumulate` adds to the gradients of weights."""
+        self.frame.restart(*self.addresses)
+        write_launches(self.frame, self.program.training, accumulate)
+
+    def put_weights(self, weights, rounded=cut):
+        """`rounded`: the bits of bf16 of float32 numbers."""
         flat, places = flatten_parameters(weights, self.layout), self.frame.all_packs()
-        packed = np.where(places < 0, 0, flat[places]).astype(np.float32)
+        packed = np.where(places < 0, 0, flat[places.clip(0)]).astype(np.float32)
         self.memory.put(self.frame.block("weights"), flat)
-        self.memory.put(self.frame.block("packed"), self.stored(packed))
+        self.memory.put(self.frame.block("packed"), rounded(packed) if self.frame.element == 2 else packed)
 
     def stored(self, values):
-        return (values.view(np.uint32) >> 16).astype(np.uint16) if self.frame.element == 2 else values
+        return cut(values) if self.frame.element == 2 else values
 
     def put(self, value, array, gradient=False):
         t = self.frame.image(value, gradient)

@@ -3,15 +3,11 @@
 import numpy as np
 import pytest
 
-from core.gpu.frame import Frame
-from core.gpu.lowering import write_launches
 from core.graph import PHOTO
 from core.ops.builder import Builder
 from core.ops.window import Window
-from core.program import flatten_parameters, lay_out_parameters, lower
 from tests.core.gpu.test_latency_conv import NEAR, POINT, windows
-from tests.helpers.emulated_gpu import Machine, Memory
-from tests.helpers.emulated_network import put_photo, reserve
+from tests.helpers.emulated_network import Lowered, put_photo
 from tests.helpers.gpu_network import AMPERE, random_weights
 from tests.helpers.rounded import bf16, to_bits
 
@@ -64,21 +60,16 @@ def reference(weights, photo, stride):
 def test_steps_in_one_launch_compute_what_they_do_apart(stride):
     graph = network(stride)
     weights, photo = random_weights(graph), bf16(np.random.default_rng(0).normal(size=(PHOTOS, *SIDE, 3)))
-    layout, memory = lay_out_parameters(graph), Memory(1 << 20)  # where every array is poison
-    frame = Frame(lower(graph, False), layout, PHOTOS, "mixed", AMPERE, kept=frozenset([PHOTO]))
-    write_launches(frame, False, False)
-    frame.restart(*reserve(frame, memory))
-    write_launches(frame, False, False)
+    lowered = Lowered(graph, "mixed", AMPERE.processors, False, PHOTOS, True, kept=frozenset([PHOTO]))
+    frame, memory = lowered.frame, lowered.memory
     assert [n.layer for n in frame.launches] == [
         PHOTO, "first", "deep", "project", *(["pool"] if stride == 1 else []), "squeeze", "deep alone", "last", "mean",
         "classes", "logits",
     ]  # fmt: skip
-    flat, places = flatten_parameters(weights, layout), frame.all_packs()
-    memory.put(frame.block("weights"), flat)
-    memory.put(frame.block("packed"), to_bits(np.where(places < 0, 0, flat[places.clip(0)])))
+    lowered.put_weights(weights, to_bits)
     put_photo(frame, memory, photo, to_bits)
     for launch in frame.launches[1:]:
-        Machine(memory).run(launch)
+        lowered.machine.run(launch)
     got = memory.get(frame.block("logits"), PHOTOS * CLASSES, np.float32).reshape(PHOTOS, CLASSES)
     wanted = reference(weights, photo, stride)
     assert np.abs(got - wanted).max() < 4e-3 * np.abs(wanted).max()  # a sum may round to the other neighbour in bf16

@@ -7,9 +7,7 @@ import pytest
 
 from core.gpu.candidates import CANDIDATES
 from core.gpu.control import Control, make_block
-from core.gpu.frame import Frame
 from core.gpu.hardware import typical
-from core.gpu.lowering import write_launches
 from core.gpu.ops.conv import fft, transformed
 from core.gpu.ops.dense import product
 from core.gpu.ops.matmul import warp_tiled
@@ -20,10 +18,8 @@ from core.ops import network
 from core.ops.activation import ACTIVATIONS
 from core.ops.builder import Builder, with_loss
 from core.ops.contract import Mode
-from core.program import flatten_parameters, lay_out_parameters, lower, name_parameters
 from tests.helpers.compare import poisoned, relative_error
-from tests.helpers.emulated_gpu import Machine, Memory
-from tests.helpers.emulated_network import put_photo, reserve
+from tests.helpers.emulated_network import Lowered, put_photo
 from tests.helpers.gpu_network import random_weights
 from tests.helpers.shapes import MODE, case, solve
 from tests.helpers.single_kernels import check, entries, is_teaching, run_as_python
@@ -117,17 +113,13 @@ PARTS = ((False, 2), (True, 1))
 
 @pytest.mark.parametrize(("algorithm", "parts"), [("naive", PARTS), ("im2col", PARTS[:1])])
 def test_a_whole_network_has_the_references_gradients(algorithm, parts):
-    graph, memory = small_network(), Memory(1 << 20)
-    program, layout = lower(graph, True), lay_out_parameters(graph)
-    frame = Frame(program, layout, IMAGES, "float32", typical(), algorithm=algorithm)
-    write_launches(frame, True, True)  # with all arrays
-    at, arrays = reserve(frame, memory)
-    weights = random_weights(graph)
-    memory.put(at["weights"], flatten_parameters(weights, layout))
-    draw, machine, wanted = np.random.default_rng(0), Machine(memory), {}
+    graph = small_network()
+    lowered = Lowered(graph, "float32", 132, True, IMAGES, True, typical(), algorithm=algorithm)
+    frame, memory, (at, _), weights = lowered.frame, lowered.memory, lowered.addresses, random_weights(graph)
+    lowered.put_weights(weights)
+    draw, wanted = np.random.default_rng(0), {}
     for accumulate, real in parts:
-        frame.restart(at, arrays)
-        write_launches(frame, True, accumulate)
+        lowered.write(accumulate)
         assert {launch.kernel for launch in frame.launches} <= {"naive", "shared", "im2col", "photo", "fused"}
         raw = make_block(IMAGES, photos=real, seed=3)
         labels = Control(raw, IMAGES).labels
@@ -136,13 +128,12 @@ def test_a_whole_network_has_the_references_gradients(algorithm, parts):
         photo = draw.normal(size=(IMAGES, SIDE, SIDE, 3)).astype(np.float32)
         put_photo(frame, memory, photo)
         for launch in frame.launches[1:]:  # the first transforms the photos
-            machine.run(launch)
+            lowered.machine.run(launch)
         wide = {n: a.astype(np.float64) for n, a in weights.items()}
         found = network.loss_and_gradients(graph, wide, photo[:real].astype(np.float64), labels[:real],
                                            Mode(training=True, seed=3))  # fmt: skip
         wanted = {n: g + wanted.get(n, 0) for n, g in found.gradients.items()}
         losses = memory.get(at["results"], IMAGES, np.float32)[:real]
         assert float(losses.sum()) == pytest.approx(found.loss, rel=1e-5)
-    got = name_parameters(memory.get(at["gradient"], layout.trained, np.float32), layout)
     for name, gradient in wanted.items():
-        assert relative_error(got[name], gradient) < 1e-4, name
+        assert relative_error(lowered.gradient(name), gradient) < 1e-4, name
