@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.device import PhotoBatch
+from core.device import Optimizer, PhotoBatch
 from core.gpu.hardware import typical
-from core.ops.builder import Builder
+from core.ops.builder import Builder, with_loss
 from core.ops.photo import identity_augmentation
+from core.program import fold_batch_norm
 
 AMPERE = replace(typical(), capability=(8, 0))
 """A GPU of the size of an H200 that has no kernels of its own."""
@@ -48,6 +49,22 @@ def batch_for(graph, count, seed=1, side=80):
     augmentation[1, 20:24] = (3, 4, 12, 15)
     augmentation[1, 6], augmentation[1, 8] = 0.8, 0.1
     return PhotoBatch(photos, augmentation, draw.integers(0, graph.classes, count).astype(np.int32))
+
+
+def gradients_and_logits(network, batch, weights, precision="float32"):
+    """(loss, gradients, logits) of a step and a prediction on the GPU."""
+    from core.gpu.plan import CudaPlan
+
+    given = {"batch": len(batch.labels), "precision": precision, "optimizer": Optimizer()}
+    trained = CudaPlan(with_loss(network, 0.1, ()), training=True, **given)
+    trained.load(weights)
+    loss, gradients = trained.gradient(batch).loss, trained.gradients()
+    trained.close()
+    shown = CudaPlan(fold_batch_norm(network), training=False, **given)
+    shown.load(weights)
+    logits = shown.predict(batch)["logits"]
+    shown.close()
+    return loss, gradients, logits
 
 
 def relative(got, wanted):

@@ -10,39 +10,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.device import Optimizer
 from core.models.architectures import build
-from core.ops.builder import with_loss
-from core.program import fold_batch_norm
-from tests.helpers.gpu_network import batch_for, open_hopper, random_weights, relative
+from tests.helpers.gpu_network import batch_for, gradients_and_logits, open_hopper, random_weights, relative
 
 pytestmark = pytest.mark.gpu
 
 
 def run(network, batch, weights, capability, precision, monkeypatch):
     """(loss, gradients, logits) with the kernels of a compute capability."""
-    from core.gpu import plan
-    from core.gpu.driver.device import open_device
-
-    device = open_device()
+    device = open_hopper()
     monkeypatch.setattr(device, "hardware", replace(device.hardware, capability=capability))
-    trained = plan.CudaPlan(
-        with_loss(network, 0.1, ()), batch=len(batch.labels), training=True, precision=precision, optimizer=Optimizer()
-    )
-    trained.load(weights)
-    loss, gradients = trained.gradient(batch).loss, trained.gradients()
-    trained.close()
-    shown = plan.CudaPlan(fold_batch_norm(network), batch=len(batch.labels), training=False, precision=precision)
-    shown.load(weights)
-    logits = shown.predict(batch)["logits"]
-    shown.close()
-    return loss, gradients, logits
+    return gradients_and_logits(network, batch, weights, precision)
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_0", "squeezenet1_1"])
 @pytest.mark.parametrize(("side", "count"), [(224, 33), (96, 220), (75, 3)])
 def test_hoppers_kernels_compute_what_the_common_ones_do(name, side, count, monkeypatch):
-    open_hopper()
     network = build(name, 5, side, dropout=0.0)
     weights, batch = random_weights(network), batch_for(network, count)
     ways = ((9, 0), "mixed"), ((9, 0), "mixed"), ((8, 0), "mixed"), ((8, 0), "float32")

@@ -18,9 +18,8 @@ from core.ops import network as references
 from core.ops import photo
 from core.ops.builder import with_loss
 from core.ops.op_table import OPS
-from core.program import fold_batch_norm
 from tests.core.gpu import test_lowering as lowering
-from tests.helpers.gpu_network import batch_for, random_weights, relative
+from tests.helpers.gpu_network import batch_for, gradients_and_logits, random_weights, relative
 from tests.helpers.resources import assemble
 
 SHARED = 64 << 10
@@ -161,31 +160,18 @@ def test_the_compared_photos_lie_beside_no_tie(side, monkeypatch):
 @pytest.mark.gpu
 @pytest.mark.parametrize("side", sorted(COMPARED))
 def test_predictions_and_gradients_are_those_of_tensor_cores(side, monkeypatch):
-    from core.device import Optimizer
     from core.gpu.driver import device
-    from core.gpu.plan import CudaPlan
 
     count, seed, bound = COMPARED[side]
     network = build("squeezenet1_1", 5, side, dropout=0.0)
     weights, batch = random_weights(network), batch_for(network, count, seed)
-
-    def run():
-        trained = CudaPlan(with_loss(network, 0.1, ()), batch=count, training=True, optimizer=Optimizer())
-        trained.load(weights)
-        loss, gradients = trained.gradient(batch).loss, trained.gradients()
-        trained.close()
-        shown = CudaPlan(fold_batch_norm(network), batch=count, training=False)
-        shown.load(weights)
-        logits = shown.predict(batch)["logits"]
-        shown.close()
-        device.reset()
-        return loss, gradients, logits
-
-    wanted = run()
+    wanted = gradients_and_logits(network, batch, weights)
+    device.reset()
     opened = device.open_device()
     monkeypatch.setattr(opened, "capability", TURING)
     monkeypatch.setattr(opened, "hardware", typical(TURING))
-    loss, gradients, logits = run()
+    loss, gradients, logits = gradients_and_logits(network, batch, weights)
+    device.reset()
     assert loss == pytest.approx(wanted[0], rel=1e-5)
     assert relative(logits, wanted[2]) < 1e-5
     assert max(relative(gradients[n], wanted[1][n]) for n in gradients) < bound
