@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from core.gpu.latency.block import BlockShape
-from core.gpu.latency.launches import conv_launch, fire_launch
+from core.gpu.latency.candidates import conv_launch, fire_launch
 from core.gpu.launch import Tensor
 from core.gpu.ops.conv.operands import Taps, pack_forward, taps_of
 from core.ops.window import Window

@@ -45,7 +45,7 @@ def logits(name, side, count, precision="mixed"):
 @pytest.mark.parametrize(("side", "count"), [(224, 1), (224, 2), (96, 1), (75, 2)])
 def test_one_and_two_images_are_no_further_from_float32_than_by_the_common_kernels(name, side, count, monkeypatch):
     ours, exact = logits(name, side, count), logits(name, side, count, "float32")
-    monkeypatch.setattr("core.gpu.latency.launches.MAX_IMAGES", 0)
+    monkeypatch.setattr("core.gpu.latency.candidates.MAX_IMAGES", 0)
     monkeypatch.setattr("core.gpu.lowering.PDL_IMAGES", 0)
     assert relative(ours, exact) < 2 * relative(logits(name, side, count), exact) + 1e-3
 
