@@ -42,6 +42,21 @@ def assemble(ptx: str, capability: Capability) -> Resources:
     return _read(assembler_log(ptx, f"sm_{capability[0]}{capability[1]}{own}"))
 
 
+def check_registers(ptx: str, capability: Capability) -> Resources:
+    """A kernel's resources; neither an array nor a spilled register of it is in local memory."""
+    assert ".local" not in ptx, "an array went to local memory"
+    resources = assemble(ptx, capability)
+    assert (resources.stack, resources.spills) == (0, 0)
+    return resources
+
+
+def check_overlapping(ptx: str) -> None:
+    """The same for a kernel with `wgmma`, whose products the assembler leaves overlapping."""
+    assert ".target sm_90a" in ptx
+    assert "Potential Performance Loss" not in assembler_log(ptx, "sm_90a")
+    check_registers(ptx, (9, 0))
+
+
 @lru_cache(maxsize=1)
 def assembler_log(ptx: str, architecture: str) -> str:
     """What the assembler says of `ptx`: resources, and warnings about lost performance. The last answer is kept: it

@@ -10,7 +10,7 @@ from core.gpu.compilation.compiler import compile_kernel
 from core.gpu.hardware import typical
 from core.gpu.lowering import dependent_launches
 from tests.core.gpu.test_lowering import frame_of
-from tests.helpers.resources import assemble
+from tests.helpers.resources import check_registers
 
 MEMORY = re.compile(r"\b(ld\.global|st\.global|cp\.async|red\.|atom\.|ld\.volatile|prefetch)")
 OWN = ("make_small_convolution", "make_fire_halo", "make_expand_depthwise")
@@ -42,22 +42,20 @@ def test_a_kernel_waits_before_it_touches_memory(factory):
     assert (len(before) > 0) == (factory in OWN)
     assert not re.search(r"^\s*(@%p\d+ )?(bra|ret)", head[head.index("\n{") :], re.MULTILINE) or factory in OWN
     assert "ld.global.nc" not in tail, "the assembler may move such a load in front of the wait"
-    resources = assemble(ptx, (9, 0))
-    assert (resources.stack, resources.spills) == (0, 0)
+    check_registers(ptx, (9, 0))
 
 
 def test_a_gpu_without_dependent_launch_gets_the_kernel_without_the_wait():
     ptx, _ = compile_kernel(replace(RECIPES[OWN[0]], dependent=False), (8, 0))
     assert "griddepcontrol" not in ptx
-    assert assemble(ptx, (8, 0)).spills == 0
+    check_registers(ptx, (8, 0))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", [r for f in OWN for r in ALL[f]], ids=lambda r: f"{r.factory} {r.arguments}")
 def test_every_measured_block_fits_into_registers(recipe):
     ptx, _ = compile_kernel(recipe, (9, 0))
-    assert ".local" not in ptx
-    assert assemble(ptx, (9, 0)).spills == 0
+    check_registers(ptx, (9, 0))
 
 
 def test_the_others_of_a_chain_are_dependent_and_those_on_two_streams_are_not():

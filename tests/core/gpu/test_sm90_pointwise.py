@@ -23,7 +23,7 @@ from tests.helpers.emulated_gpu import Memory
 from tests.helpers.emulated_tma import TmaMachine
 from tests.helpers.gpu_machine import GpuMachine, Output, results
 from tests.helpers.gpu_network import AMPERE, relative
-from tests.helpers.resources import assemble, assembler_log
+from tests.helpers.resources import check_overlapping
 from tests.helpers.rounded import of_bits, to_bits
 
 BESIDE = 8
@@ -215,11 +215,7 @@ def check(direction, tile):
     name = module.__name__.removeprefix("core.gpu.")
     recipe = Recipe(name, factory, (tile.numbers, *more), module.SIGNATURE.kinds, module.threads_of(tile), tile.blocks)
     ptx, _ = compile_kernel(recipe, (9, 0))
-    assert ".local" not in ptx
-    assert ".target sm_90a" in ptx
-    assert "Potential Performance Loss" not in assembler_log(ptx, "sm_90a")
-    resources = assemble(ptx, (9, 0))
-    assert (resources.stack, resources.spills) == (0, 0)
+    check_overlapping(ptx)
 
 
 @pytest.mark.parametrize("direction", sorted(KERNELS))
