@@ -20,7 +20,7 @@ from core.gpu.gradients import Backward
 from core.gpu.hardware import typical
 from core.gpu.launch import THREADS, Launch, blocks_of, make_launch
 from core.gpu.lowering import write_step
-from core.gpu.ops.elementwise import layout
+from core.gpu.ops.elementwise import combine
 from core.gpu.ops.norm import launches as norm
 from core.gpu.ops.update.optimizer import NORM_BLOCKS, norm_launch, pack_launch, result_launch, update_launch
 from core.gpu.prepared import Allocate, Arrays, Copy, Prepared, Run, Work, addresses_of
@@ -171,7 +171,7 @@ def _layout(frame: Frame, pads: bool, name: str, source: int, target: int) -> La
         "channels": shape[-1],
     }  # fmt: skip
     return make_launch(
-        NODE, "forward", "layout", layout.make_layout, (frame.element, pads), layout.LAYOUT, values,
+        NODE, "forward", "layout", combine.make_layout, (frame.element, pads), combine.LAYOUT, values,
         (blocks_of(total, THREADS),),
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ positions of their maxima (`winners.make_sharing`) into shared memory while `wgm
     8 rows x   |  warpgroup g  |   it is ignored); warpgroup g has 16 bytes of each row: vector g of a window.
     8 elements +---------------+   Both factors are read transposed: 8 windows of an image row are a core matrix.
 
-A k block is two rows of d. A block takes its share of all k blocks and keeps its sums in registers; `partial_sums` adds
+A k block is two rows of d. A block takes its share of all k blocks and keeps its sums in registers; `reduction` adds
 the blocks' in order. The bias gradient is the sum of the gradients of all windows whose maximum passes the ReLU.
 
 Shared memory: image rows of two k blocks | d of two k blocks | three rows of the pool's gradients and positions | sums

@@ -10,7 +10,7 @@ layout, zero beyond the edges.
     64 filters |  warpgroup 0   |  warpgroup 1   |  warpgroup 2   | | 8 |   a k block is `rows` rows of pixels;
                +----------------+----------------+----------------+ +---+   both factors are read transposed
 
-Sums stay in registers until the block's share of all k blocks is done; `partial_sums` adds the blocks' in order. The
+Sums stay in registers until the block's share of all k blocks is done; `reduction` adds the blocks' in order. The
 bias gradient is one more product, with ones. The columns of three ky are `pitch` tile rows apart.
 
 Shared memory: stages, each dy (swizzled rows of 64 filters) | x with a row above and below (swizzled rows of 16, 32 or

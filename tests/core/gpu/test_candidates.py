@@ -17,7 +17,7 @@ from core.gpu.compilation.compiler import Recipe
 from core.gpu.explain import explain, frame_for
 from core.gpu.launch import RELU
 from core.gpu.lowering import choose_forward, write_backward, write_forward, write_launches, write_lists
-from core.gpu.ops.elementwise import combine, layout
+from core.gpu.ops.elementwise import combine
 from core.gpu.ops.matmul import tensor_core
 from core.gpu.select import FAST, FORWARD, INPUT, Case
 from core.gpu.sm90 import matmul_tma
@@ -50,7 +50,7 @@ def test_every_kernel_has_the_parameters_that_its_signature_declares(monkeypatch
         assert tuple(inspect.signature(recipe.function()).parameters) == signature.parameters, recipe
     everywhere = [value for name, module in list(sys.modules.items()) if name.startswith("core.gpu.")
                   for value in vars(module).values() if isinstance(value, KernelSignature)]  # fmt: skip
-    assert set(everywhere) - set(declared) == {layout.LAYOUT, matmul_tma.SIGNATURE, tensor_core.SIGNATURE}
+    assert set(everywhere) - set(declared) == {combine.LAYOUT, matmul_tma.SIGNATURE, tensor_core.SIGNATURE}
     assert all(argument.meaning for signature in everywhere for argument in signature.flat)
 
 

@@ -11,7 +11,7 @@ filters, and the bias gradient as one more product, with ones.
 ```
 
 Rows of a stage are pixels and 16 (bf16) or 32 bytes longer than their data; fragments are read across them, transposed.
-Every block of the third grid axis writes a partial result of its own and `partial_sums` adds those in a fixed order: no
+Every block of the third grid axis writes a partial result of its own and `reduction` adds those in a fixed order: no
 atomics, the same bits every time. Bytes: dy once for each BN of k, windows once for each BF filters, from L2 mostly;
 and 4 bytes x splits x weights of partial results.
 """

@@ -26,7 +26,7 @@ from core.gpu.launch import (
     vectors_of,
     vectors_per_row,
 )
-from core.gpu.ops.conv.partial_sums import add_sum
+from core.gpu.ops.conv.backward_weight import add_sum
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
 from core.gpu.ops.norm.launches import place_sums, saved_of
 from core.gpu.ops.norm.pairs import between_norms, suits_strips
