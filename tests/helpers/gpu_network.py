@@ -7,6 +7,7 @@ import pytest
 
 from core.device import Optimizer, PhotoBatch
 from core.gpu.hardware import typical
+from core.models.architectures import build
 from core.ops.builder import Builder, with_loss
 from core.ops.photo import identity_augmentation
 from core.program import fold_batch_norm
@@ -49,6 +50,16 @@ def batch_for(graph, count, seed=1, side=80):
     augmentation[1, 20:24] = (3, 4, 12, 15)
     augmentation[1, 6], augmentation[1, 8] = 0.8, 0.1
     return PhotoBatch(photos, augmentation, draw.integers(0, graph.classes, count).astype(np.int32))
+
+
+def make_plan(name, precision="float32", training=True, batch=6, dropout=0.5, **more):
+    """(network, its graph in the plan, plan on the GPU) of a small size."""
+    from core.gpu.plan import CudaPlan
+
+    side, classes = (28, 10) if name in ("cnn", "mlp") else (64, 5)
+    base = build(name, classes, side, dropout=dropout)
+    graph = with_loss(base, 0.1, ()) if training else fold_batch_norm(base)
+    return base, graph, CudaPlan(graph, batch=batch, training=training, precision=precision, seed=3, **more)
 
 
 def gradients_and_logits(network, batch, weights, precision="float32"):

@@ -7,38 +7,22 @@ import pytest
 
 from core.device import Optimizer
 from core.gpu.select import BY_NAME, LEVELS
-from core.models.architectures import build
-from core.ops.builder import with_loss
-from core.program import fold_batch_norm, fold_weights
-from tests.helpers.gpu_network import batch_for, random_weights, relative
+from core.program import fold_weights
+from tests.helpers.gpu_network import batch_for, make_plan, random_weights, relative
 
 pytestmark = pytest.mark.gpu
 
-NETWORKS = {
-    "squeezenet1_0": (64, 5), "squeezenet1_1": (64, 5), "squeezenet1_1_bn": (64, 5), "mobilenetv2": (64, 5),
-    "cnn": (28, 10), "mlp": (28, 10),
-}  # fmt: skip
+NETWORKS = ("cnn", "mlp", "mobilenetv2", "squeezenet1_0", "squeezenet1_1", "squeezenet1_1_bn")
 
 
-def make(name, algorithm, training=True, batch=6, **more):
-    from core.gpu.plan import CudaPlan
-
-    side, classes = NETWORKS[name]
-    base = build(name, classes, side, dropout=0.5)
-    graph = with_loss(base, 0.1, ()) if training else fold_batch_norm(base)
-    return base, CudaPlan(
-        graph, batch=batch, training=training, algorithm=algorithm, optimizer=Optimizer("sgd"), seed=3, **more
-    )
-
-
-PAIRS = [(name, level) for name in sorted(NETWORKS) for level in LEVELS
+PAIRS = [(name, level) for name in NETWORKS for level in LEVELS
          if level not in BY_NAME or name == ("mlp" if level == "cublas" else "squeezenet1_1")]  # else it is refused
 SLOWER = [(name, level) for name, level in PAIRS if level != LEVELS[-1]]
 
 
 @pytest.mark.parametrize(("name", "algorithm"), PAIRS)
 def test_every_step_agrees_with_its_reference(name, algorithm):
-    base, plan = make(name, algorithm, verify=True)
+    base, _, plan = make_plan(name, algorithm=algorithm, optimizer=Optimizer("sgd"), verify=True)
     plan.load(random_weights(base))
     results = [plan.gradient(batch_for(base, 5)), plan.gradient(batch_for(base, 6), accumulate=True)]
     plan.close()
@@ -48,7 +32,7 @@ def test_every_step_agrees_with_its_reference(name, algorithm):
 @cache
 def trained(name, algorithm):
     """Losses and gradients of three batches from the same weights, and a step's loss and change of the weights."""
-    base, plan = make(name, algorithm)
+    base, _, plan = make_plan(name, algorithm=algorithm, optimizer=Optimizer("sgd"))
     weights, batches = random_weights(base), [batch_for(base, 5, seed=s) for s in range(3)]
     plan.load(weights)
     losses, gradients = [], []
@@ -75,7 +59,7 @@ def test_training_agrees_with_that_of_the_fastest_kernels(name, algorithm):
 
 @cache
 def predicted(name, algorithm):
-    base, plan = make(name, algorithm, training=False)
+    base, _, plan = make_plan(name, training=False, algorithm=algorithm)
     plan.load(fold_weights(base, random_weights(base)))
     logits = plan.predict(batch_for(base, 5))["logits"]
     plan.close()

@@ -13,29 +13,21 @@ from core.ops.contract import Mode
 from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, MASK, Backgrounds
 from core.program import fold_batch_norm, fold_weights
 from tests.helpers.golden import OPTIMIZERS, golden_training
-from tests.helpers.gpu_network import batch_for, flattened_network, random_weights, rare_network, relative
+from tests.helpers.gpu_network import (
+    batch_for,
+    flattened_network,
+    make_plan,
+    random_weights,
+    rare_network,
+    relative,
+)  # fmt: skip
 
 pytestmark = pytest.mark.gpu
 
-SMALL = {
-    "squeezenet1_0": (64, 5), "squeezenet1_1": (64, 5), "squeezenet1_1_bn": (64, 5), "mobilenetv2": (64, 5),
-    "squeezenet1_1_wide_bn": (64, 5), "mobilenetv3_small": (64, 5), "mobilenetv3_large": (64, 5),
-    "cnn": (28, 10), "mlp": (28, 10),
-}  # fmt: skip
-LIMITS = {"float32": 1e-4, "tf32": 1e-2, "mixed": 2e-2}
-
-
-def make(name, precision, training=True, batch=6, optimizer=None, dropout=0.5, verify=False):
-    from core.gpu.plan import CudaPlan
-
-    size, classes = SMALL[name]
-    base = build(name, classes, size, dropout=dropout)
-    graph = with_loss(base, 0.1, ()) if training else fold_batch_norm(base)
-    plan = CudaPlan(
-        graph, batch=batch, training=training, precision=precision, optimizer=optimizer or Optimizer(), seed=3,
-        verify=verify,
-    )  # fmt: skip
-    return base, graph, plan
+SMALL = (
+    "cnn", "mlp", "mobilenetv2", "mobilenetv3_large", "mobilenetv3_small", "squeezenet1_0", "squeezenet1_1",
+    "squeezenet1_1_bn", "squeezenet1_1_wide_bn",
+)  # fmt: skip
 
 
 def photos_of(graph, batch):
@@ -53,7 +45,7 @@ def reference(graph, weights, batch, step=0):
 
 @pytest.mark.parametrize("name", ["squeezenet1_0", "squeezenet1_1", "cnn", "mlp"])
 def test_gradients_of_the_whole_network_are_the_references(name):
-    _, graph, plan = make(name, "float32")
+    _, graph, plan = make_plan(name, "float32")
     weights, batch = random_weights(graph), batch_for(graph, 5)
     plan.load(weights)
     got, wanted = plan.gradient(batch), reference(graph, weights, batch)
@@ -66,18 +58,18 @@ def test_gradients_of_the_whole_network_are_the_references(name):
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "mixed"])
-@pytest.mark.parametrize("name", sorted(SMALL))
+@pytest.mark.parametrize("name", SMALL)
 def test_every_step_agrees_with_its_reference(name, precision):
-    _, graph, plan = make(name, precision, verify=True)
+    _, graph, plan = make_plan(name, precision, verify=True)
     plan.load(random_weights(graph))
     result = plan.gradient(batch_for(graph, 5))
     plan.close()
     assert np.isfinite(result.loss)
 
 
-@pytest.mark.parametrize("name", sorted(SMALL))
+@pytest.mark.parametrize("name", SMALL)
 def test_predictions_are_the_references(name):
-    base, graph, plan = make(name, "float32", training=False)
+    base, graph, plan = make_plan(name, "float32", training=False)
     weights = random_weights(base)
     batch = batch_for(base, 5)
     plan.load(fold_weights(base, weights))
@@ -92,7 +84,7 @@ def test_predictions_are_the_references(name):
 @pytest.mark.parametrize("precision", ["float32", "mixed"])
 @pytest.mark.parametrize("name", ["squeezenet1_1", "mobilenetv2"])
 def test_the_same_seed_gives_the_same_bits_and_a_resumed_run_too(name, precision):
-    _, graph, plan = make(name, precision, optimizer=Optimizer("adamw", average=0.9, clip_norm=1.0))
+    _, graph, plan = make_plan(name, precision, optimizer=Optimizer("adamw", average=0.9, clip_norm=1.0))
     weights, batch = random_weights(graph), batch_for(graph, 6)
     plan.load(weights)
     first = [plan.train_step(batch, 0.01).loss for _ in range(3)]
@@ -100,7 +92,7 @@ def test_the_same_seed_gives_the_same_bits_and_a_resumed_run_too(name, precision
     after = [plan.train_step(batch, 0.01).loss for _ in range(3)]
     end = plan.weights()
     plan.close()
-    _, _, other = make(name, precision, optimizer=Optimizer("adamw", average=0.9, clip_norm=1.0))
+    _, _, other = make_plan(name, precision, optimizer=Optimizer("adamw", average=0.9, clip_norm=1.0))
     other.load(weights)
     assert [other.train_step(batch, 0.01).loss for _ in range(3)] == first
     other.load(kept)
@@ -114,7 +106,7 @@ def test_the_same_seed_gives_the_same_bits_and_a_resumed_run_too(name, precision
 
 @pytest.mark.parametrize("precision", ["float32", "mixed"])
 def test_the_whole_step_has_the_bits_of_gradient_and_update(precision):
-    _, graph, plan = make("squeezenet1_1", precision, optimizer=Optimizer("adamw", average=0.9, clip_norm=1.0))
+    _, graph, plan = make_plan("squeezenet1_1", precision, optimizer=Optimizer("adamw", average=0.9, clip_norm=1.0))
     weights, batches = random_weights(graph), [batch_for(graph, 6, seed=s) for s in range(3)]
     plan.load(weights)
     empty = plan.state()
@@ -133,7 +125,7 @@ def test_the_whole_step_has_the_bits_of_gradient_and_update(precision):
 
 
 def test_a_step_that_is_not_finite_leaves_the_weights():
-    _, graph, plan = make("squeezenet1_1", "float32", optimizer=Optimizer("adamw", average=0.9))
+    _, graph, plan = make_plan("squeezenet1_1", "float32", optimizer=Optimizer("adamw", average=0.9))
     weights, batch = random_weights(graph), batch_for(graph, 6)
     broken = weights | {"features.0.bias": np.full_like(weights["features.0.bias"], np.inf)}
     plan.load(broken)
@@ -147,8 +139,8 @@ def test_a_step_that_is_not_finite_leaves_the_weights():
 
 
 def test_missing_photos_of_a_batch_count_nowhere():
-    _, graph, plan = make("squeezenet1_1_bn", "float32", batch=6, dropout=0.0)
-    _, _, exact = make("squeezenet1_1_bn", "float32", batch=4, dropout=0.0)
+    _, graph, plan = make_plan("squeezenet1_1_bn", "float32", batch=6, dropout=0.0)
+    _, _, exact = make_plan("squeezenet1_1_bn", "float32", batch=4, dropout=0.0)
     weights, batch = random_weights(graph), batch_for(graph, 4)
     for p in (plan, exact):
         p.load(weights)
@@ -214,7 +206,7 @@ def test_the_update_is_the_references(rule):
     from core.optim.optimizer import initial_state, update
 
     optimizer = Optimizer(rule, weight_decay=0.01, clip_norm=0.5, average=0.9)
-    _, graph, plan = make("cnn", "float32", optimizer=optimizer)
+    _, graph, plan = make_plan("cnn", "float32", optimizer=optimizer)
     weights, batch = random_weights(graph), batch_for(graph, 6)
     plan.load(weights)
     layout = plan.layout
@@ -244,7 +236,7 @@ def test_the_update_is_the_references(rule):
 def test_memory_comes_back_after_each_reset_and_training_goes_on_with_the_same_bits():
     from core.gpu.driver import device
 
-    _, graph, plan = make("squeezenet1_1", "mixed", batch=64)
+    _, graph, plan = make_plan("squeezenet1_1", "mixed", batch=64)
     batch = batch_for(graph, 64)
     plan.load(random_weights(graph))
     straight = [plan.train_step(batch, 0.01).loss for _ in range(12)]
@@ -278,7 +270,7 @@ def test_leaves_stand_on_other_backgrounds_as_on_the_cpu():
     draw = np.random.default_rng(5)
     masks = draw.integers(0, 256, (9, 33, 31), dtype=np.uint8)
     backgrounds = Backgrounds(masks, draw.integers(0, 256, (4, 50, 57, 3), dtype=np.uint8))
-    base, graph, plan = make("cnn", "float32", training=False)
+    base, graph, plan = make_plan("cnn", "float32", training=False)
     batch = batch_for(base, 5)
     batch.augmentation[:, BACKGROUND], batch.augmentation[:, MASK] = (0, 1, 4, 2, 4), (0, 8, 3, 0, 5)
     batch.augmentation[:, BACKGROUND_AFFINE] = (1.7, 0.3, -2, -0.2, 1.8, 3)
@@ -291,7 +283,7 @@ def test_leaves_stand_on_other_backgrounds_as_on_the_cpu():
         each.close()
     assert relative(*answers) < 1e-4
     batch.augmentation[2, BACKGROUND] = 5
-    _, _, plan = make("cnn", "float32", training=False)
+    _, _, plan = make_plan("cnn", "float32", training=False)
     plan.keep_backgrounds(backgrounds)
     with pytest.raises(InputError, match="that do not exist"):
         plan.predict(batch)

@@ -8,23 +8,16 @@ from core.models.architectures import build
 from core.ops.builder import with_loss
 from core.training.step import take_step
 from tests.core.gpu.test_plan import reference
-from tests.helpers.gpu_network import batch_for, random_weights, relative
+from tests.helpers.gpu_network import batch_for, make_plan, random_weights, relative
 
 pytestmark = pytest.mark.gpu
-
-
-def make(name, batch=6, side=64):
-    from core.gpu.plan import CudaPlan
-
-    graph = with_loss(build(name, 5, side), 0.1, ())
-    return graph, CudaPlan(graph, batch=batch, training=True, precision="mixed", optimizer=Optimizer(), seed=3)
 
 
 @pytest.mark.parametrize("size", [6, 4])
 def test_streamed_steps_have_the_bits_of_resident_ones(size):
     """Announced, unannounced, wrongly announced, in parts, and of growing photos."""
-    graph, resident = make("squeezenet1_1_bn", size)
-    _, streamed = make("squeezenet1_1_bn", size)
+    _, graph, resident = make_plan("squeezenet1_1_bn", "mixed", batch=size)
+    *_, streamed = make_plan("squeezenet1_1_bn", "mixed", batch=size)
     weights = random_weights(graph)
     small, large = (batch_for(graph, 24, seed=side, side=side) for side in (70, 90))
     losses = {}
@@ -72,7 +65,7 @@ def test_a_step_in_uneven_parts_is_the_step_of_the_whole_batch(weighted):
 
 
 def test_timing_the_kernels_changes_nothing():
-    graph, plan = make("squeezenet1_1_bn")
+    _, graph, plan = make_plan("squeezenet1_1_bn", "mixed")
     plan.load(random_weights(graph))
     batch = batch_for(graph, 6)
     plan.train_step(batch, 0.01)
@@ -90,7 +83,7 @@ def test_a_run_takes_the_memory_its_plan_said():
     from core.gpu.driver.device import open_device
 
     before = open_device().memory()[0]
-    graph, plan = make("squeezenet1_1", 4096)
+    _, graph, plan = make_plan("squeezenet1_1", "mixed", batch=4096)
     plan.load(random_weights(graph))
     batch = batch_for(graph, 4096)
     assert plan.keep_photos(batch.photos)
