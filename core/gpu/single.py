@@ -98,12 +98,10 @@ def write(candidate: Candidate, direction: str, frame: Frame, configuration: Any
             write_step(frame, step)
         elif step.op == "batch_norm":
             norm.statistics(frame, step)
-    wanted, frozen = frame.wanted, frame.frozen
     frame.wanted = frozenset(value.buffer for value in step.inputs if direction == INPUT)
     if direction == INPUT:
         frame.frozen = frozenset(f"{NODE}.{p.role}" for p in step.parameters)
     candidate.write(case)
-    frame.wanted, frame.frozen = wanted, frozen
 
 
 def prepare(
@@ -113,7 +111,7 @@ def prepare(
     """The work on arrays of `element` bytes per number at the addresses `theirs` by role."""
     step = frame.program.steps[0]
     write(frame)
-    sizes = {name: life.bytes for name, life in frame.lifetimes().items()}
+    sizes = frame.array_sizes
     given = {n: theirs[_role(n)] for n in sizes if _role(n) in theirs}
     if step.op == "max_pool" and direction != FORWARD:
         given.pop("out", None)  # computed again, for the positions of the maxima
