@@ -14,7 +14,7 @@ from core.gpu.gradients import Backward
 from core.gpu.launch import RELU, Launch
 from core.gpu.ops.elementwise.combine import apply_mask
 from core.gpu.ops.image.image import image_launch
-from core.gpu.ops.loss.head import is_computed_with_loss, write_logits, write_loss
+from core.gpu.ops.loss.head import head_launch, is_computed_with_loss, write_loss
 from core.gpu.ops.update.optimizer import norm_launch, pack_launch, result_launch, update_launch
 from core.gpu.select import BY_NAME, FORWARD, Case, Segment, backward_segment, cheapest, forward_segment
 from core.graph import PHOTO
@@ -31,7 +31,7 @@ def write_launches(frame: Frame, training: bool, accumulate: bool) -> None:
     if training:
         write_backward(frame, accumulate)
     else:
-        write_logits(frame)
+        frame.add(head_launch(frame, None, ""))
 
 
 def chosen_steps(frame: Frame) -> list[Step]:

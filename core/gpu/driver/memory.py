@@ -27,11 +27,11 @@ class Block:
         check(driver.cuMemsetD8(self._pointer, 0, self.size))
         _wait()
 
-    def put(self, values: Array) -> None:
-        """Copy a host array to the first bytes and wait."""
+    def put(self, values: Array, offset: int = 0) -> None:
+        """Copy a host array to a byte offset and wait."""
         values = np.ascontiguousarray(values)
-        assert values.nbytes <= self.size
-        check(driver.cuMemcpyHtoD(self.address, values.ctypes.data, values.nbytes))
+        assert offset + values.nbytes <= self.size
+        check(driver.cuMemcpyHtoD(self.address + offset, values.ctypes.data, values.nbytes))
         _wait()
 
     def get(self, count: int, dtype: npt.DTypeLike, offset: int = 0) -> Array:

@@ -55,7 +55,7 @@ def _fitting(tiles: Iterable[tuple[Tile, int]], module: ModuleType) -> Iterator[
 
 def pointwise_forward_tiles(case: Case) -> tuple[Tile, ...]:
     """For a 1x1 convolution; the depth of the tiles is all channels."""
-    frame, (x, out) = case.frame, products.sides_of(case)
+    frame, (x, out, _) = case.frame, case.sides()
     widths = sorted({c for c in (out.padded, 128, 64) if out.padded % c == 0 and c <= 256})
     found = ((Tile(64 * groups, columns, 2 * x.padded, 2, 4 * groups, 1, blocks), columns // 2)
              for groups, blocks, columns in product((2, 3, 4), (1, 2, 3), widths))  # fmt: skip
@@ -73,7 +73,7 @@ def pointwise_gradients_tiles(case: Case) -> tuple[Tile, ...]:
 
 def resident_tiles(case: Case) -> tuple[Tile, ...]:
     """For the 3x3 convolution with filters in shared memory; the depth is all channels."""
-    frame, (x, out) = case.frame, products.sides_of(case)
+    frame, (x, out, _) = case.frame, case.sides()
     if x.channels != x.padded or x.channels % 16 or x.channels > 64 or out.channels % 64:
         return ()
     found = [Tile(rows, columns, 2 * x.channels, 2, warps, 1, blocks) for rows, columns, warps, blocks in RESIDENT

@@ -19,7 +19,7 @@ from core.gpu.sm90.tma import activation_map, refuse_gaps
 
 def write_resident(case: Case) -> None:
     """A 3x3 convolution with all filters of a block in shared memory; the depth of the tile is all channels."""
-    frame, step, (x, out), tile = case.frame, case.step, products.sides_of(case), case.configuration
+    frame, step, (x, out, _), tile = case.frame, case.step, case.sides(), case.configuration
     # Pixels are numbered with one column of zeros after each row and one row after each image.
     limit = frame.batch * (x.height + 1) * (x.width + 1)
     groups, across = tile.warp_rows // 4, out.padded // tile.columns

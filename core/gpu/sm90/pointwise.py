@@ -74,11 +74,11 @@ def _gradient_sides(case: Case) -> tuple[Tensor, Tensor]:
 
 
 def refuse_forward(case: Case) -> str:
-    return _refuse(case, *products.sides_of(case))
+    return _refuse(case, *case.sides()[:2])
 
 
 def write_forward(case: Case) -> None:
-    frame, step, (x, out), tile = case.frame, case.step, products.sides_of(case), case.configuration
+    frame, step, (x, out, _), tile = case.frame, case.step, case.sides(), case.configuration
     size = 16 * pointwise_forward.vectors_of(tile)
     weight = frame.packed(f"tma:{step.node}.weight", lambda: pack_vectors([frame.filters(step)], size))
     launch = forward_launch(

@@ -13,11 +13,6 @@ from core.gpu.select import Case
 from core.ops.window import POINT, read_window
 
 
-def sides_of(case: Case) -> tuple[Tensor, Tensor]:
-    """Input and output of a case's first step."""
-    return case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output)
-
-
 def add_forward(case: Case, launch: Launch) -> None:
     """Add the launch of a single convolution; the 1x1 half of a fire runs beside the 3x3 half."""
     if is_fire(case.step, case.frame.following(case.step)):

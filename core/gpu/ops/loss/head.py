@@ -233,11 +233,6 @@ def is_computed_with_loss(frame: Frame, step: Step) -> bool:
     return step.op in LOSSES or (step.op == "global_avg_pool" and ends_in_head(frame, step))
 
 
-def write_logits(frame: Frame) -> None:
-    """Write the logits of a prediction."""
-    frame.add(head_launch(frame, None, ""))
-
-
 def write_loss(backward: Backward) -> None:
     """Write the loss, and the gradient of the head's input."""
     frame, output = backward.frame, backward.frame.program.output
