@@ -32,12 +32,16 @@ from benchmarks.composed_photos import CutLeaf, cut_leaf, turned
 from benchmarks.record import commit
 from benchmarks.ship_detector import read_rows, write
 from core.data.photo_reader import read_photo
+from core.device import Optimizer, PhotoBatch
 from core.diagnosis.calibration import crop_of
 from core.diagnosis.known_crop import restrict
 from core.diagnosis.metrics import wilson_interval
-from core.diagnosis.model_file import read_model
+from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.prediction import Predictor
+from core.ops.builder import with_loss
 from core.ops.contract import Array
+from core.ops.photo import identity_augmentation
+from core.plan import compile_plan
 
 SIDE: Final = 224
 VARIANTS: Final = ("paper", "backgrounds", "scenes", "only")
@@ -48,6 +52,8 @@ OTHERS: Final = {"lab": 24, "field": 110}
 BACKGROUNDS: Final = 260
 MADE: Final = 1000
 """Photos that are made for each class of the crop."""
+BATCH, FORGOTTEN = 64, 100
+"""Photos of a batch, and batches after which statistics of other photos have no weight left."""
 
 
 def pack(data: Path, crop: str, out: Path) -> None:
@@ -201,7 +207,20 @@ def join(folder: Path, scenes: Path, crop: str) -> None:
         writer.writerows(rows)
 
 
-def evaluate(data: Path, models: Sequence[str], split: str, crop: str) -> dict[str, Any]:
+def with_own_statistics(model: ModelFile, paths: Sequence[str]) -> ModelFile:
+    """The model with the batch norm statistics of these photos, which need no labels (Schneider et al., 2020)."""
+    photos = np.stack([read_photo(path, model.source_side) for path in paths])
+    rng, labels = np.random.default_rng(0), np.zeros(BATCH, np.int32)
+    shown = identity_augmentation(BATCH, model.source_side, model.size[0])
+    with closing(compile_plan(with_loss(model.graph, 0.0, ()), batch=BATCH, training=True,
+                              optimizer=Optimizer("sgd"))) as plan:  # fmt: skip
+        plan.load(model.weights)
+        for _ in range(FORGOTTEN):
+            plan.train_step(PhotoBatch(photos[rng.choice(len(photos), BATCH, False)], shown, labels), 0.0)
+        return replace(model, weights=plan.weights())
+
+
+def evaluate(data: Path, models: Sequence[str], split: str, crop: str, own_statistics: bool = False) -> dict[str, Any]:
     """Of the crop's field photos with one known label, what each model says."""
     with (data / "field" / "manifest.csv").open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["crop"] == crop and row["split"] == split]
@@ -211,6 +230,8 @@ def evaluate(data: Path, models: Sequence[str], split: str, crop: str) -> dict[s
         model = read_model(Path(path))
         mine = [row for row in rows if f"{crop}/{row['condition']}" in model.classes]
         truth = np.array([model.classes.index(f"{crop}/{row['condition']}") for row in mine])
+        if own_statistics:
+            model = with_own_statistics(model, [str(data / "field" / row["path"]) for row in mine])
         words, shares, known_words = [], [], []
         with closing(Predictor(model, batch=16)) as predictor:
             for begin in range(0, len(mine), 64):
@@ -257,6 +278,7 @@ def main() -> None:
     parser.add_argument("--split", default="field_train")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--scenes", type=Path, help="folder that `make` wrote")
+    parser.add_argument("--own-statistics", action="store_true", help="batch norm: of the split's photos")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.command == "pack":
@@ -266,7 +288,7 @@ def main() -> None:
     elif options.command == "join":
         join(options.folder, options.scenes, options.crop)
     else:
-        found = evaluate(options.folder, options.models, options.split, options.crop)
+        found = evaluate(options.folder, options.models, options.split, options.crop, options.own_statistics)
         known = json.loads(options.out.read_text()) if options.out.exists() else {}
         known[options.split] = known.get(options.split, {}) | found
         options.out.write_text(json.dumps(known | {"commit": commit()}, indent=1) + "\n")
