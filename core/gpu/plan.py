@@ -8,9 +8,9 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from core.arena import lay_out
+from core.arena import Arena, lay_out
 from core.communicator import Communicator, SingleProcess
-from core.device import KernelTime, Optimizer, PhotoBatch, Plan, StepResult
+from core.device import KernelTime, Memory, Optimizer, PhotoBatch, Plan, StepResult
 from core.errors import InputError, KernelUnavailable, ModelFileError, OutOfMemory
 from core.gpu.compilation.cuda import driver
 from core.gpu.control import BACKGROUNDS
@@ -71,11 +71,9 @@ class CudaPlan(Plan):
     def _build(self) -> None:
         self._device = gpu.open_device()
         self._tuning = load_table(self._device.identity) if self._tuning is None else self._tuning
-        self.frame = frame = self._new_frame(self.batch)
-        write_launches(frame, self.training, self.training)
-        arena = lay_out(frame.lifetimes())
-        self.memory = count_memory(frame, self._moments, arena.bytes)
-        require_room(self.batch, self.memory.total, self._device.memory()[0], self._bytes_of)
+        frame, arena, self.memory = self._lower(self.batch)
+        self.frame, free = frame, self._device.memory()[0]
+        require_room(self.batch, self.memory.total, free, lambda batch: self._lower(batch)[2].total)
         self._blocks: dict[str, Block] = {}
         self._allocate(arena.bytes)
         at = {name: block.address for name, block in self._blocks.items()}
@@ -93,12 +91,16 @@ class CudaPlan(Plan):
         if self.training:
             self._blocks["roles"].put(roles_of(self.layout, self._frozen))
 
-    def _new_frame(self, batch: int) -> Frame:
+    def _lower(self, batch: int) -> tuple[Frame, Arena, Memory]:
+        """The frame of a batch with its launches, the places of its arrays, and the plan's bytes."""
         kept = frozenset([PHOTO, *(self.program.values[name].buffer for name in self._outputs)])
-        return Frame(
+        frame = Frame(
             self.program, self.layout, batch, self._precision, self._device.hardware, self._frozen, kept,
             self._algorithm, self._tuning or EMPTY, self._verify, self.ranks if self.sync_batch_norm else 1,
         )  # fmt: skip
+        write_launches(frame, self.training, self.training)
+        arena = lay_out(frame.lifetimes())
+        return frame, arena, count_memory(frame, self._moments, arena.bytes)
 
     def _allocate(self, arena: int) -> None:
         try:
@@ -108,12 +110,6 @@ class CudaPlan(Plan):
             for block in self._blocks.values():
                 block.close()
             raise
-
-    def _bytes_of(self, batch: int) -> int:
-        """Bytes of this plan with another batch."""
-        frame = self._new_frame(batch)
-        write_launches(frame, self.training, self.training)
-        return count_memory(frame, self._moments, lay_out(frame.lifetimes()).bytes).total
 
     def load(self, weights: Mapping[str, Array]) -> None:
         self._device.activate()
