@@ -16,7 +16,6 @@ from core.gpu.hardware import typical
 from core.gpu.launch import Launch
 from core.gpu.lowering import choose_backward, choose_forward
 from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case, Considered, Segment, check_level
-from core.gpu.tuning import EMPTY, Table
 from core.program import Program, lay_out_parameters
 
 
@@ -31,14 +30,11 @@ class Explained:
     chosen: str
 
 
-def frame_for(
-    program: Program, batch: int, precision: str, capability: Capability, algorithm: str = "auto",
-    tuning: Table = EMPTY,
-) -> Frame:  # fmt: skip
+def frame_for(program: Program, batch: int, precision: str, capability: Capability, algorithm: str = "auto") -> Frame:
     """A frame for a typical GPU of a capability. Raises DeviceError for one without kernels, and KernelUnavailable."""
     check_level(algorithm)
     layout = lay_out_parameters(program.graph)
-    return Frame(program, layout, batch, precision, typical(capability), algorithm=algorithm, tuning=tuning)
+    return Frame(program, layout, batch, precision, typical(capability), algorithm=algorithm)
 
 
 def explain(frame: Frame) -> list[Explained]:

@@ -82,18 +82,6 @@ def pitches(t: Tensor) -> tuple[int, int, int]:
     return t.image_pitch, t.row_pitch, t.pitch
 
 
-def write(plain: DeviceArray, t: Tensor, buffer: str, activation: str, to: Target, mask_buffer: str) -> None:
-    """Add the launch that ends a step: copy `plain` to the activation tensor `t`."""
-    owner, images, mask = plain.owner, plain.shape[0], to.mask
-    pixels = plain.reshape(images, t.height, t.width, t.channels)
-    size = (images * t.image_pitch,)
-    target = DeviceArray(owner, t.address, size, buffer)
-    output = DeviceArray(owner, mask.address, size, mask_buffer) if mask else target
-    spread[over(images * t.height * t.width * t.padded)](
-        pixels, target, output, *pitches(t), t.padded, RELU[activation], to.values["masking"], to.values["accumulate"]
-    )
-
-
 def numbered(name: str, k: int) -> str:
     """Role of the k-th input: x, x2, x3 ..."""
     return name if k == 0 else f"{name}{k + 1}"
@@ -200,15 +188,19 @@ class StepArrays:
         to = self.case.backward.target(value)
         return self._written(role, value, *image_of(self.frame, value, True), "", to)
 
-    def _written(
-        self, role: str, value: Value, tensor: Tensor, buffer: str, activation: str, to: Target
-    ) -> DeviceArray:
+    def _written(self, role: str, value: Value, t: Tensor, buffer: str, activation: str, to: Target) -> DeviceArray:
         """The array that a launcher writes a value to: the value's own if nothing follows, else scratch memory."""
         shape = (self.frame.batch, *value.shape)
-        if is_plain(tensor) and not activation and to == PLAIN:
-            return DeviceArray(self, tensor.address, shape, buffer)
-        plain = self.scratch(role, shape)
-        self._endings.append(lambda: write(plain, tensor, buffer, activation, to, value.buffer))
+        if is_plain(t) and not activation and to == PLAIN:
+            return DeviceArray(self, t.address, shape, buffer)
+        plain, size, mask = self.scratch(role, shape), (shape[0] * t.image_pitch,), to.mask
+        target = DeviceArray(self, t.address, size, buffer)
+        output = DeviceArray(self, mask.address, size, value.buffer) if mask else target
+        pixels = plain.reshape(shape[0], t.height, t.width, t.channels)
+        self._endings.append(lambda: spread[over(shape[0] * t.height * t.width * t.padded)](
+            pixels, target, output, *pitches(t), t.padded, RELU[activation], to.values["masking"],
+            to.values["accumulate"],
+        ))  # fmt: skip
         return plain
 
     def _weight_gradient(self, role: str) -> DeviceArray:

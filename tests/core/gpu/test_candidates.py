@@ -28,10 +28,10 @@ from tests.core.gpu.test_lowering import lowered
 from tests.helpers.gpu_network import rare_network
 
 
-def frame_of(name, training=False, batch=2, capability=(9, 0), precision="mixed", size=64, **more):
+def frame_of(name, training=False, batch=2, capability=(9, 0), precision="mixed", size=64):
     base = build(name, 5, size)
     graph = with_loss(base, 0.0, ()) if training else fold_batch_norm(base)
-    return frame_for(lower(graph, training, fused=RELU), batch, precision, capability, **more)
+    return frame_for(lower(graph, training, fused=RELU), batch, precision, capability)
 
 
 def test_every_kernel_has_the_parameters_that_its_signature_declares(monkeypatch):

@@ -44,9 +44,11 @@ H200 = SimpleNamespace(hardware=typical())
 """What the tuner asks of a device."""
 
 
-def frame_of(name="squeezenet1_1", batch=32, side=224, precision="mixed", capability=(9, 0), **more):
+def frame_of(name="squeezenet1_1", batch=32, side=224, precision="mixed", capability=(9, 0), tuning=EMPTY):
     graph = with_loss(build(name, 10, side), 0.0, ())
-    return frame_for(lower(graph, True), batch, precision, capability, **more)
+    frame = frame_for(lower(graph, True), batch, precision, capability)
+    frame.tuning = tuning
+    return frame
 
 
 def case_of(frame, node, direction=FORWARD):
