@@ -285,15 +285,13 @@ def test_every_kernel_is_timed_and_listed():
 class TwoRanks(SingleProcess):
     """Ranks that compute the same."""
 
-    size = 2
-
     def gather(self, content):
         return [content, content]
 
 
 def test_a_part_that_no_rank_has_photos_of_leaves_synchronized_statistics_finite():
     graph = with_loss(build("squeezenet1_1_bn", 5, 32), 0.0, ())
-    plan = CpuPlan(graph, batch=2, training=True, threads=1, communicator=TwoRanks(), sync_batch_norm=True)
+    plan = CpuPlan(graph, batch=2, training=True, threads=1, communicator=TwoRanks(size=2), sync_batch_norm=True)
     plan.load(initial_weights(graph, 0))
     plan.gradient(replace(_batch(1, size=32), labels=np.array([-1], np.int32), step_labels=np.zeros(4, np.int32)))
     assert all(np.isfinite(array).all() for array in plan.weights().values())

@@ -19,10 +19,8 @@ from tests.helpers.pretended_gpu import pretend
 class TwoRanks(SingleProcess):
     """Notes what it is asked to average, and how many launches were queued before."""
 
-    size = 2
-
     def __init__(self, driver):
-        super().__init__()
+        super().__init__(size=2)
         self.driver, self.calls = driver, []
 
     def average_gradients(self, blocks, stream=None):
