@@ -17,7 +17,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing import resource_tracker
@@ -228,6 +228,30 @@ def _defer_interrupts() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
+@contextmanager
+def _connect(workers: int, scheduler: str) -> Iterator[Any]:
+    """Dask's client, of workers of its own without an address. Raises InputError.
+
+    Ctrl-C waits for its start and end: Dask cannot close workers that have not started, and waits 10 s if it closes
+    them twice.
+    """
+    from distributed import Client, LocalCluster
+
+    here = {"host": LOCAL, "dashboard_address": f"{LOCAL}:0", "silence_logs": "CRITICAL"}
+    held = ExitStack()
+    try:
+        try:
+            with _defer_interrupts():
+                where = scheduler or held.enter_context(LocalCluster(n_workers=workers, threads_per_worker=1, **here))
+                client = held.enter_context(Client(where))
+        except (OSError, ValueError) as error:  # ValueError: no address
+            raise InputError(f"There is no Dask scheduler at {scheduler}: {error}.") from error
+        yield client
+    finally:
+        with _defer_interrupts():
+            held.close()
+
+
 def compute_by_workers(
     job: Job, parts: Iterator[Part], show: Callable[[str], object], workers: int, scheduler: str = ""
 ) -> Iterator[tuple[int, int]]:
@@ -237,16 +261,10 @@ def compute_by_workers(
     is lost is computed again. Raises LeafClinicError.
     """
     try:
-        from distributed import CancelledError, Client, KilledWorker, LocalCluster, as_completed
+        from distributed import CancelledError, KilledWorker, as_completed
     except ImportError as error:
         raise InputError(f"Several workers need Dask ({error}). Install it with: pip install '.[cluster]'") from error
-    here = {"host": LOCAL, "dashboard_address": f"{LOCAL}:0", "silence_logs": "CRITICAL"}
-    try:
-        with _defer_interrupts():  # Dask cannot close a cluster that has not started
-            client = Client(scheduler or LocalCluster(n_workers=workers, threads_per_worker=1, **here))
-    except (OSError, ValueError) as error:  # ValueError: no address
-        raise InputError(f"There is no Dask scheduler at {scheduler}: {error}.") from error
-    with client:
+    with _connect(workers, scheduler) as client:
         show(f"Workers: {len(client.ncores())}. Dashboard: {client.dashboard_link}\n")
         queued, compute = as_completed(), compute_part if scheduler else compute_by_local_worker
         while True:

@@ -233,11 +233,13 @@ def test_ctrl_c_reaches_the_workers_too_and_ends_with_one_sentence(model, cache,
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds Dask's workers in /proc")
-def test_ctrl_c_while_the_workers_start_ends_with_the_same_sentence(model, photos, cache, tmp_path):
-    with start_workers(model, photos, tmp_path / "out", cache, 10, find_workers) as process:
+@pytest.mark.parametrize("is_time", [find_workers, lambda _, out: any(out.glob("*.parquet")) and not time.sleep(0.2)])
+def test_ctrl_c_while_the_workers_start_or_end_ends_with_the_same_sentence(model, photos, cache, tmp_path, is_time):
+    with start_workers(model, photos, tmp_path / "out", cache, 1000, is_time) as process:
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=120)
-    assert (process.returncode, errors) == (EXIT_INTERRUPTED, "\nStopped.\n")
+    shown = "" if is_time is find_workers else errors.splitlines()[0] + "\n"
+    assert (process.returncode, errors) == (EXIT_INTERRUPTED, f"{shown}\nStopped.\n")
 
 
 def test_a_wrong_address_and_a_lost_scheduler_are_sentences(model, photos, tmp_path, monkeypatch, capsys):
