@@ -11,6 +11,7 @@ from app.theme import Theme
 from app.translation import sentence, tr
 from app.viewmodels.kernel_benchmark import BenchmarkedKernel, KernelBenchmark, plan_columns, summary
 from app.viewmodels.rows_model import RowsModel
+from app.widgets.bars import BarDelegate
 from app.widgets.fields import ComboBox, SpinBox
 from app.widgets.kernel_chart import KernelChart
 from app.widgets.layouts import GAP, PAGE, column, holding, row, splitter
@@ -18,8 +19,8 @@ from app.widgets.notice import Notice
 from app.widgets.parts import button, card, header, label, named
 from app.widgets.table_view import selected, sorted_view
 
-VERDICT: Final = 4
-"""Index of the column of verdicts."""
+SPEED, VERDICT = 2, 4
+"""Indices of the columns of GFLOP/s, with bars, and of verdicts."""
 
 
 @final
@@ -44,6 +45,10 @@ class KernelsPanel(QWidget):
         head = self.table.horizontalHeader()
         head.setSectionResizeMode(VERDICT, QHeaderView.ResizeMode.Interactive)  # reasons are long
         head.resizeSection(VERDICT, 200)
+        head.setSectionResizeMode(SPEED, QHeaderView.ResizeMode.Fixed)
+        head.resizeSection(SPEED, 120)
+        self._bars = BarDelegate(theme)
+        self.table.setItemDelegateForColumn(SPEED, self._bars)
         self.chart = KernelChart(theme)
         self.place = label("", "heading")
         self.source = self._make_source()
@@ -125,6 +130,7 @@ class KernelsPanel(QWidget):
             self.source.setPlainText(result.source)
 
     def _draw(self) -> None:
+        self._bars.highest = max((kernel.gflops for kernel in self._model.rows.rows), default=0.0)
         self.chart.show_results(self._model.rows.rows, self._model.intensity, self._model.roofs)
 
 

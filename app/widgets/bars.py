@@ -106,7 +106,8 @@ class BarDelegate(QStyledItemDelegate):
         colour = QColor(colours.accent)
         colour.setAlpha(110)
         painter.save()
-        draw_bar(painter, area, min(float(index.data(SORT) or 0) / (self.highest or 1.0), 1.0), colour, colours)
+        if index.data():  # else there is nothing to compare
+            draw_bar(painter, area, min(float(index.data(SORT)) / (self.highest or 1.0), 1.0), colour, colours)
         painter.setPen(QColor(colours.text))
         painter.drawText(area.adjusted(6, 0, -6, 0), RIGHT, str(index.data()))
         painter.restore()

@@ -1,4 +1,4 @@
-"""The kernels of one operation as bars or as a roofline (Williams et al., 2009)."""
+"""The kernels of one operation in a roofline (Williams et al., 2009)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from PySide6.QtWidgets import QWidget
 from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.kernel_benchmark import BenchmarkedKernel
-from app.widgets.chart import Name, draw_roof, make_chart, paint_chart, place_names, set_decades
-from app.widgets.layouts import column, row
-from app.widgets.parts import label, switch
+from app.widgets.chart import SIDES, Name, draw_roof, make_chart, paint_chart, place_names, set_decades
+from app.widgets.layouts import column
+from app.widgets.parts import label
 
 NAME_HEIGHT: Final = 17
 """Pixels between the names of two kernels."""
@@ -26,7 +26,7 @@ DECADES: Final = (1.0, 2.2)
 
 @final
 class KernelChart(QWidget):
-    """Bars of GFLOP/s, or the roofline with the limits of memory and arithmetic."""
+    """The limits set by memory bandwidth and arithmetic, with each kernel as a point."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -36,15 +36,11 @@ class KernelChart(QWidget):
         self._roofs: Mapping[str, Sequence[float]] = {}
         self._height = 0
         self.names: list[Name] = []
-        self.plot = make_chart(tr("GFLOP/s per kernel"))
+        self.plot = make_chart(tr("Roofline"))
         self.plot.getViewBox().sigResized.connect(lambda _: self._on_resized())
-        self.switch, buttons = switch(
-            (tr("Bars"), tr("GFLOP/s per kernel")),
-            (tr("Roofline"), tr("The limits set by memory bandwidth and arithmetic, with each kernel as a point")),
-        )  # fmt: skip
-        self.switch.idToggled.connect(lambda _, on: self.draw() if on else None)
         self.caption = label("", "caption", wrap=True)
-        head = row(label("GFLOP/s", "heading"), None, *buttons, spacing=0)
+        head = label(tr("Roofline"), "heading")
+        head.setToolTip(tr("The limits set by memory bandwidth and arithmetic, with each kernel as a point"))
         self.setLayout(column(head, (self.plot, 1), self.caption))
         theme.changed.connect(self.draw)
         self.draw()  # pyqtgraph's default background is black
@@ -60,37 +56,22 @@ class KernelChart(QWidget):
     def draw(self) -> None:
         self.plot.clear()
         paint_chart(self.plot, self._theme.colours)
-        for side in ("left", "bottom"):
-            self.plot.getAxis(side).setTicks(None if self._results else [[]])
-        self.caption.setText("" if self._results else tr("Press “Run benchmark” to measure the kernels."))
-        self.caption.setVisible(bool(self.caption.text()))
-        roofline = self.switch.checkedId() == 1
-        self.plot.invertY(not roofline)
         self._height = self.plot.height()
-        if self._results and roofline and self._intensity > 0 and self._roofs:
+        if self._results and self._intensity > 0 and self._roofs:
             self._draw_roofline()
-        elif not roofline:
-            self._draw_bars()
+            return
+        for side in SIDES:
+            self.plot.getAxis(side).setTicks([[]])
+        self.caption.setText(tr("Press “Run benchmark” to measure the kernels."))
 
     def _on_resized(self) -> None:
         """Place the names again: they depend on the height."""
-        if self.switch.checkedId() == 1 and self.plot.height() != self._height:
+        if self.plot.height() != self._height:
             self.draw()
 
     def _shade(self, result: BenchmarkedKernel) -> QColor:
         colours = self._theme.colours
         return QColor(colours.danger if not result.right else colours.curves[0 if result.device == "cpu" else 1])
-
-    def _draw_bars(self) -> None:
-        results = self._results
-        self.plot.getAxis("left").setTicks([list(enumerate(map(self._named, results)))])
-        if results:
-            self.plot.addItem(pg.BarGraphItem(
-                x0=0, width=[r.gflops for r in results], y=list(range(len(results))), height=0.6,
-                brushes=[self._shade(result) for result in results], pen=pg.mkPen(None),
-            ))  # fmt: skip
-            self.plot.setXRange(0, 1.05 * max(r.gflops for r in results), padding=0)
-            self.plot.setYRange(-0.6, max(len(results), 4) - 0.4, padding=0)
 
     def _draw_roofline(self) -> None:
         """Draw the roofline; both axes are logarithmic, and the points of one operation are above each other."""
@@ -113,7 +94,6 @@ class KernelChart(QWidget):
         text = tr("Horizontal axis: FLOP per byte, here {n}. Roof: {roofs}.", n=f"{self._intensity:.1f}",
                   roofs="; ".join(devices))  # fmt: skip
         self.caption.setText(text)
-        self.caption.show()
 
     def _draw_names(self, heights: Sequence[float], left: float, low: float, high: float) -> None:
         """Draw the names of the kernels without overlaps; in a low chart, neighbours share a line."""

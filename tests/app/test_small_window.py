@@ -106,7 +106,6 @@ def test_no_name_under_the_roof_covers_another(height, qapp, qtbot):
     results = [result(f"kernel {n}", gflops) for n, gflops in
              enumerate((0.5, 0.6, 0.61, 0.7, 1.2, 1.3, 4.0, 12.0, 13.0, 14.0, 28.0))]  # fmt: skip
     chart.show_results(results, 115.0, {"cpu": (90.0, 11.0)})
-    chart.switch.button(1).click()
     chart.resize(330, height)
     chart.show()
     qtbot.waitExposed(chart)
