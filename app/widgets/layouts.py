@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias, TypeVar, final
 
-from PySide6.QtCore import QEvent, QObject, QPoint, QRect, QSize, Qt
+from PySide6.QtCore import QEvent, QObject, QRect, QSize, Qt
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QBoxLayout,
@@ -155,10 +155,11 @@ class Flow(QLayout):
             sizes, left = [item.sizeHint() for item in line], 0
             height, spare = max(size.height() for size in sizes), width + self.spacing()
             spare -= sum(size.width() + self.spacing() for size in sizes)
-            for item, size in zip(line, sizes, strict=True):
-                size = QSize(size.width() + max(spare, 0) // len(line) * self._fill, height)
-                found.append((item, QRect(QPoint(left, top), size)))
-                left += size.width() + self.spacing()
+            for at, (item, size) in enumerate(zip(line, sizes, strict=True)):
+                share = max(spare, 0) // (len(line) - at) * self._fill
+                found.append((item, QRect(left, top, size.width() + share, height)))
+                left += size.width() + share + self.spacing()
+                spare -= share
             top += height + self.spacing()
         return found, max(top - self.spacing(), 0)
 

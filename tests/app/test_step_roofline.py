@@ -1,4 +1,4 @@
-"""The roofline of a whole step beside its bars: every kernel that computes is a point under the roof."""
+"""The roofline of a whole step above its table: every kernel that computes is a point under the roof."""
 
 from dataclasses import replace
 
@@ -35,9 +35,7 @@ def test_every_kernel_that_computes_is_a_point_and_the_larger_the_longer_it_take
     by_time = sorted(points, key=lambda p: p.data().time.milliseconds)
     assert [p.size() for p in by_time] == sorted(p.size() for p in points)
     assert "2,000 GFLOP/s, 100 GB/s" in pane.roofline.caption.text()
-    assert not pane.roofline.isVisibleTo(pane)
-    pane.switch.button(1).click()
-    assert pane.roofline.isVisibleTo(pane)
+    assert pane._bars.highest == pytest.approx(4 / 6.6), "the bar of the longest fills its cell"
 
 
 def test_what_lay_in_the_cache_is_told_so_and_not_as_more_than_all(qapp):
@@ -55,10 +53,7 @@ def test_what_lay_in_the_cache_is_told_so_and_not_as_more_than_all(qapp):
     assert peak_text(timed((*STEP, too_fast))[-1]) == "125\u00a0%", "arithmetic has no cache: the peak is too low"
 
 
-def test_copies_alone_have_no_roof_and_short_times_are_in_milliseconds(qapp):
+def test_copies_alone_have_no_roof(qapp):
     pane = KernelTimesPane(Theme(qapp))
     pane.show_times(STEP[-1:])
     assert pane.roofline.caption.text() == ""
-    pane.show_times(tuple(replace(time, milliseconds=time.milliseconds / 1e4) for time in STEP))
-    pane.plot.setXRange(0, 4e-4)
-    assert "(x" not in pane.plot.getAxis("bottom").labelString()

@@ -28,7 +28,6 @@ def find_calls(paths: Iterable[Path], names: Container[str]) -> Iterator[tuple[s
 def core_texts() -> set[str]:
     """Labels and choices of the settings, kinds of findings, states, directions."""
     from app.actions import MENUS
-    from app.panels.train.kernels import DIRECTIONS
     from app.viewmodels.training import State
     from core.config import MODELS, settings
     from core.data.health import KINDS
@@ -40,7 +39,8 @@ def core_texts() -> set[str]:
     found = {row.label for row in rows} | {row.group.capitalize() for row in rows}
     found |= {row.zero for row in rows} - {""}
     found |= {choice for row in rows for choice in row.choices} - set(MODELS) - set(PRESETS)
-    found |= set(KINDS.values()) | {state.value for state in State} | {d.replace("_", " ") for d in DIRECTIONS}
+    found |= set(KINDS.values()) | {state.value for state in State}
+    found |= {"forward", "backward input", "backward weight", "update"}  # of kernels
     found |= set(MENUS) | set(STAGES.values())
     return found | {NO_LEAF, NOT_SURE, "each step", "training", "validation", "learning rate"}
 

@@ -1,4 +1,4 @@
-"""Times of the kernels of a training step: stacked bars per layer or the roofline, and a table."""
+"""Times of the kernels of a training step: the roofline, and a table."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.row_order import Column
 from app.viewmodels.rows_model import RowsModel
+from app.widgets.bars import BarDelegate
 from app.widgets.chart import draw_roof, make_chart, paint_chart, set_decades
 from app.widgets.layouts import TAB, column, row, splitter, stack
-from app.widgets.parts import EmptyPlace, card, label, switch
+from app.widgets.parts import EmptyPlace, card, label
 from app.widgets.table_view import sorted_view
 from core.device import KernelTime
 from core.percent import percent
 
-DIRECTIONS: Final = ("forward", "backward_input", "backward_weight", "update")
+SHARE: Final = 4
+"""Index of the column of shares, with bars."""
 
 
 @final
@@ -97,18 +99,6 @@ def _peak_tip(kernel: TimedKernel) -> str | None:
     return tr("Faster than the memory bandwidth allows: the data were in the processor's cache.")  # fmt: skip
 
 
-def stacks(times: Sequence[KernelTime]) -> tuple[list[str], dict[str, list[float]]]:
-    """Layers in order, and per direction the milliseconds of each layer."""
-    layers = list(dict.fromkeys(t.layer for t in times))
-    place = {layer: at for at, layer in enumerate(layers)}
-    directions = list(dict.fromkeys([d for d in DIRECTIONS if any(t.direction == d for t in times)]
-                                    + [t.direction for t in times]))  # fmt: skip
-    bars = {direction: [0.0] * len(layers) for direction in directions}
-    for t in times:
-        bars[t.direction][place[t.layer]] += t.milliseconds
-    return layers, bars
-
-
 SMALLEST: Final = 6
 LARGEST: Final = 26
 """Diameters in pixels of a point that takes no time and of one that takes the whole step."""
@@ -132,7 +122,7 @@ class StepRoofline(QWidget):
         self.setLayout(column((self.plot, 1), self.caption))
 
     def show_kernels(self, kernels: Sequence[TimedKernel], colours: dict[str, str]) -> None:
-        """`colours`: of each direction, as in the bars."""
+        """`colours`: of each direction."""
         theme = self._theme.colours
         self.plot.clear()
         paint_chart(self.plot, theme)
@@ -171,93 +161,51 @@ def tip(kernel: TimedKernel) -> str:
             f"{kernel.time.milliseconds:.3f} ms, {kernel.gflops:,.1f} GFLOP/s, {peak_text(kernel)}")
 
 
-LAYER_HEIGHT: Final = 19
-"""Pixels that a layer needs for its name; scroll to see layers that do not fit."""
-
-
 @final
 class KernelTimesPane(QWidget):
-    """Bars and table of the step that was timed last."""
+    """The step that was timed last."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
         self._times: Sequence[KernelTime] = ()
-        self._timed: Sequence[TimedKernel] = ()
-        self._layers = 0
         self.model = RowsModel(columns(), self)
         self.table = sorted_view(self.model, tr("Kernel times"), stretch=0)
         self.table.setTextElideMode(Qt.TextElideMode.ElideLeft)  # layers differ at their end
-        self._make_bars()
+        self._bars = BarDelegate(theme)
+        self.table.setItemDelegateForColumn(SHARE, self._bars)
         self._legend = label("")
         self._legend.setTextFormat(Qt.TextFormat.RichText)
         self._total = label("", "muted")
         self.roofline = StepRoofline(theme)
-        self._charts = stack(self.plot, self.roofline)
-        self._lay_out(theme)
-        theme.changed.connect(self._draw)
-
-    def _make_bars(self) -> None:
-        self.plot = make_chart(tr("Time per layer"))
-        self.plot.setMouseEnabled(x=False, y=True)
-        self.plot.invertY(True)
-        self.plot.getViewBox().sigResized.connect(lambda _: self._fit())
-        self.plot.setLabel("bottom", tr("milliseconds"))
-        self.plot.getAxis("bottom").enableAutoSIPrefix(False)  # it would count thousandths of milliseconds
-
-    def _lay_out(self, theme: Theme) -> None:
-        self.switch, buttons = switch(
-            (tr("Bars"), tr("Time per layer")),
-            (tr("Roofline"), tr("The limits set by memory bandwidth and arithmetic, with each kernel as a point")),
-        )  # fmt: skip
-        self.switch.idToggled.connect(lambda at, on: self._charts.setCurrentIndex(at) if on else None)
-        title = label(tr("Time per layer"), "heading", wrap=True)
-        head = row((title, 1), self._total, row(*buttons, spacing=0), spacing=14)
-        charts = card(head, self._legend, (self._charts, 1))
-        split = splitter(charts, self.table, sizes=(340, 220), upright=True)
+        title = label(tr("Roofline"), "heading")
+        title.setToolTip(tr("The limits set by memory bandwidth and arithmetic, with each kernel as a point"))
+        chart = card(row((title, 1), self._total), self._legend, (self.roofline, 1))
+        split = splitter(chart, self.table, sizes=(340, 220), upright=True)
         split.setChildrenCollapsible(False)
         empty = EmptyPlace(theme, "kernels", tr("No kernel has been timed yet"),
                            tr("Once per epoch, each kernel of one step is timed. The times appear here."))
         self._stack = stack(empty, split)
         self.setLayout(column(self._stack, margins=TAB))
-
-    def _fit(self) -> None:
-        shown = max(int(self.plot.getViewBox().height() // LAYER_HEIGHT), 2)
-        self.plot.setYRange(-0.6, min(self._layers, shown) - 0.4, padding=0)
+        theme.changed.connect(self._draw)
 
     def show_times(self, times: Sequence[KernelTime]) -> None:
         if times is self._times:
             return
         self._times = times
-        self._timed = timed(times)
-        self.model.show_rows(self._timed)
+        self.model.show_rows(timed(times))
+        self._bars.highest = max((kernel.share for kernel in self.model.rows), default=1.0)
         self._stack.setCurrentIndex(1 if times else 0)
         self._draw()
 
     def _draw(self) -> None:
-        self.plot.clear()
-        colours = self._theme.colours
-        paint_chart(self.plot, colours)
-        if not self._times:
-            return
-        layers, bars = stacks(self._times)
-        start = [0.0] * len(layers)
-        chosen = {direction: colours.curves[at % len(colours.curves)] for at, direction in enumerate(bars)}
-        self.roofline.show_kernels(self._timed, chosen)
-        for direction, widths in bars.items():
-            colour = chosen[direction]
-            self.plot.addItem(pg.BarGraphItem(
-                x0=start, width=widths, y=list(range(len(layers))), height=0.72,
-                brush=QColor(colour), pen=pg.mkPen(colours.surface),
-            ))  # fmt: skip
-            start = [a + b for a, b in zip(start, widths, strict=True)]
+        curves = self._theme.colours.curves
+        directions = dict.fromkeys(time.direction for time in self._times)
+        chosen = {direction: curves[at % len(curves)] for at, direction in enumerate(directions)}
+        self.roofline.show_kernels(self.model.rows, chosen)
         self._legend.setText("&nbsp; &nbsp; ".join(
             f"<span style='color: {colour}'>■ {html.escape(tr(direction.replace('_', ' ')))}</span>"
             for direction, colour in chosen.items()
         ))  # fmt: skip
-        self.plot.getAxis("left").setTicks([list(enumerate(layers))])
-        self.plot.setLimits(yMin=-1, yMax=len(layers))
-        self._layers = len(layers)
-        self._fit()
-        self.plot.setXRange(0, max(start) * 1.03, padding=0)
-        self._total.setText(tr("one step: {total} ms in kernels", total=f"{sum(start):.1f}"))
+        total = sum(time.milliseconds for time in self._times)
+        self._total.setText(tr("one step: {total} ms in kernels", total=f"{total:.1f}"))
