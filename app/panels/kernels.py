@@ -13,14 +13,16 @@ from app.viewmodels.kernel_benchmark import BenchmarkedKernel, KernelBenchmark, 
 from app.viewmodels.rows_model import RowsModel
 from app.widgets.bars import BarDelegate
 from app.widgets.fields import ComboBox, SpinBox
-from app.widgets.kernel_chart import KernelChart
 from app.widgets.layouts import GAP, PAGE, column, holding, row, splitter
 from app.widgets.notice import Notice
 from app.widgets.parts import button, card, header, label, named
+from app.widgets.roofline import Point, Roof, Roofline
 from app.widgets.table_view import selected, sorted_view
 
 SPEED, VERDICT = 2, 4
 """Indices of the columns of GFLOP/s, with bars, and of verdicts."""
+POINT: Final = 9
+"""Diameter in pixels of a kernel in the roofline."""
 
 
 @final
@@ -45,11 +47,9 @@ class KernelsPanel(QWidget):
         head = self.table.horizontalHeader()
         head.setSectionResizeMode(VERDICT, QHeaderView.ResizeMode.Interactive)  # reasons are long
         head.resizeSection(VERDICT, 200)
-        head.setSectionResizeMode(SPEED, QHeaderView.ResizeMode.Fixed)
-        head.resizeSection(SPEED, 120)
-        self._bars = BarDelegate(theme)
-        self.table.setItemDelegateForColumn(SPEED, self._bars)
-        self.chart = KernelChart(theme)
+        self._bars = BarDelegate(theme, self.table, SPEED)
+        self.chart, self._theme = Roofline(theme), theme
+        theme.changed.connect(self._draw)
         self.place = label("", "heading")
         self.source = self._make_source()
         self._lay_out()
@@ -130,8 +130,22 @@ class KernelsPanel(QWidget):
             self.source.setPlainText(result.source)
 
     def _draw(self) -> None:
-        self._bars.highest = max((kernel.gflops for kernel in self._model.rows.rows), default=0.0)
-        self.chart.show_results(self._model.rows.rows, self._model.intensity, self._model.roofs)
+        model, colours = self._model, self._theme.colours
+        self._bars.highest = max((kernel.gflops for kernel in model.rows.rows), default=0.0)
+        shades = {device: colours.curves[int(device != "cpu")] for device in model.devices}
+        kernels = [kernel for kernel in model.rows.rows if kernel.milliseconds]
+        if not (kernels and model.intensity > 0 and model.roofs):
+            self.chart.show_points((), (), tr("Press “Run benchmark” to measure the kernels."))
+            return
+        several = len({kernel.device for kernel in kernels}) > 1
+        names = [tr(k.algorithm.replace("_", " ")) + f" ({k.device})" * several for k in kernels]
+        points = [Point(model.intensity, k.gflops, shades[k.device] if k.right else colours.danger, POINT, name, name)
+                  for k, name in zip(kernels, names, strict=True)]  # fmt: skip
+        devices = [tr("{device}: {gflops} GFLOP/s, {gigabytes} GB/s", device=device, gflops=f"{gflops:,.0f}",
+                   gigabytes=f"{gigabytes:,.0f}") for device, (gflops, gigabytes) in model.roofs.items()]  # fmt: skip
+        text = tr("FLOP per byte: {n}. Roof: {roofs}.", n=f"{model.intensity:.1f}", roofs="; ".join(devices))
+        roofs = [Roof(gflops, gigabytes, shades[device]) for device, (gflops, gigabytes) in model.roofs.items()]
+        self.chart.show_points(points, roofs, text)
 
 
 BATCHES: Final = (1, 4096, 32)

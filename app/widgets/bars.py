@@ -7,7 +7,7 @@ from typing import Final, final
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
-from PySide6.QtWidgets import QStyledItemDelegate, QStyleOptionViewItem, QWidget
+from PySide6.QtWidgets import QHeaderView, QStyledItemDelegate, QStyleOptionViewItem, QTableView, QWidget
 
 from app.cards import disease_name
 from app.theme import Colours, Theme
@@ -18,6 +18,8 @@ SMALLEST_SHARE: Final = 0.0005
 """Share below which a probability is written as 0.0 % and has no bar."""
 BAR: Final = 22
 """Pixels of a class below its name: its bar and the gaps."""
+BAR_CELL: Final = 104
+"""Pixels of a table's column with bars."""
 
 
 def draw_bar(painter: QPainter, area: QRect, share: float, colour: QColor, colours: Colours, least: int = 6) -> None:
@@ -92,12 +94,15 @@ class ProbabilityBars(QWidget):
 
 @final
 class BarDelegate(QStyledItemDelegate):
-    """A table cell with a bar behind its number: its sort value divided by `highest`."""
+    """The cells of a table's column with a bar behind each number: its sort value divided by `highest`."""
 
-    def __init__(self, theme: Theme) -> None:
-        super().__init__()
+    def __init__(self, theme: Theme, table: QTableView, column: int) -> None:
+        super().__init__(table)
         self._theme = theme
         self.highest = 1.0
+        table.setItemDelegateForColumn(column, self)
+        table.horizontalHeader().setSectionResizeMode(column, QHeaderView.ResizeMode.Fixed)
+        table.setColumnWidth(column, BAR_CELL)
 
     def paint(
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex

@@ -9,13 +9,12 @@ from PySide6.QtWidgets import QLabel, QTabWidget, QWidget
 
 from app.main_window import PAGES, first_size
 from app.theme import Theme
-from app.viewmodels.kernel_benchmark import BenchmarkedKernel
 from app.viewmodels.result import PhotoResult, read_result
 from app.viewmodels.runs import RunSummary
 from app.widgets.chart import TICK_HEIGHT, place_names, power_ticks
-from app.widgets.kernel_chart import NAME_HEIGHT, KernelChart
 from app.widgets.layouts import PageArea
 from app.widgets.parts import Dialog
+from app.widgets.roofline import NAME_HEIGHT, Point, Roof, Roofline
 from core.device import KernelTime
 from core.diagnosis.verdict import UNFAMILIAR
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
@@ -95,17 +94,13 @@ def test_names_are_read_in_the_narrowest_table(start, qtbot):
     assert train.runs.table.columnWidth(0) >= 140
 
 
-def result(name, gflops, device="cpu"):
-    return BenchmarkedKernel("conv2d", "forward", device, name, "", milliseconds=1.0, gflops=gflops, right=True)
-
-
 @pytest.mark.parametrize("height", [150, 200, 280, 500])
 def test_no_name_under_the_roof_covers_another(height, qapp, qtbot):
-    chart = KernelChart(Theme(qapp))
+    chart = Roofline(Theme(qapp))
     qtbot.addWidget(chart)
-    results = [result(f"kernel {n}", gflops) for n, gflops in
-             enumerate((0.5, 0.6, 0.61, 0.7, 1.2, 1.3, 4.0, 12.0, 13.0, 14.0, 28.0))]  # fmt: skip
-    chart.show_results(results, 115.0, {"cpu": (90.0, 11.0)})
+    results = [Point(115.0, gflops, "#000000", 9, "", f"kernel {n}") for n, gflops in
+               enumerate((0.5, 0.6, 0.61, 0.7, 1.2, 1.3, 4.0, 12.0, 13.0, 14.0, 28.0))]  # fmt: skip
+    chart.show_points(results, [Roof(90.0, 11.0, "#000000")], "")
     chart.resize(330, height)
     chart.show()
     qtbot.waitExposed(chart)
@@ -117,7 +112,6 @@ def test_no_name_under_the_roof_covers_another(height, qapp, qtbot):
     assert places[-1] <= room - NAME_HEIGHT / 2 + 1
     said = ", ".join(name.text for name in chart.names)
     assert all(f"kernel {n}" in said for n in range(len(results)))
-    assert "cpu" not in said, "one device need not be named at each"
     ticks = chart.plot.getAxis("left")._tickLevels[0]
     assert len(ticks) * TICK_HEIGHT <= room + TICK_HEIGHT
 

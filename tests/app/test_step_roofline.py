@@ -31,8 +31,8 @@ def test_every_kernel_that_computes_is_a_point_and_the_larger_the_longer_it_take
     pane = KernelTimesPane(Theme(qapp))
     pane.show_times(STEP)
     points = [p for item in pane.roofline.plot.plotItem.items if hasattr(item, "points") for p in item.points()]
-    assert {p.data().time.layer for p in points} == {"conv", "relu"}
-    by_time = sorted(points, key=lambda p: p.data().time.milliseconds)
+    assert {p.data().tip.split(",")[0] for p in points} == {"conv", "relu"}
+    by_time = sorted(points, key=lambda p: float(p.data().tip.splitlines()[1].split(" ms")[0]))
     assert [p.size() for p in by_time] == sorted(p.size() for p in points)
     assert "2,000 GFLOP/s, 100 GB/s" in pane.roofline.caption.text()
     assert pane._bars.highest == pytest.approx(4 / 6.6), "the bar of the longest fills its cell"

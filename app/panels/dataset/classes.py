@@ -40,10 +40,7 @@ class ClassesPane(QWidget):
         ], self)  # fmt: skip
         self.table = sorted_view(self.model, tr("Classes"), stretch=0)
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
-        self._bars = BarDelegate(theme)
-        self.table.setItemDelegateForColumn(1, self._bars)
-        self.table.horizontalHeader().setSectionResizeMode(1, self.table.horizontalHeader().ResizeMode.Fixed)
-        self.table.setColumnWidth(1, 104)
+        self._bars = BarDelegate(theme, self.table, 1)
         self.table.selectionModel().selectionChanged.connect(lambda *_: self.chosen.emit(self.selected()))
         self.table.doubleClicked.connect(lambda _: self._on_rename())
         QShortcut(QKeySequence("F2"), self.table, self._on_rename)

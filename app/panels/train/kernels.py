@@ -8,10 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-import numpy as np
-import pyqtgraph as pg
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QWidget
 
 from app.theme import Theme
@@ -19,9 +16,9 @@ from app.translation import tr
 from app.viewmodels.row_order import Column
 from app.viewmodels.rows_model import RowsModel
 from app.widgets.bars import BarDelegate
-from app.widgets.chart import draw_roof, make_chart, paint_chart, set_decades
 from app.widgets.layouts import TAB, column, row, splitter, stack
 from app.widgets.parts import EmptyPlace, card, label
+from app.widgets.roofline import Point, Roof, Roofline
 from app.widgets.table_view import sorted_view
 from core.device import KernelTime
 from core.percent import percent
@@ -102,58 +99,6 @@ def _peak_tip(kernel: TimedKernel) -> str | None:
 SMALLEST: Final = 6
 LARGEST: Final = 26
 """Diameters in pixels of a point that takes no time and of one that takes the whole step."""
-AXIS_HEIGHT: Final = 44
-"""Pixels of the figures and the name of the lower axis."""
-
-
-@final
-class StepRoofline(QWidget):
-    """One point per kernel, sized by its share of the step; the mouse moves nothing."""
-
-    def __init__(self, theme: Theme) -> None:
-        super().__init__()
-        self._theme = theme
-        self.plot = make_chart(tr("Roofline"))
-        self.plot.getViewBox().sigResized.connect(lambda _: self._draw_ticks())
-        self.plot.setLabel("bottom", tr("FLOP per byte"))
-        self.plot.setLabel("left", "GFLOP/s")
-        self.caption = label("", "caption", wrap=True)
-        self._ranges = ((0.0, 1.0), (0.0, 1.0))
-        self.setLayout(column((self.plot, 1), self.caption))
-
-    def show_kernels(self, kernels: Sequence[TimedKernel], colours: dict[str, str]) -> None:
-        """`colours`: of each direction."""
-        theme = self._theme.colours
-        self.plot.clear()
-        paint_chart(self.plot, theme)
-        drawn = [k for k in kernels if k.gflops > 0 and k.intensity > 0]
-        if not drawn:
-            self.caption.setText("")
-            return
-        gflops, gigabytes = roof(k.time for k in drawn)
-        across = [math.log10(k.intensity) for k in drawn]
-        heights = [math.log10(k.gflops) for k in drawn]
-        left, right = math.floor(min(across)), max(math.ceil(max(across)), math.ceil(math.log10(gflops / gigabytes)))
-        x = np.linspace(left, right, 200)
-        highest = draw_roof(self.plot, x, gflops, gigabytes, theme.text)
-        self.plot.addItem(pg.ScatterPlotItem(
-            x=across, y=heights, size=[SMALLEST + (LARGEST - SMALLEST) * math.sqrt(k.share) for k in drawn],
-            brush=[pg.mkBrush(QColor(colours[k.time.direction])) for k in drawn], pen=pg.mkPen(theme.surface),
-            hoverable=True, data=drawn, tip=lambda x, y, data: tip(data), antialias=True,
-        ))  # fmt: skip
-        low, high = min(heights) - 0.3, max(*heights, highest) + 0.3
-        self._ranges = ((left, right), (low, high))
-        self._draw_ticks()
-        text = tr(
-            "The roof is the peak of this device: {gflops} GFLOP/s, {gigabytes} GB/s. Each point is a kernel; its size "
-            "shows its share of the step time.", gflops=f"{gflops:,.0f}", gigabytes=f"{gigabytes:,.0f}",
-        )  # fmt: skip
-        if any(k.from_cache for k in drawn):
-            text += " " + tr("Points above the bandwidth line read their data from the processor's cache.")
-        self.caption.setText(text)
-
-    def _draw_ticks(self) -> None:
-        set_decades(self.plot, *self._ranges, self.plot.height() - AXIS_HEIGHT)
 
 
 def tip(kernel: TimedKernel) -> str:
@@ -172,15 +117,12 @@ class KernelTimesPane(QWidget):
         self.model = RowsModel(columns(), self)
         self.table = sorted_view(self.model, tr("Kernel times"), stretch=0)
         self.table.setTextElideMode(Qt.TextElideMode.ElideLeft)  # layers differ at their end
-        self._bars = BarDelegate(theme)
-        self.table.setItemDelegateForColumn(SHARE, self._bars)
+        self._bars = BarDelegate(theme, self.table, SHARE)
         self._legend = label("")
         self._legend.setTextFormat(Qt.TextFormat.RichText)
         self._total = label("", "muted")
-        self.roofline = StepRoofline(theme)
-        title = label(tr("Roofline"), "heading")
-        title.setToolTip(tr("The limits set by memory bandwidth and arithmetic, with each kernel as a point"))
-        chart = card(row((title, 1), self._total), self._legend, (self.roofline, 1))
+        self.roofline = Roofline(theme)
+        chart = card((self.roofline, 1), row(self._legend, None, self._total))
         split = splitter(chart, self.table, sizes=(340, 220), upright=True)
         split.setChildrenCollapsible(False)
         empty = EmptyPlace(theme, "kernels", tr("No kernel has been timed yet"),
@@ -202,7 +144,18 @@ class KernelTimesPane(QWidget):
         curves = self._theme.colours.curves
         directions = dict.fromkeys(time.direction for time in self._times)
         chosen = {direction: curves[at % len(curves)] for at, direction in enumerate(directions)}
-        self.roofline.show_kernels(self.model.rows, chosen)
+        drawn = [kernel for kernel in self.model.rows if kernel.gflops > 0 and kernel.intensity > 0]
+        points = [Point(kernel.intensity, kernel.gflops, chosen[kernel.time.direction],
+                        SMALLEST + (LARGEST - SMALLEST) * math.sqrt(kernel.share), tip(kernel))
+                  for kernel in drawn]  # fmt: skip
+        peak = Roof(*roof(kernel.time for kernel in drawn), self._theme.colours.text)
+        text = tr(
+            "The roof is the peak of this device: {gflops} GFLOP/s, {gigabytes} GB/s. Each point is a kernel; its size "
+            "shows its share of the step time.", gflops=f"{peak.gflops:,.0f}", gigabytes=f"{peak.gigabytes:,.0f}",
+        )  # fmt: skip
+        if any(kernel.from_cache for kernel in drawn):
+            text += " " + tr("Points above the bandwidth line read their data from the processor's cache.")
+        self.roofline.show_points(points, [peak], text if drawn else "")
         self._legend.setText("&nbsp; &nbsp; ".join(
             f"<span style='color: {colour}'>■ {html.escape(tr(direction.replace('_', ' ')))}</span>"
             for direction, colour in chosen.items()

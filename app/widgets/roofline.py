@@ -1,0 +1,112 @@
+"""A roofline (Williams et al., 2009): the limits of memory bandwidth and arithmetic, with each kernel as a point."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QWidget
+
+from app.theme import Theme
+from app.translation import tr
+from app.widgets.chart import SIDES, Name, draw_roof, make_chart, paint_chart, place_names, set_decades
+from app.widgets.layouts import column
+from app.widgets.parts import label
+
+NAME_HEIGHT: Final = 17
+"""Pixels between the names of two kernels."""
+NAME_DECADES: Final = 2.2
+"""Powers of ten of FLOP per byte right of kernels with names."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A kernel; intensity: FLOP per byte; size: diameter in pixels; name: drawn on its right, "" for none."""
+
+    intensity: float
+    gflops: float
+    colour: str
+    size: float
+    tip: str
+    name: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """The peak rates of a device."""
+
+    gflops: float
+    gigabytes: float
+    colour: str
+
+
+@final
+class Roofline(QWidget):
+    """Both axes are logarithmic; the mouse moves nothing."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        self._points: Sequence[Point] = ()
+        self._roofs: Sequence[Roof] = ()
+        self._height = 0
+        self.names: list[Name] = []
+        self.plot = make_chart(tr("Roofline"))
+        self.plot.setLabel("bottom", tr("FLOP per byte"))
+        self.plot.setLabel("left", "GFLOP/s")
+        self.plot.getViewBox().sigResized.connect(lambda _: self._on_resized())
+        self.heading = label(tr("Roofline"), "heading")
+        self.heading.setToolTip(tr("The limits set by memory bandwidth and arithmetic, with each kernel as a point"))
+        self.caption = label("", "caption", wrap=True)
+        self.setLayout(column(self.heading, (self.plot, 1), self.caption))
+        self._draw()  # pyqtgraph's default background is black
+
+    def show_points(self, points: Sequence[Point], roofs: Sequence[Roof], caption: str) -> None:
+        """Show these kernels; again with its colours after the theme has changed."""
+        self._points, self._roofs = points, roofs
+        self.caption.setText(caption)
+        self._draw()
+
+    def _on_resized(self) -> None:
+        """Place names and ticks again: they depend on the height."""
+        if self.plot.height() != self._height:
+            self._draw()
+
+    def _draw(self) -> None:
+        points, self._height = self._points, self.plot.height()
+        self.plot.clear()
+        paint_chart(self.plot, self._theme.colours)
+        if not points:
+            for side in SIDES:
+                self.plot.getAxis(side).setTicks([[]])
+            return
+        across = [math.log10(point.intensity) for point in points]
+        heights = [math.log10(max(point.gflops, 1e-6)) for point in points]
+        ridges = [math.log10(roof.gflops / roof.gigabytes) for roof in self._roofs]
+        left, right = math.floor(min([*across, *ridges])), float(math.ceil(max([*across, *ridges])))
+        if any(point.name for point in points):
+            right = max(right, max(across) + NAME_DECADES)
+        x = np.linspace(left, right, 200)
+        roofs = [draw_roof(self.plot, x, roof.gflops, roof.gigabytes, roof.colour) for roof in self._roofs]
+        self.plot.addItem(pg.ScatterPlotItem(
+            x=across, y=heights, size=[point.size for point in points], antialias=True,
+            brush=[pg.mkBrush(QColor(point.colour)) for point in points], pen=pg.mkPen(self._theme.colours.surface),
+            hoverable=True, data=points, tip=lambda x, y, data: data.tip,
+        ))  # fmt: skip
+        low, high = min(heights) - 0.3, max([*heights, *roofs]) + 0.3
+        room = max(float(self.plot.getViewBox().height()), 2.0 * NAME_HEIGHT)
+        set_decades(self.plot, (left, right), (low, high), room)
+        wanted = [((y - low) * room / (high - low), p.name) for y, p in zip(heights, points, strict=True) if p.name]
+        self.names = place_names(wanted, room, NAME_HEIGHT)
+        for name in self.names:
+            text = pg.TextItem(name.text, color=self._theme.colours.text, anchor=(0, 0.5),
+                               fill=pg.mkBrush(self._theme.colours.surface))  # fmt: skip
+            text.setPos(max(across) + 0.06, low + name.at * (high - low) / room)
+            self.plot.addItem(text)
