@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, final
@@ -54,10 +55,14 @@ class RunCommands(QObject):
     def resume_run(self, folder: str) -> None:
         if self._training.busy:
             return
+        panel = self._window.go("train")
         try:
-            self._training.start(resume_request(Path(folder)), folder)
+            request = resume_request(Path(folder))
         except InputError as error:
-            self._window.go("train").notice.alarm(str(error))
+            panel.notice.alarm(str(error))
+            return
+        self._training.start(request, folder)
+        panel.setup.form.take_over({**json.loads(request)["config"], "name": ""})
 
     def open_cell(self, truth: str, predicted: str) -> None:
         from app.panels.train.gallery import GalleryDialog

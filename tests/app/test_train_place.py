@@ -1,5 +1,6 @@
 """The Train place without a training: where it starts, and what its end says."""
 
+import json
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -9,8 +10,8 @@ from app.panels.train.outcome import figures, headline
 from app.processes import scan
 from app.viewmodels.model_list import shipped_model
 from app.viewmodels.runs import RunView
-from app.viewmodels.training import State
-from core.config import from_dict
+from app.viewmodels.training import State, TrainingModel
+from core.config import from_dict, to_dict
 from core.data.dataset import Cancelled
 from core.training.events import RunEvaluated, RunFinished, Warned
 from tests.helpers.models import write_small_model
@@ -58,6 +59,16 @@ def test_photos_are_checked_in_the_size_of_the_training(tmp_path, monkeypatch):
         with pytest.raises(Cancelled):
             scan.work(Mock(), asked)
     assert [call.args[0].image_size for call in prepare.mock_calls] == [224, 40, 64, 224]
+
+
+def test_a_resumed_run_shows_its_own_settings_and_leaves_its_name_to_its_model(start, tmp_path, monkeypatch):
+    program = start()
+    monkeypatch.setattr(TrainingModel, "start", lambda *_: None)
+    config = from_dict({"data": str(tmp_path), "out": str(tmp_path), "epochs": 7, "model": "cnn", "name": "a"})
+    (tmp_path / "config.json").write_text(json.dumps(to_dict(config)))
+    program.run_commands.resume_run(str(tmp_path))
+    values = program.window.page("train").setup.form.values()
+    assert (values["epochs"], values["model"], values["start"], values["name"]) == (7, "cnn", "", "")
 
 
 def test_the_end_says_the_honest_figure_and_the_border_beside_it():
