@@ -17,7 +17,7 @@ from app.cards import disease_name, find_class
 from app.crash import error_text
 from app.paths import PHOTO_FOLDERS
 from app.task import Task
-from app.translation import count, tr
+from app.translation import tr
 from app.viewmodels.photos import Search
 from core.data.dataset import Dataset, IsCancelled, ReportProgress
 from core.errors import StorageError
@@ -103,19 +103,13 @@ class Document(QObject):
     def exclude(self, rows: Array, excluded: bool) -> None:
         rows = np.asarray(rows, np.int64)
         if self.table is not None and len(rows) and np.any(self.table.excluded[rows] != excluded):
-            text = count(len(rows), "exclude {n} photo", "exclude {n} photos")
-            if not excluded:
-                text = count(len(rows), "include {n} photo", "include {n} photos")
-            self._set_rows(text, self.table.excluded, rows, excluded)
+            self._set_rows(self.table.excluded, rows, excluded)
 
     def move(self, rows: Array, name: str) -> None:
         """Set the class of photos; the name is as written or as shown in the window."""
         rows = np.asarray(rows, np.int64)
         if self.table is not None and len(rows) and name.strip():
-            label = find_class(name, self.table.classes)
-            photos = count(len(rows), "{n} photo", "{n} photos")
-            text = tr("move {photos} to {name}", photos=photos, name=disease_name(label))
-            self._set_rows(text, self.table.labels, rows, self.table.code(label))
+            self._set_rows(self.table.labels, rows, self.table.code(find_class(name, self.table.classes)))
 
     def rename(self, old: str, new: str) -> None:
         """Rename a class; an existing name, as written or as shown, merges the two."""
@@ -125,7 +119,7 @@ class Document(QObject):
         if disease_name(new) != disease_name(old) or new in self.table.classes and new != old:
             self._rename(self.table, old, new)
 
-    def _set_rows(self, text: str, array: Array, rows: Array, value: int) -> None:
+    def _set_rows(self, array: Array, rows: Array, value: int) -> None:
         """Set these rows of an array of the table, the labels or the exclusions."""
         before = array[rows].copy()
 
@@ -137,7 +131,7 @@ class Document(QObject):
             array[rows] = before
             self.touched()
 
-        self.undo.push(Edit(text, do, undo))
+        self.undo.push(Edit(do, undo))
 
     def _rename(self, table: project.EditedDataset, old: str, new: str) -> None:
         labels, names = table.labels.copy(), self._names
@@ -153,8 +147,7 @@ class Document(QObject):
             table.labels[:], self._names = labels, names
             self.touched()
 
-        text = tr("rename {old} to {new}", old=disease_name(old), new=disease_name(new))
-        self.undo.push(Edit(text, do, undo))
+        self.undo.push(Edit(do, undo))
 
     def with_manifest(self, use: Callable[[str], None], failed: Callable[[str, str], None]) -> None:
         """Call `use` with the source for training: the source itself without edits, else the project's manifest.
@@ -289,8 +282,8 @@ def _edited(dataset: Dataset, folder: Path) -> tuple[project.EditedDataset, proj
 class Edit(QUndoCommand):
     """An edit as two functions; pushing it on the stack does it."""
 
-    def __init__(self, text: str, do: Callable[[], None], undo: Callable[[], None]) -> None:
-        super().__init__(text)
+    def __init__(self, do: Callable[[], None], undo: Callable[[], None]) -> None:
+        super().__init__()
         self._do, self._undo = do, undo
 
     def redo(self) -> None:

@@ -87,7 +87,7 @@ class Plants(QObject):
 
     def _change(self, chosen: dict[str, str]) -> None:
         if chosen != self._chosen:
-            self.changes.push(Edit("", partial(self._choose, chosen), partial(self._choose, self._chosen)))
+            self.changes.push(Edit(partial(self._choose, chosen), partial(self._choose, self._chosen)))
 
     def _choose(self, chosen: dict[str, str]) -> None:
         self._chosen = chosen

@@ -15,7 +15,6 @@ from app import project
 from app.crash import error_text
 from app.paths import PHOTO_FOLDERS, folder
 from app.task import Task
-from app.translation import tr
 from app.viewmodels.document import Document, Edit
 from app.viewmodels.process_model import ProcessModel
 from core.errors import StorageError
@@ -103,7 +102,7 @@ class ReviewModel(ProcessModel):
         if (table := self._document.table) is not None:
             photo, label = table.dataset.path(row), table.label(row)
             keep, forget = (partial(self.remember, photo, text) for text in (label, ""))
-            self._document.undo.push(Edit(tr("keep the label"), keep, forget))
+            self._document.undo.push(Edit(keep, forget))
 
     def remember(self, photo: str, label: str) -> None:
         """Store that a photo's label is confirmed, or with "" that it is not."""
