@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Final, final
 
 import numpy as np
 import pyqtgraph as pg
-from pyqtgraph.exporters import ImageExporter, SVGExporter
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor
+from pyqtgraph.exporters import ImageExporter
+from PySide6.QtCore import QBuffer, Qt
+from PySide6.QtGui import QColor, QPainter
+from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QCheckBox, QGraphicsItem, QWidget
 
 from app.theme import Theme, mixed
@@ -52,8 +54,7 @@ class CurvePlot(QWidget):
         self.plot.getViewBox().sigRangeChangedManually.connect(self._on_zoomed)
         for axis in map(self.plot.getAxis, SIDES):
             axis.enableAutoSIPrefix(False)  # a loss of 0.0004 is not 0.4 thousandths
-            # an axis is a QPicture whose fonts are resolved on every replay
-            axis.setCacheMode(QGraphicsItem.CacheMode.DeviceCoordinateCache)
+        self._cache_axes(QGraphicsItem.CacheMode.DeviceCoordinateCache)
         self._legend = Flow()
         self.setLayout(column(label(title, "heading"), self._legend, (self.plot, 1), spacing=4))
         theme.changed.connect(self._paint)
@@ -110,27 +111,50 @@ class CurvePlot(QWidget):
         self._zoomed = True
 
     def export(self, path: Path) -> None:
-        """Write the visible curves in the format of the file name: .png, .svg or .csv."""
-        if path.suffix.lower() == ".csv":
-            self._export_csv(path)
-        elif path.suffix.lower() == ".svg":
-            SVGExporter(self.plot.plotItem).export(str(path))
+        """Write the visible curves in the format of the file name: .png, .svg or .csv. Raises StorageError."""
+        buffer, kind = QBuffer(), path.suffix.lower()
+        shown = [curve for curve in self.curves if self.is_shown(curve.name)]
+        if kind == ".csv":
+            rows = [[curve.name, *values] for curve in shown for values in np.column_stack([curve.x, curve.y]).tolist()]
+            write_file(path, csv_text([["curve", "epoch", self._title], *rows]))
+            return
+        self.plot.setTitle("&nbsp; ".join(  # the boxes above are not part of it
+            f"<span style='color: {self._lines[curve.name].opts['pen'].color().name()}'>■ {html.escape(tr(curve.name))}"
+            "</span>" for curve in shown
+        ))  # fmt: skip
+        self.plot.plotItem.layout.activate()
+        if kind == ".svg":
+            self._draw_vectors(buffer)
         else:
             exporter = ImageExporter(self.plot.plotItem)
             exporter.parameters()["background"] = QColor(self._theme.colours.surface)
             exporter.parameters()["width"] = IMAGE_WIDTH
-            exporter.export(str(path))
+            exporter.export(toBytes=True).save(buffer, "PNG")
+        self.plot.setTitle(None)
+        write_file(path, bytes(buffer.data().data()))
+
+    def _draw_vectors(self, target: QBuffer) -> None:
+        """Draw as SVG by Qt: pyqtgraph's exporter cannot read the closed paths that Qt writes for markers."""
+        drawing = QSvgGenerator()
+        drawing.setOutputDevice(target)
+        drawing.setResolution(self.plot.logicalDpiX())
+        drawing.setSize(self.plot.size())
+        drawing.setViewBox(self.plot.rect())
+        self._cache_axes(QGraphicsItem.CacheMode.NoCache)
+        with QPainter(drawing) as painter:
+            self.plot.render(painter, self.plot.rect())
+        self._cache_axes(QGraphicsItem.CacheMode.DeviceCoordinateCache)
+
+    def _cache_axes(self, mode: QGraphicsItem.CacheMode) -> None:
+        """Qt draws cached axes as pixels: an axis is a QPicture whose fonts are resolved on every replay."""
+        for axis in map(self.plot.getAxis, SIDES):
+            axis.setCacheMode(mode)
 
     def is_shown(self, name: str) -> bool:
         return name in self._boxes and self._boxes[name].isChecked()
 
     def box(self, name: str) -> QCheckBox:
         return self._boxes[name]
-
-    def _export_csv(self, path: Path) -> None:
-        shown = [curve for curve in self.curves if self.is_shown(curve.name)]
-        rows = [[curve.name, *values] for curve in shown for values in np.column_stack([curve.x, curve.y]).tolist()]
-        write_file(path, csv_text([["curve", "epoch", self._title], *rows]))
 
     def _add(self, name: str) -> None:
         line = self.plot.plot([], [], name=name, connect="finite")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -77,11 +77,12 @@ class Notice(QFrame):
 READABLE: Final = frozenset({".csv", ".html", ".pdf"})
 
 
-def show_written(notice: Notice, name: str, *more: str) -> None:
-    """Say where the file was saved, notes on it, and offer to open it or its folder."""
-    text = " ".join([tr("Saved to {name}", name=name), *map(sentence, more)])
-    path = Path(name)
-    shown, verb = (path, tr("Open")) if path.suffix.lower() in READABLE else (path.parent, tr("Open folder"))
+def show_written(notice: Notice, names: Sequence[str], more: Sequence[str] = ()) -> None:
+    """Say where files were saved, notes on them, and offer to open a single one or their folder."""
+    text = " ".join([tr("Saved to {name}", name=", ".join(names)), *map(sentence, more)])
+    path = Path(names[0])
+    alone = len(names) == 1 and path.suffix.lower() in READABLE
+    shown, verb = (path, tr("Open")) if alone else (path.parent, tr("Open folder"))
     notice.show_message(text, verb, lambda: QDesktopServices.openUrl(QUrl.fromLocalFile(str(shown))))
 
 
@@ -92,7 +93,7 @@ def follow_writing(notice: Notice, writing: Writing) -> None:
         notice.show_message(text if total else tr("Saving {name}…", name=name), tr("Cancel"), writing.cancel)
 
     def written(answer: dict[str, Any]) -> None:
-        show_written(notice, str(answer["written"]), *answer["notes"])
+        show_written(notice, [str(answer["written"])], answer["notes"])
 
     writing.busy.connect(Slot(notice, lambda busy: going() if busy else None).call)
     writing.progress.connect(Slot(notice, going).call)

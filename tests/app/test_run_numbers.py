@@ -1,6 +1,7 @@
 """One thing has one number in every pane of the Train place, and texts follow what the run does."""
 
 import pytest
+from PySide6.QtWidgets import QFileDialog
 
 from app.viewmodels.runs import RunView
 from app.viewmodels.training import State
@@ -94,3 +95,17 @@ def test_the_photos_of_another_folder_are_not_taken_for_the_running_ones(panel, 
     assert "next training: apples" in panel.setup.data.text()
     model._set(State.IDLE)
     assert panel.setup.data.text() == "Photos: apples"
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "csv"])
+def test_exported_curves_are_named_and_replace_no_file(panel, model, tmp_path, monkeypatch, kind):
+    model.view.read([STARTED, *map(step, range(1, 7)), BEST, LAST])
+    panel.redraw()
+    chosen = [tmp_path / f"a.{kind}", tmp_path / f"a.{kind}", tmp_path / "missing" / f"a.{kind}"]
+    for at, said in enumerate(("a-loss", "a-loss-2", "could not be saved")):
+        monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_, at=at: (str(chosen[at]), ""))
+        panel.curves._on_export()
+        assert said in panel.notice.text.text()
+    assert len(list(tmp_path.glob(f"*.{kind}"))) == 6
+    if kind == "svg":
+        assert "validation" in (tmp_path / "a-loss.svg").read_text()

@@ -28,7 +28,7 @@ from app.viewmodels.review import ReviewModel
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.fields import ComboBox, SearchField
 from app.widgets.layouts import GAP, PAGE, column, holding, row, stack
-from app.widgets.notice import Notice
+from app.widgets.notice import Notice, show_written
 from app.widgets.parts import EmptyPlace, action_button, button, header, label, named, progress_bar, side_width
 from app.widgets.photo_grid import PhotoGrid, ask_class
 from app.widgets.photo_view import PhotoDialog
@@ -194,7 +194,7 @@ class DatasetPanel(QWidget):
             self._on_current()
 
     def _on_saved(self, path: str) -> None:
-        self.notice.show_message(tr("Saved as {name}.", name=path))
+        show_written(self.notice, [path])
 
     def _on_tab(self) -> None:
         tab = self.side.currentWidget()

@@ -13,15 +13,19 @@ from app.translation import tr
 from app.viewmodels.runs import Curve, RunView
 from app.widgets.curve_plot import CurvePlot
 from app.widgets.layouts import TAB, column, holding, row, splitter, stack
+from app.widgets.notice import Notice, show_written
 from app.widgets.parts import EmptyPlace, ask_target, button, card, label
+from core.errors import StorageError
+from core.storage import unused
 
 
 @final
 class CurvesPane(QWidget):
     """Three plots over the epochs; earlier runs can be compared with them."""
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self, theme: Theme, notice: Notice) -> None:
         super().__init__()
+        self._notice = notice
         self.plots = {
             "loss": CurvePlot(theme, tr("Loss")),
             "accuracy": CurvePlot(theme, tr("Accuracy")),
@@ -76,10 +80,10 @@ class CurvesPane(QWidget):
             plot.reset_zoom()
 
     def export(self, path: Path) -> list[Path]:
-        """Write one file per plot, named after the given one; returns the files."""
+        """Write one new file per plot, named after the given one; returns the files. Raises StorageError."""
         written = []
         for name, plot in self.plots.items():
-            place = path.with_name(f"{path.stem}-{name}{path.suffix}")
+            place = unused(path.with_name(f"{path.stem}-{name}{path.suffix}"))
             plot.export(place)
             written.append(place)
         return written
@@ -87,4 +91,8 @@ class CurvesPane(QWidget):
     def _on_export(self) -> None:
         kinds = "PNG (*.png);;SVG (*.svg);;CSV (*.csv)"
         if name := ask_target(self, tr("Export curves"), "curves.png", kinds):
-            self.export(Path(name))
+            try:
+                written = self.export(Path(name))
+                show_written(self._notice, [str(path) for path in written])
+            except StorageError as error:
+                self._notice.alarm(str(error))
