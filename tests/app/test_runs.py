@@ -14,6 +14,7 @@ from app.theme import Theme
 from app.viewmodels.runs import Curve, RunView, Series, list_runs, read_run, rename_run
 from app.viewmodels.training import State
 from app.widgets.curve_plot import CurvePlot, rounded_range
+from app.widgets.notice import Notice
 from core.training.events import EpochDone, RunFinished, RunStarted, StepDone, to_line
 
 pytestmark = pytest.mark.gui
@@ -94,7 +95,8 @@ def test_runs_are_listed_with_what_they_reached_also_where_a_crash_tore_the_log(
 
 
 def test_every_plot_shows_the_whole_run_while_it_grows(qtbot, qapp):
-    pane = CurvesPane(Theme(qapp))
+    theme = Theme(qapp)
+    pane = CurvesPane(theme, Notice(theme))
     qtbot.addWidget(pane)
     pane.resize(900, 600)
     pane.show()
