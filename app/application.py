@@ -199,12 +199,10 @@ def _dataset(program: Application) -> QWidget:
 
     model = program.diagnosis
     review = ReviewPane(program.review, program.photos, lambda: model.model_path or next(iter(SHIPPED_MODELS)))
-    panel = DatasetPanel(
+    return DatasetPanel(
         program.document, program.examination, program.review, review, program.window.actions_, program.thumbnails,
         program.settings, program.theme, split_settings,
     )  # fmt: skip
-    panel.diagnose_asked.connect(lambda folder: program.photo_commands.diagnose([folder]))
-    return panel
 
 
 def _train(program: Application) -> QWidget:

@@ -23,6 +23,7 @@ from app.viewmodels.document import Document
 from app.viewmodels.training import State, TrainingModel
 from app.widgets.parts import confirm
 from core import __version__
+from core.data.photo_format import EXTENSIONS
 
 MODEL_ENDING: Final = ".safetensors"
 
@@ -48,6 +49,7 @@ class WindowCommands(QObject):
         window.may_close = self._may_close
         window.closing.connect(self._on_closing)
         document.opened.connect(self._on_opened)
+        document.failed.connect(self._on_failed)
         training.state_changed.connect(self._on_state)
         self._wire()
 
@@ -107,6 +109,13 @@ class WindowCommands(QObject):
                       "wrong with these leaves, use Diagnose.")  # fmt: skip
             notice = self._window.page("dataset").notice
             notice.show_message(text, tr("Diagnose photos"), lambda: self._photos.diagnose([source]))
+
+    def _on_failed(self, message: str, details: str) -> None:
+        """Suggest a diagnosis for photos without class folders: they may not be meant for training."""
+        source = self._document.asked
+        diagnose = (tr("Diagnose photos"), lambda: self._photos.diagnose([source]))
+        again = diagnose if holds_photos(source) else ("", None)
+        self._window.page("dataset").notice.alarm(message, details, *again)
 
     def _on_state(self, state: State) -> None:
         if state is State.IDLE and self._quitting:
@@ -175,3 +184,12 @@ class WindowCommands(QObject):
     def _on_closing(self) -> None:
         self._settings.set("geometry", self._window.saveGeometry())
         self._settings.set("page", self._window.current)
+
+
+def holds_photos(folder: str) -> bool:
+    """Whether photos are in a folder itself, not in its subfolders."""
+    try:
+        with os.scandir(folder) as entries:
+            return any(entry.name.lower().endswith(tuple(EXTENSIONS)) for entry in entries)
+    except OSError:
+        return False

@@ -50,16 +50,12 @@ def install() -> int:
 
 
 def command() -> str:
-    """The installed command, or this interpreter; paths with spaces are quoted as the specification requires."""
+    """The installed command, or this interpreter, in the quotes that paths with spaces require."""
     if getattr(sys, "frozen", False):
-        return _quote(sys.executable)
+        return f'"{sys.executable}"'
     beside = Path(sys.executable).with_name("leafclinic")
     found = str(beside) if beside.exists() else shutil.which("leafclinic")
-    return _quote(found) if found else f"{_quote(sys.executable)} -m app"
-
-
-def _quote(path: str) -> str:
-    return path if path.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum() else f'"{path}"'
+    return f'"{found}"' if found else f'"{sys.executable}" -m app'
 
 
 PATH_NAMES: Final = ("FILE", "FOLDER", "MODEL", "OUT", "PATH", "PHOTO", "RUN")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QLabel, QTabWidget, QWidget
 
 from app.actions import Actions
@@ -32,7 +31,6 @@ from app.widgets.notice import Notice, show_written
 from app.widgets.parts import EmptyPlace, action_button, button, header, label, named, progress_bar, side_width
 from app.widgets.photo_grid import PhotoGrid, ask_class
 from app.widgets.photo_view import PhotoDialog
-from core.data.photo_format import EXTENSIONS
 from core.ops.contract import Array
 from core.percent import stated
 
@@ -42,12 +40,7 @@ SEARCH_MS: Final = 150
 
 @final
 class DatasetPanel(QWidget):
-    """Left: classes, quality, split, augmentation. Right: the photos chosen on the left.
-
-    Signal: `diagnose_asked(folder)` for photos without classes.
-    """
-
-    diagnose_asked = Signal(str)
+    """Left: classes, quality, split, augmentation. Right: the photos chosen on the left."""
 
     def __init__(
         self, document: Document, examination: ExaminationModel, review: ReviewModel, pane: ReviewPane,
@@ -133,7 +126,7 @@ class DatasetPanel(QWidget):
         document.opened.connect(self._on_opened)
         document.progress.connect(self._on_progress)
         document.drawing.connect(self._on_drawing)
-        document.failed.connect(self._on_failed)
+        document.failed.connect(self._on_changed)
         document.changed.connect(self._on_changed)
         document.search.found.connect(self.refresh)
         self.classes.chosen.connect(lambda _: self._on_filter())
@@ -282,14 +275,6 @@ class DatasetPanel(QWidget):
         self._document.give_up()
         self._on_changed()
 
-    def _on_failed(self, message: str, details: str) -> None:
-        """Suggest a diagnosis for photos without class folders: they may not be meant for training."""
-        self._on_changed()
-        source = self._document.asked
-        diagnose = (tr("Diagnose photos"), lambda: self.diagnose_asked.emit(source))
-        again = diagnose if holds_photos(source) else ("", None)
-        self.notice.alarm(message, details, *again)
-
     def _on_selection(self) -> None:
         some = bool(self.grid.selectionModel().hasSelection())
         self._move.setEnabled(some)
@@ -307,12 +292,3 @@ class DatasetPanel(QWidget):
         if table is not None:
             row_ = int(self.photos.rows[at])
             PhotoDialog(self, table.dataset.path(row_), disease_name(table.label(row_))).open()
-
-
-def holds_photos(folder: str) -> bool:
-    """Whether photos are in a folder itself, not in its subfolders."""
-    try:
-        with os.scandir(folder) as entries:
-            return any(entry.name.lower().endswith(tuple(EXTENSIONS)) for entry in entries)
-    except OSError:
-        return False
