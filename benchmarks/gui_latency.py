@@ -153,9 +153,9 @@ def time_million(program: Application, home: Path) -> list[Row]:
     program.document.exclude(np.array([0]), True)
     program.window.go("train")
     wait(NAP_MS)
-    act("Start", program.window.actions_.start.trigger, lambda: program.training.session.busy)
-    program.training.session.stop()
-    until(lambda: not program.training.session.busy)
+    act("Start", program.window.actions_.start.trigger, lambda: program.training.busy)
+    program.training.stop()
+    until(lambda: not program.training.busy)
     program.window.go("dataset")
     program.document.exclude(np.arange(0, MILLION, 100), True)
     wait(2 * NAP_MS)
@@ -277,7 +277,7 @@ def train_in_window(program: Application, data: Path, folder: Path, seconds: flo
     if gaps is not None:
         gaps.start()
     begin, used = time.perf_counter(), time.process_time()
-    until(lambda: not program.training.session.busy, seconds + 120, every_ms=500)
+    until(lambda: not program.training.busy, seconds + 120, every_ms=500)
     return (time.process_time() - used) / (time.perf_counter() - begin)
 
 
