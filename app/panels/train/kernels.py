@@ -30,10 +30,11 @@ SHARE: Final = 4
 @final
 @dataclass(frozen=True, slots=True)
 class TimedKernel:
-    """A kernel's time and share of the step, and whether it is memory-bound."""
+    """A kernel's time, its share of the step and that of all kernels of its layer, and whether it is memory-bound."""
 
     time: KernelTime
     share: float
+    layer_share: float
     bytes_bound: bool = False
 
     @property
@@ -57,7 +58,11 @@ class TimedKernel:
 def timed(times: Sequence[KernelTime]) -> list[TimedKernel]:
     whole = sum(t.milliseconds for t in times) or 1.0
     gflops, _ = roof(times)
-    return [TimedKernel(t, t.milliseconds / whole, t.flops < 0.999e6 * gflops * t.floor_ms) for t in times]
+    layers: dict[str, float] = {}
+    for t in times:
+        layers[t.layer] = layers.get(t.layer, 0.0) + t.milliseconds / whole
+    return [TimedKernel(t, t.milliseconds / whole, layers[t.layer], t.flops < 0.999e6 * gflops * t.floor_ms)
+            for t in times]  # fmt: skip
 
 
 def roof(times: Iterable[KernelTime]) -> tuple[float, float]:
@@ -78,6 +83,8 @@ def columns() -> list[Column]:
         Column(tr("Kernel"), lambda k: k.time.kernel),
         Column("ms", lambda k: f"{k.time.milliseconds:.3f}", lambda k: k.time.milliseconds, right=True),
         Column(tr("Share"), lambda k: percent(k.share), lambda k: k.share, right=True),
+        Column(tr("Layer's share"), lambda k: percent(k.layer_share), lambda k: k.layer_share, right=True,
+               tip=lambda _: tr("All kernels of this layer together.")),
         Column("GFLOP/s", lambda k: f"{k.gflops:,.1f}" if k.time.flops else "", lambda k: k.gflops, right=True),
         Column(tr("Of peak"), peak_text, lambda k: k.of_peak, right=True, tip=_peak_tip),
     ]
