@@ -124,7 +124,6 @@ def benchmark(program: Application, out: Path) -> None:
     panel.run.click()
     until(lambda: not program.benchmark.running)
     panel.table.selectRow(len(program.benchmark.rows.rows) // 2)
-    panel.chart.switch.button(1).click()
     shoot(program, out, "kernels")
 
 

@@ -36,8 +36,8 @@ def test_every_kernel_that_computes_is_a_point_and_the_larger_the_longer_it_take
     assert [p.size() for p in by_time] == sorted(p.size() for p in points)
     assert "2,000 GFLOP/s, 100 GB/s" in pane.roofline.caption.text()
     assert pane._bars.highest == pytest.approx(4 / 6.6), "the bar of the longest fills its cell"
-    shares = {row.time.layer: row.layer_share for row in pane.model.rows}
-    assert shares == pytest.approx({"conv": 6 / 6.6, "relu": 0.5 / 6.6, "copy": 0.1 / 6.6}), "of all directions"
+    tips = [pane.model.index(at, 4).data(Qt.ItemDataRole.ToolTipRole) for at in range(len(STEP))]
+    assert [tip.split(": ")[1] for tip in tips] == ["90.9\u00a0%", "7.6\u00a0%", "90.9\u00a0%", "1.5\u00a0%"]
 
 
 def test_what_lay_in_the_cache_is_told_so_and_not_as_more_than_all(qapp):
@@ -45,7 +45,7 @@ def test_what_lay_in_the_cache_is_told_so_and_not_as_more_than_all(qapp):
     border = KernelTime("photo", "forward", "border", 0.1, 0, 0, 0.0)
     pane = KernelTimesPane(Theme(qapp))
     pane.show_times((*STEP, pool, border))
-    shown = {pane.model.rows[at].time.layer: pane.model.index(at, 7) for at in range(len(pane.model.rows))}
+    shown = {pane.model.rows[at].time.layer: pane.model.index(at, 6) for at in range(len(pane.model.rows))}
     assert shown["pool"].data() == "from cache"
     assert "processor's cache" in shown["pool"].data(Qt.ItemDataRole.ToolTipRole)
     assert shown["conv"].data() == "50\u00a0%"

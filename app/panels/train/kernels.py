@@ -82,9 +82,8 @@ def columns() -> list[Column]:
         Column(tr("Direction"), lambda k: tr(k.time.direction.replace("_", " "))),
         Column(tr("Kernel"), lambda k: k.time.kernel),
         Column("ms", lambda k: f"{k.time.milliseconds:.3f}", lambda k: k.time.milliseconds, right=True),
-        Column(tr("Share"), lambda k: percent(k.share), lambda k: k.share, right=True),
-        Column(tr("Layer's share"), lambda k: percent(k.layer_share), lambda k: k.layer_share, right=True,
-               tip=lambda _: tr("All kernels of this layer together.")),
+        Column(tr("Share"), lambda k: percent(k.share), lambda k: k.share, right=True,
+               tip=lambda k: tr("All kernels of this layer: {share}", share=percent(k.layer_share))),
         Column("GFLOP/s", lambda k: f"{k.gflops:,.1f}" if k.time.flops else "", lambda k: k.gflops, right=True),
         Column(tr("Of peak"), peak_text, lambda k: k.of_peak, right=True, tip=_peak_tip),
     ]
