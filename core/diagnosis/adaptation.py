@@ -265,11 +265,12 @@ def _with_head(model: ModelFile, head: LinearHead) -> ModelFile:
 
 
 def _with_temperatures(model: ModelFile, held_out: Array, labels: Array) -> ModelFile:
-    """Multiply the temperatures of crops with enough held-out photos by a factor fitted to their logits."""
+    """Multiply the temperatures of crops with enough held-out photos by a factor fitted to their logits, but at least
+    1: so few photos cannot show that predictions deserve a higher probability."""
     z = divide_logits(held_out, model.temperature, model.class_temperatures)
-    factors = fit_class_temperatures(z, labels, [crop_of(name) for name in model.classes], 1.0)
+    factors = fit_class_temperatures(z, labels, [crop_of(name) for name in model.classes], 1.0, ridge=0.0)
     before = model.class_temperatures or (model.temperature,) * len(model.classes)
-    after = tuple(t * factor for t, factor in zip(before, factors, strict=True)) if factors else before
+    after = tuple(t * max(factor, 1.0) for t, factor in zip(before, factors, strict=True)) if factors else before
     return replace(model, class_temperatures=after)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from core.diagnosis import place_branch
-from core.diagnosis.adaptation import Adaptation, PlacePhotos, adapt_model, read_head, sign_test
+from core.diagnosis.adaptation import Adaptation, PlacePhotos, _with_temperatures, adapt_model, read_head, sign_test
 from core.diagnosis.completion import NetworkOutputs, with_thresholds
 from core.diagnosis.features import familiarity, feature_node, head_node, read_statistics
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head, make_folds
@@ -120,6 +120,16 @@ def test_a_place_that_the_model_knows_changes_nothing_or_claims_nothing(model):
     result = adapt(model, known.take(np.flatnonzero(known.labels < 2)))
     assert result.model is None or "So few photos cannot show" in result.describe()[3]
     assert accuracy(result.model or model, draw(4)) > accuracy(model, draw(4)) - 0.01
+
+
+def test_few_photos_that_are_all_correct_do_not_raise_probabilities():
+    labels = np.repeat((0, 1), 10)
+    model = ModelFile(network(), {}, CLASSES, 32, temperature=2.0)
+    right, wrong = (_with_temperatures(model, 8.0 * np.eye(4)[found], labels).class_temperatures
+                    for found in (labels, np.where(np.arange(20) % 4, labels, 1 - labels)))  # fmt: skip
+    assert right in ((), (2.0,) * 4)
+    assert wrong[:2] == pytest.approx((8 / np.log(9),) * 2, rel=1e-3), "3 of 4 correct, of two classes and two others"
+    assert wrong[2:] == (2.0, 2.0)
 
 
 def test_the_sign_test_is_exact():
