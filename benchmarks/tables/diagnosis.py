@@ -11,7 +11,9 @@ from benchmarks.tables.results import markdown_table, percent, read
 TEST = "diagnosis_test"
 SHIPPED = {"leaves": "", "small": "_small", "permissive": "_permissive"}
 PARTS = {"place": "orchard, held out", "others": "other validation photos", "unknown": "unknown crops"}
-FIGURES = {"correct": "correct", "answered": "diagnosed", "unfamiliar": "rejected as unfamiliar"}
+FIGURES = {"correct": "correct", "answered": "diagnosed", "unfamiliar": "rejected as unfamiliar",
+           "calibration_error": "calibration error"}  # fmt: skip
+OF_PARTS = {"place": tuple(FIGURES), "others": ("correct", "answered", "unfamiliar"), "unknown": ("unfamiliar",)}
 IN_THE_CARD = ("background", "blackgram, lab", "blackgram, field", "potato, lab", "potato, field",
                "photos of the first pack")  # fmt: skip
 UNKNOWN = ("rice", "soybean", "strawberry", "wheat")
@@ -134,9 +136,8 @@ def adaptation() -> str:
     """Figures before and after adapting each model to the orchard, the mean over draws."""
     models = read("adaptation")["models"]
     rows = [
-        [f"{shown}: {figure}", *(_change(runs, part, key) for runs in models.values())]
-        for part, shown in PARTS.items() for key, figure in FIGURES.items()
-        if part != "unknown" or key == "unfamiliar"
+        [f"{shown}: {FIGURES[key]}", *(_change(runs, part, key) for runs in models.values())]
+        for part, shown in PARTS.items() for key in OF_PARTS[part]
     ]
     return markdown_table(["before → after, %", *models], rows)
 
