@@ -190,6 +190,6 @@ def holds_photos(folder: str) -> bool:
     """Whether photos are in a folder itself, not in its subfolders."""
     try:
         with os.scandir(folder) as entries:
-            return any(entry.name.lower().endswith(tuple(EXTENSIONS)) for entry in entries)
+            return any(entry.name.lower().endswith(EXTENSIONS) for entry in entries)
     except OSError:
         return False

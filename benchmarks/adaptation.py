@@ -37,8 +37,7 @@ from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.place_branch import is_branched
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.replay import read_replay
-from core.diagnosis.thresholds import COVERAGE
-from core.diagnosis.verdict import decide_verdict
+from core.diagnosis.verdict import Verdict, decide_verdict
 from core.ops.contract import Array
 
 PLACE = ("apple/black_rot", "apple/cedar_apple_rust", "apple/healthy", "apple/scab")
@@ -72,6 +71,18 @@ def compute(model: ModelFile, paths: Sequence[Path]) -> NetworkOutputs:
             parts.append(compute_outputs(predictor, read_photos(model, paths[first : first + 256]), node))
     logits = np.concatenate([part.logits for part in parts])
     return NetworkOutputs(logits, np.concatenate([part.features for part in parts if part.features is not None]))
+
+
+def decide(model: ModelFile, seen: NetworkOutputs) -> tuple[list[Verdict], Array]:
+    """The verdict on each photo by the model's own thresholds, and its familiarity."""
+    thresholds = model.thresholds
+    assert thresholds is not None
+    near = familiarity(
+        thresholds.score, seen.logits, seen.features, read_statistics(model.extra), model.temperature
+    )
+    verdicts = [decide_verdict(p, float(f), thresholds, model.classes)
+                for p, f in zip(state_probabilities(model, seen.logits), near, strict=True)]  # fmt: skip
+    return verdicts, near
 
 
 def read_photos(model: ModelFile, paths: Sequence[Path]) -> Array:
@@ -136,18 +147,13 @@ class Study:
     def figures(self, model: ModelFile, rows: Array, logits: Array) -> dict[str, float]:
         """Accuracy, calibration error, and the share with a class as verdict."""
         probabilities, labels = state_probabilities(model, logits), self.labels[rows]
-        thresholds = model.thresholds
-        assert thresholds is not None
-        near = familiarity(
-            thresholds.score, logits, self.features(rows), read_statistics(model.extra), model.temperature
-        )
-        verdicts = [decide_verdict(p, float(f), thresholds, model.classes, COVERAGE)
-                    for p, f in zip(probabilities, near, strict=True)]  # fmt: skip
+        verdicts, near = decide(model, NetworkOutputs(logits, self.features(rows)))
+        assert model.thresholds is not None
         return {
             "photos": len(rows), "correct": float((probabilities.argmax(axis=1) == labels).mean()),
             "calibration_error": measure_reliability(probabilities, labels).error,
             "answered": float(np.mean([verdict.is_class for verdict in verdicts])),
-            "unfamiliar": float((near < thresholds.far).mean()),
+            "unfamiliar": float((near < model.thresholds.far).mean()),
         }  # fmt: skip
 
     def run(self, seed: int) -> dict[str, Any]:

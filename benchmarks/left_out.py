@@ -30,21 +30,20 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.adaptation import decide
 from benchmarks.diagnosis import read_squares
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.record import commit
 from benchmarks.ship_model import name_of
-from benchmarks.unknown_crops import compare, scores
+from benchmarks.unknown_crops import compare, compute, scores
 from core.data.augment import draw_augmentation
 from core.data.photo import square
 from core.device import Optimizer, PhotoBatch
-from core.diagnosis.calibration import crop_of, fit_temperature, state_probabilities
-from core.diagnosis.completion import NetworkOutputs, compute_outputs, sample_per_class
-from core.diagnosis.features import familiarity, feature_node, read_statistics
+from core.diagnosis.calibration import crop_of, fit_temperature
+from core.diagnosis.completion import NetworkOutputs, sample_per_class
 from core.diagnosis.model_file import ModelFile, read_model, with_photo_side
 from core.diagnosis.pictures_without_leaf import SCRAMBLED, draw
-from core.diagnosis.prediction import Predictor
-from core.diagnosis.verdict import decide_verdict, is_healthy
+from core.diagnosis.verdict import is_healthy
 from core.ops.builder import with_loss
 from core.ops.contract import Array
 from core.optim.learning_rate import one_cycle
@@ -115,21 +114,6 @@ def expose(model: ModelFile, photos: Array, labels: Array, outliers: Array, devi
         return replace(model, graph=graph, weights=plan.weights())
 
 
-def compute(model: ModelFile, photos: Array, device: str) -> NetworkOutputs:
-    node = feature_node(model.graph)
-    with closing(Predictor(model, device=device, batch=16, outputs=(node,) if node else ())) as predictor:
-        return compute_outputs(predictor, photos, node)
-
-
-def count_diagnosed(model: ModelFile, seen: NetworkOutputs) -> float:
-    """Share of the photos with a class as verdict, by the program's own thresholds."""
-    assert model.thresholds is not None
-    near = familiarity(model.thresholds.score, seen.logits, seen.features, read_statistics(model.extra),
-                       model.temperature)  # fmt: skip
-    return float(np.mean([decide_verdict(p, float(f), model.thresholds, model.classes).is_class
-                          for p, f in zip(state_probabilities(model, seen.logits), near, strict=True)]))  # fmt: skip
-
-
 @dataclass(frozen=True, eq=False)
 class Photos:
     """Photos uint8 ``(N, side, side, 3)``, their classes (-1: left out or unknown) and names, and rows by kind.
@@ -191,7 +175,7 @@ def evaluate(photos: Photos, model: ModelFile, left: Sequence[str], device: str)
     result: dict[str, Any] = {"photos": {name: len(part) for name, part in groups.items()}, "network": plain}
     for kind in ("known", "left"):
         part = NetworkOutputs(seen.logits[photos.rows[kind]], seen.features[photos.rows[kind]])
-        result[f"{kind}, diagnosed"] = count_diagnosed(model, part)
+        result[f"{kind}, diagnosed"] = float(np.mean([verdict.is_class for verdict in decide(model, part)[0]]))
     own = photos.rows["own"]
     outliers = {"generated": make_pictures(photos), "real": photos.pixels[photos.rows["other"]]}
     for kind, pictures in outliers.items():

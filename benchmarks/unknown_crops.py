@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from benchmarks.intervals import auroc
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of
 from core.diagnosis.calibration import crop_of
-from core.diagnosis.completion import compute_outputs, sample_per_class
+from core.diagnosis.completion import NetworkOutputs, compute_outputs, sample_per_class
 from core.diagnosis.features import energy, familiarity, feature_node, fit_subspace
 from core.diagnosis.metrics import softmax
 from core.diagnosis.model_file import ModelFile, read_model
@@ -77,6 +78,13 @@ def compare(found: dict[str, Array], known: Array, groups: dict[str, Array]) -> 
     }  # fmt: skip
 
 
+def compute(model: ModelFile, photos: Array, device: str) -> NetworkOutputs:
+    """The network's outputs for photos uint8 ``(N, side, side, 3)``."""
+    node = feature_node(model.graph)
+    with closing(Predictor(model, device=device, batch=16, outputs=(node,) if node else ())) as predictor:
+        return compute_outputs(predictor, photos, node)
+
+
 def group_rows(
     model: ModelFile, rows: Sequence[dict[str, str]]
 ) -> tuple[Array, Array, Array, dict[str, Array]]:
@@ -107,10 +115,7 @@ def main() -> None:
     kinds = np.unique([f"{name_of(row)} {row['setting']} {row['split']}" for row in rows], return_inverse=True)[1]
     rows = [rows[i] for i in sample_per_class(kinds, PER_CLASS, 0)]
     labels, train, known, groups = group_rows(model, rows)
-    node = feature_node(model.graph)
-    predictor = Predictor(model, device=options.device, batch=16, outputs=(node,) if node else ())
-    seen = compute_outputs(predictor, read_squares(options.photos, rows, model.source_side), node)
-    predictor.close()
+    seen = compute(model, read_squares(options.photos, rows, model.source_side), options.device)
     assert seen.features is not None
     table = compare(scores(model, seen.logits, seen.features, labels, train), known, groups)
     text = json.dumps({"photos": {name: int(mask.sum()) for name, mask in groups.items()}, "scores": table}, indent=1)
