@@ -2,13 +2,14 @@
 
     python -m benchmarks.join_photos $LEAFCLINIC_DATA --out joined
     python -m benchmarks.left_out joined --weights $LEAFCLINIC_DATA/weights/mobilenetv2_1.0_224.onnx --device cuda \
-        --gpus 2 --processes 12 --out benchmarks/results/left_out.json
+        --gpus 2 --processes 12 --seeds 0 1 2 --out benchmarks/results/left_out.json
 
-A network of the recipe of the shipped model's second one, at 224 pixels, is trained without the photos of each part.
+Networks of the recipe of the shipped model's second one, at 224 pixels, are trained without the photos of each part.
 Scores of familiarity (`benchmarks.unknown_crops`) are compared on the part's photos, of which none was trained on, and
-on validation leaves of all other classes. Then it is trained further on its own photos and on outliers, whose target is
-the same probability for each class (Hendrycks et al., "Deep anomaly detection with outlier exposure", 2019): generated
-pictures, or photos of other crops that are never evaluated here. Reads no test split.
+on validation leaves of all other classes; also of the first two networks side by side, as the shipped model is made.
+`--outliers`: the first network is trained further on its own photos and on outliers, whose target is the same
+probability for each class (Hendrycks et al., "Deep anomaly detection with outlier exposure", 2019): generated pictures,
+or photos of other crops that are never evaluated here. Reads no test split.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import numpy as np
 
 from benchmarks.adaptation import decide
 from benchmarks.diagnosis import read_squares
+from benchmarks.join_networks import join
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.record import commit
 from benchmarks.ship_model import name_of
@@ -40,7 +42,7 @@ from core.data.augment import draw_augmentation
 from core.data.photo import square
 from core.device import Optimizer, PhotoBatch
 from core.diagnosis.calibration import crop_of, fit_temperature
-from core.diagnosis.completion import NetworkOutputs, sample_per_class
+from core.diagnosis.completion import NetworkOutputs, sample_per_class, with_thresholds
 from core.diagnosis.model_file import ModelFile, read_model, with_photo_side
 from core.diagnosis.pictures_without_leaf import SCRAMBLED, draw
 from core.diagnosis.verdict import is_healthy
@@ -76,7 +78,9 @@ def find_parts(rows: Sequence[Row]) -> dict[str, tuple[str, ...]]:
     return parts
 
 
-def train(photos: Path, part: str, left: Sequence[str], options: argparse.Namespace, out: Path) -> None:
+def train(
+    photos: Path, part: str, left: Sequence[str], options: argparse.Namespace, seed: int, out: Path
+) -> ModelFile:
     manifest = photos.absolute() / f"without-{part.replace(' ', '-')}.csv"
     rows = [row for row in chosen_rows(photos / "manifest.csv", ["train", "val"]) if name_of(row) not in left]
     with manifest.open("w", newline="", encoding="utf-8") as file:
@@ -84,12 +88,25 @@ def train(photos: Path, part: str, left: Sequence[str], options: argparse.Namesp
         writer.writeheader()
         writer.writerows(rows)
     subprocess.run([
-        sys.executable, "-m", "core.train", "--data", str(manifest), "--preset", "leaves-field", "--from",
-        str(options.weights), "--input-normalization", "tensorflow", "--image-size", str(SIDE), "--eval-size", "256",
-        "--epochs", str(options.epochs), "--validate-every", str(options.epochs), "--test", "0", "--leaf-tests", "no",
-        "--device", options.device, *(("--precision", "float32") if options.device == "cpu" else ()), "--out", str(out),
+        sys.executable, "-m", "core.train", "--data", str(manifest), "--preset", "leaves-field", "--seed", str(seed),
+        "--from", str(options.weights), "--input-normalization", "tensorflow", "--image-size", str(SIDE),
+        "--eval-size", "256", "--epochs", str(options.epochs), "--validate-every", str(options.epochs), "--test", "0",
+        "--leaf-tests", "no", "--device", options.device,
+        *(("--precision", "float32") if options.device == "cpu" else ()), "--out", str(out),
     ], check=True, stdout=subprocess.DEVNULL)  # fmt: skip
     manifest.unlink()
+    return read_model(out)
+
+
+def side_by_side(first: ModelFile, second: ModelFile, photos: Photos, device: str) -> ModelFile:
+    """Both networks joined, with thresholds of the known leaves."""
+    model = join(first, second, first.size[0], "joined")
+    known, own = photos.rows["known"], photos.rows["own"]
+    seen = compute(model, photos.pixels, device)
+    assert seen.features is not None
+    model = replace(model, temperature=fit_temperature(seen.logits[known], photos.labels[known]))
+    parts = [(NetworkOutputs(seen.logits[rows], seen.features[rows]), photos.labels[rows]) for rows in (own, known)]
+    return with_thresholds(model, *parts[0], *parts[1])
 
 
 def expose(model: ModelFile, photos: Array, labels: Array, outliers: Array, device: str) -> ModelFile:
@@ -165,7 +182,9 @@ def measure(
     return {"known, correct": correct, **compare({name: found[name] for name in kept}, known, groups)}, seen
 
 
-def evaluate(photos: Photos, model: ModelFile, left: Sequence[str], device: str) -> dict[str, Any]:
+def evaluate(
+    photos: Photos, model: ModelFile, left: Sequence[str], device: str, outliers: bool = False
+) -> dict[str, Any]:
     rows, names = photos.rows["left"], photos.names
     groups = {"all": rows}
     if len({crop_of(name) for name in left}) > 1:
@@ -177,8 +196,8 @@ def evaluate(photos: Photos, model: ModelFile, left: Sequence[str], device: str)
         part = NetworkOutputs(seen.logits[photos.rows[kind]], seen.features[photos.rows[kind]])
         result[f"{kind}, diagnosed"] = float(np.mean([verdict.is_class for verdict in decide(model, part)[0]]))
     own = photos.rows["own"]
-    outliers = {"generated": make_pictures(photos), "real": photos.pixels[photos.rows["other"]]}
-    for kind, pictures in outliers.items():
+    strange = {"generated": make_pictures(photos), "real": photos.pixels[photos.rows["other"]]} if outliers else {}
+    for kind, pictures in strange.items():
         further = expose(model, photos.pixels[own], photos.labels[own], pictures, device)
         kept = ("energy", "ViM, 128 dimensions")
         result[f"trained further on {kind} outliers"] = measure(further, photos, groups, kept, device)[0]
@@ -186,19 +205,24 @@ def evaluate(photos: Photos, model: ModelFile, left: Sequence[str], device: str)
 
 
 def run_part(options: argparse.Namespace, part: str) -> dict[str, Any]:
-    left = find_parts(chosen_rows(options.photos / "manifest.csv", ["train", "val"]))[part]
+    left, models = find_parts(chosen_rows(options.photos / "manifest.csv", ["train", "val"]))[part], {}
     with TemporaryDirectory() as home:
-        run = Path(home) / "run"
-        train(options.photos, part, left, options, run)
-        model = read_model(run)
-    return evaluate(read_parts(options.photos, model, left), model, left, options.device)
+        for seed in options.seeds:
+            models[f"seed {seed}"] = train(options.photos, part, left, options, seed, Path(home) / f"run-{seed}")
+    first, second, *_ = [*models.values(), None, None]
+    photos = read_parts(options.photos, first, left)
+    if second:
+        models["two side by side"] = side_by_side(first, second, photos, options.device)
+    return {name: evaluate(photos, model, left, options.device, options.outliers and model is first)
+            for name, model in models.items()}  # fmt: skip
 
 
 def run_all(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
     """Each part in a process of its own, several at once on each GPU."""
     parts = options.parts or list(find_parts(chosen_rows(options.photos / "manifest.csv", ["train", "val"])))
     command = [sys.executable, "-m", "benchmarks.left_out", str(options.photos), "--weights", str(options.weights),
-               "--device", options.device, "--epochs", str(options.epochs)]  # fmt: skip
+               "--device", options.device, "--epochs", str(options.epochs), "--seeds", *map(str, options.seeds),
+               *(["--outliers"] if options.outliers else [])]  # fmt: skip
 
     def start(at: int, part: str) -> tuple[str, Any]:
         visible = os.environ | ({"CUDA_VISIBLE_DEVICES": str(at % options.gpus)} if options.gpus > 1 else {})
@@ -217,6 +241,8 @@ def main() -> None:
     parser.add_argument("--part", default="", help="one part only, whose result is printed")
     parser.add_argument("--parts", nargs="+", help="default: all")
     parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--outliers", action="store_true", help="train the first network further on outliers")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
