@@ -73,8 +73,8 @@ def accuracy(result: Mapping[str, Any]) -> str:
     """Seconds to the highest goal that one GPU reached, and the accuracy of the last epoch."""
     seconds = {row["name"]: row["ours"] for row in result["rows"]}
     goal = max(float(name.split()[0]) for name, value in seconds.items() if "1 GPUs" in name and np.isfinite(value))
-    found = [f"{figure(seconds[f'{goal:g} %, {gpus} GPUs'])} on {gpus} GPU{'s' * (gpus != '1')} "
-             f"(end: {percent(curve[-1][2])})" for gpus, curve in result["curves"].items()]  # fmt: skip
+    found = [f"{figure(seconds[f'{goal:g} %, {gpus} GPUs'])} on {gpus} GPU{'s' * (gpus != '1')} (epoch {last[0]}: "
+             f"{percent(last[2])})" for gpus, (*_, last) in result["curves"].items()]  # fmt: skip
     return f"{goal:g} % by `{result.get('preset', 'leaves-fast')}` ({result['photos']}): {', '.join(found)}"
 
 
@@ -106,11 +106,12 @@ def all_reduce_seconds(result: Mapping[str, Any], size: int, gpus: int) -> float
 
 def draw_scaling() -> None:
     """docs/pictures/scaling.png: weak scaling over GPUs by the formula, and where it was measured."""
-    result, *_ = read_by_gpus("scaling")
+    result, *fewer = read_by_gpus("scaling")
     curves: dict[str, Sequence[tuple[float, float]]] = {}
     for model, batch in DRAWN:
         curves[f"{model}, {batch}"] = [(n, 100 * predict(result, model, batch, n)) for n in (1, *GPUS)]
-        shares = {n: result["efficiency"].get(f"weak {model} b{batch} x{n}") for n in GPUS}
+        shares = {n: of["efficiency"].get(f"weak {model} b{batch} x{n}") for n in GPUS for of in (result, *fewer)
+                  if f"x{n}" in of["machine"]["name"]}  # fmt: skip
         curves[f"{model}, {batch}, measured"] = [(n, 100 * share["ours"]) for n, share in shares.items() if share]
     title = "Weak scaling by network and photos of a GPU: formula and measurement"
     save_png(draw_curves(title, "GPUs", "% of the photos per second of as many single GPUs", curves, range(80, 101, 5)),
