@@ -87,18 +87,13 @@ def train(
         writer = csv.DictWriter(file, rows[0].keys())
         writer.writeheader()
         writer.writerows(rows)
-    stages = [("--from", str(options.weights), "--input-normalization", "tensorflow")]
-    if options.head_first:
-        stages[0] += ("--train-layers", "head", "--epochs", "2", "--learning-rate", "1e-3")
-        stages.append(("--from", f"{out}-head", "--learning-rate", "1e-4"))
-    for at, stage in enumerate(stages, 1):
-        subprocess.run([
-            sys.executable, "-m", "core.train", "--data", str(manifest), "--preset", "leaves-field", "--seed",
-            str(seed), "--image-size", str(SIDE), "--eval-size", "256", "--epochs", str(options.epochs),
-            "--validate-every", str(options.epochs), "--test", "0", "--leaf-tests", "no", "--device", options.device,
-            *(("--precision", "float32") if options.device == "cpu" else ()), *stage,
-            "--out", str(out) if at == len(stages) else f"{out}-head",
-        ], check=True, stdout=subprocess.DEVNULL)  # fmt: skip
+    subprocess.run([
+        sys.executable, "-m", "core.train", "--data", str(manifest), "--preset", "leaves-field", "--seed", str(seed),
+        "--from", str(options.weights), "--input-normalization", "tensorflow", "--image-size", str(SIDE),
+        "--eval-size", "256", "--epochs", str(options.epochs), "--validate-every", str(options.epochs), "--test", "0",
+        "--leaf-tests", "no", "--device", options.device,
+        *(("--precision", "float32") if options.device == "cpu" else ()), "--out", str(out),
+    ], check=True, stdout=subprocess.DEVNULL)  # fmt: skip
     manifest.unlink()
     return read_model(out)
 
@@ -227,7 +222,7 @@ def run_all(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
     parts = options.parts or list(find_parts(chosen_rows(options.photos / "manifest.csv", ["train", "val"])))
     command = [sys.executable, "-m", "benchmarks.left_out", str(options.photos), "--weights", str(options.weights),
                "--device", options.device, "--epochs", str(options.epochs), "--seeds", *map(str, options.seeds),
-               *(["--outliers"] if options.outliers else []), *(["--head-first"] if options.head_first else [])]
+               *(["--outliers"] if options.outliers else [])]  # fmt: skip
 
     def start(at: int, part: str) -> tuple[str, Any]:
         visible = os.environ | ({"CUDA_VISIBLE_DEVICES": str(at % options.gpus)} if options.gpus > 1 else {})
@@ -247,7 +242,6 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", help="default: all")
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--head-first", action="store_true", help="train the classifier before all layers")
     parser.add_argument("--outliers", action="store_true", help="train the first network further on outliers")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--gpus", type=int, default=1)

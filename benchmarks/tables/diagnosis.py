@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import mean, stdev
 from typing import Any
 
@@ -93,19 +93,22 @@ def known_crop() -> str:
 
 def left_out() -> str:
     """Photos of crops, and of diseases, that a network was not trained on: rejected, and named as something else."""
-    parts, score = read("left_out")["parts"], "ViM, 128 dimensions"
+    parts = read("left_out")["parts"]
     crops = [part for name, part in parts.items() if not name.startswith("diseases")]
     few = [part for name, part in parts.items() if name.startswith("diseases")]
+    seeds = [name for name in crops[0] if name.startswith("seed")]
 
-    def describe(found: list[dict[str, Any]], *words: str) -> str:
-        areas, false, refused = zip(*(part["network"][score]["all"] for part in found), strict=True)
-        given = mean(part["left, diagnosed"] for part in found)
+    def describe(found: list[dict[str, Any]], names: Sequence[str], *words: str) -> str:
+        shown = [part[name] for part in found for name in names]
+        areas, false, refused = zip(*(one["network"]["ViM, 128 dimensions"]["all"] for one in shown), strict=True)
+        given = mean(one["left, diagnosed"] for one in shown)
         values = (f"{mean(areas):.3f} (worst {min(areas):.3f})", f"{mean(false):.2f}", percent(mean(refused), 0),
                   percent(given, 0))  # fmt: skip
-        return ", ".join(f"{word} {value}".strip() for word, value in zip(words, values, strict=True))
+        return ", ".join(f"{word} {value}".strip() for word, value in zip(words or ("",) * 4, values, strict=True))
 
-    return (f"Ten networks, each without one crop: {describe(crops, 'AUROC', 'FPR@95', 'rejected', 'diagnosed')}. "
-            f"Two, each without one disease of nine crops: {describe(few, '', '', '', '')}.")  # fmt: skip
+    return (f"Networks without one crop ({len(crops)} crops, {len(seeds)} seeds): "
+            f"{describe(crops, seeds, 'AUROC', 'FPR@95', 'rejected', 'diagnosed')}; two of them side by side: "
+            f"{describe(crops, ['two side by side'])}. Without one disease of nine crops: {describe(few, seeds)}.")
 
 
 def plants() -> str:
