@@ -2,8 +2,8 @@
 
 The head is fitted (`core.diagnosis.head_fitting`) with replay for all classes (`core.diagnosis.replay`). A second
 branch of the last layers is trained to separate the classes of the place (`core.diagnosis.place_branch`). Nested
-cross-validation by group chooses the penalty and the branch's factor, and measures the effect. Then temperatures, the
-subspace of familiar features and the familiarity threshold are updated; the confidence thresholds are not.
+cross-validation by group chooses the penalty and whether there is a branch, and measures the effect. Then temperatures,
+the subspace of familiar features and the familiarity threshold are updated; the confidence thresholds are not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,18 @@ from core.diagnosis.features import PER_DIMENSION, PrincipalSubspace, familiarit
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head, make_folds
 from core.diagnosis.metrics import cross_entropy, wilson_interval
 from core.diagnosis.model_file import ModelFile, in_bits
-from core.diagnosis.place_branch import Branch, fit_gate, is_branched, join_branch, train_branch
+from core.diagnosis.place_branch import (
+    FACTOR,
+    FIRST,
+    LAST,
+    Branch,
+    Schedule,
+    fit_gate,
+    is_branched,
+    join_branch,
+    keep_classes,
+    train_branch,
+)  # fmt: skip
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.replay import FeatureReplay, read_replay
 from core.diagnosis.thresholds import SECTION
@@ -33,8 +44,6 @@ from core.program import fold_batch_norm, fold_weights
 
 PENALTIES: Final = (math.inf, 1.0, 0.1, 0.01)
 """Candidates for the penalty of `fit_head`; inf leaves the head unchanged."""
-FACTORS: Final = (0.0, 1.0, 2.0)
-"""Candidates for the factor of the branch's logits; 0 means no branch."""
 MIN_GROUPS: Final = 5
 """Smallest number of groups of photos per class."""
 FOLDS: Final = 4
@@ -94,18 +103,18 @@ def adapt_model(
     folds = make_folds(labels, photos.groups, FOLDS)
     fitted, head_logits = _fit_head(head, replay, photos, folds, seed, report)
     branch, branch_logits = _train_branch(model, replay, place, folds, seed, device, threads, report)
-    candidates = head_logits + branch_logits
+    candidates = np.stack((head_logits, head_logits + branch_logits))
     held_out = np.empty_like(head_logits)
     for fold in np.unique(folds):
-        chosen = _choose_factor(candidates[:, folds != fold], labels[folds != fold])
+        chosen = _choose(candidates[:, folds != fold], labels[folds != fold])
         held_out[folds == fold] = candidates[chosen, folds == fold]
-    chosen = _choose_factor(candidates, labels)
+    chosen = _choose(candidates, labels)
     before, after = (z.argmax(axis=1) == labels for z in (place.logits, held_out))
-    if (fitted is head and not FACTORS[chosen]) or after.sum() < before.sum():
+    if (fitted is head and not chosen) or after.sum() < before.sum():
         return Adaptation(None, before, after)
     adapted = _with_head(model, fitted)
-    if FACTORS[chosen]:
-        graph, weights = join_branch(adapted.graph, adapted.weights, branch, FACTORS[chosen])
+    if chosen:
+        graph, weights = join_branch(adapted.graph, adapted.weights, branch)
         adapted = replace(adapted, graph=graph, weights=weights)
     adapted = in_bits(adapted, 8 if model.steps else 16 if model.half else 32)
     adapted = _with_temperatures(adapted, candidates[chosen], labels)
@@ -141,45 +150,42 @@ def _train_branch(
     model: ModelFile, replay: FeatureReplay, place: PlacePhotos, folds: Array, seed: int, device: str, threads: int,
     report: ReportStage,
 ) -> tuple[Branch, Array]:  # fmt: skip
-    """Train one branch without each fold. Returns their mean, and their logits of held-out photos for each factor.
+    """Train one branch without each fold, then their mean on all photos. Returns the last one, and what the others
+    add to the head's logits of the photos that they have not seen, ``(N, classes)``."""
+    classes, labels = np.unique(place.samples.labels, return_inverse=True)
+    features, replayed = place.samples.features - replay.center, replay.draw(GATE_REPLAY, seed)[0] - replay.center
+    network = keep_classes(fold_batch_norm(model.graph), fold_weights(model.graph, model.weights), classes)
+    numbers, done = np.unique(folds), itertools.count(1)
+    total = len(numbers) * FIRST.steps + LAST.steps
 
-    The logits are ``(FACTORS, N, classes)``, to be added to the head's. The mean of the branches is correct more often
-    than one of them, and no further branch has to be trained on all photos.
-    """
-    labels, features = place.samples.labels, place.samples.features - replay.center
-    replayed = replay.draw(GATE_REPLAY, seed)[0] - replay.center
-    graph, weights = fold_batch_norm(model.graph), fold_weights(model.graph, model.weights)
+    def train(weights: dict[str, Array], rows: Array, schedule: Schedule, number: int) -> dict[str, Array]:
+        return train_branch(network[0], weights, place.photos[rows], labels[rows], schedule, seed + number, device,
+                            threads, lambda *_: report("adapt", next(done), total))  # fmt: skip
+
     mean: dict[str, Array] = {}
-    logits, gates = np.empty((len(folds), len(model.classes))), np.empty(len(folds))
-    numbers = np.unique(folds)
-    for at, fold in enumerate(numbers):
-
-        def advance(step: int, steps: int, at: int = at) -> None:
-            report("adapt", at * steps + step, len(numbers) * steps)
-
+    logits, gates = np.empty((len(folds), len(classes))), np.empty(len(folds))
+    for fold in numbers:
         rows, held_out = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-        trained = train_branch(graph, weights, place.photos[rows], labels[rows], seed + int(fold), device, threads,
-                               advance)  # fmt: skip
+        trained = train(network[1], rows, FIRST, int(fold))
         mean = {name: mean.get(name, 0) + array / len(numbers) for name, array in trained.items()}
-        network = replace(model, graph=graph, weights=trained)
-        with closing(Predictor(network, device=device, threads=threads)) as predictor:
+        of_place = replace(model, graph=network[0], weights=trained, classes=tuple(model.classes[i] for i in classes),
+                           class_temperatures=())  # fmt: skip
+        with closing(Predictor(of_place, device=device, threads=threads)) as predictor:
             logits[held_out] = predictor.predict(place.photos[held_out])["logits"]
         gates[held_out] = fit_gate(features[rows], replayed).open(features[held_out])
-    gate = fit_gate(features, replayed)
-    gate = replace(gate, bias=gate.bias - float(gate.weight @ replay.center))
-    classes = np.unique(labels)
-    centred = logits[:, classes] - logits[:, classes].mean(axis=1, keepdims=True)
+    centred = FACTOR * (logits - logits.mean(axis=1, keepdims=True))
     # without an offset the classes of the place would gain probability, and photos of other crops be taken for them;
     # the offset that keeps their probability is halved as a compromise
-    offsets = [float(np.log(np.exp(factor * centred).mean(axis=1)).mean()) / 2 for factor in FACTORS]
-    added = np.zeros((len(FACTORS), *logits.shape))
-    for out, factor, offset in zip(added, FACTORS, offsets, strict=True):
-        out[:, classes] = gates[:, None] * (factor * centred - offset)
-    return Branch(mean, gate, classes, dict(zip(FACTORS, offsets, strict=True))), added
+    offset = float(np.log(np.exp(centred).mean(axis=1)).mean()) / 2
+    added = np.zeros((len(folds), len(model.classes)))
+    added[:, classes] = gates[:, None] * (centred - offset)
+    gate = fit_gate(features, replayed)
+    gate = replace(gate, bias=gate.bias - float(gate.weight @ replay.center))
+    return Branch(train(mean, np.arange(len(folds)), LAST, len(numbers)), gate, classes, offset), added
 
 
-def _choose_factor(candidates: Array, labels: Array) -> int:
-    """Index of the factor with the smallest loss; candidates: held-out logits ``(FACTORS, N, classes)``."""
+def _choose(candidates: Array, labels: Array) -> int:
+    """Index of the candidate with the smallest loss; candidates: held-out logits ``(C, N, classes)``."""
     return int(np.argmin([_loss(logits, labels) for logits in candidates]))
 
 

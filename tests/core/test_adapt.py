@@ -12,6 +12,7 @@ from core.data.dataset import Cancelled
 from core.diagnosis.completion import LabelledPhotos, complete_model, compute_outputs
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head
 from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.diagnosis.place_branch import Schedule
 from core.diagnosis.prediction import Predictor
 from core.models import initial_weights
 from tests.core.diagnosis.test_adaptation import CLASSES, FEATURES, network
@@ -48,7 +49,8 @@ def known():
 @pytest.fixture
 def place(known, tmp_path, monkeypatch):
     """The model's file, and a folder of brighter photos of two classes."""
-    monkeypatch.setattr("core.diagnosis.place_branch.STEPS", 5)
+    for name in ("FIRST", "LAST"):
+        monkeypatch.setattr(f"core.diagnosis.adaptation.{name}", Schedule(5, 1, 1e-3))
     write_model(tmp_path / "known.safetensors", known)
     photos = take_photos(10, 2, light=60)
     for at in np.flatnonzero(photos.labels < 2):

@@ -5,13 +5,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.diagnosis import place_branch
+from core.diagnosis import adaptation, place_branch
 from core.diagnosis.adaptation import Adaptation, PlacePhotos, _with_temperatures, adapt_model, read_head, sign_test
 from core.diagnosis.completion import NetworkOutputs, with_thresholds
 from core.diagnosis.features import familiarity, feature_node, head_node, read_statistics
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head, make_folds
 from core.diagnosis.model_file import ModelFile, in_bits, read_model, write_model
-from core.diagnosis.place_branch import Branch, Gate, branch_nodes, fit_gate, join_branch, training_side
+from core.diagnosis.place_branch import (
+    Branch,
+    Gate,
+    Schedule,
+    branch_nodes,
+    fit_gate,
+    join_branch,
+    keep_classes,
+    training_side,
+)  # fmt: skip
 from core.diagnosis.replay import fit_replay, read_replay
 from core.errors import DataError, InputError, ModelFileError
 from core.models import build, initial_weights
@@ -24,6 +33,7 @@ SHIFT = np.eye(FEATURES)[40] * 15 - np.eye(FEATURES)[0] * 6 + np.eye(FEATURES)[1
 """How the features of apple leaves move in the place: from healthy to scab, and in a new direction."""
 PIXELS = np.random.default_rng(0).integers(0, 256, (8, 32, 32, 3), dtype=np.uint8)
 LABELS = np.array([0, 1, 1, 0, 1, 0, 1, 1])
+SHORT = Schedule(2, 1, 1e-3)
 
 
 def network(classes=4, stride=2):
@@ -72,7 +82,8 @@ def rejected(model, samples):
 @pytest.fixture(autouse=True, scope="module")
 def _short_training():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(place_branch, "STEPS", 2)
+        for name in ("FIRST", "LAST"):
+            patch.setattr(adaptation, name, SHORT)
         yield
 
 
@@ -197,16 +208,19 @@ def test_folds_keep_groups_together_and_spread_classes():
 def test_joined_logits_are_the_networks_and_the_gated_branchs(tmp_path):
     graph = network()
     model = ModelFile(graph, initial_weights(graph, 0), CLASSES, 32)
-    branch = Branch(initial_weights(graph, 1), Gate(np.full(FEATURES, 0.02), 0.1), np.array([0, 1]), {2.0: 0.3})
-    joined = join_branch(graph, model.weights, branch, 2.0)
+    place = keep_classes(graph, initial_weights(graph, 1), np.array([0, 3]))
+    branch = Branch(place[1], Gate(np.full(FEATURES, 0.02), 0.1), np.array([0, 3]), 0.3)
+    joined = join_branch(graph, model.weights, branch)
     write_model(tmp_path / "joined.safetensors", replace(model, graph=joined[0], weights=joined[1]))
     read = read_model(tmp_path / "joined.safetensors")
     assert (feature_node(read.graph), head_node(read.graph).name) == ("relu", "head"), "those of the network"
     before = predict(model, PIXELS, outputs=("relu",))
-    own = predict(replace(model, weights=branch.weights), PIXELS)["logits"][:, :2]
+    own = predict(replace(model, graph=place[0], weights=place[1], classes=CLASSES[::3]), PIXELS)["logits"]
+    every = predict(replace(model, weights=initial_weights(graph, 1)), PIXELS)["logits"]
+    assert own == pytest.approx(every[:, ::3], abs=1e-5)
     opened = np.clip(before["relu"].mean(axis=(1, 2)) @ branch.gate.weight + 0.1, 0, 1)
     expected = before["logits"].copy()
-    expected[:, :2] += opened[:, None] * (2 * (own - own.mean(axis=1, keepdims=True)) - 0.3)
+    expected[:, ::3] += opened[:, None] * (2 * (own - own.mean(axis=1, keepdims=True)) - 0.3)
     assert 0 < opened.min() < opened.max() < 1
     assert predict(read, PIXELS)["logits"] == pytest.approx(expected, abs=1e-4)
 
@@ -215,7 +229,7 @@ def test_only_the_layers_of_the_branch_are_trained():
     graph = build("mobilenetv2", 4, 64)
     assert branch_nodes(graph)[0].inputs == ("features.7.conv.1.0",), "the first map of 4 x 4"
     weights = initial_weights(graph, 0)
-    trained = place_branch.train_branch(graph, weights, PIXELS, LABELS, 0, "cpu", 1)
+    trained = place_branch.train_branch(graph, weights, PIXELS, LABELS, SHORT, 0, "cpu", 1)
     assert [training_side(used) for used in (320, 288, 100)] == [256, 224, 77], "multiples of 32 pixels stay such"
     moved = {name for name in weights if name.endswith("weight") and (trained[name] != weights[name]).any()}
     assert not any(name.startswith(tuple(f"features.{i}." for i in range(7))) for name in moved)
@@ -225,6 +239,19 @@ def test_only_the_layers_of_the_branch_are_trained():
         assert branch_nodes(other) == other.nodes[1:], "no map is small enough, or the feature map is the first"
     order = place_branch.draw_order(np.array([0] * 3 + [1] * 6), 12, 0)
     assert (sorted(order[1::2]), sorted(order[0:6:2])) == (list(range(3, 9)), [0, 1, 2]), "classes alternate"
+
+
+def test_the_mean_of_the_branches_without_a_fold_is_trained_on_all_photos(model, monkeypatch):
+    calls = []
+
+    def train(graph, weights, photos, labels, schedule, *_):
+        calls.append((len(photos), set(labels), graph.nodes[-1].shape, weights["conv.weight"]))
+        return {name: array + len(calls) for name, array in weights.items()}
+
+    monkeypatch.setattr(adaptation, "train_branch", train)
+    adapt(model, draw(2, place=True, per_class=10))
+    assert [call[:3] for call in calls] == [(15, {0, 1}, (2,))] * 4 + [(20, {0, 1}, (2,))]
+    assert calls[-1][3] == pytest.approx(model.weights["conv.weight"] + (1 + 2 + 3 + 4) / 4, abs=1e-5)
 
 
 def test_the_gate_is_open_for_the_place_and_closed_elsewhere():
