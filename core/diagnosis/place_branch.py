@@ -38,8 +38,6 @@ GATE_PENALTY: Final = 1e-3
 GATE_START: Final = 0.0
 GATE_WIDTH: Final = 0.5
 """Logit of "photo of the place" from which the gate opens, and how much higher the logit is where it is fully open."""
-
-
 FACTOR: Final = 2.0
 """Of the branch's logits. Cross-validation would choose 1, as branches of few photos are too sure of themselves; then 2
 more of 100 photos of the place are wrong."""
@@ -141,7 +139,7 @@ class Branch:
     """A trained branch.
 
     weights: by the names of the network's parameters, the head's for `classes` alone, the indices of the classes that
-    the branch separates; offset: subtracted from their logits, by the branch's factor.
+    the branch separates; offset: subtracted from their logits where the gate is open.
     """
 
     weights: Mapping[str, Array]
@@ -159,9 +157,7 @@ def fit_gate(photos: Array, others: Array) -> Gate:
     return Gate(weight / GATE_WIDTH, float(bias - GATE_START) / GATE_WIDTH)
 
 
-def join_branch(
-    graph: Graph, weights: Mapping[str, Array], branch: Branch
-) -> tuple[Graph, dict[str, Array]]:
+def join_branch(graph: Graph, weights: Mapping[str, Array], branch: Branch) -> tuple[Graph, dict[str, Array]]:
     """Add a branch, whose logits are multiplied by `FACTOR`. The network's head stays the last layer with weights."""
     head = head_node(graph)
     position, copied = graph.nodes.index(head), branch_nodes(graph)

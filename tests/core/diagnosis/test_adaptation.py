@@ -126,12 +126,11 @@ def test_an_adapted_model_is_read_back_and_adapted_again(model, adapted, tmp_pat
 
 
 @pytest.mark.thorough
-def test_a_place_that_the_model_knows_changes_nothing_or_claims_nothing(model):
+def test_a_place_that_the_model_knows_changes_nothing(model):
     known = draw(6, per_class=10)
     result = adapt(model, known.take(np.flatnonzero(known.labels < 2)))
     assert result.model is None, "as many held-out photos are correct as before"
     assert result.after.sum() == result.before.sum()
-    assert accuracy(result.model or model, draw(4)) > accuracy(model, draw(4)) - 0.01
 
 
 def test_few_photos_that_are_all_correct_do_not_raise_probabilities():
