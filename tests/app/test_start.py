@@ -75,9 +75,11 @@ def test_the_process_that_diagnoses_does_not_stay_for_another_page(tmp_path, mon
     assert child.process.returncode is not None
 
 
-def test_the_first_model_takes_the_process_that_runs_already(qtbot):
+def test_the_first_model_takes_the_process_that_runs_already(qtbot, monkeypatch):
+    monkeypatch.setattr(entry, "NICE", 7)
     reply = "import sys; print('{\"known\": [', sys.stdin.readline().strip(), ']}', sep='', flush=True); input()"
     child = open_child([sys.executable, "-c", reply])
+    assert os.getpriority(os.PRIO_PROCESS, child.process.pid) == 7
     model = DiagnosisModel(early=child)
     model.load("leaves.safetensors")
     qtbot.waitUntil(lambda: bool(model.known))

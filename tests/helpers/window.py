@@ -16,10 +16,12 @@ from PySide6.QtWidgets import QApplication, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from app import translation
+from app.processes import entry
 from core.data.photo_reader import READERS
 
 for wait in (QtBot.waitUntil, QtBot.waitSignal, QtBot.waitSignals):
     wait.__kwdefaults__["timeout"] = 120_000  # ms; beside other programs a process starts late
+entry.NICE = os.nice(0)  # beside the tests of other files a process of lower priority would take ten times as long
 
 FAKE_WORKER = Path(__file__).with_name("fake_worker.py")
 
