@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from core.errors import StorageError
+from core.errors import InputError, StorageError
 
 TEMPORARY: Final = ".writing"
 """Suffix of an unfinished file, of an unpredictable name beside it; a crash may leave one, which is never read."""
@@ -119,6 +119,9 @@ def create_unused(path: Path) -> Path:
 
 
 def find_unwritable(path: Path) -> Path | None:
-    """The folder, or the nearest existing one above it, if this user may not write there; None if it may be used."""
+    """The folder, or the nearest existing one above it, if this user may not write there; None if it may be used.
+    Raises InputError if that is no folder."""
     there = next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
+    if not os.path.isdir(there):
+        raise InputError(f"{there} is a file, or a link that leads nowhere. Choose another folder.")
     return None if os.access(there, os.W_OK | os.X_OK) else there

@@ -147,8 +147,6 @@ def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> Non
     """Raise InputError if a new run must not be written to `path`."""
     if inside_photos(str(path), [config.data]):
         raise InputError(f"The run folder {path} would be inside the photo folder. Choose another folder with --out.")
-    if os.path.lexists(path) and not path.is_dir():
-        raise InputError(f"{path} is a file. Choose a new folder with --out.")
     if there := find_unwritable(path):  # reported before photos are read and kernels compiled
         raise InputError(f"There is no permission to write in {there}. Choose another folder with --out.")
     if path.is_dir() and not overwrite:

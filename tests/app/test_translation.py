@@ -84,7 +84,7 @@ def test_a_system_in_another_language_has_the_window_s_own_english(qapp, monkeyp
     monkeypatch.setattr(translation, "QLocale", SimpleNamespace(system=lambda: QLocale("fr_FR")))
     assert translation.install(qapp, "system") == "en"
     try:
-        assert sentence("/a is a file. Choose a new folder with --out.") == "/a is a file. Choose a new folder."
+        assert sentence("/a is not empty. Choose a new folder with --out.") == "/a is not empty. Choose a new folder."
     finally:
         translation.remove(qapp)
 
