@@ -61,7 +61,8 @@ the branch raises the energy of both (benchmarks/results/adaptation.json)."""
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Adaptation:
-    """model: None if no change helps; before, after: which held-out photos are classified correctly, bool ``(N,)``."""
+    """model: None if no change helps; before, after: which held-out photos are classified correctly, bool ``(N,)``,
+    more after than before where there is a model."""
 
     model: ModelFile | None
     before: Array
@@ -73,7 +74,7 @@ class Adaptation:
         p = sign_test(gained, lost)
         if self.model is None:
             verdict = "No change of the model predicts held-out photos of this place better. Nothing was written."
-        elif gained > lost and p < SIGNIFICANCE_LEVEL:
+        elif p < SIGNIFICANCE_LEVEL:
             verdict = "The adapted model is better here."
         else:
             verdict = "So few photos cannot show that the adapted model is better here."
@@ -102,7 +103,7 @@ def adapt_model(
     head, replay = check_model(model, place)
     folds = make_folds(labels, photos.groups, FOLDS)
     fitted, head_logits = _fit_head(head, replay, photos, folds, seed, report)
-    branch, branch_logits = _train_branch(model, replay, place, folds, seed, device, threads, report)
+    finish_branch, branch_logits = _train_branch(model, replay, place, folds, seed, device, threads, report)
     candidates = np.stack((head_logits, head_logits + branch_logits))
     held_out = np.empty_like(head_logits)
     for fold in np.unique(folds):
@@ -114,7 +115,7 @@ def adapt_model(
         return Adaptation(None, before, after)
     adapted = _with_head(model, fitted)
     if chosen:
-        graph, weights = join_branch(adapted.graph, adapted.weights, branch)
+        graph, weights = join_branch(adapted.graph, adapted.weights, finish_branch())
         adapted = replace(adapted, graph=graph, weights=weights)
     adapted = in_bits(adapted, 8 if model.steps else 16 if model.half else 32)
     adapted = _with_temperatures(adapted, candidates[chosen], labels)
@@ -149,16 +150,16 @@ def _fit_head(
 def _train_branch(
     model: ModelFile, replay: FeatureReplay, place: PlacePhotos, folds: Array, seed: int, device: str, threads: int,
     report: ReportStage,
-) -> tuple[Branch, Array]:  # fmt: skip
-    """Train one branch without each fold, then their mean on all photos. Returns the last one, and what the others
-    add to the head's logits of the photos that they have not seen, ``(N, classes)``."""
+) -> tuple[Callable[[], Branch], Array]:  # fmt: skip
+    """Train one branch without each fold. Returns a function that trains their mean on all photos, and what they add to
+    the head's logits of the photos that they have not seen, ``(N, classes)``."""
     classes, labels = np.unique(place.samples.labels, return_inverse=True)
     features, replayed = place.samples.features - replay.center, replay.draw(GATE_REPLAY, seed)[0] - replay.center
     network = keep_classes(fold_batch_norm(model.graph), fold_weights(model.graph, model.weights), classes)
     numbers, done = np.unique(folds), itertools.count(1)
-    total = len(numbers) * FIRST.steps + LAST.steps
+    steps = len(numbers) * FIRST.steps
 
-    def train(weights: dict[str, Array], rows: Array, schedule: Schedule, number: int) -> dict[str, Array]:
+    def train(weights: dict[str, Array], rows: Array, schedule: Schedule, number: int, total: int) -> dict[str, Array]:
         return train_branch(network[0], weights, place.photos[rows], labels[rows], schedule, seed + number, device,
                             threads, lambda *_: report("adapt", next(done), total))  # fmt: skip
 
@@ -166,7 +167,7 @@ def _train_branch(
     logits, gates = np.empty((len(folds), len(classes))), np.empty(len(folds))
     for fold in numbers:
         rows, held_out = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-        trained = train(network[1], rows, FIRST, int(fold))
+        trained = train(network[1], rows, FIRST, int(fold), steps)
         mean = {name: mean.get(name, 0) + array / len(numbers) for name, array in trained.items()}
         of_place = replace(model, graph=network[0], weights=trained, classes=tuple(model.classes[i] for i in classes),
                            class_temperatures=())  # fmt: skip
@@ -181,7 +182,8 @@ def _train_branch(
     added[:, classes] = gates[:, None] * (centred - offset)
     gate = fit_gate(features, replayed)
     gate = replace(gate, bias=gate.bias - float(gate.weight @ replay.center))
-    return Branch(train(mean, np.arange(len(folds)), LAST, len(numbers)), gate, classes, offset), added
+    last = (np.arange(len(folds)), LAST, len(numbers), steps + LAST.steps)
+    return (lambda: Branch(train(mean, *last), gate, classes, offset)), added
 
 
 def _choose(candidates: Array, labels: Array) -> int:

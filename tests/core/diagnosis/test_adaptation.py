@@ -125,14 +125,6 @@ def test_an_adapted_model_is_read_back_and_adapted_again(model, adapted, tmp_pat
     assert accuracy(again.model or read, draw(3, place=True)) >= accuracy(model, draw(3, place=True))
 
 
-@pytest.mark.thorough
-def test_a_place_that_the_model_knows_changes_nothing(model):
-    known = draw(6, per_class=10)
-    result = adapt(model, known.take(np.flatnonzero(known.labels < 2)))
-    assert result.model is None, "as many held-out photos are correct as before"
-    assert result.after.sum() == result.before.sum()
-
-
 def test_few_photos_that_are_all_correct_do_not_raise_probabilities():
     labels = np.repeat((0, 1), 10)
     model = ModelFile(network(), {}, CLASSES, 32, temperature=2.0)
@@ -241,17 +233,23 @@ def test_only_the_layers_of_the_branch_are_trained():
     assert (sorted(order[1::2]), sorted(order[0:6:2])) == (list(range(3, 9)), [0, 1, 2]), "classes alternate"
 
 
-def test_the_mean_of_the_branches_without_a_fold_is_trained_on_all_photos(model, monkeypatch):
-    calls = []
+def test_the_mean_of_the_branches_without_a_fold_is_trained_on_all_photos_if_it_is_written(model, monkeypatch):
+    calls, place, known = [], draw(2, place=True, per_class=10), draw(6, per_class=10)
 
     def train(graph, weights, photos, labels, schedule, *_):
         calls.append((len(photos), set(labels), graph.nodes[-1].shape, weights["conv.weight"]))
         return {name: array + len(calls) for name, array in weights.items()}
 
     monkeypatch.setattr(adaptation, "train_branch", train)
-    adapt(model, draw(2, place=True, per_class=10))
-    assert [call[:3] for call in calls] == [(15, {0, 1}, (2,))] * 4 + [(20, {0, 1}, (2,))]
-    assert calls[-1][3] == pytest.approx(model.weights["conv.weight"] + (1 + 2 + 3 + 4) / 4, abs=1e-5)
+    monkeypatch.setattr(adaptation, "FACTOR", 0)
+    for chosen, photos in ((1, place), (0, place), (1, known.take(np.flatnonzero(known.labels < 2)))):
+        monkeypatch.setattr(adaptation, "_choose", lambda *_, chosen=chosen: chosen)
+        result = adapt(model, photos)
+    assert result.model is None, "of a place that the model knows as many held-out photos are correct as before"
+    assert result.after.sum() == result.before.sum()
+    first, all_photos = (15, {0, 1}, (2,)), (20, {0, 1}, (2,))
+    assert [call[:3] for call in calls] == [first] * 4 + [all_photos] + [first] * 8
+    assert calls[4][3] == pytest.approx(model.weights["conv.weight"] + (1 + 2 + 3 + 4) / 4, abs=1e-5)
 
 
 def test_the_gate_is_open_for_the_place_and_closed_elsewhere():
