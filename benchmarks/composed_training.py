@@ -18,7 +18,6 @@ seeds (`benchmarks/results/leaves_seeds.json`). The rule for the next ones is in
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 from collections.abc import Sequence
 from contextlib import closing
@@ -31,7 +30,7 @@ import cv2
 import numpy as np
 
 from benchmarks.composed_photos import CutLeaf, compose, cut_leaf, random_background, random_shape
-from benchmarks.pack_photos import chosen_rows
+from benchmarks.pack_photos import chosen_rows, encode_manifest
 from benchmarks.record import commit
 from benchmarks.several_leaves import SIDE, composed_photos, share, to_shares
 from benchmarks.ship_model import name_of, prepared
@@ -130,10 +129,7 @@ def make(root: Path, count: int, pictures: int, processes: int, seed: int) -> No
         made = [row for part in pool.map(partial(make_part, root, seed), jobs) for row in part]
     made += make_pictures(root, seed, pictures)
     rows = chosen_rows(root / "manifest.csv", ["train", "val"]) + made
-    with (root / f"{FOLDER}.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    (root / f"{FOLDER}.csv").write_bytes(encode_manifest(rows))
     print(f"{len(made)} crops and pictures, {len(rows)} rows")
 
 

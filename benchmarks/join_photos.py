@@ -16,6 +16,8 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from benchmarks.pack_photos import encode_manifest
+
 PACKS = ("leaves", "field")
 COLUMNS = ("path", "crop", "condition", "group", "split", "setting", "source", "licence", "pack")
 UNKNOWN = ("rice", "soybean", "wheat")
@@ -76,10 +78,7 @@ def main() -> None:
         link = options.out / pack
         link.unlink(missing_ok=True)
         link.symlink_to((options.data / pack).absolute(), target_is_directory=True)
-    with (options.out / "manifest.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    (options.out / "manifest.csv").write_bytes(encode_manifest(rows, COLUMNS))
     counts = {split: sum(row["split"] == split for row in rows) for split in sorted({row["split"] for row in rows})}
     print(f"{options.out / 'manifest.csv'}: {counts}")
 

@@ -29,6 +29,7 @@ import cv2
 import numpy as np
 
 from benchmarks.composed_photos import CutLeaf, cut_leaf, turned
+from benchmarks.pack_photos import encode_manifest
 from benchmarks.record import commit
 from benchmarks.ship_detector import read_rows, write
 from core.data.photo_reader import read_photo
@@ -201,10 +202,7 @@ def join(folder: Path, scenes: Path, crop: str) -> None:
     with (scenes / "manifest.csv").open(newline="", encoding="utf-8") as file:
         rows += [{**dict.fromkeys(rows[0], ""), **row, "path": str((scenes / row["path"]).absolute())}
                  for row in csv.DictReader(file)]  # fmt: skip
-    with (folder / f"without-{crop}.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    (folder / f"without-{crop}.csv").write_bytes(encode_manifest(rows))
 
 
 def with_own_statistics(model: ModelFile, paths: Sequence[str]) -> ModelFile:

@@ -15,7 +15,6 @@ or photos of other crops that are never evaluated here. Reads no test split.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import platform
@@ -34,7 +33,7 @@ import numpy as np
 from benchmarks.adaptation import decide
 from benchmarks.diagnosis import read_squares
 from benchmarks.join_networks import join
-from benchmarks.pack_photos import chosen_rows
+from benchmarks.pack_photos import chosen_rows, encode_manifest
 from benchmarks.record import commit
 from benchmarks.ship_model import name_of
 from benchmarks.unknown_crops import compare, compute, scores
@@ -83,10 +82,7 @@ def train(
 ) -> ModelFile:
     manifest = photos.absolute() / f"without-{part.replace(' ', '-')}.csv"
     rows = [row for row in chosen_rows(photos / "manifest.csv", ["train", "val"]) if name_of(row) not in left]
-    with manifest.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0].keys())
-        writer.writeheader()
-        writer.writerows(rows)
+    manifest.write_bytes(encode_manifest(rows, end="\r\n"))
     subprocess.run([
         sys.executable, "-m", "core.train", "--data", str(manifest), "--preset", "leaves-field", "--seed", str(seed),
         "--from", str(options.weights), "--input-normalization", "tensorflow", "--image-size", str(SIDE),

@@ -12,7 +12,6 @@ leaf are validation photos. Reads no test split.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import platform
 import subprocess
@@ -26,7 +25,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from benchmarks.join_photos import UNKNOWN
-from benchmarks.pack_photos import chosen_rows
+from benchmarks.pack_photos import chosen_rows, encode_manifest
 from benchmarks.record import commit
 from benchmarks.ship_model import name_of
 from core.data.photo_reader import read_photo
@@ -95,10 +94,7 @@ def main() -> None:
     results: dict[str, object] = {"commit": commit(), "machine": platform.machine()}
     with TemporaryDirectory() as home:
         manifest = options.photos.absolute() / "own.csv"
-        with manifest.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, rows[0].keys())
-            writer.writeheader()
-            writer.writerows(row for row in rows if row["split"] in ("train", "val"))
+        manifest.write_bytes(encode_manifest([row for row in rows if row["split"] in ("train", "val")], end="\r\n"))
         kinds = {crop: choose(rows, crop) for crop in options.crops}
         for crop, name, seed, share in product(options.crops, options.recipes, options.seeds, options.shares):
             title, out = f"{crop}, {name}, {share:g}, seed {seed}", Path(home) / f"run-{len(results)}"

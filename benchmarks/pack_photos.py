@@ -14,7 +14,7 @@ import argparse
 import csv
 import io
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import cv2
@@ -32,6 +32,16 @@ def chosen_rows(
     with manifest.open(newline="", encoding="utf-8") as file:
         return [r for r in csv.DictReader(file) if r["split"] in splits and r["crop"] not in without
                 and (not only or r["crop"] in only)]  # fmt: skip
+
+
+def encode_manifest(rows: Sequence[dict[str, str]], columns: Sequence[str] = (), end: str = "\n") -> bytes:
+    """A manifest with these columns of the rows, in their order; all of the first row if none are given."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(columns or rows[0]), extrasaction="ignore" if columns else "raise",
+                            lineterminator=end)  # fmt: skip
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
 
 
 def parts_of(rows: list[dict[str, str]], root: Path, limit: int) -> list[list[dict[str, str]]]:
@@ -83,14 +93,11 @@ def main() -> None:
     only = options.only.split(",") if options.only else ()
     rows = chosen_rows(options.root / "manifest.csv", options.splits.split(","), options.without.split(","), only)
     rows = rows[:: options.every]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    manifest = encode_manifest(rows)
     options.out.mkdir(parents=True, exist_ok=True)
     for number, part in enumerate(parts_of(rows, options.root, options.limit * MEBIBYTE)):
         path = options.out / f"part-{number}.tar.gz"
-        write_part(path, part, options.root, text.getvalue().encode() if number == 0 else None, options.quality)
+        write_part(path, part, options.root, manifest if number == 0 else None, options.quality)
         print(f"{path}: {len(part)} photos, {path.stat().st_size / MEBIBYTE:.1f} MiB")
 
 

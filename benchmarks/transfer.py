@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.pack_photos import encode_manifest
 from benchmarks.record import Row, write_results
 from core.config import RunConfig, from_dict
 from core.training.events import RunFinished
@@ -38,10 +39,8 @@ def write_small_set(source: Path, crop: str, each: int, split: str, target: Path
         mine.sort(key=lambda row: row["group"])
         for i, row in enumerate(mine[:each]):
             chosen.append({**row, "split": "train" if i < 0.8 * min(each, len(mine)) else "val"})
-    with target.open("w", newline="", encoding="utf-8") as file:
-        out = csv.DictWriter(file, ("path", "condition", "group", "split"), extrasaction="ignore")
-        out.writeheader()
-        out.writerows({**row, "path": str(source.parent.absolute() / row["path"])} for row in chosen)
+    rows = [{**row, "path": str(source.parent.absolute() / row["path"])} for row in chosen]
+    target.write_bytes(encode_manifest(rows, ("path", "condition", "group", "split"), end="\r\n"))
 
 
 def train(config: RunConfig) -> tuple[float, float]:
