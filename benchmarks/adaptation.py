@@ -145,16 +145,18 @@ class Study:
         return np.concatenate([rng.permutation(rows[labels == c])[:count] for c in np.unique(labels)])
 
     def figures(self, model: ModelFile, rows: Array, logits: Array) -> dict[str, float]:
-        """Accuracy, calibration error, and the share with a class as verdict."""
-        probabilities, labels = state_probabilities(model, logits), self.labels[rows]
-        crops = np.array([crop_of(name) for name in model.classes])
-        of_crop = np.where(crops[None] == crops[labels][:, None], probabilities, -1)
+        """Accuracy and calibration error, unless the crops are unknown, and the share with a class as verdict."""
+        probabilities, labels, right = state_probabilities(model, logits), self.labels[rows], {}
+        if (labels >= 0).all():
+            crops = np.array([crop_of(name) for name in model.classes])
+            of_crop = np.where(crops[None] == crops[labels][:, None], probabilities, -1)
+            right = {"correct": float((probabilities.argmax(axis=1) == labels).mean()),
+                     "correct, crop known": float((of_crop.argmax(axis=1) == labels).mean()),
+                     "calibration_error": measure_reliability(probabilities, labels).error}  # fmt: skip
         verdicts, near = decide(model, NetworkOutputs(logits, self.features(rows)))
         assert model.thresholds is not None
         return {
-            "photos": len(rows), "correct": float((probabilities.argmax(axis=1) == labels).mean()),
-            "correct, crop known": float((of_crop.argmax(axis=1) == labels).mean()),
-            "calibration_error": measure_reliability(probabilities, labels).error,
+            "photos": len(rows), **right,
             "answered": float(np.mean([verdict.is_class for verdict in verdicts])),
             "unfamiliar": float((near < model.thresholds.far).mean()),
         }  # fmt: skip

@@ -94,15 +94,17 @@ def train(
     return read_model(out)
 
 
-def side_by_side(first: ModelFile, second: ModelFile, photos: Photos, device: str) -> ModelFile:
-    """Both networks joined, with thresholds of the known leaves."""
+def side_by_side(
+    first: ModelFile, second: ModelFile, photos: Photos, device: str
+) -> tuple[ModelFile, NetworkOutputs]:
+    """Both networks joined, with thresholds of the known leaves, and the outputs."""
     model = join(first, second, first.size[0], "joined")
     known, own = photos.rows["known"], photos.rows["own"]
     seen = compute(model, photos.pixels, device)
     assert seen.features is not None
     model = replace(model, temperature=fit_temperature(seen.logits[known], photos.labels[known]))
     parts = [(NetworkOutputs(seen.logits[rows], seen.features[rows]), photos.labels[rows]) for rows in (own, known)]
-    return with_thresholds(model, *parts[0], *parts[1])
+    return with_thresholds(model, *parts[0], *parts[1]), seen
 
 
 def expose(model: ModelFile, photos: Array, labels: Array, outliers: Array, device: str) -> ModelFile:
@@ -168,26 +170,26 @@ def make_pictures(photos: Photos) -> Array:
 
 
 def measure(
-    model: ModelFile, photos: Photos, groups: dict[str, Array], kept: Sequence[str], device: str
-) -> tuple[dict[str, Any], NetworkOutputs]:
-    seen, known, own = compute(model, photos.pixels, device), photos.rows["known"], photos.rows["own"]
+    model: ModelFile, seen: NetworkOutputs, photos: Photos, groups: dict[str, Array], kept: Sequence[str]
+) -> dict[str, Any]:
+    known, own = photos.rows["known"], photos.rows["own"]
     assert seen.features is not None
     tempered = replace(model, temperature=fit_temperature(seen.logits[known], photos.labels[known]))
     found = scores(tempered, seen.logits, seen.features, photos.labels, own)
     correct = float((seen.logits[known].argmax(axis=1) == photos.labels[known]).mean())
-    return {"known, correct": correct, **compare({name: found[name] for name in kept}, known, groups)}, seen
+    return {"known, correct": correct, **compare({name: found[name] for name in kept}, known, groups)}
 
 
 def evaluate(
-    photos: Photos, model: ModelFile, left: Sequence[str], device: str, outliers: bool = False
+    photos: Photos, model: ModelFile, seen: NetworkOutputs, left: Sequence[str], device: str, outliers: bool = False
 ) -> dict[str, Any]:
     rows, names = photos.rows["left"], photos.names
     groups = {"all": rows}
     if len({crop_of(name) for name in left}) > 1:
         groups |= {name: rows[names[rows] == name] for name in left}
-    plain, seen = measure(model, photos, groups, SCORES, device)
     assert seen.features is not None
-    result: dict[str, Any] = {"photos": {name: len(part) for name, part in groups.items()}, "network": plain}
+    result: dict[str, Any] = {"photos": {name: len(part) for name, part in groups.items()},
+                              "network": measure(model, seen, photos, groups, SCORES)}  # fmt: skip
     for kind in ("known", "left"):
         part = NetworkOutputs(seen.logits[photos.rows[kind]], seen.features[photos.rows[kind]])
         result[f"{kind}, diagnosed"] = float(np.mean([verdict.is_class for verdict in decide(model, part)[0]]))
@@ -195,8 +197,8 @@ def evaluate(
     strange = {"generated": make_pictures(photos), "real": photos.pixels[photos.rows["other"]]} if outliers else {}
     for kind, pictures in strange.items():
         further = expose(model, photos.pixels[own], photos.labels[own], pictures, device)
-        kept = ("energy", "ViM, 128 dimensions")
-        result[f"trained further on {kind} outliers"] = measure(further, photos, groups, kept, device)[0]
+        kept, found = ("energy", "ViM, 128 dimensions"), compute(further, photos.pixels, device)
+        result[f"trained further on {kind} outliers"] = measure(further, found, photos, groups, kept)
     return result
 
 
@@ -207,10 +209,11 @@ def run_part(options: argparse.Namespace, part: str) -> dict[str, Any]:
             models[f"seed {seed}"] = train(options.photos, part, left, options, seed, Path(home) / f"run-{seed}")
     first, second, *_ = [*models.values(), None, None]
     photos = read_parts(options.photos, first, left)
+    seen = {name: (model, compute(model, photos.pixels, options.device)) for name, model in models.items()}
     if second:
-        models["two side by side"] = side_by_side(first, second, photos, options.device)
-    return {name: evaluate(photos, model, left, options.device, options.outliers and model is first)
-            for name, model in models.items()}  # fmt: skip
+        seen["two side by side"] = side_by_side(first, second, photos, options.device)
+    return {name: evaluate(photos, model, outputs, left, options.device, options.outliers and model is first)
+            for name, (model, outputs) in seen.items()}  # fmt: skip
 
 
 def run_all(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
