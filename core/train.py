@@ -55,6 +55,9 @@ def train_rank(argv: Sequence[str], environment: RankEnvironment) -> int:
     reader: Reader = JsonReader(sys.stdout) if arguments.json else TerminalReader(sys.stdout, sys.stdout.isatty())
     if arguments.demo:
         config = replace(config, data=str(make_demo(config, reader)))
+    if config.gpus > 1 and environment.size == 1 and not arguments.dry_run:
+        check_gpus(config)
+        return run_ranks(module_command("core.train", *argv), config.gpus)
     profile = Path(arguments.profile) if arguments.profile else None
     trainer = Trainer(
         config, resume=bool(arguments.resume), overwrite=arguments.overwrite, profiled=bool(profile),
@@ -63,9 +66,6 @@ def train_rank(argv: Sequence[str], environment: RankEnvironment) -> int:
     if arguments.dry_run:
         print(describe_run(trainer.check_start()))
         return EXIT_DONE
-    if config.gpus > 1 and environment.size == 1:
-        check_gpus(config)
-        return run_ranks(module_command("core.train", *argv), config.gpus)
     choose_gpu(environment)
     if environment.rank:
         return follow(trainer, ())
