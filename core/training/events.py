@@ -144,7 +144,7 @@ class RunEvaluated:
     split: "test" or "validation"; parts: (name, photos, correct predictions) of all evaluated photos and of the
     subsets by setting; border: accuracy of the border baseline; commonest: of always predicting the most frequent
     class; plain, blurred, swapped: accuracy on unchanged, blurred and replaced backgrounds; words: all
-    of it as sentences.
+    of it as sentences, the first on the accuracy.
     """
 
     split: str

@@ -87,7 +87,8 @@ class RunEvaluation:
 
     def words(self) -> tuple[str, ...]:
         stated = () if self.calibration_error is None else (describe_error(self.calibration_error),)
-        return (self.verdict(), *self.cautions(), *self.doubts(), *stated)
+        places = tuple(filter(None, (describe_subsets(self.parts),)))
+        return (describe_accuracy(self.figures, self.split), *places, *self.cautions(), *self.doubts(), *stated)
 
     def to_event(self) -> RunEvaluated:
         baseline, reading = self.baseline, self.reading

@@ -47,7 +47,7 @@ def test_the_matrix_counts_the_epoch_of_the_best_validation_and_the_result_says_
     model.view.read([JUDGED, END])
     panel.tabs.setCurrentWidget(panel.outcome)
     panel.redraw()
-    assert "6 of 9 test photos correct" in panel.outcome.headline.text()
+    assert "6 of 9 test photos right" in panel.outcome.headline.text()
     assert "Validation accuracy after epoch 2, the best one: 90.0\u00a0%" in panel.outcome.words.text()
 
 

@@ -28,9 +28,9 @@ NOT_IN_ONE_PIECE = SYSTEM_ERRORS | {
     "&No", "&Yes", "Close window", "OK",  # Qt's own buttons
     "1 field photo is excluded: {reasons}.", "{n} field photos are excluded: {reasons}.",
     "1 photo is excluded: {reasons}.", "{n} photos are excluded: {reasons}.", "lab photos", "test photos",
-    "{accuracy} By place: {parts}. All photos were taken in the field.",
-    "{accuracy} By place: {parts}. No photo was taken in the field, so the accuracy in the field is unknown.",
-    "{accuracy} By place: {parts}. For use outdoors, only the accuracy on field photos counts.",
+    "By place: {parts}. All photos were taken in the field.",
+    "By place: {parts}. No photo was taken in the field, so the accuracy in the field is unknown.",
+    "By place: {parts}. For use outdoors, only the accuracy on field photos counts.",
     "It does not compute in {arithmetic}.", "It does not compute in {arithmetic}. Use --precision float32.",
     "field photos of leaves",
     "lab photos of leaves", "{value} is not a number.", "{value} is not a whole number.",
@@ -117,12 +117,11 @@ def test_a_finished_sentence_of_the_engine_is_translated_with_its_values(vietnam
 def test_lab_beside_field_is_said_in_the_windows_language(vietnamese):
     figures = Metrics(("a", "b"), ((5, 0), (1, 4)), 0.3)
     parts = (Subset("lab photos", 6, 6), Subset("field photos of leaves", 4, 3))
-    said = sentence(f"{describe_accuracy(figures, 'test')} {describe_subsets(parts)}")
-    assert said.startswith("Độ chính xác 90.0\u00a0%: đúng 9 trên 10 ảnh kiểm tra")
+    reached, said = sentence(describe_accuracy(figures, "test")), sentence(describe_subsets(parts))
+    assert reached.startswith("Độ chính xác 90.0\u00a0%: đúng 9 trên 10 ảnh kiểm tra")
     assert "ảnh ngoài đồng (chỉ lá) 75.0\u00a0% (3 trên 4" in said
     assert not [word for word in ("place", "photos", "interval", "field", " of ") if word in said]
-    alone = sentence(f"{describe_accuracy(figures, 'test')} {describe_subsets(parts[:1])}")
-    assert "field" not in alone
+    assert "field" not in sentence(describe_subsets(parts[:1]))
 
 
 def test_every_error_that_a_person_may_meet_has_a_translation(vietnamese):
