@@ -111,7 +111,7 @@ class CameraDialog(Dialog):
         self._frame.connect(self._on_frame)
         self._capture = Task(lambda report, cancelled: read_frames(self._frame.emit, cancelled), self,
                              done=self._on_missing, failed=self._on_missing)  # fmt: skip
-        self.finished.connect(self._capture.dispose)
+        self.destroyed.connect(self._capture.dispose)
 
     def _on_frame(self, picture: QImage) -> None:
         side = min(picture.width(), picture.height())

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import shiboken6
 from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QApplication, QFileDialog, QInputDialog
 
@@ -172,6 +173,14 @@ def test_before_and_after_are_shown_and_the_adapted_model_is_used(adapting, dial
     with qtbot.waitSignal(dialog.chosen) as signal:
         made.use.click()
     assert signal.args == [given]
+
+
+def test_what_adapts_ends_with_the_window(adapting, given):
+    made = adapting(given)
+    made.model.check()
+    thread = made.model._thread
+    shiboken6.delete(made)
+    assert thread._killed
 
 
 @pytest.mark.thorough
