@@ -36,7 +36,7 @@ from benchmarks.join_networks import join
 from benchmarks.pack_photos import chosen_rows, encode_manifest
 from benchmarks.record import commit
 from benchmarks.ship_model import name_of
-from benchmarks.unknown_crops import compare, compute, scores
+from benchmarks.unknown_crops import REFUSED, compare, compute, scores
 from core.data.augment import draw_augmentation
 from core.data.photo import square
 from core.device import Optimizer, PhotoBatch
@@ -62,7 +62,10 @@ STEPS: Final = 300
 KNOWN, OUTLIERS = 48, 16
 """Photos of a batch that trains on outliers."""
 RATE: Final = 1e-4
-SCORES: Final = ("probability", "energy", "nearest photos", "relative Mahalanobis", "ViM, 128 dimensions")
+VIM: Final = "ViM, 128 dimensions"
+SUM: Final = "sum of ViM and relative Mahalanobis"
+SCORES: Final = ("probability", "energy", "nearest photos", "relative Mahalanobis", VIM, SUM)
+"""In the sum, each is divided by the distance of its median from its quantile `REFUSED` on known leaves."""
 
 
 def find_parts(rows: Sequence[Row]) -> dict[str, tuple[str, ...]]:
@@ -85,10 +88,10 @@ def train(
     manifest.write_bytes(encode_manifest(rows, end="\r\n"))
     subprocess.run([
         sys.executable, "-m", "core.train", "--data", str(manifest), "--preset", "leaves-field", "--seed", str(seed),
-        "--from", str(options.weights), "--input-normalization", "tensorflow", "--image-size", str(SIDE),
-        "--eval-size", "256", "--epochs", str(options.epochs), "--validate-every", str(options.epochs), "--test", "0",
-        "--leaf-tests", "no", "--device", options.device,
-        *(("--precision", "float32") if options.device == "cpu" else ()), "--out", str(out),
+        "--from", str(options.weights), "--input-normalization", "tensorflow",
+        "--image-size", str(options.image_size), "--eval-size", str(options.image_size + 32),
+        "--epochs", str(options.epochs), "--validate-every", str(options.epochs), "--test", "0", "--leaf-tests", "no",
+        "--device", options.device, *(("--precision", "float32") if options.device == "cpu" else ()), "--out", str(out),
     ], check=True, stdout=subprocess.DEVNULL)  # fmt: skip
     manifest.unlink()
     return read_model(out)
@@ -176,6 +179,8 @@ def measure(
     assert seen.features is not None
     tempered = replace(model, temperature=fit_temperature(seen.logits[known], photos.labels[known]))
     found = scores(tempered, seen.logits, seen.features, photos.labels, own)
+    found[SUM] = np.sum([found[name] / np.subtract(*np.quantile(found[name][known], (0.5, REFUSED)))
+                         for name in (VIM, "relative Mahalanobis")], axis=0)  # fmt: skip
     correct = float((seen.logits[known].argmax(axis=1) == photos.labels[known]).mean())
     return {"known, correct": correct, **compare({name: found[name] for name in kept}, known, groups)}
 
@@ -197,7 +202,7 @@ def evaluate(
     strange = {"generated": make_pictures(photos), "real": photos.pixels[photos.rows["other"]]} if outliers else {}
     for kind, pictures in strange.items():
         further = expose(model, photos.pixels[own], photos.labels[own], pictures, device)
-        kept, found = ("energy", "ViM, 128 dimensions"), compute(further, photos.pixels, device)
+        kept, found = ("energy", VIM), compute(further, photos.pixels, device)
         result[f"trained further on {kind} outliers"] = measure(further, found, photos, groups, kept)
     return result
 
@@ -221,7 +226,7 @@ def run_all(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
     parts = options.parts or list(find_parts(chosen_rows(options.photos / "manifest.csv", ["train", "val"])))
     command = [sys.executable, "-m", "benchmarks.left_out", str(options.photos), "--weights", str(options.weights),
                "--device", options.device, "--epochs", str(options.epochs), "--seeds", *map(str, options.seeds),
-               *(["--outliers"] if options.outliers else [])]  # fmt: skip
+               "--image-size", str(options.image_size), *(["--outliers"] if options.outliers else [])]  # fmt: skip
 
     def start(at: int, part: str) -> tuple[str, Any]:
         visible = os.environ | ({"CUDA_VISIBLE_DEVICES": str(at % options.gpus)} if options.gpus > 1 else {})
@@ -240,6 +245,7 @@ def main() -> None:
     parser.add_argument("--part", default="", help="one part only, whose result is printed")
     parser.add_argument("--parts", nargs="+", help="default: all")
     parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--image-size", type=int, default=SIDE, help="of training; outputs are of photos 32 px larger")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--outliers", action="store_true", help="train the first network further on outliers")
     parser.add_argument("--processes", type=int, default=1)

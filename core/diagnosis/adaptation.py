@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from core.errors import DataError, InputError
 from core.ops.contract import Array
 from core.program import fold_batch_norm, fold_weights
 
+Weights: TypeAlias = Mapping[str, Array]
 PENALTIES: Final = (math.inf, 1.0, 0.1, 0.01)
 """Candidates for the penalty of `fit_head`; inf leaves the head unchanged."""
 MIN_GROUPS: Final = 5
@@ -151,39 +152,44 @@ def _train_branch(
     model: ModelFile, replay: FeatureReplay, place: PlacePhotos, folds: Array, seed: int, device: str, threads: int,
     report: ReportStage,
 ) -> tuple[Callable[[], Branch], Array]:  # fmt: skip
-    """Train one branch without each fold. Returns a function that trains their mean on all photos, and what they add to
-    the head's logits of the photos that they have not seen, ``(N, classes)``."""
+    """Train one branch without each fold. Returns a function that trains one to predict what they predict together, and
+    what they add to the head's logits of the photos that they have not seen, ``(N, classes)``."""
     classes, labels = np.unique(place.samples.labels, return_inverse=True)
     features, replayed = place.samples.features - replay.center, replay.draw(GATE_REPLAY, seed)[0] - replay.center
     network = keep_classes(fold_batch_norm(model.graph), fold_weights(model.graph, model.weights), classes)
+    names = tuple(model.classes[i] for i in classes)
+    of_place = replace(model, graph=network[0], classes=names, class_temperatures=())
     numbers, done = np.unique(folds), itertools.count(1)
     steps = len(numbers) * FIRST.steps
 
-    def train(weights: dict[str, Array], rows: Array, schedule: Schedule, number: int, total: int) -> dict[str, Array]:
-        return train_branch(network[0], weights, place.photos[rows], labels[rows], schedule, seed + number, device,
-                            threads, lambda *_: report("adapt", next(done), total))  # fmt: skip
+    def train(weights: Weights, rows: Array, schedule: Schedule, seeds: int, total: int, *teachers: Weights) -> Weights:
+        return train_branch(network[0], weights, place.photos[rows], labels[rows], schedule, seed + seeds, device,
+                            threads, lambda *_: report("adapt", next(done), total), teachers)  # fmt: skip
 
-    mean: dict[str, Array] = {}
+    trained: list[Weights] = []
     logits, gates = np.empty((len(folds), len(classes))), np.empty(len(folds))
     for fold in numbers:
         rows, held_out = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-        trained = train(network[1], rows, FIRST, int(fold), steps)
-        mean = {name: mean.get(name, 0) + array / len(numbers) for name, array in trained.items()}
-        of_place = replace(model, graph=network[0], weights=trained, classes=tuple(model.classes[i] for i in classes),
-                           class_temperatures=())  # fmt: skip
-        with closing(Predictor(of_place, device=device, threads=threads)) as predictor:
+        trained.append(train(network[1], rows, FIRST, int(fold), steps))
+        with closing(Predictor(replace(of_place, weights=trained[-1]), device=device, threads=threads)) as predictor:
             logits[held_out] = predictor.predict(place.photos[held_out])["logits"]
         gates[held_out] = fit_gate(features[rows], replayed).open(features[held_out])
     centred = FACTOR * (logits - logits.mean(axis=1, keepdims=True))
-    # without an offset the classes of the place would gain probability, and photos of other crops be taken for them;
-    # the offset that keeps their probability is halved as a compromise
-    offset = float(np.log(np.exp(centred).mean(axis=1)).mean()) / 2
-    added = np.zeros((len(folds), len(model.classes)))
+    offset, added = _offset(centred), np.zeros((len(folds), len(model.classes)))
     added[:, classes] = gates[:, None] * (centred - offset)
-    gate = fit_gate(features, replayed)
-    gate = replace(gate, bias=gate.bias - float(gate.weight @ replay.center))
-    last = (np.arange(len(folds)), LAST, len(numbers), steps + LAST.steps)
-    return (lambda: Branch(train(mean, *last), gate, classes, offset)), added
+
+    def finish() -> Branch:
+        mean = {name: np.mean([weights[name] for weights in trained], axis=0) for name in trained[0]}
+        last = train(mean, np.arange(len(folds)), LAST, len(numbers), steps + LAST.steps, *trained)
+        gate = fit_gate(features, replayed)
+        return Branch(last, replace(gate, bias=gate.bias - float(gate.weight @ replay.center)), classes, offset)
+
+    return finish, added
+
+
+def _offset(logits: Array) -> float:
+    """Half of what keeps the probability of the place's classes, which photos of other crops would be taken for."""
+    return float(np.log(np.exp(logits).mean(axis=1)).mean()) / 2
 
 
 def _choose(candidates: Array, labels: Array) -> int:

@@ -227,6 +227,9 @@ def test_only_the_layers_of_the_branch_are_trained():
     assert not any(name.startswith(tuple(f"features.{i}." for i in range(7))) for name in moved)
     assert "features.7.conv.1.0.weight" not in moved
     assert {"features.7.conv.2.weight", "features.18.0.weight", "classifier.1.weight"} <= moved
+    teachers = [{**weights, "classifier.1.bias": np.eye(4, dtype=np.float32)[2] * bias} for bias in (0, 20)]
+    taught = place_branch.train_branch(graph, weights, PIXELS, LABELS, SHORT, 0, "cpu", 1, teachers=teachers)
+    assert np.sign(taught["classifier.1.bias"]).tolist() == [-1, -1, 1, -1], "towards what the teachers predict"
     for other in (network(), network(stride=8)):
         assert branch_nodes(other) == other.nodes[1:], "no map is small enough, or the feature map is the first"
     order = place_branch.draw_order(np.array([0] * 3 + [1] * 6), 12, 0)
@@ -236,8 +239,8 @@ def test_only_the_layers_of_the_branch_are_trained():
 def test_the_mean_of_the_branches_without_a_fold_is_trained_on_all_photos_if_it_is_written(model, monkeypatch):
     calls, place, known = [], draw(2, place=True, per_class=10), draw(6, per_class=10)
 
-    def train(graph, weights, photos, labels, schedule, *_):
-        calls.append((len(photos), set(labels), graph.nodes[-1].shape, weights["conv.weight"]))
+    def train(graph, weights, photos, labels, schedule, seed, device, threads, report, teachers):
+        calls.append((len(photos), set(labels), graph.nodes[-1].shape, weights["conv.weight"], teachers))
         return {name: array + len(calls) for name, array in weights.items()}
 
     monkeypatch.setattr(adaptation, "train_branch", train)
@@ -249,7 +252,9 @@ def test_the_mean_of_the_branches_without_a_fold_is_trained_on_all_photos_if_it_
     assert result.after.sum() == result.before.sum()
     first, all_photos = (15, {0, 1}, (2,)), (20, {0, 1}, (2,))
     assert [call[:3] for call in calls] == [first] * 4 + [all_photos] + [first] * 8
-    assert calls[4][3] == pytest.approx(model.weights["conv.weight"] + (1 + 2 + 3 + 4) / 4, abs=1e-5)
+    branches = np.stack([teacher["conv.weight"] for teacher in calls[4][4]])
+    assert branches == pytest.approx(model.weights["conv.weight"] + np.arange(1, 5).reshape(4, 1, 1, 1, 1), abs=1e-5)
+    assert calls[4][3] == pytest.approx(branches.mean(axis=0), abs=1e-5)
 
 
 def test_the_gate_is_open_for_the_place_and_closed_elsewhere():
