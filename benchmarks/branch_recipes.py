@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,65 +28,39 @@ from benchmarks.adaptation import PLACE, read_photos
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.record import commit
 from benchmarks.ship_model import name_of
-from core.data.augment import draw_augmentation
-from core.device import Optimizer, PhotoBatch
-from core.diagnosis.adaptation import FOLDS
+from core.diagnosis.adaptation import FOLDS, Weights
 from core.diagnosis.head_fitting import make_folds
-from core.diagnosis.metrics import softmax
-from core.diagnosis.model_file import ModelFile, read_model, with_photo_side
-from core.diagnosis.place_branch import (
-    BATCH,
-    FIRST,
-    LAST,
-    OPTIMIZER,
-    SMOOTHING,
-    Schedule,
-    branch_nodes,
-    draw_order,
-    keep_classes,
-    training_side,
-)  # fmt: skip
+from core.diagnosis.model_file import ModelFile, read_model
+from core.diagnosis.place_branch import FIRST, LAST, OPTIMIZER, Schedule, keep_classes, train_branch
 from core.diagnosis.prediction import Predictor
-from core.ops.builder import with_loss
 from core.ops.contract import Array
-from core.optim.learning_rate import one_cycle
-from core.plan import compile_plan
 from core.program import fold_batch_norm, fold_weights
 
 DRAWN: Final = 10
-FURTHER: Final = Schedule(30, 3, 3e-4)
-"""Of the mean on labels."""
+Recipe = tuple[Schedule, Schedule]
+"""Of the branches, and of the one that learns from them."""
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How branches are trained; the default is that of the program."""
-
-    first: Schedule = FIRST
-    last: Schedule = LAST
-    batch: int = BATCH
-    side: int = 0
-    augmentation: str = "strong"
-    smoothing: float = SMOOTHING
-    optimizer: Optimizer = field(default_factory=lambda: OPTIMIZER)
+def both(**changes: Any) -> Recipe:
+    return replace(FIRST, **changes), replace(LAST, **changes)
 
 
 RECIPES: Final[Mapping[str, Recipe]] = {
-    "program": Recipe(),
-    "no clipping": Recipe(optimizer=replace(OPTIMIZER, clip_norm=0.0)),
-    "clipped at 0.1": Recipe(optimizer=replace(OPTIMIZER, clip_norm=0.1)),
-    "clipped at 1": Recipe(optimizer=replace(OPTIMIZER, clip_norm=1.0)),
-    "half the learning rate": Recipe(replace(FIRST, rate=5e-4), replace(LAST, rate=3e-4)),
-    "200 steps": Recipe(replace(FIRST, steps=200)),
-    "16 photos a step": Recipe(batch=16),
-    "16 photos a step, half the steps": Recipe(Schedule(50, 10, 1e-3), Schedule(60, 5, 6e-4), batch=16),
-    "80 steps": Recipe(replace(FIRST, steps=80)),
-    "last training of 60 steps": Recipe(last=replace(LAST, steps=60)),
-    "last training of 240 steps": Recipe(last=replace(LAST, steps=240)),
-    "last training with half the learning rate": Recipe(last=replace(LAST, rate=3e-4)),
-    "soft augmentation": Recipe(augmentation="soft"),
-    "photos of the side in use": Recipe(side=352),
-    "label smoothing 0.2": Recipe(smoothing=0.2),
+    "program": (FIRST, LAST),
+    "no clipping": both(optimizer=replace(OPTIMIZER, clip_norm=0.0)),
+    "clipped at 0.1": both(optimizer=replace(OPTIMIZER, clip_norm=0.1)),
+    "clipped at 1": both(optimizer=replace(OPTIMIZER, clip_norm=1.0)),
+    "half the learning rate": (replace(FIRST, rate=5e-4), replace(LAST, rate=3e-4)),
+    "80 steps": (replace(FIRST, steps=80), LAST),
+    "200 steps": (replace(FIRST, steps=200), LAST),
+    "16 photos a step": both(batch=16),
+    "16 photos a step, half the steps": (Schedule(50, 10, 1e-3, batch=16), Schedule(60, 5, 6e-4, batch=16)),
+    "last training of 60 steps": (FIRST, replace(LAST, steps=60)),
+    "last training of 240 steps": (FIRST, replace(LAST, steps=240)),
+    "last training with half the learning rate": (FIRST, replace(LAST, rate=3e-4)),
+    "soft augmentation": both(augmentation="soft"),
+    "photos of the side in use": both(side=352),
+    "label smoothing 0.2": both(smoothing=0.2),
 }
 
 
@@ -99,34 +73,13 @@ class Study:
     labels: Array
     device: str
 
-    def logits(self, weights: Mapping[str, Array], photos: Array) -> Array:
+    def logits(self, weights: Weights, photos: Array) -> Array:
         with closing(Predictor(replace(self.model, weights=weights), device=self.device, batch=32)) as predictor:
             return np.asarray(predictor.predict(photos)["logits"], np.float64)
 
-    def train(self, weights: Mapping[str, Array], rows: Array, recipe: Recipe, schedule: Schedule, seed: int,
-              teachers: Sequence[Mapping[str, Array]] = ()) -> dict[str, Array]:  # fmt: skip
-        """As `core.diagnosis.place_branch.train_branch`, by a recipe, with targets of teachers where there are any."""
-        graph, photos, labels, size = self.model.graph, self.photos[rows], self.labels[rows], recipe.batch
-        side, source = recipe.side or training_side(graph.photo_shape[0]), photos.shape[1]
-        smaller, trainable = with_photo_side(graph, side), {node.name for node in branch_nodes(graph)}
-        frozen = [name for name in graph.parameters() if name.rpartition(".")[0] not in trainable]
-        order = draw_order(labels, schedule.steps * size, seed).reshape(schedule.steps, size)
-        with ExitStack() as opened:
-            plan = opened.enter_context(closing(compile_plan(
-                with_loss(smaller, recipe.smoothing, (), taught=bool(teachers)), device=self.device, batch=size,
-                training=True, frozen=frozen, seed=seed, optimizer=recipe.optimizer)))  # fmt: skip
-            taught = [opened.enter_context(closing(compile_plan(smaller, device=self.device, batch=size)))
-                      for _ in teachers]  # fmt: skip
-            for loaded, values in zip((plan, *taught), (weights, *teachers), strict=True):
-                loaded.load(values)
-            for step, chosen in enumerate(order):
-                shown = draw_augmentation(recipe.augmentation, seed, step, chosen, source, side, np.arange(size))
-                batch = PhotoBatch(photos[chosen], shown, labels[chosen].astype(np.int32))
-                if teachers:
-                    said = np.mean([teacher.predict(batch)["logits"] for teacher in taught], axis=0)
-                    batch = replace(batch, targets=softmax(said).astype(np.float32))
-                plan.train_step(batch, schedule.rate * one_cycle(step, schedule.warm_up, schedule.steps))
-            return plan.weights()
+    def train(self, weights: Weights, rows: Array, schedule: Schedule, seed: int, *teachers: Weights) -> Weights:
+        return train_branch(self.model.graph, weights, self.photos[rows], self.labels[rows], schedule, seed,
+                            self.device, 0, teachers=teachers)  # fmt: skip
 
     def compare(self, recipe: Recipe, draw: int) -> dict[str, float]:
         """Shares of photos that were not drawn that are correct."""
@@ -134,11 +87,11 @@ class Study:
         chosen = np.concatenate([rng.permutation(np.flatnonzero(self.labels == c))[:DRAWN] for c in range(len(PLACE))])
         others = np.setdiff1d(np.arange(len(self.labels)), chosen)
         folds = make_folds(self.labels[chosen], np.arange(len(chosen)), FOLDS)
-        branches = [self.train(self.model.weights, chosen[folds != fold], recipe, recipe.first, next(seeds))
+        branches = [self.train(self.model.weights, chosen[folds != fold], recipe[0], next(seeds))
                     for fold in range(FOLDS)]  # fmt: skip
         mean = {name: np.mean([branch[name] for branch in branches], axis=0) for name in branches[0]}
-        further = self.train(mean, chosen, recipe, FURTHER, next(seeds))
-        distilled = self.train(mean, chosen, recipe, recipe.last, next(seeds), branches)
+        further = self.train(mean, chosen, replace(recipe[0], steps=30, warm_up=3, rate=3e-4), next(seeds))
+        distilled = self.train(mean, chosen, recipe[1], next(seeds), *branches)
         said = [self.logits(branch, self.photos[others]) for branch in branches]
         found = {"mean of the weights": self.logits(mean, self.photos[others]),
                  "trained further on labels": self.logits(further, self.photos[others]),

@@ -33,8 +33,6 @@ STEP: Final = 32
 """Two networks side by side may take multiples of these pixels only, as their maps must have one size."""
 PREFIX: Final = "place."
 """Prefix of the names of the branch's nodes."""
-BATCH: Final = 8
-SMOOTHING: Final = 0.05
 OPTIMIZER: Final = Optimizer("adamw", weight_decay=1e-2, clip_norm=0.3)
 """Without clipping, the training of some branches diverges, and with them that of their mean."""
 GATE_PENALTY: Final = 1e-3
@@ -49,11 +47,19 @@ more of 100 photos of the place are wrong."""
 @final
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Steps of a training, those in which the learning rate rises, and its highest value."""
+    """How a branch is trained: steps, those in which the learning rate rises, its highest value, and photos a step.
+
+    side: of the photos, by default `training_side`; smoothing: of labels.
+    """
 
     steps: int
     warm_up: int
     rate: float
+    batch: int = 8
+    side: int | None = None
+    augmentation: str = "strong"
+    smoothing: float = 0.05
+    optimizer: Optimizer = OPTIMIZER
 
 
 FIRST: Final = Schedule(100, 20, 1e-3)
@@ -101,22 +107,22 @@ def train_branch(
 
     teachers: weights of networks whose logits, averaged, are the targets in place of the labels.
     """
-    side, source = training_side(graph.photo_shape[0]), photos.shape[1]
+    size, side, source = schedule.batch, schedule.side or training_side(graph.photo_shape[0]), photos.shape[1]
     smaller, trainable = with_photo_side(graph, side), {node.name for node in branch_nodes(graph)}
     frozen = [name for name in graph.parameters() if name.rpartition(".")[0] not in trainable]
-    order = draw_order(labels, schedule.steps * BATCH, seed).reshape(schedule.steps, BATCH)
+    order = draw_order(labels, schedule.steps * size, seed).reshape(schedule.steps, size)
     with ExitStack() as opened:
 
         def load(compiled: Graph, values: Mapping[str, Array], **asked: Any) -> Plan:
-            plan = compile_plan(compiled, device=device, batch=BATCH, threads=threads, **asked)
+            plan = compile_plan(compiled, device=device, batch=size, threads=threads, **asked)
             opened.enter_context(closing(plan)).load(values)
             return plan
 
-        plan = load(with_loss(smaller, SMOOTHING, (), taught=bool(teachers)), weights, training=True, frozen=frozen,
-                    seed=seed, optimizer=OPTIMIZER)  # fmt: skip
+        plan = load(with_loss(smaller, schedule.smoothing, (), taught=bool(teachers)), weights, training=True,
+                    frozen=frozen, seed=seed, optimizer=schedule.optimizer)  # fmt: skip
         teaching = [load(smaller, teacher) for teacher in teachers]
         for step, rows in enumerate(order):
-            augmentation = draw_augmentation("strong", seed, step, rows, source, side, np.arange(BATCH))
+            augmentation = draw_augmentation(schedule.augmentation, seed, step, rows, source, side, np.arange(size))
             batch = PhotoBatch(photos[rows], augmentation, labels[rows].astype(np.int32))
             if teaching:
                 mean = np.mean([teacher.predict(batch)["logits"] for teacher in teaching], axis=0)
