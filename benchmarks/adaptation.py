@@ -46,7 +46,7 @@ PENALTY = 0.01
 
 
 def read_outputs(
-    model: ModelFile, root: Path, file: Path, splits: Sequence[str] = ("train", "val", "unknown")
+    model: ModelFile, root: Path, file: Path, splits: Sequence[str] = ("train", "val", "unknown"), device: str = "cpu",
 ) -> tuple[list[dict[str, str]], NetworkOutputs]:
     """Rows of the manifest in these splits, and the network's outputs for them, which `file` keeps."""
     rows = chosen_rows(root / "manifest.csv", list(splits))
@@ -56,17 +56,17 @@ def read_outputs(
         rows = [row for row in rows if row["path"] in at]
         order = [at[row["path"]] for row in rows]
         return rows, NetworkOutputs(known["logits"][order], known["features"][order].astype(np.float64))
-    seen = compute(model, [root / row["path"] for row in rows])
+    seen = compute(model, [root / row["path"] for row in rows], device)
     assert seen.features is not None
     np.savez(file, logits=seen.logits, features=seen.features.astype(np.float16), path=[row["path"] for row in rows])
     return rows, seen
 
 
-def compute(model: ModelFile, paths: Sequence[Path]) -> NetworkOutputs:
+def compute(model: ModelFile, paths: Sequence[Path], device: str = "cpu") -> NetworkOutputs:
     node = feature_node(model.graph)
     assert node is not None
     parts = []
-    with closing(Predictor(model, batch=32, outputs=(node,))) as predictor:
+    with closing(Predictor(model, device=device, batch=32, outputs=(node,))) as predictor:
         for first in range(0, len(paths), 256):
             parts.append(compute_outputs(predictor, read_photos(model, paths[first : first + 256]), node))
     logits = np.concatenate([part.logits for part in parts])
@@ -110,8 +110,9 @@ METHODS: dict[str, Method] = {
 class Study:
     """One model and its outputs, with masks of the photos: place, others that validate, unknown crops, training."""
 
-    def __init__(self, model: ModelFile, root: Path, file: Path, splits: list[str]) -> None:
-        rows, self.seen = read_outputs(model, root, file)
+    def __init__(self, model: ModelFile, root: Path, file: Path, splits: list[str], device: str) -> None:
+        self.device = device
+        rows, self.seen = read_outputs(model, root, file, device=device)
         self.paths = [root / row["path"] for row in rows]
         names, split = np.array([name_of(row) for row in rows]), np.array([row["split"] for row in rows])
         field = np.array([row["setting"] == "field" and row["pack"] == "field" for row in rows])
@@ -137,7 +138,7 @@ class Study:
     def logits(self, model: ModelFile, rows: Array) -> Array:
         """Logits of an adapted model: those of the head, unless it has a branch."""
         if is_branched(model.graph):
-            return compute(model, [self.paths[row] for row in rows]).logits
+            return compute(model, [self.paths[row] for row in rows], self.device).logits
         return read_head(model).logits(self.features(rows))
 
     def draw(self, rows: Array, labels: Array, count: int, seed: int) -> Array:
@@ -168,7 +169,7 @@ class Study:
         photos = Samples(self.features(chosen), self.labels[chosen], chosen)
         pixels = read_photos(model, [self.paths[row] for row in chosen])
         begin = time.process_time()
-        result = adapt_model(model, PlacePhotos(pixels, photos, self.seen.logits[chosen]), seed)
+        result = adapt_model(model, PlacePhotos(pixels, photos, self.seen.logits[chosen]), seed, self.device)
         seconds = time.process_time() - begin
         after, head = result.model or model, read_head(model)
         parts = {"place": held_out, "others": self.others[seed % 3 :: 3], "unknown": self.strange}
@@ -198,10 +199,11 @@ def main() -> None:
     parser.add_argument("--splits", nargs="+", default=["val"], help="splits whose orchard photos the model never saw")
     parser.add_argument("--outputs", type=Path, required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="one draw of photos each")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--name", default="", help="of the model in the results")
     parser.add_argument("--out", type=Path, help="results file, to which this model is added")
     options = parser.parse_args()
-    study = Study(read_model(options.model), options.photos, options.outputs, options.splits)
+    study = Study(read_model(options.model), options.photos, options.outputs, options.splits, options.device)
     runs = [study.run(seed) for seed in options.seeds]
     print(json.dumps(runs, indent=1))
     if options.out:

@@ -8,8 +8,6 @@ photos that were not drawn: the share that is correct by one branch, by the mean
 further on labels, by the mean trained further to predict what the four branches predict together, as
 `core.diagnosis.adaptation` does, and by the mean of the four branches' logits. On a GPU a recipe takes twenty seconds
 for a network and a draw. Reads no test split.
-
-`benchmarks/results/branch_recipes-nvidia-h200.json` is from before branches were clipped and learned from each other.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import argparse
 import json
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,19 +43,28 @@ def both(**changes: Any) -> Recipe:
     return replace(FIRST, **changes), replace(LAST, **changes)
 
 
+def last(**changes: Any) -> Recipe:
+    return FIRST, replace(LAST, **changes)
+
+
+SIXTEEN: Final = replace(FIRST, batch=16)
 RECIPES: Final[Mapping[str, Recipe]] = {
     "program": (FIRST, LAST),
+    "120 batches, none twice": last(views=None),
+    "15 batches": last(views=15),
+    "last training of 240 steps": last(steps=240),
+    "last training with half the learning rate": last(rate=3e-4),
+    "last training at 1e-3": last(rate=1e-3),
+    "16 photos a step": (SIXTEEN, LAST),
+    "16 photos in all steps": (SIXTEEN, replace(LAST, batch=16)),
+    "16 photos a step, half the steps": (Schedule(50, 10, 1e-3, batch=16), LAST),
+    "80 steps": (replace(FIRST, steps=80), LAST),
+    "30 batches in all trainings": both(views=30),
     "no clipping": both(optimizer=replace(OPTIMIZER, clip_norm=0.0)),
     "clipped at 0.1": both(optimizer=replace(OPTIMIZER, clip_norm=0.1)),
     "clipped at 1": both(optimizer=replace(OPTIMIZER, clip_norm=1.0)),
     "half the learning rate": (replace(FIRST, rate=5e-4), replace(LAST, rate=3e-4)),
-    "80 steps": (replace(FIRST, steps=80), LAST),
     "200 steps": (replace(FIRST, steps=200), LAST),
-    "16 photos a step": both(batch=16),
-    "16 photos a step, half the steps": (Schedule(50, 10, 1e-3, batch=16), Schedule(60, 5, 6e-4, batch=16)),
-    "last training of 60 steps": (FIRST, replace(LAST, steps=60)),
-    "last training of 240 steps": (FIRST, replace(LAST, steps=240)),
-    "last training with half the learning rate": (FIRST, replace(LAST, rate=3e-4)),
     "soft augmentation": both(augmentation="soft"),
     "photos of the side in use": both(side=352),
     "label smoothing 0.2": both(smoothing=0.2),
@@ -72,6 +79,8 @@ class Study:
     photos: Array
     labels: Array
     device: str
+    branches: dict[tuple[Schedule, int], list[Weights]] = field(default_factory=dict)
+    """Trained already, by schedule and draw: recipes with the same first training share them."""
 
     def logits(self, weights: Weights, photos: Array) -> Array:
         with closing(Predictor(replace(self.model, weights=weights), device=self.device, batch=32)) as predictor:
@@ -83,15 +92,18 @@ class Study:
 
     def compare(self, recipe: Recipe, draw: int) -> dict[str, float]:
         """Shares of photos that were not drawn that are correct."""
-        rng, seeds = np.random.default_rng(draw), iter(range(draw, draw + FOLDS + 2))
+        rng = np.random.default_rng(draw)
         chosen = np.concatenate([rng.permutation(np.flatnonzero(self.labels == c))[:DRAWN] for c in range(len(PLACE))])
         others = np.setdiff1d(np.arange(len(self.labels)), chosen)
         folds = make_folds(self.labels[chosen], np.arange(len(chosen)), FOLDS)
-        branches = [self.train(self.model.weights, chosen[folds != fold], recipe[0], next(seeds))
-                    for fold in range(FOLDS)]  # fmt: skip
+        key = recipe[0], draw
+        if key not in self.branches:
+            self.branches[key] = [self.train(self.model.weights, chosen[folds != fold], recipe[0], draw + fold)
+                                  for fold in range(FOLDS)]  # fmt: skip
+        branches = self.branches[key]
         mean = {name: np.mean([branch[name] for branch in branches], axis=0) for name in branches[0]}
-        further = self.train(mean, chosen, replace(recipe[0], steps=30, warm_up=3, rate=3e-4), next(seeds))
-        distilled = self.train(mean, chosen, recipe[1], next(seeds), *branches)
+        further = self.train(mean, chosen, replace(recipe[0], steps=30, warm_up=3, rate=3e-4), draw + FOLDS)
+        distilled = self.train(mean, chosen, recipe[1], draw + FOLDS, *branches)
         said = [self.logits(branch, self.photos[others]) for branch in branches]
         found = {"mean of the weights": self.logits(mean, self.photos[others]),
                  "trained further on labels": self.logits(further, self.photos[others]),

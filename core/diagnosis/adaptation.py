@@ -120,7 +120,8 @@ def adapt_model(
         adapted = replace(adapted, graph=graph, weights=weights)
     adapted = in_bits(adapted, 8 if model.steps else 16 if model.half else 32)
     adapted = _with_temperatures(adapted, candidates[chosen], labels)
-    return Adaptation(_with_familiarity(adapted, candidates[chosen], photos.features), before, after)
+    adapted = _with_familiarity(adapted, candidates[chosen], photos.features, folds)
+    return Adaptation(adapted, before, after)
 
 
 def _fit_head(
@@ -288,16 +289,24 @@ def _with_temperatures(model: ModelFile, held_out: Array, labels: Array) -> Mode
     return replace(model, class_temperatures=after)
 
 
-def _with_familiarity(model: ModelFile, held_out: Array, features: Array) -> ModelFile:
+def _with_familiarity(model: ModelFile, held_out: Array, features: Array, folds: Array) -> ModelFile:
     """Extend the subspace of familiar features by the main directions of the place's photos outside it, and raise the
-    threshold: the logits of its photos ``(N, classes)`` have a higher energy now."""
+    threshold: the logits of its photos ``(N, classes)`` have a higher energy now. The familiarity of a photo is by the
+    directions of other folds, as for a photo that is not known."""
     space, thresholds = read_statistics(model.extra), model.thresholds
     assert space is not None
     assert thresholds is not None
-    basis, x = space.basis.astype(np.float64), features - space.center
-    directions = np.linalg.svd(x - x @ basis @ basis.T, full_matrices=False)[2][: len(x) // PER_DIMENSION]
-    wider = PrincipalSubspace(space.center, np.c_[basis, directions.T], space.scale)
-    familiar = familiarity(thresholds.score, held_out, features, wider, model.temperature)
-    raised = replace(thresholds, far=max(thresholds.far, float(np.quantile(familiar, PLACE_REJECTED))))
-    sections = {**model.sections, SECTION: raised.to_section()}
-    return replace(model, extra={**model.extra, **wider.to_arrays()}, sections=sections)
+    basis, familiar = space.basis.astype(np.float64), np.empty(len(folds))
+    added = len(folds) // PER_DIMENSION
+
+    def extend(rows: Array) -> PrincipalSubspace:
+        x = features[rows] - space.center
+        directions = np.linalg.svd(x - x @ basis @ basis.T, full_matrices=False)[2][:added]
+        return PrincipalSubspace(space.center, np.c_[basis, directions.T], space.scale)
+
+    for fold in np.unique(folds):
+        own = folds == fold
+        familiar[own] = familiarity(thresholds.score, held_out[own], features[own], extend(~own), model.temperature)
+    far = float(np.quantile(familiar, PLACE_REJECTED, method="lower"))
+    sections = {**model.sections, SECTION: replace(thresholds, far=max(thresholds.far, far)).to_section()}
+    return replace(model, extra={**model.extra, **extend(folds >= 0).to_arrays()}, sections=sections)

@@ -49,7 +49,8 @@ more of 100 photos of the place are wrong."""
 class Schedule:
     """How a branch is trained: steps, those in which the learning rate rises, its highest value, and photos a step.
 
-    side: of the photos, by default `training_side`; smoothing: of labels.
+    side: of the photos, by default `training_side`; smoothing: of labels; views: number of different batches, which
+    repeat in the same order, by default as many as steps.
     """
 
     steps: int
@@ -60,11 +61,12 @@ class Schedule:
     augmentation: str = "strong"
     smoothing: float = 0.05
     optimizer: Optimizer = OPTIMIZER
+    views: int | None = None
 
 
 FIRST: Final = Schedule(100, 20, 1e-3)
 """The learning rate is the best of those tried on two of three networks (benchmarks/results/adaptation.json)."""
-LAST: Final = Schedule(120, 10, 6e-4)
+LAST: Final = Schedule(120, 10, 6e-4, views=30)
 """Of the mean of several branches, on all photos, with their mean prediction as target (Hinton et al., "Distilling the
 knowledge in a neural network", 2015); the mean alone is correct less often, for some draws by 10 points."""
 
@@ -110,7 +112,9 @@ def train_branch(
     size, side, source = schedule.batch, schedule.side or training_side(graph.photo_shape[0]), photos.shape[1]
     smaller, trainable = with_photo_side(graph, side), {node.name for node in branch_nodes(graph)}
     frozen = [name for name in graph.parameters() if name.rpartition(".")[0] not in trainable]
-    order = draw_order(labels, schedule.steps * size, seed).reshape(schedule.steps, size)
+    views = schedule.views or schedule.steps
+    order = draw_order(labels, views * size, seed).reshape(views, size)
+    taught: dict[int, Array] = {}
     with ExitStack() as opened:
 
         def load(compiled: Graph, values: Mapping[str, Array], **asked: Any) -> Plan:
@@ -121,12 +125,15 @@ def train_branch(
         plan = load(with_loss(smaller, schedule.smoothing, (), taught=bool(teachers)), weights, training=True,
                     frozen=frozen, seed=seed, optimizer=schedule.optimizer)  # fmt: skip
         teaching = [load(smaller, teacher) for teacher in teachers]
-        for step, rows in enumerate(order):
-            augmentation = draw_augmentation(schedule.augmentation, seed, step, rows, source, side, np.arange(size))
+        for step in range(schedule.steps):
+            view = step % views
+            rows = order[view]
+            augmentation = draw_augmentation(schedule.augmentation, seed, view, rows, source, side, np.arange(size))
             batch = PhotoBatch(photos[rows], augmentation, labels[rows].astype(np.int32))
-            if teaching:
+            if teaching and view not in taught:
                 mean = np.mean([teacher.predict(batch)["logits"] for teacher in teaching], axis=0)
-                batch = replace(batch, targets=softmax(mean).astype(np.float32))
+                taught[view] = softmax(mean).astype(np.float32)
+            batch = replace(batch, targets=taught.get(view))
             plan.train_step(batch, schedule.rate * one_cycle(step, schedule.warm_up, schedule.steps))
             report(step + 1, schedule.steps)
         return plan.weights()
