@@ -118,10 +118,11 @@ def create_unused(path: Path) -> Path:
             return found
 
 
-def find_unwritable(path: Path) -> Path | None:
-    """The folder, or the nearest existing one above it, if this user may not write there; None if it may be used.
-    Raises InputError if that is no folder."""
+def check_writable(path: Path, other: str) -> None:
+    """Raise InputError if the folder, or the nearest existing one above it, is none or this user may not write there;
+    the sentence advises to choose `other`."""
     there = next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
     if not os.path.isdir(there):
-        raise InputError(f"{there} is a file, or a link that leads nowhere. Choose another folder.")
-    return None if os.access(there, os.W_OK | os.X_OK) else there
+        raise InputError(f"{there} is a file, or a link that leads nowhere. Choose {other}.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"There is no permission to write in {there}. Choose {other}.")

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
@@ -24,8 +24,10 @@ from core.data.dataset import Dataset, IsCancelled, ReportProgress, Skipped, ign
 from core.data.file_lock import locked
 from core.errors import DataError
 from core.ops.contract import Array
-from core.storage import find_unwritable, saving
+from core.storage import check_writable, saving
 from core.user_cache import user_cache_folder
+
+OTHER: Final = "another folder with --cache"
 
 
 @final
@@ -74,10 +76,10 @@ def open_cache(
 ) -> PhotoCache:  # fmt: skip
     """Open the cache of `dataset` and decode missing photos in `threads` (0: all cores).
 
-    `folder` contains the caches (default: the user's cache folder). Raises StorageError, DataError if it is among the
-    photos, Cancelled (photos decoded so far stay in the cache).
+    `folder` contains the caches (default: the user's cache folder). Raises StorageError, InputError if they cannot be
+    there, Cancelled (photos decoded so far stay in the cache).
     """
-    home = _home(dataset, folder)
+    home = check_home(dataset, folder)
     with _locked_store(home, side, dataset, cancelled) as store:
         store.fill(threads or usable_cores(), progress, cancelled)
         found = PhotoCache(str(home), *store.view())
@@ -98,23 +100,18 @@ def append_pictures(cache: PhotoCache, dataset: Dataset, pictures: Iterable[Arra
         return replace(cache, photos=store.map_photos()), slots
 
 
-def check_home(dataset: Dataset, folder: str) -> None:
-    """Raise DataError if the caches of a dataset cannot be in this folder, as `open_cache`; nothing is created."""
-    if there := find_unwritable(_home(dataset, folder)):
-        raise DataError(f"There is no permission to write in {there}. Choose another folder with --cache.")
-
-
 @contextmanager
 def _locked_store(home: Path, side: int, dataset: Dataset, cancelled: IsCancelled) -> Iterator[CacheStore]:
     """The store of a cache folder, while this process has its lock. Raises StorageError."""
-    with saving(home, "another folder with --cache"):
+    with saving(home, OTHER):
         home.mkdir(parents=True, exist_ok=True)
         with locked(home / f"{side}.lock", lambda: stop_if(cancelled)):
             yield CacheStore(home, side, dataset)
 
 
-def _home(dataset: Dataset, folder: str) -> Path:
-    """The folder of this dataset's caches; each photo folder has its own."""
+def check_home(dataset: Dataset, folder: str) -> Path:
+    """The folder of this dataset's caches, not created; each photo folder has its own. Raises InputError if they cannot
+    be there."""
     base = Path(folder).expanduser().absolute() if folder else user_cache_folder()
     root = Path(dataset.root)
     if _lies_among(base, root, dataset):
@@ -122,7 +119,9 @@ def _home(dataset: Dataset, folder: str) -> Path:
                         "--cache.")
     slug = re.sub(r"[^A-Za-z0-9]+", "-", root.name).strip("-")[:40] or "photos"
     mark = blake2b(dataset.root.encode(errors="surrogateescape"), digest_size=6).hexdigest()
-    return base / f"{slug}-{mark}"
+    home = base / f"{slug}-{mark}"
+    check_writable(home, OTHER)
+    return home
 
 
 def _lies_among(base: Path, root: Path, dataset: Dataset) -> bool:

@@ -15,7 +15,7 @@ from core.diagnosis.metrics import Metrics
 from core.diagnosis.model_identity import BEST
 from core.errors import DataError, InputError, LeafClinicError, StorageError
 from core.schema import mapping, parse_json
-from core.storage import TEMPORARY, find_unwritable, inside_photos, saving, write_file
+from core.storage import TEMPORARY, check_writable, inside_photos, saving, write_file
 from core.text import csv_text, json_text
 from core.training.checkpoint import LAST, PREVIOUS
 from core.training.events import EpochDone, Event, to_line
@@ -147,8 +147,7 @@ def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> Non
     """Raise InputError if a new run must not be written to `path`."""
     if inside_photos(str(path), [config.data]):
         raise InputError(f"The run folder {path} would be inside the photo folder. Choose another folder with --out.")
-    if there := find_unwritable(path):  # reported before photos are read and kernels compiled
-        raise InputError(f"There is no permission to write in {there}. Choose another folder with --out.")
+    check_writable(path, "another folder with --out")  # before photos are read and kernels compiled
     if path.is_dir() and not overwrite:
         there_already = {e.name for e in path.iterdir() if e.name != LOCK and not e.name.endswith(TEMPORARY)}
         if CONFIG in there_already and len(there_already) > 1:  # alone, it is left from an interrupted start
@@ -164,7 +163,7 @@ def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> Non
 
 def check_earlier_run(path: Path) -> None:
     """Raise InputError if a run cannot be resumed in `path`, before photos are read and kernels compiled."""
-    if find_unwritable(path):
+    if not os.access(path, os.W_OK | os.X_OK):
         raise InputError(f"There is no permission to write in {path}. Change its permissions, or copy the run.")
     RunFolder(path).release()  # another process may be training in it
 

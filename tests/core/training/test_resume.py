@@ -150,9 +150,8 @@ def test_an_earlier_run_or_a_foreign_folder_is_not_touched(tiny, tmp_path):
     with pytest.raises(InputError, match="inside the photo folder"):
         train(replace(config, out=str(tmp_path / "photos" / "run")))
     (tmp_path / "loop").symlink_to("loop")
-    for name, place, error in (("out", "loop", InputError), ("out", "loop/run", InputError),
-                               ("cache", "loop", StorageError), ("data", "loop", DataError)):  # fmt: skip
-        with pytest.raises(error, match="loop.* (is a file, or a link that|could not be saved|does not exist)"):
+    for name, place in (("out", "loop"), ("out", "loop/run"), ("cache", "loop"), ("data", "loop")):
+        with pytest.raises(InputError, match="loop (is a file, or a link that|does not exist)"):
             train(replace(tiny("new"), **{name: str(tmp_path / place)}))
 
 
