@@ -122,7 +122,8 @@ class ProcessThread(QThread):
 
 def _read_lines(stream: BinaryIO, lines: queue.SimpleQueue[str | None]) -> None:
     for line in stream:
-        lines.put(line.decode("utf-8", "replace").strip())
+        if line.endswith(b"\n"):  # a killed process may leave half a line
+            lines.put(line.decode("utf-8", "replace").strip())
     stream.close()
     lines.put(None)
 

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from app.viewmodels.process_model import ProcessModel, ProcessThread
 from app.viewmodels.training import BUNDLE_MS, State, TrainingModel
 from core.training.events import RunFinished, RunStarted, StepDone
 from tests.helpers.window import FAKE_WORKER
@@ -98,6 +99,13 @@ def test_a_command_that_does_not_exist_is_a_failure(qtbot, nothing_left):
     with qtbot.waitSignal(session.failed) as told:
         session.start('{"config": {"data": ""}}')
     assert "without a result" in told.args[0]
+
+
+def test_half_a_line_of_a_killed_process_is_dropped(qtbot, nothing_left):
+    model = ProcessModel()
+    with qtbot.waitSignal(model.ended):
+        half = """import os; print('{"done', end="", flush=True); os.kill(os.getpid(), 9)"""
+        model._launch(ProcessThread([sys.executable, "-c", half], json.loads, model), "")
 
 
 def test_what_a_library_prints_is_no_event(run, qtbot):
