@@ -21,7 +21,7 @@ class Task(QThread):
 
     It starts at once, with `slots` connected to the signals of their names: methods, not lambdas that hold the creator,
     which are freed with the task and would free their creator, too. Cancelling does not wait: late results are not
-    emitted. The creator disposes of it.
+    emitted. It ends with `parent`, or when the creator disposes of it.
     """
 
     progress = Signal(int, int)
@@ -33,6 +33,7 @@ class Task(QThread):
         self._job = job
         self._cancelled = threading.Event()
         self._end: Callable[[], None] | None = None
+        parent.destroyed.connect(self.dispose)
         self.finished.connect(self._report)  # in the creator's thread, which may have cancelled it by then
         for name, slot in slots.items():
             getattr(self, name).connect(slot)

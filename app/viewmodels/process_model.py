@@ -27,17 +27,19 @@ class ProcessThread(QThread):
 
     Signals: `bundle` carries what `read` made of the lines, in order; `ended` the exit code (negative: killed by that
     signal) and the tail of the error output. Both are emitted from `run`, so Qt queues them to the window's thread.
+    With `parent` the process ends, too.
     """
 
     bundle = Signal(list)
     ended = Signal(int, str)
 
     def __init__(
-        self, command: Sequence[str], read: Callable[[str], Any], parent: QObject | None = None,
-        frame_ms: int = FRAME_MS, child: Child | None = None,
+        self, command: Sequence[str], read: Callable[[str], Any], parent: QObject, frame_ms: int = FRAME_MS,
+        child: Child | None = None,
     ) -> None:  # fmt: skip
         """`child`: the process of this command, if it runs already."""
         super().__init__(parent)
+        parent.destroyed.connect(self.dispose)
         self._child = child
         self._command, self._read, self._frame_ms = list(command), read, frame_ms
         self._lock = threading.Lock()

@@ -109,9 +109,8 @@ class CameraDialog(Dialog):
         buttons = row(None, button(tr("Close"), self.close), self.take)
         self.setLayout(column((self.view, 1), self.state, buttons, margins=None))
         self._frame.connect(self._on_frame)
-        self._capture = Task(lambda report, cancelled: read_frames(self._frame.emit, cancelled), self,
-                             done=self._on_missing, failed=self._on_missing)  # fmt: skip
-        self.destroyed.connect(self._capture.dispose)
+        Task(lambda report, cancelled: read_frames(self._frame.emit, cancelled), self,
+             done=self._on_missing, failed=self._on_missing)  # fmt: skip
 
     def _on_frame(self, picture: QImage) -> None:
         side = min(picture.width(), picture.height())

@@ -3,8 +3,11 @@
 import os
 import re
 import time
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import shiboken6
 from PySide6.QtGui import QTextDocument
 
 from app import resources
@@ -70,6 +73,15 @@ def test_a_camera_that_fails_is_reported(start, qtbot, tmp_path, monkeypatch):
     dialog = CameraDialog(start().window, tmp_path)
     qtbot.waitUntil(lambda: dialog.state.text().startswith("No camera was found."))
     dialog.reject()
+
+
+def test_the_camera_is_released_with_its_window(start, monkeypatch, tmp_path):
+    released = []
+    camera = SimpleNamespace(isOpened=lambda: True, read=lambda: (True, np.zeros((8, 8, 3), np.uint8)),
+                             release=lambda: released.append(True))  # fmt: skip
+    monkeypatch.setattr("cv2.VideoCapture", lambda number: camera)
+    shiboken6.delete(CameraDialog(start().window, tmp_path))
+    assert released
 
 
 def test_menus_lead_there(start, monkeypatch):

@@ -69,7 +69,6 @@ class AdaptationDialog(Dialog):
         self.model.failed.connect(self.notice.alarm)
         self.model.ended.connect(lambda: self._work(False))
         self.name.textChanged.connect(lambda _: self._refresh())
-        self.destroyed.connect(self.model.close)  # closed, or deleted with its window
 
     def reject(self) -> None:
         """Stay open until the work, which takes minutes, has ended or was stopped."""

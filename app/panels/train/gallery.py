@@ -71,7 +71,6 @@ class GalleryDialog(Dialog):
         self.train = button(tr("Train again"), self._on_train, "primary")
         self._lay_out()
         self._connect()
-        self.destroyed.connect(self._model.close)
         self._model.load(str(folder / "best.safetensors"))
         self._model.add(self._asked)
         self._refresh()
