@@ -13,8 +13,8 @@ import numpy as np
 
 from core.command_line import add_settings, check_folder, merge_settings, read_arguments, read_settings, run_command
 from core.config import RunConfig
-from core.data.dataset import Cancelled, IsCancelled, ReportStage, ignore, never
-from core.data.preparation import PhotoSet, prepare_photos
+from core.data.dataset import Cancelled, IsCancelled, ReportStage, describe_skipped, ignore, never
+from core.data.preparation import GroupedPhotos, group_photos
 from core.data.source import open_dataset
 from core.diagnosis.adaptation import Adaptation, PlacePhotos, adapt_model, check_counts, check_model
 from core.diagnosis.completion import compute_outputs
@@ -43,9 +43,9 @@ def adapt(argv: Sequence[str]) -> int:
         found.append(Problem("data", "is missing. Give a folder of photos or a CSV manifest."))
     check_folder("out", arguments.out, found, [getattr(arguments, "data", "")], needed=True)
     config = merge_settings(read_settings(arguments, found), {}, found)
-    photos, result = adapt_to_place(Path(arguments.model_file), config, Path(arguments.out), print_progress)
+    photos, result, told = adapt_to_place(Path(arguments.model_file), config, Path(arguments.out), print_progress)
     print(printable(f"{len(photos.labels)} photos of {len(np.unique(photos.labels))} classes in "
-                    f"{len(np.unique(photos.groups))} groups. {' '.join(result.describe())}"))  # fmt: skip
+                    f"{len(np.unique(photos.groups))} groups. {' '.join(told)}"))  # fmt: skip
     if result.model is None:
         return EXIT_FAILED
     print(f"Model: {arguments.out}")
@@ -71,10 +71,11 @@ def count_photos(model: ModelFile, config: RunConfig, cancelled: IsCancelled = n
 
 def adapt_to_place(
     model_file: Path, config: RunConfig, out: Path, report: ReportStage = ignore, cancelled: IsCancelled = never
-) -> tuple[Samples, Adaptation]:
+) -> tuple[Samples, Adaptation, list[str]]:
     """Adapt a model to the photos of `config.data`; written to `out`, outside their folder, only if it is better there.
 
-    Also returns the photos' features, labels and groups. Raises DataError, InputError, StorageError or Cancelled.
+    Also returns the photos' features, labels and groups, and the sentences of the adaptation, the third on the photos
+    that are excluded, if any. Raises DataError, InputError, StorageError or Cancelled.
     """
 
     def advance(stage: str, done: int, total: int) -> None:
@@ -85,15 +86,17 @@ def adapt_to_place(
     model, origin = read_adaptable(model_file), read_identity(model_file).name
     name = config.name or adapted_name(origin, config.data)
     config = replace(config, image_size=model.source_side, use_size=0, labels="single")
-    photos = prepare_photos(config, advance, cancelled, lambda classes, _: check_classes(model, classes))
+    photos = group_photos(config, advance, cancelled, lambda classes, _: check_classes(model, classes))
     place = read_place(model, photos, config, advance)
     result = adapt_model(model, place, device=choose_device(config.device), threads=config.threads, report=advance)
     if result.model is not None:
         write_model(out, describe_place(result.model, photos, name, origin))
-    return place.samples, result
+    told = list(result.describe())
+    told[2:2] = filter(None, (describe_skipped(photos.cache.skipped),))
+    return place.samples, result, told
 
 
-def read_place(model: ModelFile, photos: PhotoSet, config: RunConfig, report: ReportStage) -> PlacePhotos:
+def read_place(model: ModelFile, photos: GroupedPhotos, config: RunConfig, report: ReportStage) -> PlacePhotos:
     """The usable photos with their features, labels, groups and logits."""
     node, kept = feature_node(model.graph), photos.cache.kept
     outputs = (node,) if node else ()
@@ -106,7 +109,7 @@ def read_place(model: ModelFile, photos: PhotoSet, config: RunConfig, report: Re
     return PlacePhotos(pixels, Samples(features, labels, photos.groups[kept]), seen.logits)
 
 
-def describe_place(model: ModelFile, photos: PhotoSet, name: str, origin: str) -> ModelFile:
+def describe_place(model: ModelFile, photos: GroupedPhotos, name: str, origin: str) -> ModelFile:
     """The adapted model with name and new photos, without the figures of the original, which is named `origin`."""
     data = model.sections.get(DATA, {})
     source = f"The model was adapted to {len(photos.cache.kept)} photos of one place on {today()}."

@@ -16,7 +16,16 @@ import numpy as np
 from core import command_line
 from core.config import RunConfig
 from core.data.cache import open_cache
-from core.data.dataset import UNSPLIT, DatasetBuilder, IsCancelled, ReportStage, ignore, never, reasons
+from core.data.dataset import (
+    UNSPLIT,
+    DatasetBuilder,
+    IsCancelled,
+    ReportStage,
+    describe_skipped,
+    ignore,
+    never,
+    reasons,
+)
 from core.data.manifest import open_manifest, write_manifest
 from core.data.photo_reader import prepare
 from core.data.preparation import GroupedPhotos, group_photos
@@ -99,11 +108,13 @@ def show_suspects(photos: ReviewedPhotos, result: Review, arguments: argparse.Na
     dataset = photos.photos.dataset
     classes = dataset.classes
     few = f" Classes with fewer than {FEWEST} groups are not reviewed: {', '.join(classes[c] for c in result.few)}."
+    excluded = describe_skipped(photos.photos.cache.skipped)
     learned = f" {photos.model.name} was trained on {photos.learned} of the photos: fewer wrong labels are found there."
     sys.stderr.write(printable(
         f"{len(photos.rows)} photos of {len(classes)} classes in {len(np.unique(photos.samples.groups))} groups. "
         f"{100 * result.agreement:.1f} % are predicted as labelled by last layers that were not fitted to them. "
-        f"Suspicious labels: {len(result.suspects)}.{few if result.few else ''}{learned if photos.learned else ''}")
+        f"Suspicious labels: {len(result.suspects)}.{few if result.few else ''}{learned if photos.learned else ''} "
+        f"{excluded}".rstrip())
         + "\n")  # fmt: skip
     lines = []
     for suspect in result.suspects[: arguments.most]:

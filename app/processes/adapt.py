@@ -24,5 +24,5 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
         return
     if refusal := inside_photos(asked["out"], [config.data]):
         raise InputError(refusal)
-    _, result = adapt_to_place(Path(asked["model"]), config, Path(asked["out"]), channel.report, channel.ended)
-    channel.send(effect=result.describe(), path=asked["out"] if result.model is not None else "")
+    _, result, told = adapt_to_place(Path(asked["model"]), config, Path(asked["out"]), channel.report, channel.ended)
+    channel.send(effect=told, path=asked["out"] if result.model is not None else "")

@@ -39,17 +39,19 @@ def listing(folder):
 
 
 def test_the_table_is_corrected_and_becomes_a_manifest_to_train_on(folder, capsys):
+    (folder / "photos" / CLASSES[0] / "empty.png").touch()
     before = listing(folder)
     assert call(folder, "--csv") == 0
     out, told = capsys.readouterr()
     assert told.startswith("48 photos of 4 classes in 48 groups. ")
+    assert "1 photo is excluded: 1 x The file is empty" in told
     first = next(csv.DictReader(out.splitlines()))
     assert (first["path"], first["label"], first["suggested"]) == (f"{CLASSES[2]}/{WRONG}.png", CLASSES[2], CLASSES[0])
     (folder / "table.csv").write_text(f"path,label\n{first['path']},{first['suggested']}\n", "utf-8")
     assert call(folder, "--corrections", str(folder / "table.csv"), "--out", str(folder / "own.csv")) == 0
     assert capsys.readouterr().out == f"Labels changed: 1. Manifest: {folder / 'own.csv'}\n"
     corrected = open_photos(str(folder / "own.csv"))
-    assert corrected.counts() == dict.fromkeys(CLASSES, 12)
+    assert corrected.counts() == dict.fromkeys(CLASSES, 12) | {CLASSES[0]: 13}
     assert listing(folder) == before
 
 
