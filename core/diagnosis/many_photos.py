@@ -31,7 +31,7 @@ from core.diagnosis.prediction import Diagnosis, Predictor, choose_device, read_
 from core.distributed.rank_environment import share_gpus
 from core.errors import InputError, LeafClinicError
 from core.schema import count, mapping, parse_json, record
-from core.storage import create_folder, storage_error, write_file, writing
+from core.storage import check_writable, create_folder, storage_error, write_file, writing
 from core.text import csv_text
 
 try:
@@ -83,6 +83,7 @@ def cut_parts(paths: Iterator[str], size: int) -> Iterator[Part]:
 def open_results(folder: Path, settings: Mapping[str, Any]) -> None:
     """Create a folder of results, or continue one with the same settings. Raises InputError and StorageError."""
     path = folder / SETTINGS
+    check_writable(folder, "another folder with --out")
     create_folder(folder)
     try:
         kept = mapping(parse_json(path.read_text("utf-8"))) if path.exists() else settings

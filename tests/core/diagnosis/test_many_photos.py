@@ -24,7 +24,7 @@ from core.diagnosis import prediction
 from core.diagnosis.many_photos import cut_parts, find_missing, open_results
 from core.diagnosis.model_file import read_model
 from core.diagnosis.prediction import Predictor
-from core.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_INPUT
+from core.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_INPUT, InputError
 from core.onnx import write_onnx
 from tests.helpers.commands import ROOT, children_of, environment
 from tests.helpers.models import write_small_model
@@ -161,6 +161,9 @@ def test_a_listing_of_any_length_is_read_part_by_part(tmp_path):
     asked = []
     names = (asked.append(number) or f"{number}.jpg" for number in range(10_000_000))
     open_results(tmp_path / "out", {"part": 1000})
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(InputError, match="link is a file, or a link that leads nowhere"):
+        open_results(tmp_path / "link", {"part": 1000})
     missing = find_missing(tmp_path / "out", cut_parts(names, 1000))
     assert [next(missing).number for _ in range(3)] == [0, 1, 2]
     assert len(asked) == 3000
