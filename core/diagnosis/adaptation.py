@@ -161,9 +161,9 @@ def _train_branch(
     names = tuple(model.classes[i] for i in classes)
     of_place = replace(model, graph=network[0], classes=names, class_temperatures=())
     numbers, done = np.unique(folds), itertools.count(1)
-    steps = len(numbers) * FIRST.steps
+    total = len(numbers) * FIRST.steps + LAST.steps  # the last only where a model is written
 
-    def train(weights: Weights, rows: Array, schedule: Schedule, seeds: int, total: int, *teachers: Weights) -> Weights:
+    def train(weights: Weights, rows: Array, schedule: Schedule, seeds: int, *teachers: Weights) -> Weights:
         return train_branch(network[0], weights, place.photos[rows], labels[rows], schedule, seed + seeds, device,
                             threads, lambda *_: report("adapt", next(done), total), teachers)  # fmt: skip
 
@@ -171,7 +171,7 @@ def _train_branch(
     logits, gates = np.empty((len(folds), len(classes))), np.empty(len(folds))
     for fold in numbers:
         rows, held_out = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-        trained.append(train(network[1], rows, FIRST, int(fold), steps))
+        trained.append(train(network[1], rows, FIRST, int(fold)))
         with closing(Predictor(replace(of_place, weights=trained[-1]), device=device, threads=threads)) as predictor:
             logits[held_out] = predictor.predict(place.photos[held_out])["logits"]
         gates[held_out] = fit_gate(features[rows], replayed).open(features[held_out])
@@ -181,7 +181,7 @@ def _train_branch(
 
     def finish() -> Branch:
         mean = {name: np.mean([weights[name] for weights in trained], axis=0) for name in trained[0]}
-        last = train(mean, np.arange(len(folds)), LAST, len(numbers), steps + LAST.steps, *trained)
+        last = train(mean, np.arange(len(folds)), LAST, len(numbers), *trained)
         gate = fit_gate(features, replayed)
         return Branch(last, replace(gate, bias=gate.bias - float(gate.weight @ replay.center)), classes, offset)
 
