@@ -106,11 +106,12 @@ def adapt_model(
     fitted, head_logits = _fit_head(head, replay, photos, folds, seed, report)
     finish_branch, branch_logits = _train_branch(model, replay, place, folds, seed, device, threads, report)
     candidates = np.stack((head_logits, head_logits + branch_logits))
+    compared = np.stack((head_logits, head_logits + branch_logits / FACTOR))  # without it: a loss punishes confidence
     held_out = np.empty_like(head_logits)
     for fold in np.unique(folds):
-        chosen = _choose(candidates[:, folds != fold], labels[folds != fold])
+        chosen = _choose(compared[:, folds != fold], labels[folds != fold])
         held_out[folds == fold] = candidates[chosen, folds == fold]
-    chosen = _choose(candidates, labels)
+    chosen = _choose(compared, labels)
     before, after = (z.argmax(axis=1) == labels for z in (place.logits, held_out))
     if (fitted is head and not chosen) or after.sum() <= before.sum():
         return Adaptation(None, before, after)

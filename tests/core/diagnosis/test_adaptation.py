@@ -245,19 +245,21 @@ def test_only_the_layers_of_the_branch_are_trained(monkeypatch):
 
 
 def test_the_mean_of_the_branches_without_a_fold_is_trained_on_all_photos_if_it_is_written(model, monkeypatch):
-    calls, place, known = [], draw(2, place=True, per_class=10), draw(6, per_class=10)
+    calls, compared = [], []
+    place, known = draw(2, place=True, per_class=10), draw(6, per_class=10)
 
     def train(graph, weights, photos, labels, schedule, seed, device, threads, report, teachers):
         calls.append((len(photos), set(labels), graph.nodes[-1].shape, weights["conv.weight"], teachers))
         return {name: array + len(calls) for name, array in weights.items()}
 
     monkeypatch.setattr(adaptation, "train_branch", train)
-    monkeypatch.setattr(adaptation, "FACTOR", 0)
+    monkeypatch.setattr(adaptation, "FACTOR", 1e-9)
     for chosen, photos in ((1, place), (0, place), (1, known.take(np.flatnonzero(known.labels < 2)))):
-        monkeypatch.setattr(adaptation, "_choose", lambda *_, chosen=chosen: chosen)
+        monkeypatch.setattr(adaptation, "_choose", lambda z, _, chosen=chosen: compared.append(z[1] - z[0]) or chosen)
         result = adapt(model, photos)
     assert result.model is None, "of a place that the model knows as many held-out photos are correct as before"
     assert result.after.sum() == result.before.sum()
+    assert np.abs(compared[0]).max() > 0.01, "the branch is compared without the factor"
     first, all_photos = (15, {0, 1}, (2,)), (20, {0, 1}, (2,))
     assert [call[:3] for call in calls] == [first] * 4 + [all_photos] + [first] * 8
     branches = np.stack([teacher["conv.weight"] for teacher in calls[4][4]])
