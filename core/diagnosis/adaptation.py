@@ -54,7 +54,7 @@ GATE_REPLAY: Final = 30
 LINEAR_TOLERANCE: Final = 0.02
 """Largest difference between the logits of the network and of a linear head."""
 SIGNIFICANCE_LEVEL: Final = 0.05
-PLACE_REJECTED: Final = 0.05
+PLACE_REJECTED: Final = 0.1
 """Share of the place's photos that may be rejected as unfamiliar, so that fewer photos of unknown crops are accepted:
 the branch raises the energy of both (benchmarks/results/adaptation.json)."""
 

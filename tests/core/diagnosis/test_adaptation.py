@@ -111,8 +111,8 @@ def test_the_place_gets_better_and_the_rest_is_not_forgotten(model, adapted):
     assert after < 0.7 * before, "the place's photos are familiar"
     unknown = replace(held_out, features=held_out.features - 5 * np.eye(FEATURES)[held_out.labels])
     assert rejected(model, held_out) > 0.5
-    assert rejected(result.model, held_out) == pytest.approx(0.05, abs=0.02), "by the directions of other photos"
-    assert rejected(result.model, unknown) > 0.6, "unknown leaves (0.24 by the old threshold)"
+    assert rejected(result.model, held_out) == pytest.approx(0.1, abs=0.03), "by the directions of other photos"
+    assert rejected(result.model, unknown) > 0.7, "unknown leaves (0.24 by the old threshold)"
 
 
 @pytest.mark.thorough
