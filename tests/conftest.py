@@ -1,6 +1,7 @@
 """What every test shares: the compiled kernels, one thread for NumPy's products, and who runs beside whom."""
 
 import os
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from core.user_cache import user_kernel_folder
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 """Before NumPy is loaded. OpenBLAS' threads wait for work by spinning, which is slow on busy cores."""
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # tests that a shell starts in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config):
