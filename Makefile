@@ -15,11 +15,11 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
 $(VENV)/.tested: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	touch $(VENV)/.installed $@
 
 setup: $(VENV)/.installed   ## create the environment in .venv and install LeafClinic there
