@@ -32,7 +32,7 @@ from core.errors import (
     Problem,
     option_name,
 )
-from core.storage import NO_ROOM, inside_photos
+from core.storage import NO_ROOM, inside_photos, is_name_too_long
 from core.text import printable
 from core.training.presets import PRESETS
 
@@ -128,6 +128,8 @@ def check_folder(name: str, file: str, found: list[Problem], photos: Iterable[st
         found.append(Problem(name, f"there is no folder {folder}."))
     elif not os.access(folder, os.W_OK):
         found.append(Problem(name, f"there is no permission to write in {folder}. Choose another folder."))
+    elif is_name_too_long(file):
+        found.append(Problem(name, f"{file} is too long a name. Give a shorter one."))
     elif os.path.exists(file) and not os.path.isfile(file):
         found.append(Problem(name, f"{file} is a folder or a device. Give the name of a file."))
     elif real(file) in map(real, photos) or name not in WRITERS.get(suffix, (name,)):

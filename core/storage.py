@@ -79,7 +79,10 @@ def sync_folder(folder: Path) -> None:
 def create_folder(path: Path) -> None:
     """Create the folder, and those above it, if missing. Raises StorageError."""
     with saving(path):
-        path.mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise StorageError(_no_folder(path, "another folder")) from None
 
 
 @contextlib.contextmanager
@@ -118,11 +121,26 @@ def create_unused(path: Path) -> Path:
             return found
 
 
+def _no_folder(path: Path, other: str) -> str:
+    return f"{path} is a file, or a link that leads nowhere. Choose {other}."
+
+
+def is_name_too_long(path: str | Path) -> bool:
+    """Whether the file system refuses the path for its length."""
+    try:
+        os.lstat(path)
+    except OSError as error:
+        return error.errno == errno.ENAMETOOLONG
+    return False
+
+
 def check_writable(path: Path, other: str) -> None:
-    """Raise InputError if the folder, or the nearest existing one above it, is none or this user may not write there;
-    the sentence advises to choose `other`."""
+    """Raise InputError if the folder, or the nearest existing one above it, is none or this user may not write there,
+    or its name is too long; the sentence advises to choose `other`."""
+    if is_name_too_long(path):
+        raise InputError(f"The name {path} is too long. Choose {other}.")
     there = next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
     if not os.path.isdir(there):
-        raise InputError(f"{there} is a file, or a link that leads nowhere. Choose {other}.")
+        raise InputError(_no_folder(there, other))
     if not os.access(there, os.W_OK | os.X_OK):
         raise InputError(f"There is no permission to write in {there}. Choose {other}.")

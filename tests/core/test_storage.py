@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import StorageError
-from core.storage import open_new, storage_error, unused, write_file
+from core.storage import create_folder, open_new, storage_error, unused, write_file
 
 
 def test_names_that_are_no_text_keep_their_bytes_in_a_file_with_a_name_as_long_as_the_system_allows(tmp_path):
@@ -32,6 +32,12 @@ def test_two_programs_write_one_file_in_the_same_instant(tmp_path, monkeypatch):
     write_file(path, "first")
     assert path.read_text() == "first"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_that_leads_nowhere_is_told_where_a_folder_is_needed(tmp_path):
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(StorageError, match="link is a file, or a link that leads nowhere"):
+        create_folder(tmp_path / "link")
 
 
 def test_a_name_in_use_is_numbered(tmp_path):

@@ -164,6 +164,8 @@ def test_a_listing_of_any_length_is_read_part_by_part(tmp_path):
     (tmp_path / "link").symlink_to("nowhere")
     with pytest.raises(InputError, match="link is a file, or a link that leads nowhere"):
         open_results(tmp_path / "link", {"part": 1000})
+    with pytest.raises(InputError, match="x is too long"):
+        open_results(tmp_path / ("x" * 256), {"part": 1000})
     missing = find_missing(tmp_path / "out", cut_parts(names, 1000))
     assert [next(missing).number for _ in range(3)] == [0, 1, 2]
     assert len(asked) == 3000
