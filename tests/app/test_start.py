@@ -115,13 +115,13 @@ def test_a_library_that_is_missing_is_named(monkeypatch):
     assert no_display({"WAYLAND_DISPLAY": "wayland-0"}) == no_display({"QT_QPA_PLATFORM": "offscreen"}) == ""
 
 
-@pytest.mark.parametrize("file", ["home", "home/logs"])
-def test_a_folder_of_the_program_that_cannot_be_made_is_told(qapp, tmp_path, monkeypatch, answers, capsys, file):
+@pytest.mark.parametrize(("file", "words"), [("home", "could not be saved"), ("home/logs", "logs is a file")])
+def test_a_folder_of_the_program_that_cannot_be_made_is_told(qapp, tmp_path, monkeypatch, answers, capsys, file, words):
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).touch()
     monkeypatch.setenv("LEAFCLINIC_HOME", str(tmp_path / "home"))
     assert application.run([]) == EXIT_FAILED
-    assert "could not be saved" in answers[0]
+    assert words in answers[0]
     assert answers[0].strip() == capsys.readouterr().err.strip()
 
 
