@@ -44,7 +44,8 @@ def relative_mahalanobis(x: Array, labels: Array, asked: Array) -> Array:
         covariance = spread.T @ spread / len(x)
         covariance += 0.05 * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
         inverses.append(np.linalg.cholesky(np.linalg.inv(covariance)))
-    near = np.min([(((asked - mean) @ inverses[0]) ** 2).sum(axis=1) for mean in means], axis=0)
+    white = asked @ inverses[0]  # once for all classes
+    near = np.min([((white - mean) ** 2).sum(axis=1) for mean in means @ inverses[0]], axis=0)
     return np.asarray((((asked - x.mean(axis=0)) @ inverses[1]) ** 2).sum(axis=1) - near)
 
 
