@@ -204,10 +204,10 @@ def measure(
     assert seen.features is not None
     tempered = replace(model, temperature=fit_temperature(seen.logits[known], photos.labels[known]))
     found = scores(tempered, seen.logits, seen.features, photos.labels, own)
+    found[SUM] = add_scores({name: found[name] for name in (VIM, MAHALANOBIS)}, known)
     if spreads is not None:
         found[SPREADS] = relative_mahalanobis(spreads[own], photos.labels[own], spreads)
         found[BOTH] = add_scores({name: found[name] for name in (MAHALANOBIS, SPREADS)}, known)
-        found[SUM] = add_scores({name: found[name] for name in (VIM, MAHALANOBIS)}, known)
     correct = float((seen.logits[known].argmax(axis=1) == photos.labels[known]).mean())
     return {"known, correct": correct, **compare({name: found[name] for name in kept}, known, groups)}
 
