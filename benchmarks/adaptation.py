@@ -19,7 +19,7 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,9 @@ from benchmarks.ship_model import name_of
 from core.data.photo_reader import read_photo
 from core.diagnosis.adaptation import PlacePhotos, adapt_model, read_head
 from core.diagnosis.calibration import crop_of, measure_reliability, state_probabilities
-from core.diagnosis.completion import NetworkOutputs, compute_outputs, with_thresholds
-from core.diagnosis.features import familiarity, feature_node, read_statistics
+from core.diagnosis.completion import compute_outputs, with_thresholds
+from core.diagnosis.familiarity import read_familiarity
+from core.diagnosis.features import NetworkOutputs, find_nodes, read_statistics
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.place_branch import is_branched
@@ -55,31 +56,30 @@ def read_outputs(
         at = {str(path): i for i, path in enumerate(known["path"])}
         rows = [row for row in rows if row["path"] in at]
         order = [at[row["path"]] for row in rows]
-        return rows, NetworkOutputs(known["logits"][order], known["features"][order].astype(np.float64))
+        arrays = {name: known[name][order] for name in known.files if name != "path"}
+        return rows, NetworkOutputs(**{name: array.astype(np.float64) for name, array in arrays.items()})
     seen = compute(model, [root / row["path"] for row in rows], device)
-    assert seen.features is not None
-    np.savez(file, logits=seen.logits, features=seen.features.astype(np.float16), path=[row["path"] for row in rows])
+    np.savez(file, path=[row["path"] for row in rows], **arrays_of(seen))
     return rows, seen
 
 
+def arrays_of(seen: NetworkOutputs) -> dict[str, Array]:
+    return {name: array for name, array in asdict(seen).items() if array is not None}
+
+
 def compute(model: ModelFile, paths: Sequence[Path], device: str = "cpu") -> NetworkOutputs:
-    node = feature_node(model.graph)
-    assert node is not None
     parts = []
-    with closing(Predictor(model, device=device, batch=32, outputs=(node,))) as predictor:
+    with closing(Predictor(model, device=device, batch=32, outputs=find_nodes(model.graph).names)) as predictor:
         for first in range(0, len(paths), 256):
-            parts.append(compute_outputs(predictor, read_photos(model, paths[first : first + 256]), node))
-    logits = np.concatenate([part.logits for part in parts])
-    return NetworkOutputs(logits, np.concatenate([part.features for part in parts if part.features is not None]))
+            parts.append(arrays_of(compute_outputs(predictor, read_photos(model, paths[first : first + 256]))))
+    return NetworkOutputs(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
 
 def decide(model: ModelFile, seen: NetworkOutputs) -> tuple[list[Verdict], Array]:
     """The verdict on each photo by the model's own thresholds, and its familiarity."""
     thresholds = model.thresholds
     assert thresholds is not None
-    near = familiarity(
-        thresholds.score, seen.logits, seen.features, read_statistics(model.extra), model.temperature
-    )
+    near = read_familiarity(model).measure(seen)
     verdicts = [decide_verdict(p, float(f), thresholds, model.classes)
                 for p, f in zip(state_probabilities(model, seen.logits), near, strict=True)]  # fmt: skip
     return verdicts, near
@@ -124,16 +124,13 @@ class Study:
         train = np.flatnonzero((split == "train") & (self.labels >= 0) & ~(apple & ("train" in splits)))
         self.train = Samples(self.features(train), self.labels[train], train)
         if read_replay(model.extra, read_statistics(model.extra), len(model.classes)) is None:
-            model = with_thresholds(replace(model, extra={}), self._some(train), self.labels[train],
-                                    self._some(self.others), self.labels[self.others])  # fmt: skip
+            model = with_thresholds(replace(model, extra={}), self.seen.take(train), self.labels[train],
+                                    self.seen.take(self.others), self.labels[self.others])  # fmt: skip
         self.model = model
 
     def features(self, rows: Array) -> Array:
         assert self.seen.features is not None
         return self.seen.features[rows]
-
-    def _some(self, rows: Array) -> NetworkOutputs:
-        return NetworkOutputs(self.seen.logits[rows], self.features(rows))
 
     def logits(self, model: ModelFile, rows: Array) -> Array:
         """Logits of an adapted model: those of the head, unless it has a branch."""
@@ -154,7 +151,7 @@ class Study:
             right = {"correct": float((probabilities.argmax(axis=1) == labels).mean()),
                      "correct, crop known": float((of_crop.argmax(axis=1) == labels).mean()),
                      "calibration_error": measure_reliability(probabilities, labels).error}  # fmt: skip
-        verdicts, near = decide(model, NetworkOutputs(logits, self.features(rows)))
+        verdicts, near = decide(model, replace(self.seen.take(rows), logits=logits))
         assert model.thresholds is not None
         return {
             "photos": len(rows), **right,
@@ -169,7 +166,8 @@ class Study:
         photos = Samples(self.features(chosen), self.labels[chosen], chosen)
         pixels = read_photos(model, [self.paths[row] for row in chosen])
         begin = time.process_time()
-        result = adapt_model(model, PlacePhotos(pixels, photos, self.seen.logits[chosen]), seed, self.device)
+        seen = self.seen.take(chosen)
+        result = adapt_model(model, PlacePhotos(pixels, photos, seen.logits, seen.spreads), seed, self.device)
         seconds = time.process_time() - begin
         after, head = result.model or model, read_head(model)
         parts = {"place": held_out, "others": self.others[seed % 3 :: 3], "unknown": self.strange}

@@ -110,7 +110,7 @@ def validation_logits(model: ModelFile, root: Path, device: str) -> tuple[list[R
     rows = [row for row in chosen_rows(root / "manifest.csv", ["val"]) if name_of(row) in model.classes]
     labels = np.array([model.classes.index(name_of(row)) for row in rows])
     with closing(Predictor(model, device=device, batch=32)) as predictor:
-        return rows, labels, compute_outputs(predictor, read_squares(root, rows, model.source_side), None).logits
+        return rows, labels, compute_outputs(predictor, read_squares(root, rows, model.source_side)).logits
 
 
 def folds_of(rows: Sequence[Row]) -> Array:

@@ -29,7 +29,7 @@ from benchmarks.ship_model import name_of
 from core.data.photo_reader import read_photo
 from core.diagnosis.calibration import crop_of, measure_reliability, state_probabilities
 from core.diagnosis.completion import compute_outputs
-from core.diagnosis.features import familiarity, feature_node, read_statistics
+from core.diagnosis.familiarity import read_familiarity
 from core.diagnosis.metrics import compute_metrics, wilson_interval
 from core.diagnosis.model_file import TEST, ModelFile, read_model, write_model
 from core.diagnosis.prediction import Predictor
@@ -123,7 +123,7 @@ def rejection_figures(
 
     kinds: crop and setting of each leaf.
     """
-    found = read_statistics(model.extra)
+    found = read_familiarity(model)
     index = next(i for i, name in enumerate(model.classes) if is_no_leaf(name))
     p_leaves = state_probabilities(model, leaves.logits)[:, index]
     p_bare = state_probabilities(model, bare.logits)[:, index]
@@ -135,14 +135,13 @@ def rejection_figures(
     thresholds = model.thresholds
     assert thresholds is not None
     out["non_leaves_found_at_threshold"] = float((p_bare >= thresholds.no_leaf).mean())
-    score, temperature = thresholds.score, model.temperature
-    known = familiarity(score, leaves.logits, leaves.features, found, temperature)
+    known = found.measure(leaves)
     out["good_leaves_refused_as_unlike"] = float((known < thresholds.far).mean())
     out["good_leaves_refused_as_unlike_by_crop"] = {
         kind: float((known[kinds == kind] < thresholds.far).mean()) for kind in np.unique(kinds).tolist()
     }
     for name, seen in unknown.items():
-        strange = familiarity(score, seen.logits, seen.features, found, temperature)
+        strange = found.measure(seen)
         out[f"unknown {name}, AUROC"] = auroc(known, strange)
         out[f"unknown {name}, FPR at 95 % TPR"] = float((strange >= np.quantile(known, 0.05)).mean())
         out[f"unknown {name}, refused as unlike"] = float((strange < thresholds.far).mean())
@@ -153,15 +152,14 @@ def measure(model: ModelFile, root: Path, split: str, robust: bool, device: str)
     *known, strange = SPLITS[split]
     rows = [r for r in chosen_rows(root / "manifest.csv", known) if name_of(r) in model.classes]
     labels = np.array([model.classes.index(name_of(r)) for r in rows])
-    node = feature_node(model.graph)
-    predictor = Predictor(model, device=device, batch=16, outputs=(node,) if node else ())
+    predictor = Predictor(model, device=device, batch=16)
     photos = read_squares(root, rows, model.source_side)
-    seen = compute_outputs(predictor, photos, node)
+    seen = compute_outputs(predictor, photos)
     probabilities = state_probabilities(model, seen.logits)
     right = probabilities.argmax(axis=1) == labels
     bare = np.array([r["crop"] == "background" for r in rows])
     unknown = {
-        crop: compute_outputs(predictor, read_squares(root, of_crop, model.source_side), node)
+        crop: compute_outputs(predictor, read_squares(root, of_crop, model.source_side))
         for crop, of_crop in by_crop(chosen_rows(root / "manifest.csv", [strange])).items()
     }
     nine = coverage_curve(probabilities.max(axis=1), right, (1.0, 0.95, 0.9, 0.8))
@@ -174,12 +172,12 @@ def measure(model: ModelFile, root: Path, split: str, robust: bool, device: str)
         "calibration_error_lab": measure_reliability(probabilities[~place], labels[~place]).error,
         "calibration_error_field": measure_reliability(probabilities[place], labels[place]).error,
         "coverage": [[p.coverage, p.accuracy, p.wrongly_refused] for p in nine],
-        "rejection": rejection_figures(model, _some(seen, ~bare), kinds, _some(seen, bare), unknown),
+        "rejection": rejection_figures(model, seen.take(~bare), kinds, seen.take(bare), unknown),
     }  # fmt: skip
     if robust:
         first = seen.logits.argmax(axis=1)
         out["changed_answers"] = {
-            name: float((compute_outputs(predictor, np.stack([change(p) for p in photos]), None).logits.argmax(axis=1)
+            name: float((compute_outputs(predictor, np.stack([change(p) for p in photos])).logits.argmax(axis=1)
                          != first).mean())
             for name, change in CHANGES.items()
         }  # fmt: skip
@@ -189,10 +187,6 @@ def measure(model: ModelFile, root: Path, split: str, robust: bool, device: str)
 
 def by_crop(rows: list[dict[str, str]]) -> dict[str, list[dict[str, str]]]:
     return {crop: [r for r in rows if r["crop"] == crop] for crop in sorted({r["crop"] for r in rows})}
-
-
-def _some(seen: Any, mask: Array) -> Any:
-    return replace(seen, logits=seen.logits[mask], features=None if seen.features is None else seen.features[mask])
 
 
 def with_test(model: ModelFile, figures: dict[str, Any]) -> ModelFile:

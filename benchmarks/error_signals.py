@@ -23,13 +23,15 @@ from benchmarks.ship_model import name_of
 from core.data.photo_reader import read_photo
 from core.diagnosis.calibration import state_probabilities
 from core.diagnosis.class_map import ClassMapper
-from core.diagnosis.features import familiarity, feature_node, pool, read_statistics
+from core.diagnosis.familiarity import read_familiarity
+from core.diagnosis.features import NetworkOutputs, find_nodes
 from core.diagnosis.model_file import ModelFile, read_model
-from core.diagnosis.prediction import Predictor
+from core.diagnosis.prediction import Predictor, average_views
 from core.diagnosis.segmentation import segment_leaf
 from core.diagnosis.thresholds import COVERAGE, at_coverage, coverage_curve
 from core.ops.contract import Array
 
+KEPT = ("logits1", "logits2", "features", "spreads", "signals")
 FOLDS = 5
 COLUMNS = ("outside", "leaf", "sharpness", "brightness")
 """Signals: class activation outside the leaf, share of leaf, variance of the Laplacian, mean grey value."""
@@ -41,21 +43,24 @@ def read_signals(model: ModelFile, root: Path, rows: list[dict[str, str]], file:
         known = np.load(file)
         at = {str(path): i for i, path in enumerate(known["path"])}
         order = [at[row["path"]] for row in rows]
-        return {name: known[name][order] for name in ("logits1", "logits2", "features", "signals")}
-    node = feature_node(model.graph)
-    assert node is not None
-    predictor, mapper = Predictor(replace(model, views=1), batch=1, outputs=(node,)), ClassMapper(model)
-    found: dict[str, list[Array]] = {"logits1": [], "logits2": [], "features": [], "signals": []}
+        return {name: known[name][order] for name in KEPT}
+    nodes = find_nodes(model.graph)
+    predictor, mapper = Predictor(replace(model, views=1), batch=1, outputs=nodes.names), ClassMapper(model)
+    found: dict[str, list[Array]] = {name: [] for name in KEPT}
     for row in rows:
         photo = read_photo(str(root / row["path"]), model.source_side)
         views = [predictor.predict(np.ascontiguousarray(view)[None]) for view in (photo, photo[:, ::-1])]
-        features = (views[0][node] + views[1][node][:, :, ::-1]) / 2
+        maps = {name: average_views(np.concatenate([view[name] for view in views]), 2) for name in views[0]}
+        seen = nodes.summarize(maps)
+        assert nodes.last is not None
+        assert seen.features is not None
+        assert seen.spreads is not None
         logits = [view["logits"][0] for view in views]
         leaf, grey = segment_leaf(photo), cv2.cvtColor(photo, cv2.COLOR_RGB2GRAY).astype(np.float32)
         large = read_photo(str(root / row["path"]), mapper.side)
-        evidence = mapper.map_class(large, partial(np.squeeze, features, 0), int(sum(logits).argmax()))
+        evidence = mapper.map_class(large, partial(np.squeeze, maps[nodes.last], 0), int(sum(logits).argmax()))
         signals = (share_outside_leaf(evidence, leaf), leaf.mean(), cv2.Laplacian(grey, cv2.CV_32F).var(), grey.mean())
-        for name, value in zip(found, (*logits, pool(features)[0], np.array(signals)), strict=True):
+        for name, value in zip(found, (*logits, seen.features[0], seen.spreads[0], np.array(signals)), strict=True):
             found[name].append(value)
     kept = {name: np.stack(values) for name, values in found.items()}
     np.savez(file, path=[row["path"] for row in rows], **kept)
@@ -105,7 +110,7 @@ def measure(model: ModelFile, rows: list[dict[str, str]], seen: dict[str, Array]
     logits = (seen["logits1"] + seen["logits2"]) / 2
     one, two, both = (state_probabilities(model, z) for z in (seen["logits1"], seen["logits2"], logits))
     top, right = both.max(axis=1), both.argmax(axis=1) == labels
-    near = familiarity("vim", logits, seen["features"], read_statistics(model.extra), model.temperature)
+    near = read_familiarity(model).measure(NetworkOutputs(logits, seen["features"], seen["spreads"]))
     thresholds = model.thresholds
     assert thresholds is not None
     threshold = at_coverage(coverage_curve(top, right), COVERAGE).threshold

@@ -75,7 +75,7 @@ def compute_features(root: Path, name: str, paths: list[str]) -> Array:
     parts = []
     for first in range(0, len(paths), 64):
         photos = np.stack([read_photo(str(root / path), model.source_side) for path in paths[first : first + 64]])
-        found = compute_outputs(predictor, photos, node).features
+        found = compute_outputs(predictor, photos).features
         assert found is not None
         parts.append(found.astype(np.float16))
         print(f"{name}: {first + len(photos)} of {len(paths)} photos", flush=True)

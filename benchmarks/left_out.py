@@ -36,15 +36,16 @@ from benchmarks.join_networks import join
 from benchmarks.pack_photos import chosen_rows, encode_manifest
 from benchmarks.record import commit
 from benchmarks.ship_model import name_of
-from benchmarks.unknown_crops import REFUSED, compare, compute, relative_mahalanobis, scores
+from benchmarks.unknown_crops import compare, compute, scores
 from core.data.augment import draw_augmentation
 from core.data.photo import square
 from core.device import Optimizer, PhotoBatch
 from core.diagnosis.calibration import crop_of, fit_temperature
-from core.diagnosis.completion import NetworkOutputs, sample_per_class, with_thresholds
+from core.diagnosis.completion import sample_per_class, with_thresholds
+from core.diagnosis.familiarity import fit_familiarity
+from core.diagnosis.features import NetworkOutputs
 from core.diagnosis.model_file import ModelFile, read_model, with_photo_side
 from core.diagnosis.pictures_without_leaf import SCRAMBLED, draw
-from core.diagnosis.prediction import Predictor
 from core.diagnosis.verdict import is_healthy
 from core.ops.builder import with_loss
 from core.ops.contract import Array
@@ -64,14 +65,9 @@ KNOWN, OUTLIERS = 48, 16
 """Photos of a batch that trains on outliers."""
 RATE: Final = 1e-4
 VIM: Final = "ViM, 128 dimensions"
-SUM: Final = "sum of ViM and relative Mahalanobis"
-MAHALANOBIS: Final = "relative Mahalanobis"
-SPREADS: Final = "relative Mahalanobis of spreads"
-BOTH: Final = "sum of both relative Mahalanobis"
-SCORES: Final = ("probability", "energy", "nearest photos", MAHALANOBIS, VIM, SUM, SPREADS, BOTH)
-"""In a sum, each is divided by the distance of its median from its quantile `REFUSED` on known leaves."""
-WIDTHS: Final = (24, 32, 64, 96, 160, 320)
-"""Channels of the maps between MobileNetV2's modules."""
+SPREADS: Final = "spreads of bottlenecks"
+PROGRAM: Final = "familiarity in the program"
+SCORES: Final = ("probability", "energy", "nearest photos", "relative Mahalanobis", VIM, SPREADS, PROGRAM)
 
 
 def find_parts(rows: Sequence[Row]) -> dict[str, tuple[str, ...]]:
@@ -110,9 +106,8 @@ def side_by_side(
     model = join(first, second, first.size[0], "joined")
     known, own = photos.rows["known"], photos.rows["own"]
     seen = compute(model, photos.pixels, device)
-    assert seen.features is not None
     model = replace(model, temperature=fit_temperature(seen.logits[known], photos.labels[known]))
-    parts = [(NetworkOutputs(seen.logits[rows], seen.features[rows]), photos.labels[rows]) for rows in (own, known)]
+    parts = [(seen.take(rows), photos.labels[rows]) for rows in (own, known)]
     return with_thresholds(model, *parts[0], *parts[1]), seen
 
 
@@ -171,24 +166,6 @@ def read_parts(photos: Path, model: ModelFile, left: Sequence[str]) -> Photos:
     return Photos(pixels, labels[order], names[order], dict(zip(kinds, places, strict=True)))
 
 
-def compute_spreads(model: ModelFile, photos: Array, device: str) -> Array:
-    """Standard deviation over the photo of each channel of the last map of each of `WIDTHS`, ``(N, channels)``."""
-    nodes = {node.shape[2]: node.name for node in fold_batch_norm(model.graph).nodes
-             if node.op in ("conv2d", "add") and len(node.shape) == 3 and node.shape[2] in WIDTHS}  # fmt: skip
-    parts = []
-    with closing(Predictor(model, device=device, batch=16, outputs=tuple(nodes.values()))) as predictor:
-        for first in range(0, len(photos), 256):
-            maps = predictor.predict(photos[first : first + 256])
-            parts.append(np.concatenate([maps[name].std(axis=(1, 2)) for name in nodes.values()], axis=1))
-    return np.concatenate(parts).astype(np.float64)
-
-
-def add_scores(found: dict[str, Array], known: Array) -> Array:
-    """The sum of scores, as `SCORES` says."""
-    scales = [np.subtract(*np.quantile(score[known], (0.5, REFUSED))) for score in found.values()]
-    return np.asarray(sum(score / scale for score, scale in zip(found.values(), scales, strict=True)))
-
-
 def make_pictures(photos: Photos) -> Array:
     rng, side = np.random.default_rng(0), photos.pixels.shape[1]
     scenes = (photos.pixels[rng.choice(photos.rows["own"])] if rng.random() < SCRAMBLED else None
@@ -197,35 +174,33 @@ def make_pictures(photos: Photos) -> Array:
 
 
 def measure(
-    model: ModelFile, seen: NetworkOutputs, photos: Photos, groups: dict[str, Array], kept: Sequence[str],
-    spreads: Array | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    model: ModelFile, seen: NetworkOutputs, photos: Photos, groups: dict[str, Array], kept: Sequence[str]
+) -> dict[str, Any]:
     known, own = photos.rows["known"], photos.rows["own"]
     assert seen.features is not None
     tempered = replace(model, temperature=fit_temperature(seen.logits[known], photos.labels[known]))
     found = scores(tempered, seen.logits, seen.features, photos.labels, own)
-    found[SUM] = add_scores({name: found[name] for name in (VIM, MAHALANOBIS)}, known)
-    if spreads is not None:
-        found[SPREADS] = relative_mahalanobis(spreads[own], photos.labels[own], spreads)
-        found[BOTH] = add_scores({name: found[name] for name in (MAHALANOBIS, SPREADS)}, known)
+    fitted = fit_familiarity(seen.take(own), photos.labels[own], seen.take(known), tempered.temperature)
+    assert fitted.spreads is not None
+    assert seen.spreads is not None
+    found |= {SPREADS: fitted.spreads.score(seen.spreads), PROGRAM: fitted.measure(seen)}
     correct = float((seen.logits[known].argmax(axis=1) == photos.labels[known]).mean())
     return {"known, correct": correct, **compare({name: found[name] for name in kept}, known, groups)}
 
 
 def evaluate(
-    photos: Photos, model: ModelFile, seen: NetworkOutputs, spreads: Array, left: Sequence[str], device: str,
+    photos: Photos, model: ModelFile, seen: NetworkOutputs, left: Sequence[str], device: str,
     outliers: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     rows, names = photos.rows["left"], photos.names
     groups = {"all": rows}
     if len({crop_of(name) for name in left}) > 1:
         groups |= {name: rows[names[rows] == name] for name in left}
-    assert seen.features is not None
     result: dict[str, Any] = {"photos": {name: len(part) for name, part in groups.items()},
-                              "network": measure(model, seen, photos, groups, SCORES, spreads)}  # fmt: skip
+                              "network": measure(model, seen, photos, groups, SCORES)}  # fmt: skip
     for kind in ("known", "left"):
-        part = NetworkOutputs(seen.logits[photos.rows[kind]], seen.features[photos.rows[kind]])
-        result[f"{kind}, diagnosed"] = float(np.mean([verdict.is_class for verdict in decide(model, part)[0]]))
+        verdicts = decide(model, seen.take(photos.rows[kind]))[0]
+        result[f"{kind}, diagnosed"] = float(np.mean([verdict.is_class for verdict in verdicts]))
     own = photos.rows["own"]
     strange = {"generated": make_pictures(photos), "real": photos.pixels[photos.rows["other"]]} if outliers else {}
     for kind, pictures in strange.items():
@@ -243,13 +218,11 @@ def run_part(options: argparse.Namespace, part: str) -> dict[str, Any]:
     first, second, *_ = [*models.values(), None, None]
     photos = read_parts(options.photos, first, left)
     pixels, device = photos.pixels, options.device
-    seen = {name: (model, compute(model, pixels, device), compute_spreads(model, pixels, device))
-            for name, model in models.items()}  # fmt: skip
+    seen = {name: (model, compute(model, pixels, device)) for name, model in models.items()}
     if second:
-        joined = side_by_side(first, second, photos, device)
-        seen["two side by side"] = *joined, np.concatenate([spreads for _, _, spreads in seen.values()][:2], axis=1)
-    return {name: evaluate(photos, model, outputs, spreads, left, device, options.outliers and model is first)
-            for name, (model, outputs, spreads) in seen.items()}  # fmt: skip
+        seen["two side by side"] = side_by_side(first, second, photos, device)
+    return {name: evaluate(photos, model, outputs, left, device, options.outliers and model is first)
+            for name, (model, outputs) in seen.items()}  # fmt: skip
 
 
 def run_all(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:

@@ -22,8 +22,9 @@ from benchmarks.intervals import auroc
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of
 from core.diagnosis.calibration import crop_of
-from core.diagnosis.completion import NetworkOutputs, compute_outputs, sample_per_class
-from core.diagnosis.features import energy, familiarity, feature_node, fit_subspace
+from core.diagnosis.completion import compute_outputs, sample_per_class
+from core.diagnosis.familiarity import Familiarity, energy
+from core.diagnosis.features import NetworkOutputs, find_nodes, fit_subspace
 from core.diagnosis.metrics import softmax
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.prediction import Predictor
@@ -59,10 +60,11 @@ def scores(model: ModelFile, logits: Array, features: Array, labels: Array, trai
     """Scores of all photos; `train`: rows that the statistics are of; labels of these."""
     z = logits.astype(np.float64) / model.temperature
     x = features[train]
+    seen = NetworkOutputs(z, features)
     found = {"probability": softmax(z).max(axis=1), "energy": energy(z), "nearest photos": nearest(x, features),
              "relative Mahalanobis": relative_mahalanobis(x, labels[train], features)}  # fmt: skip
     for size in (64, 128, 256):
-        found[f"ViM, {size} dimensions"] = familiarity("vim", z, features, fit_subspace(z[train], x, size))
+        found[f"ViM, {size} dimensions"] = Familiarity("vim", subspace=fit_subspace(z[train], x, size)).measure(seen)
     return found
 
 
@@ -81,9 +83,8 @@ def compare(found: dict[str, Array], known: Array, groups: dict[str, Array]) -> 
 
 def compute(model: ModelFile, photos: Array, device: str) -> NetworkOutputs:
     """The network's outputs for photos uint8 ``(N, side, side, 3)``."""
-    node = feature_node(model.graph)
-    with closing(Predictor(model, device=device, batch=16, outputs=(node,) if node else ())) as predictor:
-        return compute_outputs(predictor, photos, node)
+    with closing(Predictor(model, device=device, batch=16, outputs=find_nodes(model.graph).names)) as predictor:
+        return compute_outputs(predictor, photos)
 
 
 def group_rows(

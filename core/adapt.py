@@ -18,7 +18,7 @@ from core.data.preparation import GroupedPhotos, group_photos
 from core.data.source import open_dataset
 from core.diagnosis.adaptation import Adaptation, PlacePhotos, adapt_model, check_counts, check_model
 from core.diagnosis.completion import compute_outputs
-from core.diagnosis.features import feature_node
+from core.diagnosis.features import find_nodes
 from core.diagnosis.head_fitting import Samples
 from core.diagnosis.model_file import DATA, TEST, ModelFile, check_classes, read_model, write_model
 from core.diagnosis.model_identity import MODEL_HELP, ORIGIN, adapted_name, read_identity, today
@@ -98,15 +98,14 @@ def adapt_to_place(
 
 def read_place(model: ModelFile, photos: GroupedPhotos, config: RunConfig, report: ReportStage) -> PlacePhotos:
     """The usable photos with their features, labels, groups and logits."""
-    node, kept = feature_node(model.graph), photos.cache.kept
-    outputs = (node,) if node else ()
+    kept, outputs = photos.cache.kept, find_nodes(model.graph).names
     device, pixels = choose_device(config.device), photos.cache.gather(kept)
     report("compile", 0, 0)
     with closing(Predictor(model, device=device, batch=BATCH, threads=config.threads, outputs=outputs)) as predictor:
-        seen = compute_outputs(predictor, pixels, node, report, "review")
+        seen = compute_outputs(predictor, pixels, report, "review")
     labels = np.array([model.classes.index(name) for name in photos.dataset.classes])[photos.dataset.labels[kept]]
     features = np.zeros((len(kept), 0)) if seen.features is None else seen.features
-    return PlacePhotos(pixels, Samples(features, labels, photos.groups[kept]), seen.logits)
+    return PlacePhotos(pixels, Samples(features, labels, photos.groups[kept]), seen.logits, seen.spreads)
 
 
 def describe_place(model: ModelFile, photos: GroupedPhotos, name: str, origin: str) -> ModelFile:

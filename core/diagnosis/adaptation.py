@@ -19,7 +19,8 @@ import numpy as np
 
 from core.data.dataset import ReportStage, ignore
 from core.diagnosis.calibration import crop_of, divide_logits, fit_class_temperatures, fit_temperature
-from core.diagnosis.features import PER_DIMENSION, PrincipalSubspace, familiarity, head_node, read_statistics
+from core.diagnosis.familiarity import Familiarity, read_familiarity
+from core.diagnosis.features import PER_DIMENSION, NetworkOutputs, PrincipalSubspace, head_node, read_statistics
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head, make_folds
 from core.diagnosis.metrics import cross_entropy, wilson_interval
 from core.diagnosis.model_file import ModelFile, in_bits
@@ -88,11 +89,12 @@ class Adaptation:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacePhotos:
-    """Photos uint8 ``(N, side, side, 3)`` of a place, with the model's features and logits ``(N, classes)``."""
+    """Photos uint8 ``(N, side, side, 3)`` of a place, with the model's features, logits and spreads for them."""
 
     photos: Array
     samples: Samples
     logits: Array
+    spreads: Array | None = None
 
 
 def adapt_model(
@@ -121,7 +123,8 @@ def adapt_model(
         adapted = replace(adapted, graph=graph, weights=weights)
     adapted = in_bits(adapted, 8 if model.steps else 16 if model.half else 32)
     adapted = _with_temperatures(adapted, candidates[chosen], labels)
-    adapted = _with_familiarity(adapted, candidates[chosen], photos.features, folds)
+    seen = NetworkOutputs(candidates[chosen], photos.features, place.spreads)
+    adapted = _with_familiarity(adapted, seen, labels, folds)
     return Adaptation(adapted, before, after)
 
 
@@ -290,24 +293,29 @@ def _with_temperatures(model: ModelFile, held_out: Array, labels: Array) -> Mode
     return replace(model, class_temperatures=after)
 
 
-def _with_familiarity(model: ModelFile, held_out: Array, features: Array, folds: Array) -> ModelFile:
-    """Extend the subspace of familiar features by the main directions of the place's photos outside it, and raise the
-    threshold: the logits of its photos ``(N, classes)`` have a higher energy now. The familiarity of a photo is by the
-    directions of other folds, as for a photo that is not known."""
-    space, thresholds = read_statistics(model.extra), model.thresholds
+def _with_familiarity(model: ModelFile, seen: NetworkOutputs, labels: Array, folds: Array) -> ModelFile:
+    """Extend the subspace of familiar features by the main directions of the place's photos outside it, and the means
+    of spreads by those of its classes, and raise the threshold: the logits of its photos have a higher energy now. The
+    familiarity of a photo is by what other folds add, as for a photo that is not known."""
+    found, thresholds, features = read_familiarity(model), model.thresholds, seen.features
+    space = found.subspace
     assert space is not None
+    assert features is not None
     assert thresholds is not None
     basis, familiar = space.basis.astype(np.float64), np.empty(len(folds))
     added = len(folds) // PER_DIMENSION
 
-    def extend(rows: Array) -> PrincipalSubspace:
+    def extend(rows: Array) -> Familiarity:
         x = features[rows] - space.center
         directions = np.linalg.svd(x - x @ basis @ basis.T, full_matrices=False)[2][:added]
-        return PrincipalSubspace(space.center, np.c_[basis, directions.T], space.scale)
+        extended = PrincipalSubspace(space.center, np.c_[basis, directions.T], space.scale)
+        if found.spreads is None or seen.spreads is None:
+            return replace(found, subspace=extended)
+        return replace(found, subspace=extended, spreads=found.spreads.with_classes(seen.spreads[rows], labels[rows]))
 
     for fold in np.unique(folds):
         own = folds == fold
-        familiar[own] = familiarity(thresholds.score, held_out[own], features[own], extend(~own), model.temperature)
+        familiar[own] = extend(~own).measure(seen.take(own))
     far = float(np.quantile(familiar, PLACE_REJECTED, method="lower"))
     sections = {**model.sections, SECTION: replace(thresholds, far=max(thresholds.far, far)).to_section()}
     return replace(model, extra={**model.extra, **extend(folds >= 0).to_arrays()}, sections=sections)

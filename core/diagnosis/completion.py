@@ -29,7 +29,8 @@ from core.diagnosis.calibration import (
     predict_labels,
     state_probabilities,
 )
-from core.diagnosis.features import familiarity, feature_node, fit_subspace, head_node, pool
+from core.diagnosis.familiarity import fit_familiarity
+from core.diagnosis.features import NetworkOutputs, find_nodes, head_node
 from core.diagnosis.model_file import CALIBRATION, ModelFile
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.replay import fit_replay
@@ -63,15 +64,6 @@ class LabelledPhotos:
         return self.labels if self.sets is None else self.sets.members[self.labels]
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class NetworkOutputs:
-    """Outputs of a network: logits ``(N, classes)``, and pooled features ``(N, F)`` if it has a feature map."""
-
-    logits: Array
-    features: Array | None
-
-
 def complete_model(
     model: ModelFile, train: LabelledPhotos, validation: LabelledPhotos, *, device: str = "cpu", threads: int = 0,
     seed: int = 0, report: ReportStage = ignore, baseline: Baseline | None = None, leaf_tests: bool = True,
@@ -82,13 +74,12 @@ def complete_model(
     baseline: the border baseline if already measured, else it is measured on the validation photos; leaf_tests: whether
     to run the background tests; communicator: of ranks that all call this with the same arguments, and share the work.
     """
-    node = feature_node(model.graph)
-    outputs = (node,) if node else ()
+    outputs = find_nodes(model.graph).names
     with closing(Predictor(model, device=device, batch=CHUNK, threads=threads, outputs=outputs)) as predictor:
         rows = sample_per_class(train.labels, PER_CLASS, seed)
         few = train if len(rows) == len(train.labels) else train.take(rows)  # no second copy of all photos
-        known = compute_outputs(predictor, few.photos, node, report, "features", communicator)
-        seen = compute_outputs(predictor, validation.photos, node, report, "calibration", communicator)
+        known = compute_outputs(predictor, few.photos, report, "features", communicator)
+        seen = compute_outputs(predictor, validation.photos, report, "calibration", communicator)
         model = _with_temperatures(model, seen.logits, validation.truth)
         model = with_thresholds(model, known, few.truth, seen, validation.truth)
         sections = dict(model.sections)
@@ -114,19 +105,18 @@ def sample_per_class(labels: Array, most: int, seed: int) -> Array:
 
 
 def compute_outputs(
-    predictor: Predictor, photos: Array, node: str | None, report: ReportStage = ignore, stage: str = "",
+    predictor: Predictor, photos: Array, report: ReportStage = ignore, stage: str = "",
     communicator: Communicator = SINGLE,
 ) -> NetworkOutputs:  # fmt: skip
-    """Compute logits and pooled features in chunks: the feature maps of all photos would take gigabytes."""
+    """Compute logits and summaries of the maps among the predictor's outputs, in chunks: all maps take gigabytes."""
     parts: list[dict[str, Array]] = []
     own = photos[communicator.own_rows(len(photos))]
     for first in range(0, len(own), CHUNK):
-        outputs = predictor.predict(np.asarray(own[first : first + CHUNK]))
-        parts.append({"logits": outputs["logits"], **({"features": pool(outputs[node])} if node is not None else {})})
+        seen = asdict(predictor.nodes.summarize(predictor.predict(np.asarray(own[first : first + CHUNK]))))
+        parts.append({name: array for name, array in seen.items() if array is not None})
         report(stage, min(first + CHUNK, len(own)), len(own))
     joined = {name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())}
-    whole = communicator.join_rows(joined)
-    return NetworkOutputs(whole["logits"], whole.get("features"))
+    return NetworkOutputs(**communicator.join_rows(joined))
 
 
 def _with_temperatures(model: ModelFile, logits: Array, labels: Array) -> ModelFile:
@@ -139,21 +129,21 @@ def _with_temperatures(model: ModelFile, logits: Array, labels: Array) -> ModelF
 def with_thresholds(
     model: ModelFile, known: NetworkOutputs, known_labels: Array, seen: NetworkOutputs, labels: Array
 ) -> ModelFile:
-    statistics, score = None, "energy"
+    bare = [i for i, name in enumerate(model.classes) if is_no_leaf(name)]
+    leaves, validated = (np.flatnonzero(~(part[:, bare].any(axis=1) if model.multilabel else np.isin(part, bare)))
+                         for part in (known_labels, labels))  # fmt: skip
+    leaves = leaves if len(leaves) else np.arange(len(known_labels))
+    kinds = np.unique(known_labels[leaves], axis=0, return_inverse=True)[1].ravel()  # sets of labels are classes here
+    found = fit_familiarity(known.take(leaves), kinds, seen.take(validated), model.temperature)
     replay: dict[str, Array] = {}
-    if known.features is not None:
-        bare = [i for i, name in enumerate(model.classes) if is_no_leaf(name)]
-        leaves = ~(known_labels[:, bare].any(axis=1) if model.multilabel else np.isin(known_labels, bare))
-        leaves |= not leaves.any()
-        logits = known.logits[leaves] / model.temperature
-        statistics, score = fit_subspace(logits, known.features[leaves]), "vim"
-        linear = model.weights[f"{head_node(model.graph).name}.weight"].shape[1:] == known.features.shape[1:]
-        if linear and not model.multilabel:
-            replay = fit_replay(known.features, known_labels, len(model.classes), statistics)
-    familiar = familiarity(score, seen.logits, seen.features, statistics, model.temperature)
+    if found.subspace is not None and known.features is not None and not model.multilabel:
+        weight = model.weights[f"{head_node(model.graph).name}.weight"]
+        linear = weight.shape[1:] == known.features.shape[1:]
+        replay = fit_replay(known.features, known_labels, len(model.classes), found.subspace) if linear else {}
     choose = set_label_thresholds if model.multilabel else set_thresholds
-    thresholds = choose(state_probabilities(model, seen.logits), labels, familiar, score, model.classes)
-    extra = {**model.extra, **(statistics.to_arrays() if statistics else {}), **replay}
+    stated = state_probabilities(model, seen.logits)
+    thresholds = choose(stated, labels, found.measure(seen), found.score, model.classes)
+    extra = {**model.extra, **found.to_arrays(), **replay}
     return replace(model, sections={**model.sections, SECTION: thresholds.to_section()}, extra=extra)
 
 
@@ -173,7 +163,7 @@ def measure_dependence(
     tested, masks = validation.take(rows[found]), masks[found]
 
     def predict(photos: Array) -> Array:
-        logits = compute_outputs(predictor, photos, None, report, "background", communicator).logits
+        logits = compute_outputs(predictor, photos, report, "background", communicator).logits
         return predict_labels(model, logits, validation.sets)
 
     labels = tested.labels if tested.sets is None else tested.sets.merge_equal(tested.labels)

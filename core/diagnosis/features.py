@@ -1,8 +1,7 @@
-"""The last feature map of a network: pooled features, and how familiar a photo is by them.
+"""What is kept of a network's feature maps: means of the last one, and standard deviations of bottlenecks.
 
-Familiarity of networks with a feature map is ViM (Wang et al., "ViM: out-of-distribution with virtual-logit matching",
-2022): the energy of the logits (Liu et al., 2020) less the scaled distance of the pooled features from the principal
-subspace of the training features. Other networks use the energy alone.
+A bottleneck is a map through which all of a network passes: the output of a 1 x 1 convolution with fewer filters than
+input channels, such as the last one of MobileNetV2's modules or the first one of a fire module, or of an addition.
 """
 
 from __future__ import annotations
@@ -15,15 +14,18 @@ import numpy as np
 
 from core.graph import Graph, Node
 from core.ops.contract import Array
+from core.program import fold_batch_norm
 
 TRANSPARENT: Final = ("dropout", "flatten", "global_avg_pool")
 """Ops that change nothing about where a feature is, or leave no map."""
 HEADS: Final = ("conv2d", "dense")
 DIMENSIONS: Final = 128
 """Most dimensions of the principal subspace (benchmarks/results/unknown_crops.json compares sizes and scores)."""
+ACTIVATIONS: Final = ("relu", "relu6")
+STRIDE: Final = 8
+"""Bottlenecks are used where they are at most 1/8 as wide as the photo (benchmarks/results/left_out.json)."""
 PER_DIMENSION: Final = 10
 """Training photos per dimension: of few photos a large subspace would hold every one exactly."""
-SCORES: Final = ("energy", "vim")
 FEATURES: Final = "features."
 """Prefix of the statistics' names in a model file."""
 
@@ -48,9 +50,73 @@ def feature_node(graph: Graph) -> str | None:
     return None
 
 
+def bottleneck_nodes(graph: Graph) -> tuple[str, ...]:
+    """Names of the last bottleneck of each width that the feature map follows from, but for the very last one, which
+    says little that the feature map does not; of a graph with folded batch norm."""
+    last, chosen = feature_node(graph), list[str]()
+    following: dict[str, set[int]] = {last: set()} if last else {}  # widths of the next bottlenecks
+    for node in reversed(graph.nodes[1:]):
+        if node.name not in following:
+            continue
+        widths, narrow = following[node.name], _is_bottleneck(graph, node)
+        if narrow and widths and node.shape[2] not in widths and node.shape[0] * STRIDE <= graph.photo_shape[0]:
+            chosen.append(node.name)
+        for source in node.inputs:
+            following.setdefault(source, set()).update({node.shape[2]} if narrow else widths)
+    return tuple(reversed(chosen))
+
+
+def _is_bottleneck(graph: Graph, node: Node) -> bool:
+    if len(node.shape) != 3:
+        return False
+    if node.op in ACTIVATIONS:
+        return graph.node(node.inputs[0]).op == "conv2d" and _is_bottleneck(graph, graph.node(node.inputs[0]))
+    narrow = node.op == "conv2d" and node.attributes["kernel"] == (1, 1)
+    return node.op == "add" or (narrow and node.shape[2] < graph.node(node.inputs[0]).shape[2])
+
+
 def pool(features: Array) -> Array:
     """Feature maps ``(N, h, w, channels)`` averaged over the photo: float64 ``(N, channels)``."""
     return np.asarray(np.asarray(features, np.float64).mean(axis=(1, 2)))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class NetworkOutputs:
+    """Outputs of a network for photos: logits ``(N, classes)``; where it has such maps, pooled features ``(N, F)`` and
+    spreads ``(N, S)``, the standard deviations of bottlenecks over the photo."""
+
+    logits: Array
+    features: Array | None = None
+    spreads: Array | None = None
+
+    def take(self, rows: Array) -> NetworkOutputs:
+        features, spreads = (None if part is None else part[rows] for part in (self.features, self.spreads))
+        return NetworkOutputs(self.logits[rows], features, spreads)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FeatureNodes:
+    """Nodes of a network whose maps are summarized: the feature map, None if there is none, and bottlenecks."""
+
+    last: str | None
+    bottlenecks: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.last, *self.bottlenecks) if self.last else ()
+
+    def summarize(self, outputs: Mapping[str, Array]) -> NetworkOutputs:
+        """Summaries of the maps among these outputs, which are arrays by name of a node, or "logits"."""
+        features = pool(outputs[self.last]) if self.last is not None and self.last in outputs else None
+        maps = [outputs[name] for name in self.bottlenecks if name in outputs]
+        spreads = np.concatenate([one.std(axis=(1, 2)) for one in maps], axis=1) if maps else None
+        return NetworkOutputs(outputs["logits"], features, spreads)
+
+
+def find_nodes(graph: Graph) -> FeatureNodes:
+    return FeatureNodes(feature_node(graph), bottleneck_nodes(fold_batch_norm(graph)))
 
 
 @final
@@ -96,22 +162,3 @@ def fit_subspace(logits: Array, features: Array, dimensions: int = DIMENSIONS) -
     residual = float(space.residual(x).mean())
     scale = float(logits.max(axis=1).mean()) / residual if residual > 0 else 0.0
     return PrincipalSubspace(center, space.basis, max(scale, 0.0))
-
-
-def energy(logits: Array) -> Array:
-    """Log of the sum of exponentials, float64 ``(N,)``."""
-    z = np.asarray(logits, np.float64)
-    top = z.max(axis=1)
-    return np.asarray(top + np.log(np.exp(z - top[:, None]).sum(axis=1)))
-
-
-def familiarity(
-    name: str, logits: Array, features: Array | None, statistics: PrincipalSubspace | None, temperature: float = 1.0
-) -> Array:
-    """One of `SCORES` for logits ``(N, classes)`` and pooled features ``(N, F)``: float64 ``(N,)``, higher is known."""
-    logits = np.asarray(logits, np.float64) / temperature
-    if name == "energy":
-        return energy(logits)
-    assert features is not None  # a model file with the score "vim" has a feature map and statistics
-    assert statistics is not None
-    return np.asarray(energy(logits) - statistics.scale * statistics.residual(features))

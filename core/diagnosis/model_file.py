@@ -14,11 +14,12 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from core.diagnosis.features import FEATURES, SCORES, feature_node, read_statistics
+from core.diagnosis.features import FEATURES, find_nodes, read_statistics
 from core.diagnosis.model_identity import KIND, ORIGIN, VERSION, require_model
 from core.diagnosis.replay import REPLAY, read_replay
+from core.diagnosis.spreads import SPREADS, read_spreads
 from core.diagnosis.stored_weights import Stored, from_tensors, round_to_eight_bits, round_to_half, to_tensors
-from core.diagnosis.thresholds import SECTION, Thresholds
+from core.diagnosis.thresholds import SCORES, SECTION, Thresholds
 from core.diagnosis.training_photos import TrainingPhotos, checked_marks
 from core.errors import DataError, ModelFileError
 from core.graph import PHOTO, Graph, Node, from_json, to_json
@@ -262,17 +263,22 @@ def _checked(file: TensorFile) -> ModelFile:
 
 def _check_knowledge(graph: Graph, sections: Mapping[str, Any], extra: Mapping[str, Array]) -> Thresholds | None:
     """Check thresholds, feature statistics and replay; returns the thresholds. Raises ModelFileError."""
-    statistics, classes, node = read_statistics(extra), graph.classes, feature_node(graph)
+    statistics, spreads, classes, nodes = read_statistics(extra), read_spreads(extra), graph.classes, find_nodes(graph)
     if statistics is None and any(name.startswith(FEATURES) for name in extra):
         raise ModelFileError("The file's feature statistics are incomplete or inconsistent.")
     if any(name.startswith(REPLAY) for name in extra) and read_replay(extra, statistics, classes) is None:
         raise ModelFileError("The file's feature replay is incomplete or does not match its classes.")
-    if statistics is not None and (node is None or len(statistics.center) != graph.node(node).shape[-1]):
-        raise ModelFileError("The file's feature statistics belong to another network.")
+    if spreads is None and any(name.startswith(SPREADS) for name in extra):
+        raise ModelFileError("The file's statistics of spreads are incomplete or inconsistent.")
+    for found, names in ((statistics, nodes.names[:1]), (spreads, nodes.bottlenecks)):
+        channels = sum(graph.node(name).shape[-1] for name in names)
+        if found is not None and (not names or len(found.center) != channels):
+            raise ModelFileError("The file's feature statistics belong to another network.")
     thresholds = Thresholds.from_section(sections.get(SECTION, {}), classes)
     if thresholds is not None and thresholds.score not in SCORES:
         raise ModelFileError(f"The file has thresholds of {thresholds.score!r}, which is not a known score.")
-    if thresholds is not None and statistics is None and thresholds.score == "vim":
+    needed = (statistics, spreads)[: SCORES.index(thresholds.score)] if thresholds is not None else ()
+    if thresholds is not None and None in needed:
         raise ModelFileError(f"The file has thresholds of {thresholds.score!r} and no statistics of features.")
     return thresholds
 

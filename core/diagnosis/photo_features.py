@@ -42,7 +42,7 @@ def read_features(
                 if cancelled():
                     raise Cancelled("The review was stopped.")
                 photos = cache.gather(rows[missing[first : first + CHUNK]])
-                parts.append(np.asarray(compute_outputs(predictor, photos, node).features, np.float32))
+                parts.append(np.asarray(compute_outputs(predictor, photos).features, np.float32))
                 report("review", min(first + CHUNK, len(missing)), len(missing))
         return np.concatenate(parts)
 

@@ -18,7 +18,8 @@ from core.data.photo_reader import READERS, read_photo
 from core.device import PhotoBatch, Plan
 from core.diagnosis.calibration import state_probabilities
 from core.diagnosis.context_features import read_context
-from core.diagnosis.features import familiarity, feature_node, pool, read_statistics
+from core.diagnosis.familiarity import read_familiarity
+from core.diagnosis.features import find_nodes
 from core.diagnosis.known_crop import restrict
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.thresholds import COVERAGE, Thresholds
@@ -45,7 +46,7 @@ class ClassProbability:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Prediction:
-    """Calibrated probabilities ``(classes,)`` of a photo, and its familiarity (`core.diagnosis.features`)."""
+    """Calibrated probabilities ``(classes,)`` of a photo, and its familiarity (`core.diagnosis.familiarity`)."""
 
     probabilities: Array
     familiar: float
@@ -109,10 +110,8 @@ class Predictor:
         self.model, self.batch, self.known_crop = model, batch, known_crop
         self._decoders = threads or READERS.most
         self.thresholds = model.thresholds
-        self._statistics = read_statistics(model.extra)
-        self._features = feature_node(model.graph) if self.thresholds else None
-        if self._features and self._features not in outputs:
-            outputs = (*outputs, self._features)
+        self.nodes, self._familiarity = find_nodes(model.graph), read_familiarity(model)
+        outputs = tuple(dict.fromkeys((*outputs, *self._familiarity.needed(self.nodes))))
         self.plan: Plan = compile_plan(
             fold_batch_norm(model.graph), device=device, batch=batch * model.views, threads=threads, outputs=outputs
         )
@@ -178,12 +177,8 @@ class Predictor:
                           reason=verdict.reason, prediction=prediction)  # fmt: skip
 
     def predict_calibrated(self, photos: Array, views: int = 0) -> list[Prediction]:
-        outputs, model, familiar = self.predict(photos, views), self.model, np.zeros(len(photos))
-        logits, score = outputs["logits"], self.thresholds and self.thresholds.score
-        if score is not None:
-            pooled = None if self._features is None else pool(outputs[self._features])
-            familiar = familiarity(score, logits, pooled, self._statistics, model.temperature)
-        stated = state_probabilities(model, logits)
+        seen, model = self.nodes.summarize(self.predict(photos, views)), self.model
+        familiar, stated = self._familiarity.measure(seen), state_probabilities(model, seen.logits)
         known, familiar = restrict(stated, familiar, self.thresholds, model.classes, self.known_crop)
         return list(map(Prediction, known, familiar.tolist()))
 

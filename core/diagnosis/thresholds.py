@@ -20,6 +20,8 @@ from core.percent import percent
 STEPS: Final = (1.0, 0.99, 0.98, 0.97, 0.96, 0.95, 0.94, 0.92, 0.9, 0.88, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5)
 TIE: Final = 1e-9
 """Shares closer than this are equal."""
+SCORES: Final = ("energy", "vim", "vim_spreads")
+"""Scores of `core.diagnosis.familiarity`."""
 SECTION: Final = "rejection"
 """Section of the model file with the thresholds."""
 NO_LEAF_NAMES: Final = ("background/none", "background", "none", "no_leaf", "no leaf", "not_a_leaf",
@@ -81,7 +83,7 @@ def at_coverage(points: Sequence[CoveragePoint], coverage: float) -> CoveragePoi
 class Thresholds:
     """Rejection thresholds of a model.
 
-    score: one of `core.diagnosis.features.SCORES`; far: familiarity below which a photo is unfamiliar;
+    score: one of `SCORES`; far: familiarity below which a photo is unfamiliar;
     no_leaf_class: index or -1; no_leaf: probability of that class from which the verdict is "no leaf"; curve:
     confidence thresholds by coverage; labels: where photos may have several labels, the probability from which a photo
     has each.

@@ -22,7 +22,7 @@ from core.device import STREAM_BUFFERS, Memory, Plan
 from core.diagnosis import context_features
 from core.diagnosis.backgrounds import count_bytes
 from core.diagnosis.completion import BACKGROUND_PHOTOS, CHUNK, PER_CLASS
-from core.diagnosis.features import feature_node
+from core.diagnosis.features import find_nodes
 from core.diagnosis.pictures_without_leaf import class_without_leaf, count_pictures
 from core.graph import Graph
 from core.text import align_columns
@@ -180,14 +180,14 @@ def count_final_tests(
     """
     if validation < LEAST_PHOTOS:
         return 0
-    node = feature_node(graph)
-    map_bytes = 4 * prod(graph.node(node).shape) if node else 0
-    predictor = compile_inference(graph, device, CHUNK, config.threads, outputs=(node,) if node else ())
+    names = find_nodes(graph).names
+    maps = [4 * prod(graph.node(name).shape) for name in names]
+    predictor = compile_inference(graph, device, CHUNK, config.threads, outputs=names)
     seen, last_batch = min(validation, MOST_BYTES // photo_bytes), (validation - 1) % VALIDATION_BATCH[device] + 1
     looked_at = min(BACKGROUND_PHOTOS, seen) if config.leaf_tests else 0
-    pooling = 3 * CHUNK * map_bytes  # one in float32 and one in float64
-    pooled = 8 * (known + seen) * (graph.node(node).shape[-1] if node else 0)
-    changed = looked_at * (2 * photo_bytes + photo_bytes // 3) + 2 * CHUNK * map_bytes  # two copies, and masks
+    pooling = CHUNK * (sum(maps) + 2 * max(maps, default=0))  # all in float32, and one in float64
+    pooled = 8 * (known + seen) * sum(graph.node(name).shape[-1] for name in names)
+    changed = looked_at * (2 * photo_bytes + photo_bytes // 3) + 2 * CHUNK * sum(maps)  # two copies, and masks
     model = predictor.memory.total + predictor.memory.parameters  # those of the model file are another copy
     if looked_at and not config.augment_background:  # which has found leaves before
         model += context_features.count_bytes()

@@ -37,7 +37,7 @@ def known():
     model = ModelFile(graph, initial_weights(graph, 0), CLASSES, SIDE, name="colours", figures={"test_accuracy": 0.9})
     train = take_photos(20, 0)
     predictor = Predictor(model, batch=16, threads=1, outputs=("relu",))
-    features = compute_outputs(predictor, train.photos, "relu").features
+    features = compute_outputs(predictor, train.photos).features
     predictor.close()
     samples = Samples(features, train.labels, train.labels)
     head = fit_head(LinearHead(np.zeros((4, FEATURES)), np.zeros(4)), samples, samples, 1e-6)

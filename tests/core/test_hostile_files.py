@@ -14,6 +14,7 @@ from core.config import RunConfig, problems
 from core.diagnosis.features import PrincipalSubspace
 from core.diagnosis.model_file import in_bits, read_model, write_model
 from core.diagnosis.prediction import Predictor
+from core.diagnosis.spreads import SpreadStatistics
 from core.diagnosis.thresholds import SECTION
 from core.errors import ConfigError, LeafClinicError, ModelFileError
 from core.schema import SchemaError, parse_json
@@ -51,10 +52,11 @@ def model_seed(request, tmp_path_factory):
     """A model with everything that a file can hold."""
     rng = np.random.default_rng(0)
     statistics = PrincipalSubspace(rng.random(512), rng.random((512, 4)), 0.5)
-    rejection = {"score": "vim", "far": -1e9, "no_leaf_class": -1, "no_leaf": 1.0, "curve": [[1.0, 0.0, 0.9, 0.0]]}
+    spreads = SpreadStatistics(rng.random(80), rng.random((4, 80)), rng.random(4), rng.random((3, 4)), rng.random(2))
+    rejection = {"score": "vim_spreads", "far": -1e9, "no_leaf_class": -1, "no_leaf": 1.0, "curve": [[1, 0, 0.9, 0]]}
     path, sections = tmp_path_factory.mktemp("seed") / "m.safetensors", {SECTION: rejection, "test": {"parts": []}}
-    model = small_model(side=32, network="squeezenet1_1", sections=sections, extra=statistics.to_arrays(),
-                        figures={"test_accuracy": 0.5}, class_temperatures=(1, 2, 3))  # fmt: skip
+    model = small_model(side=32, network="squeezenet1_1", sections=sections, figures={"test_accuracy": 0.5},
+                        extra=statistics.to_arrays() | spreads.to_arrays(), class_temperatures=(1, 2, 3))  # fmt: skip
     write_model(path, in_bits(model, 8) if request.param == 8 else model)
     return read_tensor_file(path, "model", 1)
 

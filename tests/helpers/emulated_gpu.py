@@ -95,21 +95,18 @@ def _store_to(array, index, *values):
 def instructions(memory):
     """What `core.gpu.compilation.ptx` offers, by name."""
     return {
-        "load1": lambda at: memory.load(at, 1)[0],
-        "load_byte": lambda at: np.uint32(memory.bytes[int(at)]),
+        "load1": lambda at: memory.load(at, 1)[0], "load_byte": lambda at: np.uint32(memory.bytes[int(at)]),
         "load2": lambda at: memory.load(at, 2),
         "load4": lambda at, *index: _load_from(at, *index) if index else memory.load(at, 4),
         "load4_ordered": lambda at: memory.load(at, 4),
         "load4_constant_where": lambda at, real: memory.load(at, 4) if real else (np.uint32(0),) * 4,
         "load_float": lambda at: number(memory.load(at, 1)[0]),
-        "prefetch": lambda at: None,
-        "store1": memory.store,
-        "store2": memory.store,
+        "prefetch": lambda at: None, "store1": memory.store, "store2": memory.store,
         "store4": lambda at, *values: _store_to(at, *values) if len(values) == 5 else memory.store(at, *values),
         "store_float": lambda at, value: memory.store(at, bits(value)),
         "low_bf16": lambda word: number((int(word) & 0xFFFF) << 16),
         "high_bf16": lambda word: number(int(word) & 0xFFFF0000),
-        "permute": permute,
+        "permute": permute, "bits_to_float": number, "float_to_bits": bits,
         "shift_pair": lambda low, high, bits: np.uint32((int(high) << 32 | int(low)) >> int(bits) & 0xFFFFFFFF),
         "byte_to_float": lambda word, chosen: np.float32(int(word) >> 8 * (int(chosen) & 3) & 255),
         "fma_bf16": lambda a, b, c: np.uint32(sum(
@@ -120,8 +117,6 @@ def instructions(memory):
             int(bits(kind(number(int(a) << s & 0xFFFF0000), number(int(b) << s & 0xFFFF0000)))) >> s for s in (0, 16)
         )) for kind in (max, min)},
         "pack_bf16": lambda low, high: np.uint32(round_bf16(high) << 16 | round_bf16(low)),
-        "bits_to_float": number,
-        "float_to_bits": bits,
         "fma_clamped": lambda a, b, c: np.float32(min(max(np.float64(a) * np.float64(b) + np.float64(c), 0.0), 1.0)),
         "divide_fast": lambda n, m, s: np.uint32(((int(n) * int(m) >> 32) + int(n) & 0xFFFFFFFF) >> int(s)),
     }

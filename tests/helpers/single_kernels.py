@@ -26,10 +26,7 @@ SMALL = {
         case("depthwise_conv2d", (6, 4, 4), kernel=(3, 3), padding=(0, 2, 1, 0), bias=False, batch=1),
         case("depthwise_conv2d", (5, 4, 2), kernel=(2, 3), stride=(2, 1), padding=(0, 1, 1, 2), bias=False),
     ),
-    "dense": (
-        case("dense", (12,), units=36, batch=4),
-        case("dense", (40,), units=8, bias=False, batch=36),
-    ),
+    "dense": (case("dense", (12,), units=36, batch=4), case("dense", (40,), units=8, bias=False, batch=36)),
     "max_pool": (case("max_pool", (5, 4, 4), kernel=(3, 3), stride=(2, 2), ceil_mode=True),),
 }
 """Cases small enough for plain Python that reach what the small ones of the shared list do not."""

@@ -8,8 +8,9 @@ import pytest
 from core.data.augment import draw_augmentation
 from core.diagnosis import adaptation, place_branch
 from core.diagnosis.adaptation import Adaptation, PlacePhotos, _with_temperatures, adapt_model, read_head, sign_test
-from core.diagnosis.completion import NetworkOutputs, with_thresholds
-from core.diagnosis.features import familiarity, feature_node, head_node, read_statistics
+from core.diagnosis.completion import with_thresholds
+from core.diagnosis.familiarity import read_familiarity
+from core.diagnosis.features import NetworkOutputs, feature_node, head_node, read_statistics
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head, make_folds
 from core.diagnosis.metrics import softmax
 from core.diagnosis.model_file import ModelFile, in_bits, read_model, write_model
@@ -75,10 +76,8 @@ def accuracy(model, samples):
 
 def rejected(model, samples):
     """Share of the photos that are unfamiliar to the model."""
-    limits, logits = model.thresholds, read_head(model).logits(samples.features)
-    statistics = read_statistics(model.extra)
-    found = familiarity(limits.score, logits, samples.features, statistics, model.temperature)
-    return (found < limits.far).mean()
+    seen = NetworkOutputs(read_head(model).logits(samples.features), samples.features)
+    return (read_familiarity(model).measure(seen) < model.thresholds.far).mean()
 
 
 @pytest.fixture(autouse=True, scope="module")

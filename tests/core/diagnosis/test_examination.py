@@ -135,11 +135,11 @@ def test_files_get_words_and_numbers_or_a_reason(completed, tmp_path):
 def test_observations_in_chunks_equal_those_of_single_photos(completed):
     photos = squares(5, 3).photos
     predictor = Predictor(completed, batch=2)
-    seen = compute_outputs(predictor, photos, None)
+    seen = compute_outputs(predictor, photos)
     single = np.concatenate([predictor.predict(p[None])["logits"] for p in photos])
     predictor.close()
     assert np.allclose(seen.logits, single, atol=1e-5)
-    assert seen.features is None
+    assert seen.features is not None, "the score of familiarity is of them"
 
 
 def test_some_photos_per_class_are_drawn_by_seed():

@@ -83,7 +83,7 @@ def test_diagnosis_evaluation_and_examination_say_the_same(tmp_path, temperature
     said = [guess.probability for found in predictor.diagnose(paths) for guess in found.top]
     examined = [examiner.examine(photo, crop=False).probabilities for photo in photos]
     answered = [answer.probabilities for answer in predictor.predict_calibrated(photos)]
-    seen, stated = compute_outputs(predictor, photos, None).logits, predictor.probabilities(photos)
+    seen, stated = compute_outputs(predictor, photos).logits, predictor.probabilities(photos)
     predictor.close()
     examiner.close()
     assert_close(np.reshape(said, (3, 3)), -np.sort(-wanted, axis=1), 1e-4)

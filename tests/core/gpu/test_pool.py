@@ -22,12 +22,8 @@ def run(memory, factory, arguments, shape, grid, addresses, **more):
         **pixel_values(PHOTOS, grid, grid, CHANNELS // 8), "height": side, "width": side, "ho": out, "wo": out,
         "ldx": CHANNELS, "ldo": CHANNELS, "ldp": CHANNELS, "top": 0, "left": 0, **more,
     }
-    Machine(memory).run(
-        make_launch(
-            "pool", "forward", "fused", getattr(max_pool, factory), arguments, signature, values, (1,),
-            (-(-values["total"] // 32) * 32,),
-        )
-    )
+    Machine(memory).run(make_launch("pool", "forward", "fused", getattr(max_pool, factory), arguments, signature,
+                                    values, (1,), (-(-values["total"] // 32) * 32,)))  # fmt: skip
 
 
 @pytest.mark.parametrize("activation", ["relu", "relu6"])

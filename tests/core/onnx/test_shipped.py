@@ -16,11 +16,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 CASES = {
-    "squeezenet": (
-        "squeezenet_v1.0.onnx",
-        {"mean": (123 / 255, 117 / 255, 104 / 255), "std": (1 / 255,) * 3, "bgr": True},
-        1_248_424,
-    ),
+    "squeezenet": ("squeezenet_v1.0.onnx",
+                   {"mean": (123 / 255, 117 / 255, 104 / 255), "std": (1 / 255,) * 3, "bgr": True}, 1_248_424),
     "mobilenetv2": ("mobilenetv2_1.0_224.onnx", {"mean": (0.5,) * 3, "std": (0.5,) * 3}, 3_487_816),
 }
 
