@@ -91,8 +91,7 @@ def test_the_score_of_spreads_is_the_relative_mahalanobis_distance_and_new_class
     x = learned[1] + np.random.default_rng(2).normal(0, 0.3, learned[1].shape)  # 8 bits lose more of less noise
     labels, moved = np.repeat(np.arange(3), 200), x[:50] + np.linspace(0, 4, 40)
     found = fit_spreads(x, labels)
-    for asked in (x, moved):
-        assert np.corrcoef(found.score(asked), relative_distance(x, labels, asked, 39))[0, 1] > 0.999
+    assert all(np.corrcoef(found.score(y), relative_distance(x, labels, y, 39))[0, 1] > 0.999 for y in (x, moved))
     assert auroc(found.score(x), found.score(moved)) > 0.99
     added = found.with_classes(moved[:25], np.zeros(25))
     assert auroc(added.score(x), added.score(moved[25:])) < auroc(found.score(x), found.score(moved[25:]))
