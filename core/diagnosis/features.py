@@ -23,7 +23,7 @@ DIMENSIONS: Final = 128
 """Most dimensions of the principal subspace (benchmarks/results/unknown_crops.json compares sizes and scores)."""
 ACTIVATIONS: Final = ("relu", "relu6")
 STRIDE: Final = 8
-"""Bottlenecks are used where they are at most 1/8 as wide as the photo (benchmarks/results/left_out.json)."""
+"""Bottlenecks are used where they are at most 1/8 as wide as the photo (docs/adr/0036)."""
 PER_DIMENSION: Final = 10
 """Training photos per dimension: of few photos a large subspace would hold every one exactly."""
 FEATURES: Final = "features."

@@ -20,7 +20,7 @@ from core.ops.contract import Array
 SPREADS: Final = "spreads."
 """Prefix of the statistics' names in a model file."""
 DIRECTIONS: Final = 128
-"""Most directions (benchmarks/results/left_out.json compares numbers and shrinkages)."""
+"""Most directions (docs/adr/0036)."""
 SHRINKAGE: Final = 0.005
 """Share of the mean variance that is added to all variances."""
 ARRAYS: Final = ("center", "directions", "variances", "means", "factors")

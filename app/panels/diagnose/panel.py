@@ -67,7 +67,7 @@ class DiagnosePanel(QWidget):
         self.search = SearchField(tr("Filter by name or diagnosis"), tr("Filter the results"))
         self.search.setMinimumWidth(100)
         self.search.setMaximumWidth(230)
-        self.bar = progress_bar(tr("Progress of the diagnoses"), 160)
+        self.bar = progress_bar(tr("Progress of the diagnoses"), 100)
         self.state = label("", "muted", wrap=True)
         self.state.setMinimumWidth(140)  # two lines in a narrow window
         self.cancel = button(tr("Cancel"), model.cancel)
