@@ -77,7 +77,7 @@ def _is_bottleneck(graph: Graph, node: Node) -> bool:
 
 def pool(features: Array) -> Array:
     """Feature maps ``(N, h, w, channels)`` averaged over the photo: float64 ``(N, channels)``."""
-    return np.asarray(np.asarray(features, np.float64).mean(axis=(1, 2)))
+    return np.asarray(features.mean(axis=(1, 2), dtype=np.float64))
 
 
 @final

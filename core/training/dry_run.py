@@ -185,11 +185,11 @@ def count_final_tests(
     predictor = compile_inference(graph, device, CHUNK, config.threads, outputs=names)
     seen, last_batch = min(validation, MOST_BYTES // photo_bytes), (validation - 1) % VALIDATION_BATCH[device] + 1
     looked_at = min(BACKGROUND_PHOTOS, seen) if config.leaf_tests else 0
-    pooling = CHUNK * (sum(maps) + 2 * max(maps, default=0))  # all in float32, and one in float64
+    pooling = CHUNK * (sum(maps) + max(maps[1:], default=0))  # and the deviations from a bottleneck's means
     pooled = 8 * (known + seen) * sum(graph.node(name).shape[-1] for name in names)
-    changed = looked_at * (2 * photo_bytes + photo_bytes // 3) + 2 * CHUNK * sum(maps)  # two copies, and masks
+    changed = looked_at * (2 * photo_bytes + photo_bytes // 3)  # two copies, and masks
     model = predictor.memory.total + predictor.memory.parameters  # those of the model file are another copy
     if looked_at and not config.augment_background:  # which has found leaves before
         model += context_features.count_bytes()
     predictor.close()
-    return model + (known + seen + last_batch) * photo_bytes + pooled + max(pooling, changed)
+    return model + (known + seen + last_batch) * photo_bytes + pooled + pooling + changed

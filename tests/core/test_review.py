@@ -86,8 +86,8 @@ def test_stored_features_are_those_of_the_same_photos(folder, capsys, monkeypatc
     first = capsys.readouterr().out
     computed = []
     compute = photo_features.compute_outputs
-    monkeypatch.setattr(photo_features, "compute_outputs", lambda predictor, photos, node: (
-        computed.append(len(photos)), compute(predictor, photos, node))[1])  # fmt: skip
+    monkeypatch.setattr(photo_features, "compute_outputs", lambda predictor, photos: (
+        computed.append(len(photos)), compute(predictor, photos))[1])  # fmt: skip
     assert call(folder, "--csv") == 0
     assert (capsys.readouterr().out, computed) == (first, [])
     shown = take_photos(1, 9).photos[0]
