@@ -19,7 +19,7 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,19 +59,15 @@ def read_outputs(
         arrays = {name: known[name][order] for name in known.files if name != "path"}
         return rows, NetworkOutputs(**{name: array.astype(np.float64) for name, array in arrays.items()})
     seen = compute(model, [root / row["path"] for row in rows], device)
-    np.savez(file, path=[row["path"] for row in rows], **arrays_of(seen))
+    np.savez(file, path=[row["path"] for row in rows], **seen.arrays)
     return rows, seen
-
-
-def arrays_of(seen: NetworkOutputs) -> dict[str, Array]:
-    return {name: array for name, array in asdict(seen).items() if array is not None}
 
 
 def compute(model: ModelFile, paths: Sequence[Path], device: str = "cpu") -> NetworkOutputs:
     parts = []
     with closing(Predictor(model, device=device, batch=32, outputs=find_nodes(model.graph).names)) as predictor:
         for first in range(0, len(paths), 256):
-            parts.append(arrays_of(compute_outputs(predictor, read_photos(model, paths[first : first + 256]))))
+            parts.append(compute_outputs(predictor, read_photos(model, paths[first : first + 256])).arrays)
     return NetworkOutputs(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
 

@@ -17,7 +17,6 @@ OF_PARTS = {"place": tuple(FIGURES), "others": ("correct", "answered", "unfamili
 IN_THE_CARD = ("background", "blackgram, lab", "blackgram, field", "potato, lab", "potato, field",
                "photos of the first pack")  # fmt: skip
 UNKNOWN = ("rice", "soybean", "strawberry", "wheat")
-VIM = "ViM, 128 dimensions"
 T95 = 4.303
 """Quantile of Student's t for a 95 % interval of the mean of three seeds."""
 
@@ -99,22 +98,23 @@ def left_out() -> str:
     few = [part for name, part in parts.items() if name.startswith("diseases")]
     seeds = [name for name in crops[0] if name.startswith("seed")]
     shipped = read("left_out")["recipe of the shipped model"]["in the program"]["parts"].values()
-    scores = [{"network": {VIM: {"all": part["two side by side"]["familiarity in the program"]}},
-               "left, diagnosed": part["two side by side"]["left, diagnosed"]} for part in shipped]  # fmt: skip
+    pairs = [part["two side by side"] for part in shipped]
 
     def describe(found: list[dict[str, Any]], names: Sequence[str], *words: str) -> str:
-        return describe_scores([part[name] for part in found for name in names], *words)
+        shown = [part[name] for part in found for name in names]
+        return show([(one["network"]["ViM, 128 dimensions"]["all"], one["left, diagnosed"]) for one in shown], *words)
 
-    def describe_scores(shown: list[dict[str, Any]], *words: str) -> str:
-        areas, false, refused = zip(*(one["network"][VIM]["all"] for one in shown), strict=True)
-        given = mean(one["left, diagnosed"] for one in shown)
+    def show(figures: list[tuple[list[float], float]], *words: str) -> str:
+        areas, false, refused = zip(*(scores for scores, _ in figures), strict=True)
+        given = mean(diagnosed for _, diagnosed in figures)
         values = (f"{mean(areas):.3f} (worst {min(areas):.3f})", f"{mean(false):.2f}", percent(mean(refused), 0),
                   percent(given, 0))  # fmt: skip
         return ", ".join(f"{word} {value}".strip() for word, value in zip(words or ("",) * 4, values, strict=True))
 
     return (f"Networks without one crop ({len(crops)} crops, {len(seeds)} seeds): "
             f"{describe(crops, seeds, 'AUROC', 'FPR@95', 'rejected', 'diagnosed')}; two of them side by side: "
-            f"{describe(crops, ['two side by side'])}; as shipped, with spreads: {describe_scores(scores)}. "
+            f"{describe(crops, ['two side by side'])}; as shipped, with spreads: "
+            f"{show([(one['familiarity in the program'], one['left, diagnosed']) for one in pairs])}. "
             f"Without one disease of nine crops: {describe(few, seeds)}.")
 
 

@@ -112,8 +112,7 @@ def compute_outputs(
     parts: list[dict[str, Array]] = []
     own = photos[communicator.own_rows(len(photos))]
     for first in range(0, len(own), CHUNK):
-        seen = asdict(predictor.nodes.summarize(predictor.predict(np.asarray(own[first : first + CHUNK]))))
-        parts.append({name: array for name, array in seen.items() if array is not None})
+        parts.append(predictor.nodes.summarize(predictor.predict(np.asarray(own[first : first + CHUNK]))).arrays)
         report(stage, min(first + CHUNK, len(own)), len(own))
     joined = {name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())}
     return NetworkOutputs(**communicator.join_rows(joined))

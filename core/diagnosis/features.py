@@ -90,9 +90,14 @@ class NetworkOutputs:
     features: Array | None = None
     spreads: Array | None = None
 
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """Those that there are, by name."""
+        found = {"logits": self.logits, "features": self.features, "spreads": self.spreads}
+        return {name: array for name, array in found.items() if array is not None}
+
     def take(self, rows: Array) -> NetworkOutputs:
-        features, spreads = (None if part is None else part[rows] for part in (self.features, self.spreads))
-        return NetworkOutputs(self.logits[rows], features, spreads)
+        return NetworkOutputs(**{name: array[rows] for name, array in self.arrays.items()})
 
 
 @final

@@ -26,8 +26,8 @@ def vim(logits, features, space):
     return Familiarity("vim", subspace=space).measure(NetworkOutputs(logits, features))
 
 
-def energy(logits, temperature=1.0):
-    return Familiarity("energy", temperature).measure(NetworkOutputs(logits))
+def energy(logits, temperature=1.0, features=None):
+    return Familiarity("energy", temperature).measure(NetworkOutputs(logits, features))
 
 
 def test_a_photo_off_the_subspace_is_unfamiliar_and_the_scale_is_that_of_the_largest_logits(learned):
@@ -35,9 +35,9 @@ def test_a_photo_off_the_subspace_is_unfamiliar_and_the_scale_is_that_of_the_lar
     strange = features + np.random.default_rng(1).normal(0, 1, features.shape)
     known, unknown = (vim(logits, x, space) for x in (features, strange))
     assert auroc(known, unknown) > 0.99
+    assert auroc(energy(logits, features=features), energy(logits, features=strange)) == 0.5
     known, unknown = (vim(z, features, space) for z in (logits, logits / 10))
     assert auroc(known, unknown) > 0.9
-    logits, features, space = learned
     assert space.scale * space.residual(features).mean() == pytest.approx(logits.max(axis=1).mean(), rel=1e-6)
 
 
@@ -117,7 +117,7 @@ def test_bottlenecks_are_the_last_maps_of_each_width_but_for_the_last():
     assert nodes == ("features.6", "features.10", "features.13", "features.16")
     nodes = find_nodes(build("squeezenet1_1_bn", 3, 64))
     assert nodes.bottlenecks == ("features.7.squeeze_activation", "features.10.squeeze_activation")
-    maps = {name: np.random.default_rng(0).random((2, 3, 3, 4)) for name in nodes.names}
-    seen = nodes.summarize({"logits": np.zeros((2, 3)), **maps})
+    maps = {name: np.random.default_rng(0).random((2, 3, 3, 4)) for name in ("logits", *nodes.names)}
+    seen = nodes.summarize(maps)
     assert seen.features.shape == (2, 4)
-    assert seen.spreads == pytest.approx(np.concatenate([m.std(axis=(1, 2)) for m in list(maps.values())[1:]], axis=1))
+    assert seen.spreads == pytest.approx(np.concatenate([m.std(axis=(1, 2)) for m in list(maps.values())[2:]], axis=1))
