@@ -25,10 +25,10 @@ from core.diagnosis.head_fitting import LinearHead, Samples, fit_head, make_fold
 from core.diagnosis.metrics import cross_entropy, wilson_interval
 from core.diagnosis.model_file import ModelFile, in_bits
 from core.diagnosis.place_branch import (
-    FACTOR,
     FIRST,
     LAST,
     Branch,
+    Gate,
     Schedule,
     fit_gate,
     is_branched,
@@ -106,14 +106,14 @@ def adapt_model(
     head, replay = check_model(model, place)
     folds = make_folds(labels, photos.groups, FOLDS)
     fitted, head_logits = _fit_head(head, replay, photos, folds, seed, report)
-    finish_branch, branch_logits = _train_branch(model, replay, place, folds, seed, device, threads, report)
-    candidates = np.stack((head_logits, head_logits + branch_logits))
-    compared = np.stack((head_logits, head_logits + branch_logits / FACTOR))  # without it: a loss punishes confidence
-    held_out = np.empty_like(head_logits)
+    finish_branch, branch_logits = _train_branch(
+        model, head_logits, replay, place, folds, seed, device, threads, report
+    )
+    candidates, held_out = np.stack((head_logits, branch_logits)), np.empty_like(head_logits)
     for fold in np.unique(folds):
-        chosen = _choose(compared[:, folds != fold], labels[folds != fold])
+        chosen = _choose(candidates[:, folds != fold], labels[folds != fold])
         held_out[folds == fold] = candidates[chosen, folds == fold]
-    chosen = _choose(compared, labels)
+    chosen = _choose(candidates, labels)
     before, after = (z.argmax(axis=1) == labels for z in (place.logits, held_out))
     if (fitted is head and not chosen) or after.sum() <= before.sum():
         return Adaptation(None, before, after)
@@ -132,8 +132,7 @@ def _fit_head(
     head: LinearHead, replay: FeatureReplay, photos: Samples, folds: Array, seed: int, report: ReportStage
 ) -> tuple[LinearHead, Array]:
     """Fit the head to all photos. Also returns logits ``(N, classes)`` of heads that are fitted without each fold."""
-    # all features are in this subspace, and fitting in it is ten times faster
-    basis = np.linalg.qr(np.c_[replay.basis, (photos.features - replay.center).T])[0]
+    basis = _common_basis(replay, photos)
     start = LinearHead(head.weight @ basis, head.bias + head.weight @ replay.center)
     projected = replace(photos, features=(photos.features - replay.center) @ basis)
     features, labels = replay.draw(HEAD_REPLAY, seed)
@@ -153,14 +152,20 @@ def _fit_head(
     return LinearHead(weight, fitted.bias - weight @ replay.center), held_out
 
 
+def _common_basis(replay: FeatureReplay, photos: Samples) -> Array:
+    """Of a subspace in which all centred features are; fitting in it is ten times faster."""
+    return np.linalg.qr(np.c_[replay.basis, (photos.features - replay.center).T])[0]
+
+
 def _train_branch(
-    model: ModelFile, replay: FeatureReplay, place: PlacePhotos, folds: Array, seed: int, device: str, threads: int,
-    report: ReportStage,
+    model: ModelFile, head_logits: Array, replay: FeatureReplay, place: PlacePhotos, folds: Array, seed: int,
+    device: str, threads: int, report: ReportStage,
 ) -> tuple[Callable[[], Branch], Array]:  # fmt: skip
     """Train one branch without each fold. Returns a function that trains one to predict what they predict together, and
-    what they add to the head's logits of the photos that they have not seen, ``(N, classes)``."""
+    the logits of head and branch for the photos that they have not seen, ``(N, classes)``."""
     classes, labels = np.unique(place.samples.labels, return_inverse=True)
-    features, replayed = place.samples.features - replay.center, replay.draw(GATE_REPLAY, seed)[0] - replay.center
+    basis, others = _common_basis(replay, place.samples), replay.draw(GATE_REPLAY, seed)[0]
+    features, replayed = ((x - replay.center) @ basis for x in (place.samples.features, others))
     network = keep_classes(fold_batch_norm(model.graph), fold_weights(model.graph, model.weights), classes)
     names = tuple(model.classes[i] for i in classes)
     of_place = replace(model, graph=network[0], classes=names, class_temperatures=())
@@ -179,22 +184,25 @@ def _train_branch(
         with closing(Predictor(replace(of_place, weights=trained[-1]), device=device, threads=threads)) as predictor:
             logits[held_out] = predictor.predict(place.photos[held_out])["logits"]
         gates[held_out] = fit_gate(features[rows], replayed).open(features[held_out])
-    centred = FACTOR * (logits - logits.mean(axis=1, keepdims=True))
-    offset, added = _offset(centred), np.zeros((len(folds), len(model.classes)))
-    added[:, classes] = gates[:, None] * (centred - offset)
+    before, own = (z - z.mean(axis=1, keepdims=True) for z in (head_logits[:, classes], logits))
+    level = _log_mean(before) - _log_mean(own) / 2  # all of it keeps the sum of the classes' probabilities: too low
+    joined = head_logits.copy()
+    joined[:, classes] += gates[:, None] * (own + level - before)
 
     def finish() -> Branch:
         mean = {name: np.mean([weights[name] for weights in trained], axis=0) for name in trained[0]}
         last = train(mean, np.arange(len(folds)), LAST, len(numbers), *trained)
-        gate = fit_gate(features, replayed)
-        return Branch(last, replace(gate, bias=gate.bias - float(gate.weight @ replay.center)), classes, offset)
+        fitted = fit_gate(features, replayed)
+        weight = basis @ fitted.weight
+        gate = Gate(weight, fitted.bias - float(weight @ replay.center))
+        return Branch(last, gate, classes, level)
 
-    return finish, added
+    return finish, joined
 
 
-def _offset(logits: Array) -> float:
-    """Half of what keeps the probability of the place's classes, which photos of other crops would be taken for."""
-    return float(np.log(np.exp(logits).mean(axis=1)).mean()) / 2
+def _log_mean(logits: Array) -> float:
+    """Mean over the photos of the logarithm of the mean of ``exp(logits)``."""
+    return float(np.log(np.exp(logits).mean(axis=1)).mean())
 
 
 def _choose(candidates: Array, labels: Array) -> int:

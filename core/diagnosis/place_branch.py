@@ -1,8 +1,9 @@
 """A second branch of a network: a copy of its last layers, trained on a few photos of one place.
 
 The network itself is unchanged, so little is forgotten. A gate, a linear layer on the network's features, opens the
-branch for photos like those of the place, and the branch adds to the logits of the classes that occur there.
-Fine-tuning the last layers instead classifies the place's photos as well, but forgets the other crops.
+branch for photos like those of the place. The branch then separates the classes that occur there, in place of the head,
+which errs on such photos. Fine-tuning the last layers instead classifies the place's photos as well, but forgets the
+other crops.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from core.diagnosis.features import feature_node, head_node
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head
 from core.diagnosis.metrics import softmax
 from core.diagnosis.model_file import with_photo_side
-from core.graph import Attribute, Graph, Node
+from core.graph import PHOTO, Attribute, Graph, Node
 from core.ops.builder import make_node, with_loss
 from core.ops.contract import Array
 from core.optim.learning_rate import one_cycle
@@ -30,7 +31,7 @@ from core.plan import compile_plan
 STRIDE: Final = 16
 """The branch starts at feature maps at most 1/16 as wide as the photo; earlier layers cost most."""
 STEP: Final = 32
-"""Two networks side by side may take multiples of these pixels only, as their maps must have one size."""
+"""Sides are multiples of these pixels where those of photos in use are, so that no map is padded on one side only."""
 PREFIX: Final = "place."
 """Prefix of the names of the branch's nodes."""
 OPTIMIZER: Final = Optimizer("adamw", weight_decay=1e-2, clip_norm=0.3)
@@ -39,9 +40,6 @@ GATE_PENALTY: Final = 1e-3
 GATE_START: Final = 0.0
 GATE_WIDTH: Final = 0.5
 """Logit of "photo of the place" from which the gate opens, and how much higher the logit is where it is fully open."""
-FACTOR: Final = 2.0
-"""Of the branch's logits. Cross-validation would choose 1, as branches of few photos are too sure of themselves; then 2
-more of 100 photos of the place are wrong."""
 
 
 @final
@@ -64,9 +62,9 @@ class Schedule:
     views: int | None = None
 
 
-FIRST: Final = Schedule(100, 20, 1e-3)
+FIRST: Final = Schedule(80, 16, 1e-3)
 """The learning rate is the best of those tried on two of three networks (benchmarks/results/adaptation.json)."""
-LAST: Final = Schedule(120, 10, 6e-4, views=30)
+LAST: Final = Schedule(120, 10, 3e-4, views=20)
 """Of the mean of several branches, on all photos, with their mean prediction as target (Hinton et al., "Distilling the
 knowledge in a neural network", 2015); the mean alone is correct less often, for some draws by 10 points."""
 
@@ -91,14 +89,49 @@ def training_side(used: int) -> int:
     return 7 * used // 9 if used % STEP else STEP * round(7 * used / 9 / STEP)
 
 
+def choose_network(graph: Graph) -> tuple[Graph, slice, int]:
+    """The network whose last layers the branch copies, its channels in the feature map, and of how many networks.
+
+    Of networks side by side, whose last maps the feature map concatenates, the one with the fewest weights: branches of
+    all are not correct more often (docs/adr/0037).
+    """
+    last, head = feature_node(graph), head_node(graph)
+    joined = graph.node(last) if last else None
+    maps = joined.inputs if joined and joined.op == "concat" else ()
+    parts = [_ancestors(graph, name) for name in maps]
+    if not parts or len(set[str]().union(*parts)) != sum(map(len, parts)):
+        return graph, slice(None), 1
+    sizes = [sum(p.size for node in graph.nodes if node.name in part for p in node.parameters) for part in parts]
+    chosen = sizes.index(min(sizes))
+    nodes = {node.name: node for node in graph.nodes if node.name in parts[chosen] or node.op == PHOTO}
+    for node in graph.nodes[graph.nodes.index(joined) + 1 : graph.nodes.index(head) + 1]:
+        inputs = tuple(maps[chosen] if name == last else name for name in node.inputs)
+        nodes[node.name] = make_node(node.op, node.name, inputs, node.attributes, nodes)
+    ends = np.cumsum([graph.node(name).shape[-1] for name in maps])
+    start = int(ends[chosen]) - graph.node(maps[chosen]).shape[-1]
+    return Graph(graph.name, tuple(nodes.values()), head.name), slice(start, int(ends[chosen])), len(maps)
+
+
+def _ancestors(graph: Graph, name: str) -> set[str]:
+    """Names of a node and of all that it follows from, except the photo."""
+    found = {name}
+    for node in reversed(graph.nodes[1:]):
+        if node.name in found:
+            found.update(node.inputs)
+    return found - {PHOTO}
+
+
 def keep_classes(graph: Graph, weights: Mapping[str, Array], classes: Array) -> tuple[Graph, dict[str, Array]]:
-    """The network with these classes alone, so that the branch learns what separates them and nothing else."""
+    """The network of the branch with these classes alone, so that it learns what separates them and nothing else."""
+    graph, channels, networks = choose_network(graph)
     head = head_node(graph)
     before = graph.nodes[: graph.nodes.index(head)]
     fewer = make_node(head.op, head.name, head.inputs, {**head.attributes, "units": len(classes)},
                       {node.name: node for node in before})  # fmt: skip
     rows = {f"{head.name}.{p.role}": weights[f"{head.name}.{p.role}"][classes] for p in head.parameters}
-    return Graph(graph.name, (*before, fewer), head.name), {**weights, **rows}
+    rows[f"{head.name}.weight"] = networks * rows[f"{head.name}.weight"][..., channels]
+    kept = Graph(graph.name, (*before, fewer), head.name)
+    return kept, {name: rows.get(name, weights[name]) for name in kept.parameters()}
 
 
 def train_branch(
@@ -167,13 +200,13 @@ class Branch:
     """A trained branch.
 
     weights: by the names of the network's parameters, the head's for `classes` alone, the indices of the classes that
-    the branch separates; offset: subtracted from their logits where the gate is open.
+    the branch separates; level: added to their logits where the gate is open.
     """
 
     weights: Mapping[str, Array]
     gate: Gate
     classes: Array
-    offset: float
+    level: float
 
 
 def fit_gate(photos: Array, others: Array) -> Gate:
@@ -186,9 +219,10 @@ def fit_gate(photos: Array, others: Array) -> Gate:
 
 
 def join_branch(graph: Graph, weights: Mapping[str, Array], branch: Branch) -> tuple[Graph, dict[str, Array]]:
-    """Add a branch, whose logits are multiplied by `FACTOR`. The network's head stays the last layer with weights."""
-    head = head_node(graph)
-    position, copied = graph.nodes.index(head), branch_nodes(graph)
+    """Add a branch. Where its gate is open, the logits of its classes are the mean of the head's for them, plus the
+    branch's minus their mean, plus the level. The network's head stays the last layer with weights."""
+    position, network = graph.nodes.index(head_node(graph)), choose_network(graph)[0]
+    head, copied, last = head_node(network), branch_nodes(network), feature_node(graph)
     nodes, joined = {node.name: node for node in graph.nodes[:position]}, dict(weights)
     renamed = {node.name: PREFIX + node.name for node in copied}
 
@@ -206,24 +240,27 @@ def join_branch(graph: Graph, weights: Mapping[str, Array], branch: Branch) -> t
     for node in copied[: copied.index(head)]:
         add(node.op, node.name, *(renamed.get(name, name) for name in node.inputs), **node.attributes)
         joined |= {f"{PREFIX}{node.name}.{p.role}": branch.weights[f"{node.name}.{p.role}"] for p in node.parameters}
-        if node.name == feature_node(graph):
-            channels = node.shape[-1]
+        if last and node.name == feature_node(network):
+            maps = add("concat", "maps", renamed[node.name], last)
+            channels = nodes[maps].shape[-1]
             opening = dense("factor", gated, np.full((channels, 1), 1 / 6), np.zeros(channels))
-            renamed[node.name] = add("multiply", "gated", renamed[node.name], opening)
-    arrays = (branch.weights[f"{head.name}.{role}"] for role in ("weight", "bias"))
-    weight, bias = (_spread(array, branch.classes, head.shape[-1]) for array in arrays)
-    bias[branch.classes] -= branch.offset
-    logits = add("add", "moved", dense("logits", renamed[head.inputs[0]], weight, np.zeros(len(bias))),
-                 dense("bias", gated, bias[:, None] / 6, np.zeros(len(bias))))  # fmt: skip
+            renamed[node.name] = add("multiply", "gated", maps, opening)
+    count = head.shape[-1]
+    own, before = ([of[f"{head.name}.{role}"] for role in ("weight", "bias")] for of in (branch.weights, weights))
+    weight, bias = (_differences(array, branch.classes, count) for array in own)
+    weight_before, bias_before = (_differences(array[branch.classes], branch.classes, count) for array in before)
+    bias[branch.classes] += branch.level
+    every = dense("logits", renamed[head.inputs[0]], np.c_[weight, -weight_before], np.zeros(count))
+    logits = add("add", "moved", every, dense("bias", gated, (bias - bias_before)[:, None] / 6, np.zeros(count)))
     nodes |= {node.name: node for node in graph.nodes[position:]}
     output = add("add", "sum", graph.output, logits)
     return Graph(graph.name, tuple(nodes.values()), output), joined
 
 
-def _spread(array: Array, classes: Array, count: int) -> Array:
-    """`FACTOR` times the rows of these classes minus their mean, among `count` rows; zeros for the others."""
+def _differences(array: Array, classes: Array, count: int) -> Array:
+    """The rows of these classes minus their mean, among `count` rows; zeros for the others."""
     rows = np.zeros((count, *array.shape[1:]), array.dtype)
-    rows[classes] = FACTOR * (array - array.mean(axis=0))
+    rows[classes] = array - array.mean(axis=0)
     return rows
 
 

@@ -1,12 +1,14 @@
 """Two networks joined into one compute the mean of both."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from benchmarks.join_networks import join
 from core.diagnosis.features import feature_node
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.place_branch import branch_nodes
+from core.diagnosis.place_branch import branch_nodes, keep_classes
 from core.models import build
 from core.models.init import initial_weights
 from core.models.options import Options, start
@@ -29,8 +31,18 @@ def test_joined_logits_are_the_mean_of_both_over_their_temperatures():
     assert predict(joined, photos)["logits"] == pytest.approx(wanted / 2, abs=1e-5)
 
 
-def test_the_branch_of_a_place_copies_the_last_layers_of_both():
-    model = ModelFile(graph := build("mobilenetv2", 3, 64), initial_weights(graph, 0), ("a", "b", "c"), 64)
-    copied = [node.name for node in branch_nodes(join(model, model, 64, "both").graph)]
-    assert {"features.18.0", "second.features.18.0", "joined", "head"} <= set(copied)
-    assert not any("features.6." in name for name in copied), "its map is wider than 1/16 of the photo"
+def test_the_branch_of_a_place_copies_the_last_layers_of_the_network_with_fewer_weights():
+    rng, classes = np.random.default_rng(1), ("a", "b", "c")
+    models = []
+    for seed, name in enumerate(("mobilenetv2_wide", "mobilenetv2")):
+        graph = build(name, 3, 64)
+        models.append(ModelFile(graph, initial_weights(graph, seed), classes, 64))
+    joined = join(*models, 64, "both")
+    photos = rng.integers(0, 256, (2, 64, 64, 3), dtype=np.uint8)
+    graph, weights = keep_classes(joined.graph, joined.weights, np.array([0, 2]))
+    found = predict(replace(joined, graph=graph, weights=weights, classes=("a", "c")), photos)["logits"]
+    wanted = predict(models[1], photos)["logits"][:, ::2]
+    assert np.diff(found) == pytest.approx(np.diff(wanted), abs=1e-4), "its bias is the mean of both"
+    copied = [node.name for node in branch_nodes(graph)]
+    assert {"second.features.18.0", "pooled", "head"} <= set(copied)
+    assert not any(name.startswith("features") or "features.6." in name for name in copied)
