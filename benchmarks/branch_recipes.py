@@ -47,26 +47,21 @@ def last(**changes: Any) -> Recipe:
     return FIRST, replace(LAST, **changes)
 
 
-SIXTEEN: Final = replace(FIRST, batch=16)
 RECIPES: Final[Mapping[str, Recipe]] = {
     "program": (FIRST, LAST),
+    "60 steps a branch": (replace(FIRST, steps=60, warm_up=12), LAST),
+    "100 steps a branch": (replace(FIRST, steps=100, warm_up=20), LAST),
+    "last training of 60 steps": last(steps=60),
+    "last training of 60 steps at 2e-4": last(steps=60, rate=2e-4),
+    "last training at 6e-4": last(rate=6e-4),
+    "30 batches": last(views=30),
     "120 batches, none twice": last(views=None),
-    "15 batches": last(views=15),
-    "last training of 240 steps": last(steps=240),
-    "last training with half the learning rate": last(rate=3e-4),
-    "last training at 1e-3": last(rate=1e-3),
-    "16 photos a step": (SIXTEEN, LAST),
-    "16 photos in all steps": (SIXTEEN, replace(LAST, batch=16)),
-    "16 photos a step, half the steps": (Schedule(50, 10, 1e-3, batch=16), LAST),
-    "80 steps": (replace(FIRST, steps=80), LAST),
-    "30 batches in all trainings": both(views=30),
+    "6 photos a step": both(batch=6),
+    "16 photos a step": both(batch=16),
     "no clipping": both(optimizer=replace(OPTIMIZER, clip_norm=0.0)),
-    "clipped at 0.1": both(optimizer=replace(OPTIMIZER, clip_norm=0.1)),
     "clipped at 1": both(optimizer=replace(OPTIMIZER, clip_norm=1.0)),
-    "half the learning rate": (replace(FIRST, rate=5e-4), replace(LAST, rate=3e-4)),
-    "200 steps": (replace(FIRST, steps=200), LAST),
+    "half the learning rate": (replace(FIRST, rate=5e-4), LAST),
     "soft augmentation": both(augmentation="soft"),
-    "photos of the side in use": both(side=352),
     "label smoothing 0.2": both(smoothing=0.2),
 }
 

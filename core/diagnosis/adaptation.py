@@ -55,6 +55,9 @@ GATE_REPLAY: Final = 30
 LINEAR_TOLERANCE: Final = 0.02
 """Largest difference between the logits of the network and of a linear head."""
 SIGNIFICANCE_LEVEL: Final = 0.05
+SHARPEST: Final = 0.75
+"""Least factor of temperatures with a branch, whose logits have a scale of their own: over nine adaptations the loss on
+photos of the place was smallest at temperatures of 0.7 to 0.9 (benchmarks/results/adaptation.json)."""
 PLACE_REJECTED: Final = 0.1
 """Share of the place's photos that may be rejected as unfamiliar, so that fewer photos of unknown crops are accepted:
 the branch raises the energy of both (benchmarks/results/adaptation.json)."""
@@ -293,11 +296,12 @@ def _with_head(model: ModelFile, head: LinearHead) -> ModelFile:
 
 def _with_temperatures(model: ModelFile, held_out: Array, labels: Array) -> ModelFile:
     """Multiply the temperatures of crops with enough held-out photos by a factor fitted to their logits, but at least
-    1: so few photos cannot show that predictions deserve a higher probability."""
+    1, or `SHARPEST` with a branch: so few photos cannot show that predictions deserve a higher probability."""
     z = divide_logits(held_out, model.temperature, model.class_temperatures)
     factors = fit_class_temperatures(z, labels, [crop_of(name) for name in model.classes], 1.0, ridge=0.0)
     before = model.class_temperatures or (model.temperature,) * len(model.classes)
-    after = tuple(t * max(factor, 1.0) for t, factor in zip(before, factors, strict=True)) if factors else before
+    least = SHARPEST if is_branched(model.graph) else 1.0
+    after = tuple(t * max(factor, least) for t, factor in zip(before, factors, strict=True)) if factors else before
     return replace(model, class_temperatures=after)
 
 

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.join_networks import join
 from core.diagnosis.features import feature_node
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.place_branch import branch_nodes, keep_classes
+from core.diagnosis.place_branch import Branch, Gate, branch_nodes, choose_network, join_branch, keep_classes
 from core.models import build
 from core.models.init import initial_weights
 from core.models.options import Options, start
@@ -43,6 +43,14 @@ def test_the_branch_of_a_place_copies_the_last_layers_of_the_network_with_fewer_
     found = predict(replace(joined, graph=graph, weights=weights, classes=("a", "c")), photos)["logits"]
     wanted = predict(models[1], photos)["logits"][:, ::2]
     assert np.diff(found) == pytest.approx(np.diff(wanted), abs=1e-4), "its bias is the mean of both"
+    branch = Branch(weights, Gate(np.zeros(2560), 1.0), np.array([0, 2]), 0.5)
+    both, arrays = join_branch(joined.graph, joined.weights, branch)
+    branched = replace(joined, graph=both, weights=arrays)
+    logits, before = predict(branched, photos)["logits"], predict(joined, photos)["logits"]
+    own = found - found.mean(axis=1, keepdims=True) + before[:, ::2].mean(axis=1, keepdims=True) + 0.5
+    assert logits == pytest.approx(np.stack((own[:, 0], before[:, 1], own[:, 1]), axis=1), abs=1e-4)
     copied = [node.name for node in branch_nodes(graph)]
     assert {"second.features.18.0", "pooled", "head"} <= set(copied)
     assert not any(name.startswith("features") or "features.6." in name for name in copied)
+    fire = build("squeezenet1_1", 3, 64)
+    assert choose_network(fire)[0] is fire, "both parts of its last concatenation follow from one map"

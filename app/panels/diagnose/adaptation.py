@@ -52,7 +52,7 @@ class AdaptationDialog(Dialog):
     def _lay_out(self) -> None:
         about = tr("Improves the model “{model}” for one place, such as your farm, with about 10 photos of each class "
                    "that occurs there. Put the photos of each class into a folder of its own, named as below: for "
-                   "apple/scab a folder apple with a folder scab in it. It takes two to six minutes.",
+                   "apple/scab a folder apple with a folder scab in it. It takes about two minutes.",
                    model=self._name)  # fmt: skip
         self.setLayout(column(
             label(about, "muted", wrap=True), self.notice, row(self.choose, (self.folder, 1)),

@@ -134,6 +134,8 @@ def test_few_photos_that_are_all_correct_do_not_raise_probabilities():
     assert right in ((), (2.0,) * 4)
     assert wrong[:2] == pytest.approx((8 / np.log(9),) * 2, rel=1e-3), "3 of 4 correct, of two classes and two others"
     assert wrong[2:] == (2.0, 2.0)
+    branched = replace(model, graph=replace(model.graph, output="place.sum"))
+    assert _with_temperatures(branched, 8.0 * np.eye(4)[labels], labels).class_temperatures == (1.5, 1.5, 2.0, 2.0)
 
 
 def test_the_sign_test_is_exact():
