@@ -1,6 +1,5 @@
 """The runner of the GPU's tests, on tests that need none."""
 
-
 import pytest
 
 from benchmarks import gpu_tests

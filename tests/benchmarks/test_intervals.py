@@ -17,8 +17,7 @@ def test_with_one_photo_a_group_it_is_near_wilsons_and_groups_make_it_wider():
 
 
 def test_the_same_seed_gives_the_same_interval_which_excludes_the_same_at_both_ends():
-    groups = np.arange(30)
-    values = np.random.default_rng(0).random(30)
+    groups, values = np.arange(30), np.random.default_rng(0).random(30)
     one = bootstrap_interval(lambda rows: float(values[rows].mean()), groups, rounds=50, seed=3)
     assert one == bootstrap_interval(lambda rows: float(values[rows].mean()), groups, rounds=50, seed=3)
     drawn = iter(range(1001))

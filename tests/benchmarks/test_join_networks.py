@@ -32,13 +32,10 @@ def test_joined_logits_are_the_mean_of_both_over_their_temperatures():
 
 
 def test_the_branch_of_a_place_copies_the_last_layers_of_the_network_with_fewer_weights():
-    rng, classes = np.random.default_rng(1), ("a", "b", "c")
-    models = []
-    for seed, name in enumerate(("mobilenetv2_wide", "mobilenetv2")):
-        graph = build(name, 3, 64)
-        models.append(ModelFile(graph, initial_weights(graph, seed), classes, 64))
+    models = [ModelFile(graph := build(name, 3, 64), initial_weights(graph, seed), ("a", "b", "c"), 64)
+              for seed, name in enumerate(("mobilenetv2_wide", "mobilenetv2"))]  # fmt: skip
     joined = join(*models, 64, "both")
-    photos = rng.integers(0, 256, (2, 64, 64, 3), dtype=np.uint8)
+    photos = np.random.default_rng(1).integers(0, 256, (2, 64, 64, 3), dtype=np.uint8)
     graph, weights = keep_classes(joined.graph, joined.weights, np.array([0, 2]))
     found = predict(replace(joined, graph=graph, weights=weights, classes=("a", "c")), photos)["logits"]
     wanted = predict(models[1], photos)["logits"][:, ::2]

@@ -3,7 +3,6 @@
 import importlib
 import json
 import re
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,9 @@ FAMILIES = (
 MODULES = ("teaching.column_sums", "teaching.step_arrays", *(f"ops.{name}" for name in FAMILIES))
 THREADS = {"ops.matmul.warp_tiled": 256, "ops.matmul.narrow": 128}
 """Threads of a block, where they decide on the registers."""
+
+VECTORISED = {"tiled_vectorised", "double_buffered", "large", "deep", "narrow"}
+"""Kernels that move 16 bytes at a time."""
 
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 MEASURED = json.loads((RESULTS / "product_tiles-h200.json").read_text(encoding="utf-8"))["rates"]
@@ -44,13 +46,6 @@ def sm(capability):
     return f"sm_{capability[0]}{capability[1]}"
 
 
-@cache
-def ptx_of(module, name, capability):
-    kernel = kernels(module)[name]
-    threads = 32 * warp_tiled.LARGE[3] if name == "large" else THREADS.get(module, 256)
-    return compile_kernel(kernel.recipe(threads), capability)[0]
-
-
 def kernels(module):
     found = vars(importlib.import_module(f"core.gpu.{module}"))
     return {
@@ -60,7 +55,8 @@ def kernels(module):
 
 
 def check(module, name, capability):
-    ptx = ptx_of(module, name, capability)
+    threads = 32 * warp_tiled.LARGE[3] if name == "large" else THREADS.get(module, 256)
+    ptx, _ = compile_kernel(kernels(module)[name].recipe(threads), capability)
     assert f".target sm_{capability[0]}{capability[1]}" in ptx
     resources = check_registers(ptx, capability)
     assert 0 < resources.registers <= 255
@@ -73,23 +69,15 @@ def test_every_kernel_fits_into_registers(module):
     found = kernels(module)
     assert found
     for name in set(found) - {"small"}:  # a tile between `large` and `deep`
-        check(module, name, (9, 0))
+        ptx = check(module, name, (9, 0))
+        if name in VECTORISED:
+            assert all(f"{access}.v4" in ptx for access in ("ld.global", "ld.shared", "st.shared", "st.global")), name
 
 
 @pytest.mark.parametrize("capability", generations(), ids=sm)
 def test_teaching_kernels_compile_for_every_generation(capability):
     for module, name in ON_EVERY_GPU:
         check(module, name, capability)
-
-
-@pytest.mark.parametrize(("module", "name"), [
-    ("ops.matmul.tiled", "tiled_vectorised"), ("ops.matmul.tiled", "double_buffered"),
-    ("ops.matmul.warp_tiled", "large"), ("ops.matmul.warp_tiled", "deep"), ("ops.matmul.narrow", "narrow"),
-])  # fmt: skip
-def test_vectorised_products_load_and_store_16_bytes_at_a_time(module, name):
-    ptx = ptx_of(module, name, (9, 0))
-    for instruction in ("ld.global.v4", "ld.shared.v4", "st.shared.v4", "st.global.v4"):
-        assert instruction in ptx, instruction
 
 
 @pytest.mark.parametrize("capability", generations((8, 0)), ids=sm)
