@@ -28,7 +28,6 @@ from core.diagnosis.place_branch import (
     FIRST,
     LAST,
     Branch,
-    Gate,
     Schedule,
     fit_gate,
     is_branched,
@@ -195,10 +194,7 @@ def _train_branch(
     def finish() -> Branch:
         mean = {name: np.mean([weights[name] for weights in trained], axis=0) for name in trained[0]}
         last = train(mean, np.arange(len(folds)), LAST, len(numbers), *trained)
-        fitted = fit_gate(features, replayed)
-        weight = basis @ fitted.weight
-        gate = Gate(weight, fitted.bias - float(weight @ replay.center))
-        return Branch(last, gate, classes, level)
+        return Branch(last, fit_gate(features, replayed).lift(basis, replay.center), classes, level)
 
     return finish, joined
 

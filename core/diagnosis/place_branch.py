@@ -193,6 +193,11 @@ class Gate:
     def open(self, features: Array) -> Array:
         return np.asarray(np.clip(features @ self.weight + self.bias, 0, 1))
 
+    def lift(self, basis: Array, center: Array) -> Gate:
+        """The gate for features ``(N, F)`` that is this one for ``(features - center) @ basis``."""
+        weight = basis @ self.weight
+        return Gate(weight, self.bias - float(weight @ center))
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
