@@ -129,7 +129,7 @@ def check_folder(name: str, file: str, found: list[Problem], photos: Iterable[st
     elif not os.access(folder, os.W_OK):
         found.append(Problem(name, f"there is no permission to write in {folder}. Choose another folder."))
     elif is_name_too_long(file):
-        found.append(Problem(name, f"{file} is too long a name. Give a shorter one."))
+        found.append(Problem(name, f"The name {file} is too long. Give a shorter one."))
     elif os.path.exists(file) and not os.path.isfile(file):
         found.append(Problem(name, f"{file} is a folder or a device. Give the name of a file."))
     elif real(file) in map(real, photos) or name not in WRITERS.get(suffix, (name,)):

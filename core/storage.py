@@ -81,8 +81,8 @@ def create_folder(path: Path) -> None:
     with saving(path):
         try:
             path.mkdir(parents=True, exist_ok=True)
-        except FileExistsError:
-            raise StorageError(_no_folder(path, "another folder")) from None
+        except (FileExistsError, NotADirectoryError):
+            raise StorageError(_no_folder(_nearest(path), "another folder")) from None
 
 
 @contextlib.contextmanager
@@ -125,6 +125,11 @@ def _no_folder(path: Path, other: str) -> str:
     return f"{path} is a file, or a link that leads nowhere. Choose {other}."
 
 
+def _nearest(path: Path) -> Path:
+    """The path, or the nearest one above it that exists."""
+    return next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
+
+
 def is_name_too_long(path: str | Path) -> bool:
     """Whether the file system refuses the path for its length."""
     try:
@@ -139,7 +144,7 @@ def check_writable(path: Path, other: str) -> None:
     or its name is too long; the sentence advises to choose `other`."""
     if is_name_too_long(path):
         raise InputError(f"The name {path} is too long. Choose {other}.")
-    there = next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
+    there = _nearest(path)
     if not os.path.isdir(there):
         raise InputError(_no_folder(there, other))
     if not os.access(there, os.W_OK | os.X_OK):

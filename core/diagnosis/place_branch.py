@@ -66,7 +66,7 @@ FIRST: Final = Schedule(80, 16, 1e-3)
 """The learning rate is the best of those tried on two of three networks (benchmarks/results/adaptation.json)."""
 LAST: Final = Schedule(120, 10, 3e-4, views=20)
 """Of the mean of several branches, on all photos, with their mean prediction as target (Hinton et al., "Distilling the
-knowledge in a neural network", 2015); the mean alone is correct less often, for some draws by 10 points."""
+knowledge in a neural network", 2015); the mean alone is correct less often, for some draws by 7 points."""
 
 
 def branch_nodes(graph: Graph) -> tuple[Node, ...]:

@@ -49,5 +49,4 @@ def test_the_branch_of_a_place_copies_the_last_layers_of_the_network_with_fewer_
     copied = [node.name for node in branch_nodes(graph)]
     assert {"second.features.18.0", "pooled", "head"} <= set(copied)
     assert not any(name.startswith("features") or "features.6." in name for name in copied)
-    fire = build("squeezenet1_1", 3, 64)
-    assert choose_network(fire)[0] is fire, "both parts of its last concatenation follow from one map"
+    assert choose_network(fire := build("squeezenet1_1", 3, 64))[0] is fire, "both parts follow from one map"

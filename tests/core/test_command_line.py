@@ -31,7 +31,7 @@ def test_a_file_to_write_that_is_a_folder_or_in_a_locked_one_is_told_before_the_
         check_folder("report", str(f), found, ["m.csv"])
     assert [p.message.split(". ")[0] for p in found] == [
         *(f"{f} is a folder or a device" for f in (tmp_path, os.devnull)), f"there is no folder {tmp_path / 'none'}.",
-        f"{long} is too long a name",
+        f"The name {long} is too long",
         *(f"{file} is a photo, table or model, which is not replaced" for file in kept)]
 
 

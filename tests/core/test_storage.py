@@ -36,8 +36,9 @@ def test_two_programs_write_one_file_in_the_same_instant(tmp_path, monkeypatch):
 
 def test_a_link_that_leads_nowhere_is_told_where_a_folder_is_needed(tmp_path):
     (tmp_path / "link").symlink_to("nowhere")
-    with pytest.raises(StorageError, match="link is a file, or a link that leads nowhere"):
-        create_folder(tmp_path / "link")
+    for path in (tmp_path / "link", tmp_path / "link/in it", Path(__file__) / "in it"):
+        with pytest.raises(StorageError, match=r"(link|\.py) is a file, or a link that leads nowhere"):
+            create_folder(path)
 
 
 def test_a_name_in_use_is_numbered(tmp_path):
