@@ -144,12 +144,14 @@ def label_review() -> str:
 
 def adaptation() -> str:
     """Figures before and after adapting each model to the orchard, the mean over draws."""
-    models = read("adaptation")["models"]
+    found = read("adaptation")
+    models, pairs = found["models"], found["two of these networks side by side"]["correct"]
     rows = [
         [f"{shown}: {FIGURES[key]}", *(_change(runs, part, key) for runs in models.values())]
         for part, shown in PARTS.items() for key in OF_PARTS[part]
     ]
-    return markdown_table(["before → after, %", *models], rows)
+    table = markdown_table(["before → after, %", *models], rows)
+    return f"{table}\n\nTwo of these networks side by side: {100 * sum(pairs) / len(pairs):.1f} % correct."
 
 
 def _change(runs: list[dict[str, Any]], part: str, key: str) -> str:
