@@ -195,7 +195,7 @@ def test_a_folder_without_photos_and_a_data_folder_that_cannot_be_made_are_told(
     (tmp_path / "empty").mkdir()
     home.mkdir(parents=True, exist_ok=True)
     (home / "projects").write_text("a file where a folder should be")
-    for photos, words in ((tmp_path / "empty", "There are no photos"), (folder, "could not be saved")):
+    for photos, words in ((tmp_path / "empty", "There are no photos"), (folder, "projects is a file")):
         with qtbot.waitSignal(document.failed) as told:
             document.open(str(photos))
         assert words in told.args[0], "errors of core are shown as they are"

@@ -115,7 +115,7 @@ def test_a_library_that_is_missing_is_named(monkeypatch):
     assert no_display({"WAYLAND_DISPLAY": "wayland-0"}) == no_display({"QT_QPA_PLATFORM": "offscreen"}) == ""
 
 
-@pytest.mark.parametrize(("file", "words"), [("home", "could not be saved"), ("home/logs", "logs is a file")])
+@pytest.mark.parametrize(("file", "words"), [("home", "home is a file"), ("home/logs", "logs is a file")])
 def test_a_folder_of_the_program_that_cannot_be_made_is_told(qapp, tmp_path, monkeypatch, answers, capsys, file, words):
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).touch()

@@ -83,13 +83,13 @@ def test_a_reset_empties_the_device_and_brings_the_plan_back(driver, monkeypatch
 
 @pytest.mark.parametrize("verify", [False, True])
 def test_a_batch_too_large_is_refused_with_the_one_that_fits(verify, monkeypatch):
-    driver = pretend(monkeypatch, memory=2 << 30)
+    driver = pretend(monkeypatch, memory=1 << 30)
     with pytest.raises(OutOfMemory, match=r"A batch of 4096 photos needs .* GiB") as caught:
         training_plan("squeezenet1_0", 224, batch=4096, verify=verify)
     assert not driver.blocks
     fits = int(str(caught.value).split("A batch of ")[-1].split()[0])
     _, plan = training_plan("squeezenet1_0", 224, batch=fits, verify=verify)
-    assert plan.memory.total <= 2 << 30
+    assert plan.memory.total <= 1 << 30
     plan.close()
     with pytest.raises(OutOfMemory):
         training_plan("squeezenet1_0", 224, batch=fits + 1, verify=verify)
