@@ -9,6 +9,7 @@ from typing import Final, final
 import numpy as np
 
 from core.data.string_array import number_values
+from core.diagnosis.metrics import softmax
 from core.ops.contract import Array
 
 PLACE_SHARE: Final = 0.3
@@ -58,8 +59,7 @@ def fit_head(head: LinearHead, photos: Samples, replay: Samples | None, penalty:
     step = 1 / (0.5 * float(np.linalg.eigvalsh((x.T * weights) @ x)[-1]) + penalty)
     point, lookahead, momentum = start, start, 1.0
     for _ in range(STEPS):
-        odds = np.exp((z := x @ lookahead.T) - z.max(axis=1, keepdims=True))
-        errors = (odds / odds.sum(axis=1, keepdims=True) - target) * weights[:, None]
+        errors = (softmax(x @ lookahead.T, dtype=np.float32) - target) * weights[:, None]
         gradient = errors.T @ x + penalty * (lookahead - start)
         previous, point = point, lookahead - step * gradient
         momentum, last = (1 + math.sqrt(1 + 4 * momentum**2)) / 2, momentum

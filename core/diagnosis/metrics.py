@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from core.data.label_sets import LabelSets
 from core.diagnosis.thresholds import is_no_leaf
@@ -164,9 +165,9 @@ def sigmoid(logits: Array, temperature: float = 1.0) -> Array:
     return np.asarray(np.exp(-np.logaddexp(0, -logits.astype(np.float64) / temperature)))
 
 
-def softmax(logits: Array, temperature: float = 1.0) -> Array:
-    """Probabilities in float64, ``(N, classes)``."""
-    z = logits.astype(np.float64) / temperature
+def softmax(logits: Array, temperature: float = 1.0, dtype: DTypeLike = np.float64) -> Array:
+    """Probabilities ``(N, classes)``, computed in `dtype`."""
+    z = logits.astype(dtype) / temperature
     z = np.exp(z - z.max(axis=1, keepdims=True))
     return np.asarray(z / z.sum(axis=1, keepdims=True))
 

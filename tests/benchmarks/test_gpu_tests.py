@@ -62,8 +62,7 @@ def test_a_half_written_line_of_the_log_waits():
 
 def test_a_sanitizers_last_line_counts_the_errors():
     said = "========= COMPUTE-SANITIZER\nall steps taken\n========= ERROR SUMMARY: 0 errors\n"
-    found = gpu_tests.read_sanitizer(said)
-    assert found == {"all steps taken": True, "said": "ERROR SUMMARY: 0 errors", "errors": []}
+    assert gpu_tests.read_sanitizer(said) == {"all steps taken": True, "said": "ERROR SUMMARY: 0 errors", "errors": []}
     invalid = "========= Invalid __global__ read of size 4 bytes\n========= ERROR SUMMARY: 1 error\n"
     found = gpu_tests.read_sanitizer(invalid)
     assert found["errors"] == ["Invalid __global__ read of size 4 bytes"]

@@ -1,5 +1,7 @@
 """The fast kernels compile without a GPU, keep everything in registers and use the tensor cores."""
 
+from itertools import product
+
 import pytest
 
 from core.gpu.compilation.compiler import compile_kernel
@@ -11,7 +13,6 @@ CAPABILITIES = ((8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
 """The fast plan starts at 8.0: `cp.async` and bf16 products."""
 
 MATRIX = ("make_convolution", "make_weight_gradient", "make_wide", "make_narrow")
-
 CHANNELS = ("make_wide", "make_narrow")
 """Factories of one kernel for each count of channels; that of most channels needs the most registers."""
 ELSEWHERE = ("make_image_sum", "make_depthwise_strips", "make_head")
@@ -28,23 +29,19 @@ def recipes():
             recipe = launch.recipe
             if (precision == "mixed" and recipe.factory not in ELSEWHERE) or recipe.factory in MATRIX:
                 first = recipe.arguments[: 2 if recipe.factory == "make_combine" else 1]
+                first += recipe.arguments[2:3] if recipe.factory in CHANNELS else ()  # forward, gradient
                 first += recipe.arguments[3:] if recipe.module.startswith("ops.conv") else ()  # for groups
-                most = recipe.factory in CHANNELS
-                key = f"{recipe.factory} {recipe.arguments[2:3] if most else first}"  # forward, gradient
-                if key not in found or (most and recipe.arguments > found[key].arguments):
-                    found[key] = recipe
+                found.setdefault(f"{recipe.factory} {first}", recipe)
     return found
 
 
 def hopper_recipes():
     """Every kernel of Hopper's own that SqueezeNet uses, in training and prediction, at both batches of the table."""
     found = {}
-    for name in ("squeezenet1_0", "squeezenet1_1"):
-        for training in (True, False):
-            for batch in (32, 256):
-                for launch in frame_of(name, training=training, batch=batch, size=224, hardware=typical()).launches:
-                    if launch.recipe.factory in HOPPER:
-                        found[f"{launch.recipe.factory} {launch.recipe.arguments}"] = launch.recipe
+    for name, training, batch in product(("squeezenet1_0", "squeezenet1_1"), (True, False), (32, 256)):
+        for launch in frame_of(name, training=training, batch=batch, size=224, hardware=typical()).launches:
+            if launch.recipe.factory in HOPPER:
+                found[f"{launch.recipe.factory} {launch.recipe.arguments}"] = launch.recipe
     return found
 
 
@@ -74,7 +71,14 @@ def test_a_kernel_of_hopper_fits_into_registers_and_its_products_overlap(name):
     check_overlapping(ptx)
 
 
-@pytest.mark.parametrize("name", sorted(RECIPES))
+def narrower(name):
+    """Whether its factory makes kernels of more channels too."""
+    own = RECIPES[name]
+    same = [recipe.arguments[0] for recipe in RECIPES.values() if recipe.factory == own.factory in CHANNELS]
+    return bool(same) and max(same) > own.arguments[0]
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=SLOW) if narrower(n) else n for n in sorted(RECIPES)])
 def test_a_fast_kernel_fits_into_registers(name):
     recipe, capability = RECIPES[name], NOT_HOPPER.get(name, (9, 0))
     ptx, _ = compile_kernel(recipe, capability)

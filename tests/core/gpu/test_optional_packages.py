@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 LOWER = """
+from itertools import product
 from core.gpu import kernel_entries
 from core.gpu.explain import frame_for
 from core.gpu.lowering import write_launches
@@ -17,13 +18,13 @@ from core.ops.builder import with_loss
 from core.program import fold_batch_norm, lower
 
 assert kernel_entries.TABLE
-for training in (False, True):
-    network = build("squeezenet1_0", 5, 224)
+for name, training in product(("squeezenet1_0", "mobilenetv2"), (False, True)):
+    network = build(name, 5, 224)
     graph = with_loss(network, 0.0, ()) if training else fold_batch_norm(network)
     frame = frame_for(lower(graph, training), 1, "mixed", (9, 0))
     write_launches(frame, training, False)
     layers = {launch.layer for launch in frame.launches}
-    print(len(layers) > 14, *{launch.recipe.module.split(".")[0] for launch in frame.launches})
+    print(name, len(layers) > 14, *{launch.recipe.module.split(".")[0] for launch in frame.launches})
 """
 
 
@@ -41,5 +42,5 @@ def test_lowering_works_without_the_package_and_uses_it_where_it_is(package, tmp
     assert any(package in plan for plan in lower())
     shutil.rmtree(tmp_path / "core" / "gpu" / package)
     plans = lower()
-    assert [plan[0] for plan in plans] == ["True"] * 2
+    assert [plan[:2] for plan in plans] == [[n, "True"] for n in ("squeezenet1_0", "mobilenetv2") for _ in range(2)]
     assert not any(package in plan for plan in plans)
