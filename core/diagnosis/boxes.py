@@ -15,10 +15,8 @@ from core.diagnosis.prediction import Box
 from core.ops.contract import Array
 
 SAME: Final = 0.5
-"""Intersection over union from which boxes of two predictions become one."""
+"""Intersection over union from which two boxes are of one leaf."""
 CROSS: Final = np.array(((0, 1, 0), (1, 1, 1), (0, 1, 0)), np.uint8)
-DOUBLE: Final = 0.4
-"""Intersection over union from which the less confident of two boxes is omitted."""
 
 
 def as_box(numbers: Array) -> Box:
@@ -40,7 +38,7 @@ def decode_maps(maps: Array, least: float) -> tuple[Array, Array]:
     half = np.exp(np.clip(found[:, 1:3], -5, 0)) / 2
     middle = (np.stack([ys, xs], axis=1) + 0.5 + found[:, 3:5]) / cells
     boxes, scores = np.concatenate([middle - half, middle + half], axis=1), centre[ys, xs]
-    kept = suppress(boxes, scores, SAME)
+    kept = suppress(boxes, scores)
     return boxes[kept], scores[kept]
 
 
@@ -61,11 +59,11 @@ def fuse(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array
     return np.concatenate([joint, *alone[:2]]), np.concatenate([sums, *alone[2:]]) / 2
 
 
-def suppress(boxes: Array, scores: Array, double: float = DOUBLE) -> list[int]:
-    """Non-maximum suppression: indices of the boxes that no better one overlaps by `double`, the best first."""
+def suppress(boxes: Array, scores: Array) -> list[int]:
+    """Non-maximum suppression: indices of the boxes that no better one overlaps by `SAME`, the best first."""
     kept: list[int] = []
     for index in np.argsort(-scores, kind="stable"):
-        if not kept or overlaps(boxes[index], boxes[kept]).max() < double:
+        if not kept or overlaps(boxes[index], boxes[kept]).max() < SAME:
             kept.append(int(index))
     return kept
 

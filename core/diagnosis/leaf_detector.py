@@ -29,7 +29,7 @@ MAPS: Final = "maps"
 CHANNELS: Final = ("centre", "height", "width", "y", "x")
 GREY: Final = (124, 116, 104)
 """Padding of photos that are not square: the mean colour, which is 0 after normalization."""
-SCORE: Final = 0.24
+SCORE: Final = 0.26
 """Smallest confidence of a detection."""
 CANDIDATE: Final = 0.08
 """Smallest score of a box in one view. The confidence is the mean over photo, mirror image and networks."""
