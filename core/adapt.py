@@ -16,11 +16,12 @@ from core.config import RunConfig
 from core.data.dataset import Cancelled, IsCancelled, ReportStage, describe_skipped, ignore, never
 from core.data.preparation import GroupedPhotos, group_photos
 from core.data.source import open_dataset
+from core.diagnosis import background_dependence
 from core.diagnosis.adaptation import Adaptation, PlacePhotos, adapt_model, check_counts, check_model
 from core.diagnosis.completion import compute_outputs
 from core.diagnosis.features import find_nodes
 from core.diagnosis.head_fitting import Samples
-from core.diagnosis.model_file import DATA, TEST, ModelFile, check_classes, read_model, write_model
+from core.diagnosis.model_file import CALIBRATION, DATA, TEST, ModelFile, check_classes, read_model, write_model
 from core.diagnosis.model_identity import MODEL_HELP, ORIGIN, adapted_name, read_identity, today
 from core.diagnosis.prediction import Predictor, choose_device
 from core.diagnosis.training_photos import record_photos
@@ -29,7 +30,7 @@ from core.text import printable
 from core.training.terminal import print_progress
 
 BATCH = 16
-OLD_SECTIONS = (TEST, "calibration", "reading_leaf")
+OLD_SECTIONS = (TEST, CALIBRATION, background_dependence.SECTION)
 """Sections measured with the old head."""
 
 

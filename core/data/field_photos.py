@@ -45,7 +45,7 @@ def check_field(dataset: Dataset, classes: Sequence[str], multi: bool = False) -
     """Raise DataError if the field photos have a class that the network does not have."""
     unknown = [name for name in dataset.classes if not set(name_labels(name, multi)) <= set(classes)]
     if unknown:
-        raise DataError(f"The field photos have the class {', '.join(unknown)}, which is not a class of this training. "
+        raise DataError(f"The field photos have the class {', '.join(unknown)}, which is not a known class. "
                         f"Use these class names: {', '.join(classes)}.")
 
 

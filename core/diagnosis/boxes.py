@@ -6,17 +6,22 @@ Boxes are y0, x0, y1, x1 as shares of a side, ``(N, 4)``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import cv2
 import numpy as np
 
-from core.diagnosis.prediction import Box
 from core.ops.contract import Array
 
+Box: TypeAlias = tuple[float, float, float, float]
+"""y0, x0, y1, x1 as shares of the side of the photo's centred square; below 0 or above 1 outside it."""
+WHOLE: Final[Box] = (0.0, 0.0, 1.0, 1.0)
+"""The box of the whole centred square."""
 SAME: Final = 0.5
-"""Intersection over union from which two boxes are of one leaf."""
+"""Intersection over union from which boxes of two predictions become one."""
 CROSS: Final = np.array(((0, 1, 0), (1, 1, 1), (0, 1, 0)), np.uint8)
+DOUBLE: Final = 0.45
+"""Intersection over union from which the less confident of two boxes is omitted."""
 
 
 def as_box(numbers: Array) -> Box:
@@ -38,7 +43,7 @@ def decode_maps(maps: Array, least: float) -> tuple[Array, Array]:
     half = np.exp(np.clip(found[:, 1:3], -5, 0)) / 2
     middle = (np.stack([ys, xs], axis=1) + 0.5 + found[:, 3:5]) / cells
     boxes, scores = np.concatenate([middle - half, middle + half], axis=1), centre[ys, xs]
-    kept = suppress(boxes, scores)
+    kept = suppress(boxes, scores, SAME)
     return boxes[kept], scores[kept]
 
 
@@ -59,11 +64,11 @@ def fuse(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array
     return np.concatenate([joint, *alone[:2]]), np.concatenate([sums, *alone[2:]]) / 2
 
 
-def suppress(boxes: Array, scores: Array) -> list[int]:
-    """Non-maximum suppression: indices of the boxes that no better one overlaps by `SAME`, the best first."""
+def suppress(boxes: Array, scores: Array, double: float = DOUBLE) -> list[int]:
+    """Non-maximum suppression: indices of the boxes that no better one overlaps by `double`, the best first."""
     kept: list[int] = []
     for index in np.argsort(-scores, kind="stable"):
-        if not kept or overlaps(boxes[index], boxes[kept]).max() < SAME:
+        if not kept or overlaps(boxes[index], boxes[kept]).max() < double:
             kept.append(int(index))
     return kept
 

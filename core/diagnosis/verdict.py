@@ -13,7 +13,7 @@ from typing import Final, final
 import numpy as np
 
 from core.data.label_sets import join_labels
-from core.diagnosis.thresholds import COVERAGE, UNTESTED, Thresholds, at_coverage
+from core.diagnosis.thresholds import COVERAGE, UNTESTED, Thresholds, at_coverage, is_no_leaf
 from core.ops.contract import Array
 
 TOP: Final = 3
@@ -82,10 +82,14 @@ def decide_verdict(
 ) -> Verdict:  # fmt: skip
     """Decide the verdict from probabilities ``(classes,)``; without thresholds the class must have at least 0.5."""
     order = np.argsort(-probabilities, kind="stable")
-    best = int(order[0])
-    second = classes[int(order[1])] if len(order) > 1 else classes[best]
-    unsure = Verdict(NOT_SURE, f"It may be {classes[best]} or {second}. Take another photo, close up and in even "
-                               "light.")
+    best, second = int(order[0]), int(order[:2][-1])
+    unsure = Verdict(NOT_SURE, f"It may be {classes[best]} or {classes[second]}. Take another photo, close up and in "
+                               "even light.")
+    if second == best or not probabilities[second] > 0 or is_no_leaf(classes[second]):
+        unsure = Verdict(NOT_SURE, f"It may be {classes[best]}, but this is not certain. Take another photo, close up "
+                                   "and in even light.")
+    if familiar == -np.inf:  # of another crop than the known one
+        return Verdict(NOT_SURE, UNFAMILIAR)
     if thresholds is None:
         return unsure if probabilities[best] < UNTESTED else Verdict(classes[best])
     bare = thresholds.no_leaf_class

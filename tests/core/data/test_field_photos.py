@@ -39,7 +39,7 @@ def test_photos_that_are_also_learned_from_are_counted(tmp_path, photos):
 
 
 def test_an_unknown_class_and_unreadable_photos_are_refused(tmp_path, photos):
-    with pytest.raises(DataError, match="not a class of this training.*class names: a, b"):
+    with pytest.raises(DataError, match="not a known class.*class names: a, b"):
         open_field(scan_field(str(photos)), ("a", "b"), 16, folder=str(tmp_path / "cache"))
     empty = tmp_path / "field" / "a"
     empty.mkdir(parents=True)

@@ -15,6 +15,7 @@ from core.diagnosis.calibration import (
     divide_logits,
     fit_class_temperatures,
     fit_temperature,
+    fit_temperatures,
     measure_reliability,
     state_probabilities,
 )
@@ -51,7 +52,7 @@ def test_no_neighbouring_temperature_has_a_smaller_loss_and_without_photos_it_is
 def test_scaling_takes_the_calibration_error_away_and_a_hand_made_case_has_its_error():
     logits, labels = drawn(2.5)
     before = measure_reliability(softmax(logits), labels)
-    after = measure_reliability(softmax(logits, fit_temperature(logits, labels)), labels)
+    after = measure_reliability(softmax(logits / fit_temperature(logits, labels)), labels)
     assert before.error > 0.1
     assert before.error_equal_count > 0.1
     assert after.error < 0.015
@@ -122,8 +123,8 @@ def test_few_photos_move_little_five_nothing_and_the_ridge_holds_factors_back():
 
 def test_without_two_crops_and_photos_the_common_temperature_stays():
     logits, labels = draw_crops((100, 100), 3.0)
-    for names in (("", "", "", ""), ("rose", "rose", "rose", "rose"), ("", "", "rose", "rose")):
-        assert fit_class_temperatures(logits, labels, names, 0.8) == ()
+    for names in ("abcd", ("rose/a", "rose/b", "rose/c", "rose/d"), ("a", "b", "rose/c", "rose/d")):
+        assert fit_temperatures(logits, labels, names) == (fit_temperature(logits, labels), ())
     assert fit_class_temperatures(logits[:0], labels[:0], CROPS, 1.0) == ()
     assert fit_class_temperatures(logits[:5], labels[:5], CROPS, 1.0) == ()
     names = ("chilli", "chilli", "tomato", "")  # a class without a crop keeps the common one
@@ -149,7 +150,7 @@ def model(**changes):
 def test_a_model_with_one_temperature_states_what_it_stated():
     logits = np.random.default_rng(0).normal(0, 5, (40, 4)).astype(np.float32)
     one = model(class_temperatures=())
-    assert np.array_equal(state_probabilities(one, logits), softmax(logits, 0.5))
+    assert np.array_equal(state_probabilities(one, logits), softmax(logits / 0.5))
     assert np.array_equal(calibrate_logits(one, logits), logits.astype(np.float64) / 0.5)
 
 
