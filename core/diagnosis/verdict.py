@@ -67,13 +67,13 @@ def describe_leaves(words: Sequence[str]) -> str:
     return "; ".join(f"{many} of {len(words)} leaves: {word}" for word, many in count_findings(words))
 
 
-def rank_classes(probabilities: Array, thresholds: Thresholds | None, least: int = TOP) -> Array:
-    """The most probable classes, `least` or more: first the labels that the photo has. Impossible ones are left out."""
+def rank_classes(probabilities: Array, thresholds: Thresholds | None) -> Array:
+    """The most probable classes, `TOP` or more: first the labels that the photo has. Impossible ones are left out."""
     if thresholds is None or not thresholds.labels:
-        order = np.argsort(-probabilities, kind="stable")[:least]
+        order = np.argsort(-probabilities, kind="stable")[:TOP]
         return order[: max(int((probabilities[order] > 0).sum()), 1)]
     has = probabilities >= thresholds.labels
-    return np.lexsort((-probabilities, ~has))[: max(least, int(has.sum()))]
+    return np.lexsort((-probabilities, ~has))[: max(TOP, int(has.sum()))]
 
 
 def decide_verdict(

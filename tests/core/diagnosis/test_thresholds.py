@@ -181,7 +181,7 @@ def test_the_verdict_is_all_labels_above_their_thresholds():
     assert decide(0.1, 0.5, 0.1).word == NOT_SURE
     assert decide(0.3, 0.7, 0.95).word == NO_LEAF
     assert decide(0.3, 0.7, 0.1, familiar=-2.0).reason == UNFAMILIAR
-    assert rank_classes(np.array([0.3, 0.5, 0.1]), thresholds, 2).tolist() == [0, 1], "first the labels of the photo"
+    assert rank_classes(np.array([0.3, 0.5, 0.1]), thresholds).tolist() == [0, 1, 2], "first the labels of the photo"
     assert not is_healthy("a/healthy+scab")
 
 
