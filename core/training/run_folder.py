@@ -12,7 +12,7 @@ from core import __version__
 from core.config import RunConfig, from_dict, to_dict
 from core.data.file_lock import locked
 from core.diagnosis.metrics import Metrics
-from core.diagnosis.model_identity import BEST
+from core.diagnosis.model_identity import BEST, find_model
 from core.errors import DataError, InputError, LeafClinicError, StorageError
 from core.schema import mapping, parse_json
 from core.storage import TEMPORARY, check_writable, inside_photos, saving, write_file
@@ -174,6 +174,16 @@ def open_run(path: Path) -> RunFolder:
     for leftover in path.glob("*" + TEMPORARY):
         leftover.unlink(missing_ok=True)
     return folder
+
+
+def list_sources(model: str, given: Mapping[str, Any]) -> list[str]:
+    """What a command must not replace or write into: its model and photos, and the files and photos of the run whose
+    folder or model it names."""
+    file, run = find_model(Path(model)), dict[str, Any]()
+    with suppress(DataError):
+        run = to_dict(read_config(file.parent))
+    named = (str(values.get(name) or "") for values in (given, run) for name in ("data", "field"))
+    return [str(file), *(str(file.with_name(name)) for name in FILES if run), *map(os.path.expanduser, named)]
 
 
 def read_config(path: Path) -> RunConfig:
