@@ -47,7 +47,7 @@ def test_a_file_to_write_that_is_a_folder_or_in_a_locked_one_is_told_before_the_
 def test_nothing_is_written_among_the_photos(command, arguments, tmp_path, capsys):
     folder = leaf_folder(tmp_path / "photos", each=1)
     (folder / "a").mkdir()
-    (tmp_path / "config.json").write_text(json.dumps({"field": str(folder)}))
+    (tmp_path / "config.json").write_text(json.dumps({"data": "d", "field": str(folder)}))
     before = sorted(folder.rglob("*"))
     assert command.main([text.format(folder, run=tmp_path) for text in arguments.split(" ")]) == EXIT_WRONG_INPUT
     assert "is inside the photo folder, in which nothing is written" in capsys.readouterr().err
@@ -132,7 +132,7 @@ def test_what_does_not_go_with_a_resumed_or_a_dry_run_is_refused(option, tmp_pat
     (adapt, "small --data d --out ", "out: is missing"), (adapt, "m --data d --out ./m", "out: ./m is a photo"),
 ])  # fmt: skip
 def test_an_option_without_effect_is_refused(command, arguments, said, tmp_path, monkeypatch, capsys):
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text('{"data": "d"}')
     monkeypatch.chdir(tmp_path)
     assert command.main(arguments.split(" ")) == EXIT_WRONG_INPUT
     assert f"--{said}" in capsys.readouterr().err
