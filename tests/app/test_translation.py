@@ -83,11 +83,9 @@ def test_a_translation_is_not_empty_and_has_the_places_of_its_source(catalogue):
 def test_a_system_in_another_language_has_the_window_s_own_english(qapp, monkeypatch):
     monkeypatch.setattr(translation, "QLocale", SimpleNamespace(system=lambda: QLocale("fr_FR")))
     assert translation.install(qapp, "system") == "en"
-    try:
-        said = sentence("/a is not empty and contains no run. Choose a new folder with --out.")
-        assert said == "/a is not empty and contains no run. Choose a new folder."
-    finally:
-        translation.remove(qapp)
+    said = sentence("/a is not empty and contains no run. Choose a new folder with --out.")
+    translation.remove(qapp)
+    assert said == "/a is not empty and contains no run. Choose a new folder."
 
 
 def test_texts_are_spoken_in_the_chosen_language(vietnamese):

@@ -146,8 +146,7 @@ def test_an_earlier_run_or_a_foreign_folder_is_not_touched(tiny, tmp_path):
         with pytest.raises(InputError, match="would be replaced by the new run"):
             train(replace(config, **part), overwrite=True)
     for name, overwrite in (("thesis.txt", 0), ("config.json", 0), ("config.json", 1), ("report.html", 1)):
-        foreign = tmp_path / f"{name}{overwrite}"
-        foreign.mkdir()
+        (foreign := tmp_path / f"{name}{overwrite}").mkdir()
         (foreign / name).write_text("{}")
         with pytest.raises(InputError, match="not empty"):
             train(replace(config, out=str(foreign)), overwrite=overwrite)
@@ -162,9 +161,8 @@ def test_an_earlier_run_or_a_foreign_folder_is_not_touched(tiny, tmp_path):
 
 def test_a_place_where_nothing_may_be_written_is_told_before_photos_are_read(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("core.training.run_folder.os.access", lambda place, mode: place != tmp_path)
-    run = Trainer(replace(tiny(), out=str(tmp_path / "not" / "there"))).run()
     with pytest.raises(InputError, match=f"There is no permission to write in {tmp_path}"):
-        next(run)
+        next(Trainer(replace(tiny(), out=str(tmp_path / "not" / "there"))).run())
 
 
 @pytest.mark.parametrize(("permitted", "how"), [(True, "resume"), (True, "overwrite"), (False, "resume")])
