@@ -139,8 +139,8 @@ def check_options(arguments: argparse.Namespace, found: list[Problem]) -> tuple[
     if not (arguments.photos or arguments.merge or found):  # an unknown option may have a photo as its value
         raise InputError("No photos were given. Name photo files, folders of photos or CSV manifests.")
     given: set[str] = arguments.given
-    command_line.check_folder("report", arguments.report, found,
-                              [*arguments.photos, *list_sources(arguments.model_file, {})])
+    sources = [*arguments.photos, *list_sources(arguments.model_file, {})]
+    command_line.check_folder("report", arguments.report, found, sources)
     if arguments.json and arguments.csv:
         found.append(Problem("csv", "cannot be combined with --json."))
     if arguments.merge and given - {"merge", "model_file"}:
@@ -152,7 +152,7 @@ def check_options(arguments: argparse.Namespace, found: list[Problem]) -> tuple[
         found.append(Problem("group", "cannot be combined with --examine, --leaves or --report."))
     if arguments.out:
         found += [Problem(name, "cannot be combined with --out.") for name in ALONE if name in given]
-        if refusal := inside_photos(arguments.out, arguments.photos):
+        if refusal := inside_photos(arguments.out, sources):
             found.append(Problem("out", refusal))
     else:
         found += [Problem(name, "needs --out.") for name in ("workers", "scheduler", "shard", "part") if name in given]

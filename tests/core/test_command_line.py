@@ -42,7 +42,7 @@ def test_a_file_to_write_that_is_a_folder_or_in_a_locked_one_is_told_before_the_
     (export, "small --data {} --onnx {}/m.onnx"), (review, "{} --corrections t.csv --out {}/m.csv"),
     (train, "--data {} --profile {}/x.json"), (train, "--data t --field {} --profile {}/x.json"),
     (train, "--resume {run} --profile {}/x.json"), (diagnose, "{run}/best.safetensors t --report {}/r.html"),
-    (evaluate, "{run} --mistakes {}/m.csv"), (export, "{run} --onnx {}/m.onnx"),
+    (evaluate, "{run} --mistakes {}/m.csv"), (export, "{run} --onnx {}/m.onnx"), (diagnose, "{run} t --out {}/o"),
 ])  # fmt: skip
 def test_nothing_is_written_among_the_photos(command, arguments, tmp_path, capsys):
     folder = leaf_folder(tmp_path / "photos", each=1)
