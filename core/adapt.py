@@ -27,6 +27,7 @@ from core.diagnosis.prediction import Predictor, choose_device
 from core.diagnosis.training_photos import record_photos
 from core.errors import EXIT_CODES, EXIT_DONE, EXIT_FAILED, ModelFileError, Problem
 from core.text import printable
+from core.training.run_folder import list_sources
 from core.training.terminal import print_progress
 
 BATCH = 16
@@ -42,7 +43,7 @@ def adapt(argv: Sequence[str]) -> int:
     arguments, found = read_arguments(make_parser(), argv)
     if "data" not in arguments:
         found.append(Problem("data", "is missing. Give a folder of photos or a CSV manifest."))
-    check_folder("out", arguments.out, found, [getattr(arguments, "data", "")], needed=True)
+    check_folder("out", arguments.out, found, list_sources(arguments.model_file, vars(arguments)), needed=True)
     config = merge_settings(read_settings(arguments, found), {}, found)
     photos, result, told = adapt_to_place(Path(arguments.model_file), config, Path(arguments.out), print_progress)
     print(printable(f"{len(photos.labels)} photos of {len(np.unique(photos.labels))} classes in "

@@ -222,7 +222,7 @@ def test_a_folder_in_which_a_start_was_cut_off_is_begun_anew(tiny):
     config = tiny(epochs=1)
     Path(config.out).mkdir()
     for name in ("config.json", "config.json.writing", ".lock", "split.csv.7.writing"):
-        (Path(config.out) / name).write_text("{}")
+        (Path(config.out) / name).write_text('{"data": "photos"}')
     assert train(config)[-1].reason == "completed"
     with pytest.raises(InputError, match="already contains a run"):
         train(config)
