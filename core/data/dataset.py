@@ -76,7 +76,7 @@ class Dataset:
     root: the folder that paths are relative to; listed: the paths come from a manifest, so `root` may contain other
     files; paths: with "/" between folders; classes: sorted names; labels: int32 ``(N,)``, indices into `classes`;
     splits: int8 ``(N,)``, as in the source (TRAIN, VALIDATION, TEST or UNSPLIT); groups: int32 ``(N,)``, None if the
-    source has none; group_names: the name of each group; columns: additional columns, by name.
+    source has none; group_names: the name of each group, "" of a row without one; columns: additional ones, by name.
     """
 
     root: str
@@ -99,6 +99,13 @@ class Dataset:
 
     def label(self, row: int) -> str:
         return self.classes[int(self.labels[row])]
+
+    @property
+    def ungrouped(self) -> Array:
+        """Which rows have no group in the source, bool ``(N,)``."""
+        if self.groups is None or self.group_names is None:
+            return np.ones(len(self), bool)
+        return np.array([not name for name in self.group_names])[self.groups]
 
     def counts(self, rows: Array | slice = slice(None)) -> dict[str, int]:
         """Photos per class, of these rows."""
@@ -187,15 +194,14 @@ class DatasetBuilder:
         return _without_repeats(dataset)
 
 
-def _group(texts: StringArray) -> tuple[Array, StringArray]:
-    """Group numbers and names; each row without a group name becomes its own group."""
+def _group(texts: StringArray) -> tuple[Array, StringArray] | tuple[None, None]:
+    """Group numbers and names, None if no row has a name; each row without one becomes its own group."""
     codes, names = encode(texts)
-    unnamed = [code for code, name in enumerate(names) if not name]
-    if unnamed:
-        alone = np.flatnonzero(codes == unnamed[0])
-        codes[alone] = len(names) + np.arange(len(alone), dtype=np.int32)
-        names = StringArray.of([*names, *(f"row-{row}" for row in alone)])
-    return codes, names
+    alone = np.flatnonzero(np.array([not name for name in names], bool)[codes])
+    if len(alone) == len(codes):
+        return None, None
+    codes[alone] = len(names) + np.arange(len(alone), dtype=np.int32)
+    return codes, StringArray.of([*names, *("" for _ in alone)])
 
 
 def _without_repeats(dataset: Dataset) -> Dataset:

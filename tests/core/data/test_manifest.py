@@ -33,7 +33,7 @@ def test_classes_are_sorted_names_labels_follow_them_and_a_photo_that_is_there_t
 
 
 def test_a_manifest_that_is_written_again_has_its_groups_splits_and_settings(tmp_path):
-    file = write(tmp_path, "path,label,split,group,setting\na,rust,train,1,lab\nb,healthy,val,2,field\n")
+    file = write(tmp_path, "path,label,split,group,setting\na,rust,train,1,lab\nb,healthy,val,,field\n")
     dataset = open_manifest(file)
     write_manifest(tmp_path / "again.csv", dataset, dataset.classes, dataset.labels, np.arange(2))
     assert (tmp_path / "again.csv").read_bytes() == file.read_bytes()

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,15 +46,24 @@ def test_a_set_of_labels_may_be_missing_in_the_training_split_but_no_label(confi
         prepare_photos(replace(config, data=str(manifest), label="label"))
 
 
-def test_near_copies_go_to_one_split(config, tmp_path):
-    for label in ("healthy", "rust"):
-        for number in range(0, 20, 2):
-            source = tmp_path / "photos" / label / f"{number:03d}.png"
-            (tmp_path / "photos" / label / f"{number:03d}-again.png").write_bytes(source.read_bytes())
+def list_photos(config, group):
+    """The configuration for a manifest of the photos, with the group that `group` gives a file."""
+    root = Path(config.data)
+    rows = (f"{file.relative_to(root).as_posix()},{file.parent.name},{group(file)}" for file in root.rglob("*.png"))
+    (root / "all.csv").write_text("\n".join(["path,label,group", *sorted(rows)]))
+    return replace(config, data=str(root / "all.csv"))
+
+
+@pytest.mark.parametrize("named", [None, "none", "healthy", "-again"])
+def test_near_copies_go_to_one_split_unless_the_source_names_their_groups(config, named):
+    for source in Path(config.data).rglob("*[02468].png"):
+        source.with_stem(f"{source.stem}-again").write_bytes(source.read_bytes())
+    if named is not None:
+        config = list_photos(config, lambda file: file if named in str(file.relative_to(config.data)) else "")
     photos = prepare_photos(config)
     rows = {path: row for row, path in enumerate(photos.dataset.paths)}
     for path, row in rows.items():
-        if "again" in path:
+        if "again" in path and not path.startswith(str(named)):
             assert photos.splits[row] == photos.splits[rows[path.replace("-again", "")]]
     assert photos.leak.leaked == 0
     assert photos.random_leak.leaked > 0
@@ -71,11 +81,7 @@ def test_pictures_under_two_labels_are_named_also_where_the_groups_are_given(con
         "rust/1-again.png (rust); healthy/002.png (healthy) = rust/2-again.png (rust); …). Correct the labels, or "
         "remove these photos."
     )
-    rows = [f"{file.relative_to(tmp_path / 'photos').as_posix()},{file.parent.name},{number}"
-            for number, file in enumerate(sorted((tmp_path / "photos").rglob("*.png")))]  # fmt: skip
-    manifest = tmp_path / "photos" / "all.csv"
-    manifest.write_text("\n".join(["path,label,group", *rows]) + "\n")
-    told = prepare_photos(replace(config, data=str(manifest)))
+    told = prepare_photos(list_photos(config, str))
     assert told.dataset.groups is not None
     assert said in told.warnings
 
