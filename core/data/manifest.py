@@ -76,15 +76,14 @@ def read_paths(path: Path, column: str = "") -> Iterator[str]:
     """
     with _open(path) as file:
         rows = _rows(file, path)
-        names = [name.strip() for name in next(rows, [])]
-        at, group = _find_path_column(names, path), _find_column(names, column, path) if column else len(names)
-        if group < 0:
+        names = [name.strip() for name in next(rows, (0, []))[1]]
+        at, group = _find_path_column(names, path), _find_column(names, column, path) if column else None
+        if group == -1:
             raise DataError(f"--group: {path} has no column {column!r}; its columns are {_list_columns(names)}.")
-        for line, row in enumerate(rows, 2):
-            if len(row) > at and (photo := row[at].strip().replace("\\", "/")):
-                yield "".join(row[group : group + 1]).strip() or os.path.join(path.parent, photo)
-            elif row:
+        for line, row in rows:
+            if not (photo := row[at].strip().replace("\\", "/")):
                 raise DataError(f"Line {line} of {path} has no path. Fill it in, or remove the line.")
+            yield (row[group].strip() if group is not None else "") or os.path.join(path.parent, photo)
 
 
 @contextmanager
@@ -119,21 +118,16 @@ def _read(
     progress: ReportProgress, cancelled: IsCancelled,
 ) -> Dataset:  # fmt: skip
     rows = _rows(file, path)
-    heading = next(rows, [])
+    heading = next(rows, (0, []))[1]
     if SETTING in (name.strip() for name in heading) and SETTING not in columns:
         columns = (*columns, SETTING)
     at = _find_columns(heading, path, label, where, columns)
     table = DatasetBuilder(str(path.parent.absolute()), columns, grouped=at.group >= 0)
-    for line, row in enumerate(rows, 2):
-        if line % REPORT_EVERY == 0:
+    for count, (line, row) in enumerate(rows, 2):
+        if count % REPORT_EVERY == 0:
             if cancelled():
                 raise Cancelled("Reading the manifest was stopped.")
             progress(len(table), 0)
-        if not row:
-            continue
-        if len(row) != len(heading):
-            raise DataError(f"Line {line} of {path} has {len(row)} fields, but the header has {len(heading)}. Put "
-                            "quotes around fields that contain the separator.")
         if any(row[column].strip() != value for column, value in at.where):
             continue
         _append(table, row, at, line, path)
@@ -143,22 +137,32 @@ def _read(
     return replace(table.finish(), listed=True)
 
 
-def _rows(file: IO[str], path: Path) -> Iterator[list[str]]:
-    """The fields of each line; the separator is the one that the heading line has most of, or that a line before it
-    names, as Excel's "sep=;" does."""
+def _rows(file: IO[str], path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The heading and all rows that are not empty, each with the number of its first line. Raises DataError.
+
+    The separator is the one that the heading line has most of, or that a line before it names, as Excel's "sep=;" does.
+    """
     first = file.readline()
     csv.field_size_limit(MOST_FIELD)
     named = first.rstrip("\r\n")
-    if named.lower() in ("sep=,", "sep=;", "sep=|", "sep=\t"):
-        return csv.reader(file, delimiter=named[-1], strict=True)
+    marked = named.lower() in ("sep=,", "sep=;", "sep=|", "sep=\t")
     if not first.strip():
         raise DataError(f"The manifest {path} is empty. Its first line names the columns, such as path,label.")
     if "\0" in first:
         raise DataError(f"{path} is not a text file. A manifest is a CSV file (UTF-8) whose first line names the "
                         "columns.")
-    file.seek(0)
-    separator = max(",;\t", key=first.count)
-    return csv.reader(file, delimiter=separator, strict=True)
+    if not marked:
+        file.seek(0)
+    reader = csv.reader(file, delimiter=named[-1] if marked else max(",;\t", key=first.count), strict=True)
+    line, width = 1 + marked, 0
+    for row in reader:
+        width = width or len(row)
+        if row and len(row) != width:
+            raise DataError(f"Line {line} of {path} has {len(row)} fields, but the header has {width}. Put quotes "
+                            "around fields that contain the separator.")
+        if row:
+            yield line, row
+        line = 1 + marked + reader.line_num
 
 
 def _find_columns(heading: list[str], path: Path, label: str, where: Sequence[str], columns: Sequence[str]) -> _Columns:
@@ -236,12 +240,12 @@ def _nothing(file: IO[str], path: Path, where: Sequence[str], at: _Columns) -> s
         return f"The manifest {path} has no rows below its header."
     file.seek(0)
     rows = _rows(file, path)
-    heading = next(rows)
+    _, heading = next(rows)
     held: dict[str, set[str]] = {heading[column].strip(): set() for column, _ in at.where}
-    for row in rows:
+    for _, row in rows:
         for column, _ in at.where:
             values = held[heading[column].strip()]
-            if row and len(values) <= VALUES_NAMED:
+            if len(values) <= VALUES_NAMED:
                 values.add(row[column].strip())
     named = []
     for name, values in held.items():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Cancelled, Skipped, reasons
-from core.data.manifest import open_manifest, write_manifest
+from core.data.manifest import open_manifest, read_paths, write_manifest
 from core.errors import EXIT_WRONG_INPUT, DataError
 
 PLAIN = "path,label\na.jpg,rust\nb.jpg,healthy\nc.jpg,rust\n"
@@ -114,7 +114,6 @@ def test_a_spreadsheets_unicode_text_is_read(tmp_path, encoding, separator):
     (b"", "is empty"), (b"\n\n", "is empty"), (b"path,label\n", "no rows below its header"),
     (b"name,label\na,b\n", "no column path; its columns are name, label. Rename the column"),
     (b"path,size\na,3\n", "no class column.*--label COLUMN"),
-    (b"path,label\na.jpg,rust,more\n", "Line 2 .* 3 fields, but the header has 2"),
     (b"path,label\na.jpg,rust\nb.jpg,\n", "Line 3 .* no class"), (b"path,label\n,rust\n", "Line 2 .* no path"),
     (b"path,label,split\na,rust,maybe\n", "Line 2 .* 'maybe' is not train, val or test"),
     (b'path,label\n"a,rust\n', "not a valid CSV"),
@@ -132,6 +131,15 @@ def test_what_is_no_manifest_is_refused_with_what_to_do(tmp_path, text, said):
         open_manifest(write(tmp_path, text))
     assert raised.value.exit_code == EXIT_WRONG_INPUT
     assert [p.name for p in tmp_path.iterdir()] == ["manifest.csv"], "nothing is written"
+
+
+@pytest.mark.parametrize("read", [open_manifest, lambda path: list(read_paths(path))])
+@pytest.mark.parametrize(("text", "line"), [
+    ("path,label\na.jpg,rust,b.jpg\n", 2), ("sep=;\npath;label\n\nb.jpg\n", 4), ('path,label\na,"x\ny"\n"b\n"\n', 4),
+])  # fmt: skip
+def test_a_row_of_another_width_is_refused_by_its_first_line(tmp_path, read, text, line):
+    with pytest.raises(DataError, match=f"Line {line} .* has [13] fields, but the header has 2"):
+        read(write(tmp_path, text))
 
 
 def test_a_path_that_fills_a_screen_is_cut_in_a_sentence():
