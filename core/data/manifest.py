@@ -260,10 +260,11 @@ def write_manifest(path: Path, dataset: Dataset, classes: Sequence[str], labels:
     text = io.TextIOWrapper(raw, "utf-8", "surrogateescape", newline="")  # in pieces: 80 MB would block the window
     writer = csv.writer(text, lineterminator="\n")
     names = dataset.group_names if dataset.groups is not None else None
+    root, folder = (os.path.realpath(place) for place in (dataset.root, path.parent))  # ".." leaves the real folder
     writer.writerow(["path", "label", "split", *(["group"] if names is not None else []), *dataset.columns])
     for row in rows.tolist():
         split = int(dataset.splits[row])
-        values = [_relative(dataset.path(row), path.parent), classes[int(labels[row])]]
+        values = [_relative(os.path.join(root, dataset.paths[row]), folder), classes[int(labels[row])]]
         values.append(SPLITS[split] if split >= 0 else "")
         if names is not None and dataset.groups is not None:
             values.append(names[int(dataset.groups[row])])
@@ -272,7 +273,7 @@ def write_manifest(path: Path, dataset: Dataset, classes: Sequence[str], labels:
     write_file(path, raw.getvalue())
 
 
-def _relative(path: str, folder: Path) -> str:
+def _relative(path: str, folder: str) -> str:
     """A path relative to a folder; unchanged if there is none (on Windows, another drive)."""
     try:
         return os.path.relpath(path, folder).replace(os.sep, "/")

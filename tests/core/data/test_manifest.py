@@ -1,5 +1,6 @@
 """CSV manifests: what is honoured, what is refused, and how much memory a large one takes."""
 
+import os
 import subprocess
 import sys
 
@@ -35,7 +36,11 @@ def test_classes_are_sorted_names_labels_follow_them_and_a_photo_that_is_there_t
 def test_a_manifest_that_is_written_again_has_its_groups_splits_and_settings(tmp_path):
     file = write(tmp_path, "path,label,split,group,setting\na,rust,train,1,lab\nb,healthy,val,,field\n")
     dataset = open_manifest(file)
-    write_manifest(tmp_path / "again.csv", dataset, dataset.classes, dataset.labels, np.arange(2))
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "away")
+    for target in (tmp_path / "again.csv", tmp_path / "link" / "own.csv"):
+        write_manifest(target, dataset, dataset.classes, dataset.labels, np.arange(2))
+        assert os.path.realpath(open_manifest(target).path(0)) == os.path.realpath(dataset.path(0))
     assert (tmp_path / "again.csv").read_bytes() == file.read_bytes()
 
 
