@@ -104,6 +104,11 @@ class GroupedPhotos:
     copies: list[Pair] | None
     sets: LabelSets | None = None
 
+    @property
+    def labels(self) -> Array:
+        """The labels of the dataset, those of equal label sets by one number, int ``(N,)``."""
+        return self.dataset.labels if self.sets is None else self.sets.merge_equal(self.dataset.labels)
+
 
 def group_photos(
     config: RunConfig, report: ReportStage = ignore, cancelled: IsCancelled = never,
@@ -141,7 +146,7 @@ def prepare_photos(
     """
     photos = group_photos(config, report, cancelled, check)
     dataset, cache, groups = photos.dataset, photos.cache, photos.groups
-    conflicts = describe_conflicts(dataset, find_conflicts(dataset, cache, photos.copies))
+    conflicts = describe_conflicts(dataset, find_conflicts(photos.labels, cache, photos.copies))
     splits = _split(config, dataset, cache, groups, photos.sets)
     used = cache.kept
     leak = measure_leak(splits[used], groups[used])

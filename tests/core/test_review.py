@@ -11,6 +11,7 @@ from core.data.source import open_photos
 from core.diagnosis import photo_features
 from core.diagnosis.model_file import write_model
 from core.review import main
+from core.text import csv_text
 from tests.core.diagnosis.test_adaptation import CLASSES
 from tests.core.test_adapt import known, take_photos  # noqa: F401 - a fixture
 
@@ -55,22 +56,44 @@ def test_the_table_is_corrected_and_becomes_a_manifest_to_train_on(folder, capsy
     assert listing(folder) == before
 
 
-def test_json_lines_have_the_reason_and_text_the_same(folder, capsys):
+@pytest.mark.parametrize("label", [CLASSES[2], "apple/scab+rust"])
+def test_json_lines_have_the_reason_and_text_the_same_and_the_order_of_labels_does_not_count(folder, capsys, label):
+    for photo in (folder / "photos" / CLASSES[2]).iterdir():
+        place = folder / "photos" / (label if int(photo.stem) % 2 else label.replace("scab+rust", "rust+scab"))
+        place.mkdir(exist_ok=True)
+        photo.rename(place / photo.name)
     assert call(folder, "--json", "--most", "1") == 0
-    answer = json.loads(capsys.readouterr().out)
+    out, told = capsys.readouterr()
+    answer = json.loads(out)
+    assert (told.startswith("48 photos of 4 classes"), "Suspicious labels: 1." in told) == (True, True)
+    assert (answer["label"], f"labelled {label};" in answer["reason"]) == (label, True)
     assert answer["probability"] > 0.5 > answer["label_probability"]
     assert call(folder, "--most", "1") == 0
     assert capsys.readouterr().out == f"{answer['path']}: {answer['reason']}\n"
 
 
+def test_a_table_that_nobody_edited_changes_no_label(tmp_path, capsys):
+    names = ("-scab", "scab;-x", "healthy")
+    for name in names:
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        (tmp_path / "photos" / name / "a.png").touch()
+    (tmp_path / "table.csv").write_text(csv_text([("path", "label"), *((f"{name}/a.png", name) for name in names)]))
+    assert call(tmp_path, "--corrections", str(tmp_path / "table.csv"), "--out", str(tmp_path / "own.csv")) == 0
+    assert capsys.readouterr().out.startswith("Labels changed: 0. ")
+
+
 def test_unlabelled_photos_are_chosen_by_path(folder, capsys, monkeypatch):
+    labelled = sorted((folder / "photos" / CLASSES[0]).iterdir())
+    for photo in labelled:
+        (folder / "new" / f"copy{photo.name}").write_bytes(photo.read_bytes())
     stages = []
     monkeypatch.setattr("core.review.print_progress", lambda *stage: stages.append(stage))
-    assert call(folder, "--unlabelled", str(folder / "new"), "--choose", "4", "--json") == 0
+    assert call(folder, "--unlabelled", str(folder / "new"), "--choose", "14", "--json") == 0
     paths = [json.loads(line)["path"] for line in capsys.readouterr().out.splitlines()]
-    assert len(set(paths)) == 4
-    assert set(paths) <= {str(path) for path in (folder / "new").iterdir()}
-    assert ("cache", 12, 12) in stages
+    assert (len(paths), set(paths)) == (12, {str(path) for path in (folder / "new").glob("[!c]*")})
+    assert ("cache", 23, 23) in stages
+    assert call(folder, "--unlabelled", str(labelled[0].parent)) == 2
+    assert "are among those with labels. Choose a folder of other photos." in capsys.readouterr().err
 
 
 def test_unlabelled_photos_of_which_none_can_be_used_are_reported_with_the_reason(folder, capsys):

@@ -1,6 +1,7 @@
 """The whole road from a configuration to photos that can be trained on."""
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,10 +38,12 @@ def test_every_usable_photo_has_a_split_and_every_stage_reports(config):
 def test_a_set_of_labels_may_be_missing_in_the_training_split_but_no_label(config, tmp_path):
     rows = [f"healthy/{n:03d}.png,{label},{split}" for n, (label, split) in enumerate((
         ("scab", "train"), ("rust", "train"), ("mildew", "val"), ("scab+rust", "val"), ("scab", "val")))]  # fmt: skip
+    shutil.copy(tmp_path / "photos" / "healthy" / "003.png", tmp_path / "photos" / "same.png")
+    rows.append("same.png,rust+scab,val")
     manifest = tmp_path / "photos" / "manifest.csv"
     manifest.write_text("\n".join(("path,label,split", *(row for row in rows if "mildew" not in row))))
     photos = prepare_photos(replace(config, data=str(manifest), label="label"))
-    assert photos.classes == ("rust", "scab")
+    assert (photos.classes, [text for text in photos.warnings if "two labels" in text]) == (("rust", "scab"), [])
     manifest.write_text("\n".join(("path,label,split", *rows)))
     with pytest.raises(DataError, match="training split has no photo of mildew\\."):
         prepare_photos(replace(config, data=str(manifest), label="label"))
