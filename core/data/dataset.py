@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeAlias, final
+from unicodedata import normalize
 
 import numpy as np
 
@@ -45,6 +46,11 @@ IsCancelled: TypeAlias = Callable[[], bool]
 
 def ignore(*progress: object) -> None:
     """Report no progress."""
+
+
+def clean_name(text: str) -> str:
+    """A class or another name that is compared: without spaces around it, in Unicode's composed form (NFC)."""
+    return normalize("NFC", text.strip())
 
 
 def never() -> bool:

@@ -22,6 +22,7 @@ from core.data.dataset import (
     DatasetBuilder,
     IsCancelled,
     ReportProgress,
+    clean_name,
     ignore,
     never,
 )
@@ -81,7 +82,7 @@ def read_paths(path: Path, column: str = "") -> Iterator[str]:
         if group == -1:
             raise DataError(f"--group: {path} has no column {column!r}; its columns are {_list_columns(names)}.")
         for line, row in rows:
-            if not (photo := row[at].strip().replace("\\", "/")):
+            if not (photo := _file_name(row[at], path)):
                 raise DataError(f"Line {line} of {path} has no path. Fill it in, or remove the line.")
             yield (row[group].strip() if group is not None else "") or os.path.join(path.parent, photo)
 
@@ -119,7 +120,7 @@ def _read(
 ) -> Dataset:  # fmt: skip
     rows = _rows(file, path)
     heading = next(rows, (0, []))[1]
-    if SETTING in (name.strip() for name in heading) and SETTING not in columns:
+    if SETTING not in columns and _find_column([name.strip() for name in heading], SETTING, path) >= 0:
         columns = (*columns, SETTING)
     at = _find_columns(heading, path, label, where, columns)
     table = DatasetBuilder(str(path.parent.absolute()), columns, grouped=at.group >= 0)
@@ -128,7 +129,7 @@ def _read(
             if cancelled():
                 raise Cancelled("Reading the manifest was stopped.")
             progress(len(table), 0)
-        if any(row[column].strip() != value for column, value in at.where):
+        if any(clean_name(row[column]) != value for column, value in at.where):
             continue
         _append(table, row, at, line, path)
     if not len(table):
@@ -189,7 +190,7 @@ def _find_columns(heading: list[str], path: Path, label: str, where: Sequence[st
     filters = [w.partition("=") for w in where]
     return _Columns(
         path=photos, labels=labels, split=find("split"), group=find("group"),
-        where=tuple((require(name.strip(), "--where"), value.strip()) for name, _, value in filters),
+        where=tuple((require(name.strip(), "--where"), clean_name(value)) for name, _, value in filters),
         extra=tuple(require(name, "columns") for name in columns),
     )
 
@@ -215,9 +216,15 @@ def _list_columns(names: Sequence[str]) -> str:
     return textwrap.shorten(", ".join(names), 1000)
 
 
+def _file_name(text: str, path: Path) -> str:
+    """The file that a manifest names, with "/" between folders; as written if, on POSIX, there is such a file."""
+    clean = text.strip().replace("\\", "/")
+    return text if clean != text and os.sep == "/" and os.path.isfile(path.parent / text) else clean
+
+
 def _append(table: DatasetBuilder, row: list[str], at: _Columns, line: int, path: Path) -> None:
-    file = row[at.path].strip().replace("\\", "/")
-    parts = [row[column].strip() for column in at.labels]
+    file = _file_name(row[at.path], path)
+    parts = [clean_name(row[column]) for column in at.labels]
     if any("\0" in text for text in (file, *parts)):
         raise DataError(f"Line {line} of {path} contains a zero byte, so this is not a text file. Save it again as CSV "
                         "(UTF-8).")

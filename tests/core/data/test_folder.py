@@ -189,11 +189,12 @@ def test_listing_passes_over_leftovers_reports_can_be_stopped_and_takes_no_label
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has file names that are no text")
-def test_names_that_are_no_text_are_read_but_make_no_class(tmp_path):
-    plant(tmp_path, "a/1.jpg", "b/2.jpg", "a/\udcff.jpg", "a/\udcfe.heic")
+def test_names_that_are_no_text_are_read_but_make_no_class_and_equal_names_make_one(tmp_path):
+    plant(tmp_path, "a/1.jpg", "b/2.jpg", "a/\udcff.jpg", "a/\udcfe.heic", " /3.jpg", "a /4.jpg", "e\u0301/5.jpg")
     dataset = open_folder(tmp_path)
-    assert "a/\udcff.jpg" in list(dataset.paths)
-    assert [s.path for s in dataset.skipped] == ["a/\ufffd.heic"]
+    assert (dataset.classes, len(open_folder(tmp_path, where=("label=e\u0301",)))) == (("a", "b", "\u00e9"), 1)
+    assert {"a/\udcff.jpg", "a /4.jpg", "e\u0301/5.jpg"} < set(dataset.paths)
+    assert [s.path for s in dataset.skipped] == ["a/\ufffd.heic", " /3.jpg"]
     plant(tmp_path, "c\udcff/1.jpg")
     with pytest.raises(DataError, match="is not valid UTF-8"):
         open_folder(tmp_path)
