@@ -29,7 +29,7 @@ from core.data.dataset import (
 from core.data.string_array import ERRORS
 from core.errors import DataError
 from core.ops.contract import Array
-from core.storage import write_file
+from core.storage import refuse_pipe, write_file
 
 PATH_COLUMNS: Final = ("path", "file", "filename", "image", "photo")
 LABEL_COLUMNS: Final = ("label", "class", "condition", "disease")
@@ -91,6 +91,7 @@ def read_paths(path: Path, column: str = "") -> Iterator[str]:
 def _open(path: Path) -> Iterator[IO[str]]:
     """The manifest as text; what cannot be read is a DataError."""
     try:
+        refuse_pipe(path)
         encoding, errors = _encoding(path)
         with path.open("r", encoding=encoding, errors=errors, newline="") as file:
             yield file

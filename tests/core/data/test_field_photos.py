@@ -2,12 +2,14 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
+from core.command_line import read_toml
 from core.data.cache import open_cache
 from core.data.field_photos import count_common, open_field, scan_field
-from core.data.source import open_photos
+from core.data.source import find_photos, open_photos
 from core.errors import DataError
 from tests.helpers.tiny_photos import write_photos
 
@@ -54,7 +56,8 @@ def test_a_place_without_photos_or_with_the_cache_is_refused_and_named(tmp_path,
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes there")
-def test_a_pipe_is_refused_instead_of_waiting_for_somebody_to_write(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
+@pytest.mark.parametrize("read", [open_photos, lambda name: list(find_photos([name])), lambda n: read_toml(Path(n))])
+def test_a_pipe_is_refused_instead_of_waiting_for_somebody_to_write(tmp_path, read):
+    os.mkfifo(tmp_path / "pipe.csv")
     with pytest.raises(DataError, match="is a pipe or a device"):
-        open_photos(str(tmp_path / "pipe"))
+        read(str(tmp_path / "pipe.csv"))
