@@ -163,13 +163,13 @@ def show(columns: Sequence[str], lines: Sequence[tuple[Sequence[object], str]], 
 def correct(config: RunConfig, corrections: Path, out: Path) -> int:
     dataset = open_dataset(config)
     table = open_manifest(corrections, label="label")
-    at, plain = ({str(as_cell(text)): found for found, text in enumerate(texts)}
-                 for texts in (dataset.paths, dataset.classes))  # fmt: skip
+    at = {str(as_cell(path)): row for row, path in enumerate(dataset.paths)}
+    plain = {str(as_cell(name)): name for name in dataset.classes}
     unknown = [path for path in table.paths if path not in at]
     if unknown:
         raise InputError(f"{corrections} names {len(unknown)} photos that are not among the photos, such as "
                          f"{unknown[0]}.")  # fmt: skip
-    names = [dataset.classes[plain[name]] if name in plain else name for name in table.classes]
+    names = [plain.get(name, name) for name in table.classes]
     classes = (*dataset.classes, *(name for name in names if name not in dataset.classes))
     labels = dataset.labels.copy()
     labels[[at[path] for path in table.paths]] = np.array([classes.index(name) for name in names])[table.labels]

@@ -48,11 +48,6 @@ def ignore(*progress: object) -> None:
     """Report no progress."""
 
 
-def clean_name(text: str) -> str:
-    """A class or another name that is compared: without spaces around it, in Unicode's composed form (NFC)."""
-    return normalize("NFC", text.strip())
-
-
 def never() -> bool:
     """No cancellation."""
     return False
@@ -128,6 +123,11 @@ class Dataset:
             groups=None if self.groups is None else self.groups[rows],
             columns={name: column.take(rows) for name, column in self.columns.items()},
         )
+
+
+def clean_name(text: str) -> str:
+    """A class or another name that is compared: without spaces around it, in Unicode's composed form (NFC)."""
+    return normalize("NFC", text.strip())
 
 
 def describe_skipped(skipped: tuple[Skipped, ...], kind: str = "photo") -> str:

@@ -140,10 +140,8 @@ def _read(
 
 
 def _rows(file: IO[str], path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The heading and all rows that are not empty, each with the number of its first line. Raises DataError.
-
-    The separator is the one that the heading line has most of, or that a line before it names, as Excel's "sep=;" does.
-    """
+    """The heading and the rows that are not empty, with the number of their first line. The separator is the one that
+    the heading line has most of, or that a line before it names, as Excel's "sep=;" does. Raises DataError."""
     first = file.readline()
     csv.field_size_limit(MOST_FIELD)
     named = first.rstrip("\r\n")
@@ -232,14 +230,11 @@ def _append(table: DatasetBuilder, row: list[str], at: _Columns, line: int, path
     if not file or not all(parts):
         missing = "path" if not file else "class"
         raise DataError(f"Line {line} of {path} has no {missing}. Fill it in, or remove the line.")
-    split = UNSPLIT
-    split_name = row[at.split].strip().lower() if at.split >= 0 else ""
-    if split_name:
-        if split_name not in SPLIT_NAMES:
-            raise DataError(f"Line {line} of {path}: the split {split_name!r} is not train, val or test.")
-        split = SPLIT_NAMES[split_name]
+    split = row[at.split].strip().lower() if at.split >= 0 else ""
+    if split not in ("", *SPLIT_NAMES):
+        raise DataError(f"Line {line} of {path}: the split {split!r} is not train, val or test.")
     group = row[at.group].strip() if at.group >= 0 else ""
-    table.append(file, "/".join(parts), split, group, [row[column] for column in at.extra])
+    table.append(file, "/".join(parts), SPLIT_NAMES.get(split, UNSPLIT), group, [row[column] for column in at.extra])
 
 
 def _nothing(file: IO[str], path: Path, where: Sequence[str], at: _Columns) -> str:

@@ -39,7 +39,7 @@ def test_photos_that_are_also_learned_from_are_counted(tmp_path, photos):
     assert count_common(cache, found.cache) == 1
 
 
-def test_an_unknown_class_and_unreadable_photos_are_refused(tmp_path, photos):
+def test_an_unknown_class_unreadable_photos_no_photos_and_those_around_the_cache_are_refused(tmp_path, photos):
     with pytest.raises(DataError, match="not a known class.*class names: a, b"):
         open_field(scan_field(str(photos)), ("a", "b"), 16, folder=str(tmp_path / "cache"))
     empty = tmp_path / "field" / "a"
@@ -47,9 +47,6 @@ def test_an_unknown_class_and_unreadable_photos_are_refused(tmp_path, photos):
     (empty / "x.jpg").write_bytes(b"no photo")
     with pytest.raises(DataError, match="None of the 1 field photos"):
         open_field(scan_field(str(empty.parent)), ("a", "b"), 16, folder=str(tmp_path / "cache"))
-
-
-def test_a_place_without_photos_or_with_the_cache_is_refused_and_named(tmp_path, photos):
     for field, reason in ((tmp_path / "nothing", "does not exist"), (photos, "is inside the photo folder")):
         with pytest.raises(DataError, match=f"--field.*{reason}"):
             scan_field(str(field), cache=str(photos / "cache"))

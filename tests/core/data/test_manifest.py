@@ -14,8 +14,8 @@ from core.errors import EXIT_WRONG_INPUT, DataError
 PLAIN = "path,label\na.jpg,rust\nb.jpg,healthy\nc.jpg,rust\n"
 
 
-def write(folder, text, name="manifest.csv"):
-    file = folder / name
+def write(folder, text):
+    file = folder / "manifest.csv"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     return file
 
@@ -44,14 +44,6 @@ def test_a_manifest_that_is_written_again_has_its_groups_splits_and_settings(tmp
     assert (tmp_path / "again.csv").read_bytes() == file.read_bytes()
 
 
-def test_a_class_that_one_split_lacks_keeps_its_number(tmp_path):
-    text = "path,label,split\na,blight,train\nb,healthy,train\nc,rust,train\nd,rust,val\ne,healthy,val\n"
-    dataset = open_manifest(write(tmp_path, text))
-    validation = dataset.take(dataset.rows(VALIDATION))
-    assert validation.classes == ("blight", "healthy", "rust")
-    assert [validation.label(i) for i in range(2)] == ["rust", "healthy"]
-
-
 def test_crop_and_condition_make_the_label_unless_a_column_is_named(tmp_path):
     file = write(tmp_path, "path,crop,condition,kind\na,tomato,rust,x\nb,bean,rust,e\u0301\n")
     assert (open_manifest(file).classes, open_manifest(file).columns) == (("bean/rust", "tomato/rust"), {})
@@ -62,7 +54,7 @@ def test_crop_and_condition_make_the_label_unless_a_column_is_named(tmp_path):
         open_manifest(file, label="disease")
 
 
-def test_splits_and_groups_of_the_manifest_are_honoured(tmp_path):
+def test_splits_and_groups_are_honoured_and_a_class_that_one_split_lacks_keeps_its_number(tmp_path):
     text = "path,label,split,group\na,x,Train,g1\nb,y,valid,g2\nc,x,TEST,\nd,y,,g1\ne,y,validation,\n"
     dataset = open_manifest(write(tmp_path, text))
     assert dataset.splits.tolist() == [TRAIN, VALIDATION, TEST, UNSPLIT, VALIDATION]
@@ -70,11 +62,15 @@ def test_splits_and_groups_of_the_manifest_are_honoured(tmp_path):
     assert groups[0] == groups[3]
     assert len(set(groups.tolist())) == 4, "rows without a group are each alone"
     assert [dataset.group_names[g] for g in groups[:2]] == ["g1", "g2"]
+    text = "path,label,split\na,blight,train\nb,healthy,train\nc,rust,train\nd,rust,val\ne,healthy,val\n"
+    dataset = open_manifest(write(tmp_path, text))
+    validation = dataset.take(dataset.rows(VALIDATION))
+    assert validation.classes == ("blight", "healthy", "rust")
+    assert [validation.label(i) for i in range(2)] == ["rust", "healthy"]
 
 
 def test_filters_hold_all_at_once(tmp_path):
-    text = "path,crop,condition,Setting\na,tomato,rust,lab\nb,tomato,healthy,field\nc,bean,rust,field\n"
-    file = write(tmp_path, text)
+    file = write(tmp_path, "path,crop,condition,Setting\na,tomato,rust,lab\nb,tomato,healthy,field\nc,bean,rust,field")
     assert open_manifest(file, where=("crop=tomato",)).classes == ("tomato/healthy", "tomato/rust")
     both = open_manifest(file, where=("crop=tomato", "setting=field"))
     assert (list(both.paths), list(both.columns["setting"])) == (["b"], ["field"])
@@ -85,38 +81,22 @@ def test_filters_hold_all_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be"])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_spreadsheets_ways_of_writing_are_read(tmp_path, separator, mark, newline):
-    lines = [("path", "label"), ("ä ö/1.jpg", "rust"), (f'"with{separator}two"', "healthy"), ("b\\c.jpg", "rust"),
-             (" d\\e.jpg", "rust")]  # fmt: skip
-    if os.sep == "/":
-        (tmp_path / " d\\e.jpg").touch()
-    text = newline.join(separator.join(line) for line in lines) + newline + newline
-    dataset = open_manifest(write(tmp_path, mark + text.encode()))
-    there = " d\\e.jpg" if os.sep == "/" else "d/e.jpg"
-    assert list(dataset.paths) == ["ä ö/1.jpg", f"with{separator}two", "b/c.jpg", there]
-    assert list(read_paths(tmp_path / "manifest.csv"))[3] == os.path.join(tmp_path, there)
-
-
-@pytest.mark.parametrize("separator", [",", ";", "\t"])
-def test_a_first_line_that_names_the_separator_is_none_of_the_heading(tmp_path, separator):
-    text = f"sep={separator}\r\npath{separator}label\r\na.jpg{separator}rust, or so\r\n"
-    file = write(tmp_path, text if separator != "," else text.replace(", or so", ""))
-    assert list(open_manifest(file).paths) == ["a.jpg"]
-    with pytest.raises(DataError, match="label is one of rust"):
-        open_manifest(file, where=("label=x",))
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
-@pytest.mark.parametrize("separator", ["\t", ",", ";"])
-def test_a_spreadsheets_unicode_text_is_read(tmp_path, encoding, separator):
-    text = f"path{separator}label\r\nä ö/1.jpg{separator}rust\r\n2.jpg{separator}\"bệnh\r\nsương\"\r\n"
-    mark = "" if encoding == "utf-16" else "\ufeff"  # "utf-16" writes its own
+@pytest.mark.parametrize("first", ["", "sep={}{}"])
+def test_spreadsheets_ways_of_writing_are_read(tmp_path, separator, encoding, newline, first):
+    rust, written, there = "rust" if separator == "," else "rust, or so", " d\\e.jpg", "d/e.jpg"
+    lines = [("path", "label"), ("ä ö/1.jpg", rust), (f'"with{separator}two"', '"bệnh\r\nsương"'), ("b\\c.jpg", rust),
+             (written, rust)]  # fmt: skip
+    text = first.format(separator, newline) + newline.join(map(separator.join, lines)) + 2 * newline
+    mark = "\ufeff" if encoding == "utf-16-be" else ""  # others write their own, or none
     file = write(tmp_path, (mark + text).encode(encoding))
+    if os.sep == "/":
+        (tmp_path / (there := written)).touch()
     dataset = open_manifest(file)
-    assert (list(dataset.paths), dataset.classes) == (["ä ö/1.jpg", "2.jpg"], ("bệnh\r\nsương", "rust"))
-    with pytest.raises(DataError, match="No row of .* has label=x"):
+    assert list(dataset.paths) == ["ä ö/1.jpg", f"with{separator}two", "b/c.jpg", there]
+    assert (dataset.classes, list(read_paths(file))[3]) == (("bệnh\r\nsương", rust), str(tmp_path / there))
+    with pytest.raises(DataError, match="No row of .* has label=x. There, label is one of bệnh"):
         open_manifest(file, where=("label=x",))
 
 
@@ -190,16 +170,10 @@ print(len(dataset), len(dataset.classes), peak() - before, held)
 
 
 def large_manifest(folder, rows):
-    file = folder / "large.csv"
     splits = ("train", "train", "val", "test")
-    with file.open("w") as out:
-        out.write("path,crop,condition,group,split,source\n")
-        for i in range(rows):
-            out.write(
-                f"photos/crop{i % 8}/condition{i % 37}/0090d05d-d797-4c99-abd4-{i:012x}___RS_{i}.jpg,crop{i % 8},"
-                f"condition{i % 37},plant-{i // 3},{splits[i // 3 % 4]},somewhere or other {i}\n"
-            )
-    return file
+    return write(folder, "path,crop,condition,group,split,source\n" + "".join(
+        f"photos/crop{i % 8}/condition{i % 37}/0090d05d-d797-4c99-abd4-{i:012x}___RS_{i}.jpg,crop{i % 8},"
+        f"condition{i % 37},plant-{i // 3},{splits[i // 3 % 4]},somewhere or other {i}\n" for i in range(rows)))
 
 
 @pytest.mark.thorough

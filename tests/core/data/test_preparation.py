@@ -1,6 +1,5 @@
 """The whole road from a configuration to photos that can be trained on."""
 
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -89,22 +88,19 @@ def test_pictures_under_two_labels_are_named_also_where_the_groups_are_given(con
     assert said in told.warnings
 
 
-def test_photos_that_cannot_be_used_are_left_out_and_said(config, tmp_path):
+def test_photos_that_cannot_be_used_are_said_and_a_class_or_a_set_of_none_but_these_stops_the_run(config, tmp_path):
     (tmp_path / "photos" / "rust" / "bad.jpg").write_bytes(b"bad")
     photos = prepare_photos(config)
     row = list(photos.dataset.paths).index("rust/bad.jpg")
     assert photos.splits[row] == UNSPLIT
     assert "1 photo is excluded: 1 x The file is not a photo" in photos.warnings[0]
-
-
-def test_a_class_or_a_set_without_a_usable_photo_stops_the_run(config, tmp_path):
-    os.mkdir(tmp_path / "photos" / "blight")
+    (tmp_path / "photos" / "blight").mkdir()
     (tmp_path / "photos" / "blight" / "bad.jpg").write_bytes(b"")
     with pytest.raises(DataError, match="No photo of blight can be used: 1 x The file is empty"):
         prepare_photos(config)
     for file in (tmp_path / "photos").rglob("*.png"):
         file.write_bytes(b"bad")
-    with pytest.raises(DataError, match="None of the 41 photos can be used: 40 x"):
+    with pytest.raises(DataError, match="None of the 42 photos can be used: 41 x"):
         prepare_photos(config)
 
 
@@ -146,21 +142,16 @@ def test_photos_made_from_one_go_to_one_split_and_a_source_that_tore_them_apart_
     root = tmp_path / "photos"
     for part, seed in (("train", 1), ("valid", 2)):
         leaf_folder(root / part, each=12, seed=seed)
-    for label in ("healthy", "rust"):
-        for number in range(3):
-            (root / "valid" / label / f"{number:03d}.png").rename(
-                root / "valid" / label / f"s{number}_new30degFlipLR.png"
-            )
-            (root / "train" / label / f"{number:03d}.png").rename(root / "train" / label / f"s{number}.png")
+    for photo in [*root.rglob("000.png"), *root.rglob("001.png"), *root.rglob("002.png")]:
+        change = "_new30degFlipLR" if "valid" in photo.parts else ""
+        photo.rename(photo.with_stem(f"s{int(photo.stem)}{change}"))
     config = RunConfig(data=str(root), cache=str(tmp_path / "store"), image_size=32)
     photos = prepare_photos(config)
     assert photos.leak.leaked == 6
     assert "6 of 24 validation and test photos have a photo of the same group in training" in photos.warnings[0]
     (root / "train").rename(tmp_path / "all")
-    for label in ("healthy", "rust"):
-        for file in (root / "valid" / label).iterdir():
-            file.rename(tmp_path / "all" / label / f"v{file.name}" if "deg" not in file.name else
-                        tmp_path / "all" / label / file.name)  # fmt: skip
+    for file in list((root / "valid").rglob("*.png")):
+        file.rename(tmp_path / "all" / file.parent.name / (file.name if "deg" in file.name else f"v{file.name}"))
     photos = prepare_photos(replace(config, data=str(tmp_path / "all")))
     assert photos.leak.leaked == 0
     assert len(np.unique(photos.groups)) == 48 - 6
