@@ -32,7 +32,7 @@ from core.errors import (
     Problem,
     option_name,
 )
-from core.storage import NO_ROOM, inside_photos, is_name_too_long
+from core.storage import NO_ROOM, inside_photos, is_name_too_long, refuse_pipe
 from core.text import printable
 from core.training.presets import PRESETS
 
@@ -142,6 +142,7 @@ def check_folder(name: str, file: str, found: list[Problem], photos: Iterable[st
 def read_toml(path: Path) -> dict[str, Any]:
     """Settings from a TOML file, flat or in tables. Raises InputError."""
     try:
+        refuse_pipe(path)
         raw = tomllib.loads(path.read_text("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", "") or error

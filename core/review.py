@@ -99,27 +99,28 @@ def read_photos(
     photos = group_photos(replace(config, image_size=side, use_size=0), report, cancelled)
     rows = photos.cache.kept
     features = read_features(path, photos.cache, rows, config.device, config.threads, report, cancelled)
-    samples = Samples(features, photos.dataset.labels[rows], photos.groups[rows])
+    samples = Samples(features, photos.labels[rows], photos.groups[rows])
     learned = int(model_file.learned.knows(photos.cache.content[rows]).sum()) if model_file.learned else 0
     return ReviewedPhotos(photos, rows, samples, path, side, learned)
 
 
 def show_suspects(photos: ReviewedPhotos, result: Review, arguments: argparse.Namespace) -> None:
     dataset = photos.photos.dataset
-    classes = dataset.classes
+    classes, several = dataset.classes, len(np.unique(photos.samples.labels))
     few = f" Classes with fewer than {FEWEST} groups are not reviewed: {', '.join(classes[c] for c in result.few)}."
     excluded = describe_skipped(photos.photos.cache.skipped)
     learned = f" {photos.model.name} was trained on {photos.learned} of the photos: fewer wrong labels are found there."
     sys.stderr.write(printable(
-        f"{len(photos.rows)} photos of {len(classes)} classes in {len(np.unique(photos.samples.groups))} groups. "
+        f"{len(photos.rows)} photos of {several} classes in {len(np.unique(photos.samples.groups))} groups. "
         f"{100 * result.agreement:.1f} % are predicted as labelled by last layers that were not fitted to them. "
         f"Suspicious labels: {len(result.suspects)}.{few if result.few else ''}{learned if photos.learned else ''} "
         f"{excluded}".rstrip())
         + "\n")  # fmt: skip
     lines = []
     for suspect in result.suspects[: arguments.most]:
-        path, reason = dataset.paths[int(photos.rows[suspect.row])], suspect.describe(classes)
-        values = (path, classes[suspect.label], classes[suspect.suggested], round(suspect.probability, 4),
+        row = int(photos.rows[suspect.row])
+        path, reason = dataset.paths[row], replace(suspect, label=int(dataset.labels[row])).describe(classes)
+        values = (path, dataset.label(row), classes[suspect.suggested], round(suspect.probability, 4),
                   round(suspect.confidence, 4), suspect.agreeing, reason)  # fmt: skip
         lines.append((values, f"{path}: {reason}"))
     show(COLUMNS, lines, arguments)
@@ -140,9 +141,12 @@ def choose_unlabelled(
     pool = builder.finish()
     cache = open_cache(pool, photos.side, folder=config.cache, threads=config.threads,
                        progress=partial(report, "cache"), cancelled=cancelled)  # fmt: skip
-    rows = cache.kept
-    if not len(rows):
+    if not len(cache.kept):
         raise InputError(f"None of the {len(pool)} photos can be used: {reasons(cache.skipped)}.")
+    known = {content.tobytes() for content in photos.photos.cache.content[photos.rows]}
+    rows = np.array([row for row in cache.kept.tolist() if cache.content[row].tobytes() not in known], np.int64)
+    if not len(rows):
+        raise InputError(f"All photos in {folder} are among those with labels. Choose a folder of other photos.")
     features = read_features(photos.model, cache, rows, config.device, config.threads, report, cancelled)
     chosen = choose_photos(photos.samples, features, len(photos.photos.dataset.classes), count, config.seed)
     return [pool.path(row) for row in rows[chosen].tolist()]
@@ -160,13 +164,15 @@ def correct(config: RunConfig, corrections: Path, out: Path) -> int:
     dataset = open_dataset(config)
     table = open_manifest(corrections, label="label")
     at = {str(as_cell(path)): row for row, path in enumerate(dataset.paths)}
+    plain = {str(as_cell(name)): name for name in dataset.classes}
     unknown = [path for path in table.paths if path not in at]
     if unknown:
         raise InputError(f"{corrections} names {len(unknown)} photos that are not among the photos, such as "
                          f"{unknown[0]}.")  # fmt: skip
-    classes = (*dataset.classes, *(name for name in table.classes if name not in dataset.classes))
+    names = [plain.get(name, name) for name in table.classes]
+    classes = (*dataset.classes, *(name for name in names if name not in dataset.classes))
     labels = dataset.labels.copy()
-    labels[[at[path] for path in table.paths]] = [classes.index(table.label(row)) for row in range(len(table))]
+    labels[[at[path] for path in table.paths]] = np.array([classes.index(name) for name in names])[table.labels]
     write_manifest(out, dataset, classes, labels, np.arange(len(dataset)))
     print(f"Labels changed: {(labels != dataset.labels).sum()}. Manifest: {out}")
     return EXIT_DONE

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from core.errors import InputError, StorageError
+from core.errors import DataError, InputError, StorageError
 
 TEMPORARY: Final = ".writing"
 """Suffix of an unfinished file, of an unpredictable name beside it; a crash may leave one, which is never read."""
@@ -48,6 +48,12 @@ def writing(path: Path) -> Iterator[BinaryIO]:
             with contextlib.suppress(OSError):  # the original error is reported
                 temporary.unlink(missing_ok=True)
             raise
+
+
+def refuse_pipe(path: Path) -> None:
+    """Raise DataError if `path` is neither a file nor a folder: opening it could wait for ever."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise DataError(f"{path} is a pipe or a device. Choose a file.")
 
 
 def inside_photos(path: str, photos: Iterable[str]) -> str:

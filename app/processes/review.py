@@ -32,7 +32,7 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
     dataset = photos.photos.dataset
     review = review_labels(photos.samples, len(dataset.classes), advance)
     suspects = [
-        {"path": dataset.path(int(photos.rows[one.row])), "label": dataset.classes[one.label],
+        {"path": dataset.path(row := int(photos.rows[one.row])), "label": dataset.label(row),
          "suggested": dataset.classes[one.suggested], "probability": one.probability, "agreeing": one.agreeing}
         for one in review.suspects
     ]  # fmt: skip

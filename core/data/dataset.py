@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeAlias, final
+from unicodedata import normalize
 
 import numpy as np
 
@@ -76,7 +77,7 @@ class Dataset:
     root: the folder that paths are relative to; listed: the paths come from a manifest, so `root` may contain other
     files; paths: with "/" between folders; classes: sorted names; labels: int32 ``(N,)``, indices into `classes`;
     splits: int8 ``(N,)``, as in the source (TRAIN, VALIDATION, TEST or UNSPLIT); groups: int32 ``(N,)``, None if the
-    source has none; group_names: the name of each group; columns: additional columns, by name.
+    source has none; group_names: the name of each group, "" of a row without one; columns: additional ones, by name.
     """
 
     root: str
@@ -100,6 +101,13 @@ class Dataset:
     def label(self, row: int) -> str:
         return self.classes[int(self.labels[row])]
 
+    @property
+    def ungrouped(self) -> Array:
+        """Which rows have no group in the source, bool ``(N,)``."""
+        if self.groups is None or self.group_names is None:
+            return np.ones(len(self), bool)
+        return np.array([not name for name in self.group_names])[self.groups]
+
     def counts(self, rows: Array | slice = slice(None)) -> dict[str, int]:
         """Photos per class, of these rows."""
         found = np.bincount(self.labels[rows], minlength=len(self.classes))
@@ -115,6 +123,11 @@ class Dataset:
             groups=None if self.groups is None else self.groups[rows],
             columns={name: column.take(rows) for name, column in self.columns.items()},
         )
+
+
+def clean_name(text: str) -> str:
+    """A class or another name that is compared: without spaces around it, in Unicode's composed form (NFC)."""
+    return normalize("NFC", text.strip())
 
 
 def describe_skipped(skipped: tuple[Skipped, ...], kind: str = "photo") -> str:
@@ -187,15 +200,14 @@ class DatasetBuilder:
         return _without_repeats(dataset)
 
 
-def _group(texts: StringArray) -> tuple[Array, StringArray]:
-    """Group numbers and names; each row without a group name becomes its own group."""
+def _group(texts: StringArray) -> tuple[Array, StringArray] | tuple[None, None]:
+    """Group numbers and names, None if no row has a name; each row without one becomes its own group."""
     codes, names = encode(texts)
-    unnamed = [code for code, name in enumerate(names) if not name]
-    if unnamed:
-        alone = np.flatnonzero(codes == unnamed[0])
-        codes[alone] = len(names) + np.arange(len(alone), dtype=np.int32)
-        names = StringArray.of([*names, *(f"row-{row}" for row in alone)])
-    return codes, names
+    alone = np.flatnonzero(np.array([not name for name in names], bool)[codes])
+    if len(alone) == len(codes):
+        return None, None
+    codes[alone] = len(names) + np.arange(len(alone), dtype=np.int32)
+    return codes, StringArray.of([*names, *("" for _ in alone)])
 
 
 def _without_repeats(dataset: Dataset) -> Dataset:

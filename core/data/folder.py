@@ -17,6 +17,7 @@ from core.data.dataset import (
     IsCancelled,
     ReportProgress,
     Skipped,
+    clean_name,
     ignore,
     never,
 )
@@ -115,15 +116,15 @@ def _list(folder: str, parts: tuple[str, ...], skipped: list[Skipped]) -> tuple[
 
 def _label(table: DatasetBuilder, found: Sequence[_Found], filters: Sequence[tuple[str, str]]) -> None:
     """Add the photos of each folder with their class and split."""
-    folders = [folder for folder, _ in found]
+    folders = [tuple(map(clean_name, folder)) for folder, _ in found]
     start = _shared(folders)
     split_level = _has_splits([folder[start:] for folder in folders])
     first = start + split_level
     nested = all(len(folder) != first + 1 for folder in folders)
-    for folder, names in found:
+    for folder, (named, names) in zip(folders, found, strict=True):
         levels = folder[first : first + 1 + nested]
-        paths = ["/".join((*folder, name)) for name in names]
-        if not levels:
+        paths = ["/".join((*named, name)) for name in names]
+        if not all(levels or [""]):
             reason = "The photo is not in a class folder, so it has no class."
             table.skipped += [Skipped(readable(path), reason) for path in paths]
             continue
@@ -154,7 +155,7 @@ def _has_splits(folders: Sequence[tuple[str, ...]]) -> bool:
 
 
 def _filters(where: Sequence[str]) -> list[tuple[str, str]]:
-    pairs = [(name.strip(), value.strip()) for name, _, value in (w.partition("=") for w in where)]
+    pairs = [(name.strip(), clean_name(value)) for name, _, value in (w.partition("=") for w in where)]
     for name, _ in pairs:
         if name not in ("crop", "condition", "label", "split"):
             raise DataError(f"--where: photos in folders have crop, condition, label and split, but no {name!r}.")

@@ -22,13 +22,14 @@ from core.data.dataset import (
     DatasetBuilder,
     IsCancelled,
     ReportProgress,
+    clean_name,
     ignore,
     never,
 )
 from core.data.string_array import ERRORS
 from core.errors import DataError
 from core.ops.contract import Array
-from core.storage import write_file
+from core.storage import refuse_pipe, write_file
 
 PATH_COLUMNS: Final = ("path", "file", "filename", "image", "photo")
 LABEL_COLUMNS: Final = ("label", "class", "condition", "disease")
@@ -76,21 +77,21 @@ def read_paths(path: Path, column: str = "") -> Iterator[str]:
     """
     with _open(path) as file:
         rows = _rows(file, path)
-        names = [name.strip() for name in next(rows, [])]
-        at, group = _find_path_column(names, path), _find_column(names, column, path) if column else len(names)
-        if group < 0:
+        names = [name.strip() for name in next(rows, (0, []))[1]]
+        at, group = _find_path_column(names, path), _find_column(names, column, path) if column else None
+        if group == -1:
             raise DataError(f"--group: {path} has no column {column!r}; its columns are {_list_columns(names)}.")
-        for line, row in enumerate(rows, 2):
-            if len(row) > at and (photo := row[at].strip().replace("\\", "/")):
-                yield "".join(row[group : group + 1]).strip() or os.path.join(path.parent, photo)
-            elif row:
+        for line, row in rows:
+            if not (photo := _file_name(row[at], path)):
                 raise DataError(f"Line {line} of {path} has no path. Fill it in, or remove the line.")
+            yield (row[group].strip() if group is not None else "") or os.path.join(path.parent, photo)
 
 
 @contextmanager
 def _open(path: Path) -> Iterator[IO[str]]:
     """The manifest as text; what cannot be read is a DataError."""
     try:
+        refuse_pipe(path)
         encoding, errors = _encoding(path)
         with path.open("r", encoding=encoding, errors=errors, newline="") as file:
             yield file
@@ -119,22 +120,17 @@ def _read(
     progress: ReportProgress, cancelled: IsCancelled,
 ) -> Dataset:  # fmt: skip
     rows = _rows(file, path)
-    heading = next(rows, [])
-    if SETTING in (name.strip() for name in heading) and SETTING not in columns:
+    heading = next(rows, (0, []))[1]
+    if SETTING not in columns and _find_column([name.strip() for name in heading], SETTING, path) >= 0:
         columns = (*columns, SETTING)
     at = _find_columns(heading, path, label, where, columns)
     table = DatasetBuilder(str(path.parent.absolute()), columns, grouped=at.group >= 0)
-    for line, row in enumerate(rows, 2):
-        if line % REPORT_EVERY == 0:
+    for count, (line, row) in enumerate(rows, 2):
+        if count % REPORT_EVERY == 0:
             if cancelled():
                 raise Cancelled("Reading the manifest was stopped.")
             progress(len(table), 0)
-        if not row:
-            continue
-        if len(row) != len(heading):
-            raise DataError(f"Line {line} of {path} has {len(row)} fields, but the header has {len(heading)}. Put "
-                            "quotes around fields that contain the separator.")
-        if any(row[column].strip() != value for column, value in at.where):
+        if any(clean_name(row[column]) != value for column, value in at.where):
             continue
         _append(table, row, at, line, path)
     if not len(table):
@@ -143,22 +139,30 @@ def _read(
     return replace(table.finish(), listed=True)
 
 
-def _rows(file: IO[str], path: Path) -> Iterator[list[str]]:
-    """The fields of each line; the separator is the one that the heading line has most of, or that a line before it
-    names, as Excel's "sep=;" does."""
+def _rows(file: IO[str], path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The heading and the rows that are not empty, with the number of their first line. The separator is the one that
+    the heading line has most of, or that a line before it names, as Excel's "sep=;" does. Raises DataError."""
     first = file.readline()
     csv.field_size_limit(MOST_FIELD)
     named = first.rstrip("\r\n")
-    if named.lower() in ("sep=,", "sep=;", "sep=|", "sep=\t"):
-        return csv.reader(file, delimiter=named[-1], strict=True)
+    marked = named.lower() in ("sep=,", "sep=;", "sep=|", "sep=\t")
     if not first.strip():
         raise DataError(f"The manifest {path} is empty. Its first line names the columns, such as path,label.")
     if "\0" in first:
         raise DataError(f"{path} is not a text file. A manifest is a CSV file (UTF-8) whose first line names the "
                         "columns.")
-    file.seek(0)
-    separator = max(",;\t", key=first.count)
-    return csv.reader(file, delimiter=separator, strict=True)
+    if not marked:
+        file.seek(0)
+    reader = csv.reader(file, delimiter=named[-1] if marked else max(",;\t", key=first.count), strict=True)
+    line, width = 1 + marked, 0
+    for row in reader:
+        width = width or len(row)
+        if row and len(row) != width:
+            raise DataError(f"Line {line} of {path} has {len(row)} fields, but the header has {width}. Put quotes "
+                            "around fields that contain the separator.")
+        if row:
+            yield line, row
+        line = 1 + marked + reader.line_num
 
 
 def _find_columns(heading: list[str], path: Path, label: str, where: Sequence[str], columns: Sequence[str]) -> _Columns:
@@ -185,7 +189,7 @@ def _find_columns(heading: list[str], path: Path, label: str, where: Sequence[st
     filters = [w.partition("=") for w in where]
     return _Columns(
         path=photos, labels=labels, split=find("split"), group=find("group"),
-        where=tuple((require(name.strip(), "--where"), value.strip()) for name, _, value in filters),
+        where=tuple((require(name.strip(), "--where"), clean_name(value)) for name, _, value in filters),
         extra=tuple(require(name, "columns") for name in columns),
     )
 
@@ -211,23 +215,26 @@ def _list_columns(names: Sequence[str]) -> str:
     return textwrap.shorten(", ".join(names), 1000)
 
 
+def _file_name(text: str, path: Path) -> str:
+    """The file that a manifest names, with "/" between folders; as written if, on POSIX, there is such a file."""
+    clean = text.strip().replace("\\", "/")
+    return text if clean != text and os.sep == "/" and os.path.isfile(path.parent / text) else clean
+
+
 def _append(table: DatasetBuilder, row: list[str], at: _Columns, line: int, path: Path) -> None:
-    file = row[at.path].strip().replace("\\", "/")
-    parts = [row[column].strip() for column in at.labels]
+    file = _file_name(row[at.path], path)
+    parts = [clean_name(row[column]) for column in at.labels]
     if any("\0" in text for text in (file, *parts)):
         raise DataError(f"Line {line} of {path} contains a zero byte, so this is not a text file. Save it again as CSV "
                         "(UTF-8).")
     if not file or not all(parts):
         missing = "path" if not file else "class"
         raise DataError(f"Line {line} of {path} has no {missing}. Fill it in, or remove the line.")
-    split = UNSPLIT
-    split_name = row[at.split].strip().lower() if at.split >= 0 else ""
-    if split_name:
-        if split_name not in SPLIT_NAMES:
-            raise DataError(f"Line {line} of {path}: the split {split_name!r} is not train, val or test.")
-        split = SPLIT_NAMES[split_name]
+    split = row[at.split].strip().lower() if at.split >= 0 else ""
+    if split not in ("", *SPLIT_NAMES):
+        raise DataError(f"Line {line} of {path}: the split {split!r} is not train, val or test.")
     group = row[at.group].strip() if at.group >= 0 else ""
-    table.append(file, "/".join(parts), split, group, [row[column] for column in at.extra])
+    table.append(file, "/".join(parts), SPLIT_NAMES.get(split, UNSPLIT), group, [row[column] for column in at.extra])
 
 
 def _nothing(file: IO[str], path: Path, where: Sequence[str], at: _Columns) -> str:
@@ -236,12 +243,12 @@ def _nothing(file: IO[str], path: Path, where: Sequence[str], at: _Columns) -> s
         return f"The manifest {path} has no rows below its header."
     file.seek(0)
     rows = _rows(file, path)
-    heading = next(rows)
+    _, heading = next(rows)
     held: dict[str, set[str]] = {heading[column].strip(): set() for column, _ in at.where}
-    for row in rows:
+    for _, row in rows:
         for column, _ in at.where:
             values = held[heading[column].strip()]
-            if row and len(values) <= VALUES_NAMED:
+            if len(values) <= VALUES_NAMED:
                 values.add(row[column].strip())
     named = []
     for name, values in held.items():
@@ -256,10 +263,11 @@ def write_manifest(path: Path, dataset: Dataset, classes: Sequence[str], labels:
     text = io.TextIOWrapper(raw, "utf-8", "surrogateescape", newline="")  # in pieces: 80 MB would block the window
     writer = csv.writer(text, lineterminator="\n")
     names = dataset.group_names if dataset.groups is not None else None
+    root, folder = (os.path.realpath(place) for place in (dataset.root, path.parent))  # ".." leaves the real folder
     writer.writerow(["path", "label", "split", *(["group"] if names is not None else []), *dataset.columns])
     for row in rows.tolist():
         split = int(dataset.splits[row])
-        values = [_relative(dataset.path(row), path.parent), classes[int(labels[row])]]
+        values = [_relative(os.path.join(root, dataset.paths[row]), folder), classes[int(labels[row])]]
         values.append(SPLITS[split] if split >= 0 else "")
         if names is not None and dataset.groups is not None:
             values.append(names[int(dataset.groups[row])])
@@ -268,7 +276,7 @@ def write_manifest(path: Path, dataset: Dataset, classes: Sequence[str], labels:
     write_file(path, raw.getvalue())
 
 
-def _relative(path: str, folder: Path) -> str:
+def _relative(path: str, folder: str) -> str:
     """A path relative to a folder; unchanged if there is none (on Windows, another drive)."""
     try:
         return os.path.relpath(path, folder).replace(os.sep, "/")

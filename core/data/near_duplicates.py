@@ -226,11 +226,11 @@ def find_near_duplicates(
             for one, other, likeness in stored["pairs"].tolist()]  # fmt: skip
 
 
-def find_conflicts(dataset: Dataset, cache: PhotoCache, copies: Sequence[Pair] | None) -> list[Pair]:
+def find_conflicts(labels: Array, cache: PhotoCache, copies: Sequence[Pair] | None) -> list[Pair]:
     """The near-duplicates (or, if not searched for, identical files) whose labels differ."""
     if copies is None:
         copies = equal_files(np.where(cache.slots[:, None] >= 0, cache.content, 0))
-    return [pair for pair in copies if dataset.labels[pair.first] != dataset.labels[pair.second]]
+    return [pair for pair in copies if labels[pair.first] != labels[pair.second]]
 
 
 def describe_conflicts(dataset: Dataset, conflicts: Sequence[Pair]) -> str:

@@ -96,13 +96,18 @@ def cache_side(config: RunConfig) -> int:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupedPhotos:
-    """Decoded photos and their groups int32 ``(N,)``; copies: near-duplicates, None if the source names the groups."""
+    """Decoded photos and their groups int32 ``(N,)``; copies: near-duplicates, None if the source names all groups."""
 
     dataset: Dataset
     cache: PhotoCache
     groups: Array
     copies: list[Pair] | None
     sets: LabelSets | None = None
+
+    @property
+    def labels(self) -> Array:
+        """The labels of the dataset, those of equal label sets by one number, int ``(N,)``."""
+        return self.dataset.labels if self.sets is None else self.sets.merge_equal(self.dataset.labels)
 
 
 def group_photos(
@@ -121,12 +126,13 @@ def group_photos(
         cancelled=cancelled,
     )
     _require_photos(dataset, cache, sets)
-    groups, copies = dataset.groups, None
-    if groups is None:
+    groups, copies, free = dataset.groups, None, dataset.ungrouped
+    if groups is None or free.any():
         by_source = join_groups(group_by_name(dataset), group_by_burst(cache.facts[:, 2], dataset.labels))
         by_source = join_groups(by_source, group_by_leaf_map(dataset))
         copies = find_near_duplicates(cache, partial(report, "copies"), cancelled)
-        groups = join_pairs(len(dataset), copies, by_source)
+        named = by_source if groups is None else np.where(free, groups.max() + 1 + by_source, groups)
+        groups = join_pairs(len(dataset), [pair for pair in copies if free[pair.first] or free[pair.second]], named)
     return GroupedPhotos(dataset, cache, groups, copies, sets)
 
 
@@ -140,7 +146,7 @@ def prepare_photos(
     """
     photos = group_photos(config, report, cancelled, check)
     dataset, cache, groups = photos.dataset, photos.cache, photos.groups
-    conflicts = describe_conflicts(dataset, find_conflicts(dataset, cache, photos.copies))
+    conflicts = describe_conflicts(dataset, find_conflicts(photos.labels, cache, photos.copies))
     splits = _split(config, dataset, cache, groups, photos.sets)
     used = cache.kept
     leak = measure_leak(splits[used], groups[used])

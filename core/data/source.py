@@ -43,8 +43,6 @@ def open_photos(
         raise DataError(f"{data!r} is not a valid name of a file or folder.") from None
     if not exists:
         raise DataError(f"{data} does not exist. Check the name, or connect the disk it is on.")
-    if not is_folder and not path.is_file():  # opening it could block
-        raise DataError(f"{data} is a pipe or a device. Choose a folder or a manifest.")
     if not is_folder:
         return open_manifest(path, label=label, where=where, progress=progress, cancelled=cancelled)
     if label:

@@ -126,7 +126,7 @@ def _join_groups(splits: Array, groups: Array, unsplit: Array, proposed: Array) 
 
 def write_split(path: Path, dataset: Dataset, cache: PhotoCache, splits: Array, groups: Array) -> None:
     """Write one line per used photo. Raises StorageError."""
-    names = dataset.group_names
+    names = None if dataset.ungrouped.any() else dataset.group_names
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(("path", "label", "group", "split", "sha256"))

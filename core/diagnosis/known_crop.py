@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from core.data.dataset import clean_name
 from core.diagnosis.calibration import crop_of
 from core.diagnosis.thresholds import Thresholds, is_no_leaf
 from core.errors import InputError
@@ -27,7 +28,7 @@ def find_crop(classes: Sequence[str], name: str) -> str:
     if not name:
         return ""
     crops = list_crops(classes)
-    found = [crop for crop in crops if crop.lower() == name.strip().lower()]
+    found = [crop for crop in crops if crop.lower() == clean_name(name).lower()]
     if not found:
         known = f"It knows {', '.join(crops)}." if crops else "Its classes are not of several crops."
         raise InputError(f"--known-crop: the model does not know the crop {name!r}. {known}")

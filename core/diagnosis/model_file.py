@@ -14,6 +14,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from core.data.dataset import clean_name
 from core.diagnosis.features import FEATURES, find_nodes, read_statistics
 from core.diagnosis.model_identity import KIND, ORIGIN, VERSION, require_model
 from core.diagnosis.replay import REPLAY, read_replay
@@ -254,8 +255,8 @@ def _checked(file: TensorFile) -> ModelFile:
         raise ModelFileError(f"The file states {views!r} views of a photo; only 1 or 2 (with the mirror image) are "
                              "possible.")
     return ModelFile(
-        graph, stored.weights, classes, source_side, temperature, header["data_hash"], header["licence"],
-        header["figures"], header["sections"], extra,
+        graph, stored.weights, tuple(map(clean_name, classes)), source_side, temperature, header["data_hash"],
+        header["licence"], header["figures"], header["sections"], extra,
         stored.half, views, stored.steps, learned, _read_class_temperatures(header, len(classes)),
         file.labels.get("name", ""), file.labels.get("date", ""), multilabel,
     )

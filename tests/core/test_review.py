@@ -40,44 +40,56 @@ def listing(folder):
 
 def test_the_table_is_corrected_and_becomes_a_manifest_to_train_on(folder, capsys):
     (folder / "photos" / CLASSES[0] / "empty.png").touch()
+    (folder / "photos" / CLASSES[2]).rename(folder / "photos" / "bean" / "ok;-y")
     before = listing(folder)
     assert call(folder, "--csv") == 0
     out, told = capsys.readouterr()
     assert told.startswith("48 photos of 4 classes in 48 groups. ")
     assert "1 photo is excluded: 1 x The file is empty" in told
     first = next(csv.DictReader(out.splitlines()))
-    assert (first["path"], first["label"], first["suggested"]) == (f"{CLASSES[2]}/{WRONG}.png", CLASSES[2], CLASSES[0])
-    (folder / "table.csv").write_text(f"path,label\n{first['path']},{first['suggested']}\n", "utf-8")
-    assert call(folder, "--corrections", str(folder / "table.csv"), "--out", str(folder / "own.csv")) == 0
-    assert capsys.readouterr().out == f"Labels changed: 1. Manifest: {folder / 'own.csv'}\n"
-    corrected = open_photos(str(folder / "own.csv"))
-    assert corrected.counts() == dict.fromkeys(CLASSES, 12) | {CLASSES[0]: 13}
+    assert list(first.values())[:3] == [f"bean/ok;'-y/{WRONG}.png", "bean/ok;'-y", CLASSES[0]]
+    for table, changed in ((out, 0), (f"path,label\n{first['path']},{first['suggested']}\n", 1)):
+        (folder / "table.csv").write_text(table, "utf-8")
+        assert call(folder, "--corrections", str(folder / "table.csv"), "--out", str(folder / "own.csv")) == 0
+        assert capsys.readouterr().out == f"Labels changed: {changed}. Manifest: {folder / 'own.csv'}\n"
+    corrected = open_photos(str(folder / "own.csv")).counts()
+    assert corrected == dict.fromkeys((CLASSES[1], "bean/ok;-y", CLASSES[3]), 12) | {CLASSES[0]: 13}
     assert listing(folder) == before
 
 
-def test_json_lines_have_the_reason_and_text_the_same(folder, capsys):
+@pytest.mark.parametrize("label", [CLASSES[2], "apple/scab+rust"])
+def test_json_lines_have_the_reason_and_text_the_same_and_the_order_of_labels_does_not_count(folder, capsys, label):
+    for photo in (folder / "photos" / CLASSES[2]).iterdir():
+        place = folder / "photos" / (label if int(photo.stem) % 2 else label.replace("scab+rust", "rust+scab"))
+        place.mkdir(exist_ok=True)
+        photo.rename(place / photo.name)
     assert call(folder, "--json", "--most", "1") == 0
-    answer = json.loads(capsys.readouterr().out)
+    out, told = capsys.readouterr()
+    answer = json.loads(out)
+    assert (told.startswith("48 photos of 4 classes"), "Suspicious labels: 1." in told) == (True, True)
+    assert (answer["label"], f"labelled {label};" in answer["reason"]) == (label, True)
     assert answer["probability"] > 0.5 > answer["label_probability"]
     assert call(folder, "--most", "1") == 0
     assert capsys.readouterr().out == f"{answer['path']}: {answer['reason']}\n"
 
 
-def test_unlabelled_photos_are_chosen_by_path(folder, capsys, monkeypatch):
+def test_unlabelled_photos_are_chosen_by_path_or_the_reason_is_said(folder, capsys, monkeypatch):
+    labelled = sorted((folder / "photos" / CLASSES[0]).iterdir())
+    for photo in labelled:
+        (folder / "new" / f"copy{photo.name}").write_bytes(photo.read_bytes())
     stages = []
     monkeypatch.setattr("core.review.print_progress", lambda *stage: stages.append(stage))
-    assert call(folder, "--unlabelled", str(folder / "new"), "--choose", "4", "--json") == 0
-    paths = [json.loads(line)["path"] for line in capsys.readouterr().out.splitlines()]
-    assert len(set(paths)) == 4
-    assert set(paths) <= {str(path) for path in (folder / "new").iterdir()}
-    assert ("cache", 12, 12) in stages
-
-
-def test_unlabelled_photos_of_which_none_can_be_used_are_reported_with_the_reason(folder, capsys):
+    for most in (4, 14):
+        assert call(folder, "--unlabelled", str(folder / "new"), "--choose", str(most), "--json") == 0
+        paths = {json.loads(line)["path"] for line in capsys.readouterr().out.splitlines()}
+        assert (len(paths), paths <= set(map(str, (folder / "new").glob("[!c]*")))) == (min(most, 12), True)
+    assert ("cache", 23, 23) in stages
+    assert call(folder, "--unlabelled", str(labelled[0].parent)) == 2
+    assert "are among those with labels. Choose a folder of other photos." in capsys.readouterr().err
     for photo in (folder / "new").iterdir():
         photo.write_bytes(b"")
     assert call(folder, "--unlabelled", str(folder / "new")) == 2
-    assert "None of the 12 photos can be used: " in capsys.readouterr().err
+    assert "None of the 23 photos can be used: " in capsys.readouterr().err
 
 
 def test_stored_features_are_those_of_the_same_photos(folder, capsys, monkeypatch):

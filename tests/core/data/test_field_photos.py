@@ -2,12 +2,14 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
+from core.command_line import read_toml
 from core.data.cache import open_cache
 from core.data.field_photos import count_common, open_field, scan_field
-from core.data.source import open_photos
+from core.data.source import find_photos, open_photos
 from core.errors import DataError
 from tests.helpers.tiny_photos import write_photos
 
@@ -37,7 +39,7 @@ def test_photos_that_are_also_learned_from_are_counted(tmp_path, photos):
     assert count_common(cache, found.cache) == 1
 
 
-def test_an_unknown_class_and_unreadable_photos_are_refused(tmp_path, photos):
+def test_an_unknown_class_unreadable_photos_no_photos_and_those_around_the_cache_are_refused(tmp_path, photos):
     with pytest.raises(DataError, match="not a known class.*class names: a, b"):
         open_field(scan_field(str(photos)), ("a", "b"), 16, folder=str(tmp_path / "cache"))
     empty = tmp_path / "field" / "a"
@@ -45,16 +47,14 @@ def test_an_unknown_class_and_unreadable_photos_are_refused(tmp_path, photos):
     (empty / "x.jpg").write_bytes(b"no photo")
     with pytest.raises(DataError, match="None of the 1 field photos"):
         open_field(scan_field(str(empty.parent)), ("a", "b"), 16, folder=str(tmp_path / "cache"))
-
-
-def test_a_place_without_photos_or_with_the_cache_is_refused_and_named(tmp_path, photos):
     for field, reason in ((tmp_path / "nothing", "does not exist"), (photos, "is inside the photo folder")):
         with pytest.raises(DataError, match=f"--field.*{reason}"):
             scan_field(str(field), cache=str(photos / "cache"))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes there")
-def test_a_pipe_is_refused_instead_of_waiting_for_somebody_to_write(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
+@pytest.mark.parametrize("read", [open_photos, lambda name: list(find_photos([name])), lambda n: read_toml(Path(n))])
+def test_a_pipe_is_refused_instead_of_waiting_for_somebody_to_write(tmp_path, read):
+    os.mkfifo(tmp_path / "pipe.csv")
     with pytest.raises(DataError, match="is a pipe or a device"):
-        open_photos(str(tmp_path / "pipe"))
+        read(str(tmp_path / "pipe.csv"))

@@ -37,33 +37,27 @@ def labels(dataset):
     return {path: dataset.label(row) for row, path in enumerate(dataset.paths)}
 
 
-def test_sub_folders_are_classes(tmp_path):
+def test_sub_folders_are_classes_and_folders_below_a_class_belong_to_it(tmp_path):
     dataset = open_folder(plant(tmp_path, "rust/b.jpg", "healthy/a.JPG", "rust/a.webp", "rust/notes.txt"))
     assert dataset.classes == ("healthy", "rust")
     assert labels(dataset) == {"healthy/a.JPG": "healthy", "rust/a.webp": "rust", "rust/b.jpg": "rust"}
     assert dataset.splits.tolist() == [UNSPLIT] * 3
-
-
-def test_folders_below_a_class_belong_to_it(tmp_path):
-    dataset = open_folder(plant(tmp_path, "rust/a.png", "rust/monday/b.png", "healthy/c.png"))
+    dataset = open_folder(plant(tmp_path / "below", "rust/a.png", "rust/monday/b.png", "healthy/c.png"))
     assert labels(dataset) == {"healthy/c.png": "healthy", "rust/a.png": "rust", "rust/monday/b.png": "rust"}
     dataset = open_folder(plant(tmp_path / "deep", "bean/rust/x/a.png", "bean/ok/b.png", "rice/ok/y/z/c.png"))
     assert dataset.classes == ("bean/ok", "bean/rust", "rice/ok")
 
 
-SPLIT_FOLDERS = [("train", "val", "test"), ("Train", "Valid", "Test"), ("training", "validation", "testing")]
-
-
-@pytest.mark.parametrize("names", SPLIT_FOLDERS)
+@pytest.mark.parametrize("names", ["train val test", "Train Valid Test", "training validation testing"])
 @pytest.mark.parametrize("crop", ["", "tomato/"])
 def test_splits_are_read_from_folders(tmp_path, names, crop):
-    train, val, test = names
-    paths = [f"{s}/{crop}{c}/{i}.jpg" for s in names for c in ("a", "b") for i in range(2)]
+    train, val, test = splits = names.split()
+    paths = [f"{s}/{crop}{c}/{i}.jpg" for s in splits for c in ("a", "b") for i in range(2)]
     dataset = open_folder(plant(tmp_path, *paths))
     assert dataset.classes == (f"{crop}a", f"{crop}b")
     split_of = dict(zip(dataset.paths, dataset.splits.tolist(), strict=True))
-    assert (split_of[f"{train}/{crop}a/0.jpg"], split_of[f"{val}/{crop}b/1.jpg"]) == (TRAIN, VALIDATION)
-    assert split_of[f"{test}/{crop}a/1.jpg"] == TEST
+    photos = (f"{train}/{crop}a/0.jpg", f"{val}/{crop}b/1.jpg", f"{test}/{crop}a/1.jpg")
+    assert [split_of[photo] for photo in photos] == [TRAIN, VALIDATION, TEST]
 
 
 def test_a_class_that_a_split_lacks_is_still_matched_by_name(tmp_path):
@@ -189,11 +183,12 @@ def test_listing_passes_over_leftovers_reports_can_be_stopped_and_takes_no_label
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has file names that are no text")
-def test_names_that_are_no_text_are_read_but_make_no_class(tmp_path):
-    plant(tmp_path, "a/1.jpg", "b/2.jpg", "a/\udcff.jpg", "a/\udcfe.heic")
+def test_names_that_are_no_text_are_read_but_make_no_class_and_equal_names_make_one(tmp_path):
+    plant(tmp_path, "a/1.jpg", "b/2.jpg", "a/\udcff.jpg", "a/\udcfe.heic", " /3.jpg", "a /4.jpg", "e\u0301/5.jpg")
     dataset = open_folder(tmp_path)
-    assert "a/\udcff.jpg" in list(dataset.paths)
-    assert [s.path for s in dataset.skipped] == ["a/\ufffd.heic"]
+    assert (dataset.classes, len(open_folder(tmp_path, where=("label=e\u0301",)))) == (("a", "b", "\u00e9"), 1)
+    assert {"a/\udcff.jpg", "a /4.jpg", "e\u0301/5.jpg"} < set(dataset.paths)
+    assert [s.path for s in dataset.skipped] == ["a/\ufffd.heic", " /3.jpg"]
     plant(tmp_path, "c\udcff/1.jpg")
     with pytest.raises(DataError, match="is not valid UTF-8"):
         open_folder(tmp_path)

@@ -1,5 +1,6 @@
 """CSV manifests: what is honoured, what is refused, and how much memory a large one takes."""
 
+import os
 import subprocess
 import sys
 
@@ -7,14 +8,14 @@ import numpy as np
 import pytest
 
 from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Cancelled, Skipped, reasons
-from core.data.manifest import open_manifest, write_manifest
+from core.data.manifest import open_manifest, read_paths, write_manifest
 from core.errors import EXIT_WRONG_INPUT, DataError
 
 PLAIN = "path,label\na.jpg,rust\nb.jpg,healthy\nc.jpg,rust\n"
 
 
-def write(folder, text, name="manifest.csv"):
-    file = folder / name
+def write(folder, text):
+    file = folder / "manifest.csv"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     return file
 
@@ -33,31 +34,27 @@ def test_classes_are_sorted_names_labels_follow_them_and_a_photo_that_is_there_t
 
 
 def test_a_manifest_that_is_written_again_has_its_groups_splits_and_settings(tmp_path):
-    file = write(tmp_path, "path,label,split,group,setting\na,rust,train,1,lab\nb,healthy,val,2,field\n")
+    file = write(tmp_path, "path,label,split,group,setting\na,rust,train,1,lab\nb,healthy,val,,field\n")
     dataset = open_manifest(file)
-    write_manifest(tmp_path / "again.csv", dataset, dataset.classes, dataset.labels, np.arange(2))
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "away")
+    for target in (tmp_path / "again.csv", tmp_path / "link" / "own.csv"):
+        write_manifest(target, dataset, dataset.classes, dataset.labels, np.arange(2))
+        assert os.path.realpath(open_manifest(target).path(0)) == os.path.realpath(dataset.path(0))
     assert (tmp_path / "again.csv").read_bytes() == file.read_bytes()
 
 
-def test_a_class_that_one_split_lacks_keeps_its_number(tmp_path):
-    text = "path,label,split\na,blight,train\nb,healthy,train\nc,rust,train\nd,rust,val\ne,healthy,val\n"
-    dataset = open_manifest(write(tmp_path, text))
-    validation = dataset.take(dataset.rows(VALIDATION))
-    assert validation.classes == ("blight", "healthy", "rust")
-    assert [validation.label(i) for i in range(2)] == ["rust", "healthy"]
-
-
 def test_crop_and_condition_make_the_label_unless_a_column_is_named(tmp_path):
-    file = write(tmp_path, "path,crop,condition,kind\na,tomato,rust,x\nb,bean,rust,y\n")
+    file = write(tmp_path, "path,crop,condition,kind\na,tomato,rust,x\nb,bean,rust,e\u0301\n")
     assert (open_manifest(file).classes, open_manifest(file).columns) == (("bean/rust", "tomato/rust"), {})
-    assert list(open_manifest(file, columns=("kind",)).columns["kind"]) == ["x", "y"], "kept only when asked for"
-    assert open_manifest(file, label="kind").classes == ("x", "y")
-    assert open_manifest(file, label="KIND").classes == ("x", "y")
+    assert list(open_manifest(file, columns=("kind",)).columns["kind"]) == ["x", "e\u0301"], "kept only when asked for"
+    assert open_manifest(file, label="kind").classes == open_manifest(file, label="KIND").classes == ("x", "\u00e9")
+    assert list(open_manifest(file, where=("kind=\u00e9",)).paths) == ["b"]
     with pytest.raises(DataError, match="--label: .* no column 'disease'; its columns are path, crop"):
         open_manifest(file, label="disease")
 
 
-def test_splits_and_groups_of_the_manifest_are_honoured(tmp_path):
+def test_splits_and_groups_are_honoured_and_a_class_that_one_split_lacks_keeps_its_number(tmp_path):
     text = "path,label,split,group\na,x,Train,g1\nb,y,valid,g2\nc,x,TEST,\nd,y,,g1\ne,y,validation,\n"
     dataset = open_manifest(write(tmp_path, text))
     assert dataset.splits.tolist() == [TRAIN, VALIDATION, TEST, UNSPLIT, VALIDATION]
@@ -65,14 +62,18 @@ def test_splits_and_groups_of_the_manifest_are_honoured(tmp_path):
     assert groups[0] == groups[3]
     assert len(set(groups.tolist())) == 4, "rows without a group are each alone"
     assert [dataset.group_names[g] for g in groups[:2]] == ["g1", "g2"]
+    text = "path,label,split\na,blight,train\nb,healthy,train\nc,rust,train\nd,rust,val\ne,healthy,val\n"
+    dataset = open_manifest(write(tmp_path, text))
+    validation = dataset.take(dataset.rows(VALIDATION))
+    assert validation.classes == ("blight", "healthy", "rust")
+    assert [validation.label(i) for i in range(2)] == ["rust", "healthy"]
 
 
 def test_filters_hold_all_at_once(tmp_path):
-    text = "path,crop,condition,setting\na,tomato,rust,lab\nb,tomato,healthy,field\nc,bean,rust,field\n"
-    file = write(tmp_path, text)
+    file = write(tmp_path, "path,crop,condition,Setting\na,tomato,rust,lab\nb,tomato,healthy,field\nc,bean,rust,field")
     assert open_manifest(file, where=("crop=tomato",)).classes == ("tomato/healthy", "tomato/rust")
     both = open_manifest(file, where=("crop=tomato", "setting=field"))
-    assert list(both.paths) == ["b"]
+    assert (list(both.paths), list(both.columns["setting"])) == (["b"], ["field"])
     with pytest.raises(DataError, match="No row of .* has crop=potato. There, crop is one of bean, tomato."):
         open_manifest(file, where=("crop=potato",))
     with pytest.raises(DataError, match="--where: .* no column 'farm'; its columns are path, crop"):
@@ -80,33 +81,22 @@ def test_filters_hold_all_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be"])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_spreadsheets_ways_of_writing_are_read(tmp_path, separator, mark, newline):
-    lines = [("path", "label"), ("ä ö/1.jpg", "rust"), (f'"with{separator}two"', "healthy"), ("b\\c.jpg", "rust")]
-    text = newline.join(separator.join(line) for line in lines) + newline + newline
-    dataset = open_manifest(write(tmp_path, mark + text.encode()))
-    assert list(dataset.paths) == ["ä ö/1.jpg", f"with{separator}two", "b/c.jpg"]
-
-
-@pytest.mark.parametrize("separator", [",", ";", "\t"])
-def test_a_first_line_that_names_the_separator_is_none_of_the_heading(tmp_path, separator):
-    text = f"sep={separator}\r\npath{separator}label\r\na.jpg{separator}rust, or so\r\n"
-    file = write(tmp_path, text if separator != "," else text.replace(", or so", ""))
-    assert list(open_manifest(file).paths) == ["a.jpg"]
-    with pytest.raises(DataError, match="label is one of rust"):
-        open_manifest(file, where=("label=x",))
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
-@pytest.mark.parametrize("separator", ["\t", ",", ";"])
-def test_a_spreadsheets_unicode_text_is_read(tmp_path, encoding, separator):
-    text = f"path{separator}label\r\nä ö/1.jpg{separator}rust\r\n2.jpg{separator}\"bệnh\r\nsương\"\r\n"
-    mark = "" if encoding == "utf-16" else "\ufeff"  # "utf-16" writes its own
+@pytest.mark.parametrize("first", ["", "sep={}{}"])
+def test_spreadsheets_ways_of_writing_are_read(tmp_path, separator, encoding, newline, first):
+    rust, written, there = "rust" if separator == "," else "rust, or so", " d\\e.jpg", "d/e.jpg"
+    lines = [("path", "label"), ("ä ö/1.jpg", rust), (f'"with{separator}two"', '"bệnh\r\nsương"'), ("b\\c.jpg", rust),
+             (written, rust)]  # fmt: skip
+    text = first.format(separator, newline) + newline.join(map(separator.join, lines)) + 2 * newline
+    mark = "\ufeff" if encoding == "utf-16-be" else ""  # others write their own, or none
     file = write(tmp_path, (mark + text).encode(encoding))
+    if os.sep == "/":
+        (tmp_path / (there := written)).touch()
     dataset = open_manifest(file)
-    assert (list(dataset.paths), dataset.classes) == (["ä ö/1.jpg", "2.jpg"], ("bệnh\r\nsương", "rust"))
-    with pytest.raises(DataError, match="No row of .* has label=x"):
+    assert list(dataset.paths) == ["ä ö/1.jpg", f"with{separator}two", "b/c.jpg", there]
+    assert (dataset.classes, list(read_paths(file))[3]) == (("bệnh\r\nsương", rust), str(tmp_path / there))
+    with pytest.raises(DataError, match="No row of .* has label=x. There, label is one of bệnh"):
         open_manifest(file, where=("label=x",))
 
 
@@ -114,7 +104,6 @@ def test_a_spreadsheets_unicode_text_is_read(tmp_path, encoding, separator):
     (b"", "is empty"), (b"\n\n", "is empty"), (b"path,label\n", "no rows below its header"),
     (b"name,label\na,b\n", "no column path; its columns are name, label. Rename the column"),
     (b"path,size\na,3\n", "no class column.*--label COLUMN"),
-    (b"path,label\na.jpg,rust,more\n", "Line 2 .* 3 fields, but the header has 2"),
     (b"path,label\na.jpg,rust\nb.jpg,\n", "Line 3 .* no class"), (b"path,label\n,rust\n", "Line 2 .* no path"),
     (b"path,label,split\na,rust,maybe\n", "Line 2 .* 'maybe' is not train, val or test"),
     (b'path,label\n"a,rust\n', "not a valid CSV"),
@@ -132,6 +121,15 @@ def test_what_is_no_manifest_is_refused_with_what_to_do(tmp_path, text, said):
         open_manifest(write(tmp_path, text))
     assert raised.value.exit_code == EXIT_WRONG_INPUT
     assert [p.name for p in tmp_path.iterdir()] == ["manifest.csv"], "nothing is written"
+
+
+@pytest.mark.parametrize("read", [open_manifest, lambda path: list(read_paths(path))])
+@pytest.mark.parametrize(("text", "line"), [
+    ("path,label\na.jpg,rust,b.jpg\n", 2), ("sep=;\npath;label\n\nb.jpg\n", 4), ('path,label\na,"x\ny"\n"b\n"\n', 4),
+])  # fmt: skip
+def test_a_row_of_another_width_is_refused_by_its_first_line(tmp_path, read, text, line):
+    with pytest.raises(DataError, match=f"Line {line} .* has [13] fields, but the header has 2"):
+        read(write(tmp_path, text))
 
 
 def test_a_path_that_fills_a_screen_is_cut_in_a_sentence():
@@ -172,16 +170,10 @@ print(len(dataset), len(dataset.classes), peak() - before, held)
 
 
 def large_manifest(folder, rows):
-    file = folder / "large.csv"
     splits = ("train", "train", "val", "test")
-    with file.open("w") as out:
-        out.write("path,crop,condition,group,split,source\n")
-        for i in range(rows):
-            out.write(
-                f"photos/crop{i % 8}/condition{i % 37}/0090d05d-d797-4c99-abd4-{i:012x}___RS_{i}.jpg,crop{i % 8},"
-                f"condition{i % 37},plant-{i // 3},{splits[i // 3 % 4]},somewhere or other {i}\n"
-            )
-    return file
+    return write(folder, "path,crop,condition,group,split,source\n" + "".join(
+        f"photos/crop{i % 8}/condition{i % 37}/0090d05d-d797-4c99-abd4-{i:012x}___RS_{i}.jpg,crop{i % 8},"
+        f"condition{i % 37},plant-{i // 3},{splits[i // 3 % 4]},somewhere or other {i}\n" for i in range(rows)))
 
 
 @pytest.mark.thorough

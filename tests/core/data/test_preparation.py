@@ -1,7 +1,8 @@
 """The whole road from a configuration to photos that can be trained on."""
 
-import os
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,24 +37,35 @@ def test_every_usable_photo_has_a_split_and_every_stage_reports(config):
 def test_a_set_of_labels_may_be_missing_in_the_training_split_but_no_label(config, tmp_path):
     rows = [f"healthy/{n:03d}.png,{label},{split}" for n, (label, split) in enumerate((
         ("scab", "train"), ("rust", "train"), ("mildew", "val"), ("scab+rust", "val"), ("scab", "val")))]  # fmt: skip
+    shutil.copy(tmp_path / "photos" / "healthy" / "003.png", tmp_path / "photos" / "same.png")
+    rows.append("same.png,rust+scab,val")
     manifest = tmp_path / "photos" / "manifest.csv"
     manifest.write_text("\n".join(("path,label,split", *(row for row in rows if "mildew" not in row))))
     photos = prepare_photos(replace(config, data=str(manifest), label="label"))
-    assert photos.classes == ("rust", "scab")
+    assert (photos.classes, [text for text in photos.warnings if "two labels" in text]) == (("rust", "scab"), [])
     manifest.write_text("\n".join(("path,label,split", *rows)))
     with pytest.raises(DataError, match="training split has no photo of mildew\\."):
         prepare_photos(replace(config, data=str(manifest), label="label"))
 
 
-def test_near_copies_go_to_one_split(config, tmp_path):
-    for label in ("healthy", "rust"):
-        for number in range(0, 20, 2):
-            source = tmp_path / "photos" / label / f"{number:03d}.png"
-            (tmp_path / "photos" / label / f"{number:03d}-again.png").write_bytes(source.read_bytes())
+def list_photos(config, group):
+    """The configuration for a manifest of the photos, with the group that `group` gives a file."""
+    root = Path(config.data)
+    rows = (f"{file.relative_to(root).as_posix()},{file.parent.name},{group(file)}" for file in root.rglob("*.png"))
+    (root / "all.csv").write_text("\n".join(["path,label,group", *sorted(rows)]))
+    return replace(config, data=str(root / "all.csv"))
+
+
+@pytest.mark.parametrize("named", [None, "none", "healthy", "-again"])
+def test_near_copies_go_to_one_split_unless_the_source_names_their_groups(config, named):
+    for source in Path(config.data).rglob("*[02468].png"):
+        source.with_stem(f"{source.stem}-again").write_bytes(source.read_bytes())
+    if named is not None:
+        config = list_photos(config, lambda file: file if named in str(file.relative_to(config.data)) else "")
     photos = prepare_photos(config)
     rows = {path: row for row, path in enumerate(photos.dataset.paths)}
     for path, row in rows.items():
-        if "again" in path:
+        if "again" in path and not path.startswith(str(named)):
             assert photos.splits[row] == photos.splits[rows[path.replace("-again", "")]]
     assert photos.leak.leaked == 0
     assert photos.random_leak.leaked > 0
@@ -71,31 +83,24 @@ def test_pictures_under_two_labels_are_named_also_where_the_groups_are_given(con
         "rust/1-again.png (rust); healthy/002.png (healthy) = rust/2-again.png (rust); …). Correct the labels, or "
         "remove these photos."
     )
-    rows = [f"{file.relative_to(tmp_path / 'photos').as_posix()},{file.parent.name},{number}"
-            for number, file in enumerate(sorted((tmp_path / "photos").rglob("*.png")))]  # fmt: skip
-    manifest = tmp_path / "photos" / "all.csv"
-    manifest.write_text("\n".join(["path,label,group", *rows]) + "\n")
-    told = prepare_photos(replace(config, data=str(manifest)))
+    told = prepare_photos(list_photos(config, str))
     assert told.dataset.groups is not None
     assert said in told.warnings
 
 
-def test_photos_that_cannot_be_used_are_left_out_and_said(config, tmp_path):
+def test_photos_that_cannot_be_used_are_said_and_a_class_or_a_set_of_none_but_these_stops_the_run(config, tmp_path):
     (tmp_path / "photos" / "rust" / "bad.jpg").write_bytes(b"bad")
     photos = prepare_photos(config)
     row = list(photos.dataset.paths).index("rust/bad.jpg")
     assert photos.splits[row] == UNSPLIT
     assert "1 photo is excluded: 1 x The file is not a photo" in photos.warnings[0]
-
-
-def test_a_class_or_a_set_without_a_usable_photo_stops_the_run(config, tmp_path):
-    os.mkdir(tmp_path / "photos" / "blight")
+    (tmp_path / "photos" / "blight").mkdir()
     (tmp_path / "photos" / "blight" / "bad.jpg").write_bytes(b"")
     with pytest.raises(DataError, match="No photo of blight can be used: 1 x The file is empty"):
         prepare_photos(config)
     for file in (tmp_path / "photos").rglob("*.png"):
         file.write_bytes(b"bad")
-    with pytest.raises(DataError, match="None of the 41 photos can be used: 40 x"):
+    with pytest.raises(DataError, match="None of the 42 photos can be used: 41 x"):
         prepare_photos(config)
 
 
@@ -137,21 +142,16 @@ def test_photos_made_from_one_go_to_one_split_and_a_source_that_tore_them_apart_
     root = tmp_path / "photos"
     for part, seed in (("train", 1), ("valid", 2)):
         leaf_folder(root / part, each=12, seed=seed)
-    for label in ("healthy", "rust"):
-        for number in range(3):
-            (root / "valid" / label / f"{number:03d}.png").rename(
-                root / "valid" / label / f"s{number}_new30degFlipLR.png"
-            )
-            (root / "train" / label / f"{number:03d}.png").rename(root / "train" / label / f"s{number}.png")
+    for photo in [*root.rglob("000.png"), *root.rglob("001.png"), *root.rglob("002.png")]:
+        change = "_new30degFlipLR" if "valid" in photo.parts else ""
+        photo.rename(photo.with_stem(f"s{int(photo.stem)}{change}"))
     config = RunConfig(data=str(root), cache=str(tmp_path / "store"), image_size=32)
     photos = prepare_photos(config)
     assert photos.leak.leaked == 6
     assert "6 of 24 validation and test photos have a photo of the same group in training" in photos.warnings[0]
     (root / "train").rename(tmp_path / "all")
-    for label in ("healthy", "rust"):
-        for file in (root / "valid" / label).iterdir():
-            file.rename(tmp_path / "all" / label / f"v{file.name}" if "deg" not in file.name else
-                        tmp_path / "all" / label / file.name)  # fmt: skip
+    for file in list((root / "valid").rglob("*.png")):
+        file.rename(tmp_path / "all" / file.parent.name / (file.name if "deg" in file.name else f"v{file.name}"))
     photos = prepare_photos(replace(config, data=str(tmp_path / "all")))
     assert photos.leak.leaked == 0
     assert len(np.unique(photos.groups)) == 48 - 6

@@ -33,6 +33,7 @@ def test_crops_are_those_of_the_classes_and_found_by_name():
     assert list_crops(CLASSES) == ["apple", "bean"]
     assert list_crops(CLASSES[:3]) == list_crops(("rust", "scab", "healthy")) == []
     assert (find_crop(CLASSES, " Apple"), find_crop(CLASSES, "")) == ("apple", "")
+    assert find_crop(("t\u00e1o/a", "b/a"), "Ta\u0301o") == "t\u00e1o"
     with pytest.raises(InputError, match=r"does not know the crop 'plum'. It knows apple, bean\."):
         find_crop(CLASSES, "plum")
     with pytest.raises(InputError, match="not of several crops"):

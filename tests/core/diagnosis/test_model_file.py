@@ -48,8 +48,8 @@ def test_weights_beyond_half_precision_are_refused(model):
 
 def test_views_come_back_and_other_classes_than_weights_are_refused(model, tmp_path):
     path = tmp_path / "x.safetensors"
-    write_crafted(path, model)
-    assert read_model(path).views == 1
+    write_crafted(path, model, classes=["a ", "b", "u\u0308"])
+    assert (read_model(path).views, read_model(path).classes) == (1, ("a", "b", "\u00fc")), "as those of photos"
     for views in (1, 2):
         write_model(path, replace(model, views=views))
         assert read_model(path).views == views
