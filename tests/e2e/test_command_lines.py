@@ -227,7 +227,7 @@ def test_bad_photos_models_and_runs_get_a_sentence_each_and_nothing_is_written(t
     (tmp_path / "s.toml").write_text("from = 'small'\nmodel = 'cnn'\n", "utf-8")
     new = ("--out", tmp_path / "run", *SMALL)
     for arguments, sentence in (
-        (("core.train", "--data", one, *new), "Training needs two classes or more"),
+        (("core.train", "--data", one, *new), "Two classes or more are needed"),
         (("core.train", "--data", empty, *new), "There are no photos in"),
         (("core.train", "--data", one, "--from", "small", *new, "--model", "cnn"), "--model: cannot be combined with"),
         (("core.train", "--data", one, "--config", tmp_path / "s.toml"), "--model: cannot be combined with"),

@@ -148,7 +148,7 @@ def test_filters_look_at_crop_condition_label_and_split(tmp_path):
 @pytest.mark.parametrize(("paths", "said"), [
     ([], "There are no photos in .* into a subfolder"), (["a/readme.txt", "b/x.pdf"], "There are no photos in"),
     (["1.jpg", "2.jpg"], "are not in class folders"), (["train/1.jpg", "val/2.jpg"], "are not in class folders"),
-    (["a/1.jpg", "a/2.jpg"], "have the class 'a'. Training needs two"),
+    (["a/1.jpg", "a/2.jpg"], "have the class 'a'. Two classes or more"),
 ])  # fmt: skip
 def test_folders_that_are_no_classification_are_refused(tmp_path, paths, said):
     plant(tmp_path, *paths)
