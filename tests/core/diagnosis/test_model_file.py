@@ -74,7 +74,7 @@ def test_weights_that_do_not_fit_are_named(model, tmp_path):
 
 
 @pytest.mark.parametrize(("changes", "sentence"), [
-    ({"temperature": 0}, "temperature"), ({"temperature": float("inf")}, "temperature"),
+    ({"temperature": 1e-310}, "temperature: 1e-310 is not"), ({"temperature": float("inf")}, "temperature"),
     ({"preprocessing": {"square": 1 << 40}}, "invalid photo size"),
     ({"views": 0}, "states 0 views of a photo; only 1 or 2"), ({"views": 3}, "states 3 views"),
     ({"views": True}, "states True views"), ({"views": 2.0}, "states 2.0 views"), ({"views": "2"}, "states '2' views"),
