@@ -41,7 +41,7 @@ WITHOUT_TRAINING: Final = {"device": "device to compute on"}
 
 CHANGEABLE: Final = frozenset({
     "data", "cache", "device", "threads", "minutes", "checkpoint_seconds", "time_every", "verify", "stream_photos",
-    "field", "leaf_tests", "teacher", "name", "gpus",
+    "field", "leaf_tests", "start", "teacher", "name", "gpus",
 })
 """Fields that may change when a run is resumed."""
 
@@ -187,7 +187,8 @@ def change_settings(config: RunConfig, changes: Mapping[str, Any], found: list[P
 
 
 def read_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[Problem]]:
-    """Parse the arguments; `given` names those that were set. Unknown options are problems. Raises InputError."""
+    """Parse the arguments, with a home folder for ~; `given` names those set. Unknown options are problems. Raises
+    InputError."""
     errors = io.StringIO()
     if "--" in argv:  # where argparse accepts it depends on Python's version
         at = argv.index("--")
@@ -201,8 +202,9 @@ def read_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tupl
         raise InputError(errors.getvalue().strip().replace(OPERAND, "")) from None
     for name, value in vars(arguments).items():
         if isinstance(value, str | list):
-            given = value.removeprefix(OPERAND) if isinstance(value, str) else [v.removeprefix(OPERAND) for v in value]
-            setattr(arguments, name, given)
+            texts = [value] if isinstance(value, str) else value
+            given = [os.path.expanduser(text.removeprefix(OPERAND)) for text in texts]
+            setattr(arguments, name, given if texts is value else given[0])
     arguments.given = {name for name, value in vars(arguments).items() if value and value != parser.get_default(name)}
     options = [text for text in unknown if text.startswith("-")]
     if unknown and not options:

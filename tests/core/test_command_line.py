@@ -162,6 +162,21 @@ def test_the_first_ctrl_c_asks_and_the_second_ends_at_once(monkeypatch, capsys, 
     assert ended == [code]
 
 
+def test_paths_of_options_and_settings_files_mean_the_same_in_every_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", home := str(tmp_path / "me"))
+    (tmp_path / "s.toml").write_text('split = "~/s.csv"\nfield = "f"\n')
+    (tmp_path / "config.json").write_text("{}")
+    for given, wanted in (
+        ("--config=s.toml --data d --cache ./c --out=~/r", {
+            "data": "d", "cache": "c", "field": "f", "split": f"{home}/s.csv", "out": f"{home}/r"}),
+        ("--resume . --data d --cache ~/c", {"data": "d", "cache": f"{home}/c", "out": ""}),
+    ):  # fmt: skip
+        config = train.configure(*read_arguments(train.make_parser(), given.split()))
+        assert {name: getattr(config, name) for name in wanted} == {n: str(tmp_path / p) for n, p in wanted.items()}
+    assert read_arguments(diagnose.make_parser(), ["m", "--", "~/p", "q"])[0].photos == [f"{home}/p", "q"]
+
+
 def test_a_batch_size_may_be_left_to_the_program():
     given = [train.make_parser().parse_args(["--data", "photos", "--batch-size", text]) for text in ("auto", "48")]
     assert [train.configure(arguments, []).batch_size for arguments in given] == [0, 48]

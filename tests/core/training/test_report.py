@@ -10,13 +10,13 @@ import cv2
 import numpy as np
 import pytest
 
-from core.command_line import merge_settings, read_arguments, read_settings
+from core.command_line import read_arguments
 from core.config import RunConfig
 from core.device import KernelTime
 from core.diagnosis.background_dependence import BackgroundDependence, Baseline
 from core.diagnosis.metrics import Metrics, Subset, compute_metrics
 from core.percent import keep_percents
-from core.train import make_parser
+from core.train import configure, make_parser
 from core.training.charts import MOST_POINTS, ChartSeries, draw_bars, draw_confusion, draw_interval, draw_lines
 from core.training.conditions import Conditions
 from core.training.events import EpochDone, History, KernelTimes, StepDone, from_line, read_history, to_line
@@ -226,12 +226,12 @@ ODD = RunConfig(
 @pytest.mark.parametrize("preset", ["", *PRESETS])
 def test_the_training_command_is_read_as_the_run_that_was(preset):
     config = replace(ODD, preset=preset)
-    wanted = replace(config, cache="", out="/runs/a b-again", split="/runs/a b/split.csv", device="cpu", threads=3)
-    words, found = shlex.split(training_command(config, CPU)), []
-    assert words[:2] == ["leafclinic", "train"]
-    arguments, unknown = read_arguments(make_parser(), words[2:])
-    assert merge_settings(read_settings(arguments, found), {}, [*found, *unknown]) == wanted
     recipe = PRESETS[preset].values if preset else {}
+    wanted = replace(config, cache="", out="/runs/a b-again", split="/runs/a b/split.csv", device="cpu", threads=3)
+    for start, model in (("", "cnn"), (ODD.start, recipe.get("model", RunConfig().model))):  # that of the file later
+        words = shlex.split(training_command(replace(config, start=start), CPU))
+        assert words[:2] == ["leafclinic", "train"]
+        assert configure(*read_arguments(make_parser(), words[2:])) == replace(wanted, start=start, model=model)
     plain = RunConfig(data="/p", preset=preset, out="/r", **recipe)
     assert len(shlex.split(training_command(plain, GPU))) == (12 if preset else 10), "nothing but what differs"
 
