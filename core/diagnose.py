@@ -66,8 +66,8 @@ def diagnose(argv: Sequence[str]) -> int:
         return merge(Path(arguments.model_file))
     file = Path(arguments.model_file)
     if file.suffix.lower() == ".onnx":
-        sys.stderr.write(f"{file.name} is an ONNX file: it has no rejection, so every photo gets its most likely "
-                         "class.\n")
+        sys.stderr.write(f"{file.name} is an ONNX file: it has no thresholds. A photo whose most probable class is "
+                         "below 50 % is \"not sure\".\n")
     if arguments.out:
         return diagnose_many(arguments, config, coverage, shard)
     return diagnose_here(file, arguments, config, coverage)

@@ -301,7 +301,7 @@ def _check_sizes(graph: Graph) -> None:
     if len(graph.photo_shape) != 3 or graph.photo_shape[2] not in (1, 3) or max(graph.photo_shape) > MAX_SIDE:
         raise ModelFileError(f"The network states an invalid photo shape: {graph.photo_shape}.")
     photo = graph.nodes[0].attributes
-    mean, std, channels = floats(photo["mean"]), tuple(map(divisor, photo["std"])), graph.photo_shape[2]
+    mean, std, channels = floats(photo["mean"]), tuple(map(divisor, floats(photo["std"]))), graph.photo_shape[2]
     if len(mean) != channels or len(std) != channels or not all(map(math.isfinite, mean)):
         raise ModelFileError("The file's input normalization is not valid.")
     for node in graph.nodes:

@@ -224,7 +224,7 @@ def list_top(
 
 
 def read_network(path: Path) -> ModelFile:
-    """A model file, a run folder, or an ONNX file, which has no rejection. Raises ModelFileError."""
+    """A model file, a run folder, or an ONNX file, which has no thresholds. Raises ModelFileError."""
     if path.suffix.lower() != ".onnx":
         return read_model(path)
     from core.diagnosis.onnx_model import read_onnx_model  # imports onnx

@@ -74,10 +74,12 @@ def test_the_default_name_is_that_of_the_photos_and_the_minute(tmp_path, monkeyp
 
 def test_a_shipped_model_is_found_by_its_name_in_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    shipped = find_model(Path("leaves"))
-    assert shipped.is_file()
-    assert find_model(Path("leaves").absolute()) == shipped
-    assert find_model(tmp_path / "elsewhere" / "leaves") == tmp_path / "elsewhere" / "leaves"
-    assert find_model(Path("detector")) == Path("detector"), "a network that diagnoses nothing"
-    (tmp_path / "leaves").write_bytes(b"a file of that name is meant itself")
-    assert find_model(Path("leaves")) == Path("leaves")
+    assert (shipped := find_model(Path("leaves"))).is_file()
+    (tmp_path / "leaves").mkdir()  # of photos
+    assert find_model(Path("leaves")) == find_model(Path("leaves").absolute()) == shipped
+    for path in (tmp_path / "elsewhere" / "leaves", Path("detector")):  # a network that diagnoses nothing
+        assert find_model(path) == path
+    (tmp_path / "leaves" / "config.json").touch()
+    assert find_model(Path("leaves")) == Path("leaves/best.safetensors")
+    (tmp_path / "small").write_bytes(b"a file of that name is meant itself")
+    assert find_model(Path("small")) == Path("small")

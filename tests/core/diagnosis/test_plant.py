@@ -50,10 +50,10 @@ def test_a_plant_without_a_usable_photo_has_no_diagnosis(photo, word):
     assert plant.verdict.reason
 
 
-def test_photos_that_cannot_be_read_are_not_counted():
-    found = [Diagnosis("a/1", prediction=seen(0.9, 0.05, 0.05)), Diagnosis("a/2", error="broken"),
-             Diagnosis("b/1", error="broken")]  # fmt: skip
-    (plant,) = diagnose_plants(found, ["a", "a", "b"], THRESHOLDS, CLASSES, 1.0)
+def test_a_photo_counts_once_and_one_that_cannot_be_read_does_not():
+    found = [Diagnosis(path, prediction=seen(0.9, 0.05, 0.05)) for path in ("a/1", "./a/1", os.path.abspath("a/1"))]
+    found += [Diagnosis("a/2", error="broken"), Diagnosis("b/1", error="broken")]
+    (plant,) = diagnose_plants(found, list("aaaab"), THRESHOLDS, CLASSES, 1.0)
     assert (plant.name, plant.photos, plant.verdict.word) == ("a", 1, "apple/scab")
 
 
