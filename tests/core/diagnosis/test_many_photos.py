@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from unittest.mock import create_autospec
+from unittest.mock import create_autospec, patch
 
 import distributed
 import numpy as np
@@ -23,6 +23,7 @@ from core.data.source import find_photos
 from core.diagnosis import prediction
 from core.diagnosis.many_photos import cut_parts, find_missing, open_results
 from core.diagnosis.model_file import read_model
+from core.diagnosis.model_identity import read_identity
 from core.diagnosis.prediction import Predictor
 from core.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_INPUT, InputError
 from core.onnx import write_onnx
@@ -119,9 +120,13 @@ def test_an_onnx_file_is_told_by_its_hash(model, photos, tmp_path, capsys):
     onnx, out, same = tmp_path / "m.onnx", tmp_path / "out", read_model(model)
     onnx.write_bytes(write_onnx(same.graph, same.weights, same.classes))
     assert run(onnx, photos, "--out", out) == EXIT_DONE
-    onnx.write_bytes(onnx.read_bytes() + b"\0")
+    onnx.write_bytes(write_onnx(same.graph, {name: 2 * array for name, array in same.weights.items()}, same.classes))
     assert run(onnx, photos, "--out", out) == EXIT_WRONG_INPUT
     assert "were made with another model" in capsys.readouterr().err
+    with patch.object(Predictor, "close", autospec=True) as closed:  # the model that this process has loaded
+        assert run(onnx, photos, "--out", tmp_path / "new") == run("--merge", tmp_path / "new") == EXIT_DONE
+    assert closed.call_count == 1
+    assert {row["model_hash"] for row in merged_rows(tmp_path / "new")} == {read_identity(onnx).hash}
 
 
 @pytest.mark.parametrize(("options", "why"), [
