@@ -36,7 +36,9 @@ from core.storage import NO_ROOM, inside_photos, is_name_too_long
 from core.text import printable
 from core.training.presets import PRESETS
 
-WITHOUT_TRAINING: Final = {"device": "device to compute on"}
+WITHOUT_TRAINING: Final = {
+    "device": "device to compute on", "name": "name of the model (default: model name, photo folder, date and time)",
+}  # fmt: skip
 """Help texts of commands that take only some fields and do not train."""
 
 CHANGEABLE: Final = frozenset({

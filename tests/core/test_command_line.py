@@ -177,6 +177,10 @@ def test_paths_of_options_and_settings_files_mean_the_same_in_every_folder(tmp_p
     assert read_arguments(diagnose.make_parser(), ["m", "--", "~/p", "q"])[0].photos == [f"{home}/p", "q"]
 
 
-def test_a_batch_size_may_be_left_to_the_program():
+def test_a_batch_size_may_be_left_to_the_program_and_the_help_of_a_command_is_its_own():
     given = [train.make_parser().parse_args(["--data", "photos", "--batch-size", text]) for text in ("auto", "48")]
     assert [train.configure(arguments, []).batch_size for arguments in given] == [0, 48]
+    told = {command: " ".join(command.make_parser().format_help().split()) for command in (adapt, evaluate, diagnose)}
+    assert "default: model name, photo folder, date and time" in told[adapt]
+    assert "or ONNX file" in told[evaluate]
+    assert "with --examine, --leaves or --report: do not crop" in told[diagnose]
