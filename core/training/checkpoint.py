@@ -138,10 +138,9 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     path = folder / LAST
     header = {
         "config": dict(checkpoint.config), "classes": list(checkpoint.classes), "fingerprint": checkpoint.fingerprint,
-        "conditions": asdict(checkpoint.conditions), "logs": dict(checkpoint.logs),
+        "conditions": asdict(checkpoint.conditions), "logs": dict(checkpoint.logs), "origin": checkpoint.origin,
         "state": {k: None if v == math.inf else v for k, v in asdict(checkpoint.state).items()},
         **({"teachers": list(checkpoint.teachers)} if checkpoint.teachers else {}),
-        **({"origin": checkpoint.origin} if checkpoint.origin else {}),
     }  # fmt: skip
     tensors = {WEIGHTS + name: array for name, array in checkpoint.weights.items()}
     tensors |= {OPTIMIZER + name: np.asarray(array) for name, array in checkpoint.optimizer.items()}

@@ -50,8 +50,7 @@ class Setup:
 
     graph: up to the logits, without the loss; graph_in_use: the same with the photo size of validation and diagnosis;
     only_training: what the tests of the final model do not need, in the order in which it was opened; learned: the
-    training photos of the weights; origin_words: sentences about evaluated photos among them; start_hash: of the
-    file that training started from.
+    training photos of the weights; origin_words: sentences about evaluated photos among them.
     """
 
     config: RunConfig

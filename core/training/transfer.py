@@ -51,8 +51,7 @@ HEAD_INIT: Final = "normal_0.01"
 @final
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A pretrained network, without trainable batch norm; `classes` is empty and `learned` None if unknown; hash: that
-    of its file (`core.diagnosis.model_identity`)."""
+    """A pretrained network, without trainable batch norm; `classes` is empty and `learned` None if unknown."""
 
     path: Path
     graph: Graph

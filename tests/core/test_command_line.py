@@ -70,10 +70,7 @@ def test_closed_streams_are_nobody_who_listens(monkeypatch):
 
 
 def test_ctrl_c_ends_every_command_as_shells_say_it_and_tells_who_reads(capsys):
-    def work(_):
-        raise KeyboardInterrupt
-
-    told = []
+    told, work = [], lambda _: signal.default_int_handler(2, None)
     assert run_command(work, ["--json"], lambda *said: told.append(said)) == EXIT_INTERRUPTED == 130
     assert told == [("Stopped.", 130)]
     assert capsys.readouterr().err == "\nStopped.\n"
@@ -89,8 +86,7 @@ def test_ctrl_c_while_modules_are_imported_ends_a_command_without_a_traceback(tm
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     done = subprocess.run(
         [sys.executable, *command], env=environment, capture_output=True, text=True, check=False,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs ignore it
-    )  # fmt: skip
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # fmt: skip - background jobs ignore it
     assert (done.returncode, done.stdout, done.stderr) == (EXIT_INTERRUPTED, "", "")
 
 
@@ -100,8 +96,7 @@ def test_hidden_folders_and_files_are_not_diagnosed(tmp_path):
         (tmp_path / name).touch()
     assert list(find_photos([str(tmp_path)])) == [str(tmp_path / "b/f.jpg"), str(tmp_path / "g.PNG")]
     assert list(find_photos([str(tmp_path / "b/._c.jpg")])) == [str(tmp_path / "b/._c.jpg")], "named itself"
-    deep = tmp_path.joinpath(*"d" * 200)
-    deep.mkdir(parents=True)
+    (deep := tmp_path.joinpath(*"d" * 200)).mkdir(parents=True)
     (deep / "i.jpg").touch()
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(len(inspect.stack()) + 150)
@@ -148,15 +143,13 @@ def test_photos_follow_options_and_words_that_no_option_takes_are_not_called_opt
     (True, EXIT_STOPPED, "after saving this step"), (False, EXIT_INTERRUPTED, "before the training begins"),
 ])  # fmt: skip
 def test_the_first_ctrl_c_asks_and_the_second_ends_at_once(monkeypatch, capsys, resume, code, said):
-    ended = []
-    monkeypatch.setattr(train.os, "_exit", ended.append)
+    monkeypatch.setattr(train.os, "_exit", (ended := []).append)
     commands, trainer = Commands(), Trainer(RunConfig(data="photos"), resume=resume)
     train._stopper(Commands(), trainer)(15, None)
     assert capsys.readouterr().err == ""  # a launcher ends its ranks so
     handler = train._stopper(commands, trainer)
     handler(2, None)
-    assert commands.stopped()
-    assert not ended
+    assert (commands.stopped(), ended) == (True, [])
     assert f"Stopping {said}. Press Ctrl-C again to stop immediately" in capsys.readouterr().err
     handler(2, None)
     assert ended == [code]
@@ -180,7 +173,6 @@ def test_paths_of_options_and_settings_files_mean_the_same_in_every_folder(tmp_p
 def test_a_batch_size_may_be_left_to_the_program_and_the_help_of_a_command_is_its_own():
     given = [train.make_parser().parse_args(["--data", "photos", "--batch-size", text]) for text in ("auto", "48")]
     assert [train.configure(arguments, []).batch_size for arguments in given] == [0, 48]
-    told = {command: " ".join(command.make_parser().format_help().split()) for command in (adapt, evaluate, diagnose)}
-    assert "default: model name, photo folder, date and time" in told[adapt]
-    assert "or ONNX file" in told[evaluate]
-    assert "with --examine, --leaves or --report: do not crop" in told[diagnose]
+    for command, said in ((adapt, "default: model name, photo folder, date and time"), (evaluate, "or ONNX file"),
+                          (diagnose, "with --examine, --leaves or --report: do not crop")):  # fmt: skip
+        assert said in " ".join(command.make_parser().format_help().split())

@@ -45,8 +45,7 @@ def test_a_model_is_renamed_and_nothing_else_changes(path):
 
 
 def test_a_file_without_a_name_is_called_as_its_run_or_itself(model, tmp_path):
-    run = tmp_path / "20261122-tomato"
-    run.mkdir()
+    (run := tmp_path / "20261122-tomato").mkdir()
     for file in (tmp_path / "mine.safetensors", run / "best.safetensors"):
         write_model(file, replace(model, name="", date=""))
     assert read_identity(tmp_path / "mine.safetensors").name == "mine"
@@ -66,8 +65,7 @@ def test_no_name_a_shipped_model_and_what_is_no_model_are_refused(path, monkeypa
 
 def test_the_default_name_is_that_of_the_photos_and_the_minute(tmp_path, monkeypatch):
     (tmp_path / "tomato").mkdir()
-    manifest = tmp_path / "tomato" / "manifest.csv"
-    manifest.write_text("path,label\n")
+    (manifest := tmp_path / "tomato" / "manifest.csv").write_text("path,label\n")
     monkeypatch.setattr(time, "strftime", lambda form: form)
     assert default_name(str(tmp_path / "tomato")) == default_name(str(manifest)) == "tomato %Y-%m-%d %H:%M"
 

@@ -16,8 +16,7 @@ SECTION = {"score": "energy", "far": -3.5, "no_leaf_class": -1, "no_leaf": 1.0, 
 
 
 def model(name="cnn", size=16):
-    more = {"temperature": 1.3, "licence": "CC0", "sections": {"rejection": SECTION}}
-    return small_model(("été", "b", "c"), size, name, seed=2, **more)
+    return small_model(("été", *"bc"), size, name, 2, temperature=1.3, licence="CC0", sections={"rejection": SECTION})
 
 
 def test_a_file_holds_all_that_is_needed_to_use_it(tmp_path):

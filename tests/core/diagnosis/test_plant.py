@@ -90,8 +90,7 @@ def test_a_column_of_a_manifest_names_the_plant(tmp_path, capsys):
 def test_a_plant_is_one_line(form, capsys):
     plants = [diagnose(seen(0.9, 0.05, 0.05), seen(0.9, 0.05, 0.05)), diagnose(seen(0.01, 0.02, 0.97))]
     assert show_plants(plants, form, ModelIdentity("m", "0" * 64, "2026-11-22")) == 2
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == (3 if form == "csv" else 2)
+    assert len(lines := capsys.readouterr().out.splitlines()) == (3 if form == "csv" else 2)
     if form == "json":
         told = json.loads(lines[0])
         assert (told["plant"], told["photos"], told["used"], told["verdict"]) == ("plant", 2, 2, "apple/scab")

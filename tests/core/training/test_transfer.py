@@ -112,8 +112,7 @@ def test_an_onnx_file_of_ours_brings_its_own_preprocessing_and_its_size_unless_o
 def test_pretrained_networks_of_other_programs_start_a_run(file, colours, size, first):
     config, network = start(RunConfig(start=str(WEIGHTS / file), start_colours=colours), ("a", "b", "c"))
     assert (config.image_size, network.graph.classes) == (size, 3)
-    name = next(iter(network.graph.parameters()))
-    assert network.weights[name].shape == first
+    assert network.weights[name := next(iter(network.graph.parameters()))].shape == first
     assert not any("does not say" in note for note in network.notes)
     _, unsaid = start(RunConfig(start=str(WEIGHTS / file)), ("a", "b"))
     assert "--input-normalization tensorflow or caffe" in unsaid.notes[0]
@@ -122,12 +121,10 @@ def test_pretrained_networks_of_other_programs_start_a_run(file, colours, size, 
 
 
 def test_layers_that_do_not_learn_are_named():
-    graph = build("squeezenet1_1", 4, 64)
-    every = set(graph.parameters())
+    every = {*(graph := build("squeezenet1_1", 4, 64)).parameters()}
     assert transfer.frozen_parameters(RunConfig(train_layers="all"), graph) == ()
-    head = every - set(transfer.frozen_parameters(RunConfig(train_layers="head"), graph))
+    head, last = (every - {*transfer.frozen_parameters(RunConfig(train_layers=w), graph)} for w in ("head", "last"))
     assert head == {"classifier.1.weight", "classifier.1.bias"}
-    last = every - set(transfer.frozen_parameters(RunConfig(train_layers="last"), graph))
     assert {n.split(".")[1] for n in last if n.startswith("features")} == {"11", "12"}
     assert head < last
 
