@@ -16,20 +16,22 @@ from core.config import RunConfig
 from core.data.dataset import Cancelled, IsCancelled, ReportStage, describe_skipped, ignore, never
 from core.data.preparation import GroupedPhotos, group_photos
 from core.data.source import open_dataset
+from core.diagnosis import background_dependence
 from core.diagnosis.adaptation import Adaptation, PlacePhotos, adapt_model, check_counts, check_model
 from core.diagnosis.completion import compute_outputs
 from core.diagnosis.features import find_nodes
 from core.diagnosis.head_fitting import Samples
-from core.diagnosis.model_file import DATA, TEST, ModelFile, check_classes, read_model, write_model
+from core.diagnosis.model_file import CALIBRATION, DATA, TEST, ModelFile, check_classes, read_model, write_model
 from core.diagnosis.model_identity import MODEL_HELP, ORIGIN, adapted_name, read_identity, today
 from core.diagnosis.prediction import Predictor, choose_device
 from core.diagnosis.training_photos import record_photos
 from core.errors import EXIT_CODES, EXIT_DONE, EXIT_FAILED, ModelFileError, Problem
 from core.text import printable
+from core.training.run_folder import list_sources
 from core.training.terminal import print_progress
 
 BATCH = 16
-OLD_SECTIONS = (TEST, "calibration", "reading_leaf")
+OLD_SECTIONS = (TEST, CALIBRATION, background_dependence.SECTION)
 """Sections measured with the old head."""
 
 
@@ -41,7 +43,7 @@ def adapt(argv: Sequence[str]) -> int:
     arguments, found = read_arguments(make_parser(), argv)
     if "data" not in arguments:
         found.append(Problem("data", "is missing. Give a folder of photos or a CSV manifest."))
-    check_folder("out", arguments.out, found, [getattr(arguments, "data", "")], needed=True)
+    check_folder("out", arguments.out, found, list_sources(arguments.model_file, vars(arguments)), needed=True)
     config = merge_settings(read_settings(arguments, found), {}, found)
     photos, result, told = adapt_to_place(Path(arguments.model_file), config, Path(arguments.out), print_progress)
     print(printable(f"{len(photos.labels)} photos of {len(np.unique(photos.labels))} classes in "

@@ -58,8 +58,9 @@ AUTOMATIC: Final = {"batch_size": 0, "threads": 0}
 OPERAND: Final = "\0"
 """Starts an argument behind ``--`` while the arguments are parsed, so that it is not taken for an option."""
 
-WRITERS: Final = {**dict.fromkeys(EXTENSIONS, ("png",)), ".safetensors": ("out", "model_file"), ".onnx": ("onnx",)}
-"""Endings of photos and models, and the options that may write such files."""
+WRITERS: Final = {**dict.fromkeys(EXTENSIONS, ("png",)), ".safetensors": ("out", "model_file"), ".onnx": ("onnx",),
+                  ".csv": ("out", "mistakes")}
+"""Endings of photos, models and tables, and the options that may write such files."""
 
 TRUTHS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 

@@ -94,7 +94,7 @@ class RunConfig:
 
     epochs: int = _row(30, "training", "Epochs", "passes over the training photos; an incomplete last batch is dropped",
                        low=1, high=100000, expert=False)
-    minutes: float = _row(0.0, "training", "Time limit",
+    minutes: float = _row(0.0, "training", "Time limit, minutes",
                           "train for this many minutes; the learning rate schedule is fitted to the time; 0: no limit",
                           low=0.0, high=1e6, expert=False, zero="no limit")
     batch_size: int = _row(32, "training", "Batch size",

@@ -43,6 +43,7 @@ from core.diagnosis.report_entry import make_entry, remarks
 from core.diagnosis.thresholds import COVERAGE, SECTION, describe_slider
 from core.errors import EXIT_CODES, EXIT_DONE, EXIT_WRONG_INPUT, InputError, LeafClinicError, Problem
 from core.storage import inside_photos, write_file
+from core.training.run_folder import list_sources
 from core.training.terminal import describe_seconds
 
 BATCH = 16
@@ -138,7 +139,8 @@ def check_options(arguments: argparse.Namespace, found: list[Problem]) -> tuple[
     if not (arguments.photos or arguments.merge or found):  # an unknown option may have a photo as its value
         raise InputError("No photos were given. Name photo files, folders of photos or CSV manifests.")
     given: set[str] = arguments.given
-    command_line.check_folder("report", arguments.report, found, arguments.photos)
+    sources = [*arguments.photos, *list_sources(arguments.model_file, {})]
+    command_line.check_folder("report", arguments.report, found, sources)
     if arguments.json and arguments.csv:
         found.append(Problem("csv", "cannot be combined with --json."))
     if arguments.merge and given - {"merge", "model_file"}:
@@ -150,7 +152,7 @@ def check_options(arguments: argparse.Namespace, found: list[Problem]) -> tuple[
         found.append(Problem("group", "cannot be combined with --examine, --leaves or --report."))
     if arguments.out:
         found += [Problem(name, "cannot be combined with --out.") for name in ALONE if name in given]
-        if refusal := inside_photos(arguments.out, arguments.photos):
+        if refusal := inside_photos(arguments.out, sources):
             found.append(Problem("out", refusal))
     else:
         found += [Problem(name, "needs --out.") for name in ("workers", "scheduler", "shard", "part") if name in given]
@@ -165,7 +167,7 @@ def check_options(arguments: argparse.Namespace, found: list[Problem]) -> tuple[
 
 def read_shard(text: str, found: list[Problem]) -> tuple[int, int]:
     """Index from 0 and number of shards of "3/8"; a mistake is added to `found`."""
-    match = re.fullmatch(r"(\d+)/(\d+)", text or "1/1")
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text or "1/1")
     index, count = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= index <= count:
         found.append(Problem("shard", f"{text!r} is not a shard. Give its number from 1 and how many there are: 3/8."))

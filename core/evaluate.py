@@ -18,7 +18,7 @@ from core.diagnosis.thresholds import SECTION, describe_slider
 from core.errors import EXIT_CODES, EXIT_DONE, Problem
 from core.storage import write_file
 from core.text import align_columns, csv_text, json_line, printable
-from core.training.run_folder import CONFIG, SPLIT, read_config
+from core.training.run_folder import CONFIG, SPLIT, list_sources, read_config
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,7 +37,8 @@ def evaluate(argv: Sequence[str]) -> int:
     if split and split not in SPLIT_NAMES:
         found.append(Problem("split", f"{split!r} is not one of train, val, test."))
     coverage = command_line.read_coverage(arguments.coverage, found) if arguments.coverage else None
-    command_line.check_folder("mistakes", arguments.mistakes, found, [getattr(arguments, "data", "")])
+    command_line.check_folder("mistakes", arguments.mistakes, found,
+                              list_sources(arguments.model_file, vars(arguments)))
     config = command_line.merge_settings(command_line.read_settings(arguments, found), {}, found)
     if own:
         trained = read_config(run)

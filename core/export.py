@@ -30,7 +30,7 @@ from core.errors import EXIT_CODES, EXIT_DONE, ModelFileError, Problem
 from core.onnx import write_quantised_onnx
 from core.storage import write_file
 from core.text import printable
-from core.training.run_folder import CONFIG, SPLIT, read_config
+from core.training.run_folder import CONFIG, SPLIT, list_sources, read_config
 from core.training.terminal import print_progress
 
 SELECTING = ("where", "label", "split", "validation", "test", "seed")
@@ -48,7 +48,7 @@ def export(argv: Sequence[str]) -> int:
     arguments, found = read_arguments(make_parser(), argv)
     run = Path(arguments.model_file)
     own = "data" not in arguments and (run / CONFIG).is_file()
-    check_folder("onnx", arguments.onnx, found, [getattr(arguments, "data", "")], needed=True)
+    check_folder("onnx", arguments.onnx, found, list_sources(arguments.model_file, vars(arguments)), needed=True)
     if not arguments.int8:
         found += [Problem(name, "needs --int8.") for name in ("data", *SELECTING) if name in arguments.given]
     elif own:

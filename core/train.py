@@ -25,7 +25,7 @@ from core.training.commands import Commands
 from core.training.dry_run import describe_run
 from core.training.events import Event, Progress, RunFailed
 from core.training.presets import PRESETS
-from core.training.run_folder import read_config
+from core.training.run_folder import list_sources, read_config
 from core.training.setup import check_gpus
 from core.training.terminal import JsonReader, TerminalReader
 from core.training.trace import TraceWriter
@@ -95,7 +95,9 @@ def follow(trainer: Trainer, readers: Sequence[Reader]) -> int:
 def configure(arguments: argparse.Namespace, found: list[Problem]) -> RunConfig:
     """The settings from all sources. Raises ConfigError with all problems."""
     options = command_line.read_settings(arguments, found)
-    command_line.check_folder("profile", arguments.profile, found)
+    file = command_line.read_toml(Path(arguments.config)) if arguments.config and not arguments.resume else {}
+    given = {**file, **options}
+    command_line.check_folder("profile", arguments.profile, found, list_sources(arguments.resume, given))
     if arguments.dry_run:
         found += [Problem(name, "cannot be combined with --dry-run.") for name in ("json", "profile")
                   if getattr(arguments, name)]  # fmt: skip
@@ -104,8 +106,6 @@ def configure(arguments: argparse.Namespace, found: list[Problem]) -> RunConfig:
                   for name in ("config", "demo", "overwrite") if getattr(arguments, name)]
         config = command_line.change_settings(read_config(Path(arguments.resume)), options, found)
         return with_absolute_paths(replace(config, out=arguments.resume))
-    file = command_line.read_toml(Path(arguments.config)) if arguments.config else {}
-    given = {**file, **options}
     data = given.get("data", "")
     if not data and not arguments.demo:
         found.append(Problem("data", "is missing. Give a folder of photos or a CSV manifest, or use --demo."))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,12 +12,15 @@ from pathlib import Path
 from typing import Final, final
 
 from core.data.file_lock import locked
-from core.storage import create_folder, write_file
+from core.storage import TEMPORARY, create_folder, write_file
 
 LIMIT_BYTES: Final = 20_000_000_000
 """Default limit: 130,000 photos of 224 pixels."""
 LIMIT_FILE: Final = "limit"
 """In the folder of caches: the chosen limit in bytes."""
+NAMES: Final = re.compile(r"\d+(\.index|\.copies|-[0-9a-f]+\.(photos|features)|-leaves-\d+\.npz)"
+                          rf"(\.\d+\.[0-9a-f]{{8}}{re.escape(TEMPORARY)})?")  # fmt: skip
+"""Names of the files of a cache but its locks, also unfinished ones."""
 
 
 @final
@@ -81,7 +85,7 @@ def empty_cache(home: Path) -> bool:
 
 def _files(home: Path) -> Iterator[Path]:
     """The files of a cache but its locks, for which another process may wait."""
-    return (file for file in home.glob("[0-9]*") if file.suffix != ".lock")
+    return (file for file in home.glob("[0-9]*") if NAMES.fullmatch(file.name))
 
 
 def _size(file: Path) -> int:

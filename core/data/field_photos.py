@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from core.data.cache import PhotoCache, open_cache
+from core.data.cache import PhotoCache, check_home, open_cache
 from core.data.dataset import Dataset, IsCancelled, ReportProgress, describe_skipped, ignore, never, reasons
 from core.data.label_sets import LabelSets, name_labels, read_label_sets
 from core.data.source import open_photos
@@ -33,10 +33,13 @@ class FieldPhotos:
     sets: LabelSets | None = None
 
 
-def scan_field(source: str, label: str = "") -> Dataset:
-    """List the photos of a folder or manifest (`label`: the manifest's class column). Raises DataError."""
+def scan_field(source: str, label: str = "", cache: str = "") -> Dataset:
+    """List the photos of a folder or manifest (`label`: the manifest's class column). Raises DataError, also for a
+    cache folder among them, and InputError if caches cannot be there."""
     try:
-        return open_photos(source, "" if Path(source).expanduser().is_dir() else label)
+        dataset = open_photos(source, "" if Path(source).expanduser().is_dir() else label)
+        check_home(dataset, cache)
+        return dataset
     except DataError as error:
         raise DataError(f"Field photos (--field): {error}") from error
 
@@ -45,7 +48,7 @@ def check_field(dataset: Dataset, classes: Sequence[str], multi: bool = False) -
     """Raise DataError if the field photos have a class that the network does not have."""
     unknown = [name for name in dataset.classes if not set(name_labels(name, multi)) <= set(classes)]
     if unknown:
-        raise DataError(f"The field photos have the class {', '.join(unknown)}, which is not a class of this training. "
+        raise DataError(f"The field photos have the class {', '.join(unknown)}, which is not a known class. "
                         f"Use these class names: {', '.join(classes)}.")
 
 

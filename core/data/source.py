@@ -22,8 +22,8 @@ def open_dataset(config: RunConfig, progress: ReportProgress = ignore, cancelled
     """The photos that `config` names, with at least two classes. Raises DataError or Cancelled."""
     dataset = open_photos(config.data, config.label, config.where, progress, cancelled)
     if len(dataset.classes) < 2:
-        raise DataError(f"All {len(dataset)} photos have the class {dataset.classes[0]!r}. Training needs two classes "
-                        "or more: add photos of another class, such as healthy leaves.")
+        raise DataError(f"All {len(dataset)} photos have the class {dataset.classes[0]!r}. Two classes or more are "
+                        "needed: add photos of another class, such as healthy leaves.")
     return dataset
 
 

@@ -107,9 +107,11 @@ def adapt_model(
     photos, labels = place.samples, place.samples.labels
     head, replay = check_model(model, place)
     folds = make_folds(labels, photos.groups, FOLDS)
-    fitted, head_logits = _fit_head(head, replay, photos, folds, seed, report)
+    # of a subspace in which all centred features are; fitting in it is ten times faster
+    basis = np.linalg.qr(np.c_[replay.basis, (photos.features - replay.center).T])[0]
+    fitted, head_logits = _fit_head(head, replay, basis, photos, folds, seed, report)
     finish_branch, branch_logits = _train_branch(
-        model, head_logits, replay, place, folds, seed, device, threads, report
+        model, head_logits, replay, basis, place, folds, seed, device, threads, report
     )
     candidates, held_out = np.stack((head_logits, branch_logits)), np.empty_like(head_logits)
     for fold in np.unique(folds):
@@ -131,10 +133,9 @@ def adapt_model(
 
 
 def _fit_head(
-    head: LinearHead, replay: FeatureReplay, photos: Samples, folds: Array, seed: int, report: ReportStage
+    head: LinearHead, replay: FeatureReplay, basis: Array, photos: Samples, folds: Array, seed: int, report: ReportStage
 ) -> tuple[LinearHead, Array]:
     """Fit the head to all photos. Also returns logits ``(N, classes)`` of heads that are fitted without each fold."""
-    basis = _common_basis(replay, photos)
     start = LinearHead(head.weight @ basis, head.bias + head.weight @ replay.center)
     projected = replace(photos, features=(photos.features - replay.center) @ basis)
     features, labels = replay.draw(HEAD_REPLAY, seed)
@@ -154,20 +155,15 @@ def _fit_head(
     return LinearHead(weight, fitted.bias - weight @ replay.center), held_out
 
 
-def _common_basis(replay: FeatureReplay, photos: Samples) -> Array:
-    """Of a subspace in which all centred features are; fitting in it is ten times faster."""
-    return np.linalg.qr(np.c_[replay.basis, (photos.features - replay.center).T])[0]
-
-
 def _train_branch(
-    model: ModelFile, head_logits: Array, replay: FeatureReplay, place: PlacePhotos, folds: Array, seed: int,
-    device: str, threads: int, report: ReportStage,
+    model: ModelFile, head_logits: Array, replay: FeatureReplay, basis: Array, place: PlacePhotos, folds: Array,
+    seed: int, device: str, threads: int, report: ReportStage,
 ) -> tuple[Callable[[], Branch], Array]:  # fmt: skip
     """Train one branch without each fold. Returns a function that trains one to predict what they predict together, and
     the logits of head and branch for the photos that they have not seen, ``(N, classes)``."""
     classes, labels = np.unique(place.samples.labels, return_inverse=True)
-    basis, others = _common_basis(replay, place.samples), replay.draw(GATE_REPLAY, seed)[0]
-    features, replayed = ((x - replay.center) @ basis for x in (place.samples.features, others))
+    drawn, _ = replay.draw(GATE_REPLAY, seed)
+    features, replayed = ((x - replay.center) @ basis for x in (place.samples.features, drawn))
     network = keep_classes(fold_batch_norm(model.graph), fold_weights(model.graph, model.weights), classes)
     names = tuple(model.classes[i] for i in classes)
     of_place = replace(model, graph=network[0], classes=names, class_temperatures=())
@@ -187,7 +183,8 @@ def _train_branch(
             logits[held_out] = predictor.predict(place.photos[held_out])["logits"]
         gates[held_out] = fit_gate(features[rows], replayed).open(features[held_out])
     before, own = (z - z.mean(axis=1, keepdims=True) for z in (head_logits[:, classes], logits))
-    level = _log_mean(before) - _log_mean(own) / 2  # all of it keeps the sum of the classes' probabilities: too low
+    # minus all of `_log_mean(own)` would keep the total probability of the place's classes, which is too low
+    level = _log_mean(before) - _log_mean(own) / 2
     joined = head_logits.copy()
     joined[:, classes] += gates[:, None] * (own + level - before)
 
@@ -215,10 +212,11 @@ def check_model(model: ModelFile, place: PlacePhotos | None = None) -> tuple[Lin
     if is_branched(model.graph):
         raise InputError("This model is adapted already. Adapt the model that it was made from, to all photos at once.")
     head, replay = read_head(model), read_replay(model.extra, read_statistics(model.extra), len(model.classes))
-    fits = head_node(model.graph).op == "dense" and (place is None or _is_linear(head, place))
+    node = head_node(model.graph)
+    fits = node.op == "dense" and node.attributes["bias"] and (place is None or _is_linear(head, place))
     if replay is None or model.thresholds is None or not fits:
-        raise InputError("This model cannot be adapted: its file has no feature replay, or its classifier is not "
-                         "linear. Use the shipped model leaves, or train with --from.")  # fmt: skip
+        raise InputError("This model cannot be adapted: its file has no feature replay, or its classifier is not a "
+                         "linear layer with a bias. Use the shipped model leaves, or train with --from.")  # fmt: skip
     if place is not None:
         check_counts(model.classes, place.samples.labels, place.samples.groups)
     return head, replay
@@ -231,12 +229,9 @@ def _is_linear(head: LinearHead, place: PlacePhotos) -> bool:
 
 
 def check_counts(classes: Sequence[str], labels: Array, groups: Array) -> None:
-    """Raise DataError if the photos have only one class, or too few groups of a class."""
+    """Raise DataError if there are too few groups of a class."""
     pairs = np.unique(np.stack((labels, groups)), axis=1)
     present, counts = np.unique(pairs[0], return_counts=True)
-    if len(present) < 2:
-        raise DataError("The photos of the place have one class only. Add another, such as healthy leaves: with one "
-                        "class the model would learn to always predict it.")  # fmt: skip
     few = [f"{classes[label]} ({n})" for label, n in zip(present, counts, strict=True) if n < MIN_GROUPS]
     if few:
         raise DataError(
@@ -294,17 +289,20 @@ def _with_temperatures(model: ModelFile, held_out: Array, labels: Array) -> Mode
     """Multiply the temperatures of crops with enough held-out photos by a factor fitted to their logits, but at least
     1, or `SHARPEST` with a branch: so few photos cannot show that predictions deserve a higher probability."""
     z = divide_logits(held_out, model.temperature, model.class_temperatures)
-    factors = fit_class_temperatures(z, labels, [crop_of(name) for name in model.classes], 1.0, ridge=0.0)
+    crops = [crop_of(name) or "unnamed" for name in model.classes]
+    factors = fit_class_temperatures(z, labels, crops, 1.0, ridge=0.0)
+    if not factors:
+        return model
     before = model.class_temperatures or (model.temperature,) * len(model.classes)
     least = SHARPEST if is_branched(model.graph) else 1.0
-    after = tuple(t * max(factor, least) for t, factor in zip(before, factors, strict=True)) if factors else before
+    after = tuple(t * max(factor, least) for t, factor in zip(before, factors, strict=True))
     return replace(model, class_temperatures=after)
 
 
 def _with_familiarity(model: ModelFile, seen: NetworkOutputs, labels: Array, folds: Array) -> ModelFile:
     """Extend the subspace of familiar features by the main directions of the place's photos outside it, and the means
-    of spreads by those of its classes, and raise the threshold: the logits of its photos have a higher energy now. The
-    familiarity of a photo is by what other folds add, as for a photo that is not known."""
+    of spreads by those of its classes, and raise the threshold: the logits of its photos have a higher energy now. For
+    the threshold each photo is scored by statistics of the other folds: to its own it would be too familiar."""
     found, thresholds, features = read_familiarity(model), model.thresholds, seen.features
     space = found.subspace
     assert space is not None

@@ -15,6 +15,7 @@ import numpy as np
 
 from core.data.photo import encode_jpeg, place_in_square, square
 from core.diagnosis import page
+from core.diagnosis.boxes import WHOLE, Box
 from core.diagnosis.model_identity import ModelIdentity
 from core.ops.contract import Array
 from core.percent import percent, stated, whole_percent
@@ -33,8 +34,6 @@ LEAST: Final = 0.005
 
 Say: TypeAlias = Callable[[str], str]
 """Translates English text."""
-Box: TypeAlias = tuple[float, float, float, float]
-WHOLE: Final[Box] = (0.0, 0.0, 1.0, 1.0)
 
 
 @final

@@ -6,18 +6,21 @@ Boxes are y0, x0, y1, x1 as shares of a side, ``(N, 4)``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import cv2
 import numpy as np
 
-from core.diagnosis.prediction import Box
 from core.ops.contract import Array
 
+Box: TypeAlias = tuple[float, float, float, float]
+"""y0, x0, y1, x1 as shares of the side of the photo's centred square; below 0 or above 1 outside it."""
+WHOLE: Final[Box] = (0.0, 0.0, 1.0, 1.0)
+"""The box of the whole centred square."""
 SAME: Final = 0.5
 """Intersection over union from which boxes of two predictions become one."""
 CROSS: Final = np.array(((0, 1, 0), (1, 1, 1), (0, 1, 0)), np.uint8)
-DOUBLE: Final = 0.4
+DOUBLE: Final = 0.45
 """Intersection over union from which the less confident of two boxes is omitted."""
 
 

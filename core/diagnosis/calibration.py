@@ -1,4 +1,4 @@
-"""Calibration: temperatures that make the stated probabilities come true, and how true they are.
+"""Calibration: fits temperatures, and measures the calibration error.
 
 Labels of one crop are noisier, or its diseases more alike, than another's, so each crop has a temperature
 (docs/adr/0026-temperatures-by-crop.md). Sources: Guo et al., "On calibration of modern neural networks", 2017; Gupta
@@ -165,8 +165,9 @@ def fit_temperatures(logits: Array, labels: Array, classes: Sequence[str]) -> tu
 
     logits ``(N, classes)``, labels ``(N,)`` of photos that the model was not trained on.
     """
-    common = fit_temperature(logits, labels)
-    return common, fit_class_temperatures(logits, labels, [crop_of(name) for name in classes], common)
+    common, crops = fit_temperature(logits, labels), [crop_of(name) for name in classes]
+    several = len(set(crops) - {""}) > 1
+    return common, fit_class_temperatures(logits, labels, crops, common) if several else ()
 
 
 def fit_class_temperatures(
@@ -176,12 +177,12 @@ def fit_class_temperatures(
 
     logits ``(N, classes)``, labels ``(N,)``; groups: the crop of each class, "" for none. The factor f of a group
     minimizes the sum of cross entropies over the photos predicted as its classes, plus ``ridge * (ln f)^2``. It needs
-    two groups or more, and FEWEST photos.
+    FEWEST photos.
     """
     names = sorted({name for name in groups if name})
     answered = np.asarray(groups, np.str_)[logits.argmax(axis=1)] if len(logits) else np.empty(0, np.str_)
     enough = [name for name in names if (answered == name).sum() >= FEWEST]
-    if len(names) < 2 or not enough:
+    if not enough:
         return ()
     z = logits.astype(np.float64) / temperature
     factors = {name: _fit_factor(z[answered == name], labels[answered == name], ridge) for name in enough}
@@ -202,8 +203,7 @@ def describe_temperatures(model: ModelFile) -> str:
     crops = {crop_of(name): t for name, t in zip(model.classes, model.class_temperatures, strict=True)}
     less = [f"{crop} ({t:.3f})" for crop, t in crops.items() if t >= NOTABLE * model.temperature]
     more = [f"{crop} ({t:.3f})" for crop, t in crops.items() if t <= model.temperature / NOTABLE]
-    sentences = ["Each crop has a temperature of its own instead, measured on the validation photos predicted as its "
-                 "classes."]
+    sentences = ["Each crop has its own temperature, measured on held-out photos predicted as its classes."]
     if less:
         sentences.append(f"This lowers the confidence of predictions about {', '.join(less)}.")  # fmt: skip
     if more:

@@ -113,7 +113,7 @@ def evaluate_model(
     split: name of the split to use, or ""; from the file `config.split`, else from the source. Classes are matched by
     name. Raises DataError if the photos have classes that the model does not have.
     """
-    scanned = scan_field(config.field, config.label) if config.field else None
+    scanned = scan_field(config.field, config.label, config.cache) if config.field else None
     dataset, cache, kept = _open_split(config, split, model.source_side)
     labels, names, sets = _match_classes(model, dataset, kept)
     own = None

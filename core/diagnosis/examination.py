@@ -14,11 +14,12 @@ import numpy as np
 from core.data.health import photo_faults
 from core.data.photo import MARGINS, SQUARE, PhotoError, halve, place_in_square, square
 from core.data.photo_reader import read_photo
+from core.diagnosis.boxes import WHOLE, Box
 from core.diagnosis.class_map import ClassMapper
 from core.diagnosis.features import feature_node
 from core.diagnosis.leaf_detector import MARGIN, LeafDetector, choose_leaves, cut_square
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.prediction import Box, ClassProbability, Diagnosis, LeafDiagnosis, Prediction, Predictor, list_top
+from core.diagnosis.prediction import ClassProbability, Diagnosis, LeafDiagnosis, Prediction, Predictor, list_top
 from core.diagnosis.segmentation import leaf_box, segment, segment_leaves
 from core.diagnosis.severity import Severity
 from core.diagnosis.thresholds import COVERAGE
@@ -28,8 +29,6 @@ from core.ops.contract import Array
 CROP_BELOW: Final = 0.55
 """Largest square around a leaf, as a share of the photo's side, to which the photo is cropped: leaves in training
 photos are larger."""
-WHOLE: Final = (0.0, 0.0, 1.0, 1.0)
-"""The box of the whole centred square."""
 LARGE: Final = 2048
 """Shorter side, in pixels, to which larger photos are scaled while they are decoded."""
 SEVERAL: Final = 640

@@ -19,7 +19,8 @@ from core.diagnosis.spreads import SpreadStatistics, fit_spreads, read_spreads
 from core.ops.contract import Array
 
 WEIGHT: Final = 0.5
-"""Of the score of spreads, both divided by the distance from their median to their quantile `TAIL` on known leaves."""
+"""Weight of the score of spreads relative to ViM's. Each is divided by the distance from its median to its quantile
+`TAIL` on validation leaves."""
 TAIL: Final = 0.03
 
 

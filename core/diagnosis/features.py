@@ -51,8 +51,9 @@ def feature_node(graph: Graph) -> str | None:
 
 
 def bottleneck_nodes(graph: Graph) -> tuple[str, ...]:
-    """Names of the last bottleneck of each width that the feature map follows from, but for the very last one, which
-    says little that the feature map does not; of a graph with folded batch norm."""
+    """Names of the bottlenecks before the feature map, the last of each width, in a graph with folded batch norm.
+
+    The last of all is excluded: it says little that the feature map does not."""
     last, chosen = feature_node(graph), list[str]()
     following: dict[str, set[int]] = {last: set()} if last else {}  # widths of the next bottlenecks
     for node in reversed(graph.nodes[1:]):

@@ -17,10 +17,10 @@ import cv2
 import numpy as np
 
 from core.data.photo import halve, square
-from core.diagnosis.boxes import as_box, decode_maps, fuse, suppress
+from core.diagnosis.boxes import Box, as_box, decode_maps, fuse, suppress
 from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import SHIPPED
-from core.diagnosis.prediction import Box, Predictor
+from core.diagnosis.prediction import Predictor
 from core.ops.contract import Array
 
 PATHS: Final = (SHIPPED / "detector.safetensors", SHIPPED / "detector_fine.safetensors")
@@ -29,7 +29,7 @@ MAPS: Final = "maps"
 CHANNELS: Final = ("centre", "height", "width", "y", "x")
 GREY: Final = (124, 116, 104)
 """Padding of photos that are not square: the mean colour, which is 0 after normalization."""
-SCORE: Final = 0.24
+SCORE: Final = 0.23
 """Smallest confidence of a detection."""
 CANDIDATE: Final = 0.08
 """Smallest score of a box in one view. The confidence is the mean over photo, mirror image and networks."""

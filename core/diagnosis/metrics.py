@@ -160,14 +160,14 @@ def average_precision(stated: Array, truth: Array) -> float:
     return float((np.diff(found, prepend=0) * found / (ends + 1)).sum() / found[-1])
 
 
-def sigmoid(logits: Array, temperature: float = 1.0) -> Array:
+def sigmoid(logits: Array) -> Array:
     """Probabilities of labels that do not exclude each other, in float64, ``(N, labels)``."""
-    return np.asarray(np.exp(-np.logaddexp(0, -logits.astype(np.float64) / temperature)))
+    return np.asarray(np.exp(-np.logaddexp(0, -logits.astype(np.float64))))
 
 
-def softmax(logits: Array, temperature: float = 1.0, dtype: DTypeLike = np.float64) -> Array:
+def softmax(logits: Array, dtype: DTypeLike = np.float64) -> Array:
     """Probabilities ``(N, classes)``, computed in `dtype`."""
-    z = logits.astype(dtype) / temperature
+    z = logits.astype(dtype)
     z = np.exp(z - z.max(axis=1, keepdims=True))
     return np.asarray(z / z.sum(axis=1, keepdims=True))
 

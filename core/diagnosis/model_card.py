@@ -11,7 +11,8 @@ from core.diagnosis import background_dependence, page
 from core.diagnosis.background_dependence import BackgroundDependence
 from core.diagnosis.calibration import describe_error, describe_temperatures
 from core.diagnosis.model_file import CALIBRATION, DATA, TEST, ModelFile
-from core.diagnosis.thresholds import COVERAGE, at_coverage, describe_label_thresholds
+from core.diagnosis.model_identity import ORIGIN
+from core.diagnosis.thresholds import COVERAGE, FAR_REFUSED, at_coverage, describe_label_thresholds
 from core.diagnosis.training_photos import MARK_BYTES
 from core.percent import percent, percents
 
@@ -105,9 +106,10 @@ def _trust(model: ModelFile) -> Chapter:
     thresholds = model.thresholds
     if thresholds is not None and thresholds.labels:
         points.append(describe_label_thresholds(thresholds, model.classes))
-    elif thresholds is not None:
+    elif thresholds is not None and ORIGIN not in model.sections:
         point = at_coverage(thresholds.curve, COVERAGE)
-        points.append(f"By default {percent(point.coverage, 0)} of the validation photos are diagnosed, "
-                      f"{percent(point.accuracy)} of these diagnoses are correct, and {percent(point.wrongly_refused)} "
-                      "of the correct predictions are rejected.")
+        points.append(f"By default {percent(point.coverage, 0)} of the validation photos have a high enough "
+                      f"confidence; {percent(point.accuracy)} of these predictions are correct, and "
+                      f"{percent(point.wrongly_refused)} of the correct predictions are rejected. Up to "
+                      f"{percent(FAR_REFUSED, 0)} more are rejected as unfamiliar.")
     return Chapter("Confidence and calibration", points=tuple(points))

@@ -272,6 +272,8 @@ def _check_knowledge(graph: Graph, sections: Mapping[str, Any], extra: Mapping[s
         if found is not None and (not names or len(found.center) != channels):
             raise ModelFileError("The file's feature statistics belong to another network.")
     thresholds = Thresholds.from_section(sections.get(SECTION, {}), classes)
+    if thresholds is None and SECTION in sections:
+        raise ModelFileError("The file's thresholds are not valid.")
     if thresholds is not None and thresholds.score not in SCORES:
         raise ModelFileError(f"The file has thresholds of {thresholds.score!r}, which is not a known score.")
     needed = (statistics, spreads)[: SCORES.index(thresholds.score)] if thresholds is not None else ()

@@ -70,9 +70,9 @@ knowledge in a neural network", 2015); the mean alone is correct less often, for
 
 
 def branch_nodes(graph: Graph) -> tuple[Node, ...]:
-    """The nodes that are copied into the branch: those that follow from small maps only.
+    """The nodes that the branch copies: those of which all inputs are copied or small maps (`STRIDE`).
 
-    All nodes where the feature map, whose copy in the branch is gated, is not among them.
+    If the feature map is not among them, all nodes: `join_branch` gates its copy.
     """
     known, copied = set[str](), list[Node]()
     for node in graph.nodes[1:]:
@@ -129,6 +129,7 @@ def keep_classes(graph: Graph, weights: Mapping[str, Array], classes: Array) -> 
     fewer = make_node(head.op, head.name, head.inputs, {**head.attributes, "units": len(classes)},
                       {node.name: node for node in before})  # fmt: skip
     rows = {f"{head.name}.{p.role}": weights[f"{head.name}.{p.role}"][classes] for p in head.parameters}
+    # the head averages logits of the networks: its weights are a share of each network's own
     rows[f"{head.name}.weight"] = networks * rows[f"{head.name}.weight"][..., channels]
     kept = Graph(graph.name, (*before, fewer), head.name)
     return kept, {name: rows.get(name, weights[name]) for name in kept.parameters()}

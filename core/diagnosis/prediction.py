@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias, final
+from typing import final
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from core.data.map_ahead import map_ahead
 from core.data.photo import PhotoError
 from core.data.photo_reader import READERS, read_photo
 from core.device import PhotoBatch, Plan
+from core.diagnosis.boxes import Box
 from core.diagnosis.calibration import state_probabilities
 from core.diagnosis.context_features import read_context
 from core.diagnosis.familiarity import read_familiarity
@@ -29,9 +30,6 @@ from core.ops.contract import Array
 from core.ops.photo import identity_augmentation
 from core.plan import compile_plan, cuda_problem
 from core.program import fold_batch_norm, fold_weights
-
-Box: TypeAlias = tuple[float, float, float, float]
-"""y0, x0, y1, x1 as shares of the side of the photo's centred square; below 0 or above 1 outside it."""
 
 
 @final

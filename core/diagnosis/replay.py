@@ -14,6 +14,7 @@ from typing import Final, final
 import numpy as np
 
 from core.diagnosis.features import PrincipalSubspace
+from core.diagnosis.spreads import mean_of_classes
 from core.ops.contract import Array
 
 REPLAY: Final = "replay."
@@ -42,12 +43,11 @@ class FeatureReplay:
 
 def fit_replay(features: Array, labels: Array, classes: int, subspace: PrincipalSubspace) -> dict[str, Array]:
     """Fit the replay to pooled features ``(N, F)``. Returns arrays for a model file; none if a class has no photo."""
-    counts = np.bincount(labels, minlength=classes)
-    if not counts.all():
+    if len(np.unique(labels)) < classes:
         return {}
     x = (np.asarray(features, np.float64) - subspace.center) @ subspace.basis
-    means = np.stack([x[labels == index].mean(axis=0) for index in range(classes)])
-    deviations = x - means[labels]
+    means, index = mean_of_classes(x, labels)
+    deviations = x - means[index]
     covariance = deviations.T @ deviations / len(x)
     factor = np.linalg.cholesky(covariance + JITTER * (1 + covariance.max()) * np.eye(x.shape[1]))
     return {REPLAY + "means": means.astype(np.float32), REPLAY + "factor": factor.astype(np.float32)}

@@ -38,6 +38,8 @@ LARGEST_HOLE: Final = 0.02
 """Largest area of a hole in the leaf that is filled, as a share of the photo."""
 SPECK: Final = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
 """Regions thinner than this are removed."""
+BOX_MARGIN: Final = 0.06
+"""Margin of the square around the leaf, as a share of the leaf's longer side."""
 RIM: Final = 0.012
 """Width of the leaf's rim, in sides of the photo. Rim pixels mix leaf and background, so they are lesion only where
 they touch a lesion inside the rim."""
@@ -143,14 +145,14 @@ def _region_in_middle(mask: Array) -> Array:
     return np.asarray(filled[holes]).astype(np.uint8)
 
 
-def leaf_box(leaf: Array, margin: float = 0.06) -> tuple[int, int, int, int]:
-    """A square y0, x0, y1, x1 (end excluded) around the leaf with some margin; the whole photo if there is none."""
+def leaf_box(leaf: Array) -> tuple[int, int, int, int]:
+    """A square y0, x0, y1, x1 (end excluded) around the leaf with a margin; the whole photo if there is none."""
     height, width = leaf.shape
     ys, xs = np.nonzero(leaf)
     if not len(ys):
         return (0, 0, height, width)
     y0, y1, x0, x1 = int(ys.min()), int(ys.max()) + 1, int(xs.min()), int(xs.max()) + 1
-    side = min(round(max(y1 - y0, x1 - x0) * (1 + 2 * margin)), height, width)
+    side = min(round(max(y1 - y0, x1 - x0) * (1 + 2 * BOX_MARGIN)), height, width)
     y = min(max((y0 + y1 - side) // 2, 0), height - side)
     x = min(max((x0 + x1 - side) // 2, 0), width - side)
     return (y, x, y + side, x + side)

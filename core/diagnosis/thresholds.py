@@ -18,8 +18,8 @@ from core.ops.contract import Array
 from core.percent import percent
 
 STEPS: Final = (1.0, 0.99, 0.98, 0.97, 0.96, 0.95, 0.94, 0.92, 0.9, 0.88, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5)
-TIE: Final = 1e-9
-"""Shares closer than this are equal."""
+TIE: Final = 1e-3
+"""Coverages closer than this are equal: a step of the curve is missed by up to half a photo."""
 SCORES: Final = ("energy", "vim", "vim_spreads")
 """Scores of `core.diagnosis.familiarity`."""
 SECTION: Final = "rejection"
@@ -27,7 +27,7 @@ SECTION: Final = "rejection"
 NO_LEAF_NAMES: Final = ("background/none", "background", "none", "no_leaf", "no leaf", "not_a_leaf",
                          "background_without_leaves")
 """Class names, in lower case, that mean a photo without a leaf."""
-COVERAGE: Final = 0.97
+COVERAGE: Final = 0.98
 """Default coverage: share of validation photos with a diagnosis."""
 FAR_REFUSED: Final = 0.03
 """Share of validation photos that may be rejected as unfamiliar."""
@@ -64,7 +64,7 @@ def coverage_curve(confidence: Array, right: Array, steps: Sequence[float] = STE
     ordered = np.sort(confidence)[::-1]
     points = []
     for step in steps:
-        kept = max(1, round(step * len(ordered)))
+        kept = max(1, math.ceil(step * len(ordered) - TIE))
         threshold = float(ordered[kept - 1])
         answered = confidence >= threshold
         held_back = float((right & ~answered).sum() / max(int(right.sum()), 1))

@@ -13,7 +13,7 @@ from typing import Final, final
 import numpy as np
 
 from core.data.label_sets import join_labels
-from core.diagnosis.thresholds import COVERAGE, UNTESTED, Thresholds, at_coverage
+from core.diagnosis.thresholds import COVERAGE, UNTESTED, Thresholds, at_coverage, is_no_leaf
 from core.ops.contract import Array
 
 TOP: Final = 3
@@ -67,13 +67,13 @@ def describe_leaves(words: Sequence[str]) -> str:
     return "; ".join(f"{many} of {len(words)} leaves: {word}" for word, many in count_findings(words))
 
 
-def rank_classes(probabilities: Array, thresholds: Thresholds | None, least: int = TOP) -> Array:
-    """The most probable classes, `least` or more: first the labels that the photo has. Impossible ones are left out."""
+def rank_classes(probabilities: Array, thresholds: Thresholds | None) -> Array:
+    """The most probable classes, `TOP` or more: first the labels that the photo has. Impossible ones are left out."""
     if thresholds is None or not thresholds.labels:
-        order = np.argsort(-probabilities, kind="stable")[:least]
+        order = np.argsort(-probabilities, kind="stable")[:TOP]
         return order[: max(int((probabilities[order] > 0).sum()), 1)]
     has = probabilities >= thresholds.labels
-    return np.lexsort((-probabilities, ~has))[: max(least, int(has.sum()))]
+    return np.lexsort((-probabilities, ~has))[: max(TOP, int(has.sum()))]
 
 
 def decide_verdict(
@@ -82,10 +82,14 @@ def decide_verdict(
 ) -> Verdict:  # fmt: skip
     """Decide the verdict from probabilities ``(classes,)``; without thresholds the class must have at least 0.5."""
     order = np.argsort(-probabilities, kind="stable")
-    best = int(order[0])
-    second = classes[int(order[1])] if len(order) > 1 else classes[best]
-    unsure = Verdict(NOT_SURE, f"It may be {classes[best]} or {second}. Take another photo, close up and in even "
-                               "light.")
+    best, second = int(order[0]), int(order[:2][-1])
+    unsure = Verdict(NOT_SURE, f"It may be {classes[best]} or {classes[second]}. Take another photo, close up and in "
+                               "even light.")
+    if second == best or not probabilities[second] > 0 or is_no_leaf(classes[second]):
+        unsure = Verdict(NOT_SURE, f"It may be {classes[best]}, but this is not certain. Take another photo, close up "
+                                   "and in even light.")
+    if familiar == -np.inf:  # of another crop than the known one
+        return Verdict(NOT_SURE, UNFAMILIAR)
     if thresholds is None:
         return unsure if probabilities[best] < UNTESTED else Verdict(classes[best])
     bare = thresholds.no_leaf_class

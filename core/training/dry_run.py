@@ -54,7 +54,7 @@ def describe_run(config: RunConfig) -> str:
     counts = [*dataset.counts().values(), *(count_pictures(config, len(dataset)) for _ in added)]
     config = config if sets is None else replace(config, labels="multi")
     if config.field:
-        check_field(scan_field(config.field, config.label), classes, sets is not None)
+        check_field(scan_field(config.field, config.label, config.cache), classes, sets is not None)
     classes = (*classes, *added)
     graph = first_network(config, origin, classes).graph
     forecast = forecast_memory(config, graph, classes, counts, device)

@@ -12,7 +12,7 @@ from core import __version__
 from core.config import RunConfig, from_dict, to_dict
 from core.data.file_lock import locked
 from core.diagnosis.metrics import Metrics
-from core.diagnosis.model_identity import BEST
+from core.diagnosis.model_identity import BEST, find_model
 from core.errors import DataError, InputError, LeafClinicError, StorageError
 from core.schema import mapping, parse_json
 from core.storage import TEMPORARY, check_writable, inside_photos, saving, write_file
@@ -145,20 +145,31 @@ def create_run(path: Path, config: RunConfig, overwrite: bool = False) -> RunFol
 
 def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> None:
     """Raise InputError if a new run must not be written to `path`."""
-    if inside_photos(str(path), [config.data]):
+    if inside_photos(str(path), [config.data, config.field]):
         raise InputError(f"The run folder {path} would be inside the photo folder. Choose another folder with --out.")
     check_writable(path, "another folder with --out")  # before photos are read and kernels compiled
-    if path.is_dir() and not overwrite:
+    for name in filter(None, (config.start, config.split, config.data, config.field, *config.teacher)):
+        if os.path.realpath(find_model(Path(name).expanduser())) in (os.path.realpath(path / file) for file in FILES):
+            raise InputError(f"{name} would be replaced by the new run in {path}. Choose another folder with --out.")
+    if path.is_dir():
         there_already = {e.name for e in path.iterdir() if e.name != LOCK and not e.name.endswith(TEMPORARY)}
-        if CONFIG in there_already and len(there_already) > 1:  # alone, it is left from an interrupted start
+        is_run = _contains_run(path)
+        if is_run and len(there_already) > 1 and not overwrite:  # alone, it is left from an interrupted start
             raise InputError(
                 f"{path} already contains a run. Resume it with --resume {path}, replace it with --overwrite, or "
                 "choose another folder with --out."
             )
-        if there_already - {CONFIG}:
-            raise InputError(f"{path} is not empty. Choose a new folder with --out.")
+        if not is_run and (there_already.intersection(FILES) if overwrite else there_already):
+            raise InputError(f"{path} is not empty and contains no run. Choose a new folder with --out.")
     if (path / LOCK).exists():
         RunFolder(path).release()  # another process may be training in it
+
+
+def _contains_run(path: Path) -> bool:
+    try:
+        return bool(read_config(path).data)  # another program's config.json may be empty
+    except DataError:
+        return False
 
 
 def check_earlier_run(path: Path) -> None:
@@ -174,6 +185,15 @@ def open_run(path: Path) -> RunFolder:
     for leftover in path.glob("*" + TEMPORARY):
         leftover.unlink(missing_ok=True)
     return folder
+
+
+def list_sources(model: str, given: Mapping[str, Any]) -> list[str]:
+    """What a command must not replace or write into: its model and photos, and the files and photos of the run whose
+    folder or model it names."""
+    file = find_model(Path(model))
+    run = to_dict(read_config(file.parent)) if _contains_run(file.parent) else {}
+    named = (str(values.get(name) or "") for values in (given, run) for name in ("data", "field"))
+    return [str(file), *(str(file.with_name(name)) for name in FILES if run), *map(os.path.expanduser, named)]
 
 
 def read_config(path: Path) -> RunConfig:

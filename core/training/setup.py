@@ -109,7 +109,7 @@ def set_up(
     config, origin = read_start(config)
     teacher_files = read_teachers(config)
     config = replace(config, teacher=tuple(str(teacher.path) for teacher in teacher_files))
-    scanned = scan_field(config.field, config.label) if config.field else None  # errors are reported at once
+    scanned = scan_field(config.field, config.label, config.cache) if config.field else None  # errors come at once
     with one_on_each_machine_first(communicator):
         photos = yield from _prepare(config, device, commands, classes_check(scanned, teacher_files))
     precision, remarks = choose_precision(config.precision, device)

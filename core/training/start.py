@@ -9,11 +9,12 @@ from typing import final
 
 from core.data.dataset import write_skipped
 from core.data.split import write_split
+from core.diagnosis.model_identity import BEST, rename_model
 from core.errors import DataError, ModelFileError
 from core.training.agreement import check_ranks, share_plan, share_state
 from core.training.checkpoint import Checkpoint, RunState, load_checkpoint
 from core.training.conditions import describe_change
-from core.training.run_folder import SKIPPED, SPLIT, RunFolder, create_run, open_run
+from core.training.run_folder import SKIPPED, SPLIT, RunFolder, create_run, open_run, read_config
 from core.training.setup import Setup
 
 
@@ -45,6 +46,8 @@ def _resume(setup: Setup, path: Path) -> Started:
     folder = open_run(path)
     try:
         started = _continue(setup, folder)
+        if (path / BEST).exists() and read_config(path).name != setup.config.name:
+            rename_model(path / BEST, setup.config.name)
         folder.write_config(setup.config)  # photos or teachers may have moved
         return replace(started, warnings=(*started.warnings, *_write_skipped(setup, path)))
     except BaseException:

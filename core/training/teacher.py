@@ -143,7 +143,7 @@ class Teachers:
         targets = (1 - share) * labels
         for teacher, plan, order in zip(self._read, self.plans, self._orders, strict=True):
             logits = self._predict(plan, batch, following)[:, order]
-            targets += share / len(self.plans) * self._state(logits, teacher.model.temperature)
+            targets += share / len(self.plans) * self._state(logits / teacher.model.temperature)
         return replace(batch, targets=targets.astype(np.float32))
 
     def _predict(self, plan: Plan, batch: PhotoBatch, following: PhotoBatch | None) -> Array:

@@ -1,6 +1,7 @@
 """What all command lines share: output files, closed streams, devices that are not there, odd names."""
 
 import inspect
+import json
 import os
 import signal
 import subprocess
@@ -25,7 +26,7 @@ def test_a_file_to_write_that_is_a_folder_or_in_a_locked_one_is_told_before_the_
     monkeypatch.setattr(os, "access", lambda folder, _: str(folder) != os.sep)
     check_folder("report", f"{os.sep}r.html", found)
     assert "no permission to write" in found.pop().message
-    kept = ("m.csv", "./m.csv", "p.JPG", "m.safetensors", "m.onnx")
+    kept = ("m.csv", "./m.csv", "n.csv", "p.JPG", "m.safetensors", "m.onnx")
     long = tmp_path / ("x" * 256)
     for f in (tmp_path, os.devnull, tmp_path / "none" / "x", tmp_path / "x", tmp_path / "loop", "", long, *kept):
         check_folder("report", str(f), found, ["m.csv"])
@@ -36,17 +37,19 @@ def test_a_file_to_write_that_is_a_folder_or_in_a_locked_one_is_told_before_the_
 
 
 @pytest.mark.parametrize(("command", "arguments"), [
-    (adapt, ["small", "--data", "{}", "--out", "{}/mine.safetensors"]),
-    (diagnose, ["small", "{}", "--report", "{}/a/r.html"]),
-    (evaluate, ["small", "--data", "{}", "--mistakes", "{}/m.csv"]),
-    (export, ["small", "--data", "{}", "--onnx", "{}/m.onnx"]),
-    (review, ["{}", "--corrections", "t.csv", "--out", "{}/m.csv"]),
+    (adapt, "small --data {} --out {}/mine.safetensors"), (diagnose, "small {} --report {}/a/r.html"),
+    (evaluate, "small --data {} --mistakes {}/m.csv"), (evaluate, "small --data t --field {} --mistakes {}/m.csv"),
+    (export, "small --data {} --onnx {}/m.onnx"), (review, "{} --corrections t.csv --out {}/m.csv"),
+    (train, "--data {} --profile {}/x.json"), (train, "--data t --field {} --profile {}/x.json"),
+    (train, "--resume {run} --profile {}/x.json"), (diagnose, "{run}/best.safetensors t --report {}/r.html"),
+    (evaluate, "{run} --mistakes {}/m.csv"), (export, "{run} --onnx {}/m.onnx"), (diagnose, "{run} t --out {}/o"),
 ])  # fmt: skip
 def test_nothing_is_written_among_the_photos(command, arguments, tmp_path, capsys):
     folder = leaf_folder(tmp_path / "photos", each=1)
     (folder / "a").mkdir()
+    (tmp_path / "config.json").write_text(json.dumps({"data": "d", "field": str(folder)}))
     before = sorted(folder.rglob("*"))
-    assert command.main([text.format(folder) for text in arguments]) == EXIT_WRONG_INPUT
+    assert command.main([text.format(folder, run=tmp_path) for text in arguments.split(" ")]) == EXIT_WRONG_INPUT
     assert "is inside the photo folder, in which nothing is written" in capsys.readouterr().err
     assert sorted(folder.rglob("*")) == before
 
@@ -72,8 +75,7 @@ def test_closed_streams_are_nobody_who_listens(monkeypatch):
 def test_ctrl_c_ends_every_command_as_shells_say_it_and_tells_who_reads(capsys):
     told, work = [], lambda _: signal.default_int_handler(2, None)
     assert run_command(work, ["--json"], lambda *said: told.append(said)) == EXIT_INTERRUPTED == 130
-    assert told == [("Stopped.", 130)]
-    assert capsys.readouterr().err == "\nStopped.\n"
+    assert (told, capsys.readouterr().err) == ([("Stopped.", 130)], "\nStopped.\n")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent otherwise there")
@@ -84,9 +86,8 @@ def test_ctrl_c_while_modules_are_imported_ends_a_command_without_a_traceback(tm
     (tmp_path / "leafclinic").write_text("from app.__main__ import main\nmain()\n")  # as installed
     command = [str(tmp_path / word) if word == "leafclinic" else word for word in command]
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    done = subprocess.run(
-        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # fmt: skip - background jobs ignore it
+    own = {"check": False, "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # for background jobs
+    done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, **own)
     assert (done.returncode, done.stdout, done.stderr) == (EXIT_INTERRUPTED, "", "")
 
 
@@ -122,10 +123,12 @@ def test_what_does_not_go_with_a_resumed_or_a_dry_run_is_refused(option, tmp_pat
     (review, "d --corrections t --out t", "out: t is a photo, table or model"),
     (review, "d --corrections t --out o --csv", "csv: cannot be combined with --corrections."),
     (train, "--data d --input-normalization caffe", "input-normalization: needs a pretrained model"),
-    (adapt, "small --data d --out ", "out: is missing"),
+    (evaluate, "m --data d --field t --mistakes t", "mistakes: t is a photo, table or model"),
+    (evaluate, ". --mistakes split.csv", "mistakes: split.csv is a"), (train, "--data t --profile t", "profile: t is"),
+    (adapt, "small --data d --out ", "out: is missing"), (adapt, "m --data d --out ./m", "out: ./m is a photo"),
 ])  # fmt: skip
 def test_an_option_without_effect_is_refused(command, arguments, said, tmp_path, monkeypatch, capsys):
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text('{"data": "d"}')
     monkeypatch.chdir(tmp_path)
     assert command.main(arguments.split(" ")) == EXIT_WRONG_INPUT
     assert f"--{said}" in capsys.readouterr().err

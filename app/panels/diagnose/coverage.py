@@ -16,7 +16,7 @@ from app.widgets.fields import ComboBox, Slider
 from app.widgets.layouts import column, row
 from app.widgets.parts import Slot, label, named
 from core.diagnosis.known_crop import list_crops
-from core.diagnosis.thresholds import FAR_REFUSED, CoveragePoint
+from core.diagnosis.thresholds import FAR_REFUSED, CoveragePoint, at_coverage
 from core.percent import percent
 
 
@@ -60,10 +60,10 @@ class CoverageBar(QWidget):
         known = {round(p.coverage, 4): p for p in thresholds.curve} if thresholds and thresholds.measured else {}
         self._points = [known[coverage] for coverage in sorted(known, reverse=True)]
         self.slider.setEnabled(len(self._points) > 1)  # several labels have thresholds of their own
-        enough = [at for at, p in enumerate(self._points) if p.coverage >= self._model.coverage - 1e-9]
+        now = at_coverage(self._points, self._model.coverage) if self._points else None
         with QSignalBlocker(self.slider):
             self.slider.setRange(0, max(len(self._points) - 1, 0))
-            self.slider.setValue(max(enough, default=0))
+            self.slider.setValue(self._points.index(now) if now else 0)
         self._say()
 
     def _on_view(self) -> None:

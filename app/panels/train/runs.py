@@ -9,7 +9,7 @@ from typing import final
 
 from PySide6.QtCore import QUrl, Signal
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QInputDialog, QPushButton, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QPushButton, QWidget
 
 from app.theme import Theme
 from app.translation import count, tr
@@ -42,8 +42,6 @@ class RunsPane(QWidget):
         self._place, self._going = place, going
         self.model = RowsModel(_columns(going), self)
         self.table = sorted_view(self.model, tr("Runs"), stretch=6)
-        self.table.horizontalHeader().setSectionResizeMode(0, QHeaderView.ResizeMode.Interactive)
-        self.table.setColumnWidth(0, 150)  # date and time of a run that has no other name
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.table.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
         self._resume = self._button(tr("Resume"), lambda run: self.resume_asked.emit(run.folder))

@@ -63,12 +63,12 @@ def test_a_cache_that_is_being_written_is_kept(three, tmp_path):
 
 
 def test_nothing_else_in_the_folder_is_touched(three, tmp_path):
-    (tmp_path / "store" / "mine").mkdir()
-    (tmp_path / "store" / "mine" / "notes.index").write_text("mine")
-    (tmp_path / "store" / "mine" / "yarn.lock").touch()
+    (mine := tmp_path / "store" / "mine").mkdir()
+    for name in ("notes.index", "yarn.lock", "2024.lock", "2024-05-01.jpg", "2024.index.txt"):
+        (mine / name).write_text("mine")
     assert main(["--clear", "--folder", str(tmp_path / "store")]) == 0
     assert names(tmp_path / "store") == []
-    assert (tmp_path / "store" / "mine" / "notes.index").read_text() == "mine"
+    assert [file.read_text() for file in mine.iterdir()] == ["mine"] * 5
     assert len(fill(three[0], tmp_path / "store").kept) == len(three[0])
 
 
@@ -90,8 +90,9 @@ def test_a_limit_that_is_no_number_is_the_usual_one(tmp_path, written):
 
 
 def test_of_an_emptied_cache_only_the_lock_is_left(three, tmp_path):
-    cache = fill(three[0], tmp_path / "store")
-    find_near_duplicates(cache)
+    find_near_duplicates(cache := fill(three[0], tmp_path / "store"))
     home = Path(cache.home)
+    for more in ("-0123456789abcdef.features", "-leaves-3.npz", ".index.77.89abcdef.writing"):
+        (home / f"{SIDE}{more}").touch()
     assert empty_cache(home)
     assert [file.name for file in home.iterdir()] == [f"{SIDE}.lock"]

@@ -31,15 +31,14 @@ def test_classes_are_matched_by_name_and_broken_files_are_told(tmp_path, photos)
 def test_photos_that_are_also_learned_from_are_counted(tmp_path, photos):
     dataset = open_photos(str(photos))
     cache = open_cache(dataset, 16, folder=str(tmp_path / "cache"))
-    field = tmp_path / "field" / dataset.classes[0]
-    field.mkdir(parents=True)
+    (field := tmp_path / "field" / dataset.classes[0]).mkdir(parents=True)
     shutil.copy(dataset.path(0), field / "same.png")
     found = open_field(scan_field(str(field.parent)), dataset.classes, 16, folder=str(tmp_path / "cache"))
     assert count_common(cache, found.cache) == 1
 
 
 def test_an_unknown_class_and_unreadable_photos_are_refused(tmp_path, photos):
-    with pytest.raises(DataError, match="not a class of this training.*class names: a, b"):
+    with pytest.raises(DataError, match="not a known class.*class names: a, b"):
         open_field(scan_field(str(photos)), ("a", "b"), 16, folder=str(tmp_path / "cache"))
     empty = tmp_path / "field" / "a"
     empty.mkdir(parents=True)
@@ -48,9 +47,10 @@ def test_an_unknown_class_and_unreadable_photos_are_refused(tmp_path, photos):
         open_field(scan_field(str(empty.parent)), ("a", "b"), 16, folder=str(tmp_path / "cache"))
 
 
-def test_a_place_without_photos_is_refused_and_named(tmp_path):
-    with pytest.raises(DataError, match="--field.*does not exist"):
-        scan_field(str(tmp_path / "nothing"))
+def test_a_place_without_photos_or_with_the_cache_is_refused_and_named(tmp_path, photos):
+    for field, reason in ((tmp_path / "nothing", "does not exist"), (photos, "is inside the photo folder")):
+        with pytest.raises(DataError, match=f"--field.*{reason}"):
+            scan_field(str(field), cache=str(photos / "cache"))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes there")

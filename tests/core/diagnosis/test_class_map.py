@@ -7,8 +7,9 @@ import cv2
 import numpy as np
 import pytest
 
+from core.diagnosis.boxes import WHOLE
 from core.diagnosis.class_map import CELLS, MOST_TIMES, ClassMapper, channel_weights, enlarge_network
-from core.diagnosis.examination import WHOLE, Examiner
+from core.diagnosis.examination import Examiner
 from core.diagnosis.features import feature_node, head_node
 from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import SHIPPED, SHIPPED_MODELS

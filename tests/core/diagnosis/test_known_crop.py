@@ -9,6 +9,7 @@ from core.diagnose import main
 from core.diagnosis.known_crop import find_crop, list_crops, restrict
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.thresholds import untested_thresholds
+from core.diagnosis.verdict import NOT_SURE, UNFAMILIAR, Verdict, decide_verdict
 from core.errors import InputError
 from tests.helpers.models import small_model, write_small_model
 from tests.helpers.tiny_photos import write_photos
@@ -24,8 +25,8 @@ def test_probabilities_are_those_given_the_crop_and_a_leaf():
     assert familiar.tolist() == [-1.0, -2.0], "the second may show no leaf"
     assert restrict(stated, 0.0, untested_thresholds(4), CLASSES, "apple")[0][0] == pytest.approx([0.1, 0.3, 0.2, 0.0])
     assert restrict(stated, 0.0, None, CLASSES, "")[0] is stated
-    other = np.array([0.001, 0.001, 0.001, 0.997])
-    assert restrict(other, -1.0, None, CLASSES, "apple")[1] == -np.inf
+    known, familiar = restrict(np.array([0.001, 0.003, 0.001, 0.995]), -1.0, None, CLASSES, "apple")
+    assert decide_verdict(known, familiar, None, CLASSES) == Verdict(NOT_SURE, UNFAMILIAR), "a leaf of another crop"
 
 
 def test_crops_are_those_of_the_classes_and_found_by_name():

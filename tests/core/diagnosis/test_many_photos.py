@@ -128,7 +128,7 @@ def test_an_onnx_file_is_told_by_its_hash(model, photos, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("options", "why"), [
-    *((("--shard", shard), "is not a shard") for shard in ("0/2", "3/2", "1", "a/b")),
+    *((("--shard", shard), "is not a shard") for shard in ("0/2", "3/2", "1", "a/b", "1" * 5000 + "/1")),
     (("--part", 0), "--part: must be from 1"), (("--part", 10**20), "--part: must be from 1 to 1,000,000."),
     (("--workers", 2, "--scheduler", "a:1"), "--workers: cannot be combined with --scheduler"),
     (("--out", "photos/out"), "--out: photos/out is inside the photo folder"),

@@ -33,13 +33,13 @@ def test_every_section_of_the_file_is_told(model):
         TEST: {"note": "On the test split.", "parts": [{**row, "name": "all"}], "macro_f1": 0.9,
                "classes": [{**row, "precision": 0.9, "f1": 0.925}]},
         "rejection": {"score": "energy", "far": 1.0, "no_leaf_class": -1, "no_leaf": 1.0,
-                      "curve": [[1.0, 0.2, 0.95, 0.0], [0.97, 0.6, 0.99, 0.01]]},
+                      "curve": [[1.0, 0.2, 0.95, 0.0], [0.98, 0.6, 0.99, 0.01]]},
         "reading_leaf": {"photos": 9, "border": 0.8, "commonest": 0.5, "plain": 0.95, "blurred": 0.9, "swapped": 0.7},
     })  # fmt: skip
     card = render_card(full, "Beans")
     assert "| bean/rust | 40 | 95.0\u00a0% | 83.0–99.0\u00a0% | 90.0\u00a0% | 0.925 |" in card
-    assert "97\u00a0% of the validation photos are diagnosed, 99.0\u00a0% of these" in card
-    assert "diagnoses are correct, and 1.0\u00a0%" in card
+    assert "98\u00a0% of the validation photos have a high enough confidence; 99.0\u00a0% of these" in card
+    assert "predictions are correct, and 1.0\u00a0%" in card
     assert "error: 1.2 points" in card
     assert "changes from 95.0\u00a0% to 70.0\u00a0%" in card
     assert card.rstrip().endswith("- Only one farm.")

@@ -18,7 +18,7 @@ from tests.helpers.models import small_model
 @pytest.fixture
 def model():
     told = {"temperature": 1.5, "data_hash": "hash", "licence": "MIT", "figures": {"test_accuracy": 0.9}}
-    return small_model("abü", sections={"rejection": {"threshold": 3.5}}, extra={"means": np.eye(3)}, **told)
+    return small_model("abü", sections={"other": {"threshold": 3.5}}, extra={"means": np.eye(3)}, **told)
 
 
 def write_crafted(path, model, tensors=None, **changes):

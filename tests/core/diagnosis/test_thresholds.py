@@ -11,6 +11,7 @@ from core.diagnosis.evaluation import measure_coverage
 from core.diagnosis.metrics import average_precision, compute_metrics, describe_accuracy, sigmoid, softmax
 from core.diagnosis.plant import pool_probabilities
 from core.diagnosis.thresholds import (
+    STEPS,
     Thresholds,
     at_coverage,
     best_threshold,
@@ -36,7 +37,8 @@ def test_points_count_what_is_answered_and_the_slider_takes_the_strictest_that_a
     assert (point.coverage, point.accuracy) == (0.75, pytest.approx(2 / 3))
     points = coverage_curve(CONFIDENCE, RIGHT, (1.0, 0.8, 0.5))
     assert (at_coverage(points, 0.7).coverage, at_coverage(points, 0.5).coverage) == (0.8, 0.5)
-    assert at_coverage(points, 1.0).coverage == 1.0
+    points = coverage_curve(np.linspace(0, 1, 333), np.ones(333, bool))
+    assert [at_coverage(points, step) for step in STEPS] == list(points), "each place of the slider is reached"
 
 
 def test_refusals_and_photos_without_a_leaf_are_counted():
@@ -71,6 +73,7 @@ def thresholds():
     ((0.001, 0.0, 0.999), 1.0, {}, "tomato/healthy", ""), ((0.02, 0.0, 0.98), 1.0, {}, "tomato/healthy", ""),
     ((0.02, 0.0, 0.98), 0.5, {}, NOT_SURE, ""), ((0.0, 0.0, 1.0), 1.0, {"far": 11.0}, NOT_SURE, "looks different"),
     ((0.45, 0.0, 0.55), 0.9, {}, NOT_SURE, "tomato/healthy or apple/scab"),
+    ((0.1, 0.3, 0.6), 0.9, {"no_leaf": 0.9}, NOT_SURE, "may be tomato/healthy, but this is not certain"),
 ])  # fmt: skip
 def test_thresholds_and_coverage_decide_the_verdict(thresholds, probabilities, coverage, changes, word, reason):
     assert thresholds.no_leaf_class == 1
@@ -178,7 +181,7 @@ def test_the_verdict_is_all_labels_above_their_thresholds():
     assert decide(0.1, 0.5, 0.1).word == NOT_SURE
     assert decide(0.3, 0.7, 0.95).word == NO_LEAF
     assert decide(0.3, 0.7, 0.1, familiar=-2.0).reason == UNFAMILIAR
-    assert rank_classes(np.array([0.3, 0.5, 0.1]), thresholds, 2).tolist() == [0, 1], "first the labels of the photo"
+    assert rank_classes(np.array([0.3, 0.5, 0.1]), thresholds).tolist() == [0, 1, 2], "first the labels of the photo"
     assert not is_healthy("a/healthy+scab")
 
 

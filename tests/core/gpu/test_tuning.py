@@ -8,7 +8,7 @@ import pytest
 
 from core.device import Optimizer
 from core.errors import InputError
-from core.gpu import tuner
+from core.gpu import tuner, tuning
 from core.gpu.candidates import CANDIDATES
 from core.gpu.driver.device import open_device
 from core.gpu.explain import explain, frame_for, inside
@@ -19,19 +19,6 @@ from core.gpu.ops.conv.configurations import product_tiles
 from core.gpu.plan import CudaPlan
 from core.gpu.select import BACKWARD, FORWARD, INPUT, Case, Choice
 from core.gpu.tuner import TuningTarget, accept, find_cases, measure_case
-from core.gpu.tuning import (
-    EMPTY,
-    Key,
-    Measured,
-    Table,
-    encode,
-    load_table,
-    make_user_path,
-    read_table,
-    shipped_path,
-    user_path,
-    write_table,
-)
 from core.models.architectures import build
 from core.models.init import initial_weights
 from core.ops.builder import with_loss
@@ -44,7 +31,7 @@ H200 = SimpleNamespace(hardware=typical())
 """What the tuner asks of a device."""
 
 
-def frame_of(name="squeezenet1_1", batch=32, side=224, precision="mixed", capability=(9, 0), tuning=EMPTY):
+def frame_of(name="squeezenet1_1", batch=32, side=224, precision="mixed", capability=(9, 0), tuning=tuning.EMPTY):
     graph = with_loss(build(name, 10, side), 0.0, ())
     frame = frame_for(lower(graph, True), batch, precision, capability)
     frame.tuning = tuning
@@ -70,7 +57,7 @@ def entry(case, fastest="", microseconds=5.0, configuration=None):
     with case.frame.comparing():
         usable, _ = CANDIDATES.usable(case)
     return {
-        name: Measured(encode(of[0] if name != fastest or configuration is None else configuration),
+        name: tuning.Measured(tuning.encode(of[0] if name != fastest or configuration is None else configuration),
         microseconds if name == fastest else 100.0) for name, of in usable.items()
     }  # fmt: skip
 
@@ -85,14 +72,14 @@ def cache(tmp_path, monkeypatch):
 def test_a_measured_case_decides_about_candidate_and_configuration(case):
     assert {row.source for row in CANDIDATES.consider(case) if not row.reason} == {"estimated"}
     wanted = product_tiles(case)[5]
-    case.frame.tuning = Table({case.key: entry(case, "implicit_gemm", configuration=wanted)})
+    case.frame.tuning = tuning.Table({case.key: entry(case, "implicit_gemm", configuration=wanted)})
     choice = CANDIDATES.choose(case)
     assert (choice.candidate.name, choice.case.configuration, choice.microseconds) == ("implicit_gemm", wanted, 5.0)
 
 
 def test_times_are_scaled_by_pixels_up_to_four_times_as_many_and_not_beyond():
     measured = case_of(frame_of(batch=32), "features.3.expand1x1")
-    table = Table({measured.key: entry(measured, "implicit_gemm", configuration=product_tiles(measured)[5])})
+    table = tuning.Table({measured.key: entry(measured, "implicit_gemm", configuration=product_tiles(measured)[5])})
     for batch, near in ((64, True), (128, True), (256, False), (8, True)):
         case = case_of(frame_of(batch=batch, tuning=table), "features.3.expand1x1")
         row = row_of(case)
@@ -104,11 +91,11 @@ def test_times_are_scaled_by_pixels_up_to_four_times_as_many_and_not_beyond():
 def test_a_case_counts_only_where_every_candidate_was_measured_with_a_configuration_that_fits(case):
     whole = entry(case, "implicit_gemm", configuration=product_tiles(case)[5])
     del whole["pointwise_tma"]
-    case.frame.tuning = Table({case.key: whole})
+    case.frame.tuning = tuning.Table({case.key: whole})
     row = row_of(case)
     assert (row.source, row.configuration) == ("estimated", product_tiles(case)[5]), "still the best guess"
-    found = entry(case, "implicit_gemm") | {"implicit_gemm": Measured([7, 7, 7, 7, 7, 7, 7], 0.1)}
-    case.frame.tuning = Table({case.key: found})
+    found = entry(case, "implicit_gemm") | {"implicit_gemm": tuning.Measured([7, 7, 7, 7, 7, 7, 7], 0.1)}
+    case.frame.tuning = tuning.Table({case.key: found})
     row = row_of(case)
     assert (row.source, row.configuration) == ("estimated", product_tiles(case)[0])
 
@@ -123,9 +110,8 @@ def test_steps_that_their_neighbours_rely_on_keep_their_candidate_however_slow_i
                 if row.exclusive and not row.reason_against(case):
                     found[step.node, direction] = row.name
                     others = (r for r in CANDIDATES.of(case.pattern, direction) if not r.reason_against(case))
-                    rows = {
-                        r.name: Measured(encode(r.configurations(case)[0]), 1e6 if r.exclusive else 1.0) for r in others
-                    }
+                    rows = {r.name: tuning.Measured(tuning.encode(r.configurations(case)[0]), 1e6 ** r.exclusive)
+                            for r in others}  # fmt: skip
                     frame.tuning = frame.tuning.with_entries({case.key: rows})
     assert len(found) > 50
     chosen = {(s.node, c.case.direction): c.candidate.name
@@ -135,37 +121,39 @@ def test_steps_that_their_neighbours_rely_on_keep_their_candidate_however_slow_i
 
 
 def test_another_gpu_and_one_without_a_table_use_estimates_and_other_kernels_their_own_table(case, cache, monkeypatch):
-    write_table(make_user_path(GPU), GPU, {case.key: entry(case, "halo")}, "test")
-    assert load_table(GPU).entries
+    tuning.write_table(tuning.make_user_path(GPU), GPU, {case.key: entry(case, "halo")}, "test")
+    assert tuning.load_table(GPU).entries
     for other in (replace(GPU, name="NVIDIA H100"), replace(GPU, capability=(8, 6)), replace(GPU, driver="CUDA 13.1")):
-        assert load_table(other) == Table()
-    user_path(GPU).rename(user_path(replace(GPU, name="NVIDIA H100")))
-    assert load_table(replace(GPU, name="NVIDIA H100")) == Table()  # a copied file: its head names another GPU
-    before = user_path(GPU)
+        assert tuning.load_table(other) == tuning.Table()
+    tuning.user_path(GPU).rename(tuning.user_path(replace(GPU, name="NVIDIA H100")))
+    copied = tuning.load_table(replace(GPU, name="NVIDIA H100"))
+    assert copied == tuning.Table(), "its head names another GPU"
+    before = tuning.user_path(GPU)
     monkeypatch.setattr("core.gpu.tuning.source_hash", lambda: "f" * 64)
-    assert user_path(GPU) != before
+    assert tuning.user_path(GPU) != before
 
 
 def test_the_users_measurements_count_more_than_shipped_ones(case, cache):
-    shipped_path(GPU).parent.mkdir()
-    write_table(shipped_path(GPU), GPU, {case.key: entry(case, "halo"), Key("other", (1, 1, 1)): {}}, "shipped")
-    write_table(make_user_path(GPU), GPU, {case.key: entry(case, "implicit_gemm")}, "own")
-    table = load_table(GPU)
+    tuning.shipped_path(GPU).parent.mkdir()
+    shipped = {case.key: entry(case, "halo"), tuning.Key("other", (1, 1, 1)): {}}
+    tuning.write_table(tuning.shipped_path(GPU), GPU, shipped, "shipped")
+    tuning.write_table(tuning.make_user_path(GPU), GPU, {case.key: entry(case, "implicit_gemm")}, "own")
+    table = tuning.load_table(GPU)
     assert (len(table.entries), table.entries[case.key]["implicit_gemm"].microseconds) == (2, 5.0)
     assert [origin.split("(")[1].split(")")[0] for origin in table.origins] == ["shipped", "your own"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"gpu": 1}', '{"gpu": "a", "capability": [9, 0]}'])
 def test_a_damaged_table_is_named_in_a_sentence(cache, text):
-    make_user_path(GPU).write_text(text)
-    with pytest.raises(InputError, match=rf"{user_path(GPU).name} is not a tuning table: .* Remove the file"):
-        load_table(GPU)
+    tuning.make_user_path(GPU).write_text(text)
+    with pytest.raises(InputError, match=rf"{tuning.user_path(GPU).name} is not a tuning table: .* Remove the file"):
+        tuning.load_table(GPU)
 
 
 def test_what_is_written_is_read_again(case, tmp_path):
-    rows = entry(case, "halo") | {"old": Measured([1, [2, 3]], 7.25)}
-    write_table(tmp_path / "table.json", GPU, {case.key: rows}, "leafclinic lab tune", "abc")
-    head, entries = read_table(tmp_path / "table.json")
+    rows = entry(case, "halo") | {"old": tuning.Measured([1, [2, 3]], 7.25)}
+    tuning.write_table(tmp_path / "table.json", GPU, {case.key: rows}, "leafclinic lab tune", "abc")
+    head, entries = tuning.read_table(tmp_path / "table.json")
     assert entries == {case.key: rows}
     assert (head["gpu"], head["driver"], head["command"], head["commit"]) == (
         "NVIDIA H200", "CUDA 13.0", "leafclinic lab tune", "abc"
@@ -173,11 +161,11 @@ def test_what_is_written_is_read_again(case, tmp_path):
 
 
 def test_every_shipped_table_names_its_gpu_and_command_and_its_entries_can_be_chosen():
-    path = shipped_path(GPU)
-    head, entries = read_table(path)
+    path = tuning.shipped_path(GPU)
+    head, entries = tuning.read_table(path)
     assert head["gpu"] == GPU.name
     assert head["command"].startswith("leafclinic lab tune")
-    frame = frame_of("squeezenet1_0", 256, tuning=load_table(GPU))
+    frame = frame_of("squeezenet1_0", 256, tuning=tuning.load_table(GPU))
     sources = [row.source for step in frame.program.steps if step.op == "conv2d"
                for row in CANDIDATES.consider(Case(frame, (step,), FORWARD)) if not row.reason]  # fmt: skip
     assert set(sources) == {"measured"}
@@ -195,7 +183,7 @@ class FakeBench:
 
     def times(self, ways, rounds):
         self.asked.append(len(ways))
-        return [self.known.get((way.candidate.name, str(encode(way.case.configuration))), 50.0) for way in ways]
+        return [self.known.get((way.candidate.name, str(tuning.encode(way.case.configuration))), 50.0) for way in ways]
 
     def close(self):
         pass
@@ -213,10 +201,10 @@ def bench(monkeypatch):
 
 def test_the_fastest_configuration_of_each_candidate_is_kept_and_a_refused_one_left_out(case, bench):
     tiles = product_tiles(case)
-    bench.known = {("implicit_gemm", str(encode(tiles[2]))): 3.0, ("pointwise_tma", "[1]"): 2.0}
-    ways = tuner.find_ways(case, EMPTY)
+    bench.known = {("implicit_gemm", str(tuning.encode(tiles[2]))): 3.0, ("pointwise_tma", "[1]"): 2.0}
+    ways = tuner.find_ways(case, tuning.EMPTY)
     best = measure_case(case, ways, {}, bench())
-    assert (best["implicit_gemm"], set(best)) == (Measured(encode(tiles[2]), 3.0), set(ways))
+    assert (best["implicit_gemm"], set(best)) == (tuning.Measured(tuning.encode(tiles[2]), 3.0), set(ways))
     only = {"implicit_gemm": ways["implicit_gemm"]}
     refusing = SimpleNamespace(times=lambda ways, rounds: [None] * len(ways))
     assert measure_case(case, only, {}, refusing) == {}
@@ -224,10 +212,10 @@ def test_the_fastest_configuration_of_each_candidate_is_kept_and_a_refused_one_l
 
 def test_the_way_in_use_is_measured_too_and_stays_unless_another_is_faster(case, bench):
     last = product_tiles(case)[-1]  # not among the promising ones
-    used = {"implicit_gemm": Measured(encode(last), 1.0)}
-    known = Table({case.key: used})
-    for time, wanted in ((3.0, encode(last)), (60.0, encode(product_tiles(case)[0]))):
-        bench.known = {("implicit_gemm", str(encode(last))): time}
+    used = {"implicit_gemm": tuning.Measured(tuning.encode(last), 1.0)}
+    known = tuning.Table({case.key: used})
+    for time, wanted in ((3.0, tuning.encode(last)), (60.0, tuning.encode(product_tiles(case)[0]))):
+        bench.known = {("implicit_gemm", str(tuning.encode(last))): time}
         best = measure_case(case, tuner.find_ways(case, known), used, bench())
         assert best["implicit_gemm"].configuration == wanted
 
@@ -241,26 +229,26 @@ def test_a_tuning_that_was_stopped_goes_on_where_it_was(bench, tmp_path):
     path, measured = tmp_path / "table.json", {}
 
     def save(entries):
-        write_table(path, GPU, entries, "test")
+        tuning.write_table(path, GPU, entries, "test")
 
-    events = tuner.tune(H200, target(), EMPTY, measured, save, math.inf)
+    events = tuner.tune(H200, target(), tuning.EMPTY, measured, save, math.inf)
     for _ in range(4):
         next(events)
     events.close()
-    kept = read_table(path)[1]
+    kept = tuning.read_table(path)[1]
     assert len(kept) == 3
     asked = len(bench.asked)
-    again = list(tuner.tune(H200, target(), EMPTY, dict(kept), save, math.inf))
+    again = list(tuner.tune(H200, target(), tuning.EMPTY, dict(kept), save, math.inf))
     assert (again[0].done, again[-1].is_last, again[-1].done) == (3, True, again[-1].total)
     assert len(bench.asked) - asked == 2 * (again[-1].total - 3)
-    assert len(read_table(path)[1]) == again[-1].total
+    assert len(tuning.read_table(path)[1]) == again[-1].total
 
 
 def test_every_way_is_launched_and_timed_and_both_steps_are_compared(monkeypatch, cache):
     """On a driver that is not there: what is captured, its memory, and that everything is given back."""
     driver = pretend(monkeypatch)
     measured, saved = {}, []
-    run = tuner.tune(open_device(), target(batch=2), EMPTY, measured, lambda now: saved.append(len(now)), math.inf)
+    run = tuner.tune(open_device(), target(batch=2), tuning.EMPTY, measured, lambda n: saved.append(len(n)), math.inf)
     events = list(run)
     assert saved[:3] == [1, 2, 3]
     assert events[-1].text.startswith("the whole step takes")
@@ -285,22 +273,22 @@ def test_what_launches_add_to_a_captured_step_adds_up(monkeypatch, cache):
 
 def test_no_case_is_begun_after_the_deadline(bench):
     measured = {}
-    events = list(tuner.tune(H200, target(), EMPTY, measured, lambda entries: None, 0.0))
+    events = list(tuner.tune(H200, target(), tuning.EMPTY, measured, lambda entries: None, 0.0))
     assert (len(events), measured) == (1, {})
 
 
 def test_new_entries_with_which_the_whole_step_is_slower_are_not_kept(bench, monkeypatch):
     monkeypatch.setattr(tuner, "compare_steps", lambda *arguments: (1.0, 1.1))
-    cases = find_cases(tuner._frame(H200, target()), EMPTY)
+    cases = find_cases(tuner._frame(H200, target()), tuning.EMPTY)
     first = next(iter(cases))
-    before, measured = Table({first: entry(cases[first][0])}), {}
+    before, measured = tuning.Table({first: entry(cases[first][0])}), {}
     last = list(tuner.tune(H200, target(), before, measured, lambda entries: None, math.inf))[-1]
     assert measured == before.entries
     assert "without" in last.text
 
 
 def test_parts_of_the_new_entries_are_accepted_alone():
-    fresh = {Key(str(i), (1, 1, 1)): {} for i in range(8)}
+    fresh = {tuning.Key(str(i), (1, 1, 1)): {} for i in range(8)}
 
     def compare(some):
         return 1.0, 1.5 if any(key.kind in "37" for key in some) else 0.9
@@ -317,7 +305,7 @@ def test_parts_of_the_new_entries_are_accepted_alone():
 def test_every_way_that_tuning_measures_can_be_written_and_built(name, precision, capability):
     frame = frame_of(name, 128, 64, precision, capability)
     recipes = set()
-    for case, ways in find_cases(frame, EMPTY).values():
+    for case, ways in find_cases(frame, tuning.EMPTY).values():
         for row, configurations in ways.values():
             for configuration in configurations:
                 frame.restart({}, {})

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from core.diagnosis.model_file import read_model
 from core.errors import DataError, InputError, ModelFileError, StorageError
 from core.ops.photo import BACKGROUND
 from core.training.checkpoint import LAST, PREVIOUS, read_checkpoint
@@ -62,9 +63,8 @@ def test_validating_some_epochs_only_changes_no_weight_also_after_a_resume(tiny,
 
 
 def test_a_stop_during_validation_loses_nothing(tiny):
-    whole, parted = tiny("whole"), tiny("parted")
+    whole, parted, commands = tiny("whole"), tiny("parted"), Commands()
     train(whole)
-    commands = Commands()
     for event in Trainer(parted).run(commands):
         if isinstance(event, Progress) and event.stage == "validate":
             commands.stop()
@@ -94,9 +94,9 @@ def test_resuming_a_finished_run_changes_no_weight(tiny):
     train(config)
     assert read_config(Path(config.out)).data == config.data
     before = last_weights(config)
-    events = train(config, resume=True)
-    assert not only(events, StepDone)
-    assert events[-1].reason == "completed"
+    events = train(replace(config, name="new"), resume=True)
+    assert (only(events, StepDone), events[-1].reason) == ([], "completed")
+    assert read_model(Path(config.out)).name == "new"
     same_bits(before, last_weights(config))
 
 
@@ -142,13 +142,17 @@ def test_an_earlier_run_or_a_foreign_folder_is_not_touched(tiny, tmp_path):
     with pytest.raises(InputError, match="--resume"):
         train(config)
     assert train(config, overwrite=True)[-1].reason == "completed"
-    foreign = tmp_path / "foreign"
-    foreign.mkdir()
-    (foreign / "thesis.txt").write_text("mine")
-    with pytest.raises(InputError, match="not empty"):
-        train(replace(config, out=str(foreign)))
-    with pytest.raises(InputError, match="inside the photo folder"):
-        train(replace(config, out=str(tmp_path / "photos" / "run")))
+    for part in ({"start": config.out}, {"teacher": (config.out,)}, {"split": f"{config.out}/split.csv"}):
+        with pytest.raises(InputError, match="would be replaced by the new run"):
+            train(replace(config, **part), overwrite=True)
+    for name, overwrite in (("thesis.txt", 0), ("config.json", 0), ("config.json", 1), ("report.html", 1)):
+        (foreign := tmp_path / f"{name}{overwrite}").mkdir()
+        (foreign / name).write_text("{}")
+        with pytest.raises(InputError, match="not empty"):
+            train(replace(config, out=str(foreign)), overwrite=overwrite)
+    for photos in ({}, {"data": "elsewhere", "field": config.data}):
+        with pytest.raises(InputError, match="inside the photo folder"):
+            train(replace(config, out=str(tmp_path / "photos" / "run"), **photos))
     (tmp_path / "loop").symlink_to("loop")
     for name, place in (("out", "loop"), ("out", "loop/run"), ("cache", "loop"), ("data", "loop")):
         with pytest.raises(InputError, match="loop (is a file, or a link that|does not exist)"):
@@ -157,9 +161,8 @@ def test_an_earlier_run_or_a_foreign_folder_is_not_touched(tiny, tmp_path):
 
 def test_a_place_where_nothing_may_be_written_is_told_before_photos_are_read(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("core.training.run_folder.os.access", lambda place, mode: place != tmp_path)
-    run = Trainer(replace(tiny(), out=str(tmp_path / "not" / "there"))).run()
     with pytest.raises(InputError, match=f"There is no permission to write in {tmp_path}"):
-        next(run)
+        next(Trainer(replace(tiny(), out=str(tmp_path / "not" / "there"))).run())
 
 
 @pytest.mark.parametrize(("permitted", "how"), [(True, "resume"), (True, "overwrite"), (False, "resume")])
@@ -182,17 +185,14 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
 
 
 def test_a_stop_before_the_first_step_writes_nothing(tiny):
-    config = tiny()
-    commands = Commands()
+    config, commands = tiny(), Commands()
     commands.stop()
-    events = list(Trainer(config).run(commands))
-    assert events[-1] == RunFinished("stopped", 0, -1, 0.0, None, "", "", 0.0)
+    assert list(Trainer(config).run(commands))[-1] == RunFinished("stopped", 0, -1, 0.0, None, "", "", 0.0)
     assert not Path(config.out).exists()
 
 
 def test_a_pause_waits_for_the_word(tiny):
-    commands = Commands()
-    steps = 0
+    commands, steps = Commands(), 0
     for event in Trainer(tiny(epochs=1)).run(commands):
         if isinstance(event, StepDone):
             steps += 1
@@ -213,8 +213,7 @@ def test_two_processes_do_not_train_in_one_folder(tiny):
 
 
 def test_leaves_on_other_backgrounds_and_a_resumed_run_has_the_same_bits(tiny, tmp_path, monkeypatch):
-    seen = []
-    gradient = ReferencePlan.gradient
+    seen, gradient = [], ReferencePlan.gradient
     monkeypatch.setattr(ReferencePlan, "gradient", lambda plan, batch, **how: (
         seen.append(batch.augmentation), gradient(plan, batch, **how))[1])  # fmt: skip
     discs = write_discs(tmp_path / "discs", {"oak": (60, 160, 50), "ash": (160, 150, 40)}, each=12, side=32)

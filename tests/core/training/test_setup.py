@@ -114,7 +114,7 @@ def test_classes_that_do_not_fit_are_told_before_a_photo_is_decoded(tiny, tmp_pa
     decoded = Mock(side_effect=AssertionError("a photo was decoded"))
     monkeypatch.setattr("core.data.preparation.open_cache", decoded)
     config = tiny(**({"field": str(field)} if named == "field" else {"teacher": (str(teacher),)}))
-    said = "class grey, which is not a class of this training" if named == "field" else "does not know the class brown"
+    said = "class grey, which is not a known class" if named == "field" else "does not know the class brown"
     for start in (lambda: finish(set_up(config, Commands())), lambda: describe_run(config)):
         with pytest.raises(InputError, match=said):
             start()

@@ -40,7 +40,7 @@ def write_teacher(path, classes=("brown", "green"), size=16, name="cnn", tempera
 def said_by(model, classes, batch):
     """Probabilities of a model for classes in another order, by the reference without any folding."""
     logits = forward(model.graph, model.weights, network_inputs(model.graph, batch))[model.graph.output]
-    return softmax(logits[:, [model.classes.index(name) for name in classes]], model.temperature)
+    return softmax(logits[:, [model.classes.index(name) for name in classes]] / model.temperature)
 
 
 @pytest.mark.parametrize("parts", [5, 2])

@@ -165,7 +165,7 @@ def test_field_photos_that_were_learned_from_are_told_and_wrong_ones_end_the_run
     told = only(train(replace(config, field=config.data)), Warned)
     assert any("also in the dataset" in event.message for event in told)
     other = write_photos(tmp_path / "field", classes=("grey",), each=2)
-    with pytest.raises(DataError, match="the class grey, which is not a class of this training"):
+    with pytest.raises(DataError, match="the class grey, which is not a known class"):
         train(tiny("other", field=str(other)))
     assert not (tmp_path / "other").exists()
 
@@ -222,7 +222,7 @@ def test_a_folder_in_which_a_start_was_cut_off_is_begun_anew(tiny):
     config = tiny(epochs=1)
     Path(config.out).mkdir()
     for name in ("config.json", "config.json.writing", ".lock", "split.csv.7.writing"):
-        (Path(config.out) / name).write_text("{}")
+        (Path(config.out) / name).write_text('{"data": "photos"}')
     assert train(config)[-1].reason == "completed"
     with pytest.raises(InputError, match="already contains a run"):
         train(config)
