@@ -36,12 +36,13 @@ from core.storage import NO_ROOM, inside_photos, is_name_too_long, refuse_pipe
 from core.text import printable
 from core.training.presets import PRESETS
 
-WITHOUT_TRAINING: Final = {"device": "device to compute on"}
+WITHOUT_TRAINING: Final = {"device": "device to compute on",
+                           "name": "name of the model (default: model name, photo folder, date and time)"}  # fmt: skip
 """Help texts of commands that take only some fields and do not train."""
 
 CHANGEABLE: Final = frozenset({
     "data", "cache", "device", "threads", "minutes", "checkpoint_seconds", "time_every", "verify", "stream_photos",
-    "field", "leaf_tests", "teacher", "name", "gpus",
+    "field", "leaf_tests", "start", "teacher", "name", "gpus",
 })
 """Fields that may change when a run is resumed."""
 
@@ -189,7 +190,7 @@ def change_settings(config: RunConfig, changes: Mapping[str, Any], found: list[P
 
 
 def read_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[Problem]]:
-    """Parse the arguments; `given` names those that were set. Unknown options are problems. Raises InputError."""
+    """Parse the arguments, ~ as home folder; `given` names those set. Unknown ones are problems. Raises InputError."""
     errors = io.StringIO()
     if "--" in argv:  # where argparse accepts it depends on Python's version
         at = argv.index("--")
@@ -203,8 +204,8 @@ def read_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tupl
         raise InputError(errors.getvalue().strip().replace(OPERAND, "")) from None
     for name, value in vars(arguments).items():
         if isinstance(value, str | list):
-            given = value.removeprefix(OPERAND) if isinstance(value, str) else [v.removeprefix(OPERAND) for v in value]
-            setattr(arguments, name, given)
+            new = [os.path.expanduser(v.removeprefix(OPERAND)) for v in ([value] if isinstance(value, str) else value)]
+            setattr(arguments, name, new[0] if isinstance(value, str) else new)
     arguments.given = {name for name, value in vars(arguments).items() if value and value != parser.get_default(name)}
     options = [text for text in unknown if text.startswith("-")]
     if unknown and not options:

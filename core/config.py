@@ -92,7 +92,7 @@ class RunConfig:
     dropout: float = _row(0.5, "network", "Dropout", "fraction of the classifier inputs that are dropped",
                           low=0.0, high=0.95)
 
-    epochs: int = _row(30, "training", "Epochs", "passes over the training photos: each uses every photo once",
+    epochs: int = _row(30, "training", "Epochs", "passes over the training photos; an incomplete last batch is dropped",
                        low=1, high=100000, expert=False)
     minutes: float = _row(0.0, "training", "Time limit, minutes",
                           "train for this many minutes; the learning rate schedule is fitted to the time; 0: no limit",

@@ -67,8 +67,8 @@ def diagnose(argv: Sequence[str]) -> int:
         return merge(Path(arguments.model_file))
     file = Path(arguments.model_file)
     if file.suffix.lower() == ".onnx":
-        sys.stderr.write(f"{file.name} is an ONNX file: it has no rejection, so every photo gets its most likely "
-                         "class.\n")
+        sys.stderr.write(f"{file.name} is an ONNX file: it has no thresholds. A photo whose most probable class is "
+                         "below 50 % is \"not sure\".\n")
     if arguments.out:
         return diagnose_many(arguments, config, coverage, shard)
     return diagnose_here(file, arguments, config, coverage)
@@ -198,14 +198,15 @@ def diagnose_many(arguments: argparse.Namespace, config: RunConfig, coverage: fl
     model = find_model(Path(arguments.model_file)).absolute()
     named = [os.path.abspath(name) for name in arguments.photos]
     crop = arguments.known_crop and find_crop(read_network(model).classes, arguments.known_crop)
-    open_results(folder, {"model": read_identity(model).hash, "coverage": coverage, "part": arguments.part}
+    model_hash = read_identity(model).hash
+    open_results(folder, {"model": model_hash, "coverage": coverage, "part": arguments.part}
                  | ({"known_crop": crop} if crop else {}))
 
     def missing() -> Iterator[Part]:
         return find_missing(folder, cut_parts(find_photos(named), arguments.part), *shard)
 
     threads = config.threads or (max(usable_cores() // workers, 1) if workers else 0)
-    job = Job(str(model), str(folder), config.device, threads, coverage, crop)
+    job = Job(str(model), model_hash, str(folder), config.device, threads, coverage, crop)
     shown = Rate(lambda: sum(len(part.paths) for part in missing()))
     if workers or arguments.scheduler:
         done = compute_by_workers(job, missing(), sys.stderr.write, workers, arguments.scheduler)
@@ -259,7 +260,8 @@ def make_parser() -> argparse.ArgumentParser:
                         "to small leaves first")  # fmt: skip
     parser.add_argument("--leaves", action="store_true", help="find the leaves in each photo and diagnose them one by "
                         "one (implies --examine); for photos of several leaves")  # fmt: skip
-    parser.add_argument("--no-crop", action="store_true", help="with --examine: do not crop photos to small leaves")
+    parser.add_argument("--no-crop", action="store_true", help="with --examine, --leaves or --report: do not crop "
+                        "photos to small leaves")
     parser.add_argument("--report", metavar="OUT.html", default="",
                         help="also write an HTML report with pictures (implies --examine)")
     parser.add_argument("--group", metavar="folder|time|COLUMN", default="",

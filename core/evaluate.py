@@ -115,7 +115,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="leafclinic evaluate", allow_abbrev=False,
         description="Evaluate a model on labelled photos.",
     )
-    parser.add_argument("model_file", metavar="MODEL", help=MODEL_HELP)
+    parser.add_argument("model_file", metavar="MODEL", help=f"{MODEL_HELP}, or ONNX file")
     parser.add_argument("--split", dest="split_name", default="", metavar="{train,val,test}",
                         help="evaluate only this split of the manifest or folder (default: all photos)")
     parser.epilog = f"Without --data, a run folder is evaluated on its own photos and split. {EXIT_CODES}."

@@ -70,6 +70,13 @@ def number(value: Any) -> float:
     return float(value)
 
 
+def divisor(value: Any) -> float:
+    """Read a number by which values are divided, 1e-6 to 1e6: float32 over it is finite in float64."""
+    if not 1e-6 <= number(value) <= 1e6:
+        raise SchemaError(f"{_shown(value)} is not a number from 1e-6 to 1e6")
+    return float(value)
+
+
 def whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise SchemaError(f"{_shown(value)} is no whole number")

@@ -104,8 +104,8 @@ def configure(arguments: argparse.Namespace, found: list[Problem]) -> RunConfig:
     if arguments.resume:
         found += [Problem(name, "cannot be combined with --resume: a resumed run keeps its settings.")
                   for name in ("config", "demo", "overwrite") if getattr(arguments, name)]
-        config = read_config(Path(arguments.resume))
-        return replace(command_line.change_settings(config, options, found), out=arguments.resume)
+        config = command_line.change_settings(read_config(Path(arguments.resume)), options, found)
+        return with_absolute_paths(replace(config, out=arguments.resume))
     data = given.get("data", "")
     if not data and not arguments.demo:
         found.append(Problem("data", "is missing. Give a folder of photos or a CSV manifest, or use --demo."))
@@ -113,14 +113,18 @@ def configure(arguments: argparse.Namespace, found: list[Problem]) -> RunConfig:
         found.append(Problem("demo", "generates its own photos. Give either --data or --demo."))
     if "model" in given and given.get("start"):
         found.append(Problem("model", "cannot be combined with --from: the network is that of the file."))
-    config = command_line.merge_settings(options, file, found)
-    data, field = (os.path.abspath(os.path.expanduser(name)) if name else "" for name in (config.data, config.field))
-    return replace(config, data=data, field=field)
+    return with_absolute_paths(command_line.merge_settings(options, file, found))
+
+
+def with_absolute_paths(config: RunConfig) -> RunConfig:
+    """The settings as they mean the same in every folder; `start` and `teacher` become absolute when they are read."""
+    paths = {name: getattr(config, name) for name in ("data", "field", "split", "cache", "out")}
+    return replace(config, **{n: os.path.abspath(os.path.expanduser(path)) for n, path in paths.items() if path})
 
 
 def make_demo(config: RunConfig, reader: Reader) -> Path:
     """Generate the demo photos in the cache folder if they do not exist yet."""
-    home = Path(config.cache).expanduser() if config.cache else user_cache_folder()
+    home = Path(config.cache) if config.cache else user_cache_folder()
     return write_demo(home.absolute() / DEMO, progress=lambda done, total: reader.show(Progress("demo", done, total)))
 
 

@@ -18,8 +18,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, Final, final
@@ -178,9 +177,10 @@ def _read_part(path: Path) -> tuple[pyarrow.Table, bytes]:
 @final
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Settings of all parts. model, folder: paths that every worker can open."""
+    """Settings of all parts. model, folder: paths that every worker can open; model_hash: of the file's contents."""
 
     model: str
+    model_hash: str
     folder: str
     device: str
     threads: int
@@ -188,10 +188,14 @@ class Job:
     known_crop: str = ""
 
 
+LOADED: Final[dict[Job, tuple[Predictor, ModelIdentity]]] = {}
+"""The model that this process has loaded, at most one."""
+
+
 def compute_part(job: Job, part: Part) -> tuple[int, int]:
     """Diagnose the photos of a part and write its files; returns how many there are, and how many cannot be read."""
     with PREDICTING:
-        predictor, identity = _load(job.model, job.device, job.threads, job.known_crop)
+        predictor, identity = _load(job)
         diagnoses = predictor.diagnose(part.paths, coverage=job.coverage)
         return len(part.paths), write_part(Path(job.folder), part, diagnoses, identity)
 
@@ -204,11 +208,19 @@ def compute_by_local_worker(job: Job, part: Part) -> tuple[int, int]:
     return compute_part(job, part)
 
 
-@lru_cache(maxsize=1)
-def _load(model: str, device: str, threads: int, crop: str) -> tuple[Predictor, ModelIdentity]:
-    device, network = choose_device(device), read_network(Path(model))
-    predictor = Predictor(network, device=device, batch=BATCH[device], threads=threads, known_crop=crop)
-    return predictor, read_identity(Path(model))
+def _load(job: Job) -> tuple[Predictor, ModelIdentity]:
+    """The model of a job, which stays loaded until a job has another. Raises InputError if its file was replaced."""
+    job, path = replace(job, folder="", coverage=0.0), Path(job.model)
+    if job not in LOADED:
+        while LOADED:
+            LOADED.popitem()[1][0].close()
+        device, network, identity = choose_device(job.device), read_network(path), read_identity(path)
+        if identity.hash != job.model_hash:
+            raise InputError(f"{path} was replaced while photos were diagnosed with it. Restore the file, or choose "
+                             "another folder with --out.")  # fmt: skip
+        LOADED[job] = Predictor(network, device=device, batch=BATCH[device], threads=job.threads,
+                                known_crop=job.known_crop), identity  # fmt: skip
+    return LOADED[job]
 
 
 @contextmanager

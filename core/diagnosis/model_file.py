@@ -27,7 +27,7 @@ from core.graph import PHOTO, Graph, Node, from_json, to_json
 from core.ops.builder import check, make_node
 from core.ops.contract import Array, volume
 from core.program import fold_batch_norm, fold_weights
-from core.schema import SchemaError, anything, listing, mapping, named, number, record, text, whole
+from core.schema import SchemaError, anything, divisor, listing, mapping, named, number, record, text, whole
 from core.tensor_file import TensorFile, read_tensor_file, write_tensor_file
 
 MAX_SIDE: Final = 4096
@@ -53,10 +53,10 @@ DATA: Final = "data"
 
 HEADER: Final = record(
     {
-        "graph": mapping, "classes": listing(text), "preprocessing": record({"square": whole}), "temperature": number,
+        "graph": mapping, "classes": listing(text), "preprocessing": record({"square": whole}), "temperature": divisor,
         "data_hash": text, "licence": text, "figures": named(number), "sections": named(mapping),
     },
-    {"views": anything, CLASS_TEMPERATURES: listing(number), LABELS: text, LEARNED: record({"whole": anything})},
+    {"views": anything, CLASS_TEMPERATURES: listing(divisor), LABELS: text, LEARNED: record({"whole": anything})},
 )  # fmt: skip
 
 
@@ -244,9 +244,6 @@ def _checked(file: TensorFile) -> ModelFile:
     multilabel = header.get(LABELS) == "multi"
     if multilabel != bool(thresholds and thresholds.labels):
         raise ModelFileError("The file's thresholds are not those of its labels.")
-    temperature = header["temperature"]
-    if not temperature > 0:
-        raise ModelFileError(f"The file's temperature {temperature} is not a positive number.")
     source_side = header["preprocessing"]["square"]
     if not 1 <= source_side <= MAX_SIDE:
         raise ModelFileError(f"The file states an invalid photo size: {source_side} pixels.")
@@ -255,7 +252,7 @@ def _checked(file: TensorFile) -> ModelFile:
         raise ModelFileError(f"The file states {views!r} views of a photo; only 1 or 2 (with the mirror image) are "
                              "possible.")
     return ModelFile(
-        graph, stored.weights, tuple(map(clean_name, classes)), source_side, temperature, header["data_hash"],
+        graph, stored.weights, tuple(map(clean_name, classes)), source_side, header["temperature"], header["data_hash"],
         header["licence"], header["figures"], header["sections"], extra,
         stored.half, views, stored.steps, learned, _read_class_temperatures(header, len(classes)),
         file.labels.get("name", ""), file.labels.get("date", ""), multilabel,
@@ -292,8 +289,6 @@ def _read_class_temperatures(header: Mapping[str, Any], classes: int) -> tuple[f
     found: tuple[float, ...] = header[CLASS_TEMPERATURES]
     if len(found) != classes:
         raise ModelFileError(f"The file has temperatures of {len(found)} classes and {classes} classes.")
-    if not all(value > 0 for value in found):
-        raise ModelFileError("The file's temperatures of classes are not all positive numbers.")
     return found
 
 
@@ -309,9 +304,8 @@ def _check_sizes(graph: Graph) -> None:
     if len(graph.photo_shape) != 3 or graph.photo_shape[2] not in (1, 3) or max(graph.photo_shape) > MAX_SIDE:
         raise ModelFileError(f"The network states an invalid photo shape: {graph.photo_shape}.")
     photo = graph.nodes[0].attributes
-    mean, std, channels = floats(photo["mean"]), floats(photo["std"]), graph.photo_shape[2]
-    finite = all(math.isfinite(v) for v in (*mean, *std))
-    if len(mean) != channels or len(std) != channels or not finite or min(std) <= 0:
+    mean, std, channels = floats(photo["mean"]), tuple(map(divisor, floats(photo["std"]))), graph.photo_shape[2]
+    if len(mean) != channels or len(std) != channels or not all(map(math.isfinite, mean)):
         raise ModelFileError("The file's input normalization is not valid.")
     for node in graph.nodes:
         if volume(node.shape) > MAX_VALUES:

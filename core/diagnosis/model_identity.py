@@ -56,11 +56,13 @@ class ModelIdentity:
 
 
 def find_model(path: Path) -> Path:
-    """Return the model file of a path: a file, the best model of a run folder, or a shipped model by its name."""
-    if os.path.isdir(path):
-        return path / BEST
-    is_name = path.name in SHIPPED_MODELS and not os.path.exists(path) and path.absolute().parent == Path.cwd()
-    return SHIPPED / f"{path.name}.safetensors" if is_name else path
+    """Return the model file of a path: a file, the best model of a run folder, or a shipped model by its name, also
+    beside a folder of this name that is no run, such as one of photos."""
+    is_folder = os.path.isdir(path)
+    is_model = any(map(os.path.exists, (path / BEST, path / "config.json"))) if is_folder else os.path.exists(path)
+    if path.name in SHIPPED_MODELS and not is_model and path.absolute().parent == Path.cwd():
+        return SHIPPED / f"{path.name}.safetensors"
+    return path / BEST if is_folder else path
 
 
 def require_model(path: Path) -> Path:

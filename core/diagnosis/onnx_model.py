@@ -40,7 +40,7 @@ class OnnxCheck:
 
 
 def read_onnx_model(path: Path) -> ModelFile:
-    """An ONNX file as a model without rejection; classes without names get numbers. Raises ModelFileError."""
+    """An ONNX file as a model without thresholds; classes without names get numbers. Raises ModelFileError."""
     found = read_onnx(path, fold=True)
     height, width, channels = found.graph.photo_shape
     if height != width or channels != 3:

@@ -105,10 +105,9 @@ def diagnose_plants(
     diagnoses: Iterable[Diagnosis], names: Sequence[str], thresholds: Thresholds | None, classes: Sequence[str],
     coverage: float,
 ) -> list[Plant]:
-    """One plant for each of the `names`, one name for each diagnosis; photos that cannot be read are not counted."""
-    photos: dict[str, list[Prediction]] = {}
+    """One plant for each of the `names`, one name for each diagnosis; a photo counts once, an unreadable one never."""
+    photos: dict[str, dict[str, Prediction]] = {}
     for diagnosis, name in zip(diagnoses, names, strict=True):
-        photos.setdefault(name, [])
         if diagnosis.prediction is not None:
-            photos[name].append(diagnosis.prediction)
-    return [diagnose_plant(name, found, thresholds, classes, coverage) for name, found in photos.items() if found]
+            photos.setdefault(name, {})[os.path.realpath(diagnosis.path)] = diagnosis.prediction
+    return [diagnose_plant(name, [*found.values()], thresholds, classes, coverage) for name, found in photos.items()]

@@ -25,6 +25,7 @@ from core.diagnosis.known_crop import restrict
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.thresholds import COVERAGE, Thresholds
 from core.diagnosis.verdict import Verdict, decide_verdict, rank_classes
+from core.errors import ModelFileError
 from core.ops.contract import Array
 from core.ops.photo import identity_augmentation
 from core.plan import compile_plan, cuda_problem
@@ -120,7 +121,7 @@ class Predictor:
         """Compute the outputs by name for photos uint8 ``(N, side, side, 3)``, such as "logits" ``(N, classes)``.
 
         The temperature is not applied. Any side works; `model.source_side` is that of training. Outputs are the mean
-        over the views, by default the model's.
+        over the views, by default the model's. Raises ModelFileError where one is not finite.
         """
         views = views or self.model.views
         batch = self.batch * self.model.views // views
@@ -148,7 +149,11 @@ class Predictor:
         shown = np.ascontiguousarray(make_views(photos, views))
         augmentation = identity_augmentation(len(shown), shown.shape[1], self.model.size[0])
         outputs = self.plan.predict(PhotoBatch(shown, augmentation, np.full(len(shown), -1, np.int32)))
-        return {name: average_views(output, views) for name, output in outputs.items()}
+        averaged = {name: average_views(output, views) for name, output in outputs.items()}
+        if not all(np.isfinite(output).all() for output in averaged.values()):
+            raise ModelFileError("The model's outputs are not finite numbers, so its file is damaged or its training "
+                                 "diverged. Use another model.")  # fmt: skip
+        return averaged
 
     def _read(self, path: str) -> tuple[Diagnosis, Array | None]:
         """A photo with its path and time, or with its error."""
@@ -217,7 +222,7 @@ def list_top(
 
 
 def read_network(path: Path) -> ModelFile:
-    """A model file, a run folder, or an ONNX file, which has no rejection. Raises ModelFileError."""
+    """A model file, a run folder, or an ONNX file, which has no thresholds. Raises ModelFileError."""
     if path.suffix.lower() != ".onnx":
         return read_model(path)
     from core.diagnosis.onnx_model import read_onnx_model  # imports onnx

@@ -10,7 +10,7 @@ from typing import Any, Final, final
 from core.errors import ModelFileError
 from core.graph import Graph
 from core.ops.contract import Arrays
-from core.schema import Reader, SchemaError, listing, number, parse_json, record, text
+from core.schema import Reader, SchemaError, divisor, listing, number, parse_json, record, text
 
 PREPROCESSING: Final = "preprocessing"
 CLASSES: Final = "class_names"
@@ -54,7 +54,7 @@ def to_metadata(graph: Graph, classes: tuple[str, ...], temperature: float) -> d
 
 def read_statistics(metadata: Mapping[str, str]) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
     """Return mean and deviation, or None if the file does not state them."""
-    found = _read(metadata, PREPROCESSING, record({"mean": listing(number), "std": listing(number)}))
+    found = _read(metadata, PREPROCESSING, record({"mean": listing(number), "std": listing(divisor)}))
     return None if found is None else (found["mean"], found["std"])
 
 
@@ -68,9 +68,7 @@ def read_classes(metadata: Mapping[str, str], count: int) -> tuple[str, ...]:
 
 def read_temperature(metadata: Mapping[str, str]) -> float:
     """Return the temperature of the calibrated softmax, 1 if the file does not state it."""
-    temperature = _read(metadata, TEMPERATURE, number)
-    if temperature is not None and temperature <= 0:
-        raise ModelFileError(f"The temperature in this file is {temperature}; it must be above 0.")
+    temperature = _read(metadata, TEMPERATURE, divisor)
     return 1.0 if temperature is None else float(temperature)
 
 

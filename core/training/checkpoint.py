@@ -107,7 +107,7 @@ HEADER: Final = record(
         "config": mapping, "classes": listing(text), "fingerprint": text,
         "conditions": _fields_of(Conditions, ("ranks",)), "state": _fields_of(RunState), "logs": named(count),
     },
-    {"teachers": listing(text)},
+    {"teachers": listing(text), "origin": text},
 )  # fmt: skip
 
 
@@ -117,7 +117,8 @@ class Checkpoint:
     """What a resumed run needs besides its photos.
 
     fingerprint: identity of the dataset and its split; logs: bytes of each log file, to which it is truncated when the
-    run is resumed; teachers: SHA-256 of the teachers' files; conditions: of the steps so far.
+    run is resumed; teachers: SHA-256 of the teachers' files; origin: hash of the file that training started from,
+    "" also in earlier versions; conditions: of the steps so far.
     """
 
     config: Mapping[str, Any]
@@ -129,6 +130,7 @@ class Checkpoint:
     weights: Mapping[str, Array]
     optimizer: Mapping[str, Array]
     teachers: tuple[str, ...] = ()
+    origin: str = ""
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
@@ -136,7 +138,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     path = folder / LAST
     header = {
         "config": dict(checkpoint.config), "classes": list(checkpoint.classes), "fingerprint": checkpoint.fingerprint,
-        "conditions": asdict(checkpoint.conditions), "logs": dict(checkpoint.logs),
+        "conditions": asdict(checkpoint.conditions), "logs": dict(checkpoint.logs), "origin": checkpoint.origin,
         "state": {k: None if v == math.inf else v for k, v in asdict(checkpoint.state).items()},
         **({"teachers": list(checkpoint.teachers)} if checkpoint.teachers else {}),
     }  # fmt: skip

@@ -246,7 +246,8 @@ def training_command(config: RunConfig, conditions: Conditions) -> str:
         words += ["--preset", config.preset]
     for name, (entry, _) in settings().items():
         value = getattr(config, name)
-        if name not in ELSEWHERE and value != recipe.get(name, entry.default):
+        given = not (name == "model" and config.start)  # whose network it is
+        if given and name not in ELSEWHERE and value != recipe.get(name, entry.default):
             words += _option(name, value)
     words += ["--split", os.path.join(os.path.abspath(config.out), SPLIT), "--device", conditions.device]
     if conditions.threads:

@@ -67,6 +67,7 @@ class Setup:
     validator: Validator
     learned: TrainingPhotos
     origin_words: tuple[str, ...]
+    start_hash: str
     train: Loader
     validation: Loader
     test: Loader | None
@@ -133,9 +134,9 @@ def set_up(
     return Setup(
         config=replace(config, batch_size=batch), photos=photos, field_photos=field, fingerprint=identity,
         graph=graph, graph_in_use=used, device=device, communicator=communicator, plan=plan, teachers=teachers,
-        only_training=[plan] if teachers is None else [plan, teachers], validator=validator,
-        learned=record_photos(photos.contents(TRAIN), () if origin is None else (origin.learned,)),
-        origin_words=origin_words, **_loaders_of_evaluation(config, photos, field, device, communicator),
+        only_training=[plan, teachers] if teachers else [plan], validator=validator, origin_words=origin_words,
+        learned=record_photos(photos.contents(TRAIN), (origin.learned,) if origin else ()),
+        **_loaders_of_evaluation(config, photos, field, device, communicator), start_hash=origin.hash if origin else "",
         train=_training_loader(config, photos, batch, resident, replacement, communicator),
         warnings=(*note, *remarks, *network.notes, *origin_words, *photos.warnings, *(field.warnings if field else ())),
     )  # fmt: skip

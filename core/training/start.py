@@ -92,6 +92,10 @@ def _check_same(setup: Setup, path: Path, checkpoint: Checkpoint) -> None:
             f"The teachers of the run {path} have changed or moved. Restore their files, or give their new paths with "
             f"--teacher in the same order. Or start a new run with --from {path}."
         )
+    origin = setup.start_hash if checkpoint.origin else setup.config.start  # earlier versions recorded its path alone
+    if origin != (checkpoint.origin or checkpoint.config.get("start", "")):
+        raise ModelFileError(f"The run {path} started from another model. Give the file that it started from with "
+                             "--from, or start a new run.")  # fmt: skip
     wanted = {name: parameter.shape for name, parameter in setup.graph.parameters().items()}
     if {name: array.shape for name, array in checkpoint.weights.items()} != wanted:
         raise ModelFileError(f"The checkpoint in {path} does not match the network in its config.json.")

@@ -290,7 +290,7 @@ class _Run:
                 raise diverged(state.step, float("nan"), name.rpartition(".")[0], str(self.path / LAST))
         checkpoint = Checkpoint(
             to_dict(self._config), setup.classes, setup.fingerprint, setup.conditions, state, self.folder.sync(),
-            weights, setup.plan.state(), setup.teachers.digests if setup.teachers else (),
+            weights, setup.plan.state(), setup.teachers.digests if setup.teachers else (), setup.start_hash,
         )
         path = save_checkpoint(self.folder.path, checkpoint)
         self._agreement.saved()

@@ -14,7 +14,7 @@ from typing import Any, Final, final
 from core.config import MODELS, RunConfig, problems
 from core.diagnosis.features import head_node
 from core.diagnosis.model_file import read_model, with_photo_side
-from core.diagnosis.model_identity import find_model, model_name
+from core.diagnosis.model_identity import find_model, model_name, read_identity
 from core.diagnosis.training_photos import TrainingPhotos, describe_overlap
 from core.errors import ConfigError, ModelFileError, Problem
 from core.graph import PHOTO, Attribute, Graph, Node
@@ -57,6 +57,7 @@ class Origin:
     graph: Graph
     weights: Arrays
     classes: tuple[str, ...]
+    hash: str
     notes: tuple[str, ...] = ()
     learned: TrainingPhotos | None = None
 
@@ -109,7 +110,8 @@ def _read_origin(config: RunConfig) -> Origin:
     height, width, channels = graph.photo_shape
     if height != width or channels != 3:
         raise ModelFileError(f"{path} takes photos of shape {graph.photo_shape}; training needs square colour photos.")
-    return Origin(path, with_photo_side(graph, config.image_size or height), weights, classes, notes, learned)
+    graph = with_photo_side(graph, config.image_size or height)
+    return Origin(path, graph, weights, classes, read_identity(path).hash, notes, learned)
 
 
 def first_network(config: RunConfig, origin: Origin | None, classes: Sequence[str]) -> Network:

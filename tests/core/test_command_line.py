@@ -73,10 +73,7 @@ def test_closed_streams_are_nobody_who_listens(monkeypatch):
 
 
 def test_ctrl_c_ends_every_command_as_shells_say_it_and_tells_who_reads(capsys):
-    def work(_):
-        raise KeyboardInterrupt
-
-    told = []
+    told, work = [], lambda _: signal.default_int_handler(2, None)
     assert run_command(work, ["--json"], lambda *said: told.append(said)) == EXIT_INTERRUPTED == 130
     assert (told, capsys.readouterr().err) == ([("Stopped.", 130)], "\nStopped.\n")
 
@@ -100,8 +97,7 @@ def test_hidden_folders_and_files_are_not_diagnosed(tmp_path):
         (tmp_path / name).touch()
     assert list(find_photos([str(tmp_path)])) == [str(tmp_path / "b/f.jpg"), str(tmp_path / "g.PNG")]
     assert list(find_photos([str(tmp_path / "b/._c.jpg")])) == [str(tmp_path / "b/._c.jpg")], "named itself"
-    deep = tmp_path.joinpath(*"d" * 200)
-    deep.mkdir(parents=True)
+    (deep := tmp_path.joinpath(*"d" * 200)).mkdir(parents=True)
     (deep / "i.jpg").touch()
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(len(inspect.stack()) + 150)
@@ -150,8 +146,7 @@ def test_photos_follow_options_and_words_that_no_option_takes_are_not_called_opt
     (True, EXIT_STOPPED, "after saving this step"), (False, EXIT_INTERRUPTED, "before the training begins"),
 ])  # fmt: skip
 def test_the_first_ctrl_c_asks_and_the_second_ends_at_once(monkeypatch, capsys, resume, code, said):
-    ended = []
-    monkeypatch.setattr(train.os, "_exit", ended.append)
+    monkeypatch.setattr(train.os, "_exit", (ended := []).append)
     commands, trainer = Commands(), Trainer(RunConfig(data="photos"), resume=resume)
     train._stopper(Commands(), trainer)(15, None)
     assert capsys.readouterr().err == ""  # a launcher ends its ranks so
@@ -163,6 +158,24 @@ def test_the_first_ctrl_c_asks_and_the_second_ends_at_once(monkeypatch, capsys, 
     assert ended == [code]
 
 
-def test_a_batch_size_may_be_left_to_the_program():
+def test_paths_of_options_and_settings_files_mean_the_same_in_every_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", home := str(tmp_path / "me"))
+    (tmp_path / "s.toml").write_text('split = "~/s.csv"\nfield = "f"\n')
+    (tmp_path / "config.json").write_text("{}")
+    for given, wanted in (
+        ("--config=s.toml --data d --cache ./c --out=~/r", {
+            "data": "d", "cache": "c", "field": "f", "split": f"{home}/s.csv", "out": f"{home}/r"}),
+        ("--resume . --data d --cache ~/c", {"data": "d", "cache": f"{home}/c", "out": ""}),
+    ):  # fmt: skip
+        config = train.configure(*read_arguments(train.make_parser(), given.split()))
+        assert {name: getattr(config, name) for name in wanted} == {n: str(tmp_path / p) for n, p in wanted.items()}
+    assert read_arguments(diagnose.make_parser(), ["m", "--", "~/p", "q"])[0].photos == [f"{home}/p", "q"]
+
+
+def test_a_batch_size_may_be_left_to_the_program_and_the_help_of_a_command_is_its_own():
     given = [train.make_parser().parse_args(["--data", "photos", "--batch-size", text]) for text in ("auto", "48")]
     assert [train.configure(arguments, []).batch_size for arguments in given] == [0, 48]
+    for command, said in ((adapt, "default: model name, photo folder, date and time"), (evaluate, "or ONNX file"),
+                          (diagnose, "with --examine, --leaves or --report: do not crop")):  # fmt: skip
+        assert said in " ".join(command.make_parser().format_help().split())

@@ -59,12 +59,10 @@ def test_a_run_is_quantised_with_its_own_photos_split_and_cache(model, tmp_path,
 
 
 def test_wrong_calls_are_told(model, tmp_path, capsys):
-    assert export.main([str(model)]) == 2
-    assert "--onnx: is missing" in capsys.readouterr().err
-    assert export.main([str(model), "--onnx", str(tmp_path / "nowhere" / "m.onnx")]) == 2
-    assert "--onnx: there is no folder" in capsys.readouterr().err
-    photos = write_photos(tmp_path / "photos", ("green", "grey"))
-    out = tmp_path / "m.onnx"
+    for options, said in (([], "is missing"), (["--onnx", str(tmp_path / "nowhere" / "m.onnx")], "there is no folder")):
+        assert export.main([str(model), *options]) == 2
+        assert f"--onnx: {said}" in capsys.readouterr().err
+    out, photos = tmp_path / "m.onnx", write_photos(tmp_path / "photos", ("green", "grey"))
     command = [str(model), "--onnx", str(out), "--int8", "--data", str(photos), "--cache", str(tmp_path / "cache")]
     assert export.main(command) == 2
     assert "does not know grey" in capsys.readouterr().err
@@ -73,16 +71,15 @@ def test_wrong_calls_are_told(model, tmp_path, capsys):
 
 
 def test_an_onnx_file_diagnoses_as_the_model_it_was_made_of(model, tmp_path, capsys):
-    out, photos = tmp_path / "m.onnx", tmp_path / "photos"
+    out, photos = tmp_path / "m.onnx", write_photos(tmp_path / "photos")
     export.main([str(model), "--onnx", str(out)])
-    write_photos(photos)
     capsys.readouterr()
     rows = []
     for file in (model, out):
         assert diagnose.main([str(file), str(photos), "--json", "--device", "cpu"]) == 0
         captured = capsys.readouterr()
         rows.append([json.loads(line) for line in captured.out.splitlines()])
-    assert "m.onnx is an ONNX file: it has no rejection" in captured.err
+    assert "m.onnx is an ONNX file: it has no thresholds" in captured.err
     assert len(rows[0]) == len(rows[1]) > 1
     for ours, theirs in zip(*rows, strict=True):
         assert theirs["top"][0]["label"] == ours["top"][0]["label"]

@@ -152,9 +152,9 @@ def test_temperatures_of_classes_come_back_and_a_file_without_them_has_one(tmp_p
 
 
 @pytest.mark.parametrize(("temperatures", "sentence"), [
-    ((1.0, 1.0, 1.0), "temperatures of 3 classes and 4 classes"), ((1.0, 0.0, 1.0, 1.0), "not all positive"),
-    ((1.0, -2.0, 1.0, 1.0), "not all positive"), ((1.0, float("inf"), 1.0, 1.0), "is no number"),
-    ((1.0, float("nan"), 1.0, 1.0), "is no number"), (("warm",) * 4, "an invalid header"),
+    ((1.0, 1.0, 1.0), "temperatures of 3 classes and 4 classes"), ((1.0, 0.0, 1.0, 1.0), "0.0 is not a number"),
+    *(((1.0, 1.0, wrong, 1.0), f"{wrong} is not a number from 1e-6 to 1e6") for wrong in (-2.0, 1e-310)),
+    *(((1.0, float(wrong), 1.0, 1.0), "is no number") for wrong in ("inf", "nan")), (("warm",) * 4, "invalid header"),
 ])  # fmt: skip
 def test_temperatures_without_sense_are_refused(tmp_path, temperatures, sentence):
     write_model(tmp_path / "m.safetensors", model(class_temperatures=temperatures))

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from unittest.mock import create_autospec
+from unittest.mock import create_autospec, patch
 
 import distributed
 import numpy as np
@@ -23,6 +23,7 @@ from core.data.source import find_photos
 from core.diagnosis import prediction
 from core.diagnosis.many_photos import cut_parts, find_missing, open_results
 from core.diagnosis.model_file import read_model
+from core.diagnosis.model_identity import read_identity
 from core.diagnosis.prediction import Predictor
 from core.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_INPUT, InputError
 from core.onnx import write_onnx
@@ -66,9 +67,8 @@ def test_merged_parts_are_the_rows_of_csv(model, photos, tmp_path, capsys):
     assert merged_rows(out) == wanted
     table = parquet.read_table(io.BytesIO((out / "results.parquet").read_bytes())).to_pylist()
     assert [row["path"] for row in table] == [row["path"] for row in wanted]
-    assert [f"{row['probability1']:.6f}" if row["probability1"] else "" for row in table] == [
-        row["probability1"] for row in wanted
-    ]
+    stated = [row["probability1"] for row in table]
+    assert [f"{value:.6f}" if value else "" for value in stated] == [row["probability1"] for row in wanted]
 
 
 def test_what_is_done_is_kept_and_the_rest_is_computed(model, photos, tmp_path, capsys):
@@ -110,8 +110,7 @@ def test_shards_compute_every_photo_once(model, photos, tmp_path, capsys):
     assert run(model, photos, "--out", out, "--part", 3, "--shard", "1/2") == EXIT_DONE
     assert run("--merge", out) == EXIT_WRONG_INPUT
     assert "3 of 7 parts are missing" in capsys.readouterr().err
-    assert run(model, photos, "--out", out, "--part", 3, "--shard", "2/2") == EXIT_DONE
-    assert run("--merge", out) == EXIT_DONE
+    assert run(model, photos, "--out", out, "--part", 3, "--shard", "2/2") == run("--merge", out) == EXIT_DONE
     assert [row["path"] for row in merged_rows(out)] == list(find_photos([str(photos)]))
 
 
@@ -119,9 +118,13 @@ def test_an_onnx_file_is_told_by_its_hash(model, photos, tmp_path, capsys):
     onnx, out, same = tmp_path / "m.onnx", tmp_path / "out", read_model(model)
     onnx.write_bytes(write_onnx(same.graph, same.weights, same.classes))
     assert run(onnx, photos, "--out", out) == EXIT_DONE
-    onnx.write_bytes(onnx.read_bytes() + b"\0")
+    onnx.write_bytes(write_onnx(same.graph, {name: 2 * array for name, array in same.weights.items()}, same.classes))
     assert run(onnx, photos, "--out", out) == EXIT_WRONG_INPUT
     assert "were made with another model" in capsys.readouterr().err
+    with patch.object(Predictor, "close", autospec=True) as closed:  # the model that this process has loaded
+        assert run(onnx, photos, "--out", tmp_path / "new") == run("--merge", tmp_path / "new") == EXIT_DONE
+    assert closed.call_count == 1
+    assert {row["model_hash"] for row in merged_rows(tmp_path / "new")} == {read_identity(onnx).hash}
 
 
 @pytest.mark.parametrize(("options", "why"), [
@@ -149,10 +152,8 @@ def test_a_known_crop_restricts_the_parts_and_belongs_to_the_results(photos, tmp
 def test_a_manifest_needs_paths_only(model, photos, tmp_path):
     manifest = tmp_path / "list.csv"
     manifest.write_text("photo;note\nphotos/brown/001.png;x\nphotos\\green\\002.png;y\n", "utf-8")
-    found = list(find_photos([str(manifest)]))
-    assert found == [str(tmp_path / "photos/brown/001.png"), str(tmp_path / "photos/green/002.png")]
-    assert run(model, manifest, "--out", tmp_path / "out") == EXIT_DONE
-    assert run("--merge", tmp_path / "out") == EXIT_DONE
+    assert (found := [*find_photos([str(manifest)])]) == [str(photos / p) for p in ("brown/001.png", "green/002.png")]
+    assert run(model, manifest, "--out", tmp_path / "out") == run("--merge", tmp_path / "out") == EXIT_DONE
     assert [row["path"] for row in merged_rows(tmp_path / "out")] == found
 
 
@@ -162,10 +163,9 @@ def test_a_listing_of_any_length_is_read_part_by_part(tmp_path):
     names = (asked.append(number) or f"{number}.jpg" for number in range(10_000_000))
     open_results(tmp_path / "out", {"part": 1000})
     (tmp_path / "link").symlink_to("nowhere")
-    with pytest.raises(InputError, match="link is a file, or a link that leads nowhere"):
-        open_results(tmp_path / "link", {"part": 1000})
-    with pytest.raises(InputError, match="x is too long"):
-        open_results(tmp_path / ("x" * 256), {"part": 1000})
+    for name, said in (("link", "link is a file, or a link that leads nowhere"), ("x" * 256, "x is too long")):
+        with pytest.raises(InputError, match=said):
+            open_results(tmp_path / name, {"part": 1000})
     missing = find_missing(tmp_path / "out", cut_parts(names, 1000))
     assert [next(missing).number for _ in range(3)] == [0, 1, 2]
     assert len(asked) == 3000
@@ -231,8 +231,7 @@ def test_ctrl_c_reaches_the_workers_too_and_ends_with_one_sentence(model, cache,
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors.splitlines()[1:]) == (EXIT_INTERRUPTED, ["", "Stopped."])
-    done = len(list(out.glob("part-*.parquet")))
-    assert 0 < done < 30
+    assert 0 < (done := len(list(out.glob("part-*.parquet")))) < 30
     assert run(model, photos, "--out", out, "--part", 10) == EXIT_DONE
     assert f"{300 - 10 * done} photos, " in capsys.readouterr().err
 

@@ -45,8 +45,7 @@ def test_a_model_is_renamed_and_nothing_else_changes(path):
 
 
 def test_a_file_without_a_name_is_called_as_its_run_or_itself(model, tmp_path):
-    run = tmp_path / "20261122-tomato"
-    run.mkdir()
+    (run := tmp_path / "20261122-tomato").mkdir()
     for file in (tmp_path / "mine.safetensors", run / "best.safetensors"):
         write_model(file, replace(model, name="", date=""))
     assert read_identity(tmp_path / "mine.safetensors").name == "mine"
@@ -66,18 +65,19 @@ def test_no_name_a_shipped_model_and_what_is_no_model_are_refused(path, monkeypa
 
 def test_the_default_name_is_that_of_the_photos_and_the_minute(tmp_path, monkeypatch):
     (tmp_path / "tomato").mkdir()
-    manifest = tmp_path / "tomato" / "manifest.csv"
-    manifest.write_text("path,label\n")
+    (manifest := tmp_path / "tomato" / "manifest.csv").write_text("path,label\n")
     monkeypatch.setattr(time, "strftime", lambda form: form)
     assert default_name(str(tmp_path / "tomato")) == default_name(str(manifest)) == "tomato %Y-%m-%d %H:%M"
 
 
 def test_a_shipped_model_is_found_by_its_name_in_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    shipped = find_model(Path("leaves"))
-    assert shipped.is_file()
-    assert find_model(Path("leaves").absolute()) == shipped
-    assert find_model(tmp_path / "elsewhere" / "leaves") == tmp_path / "elsewhere" / "leaves"
-    assert find_model(Path("detector")) == Path("detector"), "a network that diagnoses nothing"
-    (tmp_path / "leaves").write_bytes(b"a file of that name is meant itself")
-    assert find_model(Path("leaves")) == Path("leaves")
+    assert (shipped := find_model(Path("leaves"))).is_file()
+    (tmp_path / "leaves").mkdir()  # of photos
+    assert find_model(Path("leaves")) == find_model(Path("leaves").absolute()) == shipped
+    for path in (tmp_path / "elsewhere" / "leaves", Path("detector")):  # a network that diagnoses nothing
+        assert find_model(path) == path
+    (tmp_path / "leaves" / "config.json").touch()
+    assert find_model(Path("leaves")) == Path("leaves/best.safetensors")
+    (tmp_path / "small").write_bytes(b"a file of that name is meant itself")
+    assert find_model(Path("small")) == Path("small")

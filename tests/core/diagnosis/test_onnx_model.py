@@ -16,8 +16,7 @@ SECTION = {"score": "energy", "far": -3.5, "no_leaf_class": -1, "no_leaf": 1.0, 
 
 
 def model(name="cnn", size=16):
-    more = {"temperature": 1.3, "licence": "CC0", "sections": {"rejection": SECTION}}
-    return small_model(("été", "b", "c"), size, name, seed=2, **more)
+    return small_model(("été", *"bc"), size, name, 2, temperature=1.3, licence="CC0", sections={"rejection": SECTION})
 
 
 def test_a_file_holds_all_that_is_needed_to_use_it(tmp_path):
@@ -33,11 +32,11 @@ def test_a_file_holds_all_that_is_needed_to_use_it(tmp_path):
 
 def test_the_check_tells_the_difference_refuses_another_network_and_claims_nothing_without_onnxruntime(monkeypatch):
     one = model()
-    check = check_onnx(to_onnx(one), one)
-    assert check.version == runtime.version()
+    assert (check := check_onnx(to_onnx(one), one)).version == runtime.version()
     assert 0 <= check.difference < 1e-4
-    other = {**one.weights, "dense2.bias": one.weights["dense2.bias"] + np.float32(0.001)}
-    with pytest.raises(LeafClinicError, match="differ by 0.001"):
-        check_onnx(to_onnx(one), replace(one, weights=other))
+    for part, change, said in (("bias", 0.001, "differ by 0.001"), ("weight", 3e38, "outputs are not finite numbers")):
+        other = {**one.weights, f"dense2.{part}": np.float32(change) + one.weights[f"dense2.{part}"]}
+        with pytest.raises(LeafClinicError, match=said):
+            check_onnx(to_onnx(one), replace(one, weights=other))
     monkeypatch.setattr(runtime, "version", lambda: None)
     assert check_onnx(to_onnx(one), one) is None

@@ -50,10 +50,10 @@ def test_a_plant_without_a_usable_photo_has_no_diagnosis(photo, word):
     assert plant.verdict.reason
 
 
-def test_photos_that_cannot_be_read_are_not_counted():
-    found = [Diagnosis("a/1", prediction=seen(0.9, 0.05, 0.05)), Diagnosis("a/2", error="broken"),
-             Diagnosis("b/1", error="broken")]  # fmt: skip
-    (plant,) = diagnose_plants(found, ["a", "a", "b"], THRESHOLDS, CLASSES, 1.0)
+def test_a_photo_counts_once_and_one_that_cannot_be_read_does_not():
+    found = [Diagnosis(path, prediction=seen(0.9, 0.05, 0.05)) for path in ("a/1", "./a/1", os.path.abspath("a/1"))]
+    found += [Diagnosis("a/2", error="broken"), Diagnosis("b/1", error="broken")]
+    (plant,) = diagnose_plants(found, list("aaaab"), THRESHOLDS, CLASSES, 1.0)
     assert (plant.name, plant.photos, plant.verdict.word) == ("a", 1, "apple/scab")
 
 
@@ -90,8 +90,7 @@ def test_a_column_of_a_manifest_names_the_plant(tmp_path, capsys):
 def test_a_plant_is_one_line(form, capsys):
     plants = [diagnose(seen(0.9, 0.05, 0.05), seen(0.9, 0.05, 0.05)), diagnose(seen(0.01, 0.02, 0.97))]
     assert show_plants(plants, form, ModelIdentity("m", "0" * 64, "2026-11-22")) == 2
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == (3 if form == "csv" else 2)
+    assert len(lines := capsys.readouterr().out.splitlines()) == (3 if form == "csv" else 2)
     if form == "json":
         told = json.loads(lines[0])
         assert (told["plant"], told["photos"], told["used"], told["verdict"]) == ("plant", 2, 2, "apple/scab")

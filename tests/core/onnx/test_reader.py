@@ -202,7 +202,7 @@ def test_what_is_not_read_is_refused_with_a_sentence(name, tmp_path):
     ("class_names", '["a", "b"]', "names 2 classes"),
     ("class_names", '["a", "a", "b", "c", "d", "e"]', "names 5 classes"),
     ("class_names", "7", "class_names"),
-    ("temperature", "-1", "must be above 0"),
+    ("temperature", "1e-310", "is not a number from 1e-6"),
     ("temperature", "nan", "is not valid"),
     ("temperature", "warm", "is not valid"),
 ])  # fmt: skip

@@ -10,13 +10,13 @@ import cv2
 import numpy as np
 import pytest
 
-from core.command_line import merge_settings, read_arguments, read_settings
+from core.command_line import read_arguments
 from core.config import RunConfig
 from core.device import KernelTime
 from core.diagnosis.background_dependence import BackgroundDependence, Baseline
 from core.diagnosis.metrics import Metrics, Subset, compute_metrics
 from core.percent import keep_percents
-from core.train import make_parser
+from core.train import configure, make_parser
 from core.training.charts import MOST_POINTS, ChartSeries, draw_bars, draw_confusion, draw_interval, draw_lines
 from core.training.conditions import Conditions
 from core.training.events import EpochDone, History, KernelTimes, StepDone, from_line, read_history, to_line
@@ -96,12 +96,10 @@ def test_the_page_is_whole_and_needs_nothing_else(data):
     checker.feed(render_report(data))
     assert (checker.open, checker.links) == ([], [])
     for words in ("Accuracy 87.5 %: 7 of 8 test photos correct", "<rust>", "1 photo is excluded.", "1.5 minutes",
-                  "Eight photos.",
-                  "lab photos 100.0 %", "field photos 75.0 %", "Border baseline: 60.0 %", "27.5 points better",
-                  "changes from 90.0 % to 70.0 %",
-                  "<rust> was predicted as healthy: 1 of 4 photos",
-                  "Expected calibration error on the validation photos: 2.0 %", "Model card", "leafclinic evaluate",
-                  "--epochs 2 --split"):
+                  "Eight photos.", "lab photos 100.0 %", "field photos 75.0 %", "Border baseline: 60.0 %",
+                  "27.5 points better", "changes from 90.0 % to 70.0 %", "Model card", "leafclinic evaluate",
+                  "<rust> was predicted as healthy: 1 of 4 photos", "--epochs 2 --split",
+                  "Expected calibration error on the validation photos: 2.0 %"):
         assert keep_percents(words) in checker.text
     assert max(map(float, re.findall(r'<circle[^>]* r="([\d.]+)"', render_report(data)))) <= 9
     assert checker.text.count("<svg") == 0
@@ -132,8 +130,7 @@ def test_own_field_photos_stand_beside_the_test_photos_everywhere(data):
     written = evaluation.write_into(data.model)
     assert written.figures["field_accuracy"] == pytest.approx(2 / 3)
     assert [row["name"] for row in written.sections["test"]["parts"]] == ["all", "test photos", "own field photos"]
-    page = render_report(replace(data, evaluation=evaluation, model=written))
-    assert page.count("own field photos") >= 3
+    assert render_report(replace(data, evaluation=evaluation, model=written)).count("own field photos") >= 3
 
 
 def test_bars_intervals_confusion_and_charts_are_sound_and_long_curves_thinned_out(data):
@@ -226,12 +223,12 @@ ODD = RunConfig(
 @pytest.mark.parametrize("preset", ["", *PRESETS])
 def test_the_training_command_is_read_as_the_run_that_was(preset):
     config = replace(ODD, preset=preset)
-    wanted = replace(config, cache="", out="/runs/a b-again", split="/runs/a b/split.csv", device="cpu", threads=3)
-    words, found = shlex.split(training_command(config, CPU)), []
-    assert words[:2] == ["leafclinic", "train"]
-    arguments, unknown = read_arguments(make_parser(), words[2:])
-    assert merge_settings(read_settings(arguments, found), {}, [*found, *unknown]) == wanted
     recipe = PRESETS[preset].values if preset else {}
+    wanted = replace(config, cache="", out="/runs/a b-again", split="/runs/a b/split.csv", device="cpu", threads=3)
+    for start, model in (("", "cnn"), (ODD.start, recipe.get("model", RunConfig().model))):  # that of the file later
+        words = shlex.split(training_command(replace(config, start=start), CPU))
+        assert words[:2] == ["leafclinic", "train"]
+        assert configure(*read_arguments(make_parser(), words[2:])) == replace(wanted, start=start, model=model)
     plain = RunConfig(data="/p", preset=preset, out="/r", **recipe)
     assert len(shlex.split(training_command(plain, GPU))) == (12 if preset else 10), "nothing but what differs"
 

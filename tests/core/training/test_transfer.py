@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from core.command_line import change_settings
 from core.config import RunConfig, problems
 from core.device import Optimizer, PhotoBatch
 from core.diagnosis.model_file import ModelFile, read_model, with_photo_side, write_model
@@ -111,8 +112,7 @@ def test_an_onnx_file_of_ours_brings_its_own_preprocessing_and_its_size_unless_o
 def test_pretrained_networks_of_other_programs_start_a_run(file, colours, size, first):
     config, network = start(RunConfig(start=str(WEIGHTS / file), start_colours=colours), ("a", "b", "c"))
     assert (config.image_size, network.graph.classes) == (size, 3)
-    name = next(iter(network.graph.parameters()))
-    assert network.weights[name].shape == first
+    assert network.weights[name := next(iter(network.graph.parameters()))].shape == first
     assert not any("does not say" in note for note in network.notes)
     _, unsaid = start(RunConfig(start=str(WEIGHTS / file)), ("a", "b"))
     assert "--input-normalization tensorflow or caffe" in unsaid.notes[0]
@@ -121,12 +121,10 @@ def test_pretrained_networks_of_other_programs_start_a_run(file, colours, size, 
 
 
 def test_layers_that_do_not_learn_are_named():
-    graph = build("squeezenet1_1", 4, 64)
-    every = set(graph.parameters())
+    every = {*(graph := build("squeezenet1_1", 4, 64)).parameters()}
     assert transfer.frozen_parameters(RunConfig(train_layers="all"), graph) == ()
-    head = every - set(transfer.frozen_parameters(RunConfig(train_layers="head"), graph))
+    head, last = (every - {*transfer.frozen_parameters(RunConfig(train_layers=w), graph)} for w in ("head", "last"))
     assert head == {"classifier.1.weight", "classifier.1.bias"}
-    last = every - set(transfer.frozen_parameters(RunConfig(train_layers="last"), graph))
     assert {n.split(".")[1] for n in last if n.startswith("features")} == {"11", "12"}
     assert head < last
 
@@ -162,17 +160,22 @@ def test_backward_ends_at_the_first_layer_that_learns_and_the_rest_keeps_its_bit
 @pytest.mark.usefixtures("reference_plans")
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_training_the_head_leaves_every_other_bit(tiny, tmp_path, optimizer):
-    donor(tmp_path / "m.safetensors", "cnn", ("x", "y", "z"), 16)
-    config = tiny(start=str(tmp_path / "m.safetensors"), train_layers="head", optimizer=optimizer, image_size=0,
-                  model="squeezenet1_1", epochs=2)
+    file, other, moved = (tmp_path / name for name in ("m.safetensors", "other.safetensors", "moved.safetensors"))
+    config = tiny(start=donor(file, "cnn", ("x", "y", "z"), 16).start, train_layers="head", optimizer=optimizer,
+                  image_size=0, model="squeezenet1_1", epochs=2)  # fmt: skip
     events = train(config)
-    trained, before = read_model(Path(config.out)), read_model(tmp_path / "m.safetensors")
+    trained, before = read_model(Path(config.out)), read_model(file)
     assert only(events, RunStarted)[0].model == "cnn"
     assert any("only the classifier is trained" in e.message for e in only(events, Warned))
     assert trained.graph.photo_shape == (16, 16, 3)
     same = {n for n, a in trained.weights.items() if a.tobytes() == before.weights[n].tobytes()}
     assert set(trained.weights) - same == transfer.head_parameters(trained.graph)
     again = read_config(Path(config.out))
+    file.rename(moved)
+    for path, said in ((str(file), "There is no file"), (donor(other, "cnn", size=16).start, "Give the file that it")):
+        with pytest.raises(ModelFileError, match=said):
+            train(change_settings(again, {"start": path}, []), resume=True)
+    again = change_settings(again, {"start": str(moved)}, [])
     assert (again.image_size, train(again, resume=True)[-1].reason) == (16, "completed")
 
 
@@ -192,10 +195,8 @@ def test_what_was_learned_helps_with_new_classes(tiny, tmp_path):
 
 def test_files_that_cannot_be_started_from_are_told_in_a_sentence(tmp_path):
     for name, content, said in (
-        ("gone.safetensors", None, "There is no file"),
-        ("text.safetensors", b"nonsense", "incomplete, damaged or in another format"),
-        ("text.onnx", b"nonsense", "ONNX"),
-        ("gone.onnx", None, "cannot be read"),
+        ("gone.safetensors", None, "There is no file"), ("gone.onnx", None, "cannot be read"),
+        ("text.safetensors", b"nonsense", "incomplete, damaged or in another format"), ("text.onnx", b"a", "ONNX"),
     ):
         if content is not None:
             (tmp_path / name).write_bytes(content)
