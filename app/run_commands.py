@@ -19,6 +19,7 @@ from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import State, TrainingModel, resume_request, start_request
 from app.viewmodels.writing import Writing
 from app.widgets.parts import Slot, ask_target
+from core.config import settings
 from core.diagnosis.model_identity import default_name
 from core.errors import InputError
 from core.storage import new_run_folder
@@ -62,7 +63,9 @@ class RunCommands(QObject):
             panel.notice.alarm(str(error))
             return
         self._training.start(request, folder)
-        panel.setup.form.take_over({**json.loads(request)["config"], "name": ""})
+        used, known = json.loads(request)["config"], settings()
+        shown = {name: value for name, value in used.items() if name != "seed" and known[name][1].group != "data"}
+        panel.setup.form.take_over({**shown, "name": ""})  # the next training may be of other photos
 
     def open_cell(self, truth: str, predicted: str) -> None:
         from app.panels.train.gallery import GalleryDialog
