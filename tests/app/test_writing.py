@@ -112,7 +112,10 @@ def test_the_window_goes_on_and_opens_what_was_written(start, results, qtbot, tm
     program.window.actions_.export_html.trigger()
     assert program.exports.has_process
     assert panel.notice.isVisible() or panel.notice.do.text() == "Cancel"
+    exports = [getattr(program.window.actions_, f"export_{kind}") for kind in ("csv", "html", "pdf", "model")]
+    assert not any(action.isEnabled() for action in exports), "another export would cancel this one"
     qtbot.waitUntil(lambda: not program.exports.has_process)
+    assert all(action.isEnabled() for action in exports)
     assert panel.notice.text.text() == f"Saved to {target}"
     opened = []
     monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: opened.append(Path(url.toLocalFile())))
