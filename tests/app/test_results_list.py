@@ -94,8 +94,9 @@ def test_cancelled_photos_are_diagnosed_after_all(panel, model):  # noqa: F811
     assert panel.rest.isHidden()
 
 
-def test_the_filter_says_how_many_are_shown_and_so_exported(panel, monkeypatch, qtbot):  # noqa: F811
+def test_the_filter_says_how_many_are_shown_and_so_exported(panel, model, monkeypatch, qtbot):  # noqa: F811
     actions = panel._actions
+    model.rows.append([PhotoResult(3, "/photos/1.png", done=True, cancelled=True), PhotoResult(4, "/photos/1.png")])
     panel.search.setText("1.png")
     assert panel.state.text() == "1 of 3 results"
     assert actions.export_csv.toolTip() == "1 of 3 results as a table"
@@ -105,6 +106,8 @@ def test_the_filter_says_how_many_are_shown_and_so_exported(panel, monkeypatch, 
     assert asked == ["Export results: 1 of 3 results"]
     panel.search.clear()
     assert (panel.state.text(), actions.export_csv.toolTip()) == ("3 photos", "3 results as a table")
+    model.rows.append([PhotoResult(5, "/photos/2.png", done=True)])
+    assert actions.export_csv.toolTip() == "4 results as a table"
 
 
 def test_clear_is_taken_back_below_results_that_came_since(panel, model, qtbot):  # noqa: F811

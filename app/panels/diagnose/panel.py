@@ -125,7 +125,7 @@ class DiagnosePanel(QWidget):
         model.rows.rowsInserted.connect(self._on_rows)
         model.rows.modelReset.connect(self._on_rows)
         model.brought.connect(self._on_brought)
-        for counted in (model.rows.narrowed, model.rows.modelReset):
+        for counted in (model.rows.rowsInserted, model.rows.narrowed, model.rows.modelReset):
             counted.connect(self._on_scope)
         for reshown in (model.rows.rowsInserted, model.rows.narrowed, model.rows.layoutChanged):
             # after the table has restored its own position
@@ -256,10 +256,13 @@ class DiagnosePanel(QWidget):
             action.setToolTip(form.format(results=text))
 
     def _scope(self) -> str:
-        """How many of the results pass the filter."""
-        shown, total = self._model.rows.rowCount(), len(self._model.rows.rows)
+        """How many of the results pass the filter; photos that wait or were cancelled have none, and no export."""
+        rows = self._model.rows
+        done = [row.done and not row.cancelled for row in rows.rows]
+        total = sum(done)
         if not self.search.text().strip():  # new rows are shown a moment later
             return count(total, "{n} result", "{n} results")
+        shown = sum(done[rows.place(at)] for at in range(rows.rowCount()))
         return tr("{shown} of {total} results", shown=f"{shown:,}", total=f"{total:,}")
 
     def _show_selected(self) -> None:
