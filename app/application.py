@@ -132,7 +132,7 @@ class Application:
         self.tour = SyntheticTour(self.window, self.document, self.training, self.photo_commands)
         self.commands = WindowCommands(
             self.window, self.settings, self.theme, self.document, self.training, self.photo_commands,
-            self.first, self.crash,
+            self.diagnosis, (self.exports, self.prints), self.first, self.crash,
         )  # fmt: skip
         self.window.makers = {name: partial(make, self) for name, make in MAKERS.items()}
         window = self.window

@@ -103,7 +103,7 @@ def test_what_was_there_stays_when_it_is_given_up(writing, results, qtbot, tmp_p
     assert target.read_text() == "before"
 
 
-def test_the_window_goes_on_and_opens_what_was_written(start, results, qtbot, tmp_path, monkeypatch):
+def test_the_window_goes_on_and_opens_what_was_written(start, results, qtbot, tmp_path, monkeypatch, answers):
     program = start()
     program.diagnosis.rows.append(results * 20)
     panel = program.window.go("diagnose")
@@ -114,6 +114,9 @@ def test_the_window_goes_on_and_opens_what_was_written(start, results, qtbot, tm
     assert panel.notice.isVisible() or panel.notice.do.text() == "Cancel"
     exports = [getattr(program.window.actions_, f"export_{kind}") for kind in ("csv", "html", "pdf", "model")]
     assert not any(action.isEnabled() for action in exports), "another export would cancel this one"
+    answers.reply = QMessageBox.StandardButton.Cancel
+    program.window.close()
+    assert (answers, program.window.isVisible()) == (["A file is being saved. Unfinished work is lost."], True)
     qtbot.waitUntil(lambda: not program.exports.has_process)
     assert all(action.isEnabled() for action in exports)
     assert panel.notice.text.text() == f"Saved to {target}"
