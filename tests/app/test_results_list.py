@@ -85,11 +85,12 @@ def test_an_error_about_a_folder_goes_when_photos_are_added(panel, model):  # no
 
 def test_cancelled_photos_are_diagnosed_after_all(panel, model):  # noqa: F811
     model._add(["/photos/a.jpg", "/photos/b.jpg"])
+    panel._show(model.rows.rows[3])
     panel.cancel.click()
     assert [row.cancelled for row in model.rows.rows] == [False] * 3 + [True] * 2
-    assert not panel.rest.isHidden()
+    assert (panel.rest.isHidden(), panel.detail.verdict.text()) == (False, "Cancelled")
     panel.rest.click()
-    assert list(model._waiting) == [3, 4]
+    assert (list(model._waiting), panel.detail.shown) == ([3, 4], model.rows.rows[3])
     assert not any(row.cancelled for row in model.rows.rows)
     assert panel.rest.isHidden()
 

@@ -223,6 +223,9 @@ class DiagnosePanel(QWidget):
             self.notice.alarm(str(error))
 
     def _on_busy(self, waiting: int, total: int) -> None:
+        shown, rows = self.detail.shown, self._model.rows.rows
+        if shown is not None and shown.id < len(rows) and rows[shown.id] is not shown:  # cancelled, or waiting again
+            self._show(rows[shown.id])
         self.bar.setVisible(waiting > 0)
         self.cancel.setVisible(waiting > 0)
         self.rest.hide()
@@ -232,7 +235,6 @@ class DiagnosePanel(QWidget):
             self.state.setText(tr("{done} of {total} done", done=total - waiting, total=total))
             return
         self._on_rows()  # a filter may not let restored rows pass
-        rows = self._model.rows.rows
         kinds = Counter("failed" if row.error else "cancelled" if row.cancelled
                         else "unsure" if row.done and not row.sure else "" for row in rows)  # fmt: skip
         unsure, failed, cancelled = (kinds[kind] for kind in ("unsure", "failed", "cancelled"))
