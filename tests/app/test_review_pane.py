@@ -63,6 +63,7 @@ def test_keys_decide_about_one_suspect_after_the_other_and_undo(panel, qtbot):
     press(qtbot, panel, Qt.Key.Key_K)
     assert (table.label(third), listed(panel)) == ("healthy", ["rust/2.png"])
     press(qtbot, panel, Qt.Key.Key_U)
+    assert panel.photos.rows[panel.grid.currentIndex().row()] == third, "the suspect that came back is the next one"
     press(qtbot, panel, Qt.Key.Key_U)
     assert (table.label(first), panel.review.undo.isEnabled()) == ("healthy", False)
     assert (listed(panel), table.label(second)) == (["healthy/1.png", "rust/2.png", "healthy/3.png"], "rust")
