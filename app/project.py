@@ -96,12 +96,18 @@ def write_edits(folder: Path, source: str, edits: Edits) -> None:
     write_file(folder / FILE, json.dumps({"source": source, **asdict(edits)}, indent=1, ensure_ascii=True))
 
 
-def dataset_name(data: str) -> str:
-    """The display name of a dataset: the folder name; for a project's manifest, that of its photos."""
+def dataset_source(data: str) -> str:
+    """The photos of a run as they were opened; `data` may be their project's manifest."""
     path = Path(data)
     if path.name == MANIFEST:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            path = Path(json.loads((path.parent / FILE).read_text("utf-8"))["source"])
+            return str(json.loads((path.parent / FILE).read_text("utf-8"))["source"])
+    return data
+
+
+def dataset_name(data: str) -> str:
+    """The display name of a dataset: the folder name; for a project's manifest, that of its photos."""
+    path = Path(dataset_source(data))
     return path.parent.name if path.suffix.lower() == ".csv" else path.name
 
 

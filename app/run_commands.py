@@ -12,9 +12,11 @@ from PySide6.QtGui import QDesktopServices
 
 from app import paths
 from app.main_window import MainWindow
+from app.project import dataset_source
 from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.document import Document
+from app.viewmodels.runs import CONFIG
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import State, TrainingModel, resume_request, start_request
 from app.viewmodels.writing import Writing
@@ -76,6 +78,10 @@ class RunCommands(QObject):
             panel.notice.alarm(tr("This run has no model yet. A model is saved after the first epoch."))
             return
         folder = Path(started.folder)
+        source = dataset_source(json.loads((folder / CONFIG).read_text("utf-8"))["data"])
+        if Path(source) != Path(self._document.source):
+            panel.notice.alarm(tr("Open {folder} to see its photos.", folder=source))
+            return
         dialog = GalleryDialog(self._window, self._theme, self._document, self._pictures, folder, truth, predicted)
         dialog.train_asked.connect(self._on_start)
         dialog.open()

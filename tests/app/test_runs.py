@@ -1,6 +1,7 @@
 """The history of a run as curves and figures, and the list of stored runs."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -51,16 +52,11 @@ def test_curves_run_over_epochs_and_are_empty_before():
     assert all(len(curve.x) == 0 for curve in view.curves("accuracy"))
 
 
-def test_speed_and_time_left_follow_the_recent_steps_and_without_any_there_is_none():
+def test_speed_and_time_left_follow_the_recent_steps():
     view = RunView()
     view.read([STARTED, *steps(1, 10), epoch(0)])
     assert view.photos_per_second == pytest.approx(32)
     assert (view.seconds_left, view.best) == (pytest.approx(10 * 0.5 + 1.0), 0.8)
-    view = RunView()
-    assert view.step == 0
-    assert np.isnan(view.seconds_left)
-    assert np.isnan(view.best)
-    assert all(len(curve.x) == 0 for curve in view.curves("accuracy"))
 
 
 def test_a_resumed_run_forgets_what_came_after_its_checkpoint():
@@ -158,6 +154,17 @@ def test_a_run_says_which_photos_it_learned_from_also_edited_ones(runs, tmp_path
     write_edits(tmp_path, "/photos/tomatoes", Edits())
     assert dataset_name(str(tmp_path / MANIFEST)) == "tomatoes"
     assert dataset_name(str(tmp_path / "other" / MANIFEST)) == "other"
+
+
+def test_the_photos_of_a_cell_are_shown_only_while_those_of_its_run_are_open(runs, program, tmp_path):
+    (tmp_path / "project").mkdir()
+    write_edits(tmp_path / "project", "/photos/apples", Edits())
+    program.training.view.started = replace(STARTED, folder=str(runs / "one"))
+    edited = (str(tmp_path / "project" / MANIFEST), "/photos/apples")
+    for data, source in (("/photos/tomatoes", "/photos/tomatoes"), edited):
+        (runs / "one" / "config.json").write_text(json.dumps({"data": data}))
+        program.run_commands.open_cell("a", "b")
+        assert program.window.page("train").notice.text.text() == f"Open {source} to see its photos."
 
 
 def test_a_run_is_renamed_and_its_folder_is_not(runs):
