@@ -123,6 +123,7 @@ def test_clear_is_taken_back_below_results_that_came_since(panel, model, qtbot):
     panel._on_clear()
     model.set_view(crop=True, leaves=True)  # results of the other kind are not restored
     model._add(["/photos/new.jpg"])
+    model._cleared.insert(0, PhotoResult(9, "/photos/new.jpg", done=True))  # added again meanwhile
     model.restore()
     assert [(row.id, row.cancelled) for row in model.rows.rows] == [(0, False), *((at, True) for at in range(1, 5))]
     assert list(model._waiting) == [0]
