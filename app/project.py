@@ -54,6 +54,10 @@ class EditedDataset:
         """Photos in use per class, int64 ``(classes,)``."""
         return np.bincount(self.labels[~self.excluded], minlength=len(self.classes))
 
+    def named(self) -> list[str]:
+        """The classes that photos have, excluded ones too."""
+        return [self.classes[at] for at in np.flatnonzero(np.bincount(self.labels, minlength=len(self.classes)))]
+
     def code(self, name: str) -> int:
         """The number of a class, which is created if there is none of that name."""
         if name not in self.classes:

@@ -109,11 +109,14 @@ class Document(QObject):
         """Set the class of photos; the name is as written or as shown in the window."""
         rows = np.asarray(rows, np.int64)
         if self.table is not None and len(rows) and name.strip():
-            self._set_rows(self.table.labels, rows, self.table.code(find_class(name, self.table.classes)))
+            code = self.table.code(find_class(name, self.table.classes))
+            rows = rows[self.table.labels[rows] != code]
+            if len(rows):
+                self._set_rows(self.table.labels, rows, code)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a class; an existing name, as written or as shown, merges the two."""
-        if self.table is None or not new.strip() or old not in self.table.classes:
+        """Rename a class with photos; an existing name, as written or as shown, merges the two."""
+        if self.table is None or not new.strip() or old not in self.table.named():
             return
         new = find_class(new, (name for name in self.table.classes if name != old))
         if disease_name(new) != disease_name(old) or new in self.table.classes and new != old:

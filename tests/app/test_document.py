@@ -57,10 +57,13 @@ def test_photos_are_left_out_taken_in_and_change_class_and_classes_are_renamed_o
     document.exclude([0], False)
     assert counts(document) == {"healthy": 2, "rust": 2}
     document.exclude([1], False)
-    document.move([0], "mildew")
+    for _ in range(2):
+        document.move([0], "mildew")  # the second changes nothing
     assert counts(document) == {"healthy": 2, "rust": 2, "mildew": 1}
     document.undo.undo()
     assert counts(document)["healthy"] == 3
+    document.rename("mildew", "no photo has it")
+    assert document.undo.canRedo(), "nothing was changed"
     document.rename("rust", "orange rust")
     assert counts(document)["orange rust"] == 2
     document.rename("orange rust", "healthy")

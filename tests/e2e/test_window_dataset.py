@@ -68,8 +68,13 @@ def test_classes_are_renamed(panel, monkeypatch):
     row = next(at for at in range(3) if panel.classes.model.rows[at][0] == "rust")
     panel.classes.table.selectRow(row)
     panel.classes._on_rename()
-    assert "orange rust" in panel._document.table.classes
-    assert panel._document.undo.canUndo()
+    assert [name for name, _ in panel.classes.model.rows] == ["healthy", "orange rust"]
+    assert (panel.classes.selected(), panel.photos.rowCount()) == (["orange rust"], 32)
+    panel._document.exclude(panel.photos.rows, True)
+    assert (panel.classes.selected(), panel.photos.rowCount()) == (["orange rust"], 32), "they can be included again"
+    panel._document.undo.undo()
+    panel._document.undo.undo()
+    assert [name for name, _ in panel.classes.model.rows] == ["healthy", "rust"]
 
 
 def test_the_examination_finds_what_is_wrong_and_measures_the_leak(panel, qtbot):
