@@ -138,7 +138,9 @@ def test_a_folder_opened_while_the_demo_is_drawn_stays_open(start, qtbot, tmp_pa
     monkeypatch.setattr("app.synthetic_leaves.DEMO", {"photos_per_class": 40, "side": 48})
     folder = write_folder(tmp_path / "leaves", {"healthy": 3, "rust": 3})
     program = start()
+    program.window.go("diagnose")
     program.window.actions_.open_demo.trigger()
+    assert program.window.current == "dataset", "whose page shows the progress"
     with qtbot.waitSignal(program.document.progress):
         pass
     drop(program.window, [folder])
