@@ -105,6 +105,13 @@ def test_a_finished_sentence_of_the_engine_is_translated_with_its_values(vietnam
                     "high.")
     assert said == (
         "Rò rỉ dữ liệu: a.safetensors được huấn luyện trên 3 trong 10 ảnh ngoài đồng. Độ chính xác trên chúng quá cao.")
+    for text in (
+        "There are no photos in /a. Put the photos of each class into a subfolder (JPEG, PNG, WebP, TIFF, BMP or GIF).",
+        "Both are the same file, but labelled apple/healthy and apple/scab. Correct the label, or remove both.",
+        "50 generated pictures without a leaf are added to the training photos as the class background/no_leaf, so that "
+        'the model can say "no leaf". --pictures-without-leaf 0 trains without them.',
+    ):
+        assert not {"Put", "and", "added", "--pictures-without-leaf"} & set(sentence(text).split())
     skipped = [Skipped(path, reason) for path, reason in (
         ("a.jpg", "The file is empty."), ("b.jpg", "The file is empty."), ("c.jpg", "The file does not exist."))]
     assert sentence(describe_skipped(tuple(skipped[:2]))) == "Loại 2 ảnh: 2 x Tệp rỗng (ví dụ a.jpg)."
