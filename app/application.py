@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -83,9 +82,7 @@ def start(application: QApplication, given: Sequence[str], early: Child | None =
         program.window.deleteLater()
         return None
     program.window.show()
-    if any(os.path.isdir(p) or p.lower().endswith(".csv") for p in given):
-        program.window.go("dataset")  # a folder is opened for training, not diagnosed
-    program.commands.open(list(given))
+    program.commands.open_named(list(given))
     return program
 
 

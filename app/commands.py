@@ -62,7 +62,7 @@ class WindowCommands(QObject):
         self._leaves.close()
 
     def open(self, given: list[str]) -> None:
-        """Open what was named or dropped: a model is used for diagnosis, photos are diagnosed on the Diagnose page.
+        """Open what was chosen or dropped: a model is used for diagnosis, photos are diagnosed on the Diagnose page.
 
         On other pages a folder is opened as a dataset.
         """
@@ -80,6 +80,12 @@ class WindowCommands(QObject):
             self._document.open(found[0])
         else:
             self._photos.diagnose(found)
+
+    def open_named(self, given: list[str]) -> None:
+        """Open what a command line names: a folder or manifest for training, whatever page is shown."""
+        if any(os.path.isdir(p) or p.lower().endswith(".csv") for p in given):
+            self._window.go("dataset")
+        self.open(given)
 
     def _wire(self) -> None:
         actions, settings, document = self._window.actions_, self._settings, self._document
@@ -128,7 +134,7 @@ class WindowCommands(QObject):
 
     def _on_second_start(self, given: list[str]) -> None:
         self._window.bring_to_front()
-        self.open(given)
+        self.open_named(given)
 
     def _on_open_folder(self) -> None:
         text, last = tr("Open a folder of photos"), self._settings.text("last_folder")

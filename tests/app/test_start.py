@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from PySide6.QtCore import QEvent
@@ -186,9 +187,13 @@ def test_an_error_in_a_slot_or_a_thread_is_told_written_down_and_survived(start,
     qtbot.waitUntil(lambda: [said for said, _ in told[1:]] == ["IndexError: list index out of range"])
 
 
-def test_a_second_window_of_the_same_home_is_not_opened(start):
-    assert start() is not None
-    assert start() is None
+def test_a_second_start_opens_its_folder_in_the_first_window(start, qtbot, tmp_path):
+    program = start()
+    program.window.go("diagnose")
+    program.window.bring_to_front = Mock()  # offscreen it warns
+    with qtbot.waitSignal(program.first.asked):
+        assert start(str(tmp_path)) is None
+    assert (program.document.asked, program.diagnosis.rows.rows) == (str(tmp_path), [])
 
 
 def test_a_narrow_window_shows_icons_in_its_side_bar(start, qapp):

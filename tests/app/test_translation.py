@@ -108,7 +108,7 @@ def test_a_finished_sentence_of_the_engine_is_translated_with_its_values(vietnam
     for text in (
         "There are no photos in /a. Put the photos of each class into a subfolder (JPEG, PNG, WebP, TIFF, BMP or GIF).",
         "Both are the same file, but labelled apple/healthy and apple/scab. Correct the label, or remove both.",
-        "50 generated pictures without a leaf are added to the training photos as the class background/no_leaf, so that "
+        "50 generated pictures without a leaf are added to the training photos as the class background/no, so that "
         'the model can say "no leaf". --pictures-without-leaf 0 trains without them.',
     ):
         assert not {"Put", "and", "added", "--pictures-without-leaf"} & set(sentence(text).split())
