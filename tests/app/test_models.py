@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import shiboken6
 from PySide6.QtCore import QSettings
-from PySide6.QtWidgets import QApplication, QFileDialog, QInputDialog
+from PySide6.QtWidgets import QApplication, QFileDialog, QInputDialog, QLabel
 
 from app import paths, resources
 from app.cards import find_card
@@ -177,6 +177,7 @@ def test_before_and_after_are_shown_and_the_adapted_model_is_used(adapting, dial
 
 def test_what_adapts_ends_with_the_window(adapting, given):
     made = adapting(given)
+    assert any("It takes a few minutes." in text.text() for text in made.findChildren(QLabel))
     made.model.check()
     thread = made.model._thread
     shiboken6.delete(made)
@@ -193,8 +194,9 @@ def test_a_process_adapts_the_model_and_can_be_stopped(adapting, dialog, place, 
     assert (made.model.has_process, made.isVisible()) == (True, True), "closing it would lose minutes of work"
     made.stop.click()
     qtbot.waitUntil(lambda: not made.model.has_process)
-    assert not made.effect.text()
+    assert (made.effect.text(), made.notice.text.text()) == ("", "Stopped. Nothing was saved.")
     made.adapt.click()
+    assert made.notice.isHidden()
     qtbot.waitUntil(lambda: not made.model.has_process)
     assert "of 20 photos correct" in made.effect.text()
     (written,) = paths.folder("models").iterdir()

@@ -70,6 +70,7 @@ def correct_a_photo(program, train, qtbot, monkeypatch):
     train.confusion.table.setCurrentIndex(cell)
     train.confusion.table.activated.emit(cell)
     gallery = program.window.findChild(GalleryDialog)
+    assert " validation photos of this class" in gallery.state.text()
     qtbot.waitUntil(lambda: gallery.photos.rowCount() == matrix.counts[cell.row()][cell.column()], timeout=PATIENCE)
     gallery.grid.setCurrentIndex(gallery.photos.index(0))
     row = int(gallery.photos.rows[0])
