@@ -82,7 +82,7 @@ class WindowCommands(QObject):
             self._photos.diagnose(found)
 
     def open_named(self, given: list[str]) -> None:
-        """Open what a command line names: a folder or manifest for training, whatever page is shown."""
+        """Open what a command line or a dialog names: folders and manifests for training, whatever page is shown."""
         if any(os.path.isdir(p) or p.lower().endswith(".csv") for p in given):
             self._window.go("dataset")
         self.open(given)
@@ -139,18 +139,12 @@ class WindowCommands(QObject):
     def _on_open_folder(self) -> None:
         text, last = tr("Open a folder of photos"), self._settings.text("last_folder")
         found = QFileDialog.getExistingDirectory(self._window, text, last)
-        self._open_dataset(found)
+        self.open_named([found] if found else [])
 
     def _on_open_manifest(self) -> None:
         text, last = tr("Open a manifest"), self._settings.text("last_folder")
         found, _ = QFileDialog.getOpenFileName(self._window, text, last, "CSV (*.csv)")
-        self._open_dataset(found)
-
-    def _open_dataset(self, chosen: str) -> None:
-        """Open what was chosen in a dialog, if anything."""
-        if chosen:
-            self._window.go("dataset")
-            self.open([chosen])
+        self.open_named([found] if found else [])
 
     def _on_find(self) -> None:
         search = getattr(self._window.stack.currentWidget(), "search", None)
@@ -199,8 +193,7 @@ class WindowCommands(QObject):
             work[tr("A training is running.")] = tr("Stop, save and close? You can resume the run later.")
         if any(one.has_process for one in self._writings):
             work[tr("A file is being saved.")] = lost
-        if diagnosis.has_process and diagnosis.working:
-            waiting = diagnosis.progress[0]
+        if diagnosis.has_process and (waiting := diagnosis.progress[0]):
             work[count(waiting, "{n} photo is not diagnosed yet.", "{n} photos are not diagnosed yet.")] = lost
         return work
 

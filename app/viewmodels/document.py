@@ -101,18 +101,13 @@ class Document(QObject):
             self._lock = None
 
     def exclude(self, rows: Array, excluded: bool) -> None:
-        rows = np.asarray(rows, np.int64)
-        if self.table is not None and len(rows) and np.any(self.table.excluded[rows] != excluded):
+        if self.table is not None:
             self._set_rows(self.table.excluded, rows, excluded)
 
     def move(self, rows: Array, name: str) -> None:
         """Set the class of photos; the name is as written or as shown in the window."""
-        rows = np.asarray(rows, np.int64)
         if self.table is not None and len(rows) and name.strip():
-            code = self.table.code(find_class(name, self.table.classes))
-            rows = rows[self.table.labels[rows] != code]
-            if len(rows):
-                self._set_rows(self.table.labels, rows, code)
+            self._set_rows(self.table.labels, rows, self.table.code(find_class(name, self.table.classes)))
 
     def rename(self, old: str, new: str) -> None:
         """Rename a class with photos; an existing name, as written or as shown, merges the two."""
@@ -123,8 +118,11 @@ class Document(QObject):
             self._rename(self.table, old, new)
 
     def _set_rows(self, array: Array, rows: Array, value: int) -> None:
-        """Set these rows of an array of the table, the labels or the exclusions."""
+        """Set these rows of an array of the table, the labels or the exclusions, if any has another value."""
+        rows = np.asarray(rows, np.int64)
         before = array[rows].copy()
+        if np.all(before == value):
+            return
 
         def do() -> None:
             array[rows] = value

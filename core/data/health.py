@@ -93,9 +93,8 @@ def _copies(dataset: Dataset, pair: Pair) -> Finding:
     same = "the same file" if pair.likeness == 1.0 else "the same picture"
     if dataset.labels[first] == dataset.labels[second]:
         return Finding("copies", paths, f"Both are {same}; they stay in the same split.")
-    one, other = dataset.label(first), dataset.label(second)
-    return Finding("two_labels", paths, f"Both are {same}, but labelled {one} and {other}. Correct the label, or "
-                                        "remove both.")  # fmt: skip
+    return Finding("two_labels", paths, f"Both are {same}, but labelled {dataset.label(first)} and "
+                                        f"{dataset.label(second)}. Correct the label, or remove both.")  # fmt: skip
 
 
 def find_faults(path: str, rgb: Array, width: int, height: int) -> list[Finding]:

@@ -128,15 +128,13 @@ class AdaptationDialog(Dialog):
         self.model.start(self._folder, self.name.text().strip())
 
     def _on_stop(self) -> None:
-        self.stop.setEnabled(False)
         self.state.setText(tr("Stopping…"))
         self.model.cancel()
 
     def _on_ended(self) -> None:
-        self._work(False)
-        if not self.stop.isEnabled() and not self._path:
+        if self._working and not self.effect.text() and self.notice.isHidden():  # neither a result nor an error
             self.notice.show_message(tr("Stopped. Nothing was saved."))
-        self.stop.setEnabled(True)
+        self._work(False)
 
     def _on_measured(self, effect: list[str], path: str) -> None:
         before, after, *more, test = map(sentence, effect)
