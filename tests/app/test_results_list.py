@@ -15,7 +15,7 @@ from app.processes.writing import render, write_csv
 from app.viewmodels import process_model
 from app.viewmodels.diagnosis import photo_files
 from app.viewmodels.plants import find_plants
-from app.viewmodels.result import PhotoResult, from_line, plant_text, read_result, to_line
+from app.viewmodels.result import PhotoResult, from_line, read_result, to_line
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.plant import diagnose_plants
 from core.diagnosis.prediction import Diagnosis, Prediction
@@ -91,8 +91,7 @@ def test_cancelled_photos_are_diagnosed_after_all(panel, model):  # noqa: F811
     assert (panel.rest.isHidden(), panel.detail.verdict.text()) == (False, "Cancelled")
     panel.rest.click()
     assert (list(model._waiting), panel.detail.shown) == ([3, 4], model.rows.rows[3])
-    assert not any(row.cancelled for row in model.rows.rows)
-    assert panel.rest.isHidden()
+    assert (any(row.cancelled for row in model.rows.rows), panel.rest.isHidden()) == (False, True)
 
 
 def test_the_filter_says_how_many_are_shown_and_so_exported(panel, model, monkeypatch, qtbot):  # noqa: F811
@@ -192,9 +191,6 @@ def test_photos_of_a_plant_have_one_diagnosis_by_folder_by_time_or_by_hand(panel
     assert not panel.table.isColumnHidden(COLUMN)
     assert column(rows[0]) == "a: Early blight of tomato 95.3\u00a0% (3 photos)"
     assert panel.detail.plant.text() == f"Plant {column(rows[0])}"
-    fields = [replace(row, path=f"/field {at}/{at % 2}/leaf.jpg") for at, row in enumerate(rows[:3])]
-    plants = find_plants("folder", {}, fields, *model._of_this_model()[1:]).values()
-    assert [plant_text(plant).split(":")[0] for plant in plants] == ["field 0/0", "1", "field 2/0"]
     panel.coverage.slider.setValue(2)
     qtbot.waitUntil(lambda: not of(rows[3]).verdict.is_class)
     shows("a", "a", "a", "b", "b", None)

@@ -139,8 +139,7 @@ def test_a_review_of_edited_photos_shows_its_progress(panel, qtbot, monkeypatch)
     monkeypatch.setattr(process_model.ProcessModel, "_start_process", lambda self, *_: setattr(self, "_thread", Mock()))
     panel.review.start.click()
     qtbot.waitUntil(lambda: panel._review.has_process)
-    assert not panel.review.stop.isHidden()
-    assert panel.review.start.isHidden()
+    assert (panel.review.stop.isHidden(), panel.review.start.isHidden()) == (False, True)
 
 
 def test_suspects_follow_a_class_that_is_renamed(panel):

@@ -44,8 +44,7 @@ def test_training_starts_from_the_pretrained_model_by_default(start):
     assert setup.form.values()["preset"] == "gpu"
     setup.start.button(0).click()
     config = from_dict(setup.form.values())
-    assert config.start
-    assert config.precision == "float32", "nothing of the recipe before may stay"
+    assert (bool(config.start), config.precision) == (True, "float32"), "nothing of the recipe before may stay"
     setup.show_demo(True)
     assert (setup.form.values()["preset"], setup.form.values()["start"]) == ("demo", "")
     setup.show_demo(False)

@@ -135,14 +135,10 @@ def test_every_error_that_a_person_may_meet_has_a_translation(vietnamese):
     assert not sorted(text for text in error_texts() if sentence(text) == text)
 
 
-def test_no_text_of_the_window_names_an_option_of_the_command_line(qapp):
+def test_no_text_of_the_window_names_an_option_of_the_command_line():
     of_a_terminal = {source for source in CATALOGUE if re.search(r"--[a-z]|held-out", source)}
     assert of_a_terminal == set(ENGLISH)
     assert not [text for text in (*CATALOGUE.values(), *ENGLISH.values()) if re.search(r"--[a-z]", text)]
-    assert translation.install(qapp, "en") == "en"
-    said = sentence("/runs/a is not empty. Choose a new folder with --out.")
-    translation.remove(qapp)
-    assert said == "/runs/a is not empty. Choose a new folder."
 
 
 def test_every_card_speaks_both_languages_and_names_its_source():

@@ -5,7 +5,7 @@ import os
 import shutil
 
 import pytest
-from PySide6.QtWidgets import QFileDialog, QMessageBox
+from PySide6.QtWidgets import QFileDialog
 
 from app import run_commands
 from app.viewmodels.model_list import shipped_model
@@ -107,8 +107,7 @@ def test_a_full_disk_is_told_and_hinders_nobody_from_closing(opened, qtbot, monk
 
 
 @needs_model
-def test_photos_dropped_while_it_trains_are_diagnosed_and_closing_saves_the_run(opened, qtbot, monkeypatch):
-    monkeypatch.setattr(QMessageBox, "exec", lambda _: QMessageBox.StandardButton.Yes)
+def test_photos_dropped_while_it_trains_are_diagnosed_and_closing_saves_the_run(opened, qtbot, answers):
     photos = [opened.document.table.dataset.path(at) for at in (0, 20)]
     small_run(opened)
     opened.window.actions_.start.trigger()

@@ -50,11 +50,13 @@ def test_a_plant_without_a_usable_photo_has_no_diagnosis(photo, word):
     assert plant.verdict.reason
 
 
-def test_photos_that_cannot_be_read_are_not_counted():
+def test_photos_that_cannot_be_read_are_not_counted_and_folders_of_one_name_told_apart():
     found = [Diagnosis("a/1", prediction=seen(0.9, 0.05, 0.05)), Diagnosis("a/2", error="broken"),
              Diagnosis("b/1", error="broken")]  # fmt: skip
     (plant,) = diagnose_plants(found, ["a", "a", "b"], THRESHOLDS, CLASSES, 1.0)
     assert (plant.name, plant.photos, plant.verdict.word) == ("a", 1, "apple/scab")
+    plants = diagnose_plants(found[:1] * 4, ["/x/a", "/y/a", "/x/b", "/"], THRESHOLDS, CLASSES, 1.0)
+    assert [plant.title for plant in plants] == ["x/a", "y/a", "b", "/"]
 
 
 def test_the_folder_is_the_plant_or_photos_within_a_minute_of_the_one_before(tmp_path):
