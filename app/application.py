@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -83,9 +82,7 @@ def start(application: QApplication, given: Sequence[str], early: Child | None =
         program.window.deleteLater()
         return None
     program.window.show()
-    if any(os.path.isdir(p) or p.lower().endswith(".csv") for p in given):
-        program.window.go("dataset")  # a folder is opened for training, not diagnosed
-    program.commands.open(list(given))
+    program.commands.open_named(list(given))
     return program
 
 
@@ -132,7 +129,7 @@ class Application:
         self.tour = SyntheticTour(self.window, self.document, self.training, self.photo_commands)
         self.commands = WindowCommands(
             self.window, self.settings, self.theme, self.document, self.training, self.photo_commands,
-            self.first, self.crash,
+            self.diagnosis, (self.exports, self.prints), self.first, self.crash,
         )  # fmt: skip
         self.window.makers = {name: partial(make, self) for name, make in MAKERS.items()}
         window = self.window

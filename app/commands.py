@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, final
 
@@ -18,9 +19,11 @@ from app.paths import Settings
 from app.photo_commands import PhotoCommands
 from app.synthetic_leaves import SyntheticLeaves
 from app.theme import Theme
-from app.translation import tr
+from app.translation import count, tr
+from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
 from app.viewmodels.training import State, TrainingModel
+from app.viewmodels.writing import Writing
 from app.widgets.parts import confirm
 from core import __version__
 from core.data.photo_format import EXTENSIONS
@@ -36,11 +39,13 @@ class WindowCommands(QObject):
 
     def __init__(
         self, window: MainWindow, settings: Settings, theme: Theme, document: Document, training: TrainingModel,
-        photos: PhotoCommands, first: FirstInstance, crash: CrashReporter,
+        photos: PhotoCommands, diagnosis: DiagnosisModel, writings: Sequence[Writing], first: FirstInstance,
+        crash: CrashReporter,
     ) -> None:  # fmt: skip
         super().__init__(window)
         self._window, self._settings, self._theme = window, settings, theme
         self._document, self._training, self._photos = document, training, photos
+        self._diagnosis, self._writings = diagnosis, writings
         self._leaves = SyntheticLeaves(window, document)
         self._quitting = False
         crash.reported.connect(window.show_error)
@@ -57,7 +62,7 @@ class WindowCommands(QObject):
         self._leaves.close()
 
     def open(self, given: list[str]) -> None:
-        """Open what was named or dropped: a model is used for diagnosis, photos are diagnosed on the Diagnose page.
+        """Open what was chosen or dropped: a model is used for diagnosis, photos are diagnosed on the Diagnose page.
 
         On other pages a folder is opened as a dataset.
         """
@@ -75,6 +80,12 @@ class WindowCommands(QObject):
             self._document.open(found[0])
         else:
             self._photos.diagnose(found)
+
+    def open_named(self, given: list[str]) -> None:
+        """Open what a command line or a dialog names: folders and manifests for training, whatever page is shown."""
+        if any(os.path.isdir(p) or p.lower().endswith(".csv") for p in given):
+            self._window.go("dataset")
+        self.open(given)
 
     def _wire(self) -> None:
         actions, settings, document = self._window.actions_, self._settings, self._document
@@ -123,23 +134,17 @@ class WindowCommands(QObject):
 
     def _on_second_start(self, given: list[str]) -> None:
         self._window.bring_to_front()
-        self.open(given)
+        self.open_named(given)
 
     def _on_open_folder(self) -> None:
         text, last = tr("Open a folder of photos"), self._settings.text("last_folder")
         found = QFileDialog.getExistingDirectory(self._window, text, last)
-        self._open_dataset(found)
+        self.open_named([found] if found else [])
 
     def _on_open_manifest(self) -> None:
         text, last = tr("Open a manifest"), self._settings.text("last_folder")
         found, _ = QFileDialog.getOpenFileName(self._window, text, last, "CSV (*.csv)")
-        self._open_dataset(found)
-
-    def _open_dataset(self, chosen: str) -> None:
-        """Open what was chosen in a dialog, if anything."""
-        if chosen:
-            self._window.go("dataset")
-            self.open([chosen])
+        self.open_named([found] if found else [])
 
     def _on_find(self) -> None:
         search = getattr(self._window.stack.currentWidget(), "search", None)
@@ -171,15 +176,26 @@ class WindowCommands(QObject):
         QMessageBox.about(self._window, tr("About LeafClinic"), text)
 
     def _may_close(self) -> bool:
-        """Ask before closing during a training, then stop it, and close after it has saved."""
-        training = self._training
-        if training.busy and not self._quitting:
-            more = tr("Stop, save and close? You can resume the run later.")
-            if not confirm(self._window, tr("A training is running."), more, tr("Stop and close")):
+        """Ask before closing during work. A training is stopped, and the window closes after it has saved."""
+        training, work = self._training, self._work()
+        if work and not self._quitting:
+            more = " ".join(dict.fromkeys(work.values()))
+            if not confirm(self._window, " ".join(work), more, tr("Stop and close")):
                 return False
-            self._quitting = True
+            self._quitting = training.busy
             training.stop()
         return not training.busy
+
+    def _work(self) -> dict[str, str]:
+        """Sentences on the work that is going on, and what closing does to it."""
+        work, lost, diagnosis = {}, tr("Unfinished work is lost."), self._diagnosis
+        if self._training.busy:
+            work[tr("A training is running.")] = tr("Stop, save and close? You can resume the run later.")
+        if any(one.has_process for one in self._writings):
+            work[tr("A file is being saved.")] = lost
+        if diagnosis.has_process and (waiting := diagnosis.progress[0]):
+            work[count(waiting, "{n} photo is not diagnosed yet.", "{n} photos are not diagnosed yet.")] = lost
+        return work
 
     def _on_closing(self) -> None:
         self._settings.set("geometry", self._window.saveGeometry())

@@ -54,6 +54,10 @@ class EditedDataset:
         """Photos in use per class, int64 ``(classes,)``."""
         return np.bincount(self.labels[~self.excluded], minlength=len(self.classes))
 
+    def named(self) -> list[str]:
+        """The classes that photos have, excluded ones too."""
+        return [self.classes[at] for at in np.flatnonzero(np.bincount(self.labels, minlength=len(self.classes)))]
+
     def code(self, name: str) -> int:
         """The number of a class, which is created if there is none of that name."""
         if name not in self.classes:
@@ -96,12 +100,18 @@ def write_edits(folder: Path, source: str, edits: Edits) -> None:
     write_file(folder / FILE, json.dumps({"source": source, **asdict(edits)}, indent=1, ensure_ascii=True))
 
 
-def dataset_name(data: str) -> str:
-    """The display name of a dataset: the folder name; for a project's manifest, that of its photos."""
+def dataset_source(data: str) -> str:
+    """The photos of a run as they were opened; `data` may be their project's manifest."""
     path = Path(data)
     if path.name == MANIFEST:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            path = Path(json.loads((path.parent / FILE).read_text("utf-8"))["source"])
+            return str(json.loads((path.parent / FILE).read_text("utf-8"))["source"])
+    return data
+
+
+def dataset_name(data: str) -> str:
+    """The display name of a dataset: the folder name; for a project's manifest, that of its photos."""
+    path = Path(dataset_source(data))
     return path.parent.name if path.suffix.lower() == ".csv" else path.name
 
 

@@ -12,13 +12,16 @@ from PySide6.QtGui import QDesktopServices
 
 from app import paths
 from app.main_window import MainWindow
+from app.project import dataset_source
 from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.document import Document
+from app.viewmodels.runs import CONFIG
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import State, TrainingModel, resume_request, start_request
 from app.viewmodels.writing import Writing
 from app.widgets.parts import Slot, ask_target
+from core.config import settings
 from core.diagnosis.model_identity import default_name
 from core.errors import InputError
 from core.storage import new_run_folder
@@ -62,7 +65,9 @@ class RunCommands(QObject):
             panel.notice.alarm(str(error))
             return
         self._training.start(request, folder)
-        panel.setup.form.take_over({**json.loads(request)["config"], "name": ""})
+        used, known = json.loads(request)["config"], settings()
+        shown = {name: value for name, value in used.items() if name != "seed" and known[name][1].group != "data"}
+        panel.setup.form.take_over({**shown, "name": ""})  # the next training may be of other photos
 
     def open_cell(self, truth: str, predicted: str) -> None:
         from app.panels.train.gallery import GalleryDialog
@@ -73,6 +78,10 @@ class RunCommands(QObject):
             panel.notice.alarm(tr("This run has no model yet. A model is saved after the first epoch."))
             return
         folder = Path(started.folder)
+        source = dataset_source(json.loads((folder / CONFIG).read_text("utf-8"))["data"])
+        if Path(source) != Path(self._document.source):
+            panel.notice.alarm(tr("Open {folder} to see its photos.", folder=source))
+            return
         dialog = GalleryDialog(self._window, self._theme, self._document, self._pictures, folder, truth, predicted)
         dialog.train_asked.connect(self._on_start)
         dialog.open()

@@ -32,13 +32,13 @@ class SyntheticLeaves(ProcessModel):
         document.given_up.connect(self.close)
 
     def open(self) -> None:
+        self._window.go("dataset")  # which shows the progress
         if not self.has_process:
             self._document.drawing.emit(0, 0)
             self._start_process("demo", {"folder": str(paths.home() / "demo"), **DEMO})
 
     def _read(self, answer: dict[str, Any]) -> None:
         if "source" in answer:
-            self._window.go("dataset")
             self._document.open(answer["source"])
         else:
             self._document.drawing.emit(answer["done"], answer["total"])

@@ -80,9 +80,9 @@ class Catalogue(QTranslator):
         return self._texts.get(source)
 
     def patterns(self) -> Iterator[tuple[re.Pattern[str], str]]:
-        """Texts with placeholders as patterns that read the values back."""
+        """Texts with placeholders as patterns that read the values back; the longest first, which say the most."""
         if not self._patterns:
-            for source, translation in self._texts.items():
+            for source, translation in sorted(self._texts.items(), key=lambda text: -len(text[0])):
                 if "{" in source and len(source) > 12:
                     parts = re.split(r"\{(\w+)\}", source)
                     form = "".join(re.escape(p) if at % 2 == 0 else f"(?P<{p}>.+?)" for at, p in enumerate(parts))

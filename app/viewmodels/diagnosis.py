@@ -173,9 +173,9 @@ class DiagnosisModel(ProcessModel):
             self.load(self.model_path)  # results in flight must not go to new rows
 
     def restore(self) -> None:
-        """Restore the cleared results below newer ones; photos without a result count as cancelled."""
-        cleared, self._cleared = self._cleared, []
-        first = len(self.rows.rows)
+        """Restore cleared results below newer ones, each photo once; those without a result count as cancelled."""
+        again, first = {row.path for row in self.rows.rows}, len(self.rows.rows)
+        cleared, self._cleared = [row for row in self._cleared if row.path not in again], []
         self.rows.append([
             self._decide(replace(row, id=first + at, cancelled=not row.done)) for at, row in enumerate(cleared)
         ])

@@ -101,27 +101,28 @@ class Document(QObject):
             self._lock = None
 
     def exclude(self, rows: Array, excluded: bool) -> None:
-        rows = np.asarray(rows, np.int64)
-        if self.table is not None and len(rows) and np.any(self.table.excluded[rows] != excluded):
+        if self.table is not None:
             self._set_rows(self.table.excluded, rows, excluded)
 
     def move(self, rows: Array, name: str) -> None:
         """Set the class of photos; the name is as written or as shown in the window."""
-        rows = np.asarray(rows, np.int64)
         if self.table is not None and len(rows) and name.strip():
             self._set_rows(self.table.labels, rows, self.table.code(find_class(name, self.table.classes)))
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a class; an existing name, as written or as shown, merges the two."""
-        if self.table is None or not new.strip() or old not in self.table.classes:
+        """Rename a class with photos; an existing name, as written or as shown, merges the two."""
+        if self.table is None or not new.strip() or old not in self.table.named():
             return
         new = find_class(new, (name for name in self.table.classes if name != old))
         if disease_name(new) != disease_name(old) or new in self.table.classes and new != old:
             self._rename(self.table, old, new)
 
     def _set_rows(self, array: Array, rows: Array, value: int) -> None:
-        """Set these rows of an array of the table, the labels or the exclusions."""
+        """Set these rows of an array of the table, the labels or the exclusions, if any has another value."""
+        rows = np.asarray(rows, np.int64)
         before = array[rows].copy()
+        if np.all(before == value):
+            return
 
         def do() -> None:
             array[rows] = value

@@ -189,14 +189,14 @@ def doubts(result: PhotoResult) -> str:
 
 
 def plant_text(plant: Plant) -> str:
-    """The plant by the name of its folder or first photo, its diagnosis, and how many photos it has."""
+    """The plant by the title of its folder or first photo, its diagnosis, and how many photos it has."""
     sure = plant.verdict.is_class
     verdict = _verdict_words(plant.verdict.word, sure, language())
     text = f"{verdict} {stated(plant.top[0].probability)}" if sure and plant.top else verdict
     photos = count(plant.photos, "{n} photo", "{n} photos")
     if plant.used < plant.photos:
         photos = tr("photos used: {used} of {n}", used=f"{plant.used:,}", n=f"{plant.photos:,}")
-    return f"{os.path.basename(plant.name) or plant.name}: {text} ({photos})"
+    return f"{plant.title}: {text} ({photos})"
 
 
 def plant_cells(plant: Plant | None) -> tuple[Any, ...]:

@@ -93,8 +93,8 @@ def _copies(dataset: Dataset, pair: Pair) -> Finding:
     same = "the same file" if pair.likeness == 1.0 else "the same picture"
     if dataset.labels[first] == dataset.labels[second]:
         return Finding("copies", paths, f"Both are {same}; they stay in the same split.")
-    labels = f"{dataset.label(first)} and {dataset.label(second)}"
-    return Finding("two_labels", paths, f"Both are {same}, but labelled {labels}. Correct the label, or remove both.")
+    return Finding("two_labels", paths, f"Both are {same}, but labelled {dataset.label(first)} and "
+                                        f"{dataset.label(second)}. Correct the label, or remove both.")  # fmt: skip
 
 
 def find_faults(path: str, rgb: Array, width: int, height: int) -> list[Finding]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, final
 
@@ -39,13 +40,15 @@ NOTHING: Final[Mapping[str, str]] = MappingProxyType({
 @final
 @dataclass(frozen=True, slots=True)
 class Plant:
-    """The diagnosis of a plant. photos: how many it has; used: how many of them show a leaf that the model can know."""
+    """The diagnosis of a plant. photos: how many it has; used: how many of them show a leaf that the model can know;
+    title: the last part of the name, with the folder above if another plant has the same."""
 
     name: str
     photos: int
     used: int
     verdict: Verdict
     top: tuple[ClassProbability, ...] = ()
+    title: str = ""
 
 
 def group_photos(paths: Sequence[str], by: str, times: Sequence[int] = ()) -> list[str]:
@@ -110,4 +113,11 @@ def diagnose_plants(
     for diagnosis, name in zip(diagnoses, names, strict=True):
         if diagnosis.prediction is not None:
             photos.setdefault(name, {})[os.path.realpath(diagnosis.path)] = diagnosis.prediction
-    return [diagnose_plant(name, [*found.values()], thresholds, classes, coverage) for name, found in photos.items()]
+    plants = [diagnose_plant(name, [*found.values()], thresholds, classes, coverage) for name, found in photos.items()]
+    same = Counter(os.path.basename(plant.name) for plant in plants)
+    return [replace(plant, title=_title(plant.name, same[os.path.basename(plant.name)] > 1)) for plant in plants]
+
+
+def _title(name: str, shared: bool) -> str:
+    folder, last = os.path.split(name)
+    return os.path.join(os.path.basename(folder) * shared, last) or name

@@ -85,17 +85,18 @@ def test_an_error_about_a_folder_goes_when_photos_are_added(panel, model):  # no
 
 def test_cancelled_photos_are_diagnosed_after_all(panel, model):  # noqa: F811
     model._add(["/photos/a.jpg", "/photos/b.jpg"])
+    panel._show(model.rows.rows[3])
     panel.cancel.click()
     assert [row.cancelled for row in model.rows.rows] == [False] * 3 + [True] * 2
-    assert not panel.rest.isHidden()
+    assert (panel.rest.isHidden(), panel.detail.verdict.text()) == (False, "Cancelled")
     panel.rest.click()
-    assert list(model._waiting) == [3, 4]
-    assert not any(row.cancelled for row in model.rows.rows)
-    assert panel.rest.isHidden()
+    assert (list(model._waiting), panel.detail.shown) == ([3, 4], model.rows.rows[3])
+    assert (any(row.cancelled for row in model.rows.rows), panel.rest.isHidden()) == (False, True)
 
 
-def test_the_filter_says_how_many_are_shown_and_so_exported(panel, monkeypatch, qtbot):  # noqa: F811
+def test_the_filter_says_how_many_are_shown_and_so_exported(panel, model, monkeypatch, qtbot):  # noqa: F811
     actions = panel._actions
+    model.rows.append([PhotoResult(3, "/photos/1.png", done=True, cancelled=True), PhotoResult(4, "/photos/1.png")])
     panel.search.setText("1.png")
     assert panel.state.text() == "1 of 3 results"
     assert actions.export_csv.toolTip() == "1 of 3 results as a table"
@@ -105,6 +106,8 @@ def test_the_filter_says_how_many_are_shown_and_so_exported(panel, monkeypatch, 
     assert asked == ["Export results: 1 of 3 results"]
     panel.search.clear()
     assert (panel.state.text(), actions.export_csv.toolTip()) == ("3 photos", "3 results as a table")
+    model.rows.append([PhotoResult(5, "/photos/2.png", done=True)])
+    assert actions.export_csv.toolTip() == "4 results as a table"
 
 
 def test_clear_is_taken_back_below_results_that_came_since(panel, model, qtbot):  # noqa: F811
@@ -119,6 +122,7 @@ def test_clear_is_taken_back_below_results_that_came_since(panel, model, qtbot):
     panel._on_clear()
     model.set_view(crop=True, leaves=True)  # results of the other kind are not restored
     model._add(["/photos/new.jpg"])
+    model._cleared.insert(0, PhotoResult(9, "/photos/new.jpg", done=True))  # added again meanwhile
     model.restore()
     assert [(row.id, row.cancelled) for row in model.rows.rows] == [(0, False), *((at, True) for at in range(1, 5))]
     assert list(model._waiting) == [0]

@@ -63,6 +63,7 @@ def test_keys_decide_about_one_suspect_after_the_other_and_undo(panel, qtbot):
     press(qtbot, panel, Qt.Key.Key_K)
     assert (table.label(third), listed(panel)) == ("healthy", ["rust/2.png"])
     press(qtbot, panel, Qt.Key.Key_U)
+    assert panel.photos.rows[panel.grid.currentIndex().row()] == third, "the suspect that came back is the next one"
     press(qtbot, panel, Qt.Key.Key_U)
     assert (table.label(first), panel.review.undo.isEnabled()) == ("healthy", False)
     assert (listed(panel), table.label(second)) == (["healthy/1.png", "rust/2.png", "healthy/3.png"], "rust")
@@ -138,8 +139,7 @@ def test_a_review_of_edited_photos_shows_its_progress(panel, qtbot, monkeypatch)
     monkeypatch.setattr(process_model.ProcessModel, "_start_process", lambda self, *_: setattr(self, "_thread", Mock()))
     panel.review.start.click()
     qtbot.waitUntil(lambda: panel._review.has_process)
-    assert not panel.review.stop.isHidden()
-    assert panel.review.start.isHidden()
+    assert (panel.review.stop.isHidden(), panel.review.start.isHidden()) == (False, True)
 
 
 def test_suspects_follow_a_class_that_is_renamed(panel):

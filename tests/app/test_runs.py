@@ -1,6 +1,7 @@
 """The history of a run as curves and figures, and the list of stored runs."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from app.panels.train.curves import CurvesPane
 from app.panels.train.runs import RunsPane
 from app.project import MANIFEST, Edits, dataset_name, write_edits
 from app.theme import Theme
-from app.viewmodels.runs import Curve, RunView, Series, list_runs, read_run, rename_run
+from app.viewmodels.runs import Curve, RunView, Series, list_runs, read_run
 from app.viewmodels.training import State
 from app.widgets.curve_plot import CurvePlot, rounded_range
 from app.widgets.notice import Notice
@@ -51,16 +52,11 @@ def test_curves_run_over_epochs_and_are_empty_before():
     assert all(len(curve.x) == 0 for curve in view.curves("accuracy"))
 
 
-def test_speed_and_time_left_follow_the_recent_steps_and_without_any_there_is_none():
+def test_speed_and_time_left_follow_the_recent_steps():
     view = RunView()
     view.read([STARTED, *steps(1, 10), epoch(0)])
     assert view.photos_per_second == pytest.approx(32)
     assert (view.seconds_left, view.best) == (pytest.approx(10 * 0.5 + 1.0), 0.8)
-    view = RunView()
-    assert view.step == 0
-    assert np.isnan(view.seconds_left)
-    assert np.isnan(view.best)
-    assert all(len(curve.x) == 0 for curve in view.curves("accuracy"))
 
 
 def test_a_resumed_run_forgets_what_came_after_its_checkpoint():
@@ -89,8 +85,7 @@ def test_runs_are_listed_with_what_they_reached_also_where_a_crash_tore_the_log(
     assert (runs["first"].accuracy, runs["first"].epochs_done, runs["first"].finished) == (0.9, 2, True)
     assert runs["first"].model == STARTED.model, "a run from a pretrained model has that one's network"
     assert runs["first"].model_path
-    assert not runs["second"].finished
-    assert not runs["second"].model_path
+    assert (runs["second"].finished, runs["second"].model_path) == (False, "")
     assert (read_run(tmp_path / "second").step, list_runs(tmp_path / "nowhere")) == (5, [])
 
 
@@ -109,8 +104,7 @@ def test_every_plot_shows_the_whole_run_while_it_grows(qtbot, qapp):
         for plot in pane.plots.values():
             assert len(plot.curves[0].x) == 10 * number
             low, high = plot.plot.getViewBox().viewRange()[0]
-            assert low <= 0
-            assert number <= high < number + 0.2
+            assert low <= 0 < number <= high < number + 0.2
     box = pane.plots["loss"].box("validation")
     box.click()
     assert not pane.plots["loss"].is_shown("validation")
@@ -125,10 +119,8 @@ def test_axes_seldom_change_and_always_hold_the_curves(qtbot, qapp):
         x = np.arange(1, end + 1, dtype=float)
         plot.show_curves([Curve("training", x, 2 / x), Curve("validation", x, 3 / x)])
         (left, right), (low, high) = plot.plot.getViewBox().viewRange()
-        assert left <= 0
-        assert end <= right <= max(1.3 * end, end + 0.5)
-        assert low <= 2 / end
-        assert high >= 3
+        assert left <= 0 < end <= right <= max(1.3 * end, end + 0.5)
+        assert low <= 2 / end < 3 <= high
         ranges.append((left, right, low, high))
     assert len(set(ranges)) < 40
     plot.box("validation").click()
@@ -153,17 +145,16 @@ def runs(home):
     return place
 
 
-def test_a_run_says_which_photos_it_learned_from_also_edited_ones(runs, tmp_path):
+def test_a_run_says_which_photos_it_learned_from_also_edited_ones_and_its_cells_need_them(runs, program, tmp_path):
     assert {run.name: run.dataset for run in list_runs(runs)} == {"one": "tomatoes", "two": "apples"}
     write_edits(tmp_path, "/photos/tomatoes", Edits())
     assert dataset_name(str(tmp_path / MANIFEST)) == "tomatoes"
     assert dataset_name(str(tmp_path / "other" / MANIFEST)) == "other"
-
-
-def test_a_run_is_renamed_and_its_folder_is_not(runs):
-    rename_run(runs / "one", " first try ")
-    assert {run.name for run in list_runs(runs)} == {"first try", "two"}
-    assert (runs / "one").is_dir()
+    program.training.view.started = replace(STARTED, folder=str(runs / "one"))
+    for data, source in (("/photos/apples", "/photos/apples"), (str(tmp_path / MANIFEST), "/photos/tomatoes")):
+        (runs / "one" / "config.json").write_text(json.dumps({"data": data}))
+        program.run_commands.open_cell("a", "b")
+        assert program.window.page("train").notice.text.text() == f"Open {source} to see its photos."
 
 
 def test_runs_are_renamed_and_deleted_in_their_list(runs, start, answers, monkeypatch):
@@ -171,7 +162,7 @@ def test_runs_are_renamed_and_deleted_in_their_list(runs, start, answers, monkey
     table = pane.table
     names = lambda: [table.model().index(at, 0).data() for at in range(table.model().rowCount())]  # noqa: E731
     table.selectRow(names().index("one"))
-    monkeypatch.setattr(QInputDialog, "getText", lambda *_, **__: ("my run", True))
+    monkeypatch.setattr(QInputDialog, "getText", lambda *_, **__: (" my run ", True))
     pane._rename.click()
     assert sorted(names()) == ["my run", "two"]
     table.selectRow(names().index("my run"))
@@ -180,9 +171,7 @@ def test_runs_are_renamed_and_deleted_in_their_list(runs, start, answers, monkey
     assert (runs / "one").is_dir()
     answers.reply = QMessageBox.StandardButton.Yes
     pane._delete.click()
-    assert names() == ["two"]
-    assert not (runs / "one").exists()
-    assert "my run" in answers[0]
+    assert (names(), (runs / "one").exists(), "my run" in answers[0]) == (["two"], False, True)
 
 
 @pytest.mark.parametrize("act", ["_resume", "_result", "_diagnose", "_over", "_rename", "_delete", "_show"])
@@ -226,5 +215,4 @@ def test_the_active_run_is_neither_resumed_nor_deleted_nor_called_stopped(qtbot,
     going[0] = str(runs / "one")
     pane._on_selection()
     assert table.model().index(row, state).data() == "running"
-    assert not pane._resume.isEnabled()
-    assert not pane._delete.isEnabled()
+    assert (pane._resume.isEnabled(), pane._delete.isEnabled()) == (False, False)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from PySide6.QtCore import QPoint, QRect, QSize
+from PySide6.QtCore import QPoint, QRect, QSize, Qt
 from PySide6.QtWidgets import QLabel, QTabWidget, QWidget
 
 from app.main_window import PAGES, first_size
@@ -91,6 +91,7 @@ def test_names_are_read_in_the_narrowest_table(start, qtbot):
     train.confusion._stack.setCurrentIndex(1)
     qtbot.wait(50)
     assert train.confusion.table.verticalHeader().width() < train.confusion.table.width() / 2
+    assert train.confusion.table.horizontalHeader().textElideMode() is Qt.TextElideMode.ElideNone, "it has two lines"
     assert train.runs.table.columnWidth(0) >= 140
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from PySide6.QtCore import QEvent
@@ -40,7 +41,6 @@ def test_the_window_starts_without_the_engine_and_its_heavy_libraries(tmp_path):
         "print([m for m in ('numba', 'cv2', 'pyqtgraph', 'core.cpu', 'core.gpu', 'onnx') if m in sys.modules]); "
         "p.close()"
     )
-
     done = python(code, env={**os.environ, "LEAFCLINIC_HOME": str(tmp_path), "QT_QPA_PLATFORM": "offscreen"})
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
@@ -147,8 +147,7 @@ def test_of_two_starts_in_the_same_instant_one_gives_way(qapp, qtbot, home, noth
     monkeypatch.setattr(application, "hand_over", lambda *of: calls.append(of) or (len(calls) > 1 and hand_over(*of)))
     with qtbot.waitSignal(first.asked) as asked:
         program = application.start(qapp, ["/leaves"])
-    assert program is None
-    assert asked.args == [["/leaves"]]
+    assert (program, asked.args) == (None, [["/leaves"]])
     first.close()
     QApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
 
@@ -173,8 +172,7 @@ def test_an_error_in_a_slot_or_a_thread_is_told_written_down_and_survived(start,
         raise ZeroDivisionError("by hand")
     except ZeroDivisionError as error:
         sys.excepthook(type(error), error, error.__traceback__)
-    assert told[0][0] == "ZeroDivisionError: by hand"
-    assert "test_start.py" in told[0][1]
+    assert (told[0][0], "test_start.py" in told[0][1]) == ("ZeroDivisionError: by hand", True)
     notice = program.window.page(program.window.current).notice
     assert (notice.isVisible(), notice.copy.isVisible(), "by hand" in notice.text.text()) == (True, True, True)
     assert "by hand" in (home / "logs" / "leafclinic.log").read_text("utf-8")
@@ -186,9 +184,13 @@ def test_an_error_in_a_slot_or_a_thread_is_told_written_down_and_survived(start,
     qtbot.waitUntil(lambda: [said for said, _ in told[1:]] == ["IndexError: list index out of range"])
 
 
-def test_a_second_window_of_the_same_home_is_not_opened(start):
-    assert start() is not None
-    assert start() is None
+def test_a_second_start_opens_its_folder_in_the_first_window(start, qtbot, tmp_path):
+    program = start()
+    program.window.go("diagnose")
+    program.window.bring_to_front = Mock()  # offscreen it warns
+    with qtbot.waitSignal(program.first.asked):
+        assert start(str(tmp_path)) is None
+    assert (program.document.asked, program.diagnosis.rows.rows) == (str(tmp_path), [])
 
 
 def test_a_narrow_window_shows_icons_in_its_side_bar(start, qapp):

@@ -44,8 +44,7 @@ def test_training_starts_from_the_pretrained_model_by_default(start):
     assert setup.form.values()["preset"] == "gpu"
     setup.start.button(0).click()
     config = from_dict(setup.form.values())
-    assert config.start
-    assert config.precision == "float32", "nothing of the recipe before may stay"
+    assert (bool(config.start), config.precision) == (True, "float32"), "nothing of the recipe before may stay"
     setup.show_demo(True)
     assert (setup.form.values()["preset"], setup.form.values()["start"]) == ("demo", "")
     setup.show_demo(False)
@@ -62,14 +61,17 @@ def test_photos_are_checked_in_the_size_of_the_training(tmp_path, monkeypatch):
     assert [call.args[0].image_size for call in prepare.mock_calls] == [224, 40, 64, 224]
 
 
-def test_a_resumed_run_shows_its_own_settings_and_leaves_its_name_to_its_model(start, tmp_path, monkeypatch):
+def test_a_resumed_run_shows_its_own_settings_and_not_those_of_its_photos(start, tmp_path, monkeypatch):
     program = start()
     monkeypatch.setattr(TrainingModel, "start", lambda *_: None)
-    config = from_dict({"data": str(tmp_path), "out": str(tmp_path), "epochs": 7, "model": "cnn", "name": "a"})
+    of_photos = {"data": str(tmp_path), "labels": "multi", "validation": 0.3, "seed": 5, "split": "s.csv", "name": "a"}
+    config = from_dict({**of_photos, "out": str(tmp_path), "epochs": 7, "model": "cnn"})
     (tmp_path / "config.json").write_text(json.dumps(to_dict(config)))
+    before = program.window.go("train").setup.form.values()
     program.run_commands.resume_run(str(tmp_path))
     values = program.window.page("train").setup.form.values()
-    assert (values["epochs"], values["model"], values["start"], values["name"]) == (7, "cnn", "", "")
+    assert [values.get(name) for name in of_photos] == [before.get(name) for name in of_photos], "of the next training"
+    assert (values["epochs"], values["model"], values["start"]) == (7, "cnn", "")
 
 
 def test_the_end_says_the_accuracy_or_why_there_is_none():

@@ -51,7 +51,7 @@ def test_a_search_is_made_beside_the_event_loop(panel, qtbot, monkeypatch):
     qtbot.waitUntil(lambda: panel.photos.rowCount() == 0)
 
 
-def test_the_chosen_class_stays_chosen_when_its_photos_change(panel, qtbot, monkeypatch):
+def test_the_chosen_class_stays_chosen_when_its_photos_change_or_it_is_renamed(panel, qtbot, monkeypatch):
     panel.classes.table.selectRow(1)
     panel.grid.setCurrentIndex(panel.photos.index(0))
     panel._actions.exclude.trigger()
@@ -61,15 +61,15 @@ def test_the_chosen_class_stays_chosen_when_its_photos_change(panel, qtbot, monk
     qtbot.mouseClick(panel._move, Qt.MouseButton.LeftButton)
     assert (panel.classes.selected(), panel.photos.rowCount()) == (["rust"], 31)
     assert not panel._actions.exclude.isEnabled(), "the photo has gone elsewhere, and with it the selection"
-
-
-def test_classes_are_renamed(panel, monkeypatch):
     monkeypatch.setattr(QInputDialog, "getText", lambda *_, **__: ("orange rust", True))
-    row = next(at for at in range(3) if panel.classes.model.rows[at][0] == "rust")
-    panel.classes.table.selectRow(row)
     panel.classes._on_rename()
-    assert "orange rust" in panel._document.table.classes
-    assert panel._document.undo.canUndo()
+    assert [name for name, _ in panel.classes.model.rows] == ["healthy", "mildew", "orange rust"]
+    for _ in range(2):  # then all photos are excluded, and can be included again
+        assert (panel.classes.selected(), panel.photos.rowCount()) == (["orange rust"], 31)
+        panel._document.exclude(panel.photos.rows, True)
+    for _ in range(2):
+        panel._document.undo.undo()
+    assert [name for name, _ in panel.classes.model.rows] == ["healthy", "mildew", "rust"]
 
 
 def test_the_examination_finds_what_is_wrong_and_measures_the_leak(panel, qtbot):
@@ -133,7 +133,9 @@ def test_a_folder_opened_while_the_demo_is_drawn_stays_open(start, qtbot, tmp_pa
     monkeypatch.setattr("app.synthetic_leaves.DEMO", {"photos_per_class": 40, "side": 48})
     folder = write_folder(tmp_path / "leaves", {"healthy": 3, "rust": 3})
     program = start()
+    program.window.go("diagnose")
     program.window.actions_.open_demo.trigger()
+    assert program.window.current == "dataset", "whose page shows the progress"
     with qtbot.waitSignal(program.document.progress):
         pass
     drop(program.window, [folder])

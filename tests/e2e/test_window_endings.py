@@ -5,7 +5,7 @@ import os
 import shutil
 
 import pytest
-from PySide6.QtWidgets import QFileDialog, QMessageBox
+from PySide6.QtWidgets import QFileDialog
 
 from app import run_commands
 from app.viewmodels.model_list import shipped_model
@@ -63,11 +63,12 @@ STATES = [draw_demo, ask_for_memory, run_a_ladder, examine, pytest.param(diagnos
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_the_window_closes_at_once_whatever_is_going_on(opened, qtbot, state):
+def test_the_window_closes_at_once_whatever_is_going_on_and_asks_if_photos_wait(opened, qtbot, state, answers):
     state(opened)
     qtbot.wait(150)
     opened.window.close()
     assert not opened.window.isVisible()
+    assert answers == ["3 photos are not diagnosed yet. Unfinished work is lost."] * (state is diagnose)
 
 
 def test_a_run_whose_photos_have_vanished_is_told_and_the_window_goes_on(opened, qtbot, tmp_path):
@@ -80,7 +81,7 @@ def test_a_run_whose_photos_have_vanished_is_told_and_the_window_goes_on(opened,
     assert opened.window.actions_.start.isEnabled()
 
 
-def test_a_full_disk_is_told_in_a_sentence_and_hinders_nobody_from_closing(opened, qtbot, monkeypatch, tmp_path):
+def test_a_full_disk_is_told_and_hinders_nobody_from_closing(opened, qtbot, monkeypatch, tmp_path, answers):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -106,8 +107,7 @@ def test_a_full_disk_is_told_in_a_sentence_and_hinders_nobody_from_closing(opene
 
 
 @needs_model
-def test_photos_dropped_while_it_trains_are_diagnosed_and_closing_saves_the_run(opened, qtbot, monkeypatch):
-    monkeypatch.setattr(QMessageBox, "exec", lambda _: QMessageBox.StandardButton.Yes)
+def test_photos_dropped_while_it_trains_are_diagnosed_and_closing_saves_the_run(opened, qtbot, answers):
     photos = [opened.document.table.dataset.path(at) for at in (0, 20)]
     small_run(opened)
     opened.window.actions_.start.trigger()

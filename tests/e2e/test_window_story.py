@@ -48,8 +48,7 @@ def train_a_network(program, qtbot):
     qtbot.waitUntil(lambda: program.training.state is State.IDLE, timeout=PATIENCE)
     view: RunView = program.training.view
     assert view.finished is not None, train.notice.text.text()
-    assert view.finished.reason == "completed"
-    assert view.kernels
+    assert (view.finished.reason, bool(view.kernels)) == ("completed", True)
     return train
 
 
@@ -70,6 +69,7 @@ def correct_a_photo(program, train, qtbot, monkeypatch):
     train.confusion.table.setCurrentIndex(cell)
     train.confusion.table.activated.emit(cell)
     gallery = program.window.findChild(GalleryDialog)
+    assert " validation photos of this class" in gallery.state.text()
     qtbot.waitUntil(lambda: gallery.photos.rowCount() == matrix.counts[cell.row()][cell.column()], timeout=PATIENCE)
     gallery.grid.setCurrentIndex(gallery.photos.index(0))
     row = int(gallery.photos.rows[0])

@@ -8,7 +8,7 @@ from PySide6.QtCore import QItemSelection, QItemSelectionModel, QSignalBlocker, 
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QWidget
 
-from app.cards import disease_name
+from app.cards import disease_name, find_class
 from app.project import EditedDataset
 from app.theme import Theme
 from app.translation import tr
@@ -50,11 +50,10 @@ class ClassesPane(QWidget):
         self.setLayout(column(self.balance, (self.table, 1), row(self._rename, None, self._all), margins=TAB))
 
     def show_table(self, table: EditedDataset) -> None:
-        """Show the counts of the photos in use, without classes that an edit emptied."""
+        """Show the counts of the photos in use, without classes that no photo has any more."""
         before = self.selected()
-        counts = table.counts()
-        rows = [(name, int(n)) for name, n in zip(table.classes, counts, strict=True)
-                if n or name in table.dataset.classes]  # fmt: skip
+        counts = dict(zip(table.classes, table.counts().tolist(), strict=True))
+        rows = [(name, counts[name]) for name in table.named()]
         self._bars.highest = float(max((n for _, n in rows), default=1))
         if self.model.rows != sorted(rows):
             self.model.show_rows(sorted(rows))
@@ -81,8 +80,10 @@ class ClassesPane(QWidget):
         if len(names) == 1:
             text = tr("New name of “{name}” (an existing name merges the two classes):", name=names[0])
             new, fine = QInputDialog.getText(self, tr("Rename class"), text, text=names[0])
-            if fine:
+            if fine and new.strip():
                 self.renamed.emit(names[0], new)
+                self._select([find_class(new, (name for name, _ in self.model.rows))])
+                self.chosen.emit(self.selected())
 
 
 def balance_text(rows: list[tuple[str, int]]) -> str:

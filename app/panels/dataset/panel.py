@@ -176,8 +176,11 @@ class DatasetPanel(QWidget):
                 self._on_filter()
             self._on_current()
             return
+        before = set(self._marks)
         self.show_rows(np.array([one.row for one in suspects], np.int64), tr("Suspicious labels"),
                        {one.row: stated(one.probability) for one in suspects})  # fmt: skip
+        back = [at for at, row_ in enumerate(self.photos.rows.tolist()) if before and row_ not in before]
+        place = back[0] if back else place  # an undone decision is shown
         last = len(self.photos.rows) - 1  # -1 where no suspect passes the search
         self._place = min(place, max(last, 0))
         if last >= 0:

@@ -52,7 +52,7 @@ class AdaptationDialog(Dialog):
     def _lay_out(self) -> None:
         about = tr("Improves the model “{model}” for one place, such as your farm, with about 10 photos of each class "
                    "that occurs there. Put the photos of each class into a folder of its own, named as below: for "
-                   "apple/scab a folder apple with a folder scab in it. It takes about two minutes.",
+                   "apple/scab a folder apple with a folder scab in it. It takes a few minutes.",
                    model=self._name)  # fmt: skip
         self.setLayout(column(
             label(about, "muted", wrap=True), self.notice, row(self.choose, (self.folder, 1)),
@@ -67,7 +67,7 @@ class AdaptationDialog(Dialog):
         self.model.measured.connect(self._on_measured)
         follow_stages(self.model, self.bar, self.state)
         self.model.failed.connect(self.notice.alarm)
-        self.model.ended.connect(lambda: self._work(False))
+        self.model.ended.connect(self._on_ended)
         self.name.textChanged.connect(lambda _: self._refresh())
 
     def reject(self) -> None:
@@ -130,6 +130,11 @@ class AdaptationDialog(Dialog):
     def _on_stop(self) -> None:
         self.state.setText(tr("Stopping…"))
         self.model.cancel()
+
+    def _on_ended(self) -> None:
+        if self._working and not self.effect.text() and self.notice.isHidden():  # neither a result nor an error
+            self.notice.show_message(tr("Stopped. Nothing was saved."))
+        self._work(False)
 
     def _on_measured(self, effect: list[str], path: str) -> None:
         before, after, *more, test = map(sentence, effect)

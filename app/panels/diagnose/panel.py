@@ -117,6 +117,7 @@ class DiagnosePanel(QWidget):
         model.busy.connect(self._on_busy)
         model.verdicts_changed.connect(self._on_verdicts)
         model.plants.changed.connect(self._on_plants)
+        self._writing.busy.connect(Slot(self, lambda _: self._on_rows()).call)
         self.detail.correct_asked.connect(self._on_correct)
         self.detail.large_asked.connect(self._on_large)
         self.detail.map_asked.connect(self._on_map)
@@ -124,7 +125,7 @@ class DiagnosePanel(QWidget):
         model.rows.rowsInserted.connect(self._on_rows)
         model.rows.modelReset.connect(self._on_rows)
         model.brought.connect(self._on_brought)
-        for counted in (model.rows.narrowed, model.rows.modelReset):
+        for counted in (model.rows.rowsInserted, model.rows.narrowed, model.rows.modelReset):
             counted.connect(self._on_scope)
         for reshown in (model.rows.rowsInserted, model.rows.narrowed, model.rows.layoutChanged):
             # after the table has restored its own position
@@ -166,7 +167,7 @@ class DiagnosePanel(QWidget):
         some = bool(self._model.rows.rows)
         self.stack.setCurrentIndex(2 if some else 1 if self._model.model_path else 0)
         for action in (self._actions.export_csv, self._actions.export_html, self._actions.export_pdf):
-            action.setEnabled(some)
+            action.setEnabled(some and not self._writing.has_process)  # it would cancel the export
         if some and not self.table.currentIndex().isValid():
             self.table.selectRow(0)
 
@@ -222,6 +223,9 @@ class DiagnosePanel(QWidget):
             self.notice.alarm(str(error))
 
     def _on_busy(self, waiting: int, total: int) -> None:
+        shown, rows = self.detail.shown, self._model.rows.rows
+        if shown is not None and shown.id < len(rows) and rows[shown.id] is not shown:  # cancelled, or waiting again
+            self._show(rows[shown.id])
         self.bar.setVisible(waiting > 0)
         self.cancel.setVisible(waiting > 0)
         self.rest.hide()
@@ -231,7 +235,6 @@ class DiagnosePanel(QWidget):
             self.state.setText(tr("{done} of {total} done", done=total - waiting, total=total))
             return
         self._on_rows()  # a filter may not let restored rows pass
-        rows = self._model.rows.rows
         kinds = Counter("failed" if row.error else "cancelled" if row.cancelled
                         else "unsure" if row.done and not row.sure else "" for row in rows)  # fmt: skip
         unsure, failed, cancelled = (kinds[kind] for kind in ("unsure", "failed", "cancelled"))
@@ -255,10 +258,13 @@ class DiagnosePanel(QWidget):
             action.setToolTip(form.format(results=text))
 
     def _scope(self) -> str:
-        """How many of the results pass the filter."""
-        shown, total = self._model.rows.rowCount(), len(self._model.rows.rows)
+        """How many of the results pass the filter; photos that wait or were cancelled have none, and no export."""
+        rows = self._model.rows
+        done = [row.done and not row.cancelled for row in rows.rows]
+        total = sum(done)
         if not self.search.text().strip():  # new rows are shown a moment later
             return count(total, "{n} result", "{n} results")
+        shown = sum(done[rows.place(at)] for at in range(rows.rowCount()))
         return tr("{shown} of {total} results", shown=f"{shown:,}", total=f"{total:,}")
 
     def _show_selected(self) -> None:

@@ -94,8 +94,8 @@ class ConfusionPane(QWidget):
         self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.table.horizontalHeader().setMinimumSectionSize(46)
-        for header in (self.table.horizontalHeader(), self.table.verticalHeader()):
-            header.setTextElideMode(Qt.TextElideMode.ElideMiddle)
+        self.table.horizontalHeader().setTextElideMode(Qt.TextElideMode.ElideNone)  # two lines are shortened as one
+        self.table.verticalHeader().setTextElideMode(Qt.TextElideMode.ElideMiddle)
         self.table.horizontalHeader().setMaximumSectionSize(LONGEST // 2)
         self.table.verticalHeader().setMaximumWidth(LONGEST)
         self.table.verticalHeader().setDefaultSectionSize(30)

@@ -124,8 +124,7 @@ class GalleryDialog(Dialog):
     def _refresh_state(self) -> None:
         looking = self._model.working or not self._model.ready
         text = count(len(self._results), "{n} photo", "{n} photos") + tr(", most confident first.")
-        waiting = tr("Evaluating the {n} validation and test photos of this class with the best "
-                     "model…", n=len(self._asked))
+        waiting = tr("Evaluating the {n} validation photos of this class with the best model…", n=len(self._asked))
         self.state.setText(waiting + " " + text if looking else text)
 
     def _selected(self) -> np.ndarray:

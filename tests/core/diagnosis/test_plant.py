@@ -50,11 +50,13 @@ def test_a_plant_without_a_usable_photo_has_no_diagnosis(photo, word):
     assert plant.verdict.reason
 
 
-def test_a_photo_counts_once_and_one_that_cannot_be_read_does_not():
+def test_a_photo_counts_once_unreadable_ones_never_and_folders_of_one_name_are_told_apart():
     found = [Diagnosis(path, prediction=seen(0.9, 0.05, 0.05)) for path in ("a/1", "./a/1", os.path.abspath("a/1"))]
     found += [Diagnosis("a/2", error="broken"), Diagnosis("b/1", error="broken")]
     (plant,) = diagnose_plants(found, list("aaaab"), THRESHOLDS, CLASSES, 1.0)
     assert (plant.name, plant.photos, plant.verdict.word) == ("a", 1, "apple/scab")
+    plants = diagnose_plants(found[:1] * 4, ["/x/a", "/y/a", "/x/b", "/"], THRESHOLDS, CLASSES, 1.0)
+    assert [plant.title for plant in plants] == ["x/a", "y/a", "b", "/"]
 
 
 def test_the_folder_is_the_plant_or_photos_within_a_minute_of_the_one_before(tmp_path):
