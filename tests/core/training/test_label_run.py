@@ -91,5 +91,5 @@ def test_a_file_whose_thresholds_are_of_another_number_of_labels_is_refused(refe
     model = read_model(path)
     model.sections["rejection"]["labels"] = [0.5]
     write_model(path, model)
-    with pytest.raises(ModelFileError, match="thresholds are not those of its labels"):
+    with pytest.raises(ModelFileError, match="thresholds are not valid"):
         read_model(path)
