@@ -89,7 +89,8 @@ def test_a_file_whose_thresholds_are_of_another_number_of_labels_is_refused(refe
     train(config)
     path = Path(config.out) / "best.safetensors"
     model = read_model(path)
-    model.sections["rejection"]["labels"] = [0.5]
-    write_model(path, model)
-    with pytest.raises(ModelFileError, match="thresholds are not valid"):
-        read_model(path)
+    for labels, message in (([0.5], "thresholds are not valid"), ([], "thresholds are not those of its labels")):
+        model.sections["rejection"]["labels"] = labels
+        write_model(path, model)
+        with pytest.raises(ModelFileError, match=message):
+            read_model(path)
