@@ -18,11 +18,10 @@ from app.translation import tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
 from app.viewmodels.model_list import keep_import, list_models
-from app.viewmodels.runs import CONFIG
 from app.viewmodels.writing import Writing
 from app.widgets.parts import Slot, ask_target
 from core.data.photo_format import EXTENSIONS
-from core.diagnosis.model_identity import BEST, read_identity
+from core.diagnosis.model_identity import BEST, CONFIG, read_identity
 from core.errors import LeafClinicError
 from core.storage import unused
 

@@ -16,13 +16,12 @@ from app.project import dataset_source
 from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.document import Document
-from app.viewmodels.runs import CONFIG
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import State, TrainingModel, resume_request, start_request
 from app.viewmodels.writing import Writing
 from app.widgets.parts import Slot, ask_target
 from core.config import settings
-from core.diagnosis.model_identity import default_name
+from core.diagnosis.model_identity import BEST, CONFIG, default_name
 from core.errors import InputError
 from core.storage import new_run_folder
 
@@ -74,7 +73,7 @@ class RunCommands(QObject):
 
         started = self._training.view.started
         panel = self._window.go("train")
-        if started is None or not (Path(started.folder) / "best.safetensors").is_file():
+        if started is None or not (Path(started.folder) / BEST).is_file():
             panel.notice.alarm(tr("This run has no model yet. A model is saved after the first epoch."))
             return
         folder = Path(started.folder)

@@ -12,13 +12,13 @@ from core import command_line
 from core.data.dataset import SPLIT_NAMES
 from core.diagnosis.evaluation import Evaluation, Mistake, evaluate_model
 from core.diagnosis.metrics import describe_accuracy, describe_subsets, wilson_interval
-from core.diagnosis.model_identity import MODEL_HELP
+from core.diagnosis.model_identity import CONFIG, MODEL_HELP
 from core.diagnosis.prediction import read_network
 from core.diagnosis.thresholds import SECTION, describe_slider
 from core.errors import EXIT_CODES, EXIT_DONE, Problem
 from core.storage import write_file
 from core.text import align_columns, csv_text, json_line, printable
-from core.training.run_folder import CONFIG, SPLIT, list_sources, read_config
+from core.training.run_folder import SPLIT, list_sources, read_config
 
 
 def main(argv: Sequence[str] | None = None) -> int:

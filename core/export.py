@@ -24,13 +24,13 @@ from core.diagnosis.int8_model import (
     quantise_model,
 )
 from core.diagnosis.model_file import ModelFile, check_classes, read_model
-from core.diagnosis.model_identity import MODEL_HELP
+from core.diagnosis.model_identity import CONFIG, MODEL_HELP
 from core.diagnosis.onnx_model import OnnxCheck, check_onnx, metadata_of, to_onnx
 from core.errors import EXIT_CODES, EXIT_DONE, ModelFileError, Problem
 from core.onnx import write_quantised_onnx
 from core.storage import write_file
 from core.text import printable
-from core.training.run_folder import CONFIG, SPLIT, list_sources, read_config
+from core.training.run_folder import SPLIT, list_sources, read_config
 from core.training.terminal import print_progress
 
 SELECTING = ("where", "label", "split", "validation", "test", "seed")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from app.project import dataset_name
 from core.device import KernelTime
+from core.diagnosis.model_identity import BEST, CONFIG
 from core.schema import mapping, parse_json
 from core.storage import storage_error, write_file
 from core.training import events
@@ -173,7 +174,6 @@ class Series:
             del column[length:]
 
 
-CONFIG: Final = "config.json"
 LOG: Final = "events.jsonl"
 NAME: Final = "name.txt"
 
@@ -238,7 +238,7 @@ def _summary(folder: Path, config: dict[str, Any]) -> RunSummary:
         found += events.read_events(folder / LOG, (events.RunStarted, events.EpochDone, events.RunFinished))
     epochs = [e for e in found if isinstance(e, events.EpochDone)]
     ended = [e for e in found if isinstance(e, events.RunFinished)]
-    best = folder / "best.safetensors"
+    best = folder / BEST
     return RunSummary(
         folder=str(folder),
         name=_name(folder),

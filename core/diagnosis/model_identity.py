@@ -21,7 +21,8 @@ from core.tensor_file import read_metadata, write_labels
 KIND: Final = "model"
 VERSION: Final = 1
 BEST: Final = "best.safetensors"
-"""The model file's name in a run folder."""
+CONFIG: Final = "config.json"
+"""Names of the model file and of the settings in a run folder."""
 SHIPPED: Final = Path(__file__).resolve().parents[2] / "resources" / "models"
 """Folder of the models that come with the program."""
 SHIPPED_MODELS: Final[Mapping[str, str]] = MappingProxyType({
@@ -59,7 +60,7 @@ def find_model(path: Path) -> Path:
     """Return the model file of a path: a file, the best model of a run folder, or a shipped model by its name, also
     beside a folder of this name that is no run, such as one of photos."""
     is_folder = os.path.isdir(path)
-    is_model = any(map(os.path.exists, (path / BEST, path / "config.json"))) if is_folder else os.path.exists(path)
+    is_model = any(map(os.path.exists, (path / BEST, path / CONFIG))) if is_folder else os.path.exists(path)
     if path.name in SHIPPED_MODELS and not is_model and path.absolute().parent == Path.cwd():
         return SHIPPED / f"{path.name}.safetensors"
     return path / BEST if is_folder else path

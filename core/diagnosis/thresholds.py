@@ -19,7 +19,7 @@ from core.percent import percent
 
 STEPS: Final = (1.0, 0.99, 0.98, 0.97, 0.96, 0.95, 0.94, 0.92, 0.9, 0.88, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5)
 TIE: Final = 1e-3
-"""Coverages closer than this are equal: a step of the curve is missed by up to half a photo."""
+"""Coverages closer than this are equal: curves of earlier versions miss a step by up to half a photo."""
 SCORES: Final = ("energy", "vim", "vim_spreads")
 """Scores of `core.diagnosis.familiarity`."""
 SECTION: Final = "rejection"
@@ -64,7 +64,7 @@ def coverage_curve(confidence: Array, right: Array, steps: Sequence[float] = STE
     ordered = np.sort(confidence)[::-1]
     points = []
     for step in steps:
-        kept = max(1, math.ceil(step * len(ordered) - TIE))
+        kept = max(1, math.ceil(round(step * len(ordered), 6)))
         threshold = float(ordered[kept - 1])
         answered = confidence >= threshold
         held_back = float((right & ~answered).sum() / max(int(right.sum()), 1))

@@ -12,7 +12,7 @@ from core import __version__
 from core.config import RunConfig, from_dict, to_dict
 from core.data.file_lock import locked
 from core.diagnosis.metrics import Metrics
-from core.diagnosis.model_identity import BEST, find_model
+from core.diagnosis.model_identity import BEST, CONFIG, find_model
 from core.errors import DataError, InputError, LeafClinicError, StorageError
 from core.schema import mapping, parse_json
 from core.storage import TEMPORARY, check_writable, inside_photos, saving, write_file
@@ -20,7 +20,6 @@ from core.text import csv_text, json_text
 from core.training.checkpoint import LAST, PREVIOUS
 from core.training.events import EpochDone, Event, to_line
 
-CONFIG: Final = "config.json"
 EVENTS: Final = "events.jsonl"
 METRICS: Final = "metrics.csv"
 SPLIT: Final = "split.csv"
@@ -153,7 +152,7 @@ def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> Non
             raise InputError(f"{name} would be replaced by the new run in {path}. Choose another folder with --out.")
     if path.is_dir():
         there_already = {e.name for e in path.iterdir() if e.name != LOCK and not e.name.endswith(TEMPORARY)}
-        is_run = _contains_run(path)
+        is_run = _find_run(path) is not None
         if is_run and len(there_already) > 1 and not overwrite:  # alone, it is left from an interrupted start
             raise InputError(
                 f"{path} already contains a run. Resume it with --resume {path}, replace it with --overwrite, or "
@@ -165,11 +164,12 @@ def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> Non
         RunFolder(path).release()  # another process may be training in it
 
 
-def _contains_run(path: Path) -> bool:
-    try:
-        return bool(read_config(path).data)  # another program's config.json may be empty
-    except DataError:
-        return False
+def _find_run(path: Path) -> RunConfig | None:
+    """The configuration of the run in a folder; None without a run: another program's config.json may be empty."""
+    with suppress(DataError):
+        config = read_config(path)
+        return config if config.data else None
+    return None
 
 
 def check_earlier_run(path: Path) -> None:
@@ -191,7 +191,8 @@ def list_sources(model: str, given: Mapping[str, Any]) -> list[str]:
     """What a command must not replace or write into: its model and photos, and the files and photos of the run whose
     folder or model it names."""
     file = find_model(Path(model))
-    run = to_dict(read_config(file.parent)) if _contains_run(file.parent) else {}
+    config = _find_run(file.parent)
+    run = to_dict(config) if config is not None else {}
     named = (str(values.get(name) or "") for values in (given, run) for name in ("data", "field"))
     return [str(file), *(str(file.with_name(name)) for name in FILES if run), *map(os.path.expanduser, named)]
 

@@ -13,6 +13,7 @@ from core import tensor_file
 from core.config import RunConfig, problems
 from core.diagnosis.features import PrincipalSubspace
 from core.diagnosis.model_file import in_bits, read_model, write_model
+from core.diagnosis.model_identity import CONFIG
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.spreads import SpreadStatistics
 from core.diagnosis.thresholds import SECTION
@@ -21,7 +22,7 @@ from core.schema import SchemaError, parse_json
 from core.tensor_file import read_tensor_file
 from core.training.checkpoint import LAST, VERSION, read_checkpoint
 from core.training.events import from_line, read_history
-from core.training.run_folder import CONFIG, read_config
+from core.training.run_folder import read_config
 from tests.helpers.commands import cache, photos, trained  # noqa: F401 (fixtures)
 from tests.helpers.damage import ODD, alter, refusals
 from tests.helpers.models import small_model

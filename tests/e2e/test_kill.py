@@ -9,9 +9,8 @@ import time
 import pytest
 
 from core.diagnosis.model_file import read_model
-from core.diagnosis.model_identity import BEST
+from core.diagnosis.model_identity import BEST, CONFIG
 from core.training.checkpoint import load_checkpoint
-from core.training.run_folder import CONFIG
 from tests.helpers.commands import ROOT, SMALL, call_process, environment
 from tests.helpers.runs import same_bits
 

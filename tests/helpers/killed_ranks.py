@@ -6,8 +6,8 @@ import signal
 import subprocess
 import time
 
+from core.diagnosis.model_identity import CONFIG
 from core.training.checkpoint import LAST, load_checkpoint
-from core.training.run_folder import CONFIG
 from tests.helpers.commands import SMALL, children_of
 from tests.helpers.mpi import start
 from tests.helpers.runs import same_bits

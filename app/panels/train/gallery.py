@@ -26,6 +26,7 @@ from app.widgets.notice import Notice
 from app.widgets.parts import Dialog, button, label
 from app.widgets.photo_grid import PhotoGrid, ask_class
 from app.widgets.photo_view import PhotoView
+from core.diagnosis.model_identity import BEST, CONFIG
 from core.percent import stated
 
 
@@ -71,7 +72,7 @@ class GalleryDialog(Dialog):
         self.train = button(tr("Train again"), self._on_train, "primary")
         self._lay_out()
         self._connect()
-        self._model.load(str(folder / "best.safetensors"))
+        self._model.load(str(folder / BEST))
         self._model.add(self._asked)
         self._refresh()
 
@@ -159,7 +160,7 @@ class GalleryDialog(Dialog):
 
 def held_out(folder: Path, truth: str) -> list[str]:
     """Files of the validation photos of a class, from the run's split file and settings."""
-    settings = json.loads((folder / "config.json").read_text("utf-8"))
+    settings = json.loads((folder / CONFIG).read_text("utf-8"))
     data = Path(settings["data"])
     root = data if data.is_dir() else data.parent
     with (folder / "split.csv").open(encoding="utf-8", errors="surrogateescape", newline="") as file:
