@@ -51,8 +51,6 @@ class PhotoCommands(QObject):
         )  # fmt: skip
         for action in (actions.export_csv, actions.export_html, actions.export_pdf):
             action.setEnabled(False)
-        actions.export_model.setEnabled(not exports.has_process)
-        exports.busy.connect(Slot(self, lambda busy: actions.export_model.setEnabled(not busy)).call)
         diagnosis.model_ready.connect(Slot(self, lambda path: settings.set("model", path)).call)
 
     def diagnose(self, found: list[str]) -> None:

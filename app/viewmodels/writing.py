@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, final
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.translation import language, tr
+from app.translation import language, sentence, tr
 from app.viewmodels.process_model import ProcessModel
 from app.viewmodels.result import PhotoResult, to_line
 
@@ -19,7 +20,8 @@ FRAME_MS: Final = 150
 
 @final
 class Writing(ProcessModel):
-    """Writes one file at a time. `progress(done, total)`, `written(answer)` with path and notes, `busy(bool)`."""
+    """Writes files one after another. Signals: `busy(True)` for each file, `progress(done, total)`, `written(answer)`
+    with path and notes; after the last one `failed` with those that were not saved, and `busy(False)`."""
 
     progress = Signal(int, int)
     written = Signal(dict)
@@ -28,6 +30,8 @@ class Writing(ProcessModel):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.target = ""
+        self._queue: deque[tuple[dict[str, Any], Sequence[PhotoResult]]] = deque()
+        self._failures: list[tuple[str, str]] = []
         self._rows: Sequence[PhotoResult] = ()
         self._sent = 0
         self._reported = False
@@ -35,18 +39,31 @@ class Writing(ProcessModel):
         self._feeding.timeout.connect(self._feed)
 
     def start(self, kind: str, target: str, rows: Sequence[PhotoResult] = (), **asked: Any) -> None:
-        """Write `target`: kind and arguments as in `app.processes.writing`. An active export is cancelled."""
-        self.cancel()
+        """Write `target` after the files before it: kind and arguments as in `app.processes.writing`."""
         first = {"kind": kind, "target": target, "language": language(), "count": len(rows), **asked}
-        self._start_process("writing", first, FRAME_MS)
-        self.target, self._rows, self._sent, self._reported = target, rows, 0, False
-        self.busy.emit(True)
+        self._queue.append((first, rows))
+        if self._thread is None:
+            self._begin()
 
     def cancel(self) -> None:
-        """Cancel; an existing file stays as it was."""
+        """Cancel the file that is being written; an existing file stays as it was."""
         if self._thread is not None:
             self._end_process()
-            self.busy.emit(False)
+            self._begin()
+
+    def _begin(self) -> None:
+        """Begin the next file, or report the end."""
+        if self._queue:
+            first, rows = self._queue.popleft()
+            self._start_process("writing", first, FRAME_MS)
+            self.target, self._rows, self._sent, self._reported = first["target"], rows, 0, False
+            self.busy.emit(True)
+            return
+        if self._failures:
+            texts, details = zip(*self._failures, strict=True)
+            self._failures = []
+            self.failed.emit(" ".join(map(sentence, texts)), "\n".join(filter(None, details)))
+        self.busy.emit(False)
 
     def _end_process(self) -> None:
         super()._end_process()
@@ -73,11 +90,11 @@ class Writing(ProcessModel):
 
     def _fail(self, message: str) -> None:
         self._reported = True
-        super()._fail(message)
+        self._failures.append((message, ""))
 
     def _on_exit(self, code: int, errors: str) -> None:
         if not self._reported:
             text = tr("{name} could not be saved: the process that saves it ended unexpectedly (code {number}).",
                       name=self.target, number=code)  # fmt: skip
-            self.failed.emit(text, errors)
-        self.busy.emit(False)
+            self._failures.append((text, errors))
+        self._begin()

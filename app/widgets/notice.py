@@ -87,15 +87,18 @@ def show_written(notice: Notice, names: Sequence[str], more: Sequence[str] = ())
 
 
 def follow_writing(notice: Notice, writing: Writing) -> None:
+    saved: list[dict[str, Any]] = []
+
     def going(done: int = 0, total: int = 0) -> None:
         name = Path(writing.target).name
         text = tr("Saving {name}: {done} of {total}", name=name, done=f"{done:,}", total=f"{total:,}")
         notice.show_message(text if total else tr("Saving {name}…", name=name), tr("Cancel"), writing.cancel)
 
     def written(answer: dict[str, Any]) -> None:
-        show_written(notice, [str(answer["written"])], answer["notes"])
+        saved.append(answer)
+        show_written(notice, [one["written"] for one in saved], [note for one in saved for note in one["notes"]])
 
-    writing.busy.connect(Slot(notice, lambda busy: going() if busy else None).call)
+    writing.busy.connect(Slot(notice, lambda busy: going() if busy else saved.clear()).call)
     writing.progress.connect(Slot(notice, going).call)
     writing.written.connect(Slot(notice, written).call)
     writing.failed.connect(notice.alarm)

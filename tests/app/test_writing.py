@@ -110,18 +110,21 @@ def test_the_window_goes_on_and_opens_what_was_written(start, results, qtbot, tm
     program.window.actions_.export_html.trigger()
     assert program.exports.has_process
     assert panel.notice.isVisible() or panel.notice.do.text() == "Cancel"
-    exports = [getattr(program.window.actions_, f"export_{kind}") for kind in ("csv", "html", "pdf", "model")]
-    assert not any(action.isEnabled() for action in exports), "another export would cancel this one"
     answers.reply = QMessageBox.StandardButton.Cancel
     program.window.close()
     assert (answers, program.window.isVisible()) == (["A file is being saved. Unfinished work is lost."], True)
     qtbot.waitUntil(lambda: not program.exports.has_process)
-    assert all(action.isEnabled() for action in exports)
     assert panel.notice.text.text() == f"Saved to {target}"
     opened = []
     monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: opened.append(Path(url.toLocalFile())))
     panel.notice.do.click()
     assert opened == [target]
+    for name in ("cancelled.csv", "gone/lost.csv", "second.csv", "third.csv"):
+        program.exports.start("csv", str(tmp_path / name), results, remarks=[])
+    panel.notice.do.click()
+    qtbot.waitUntil(lambda: not program.exports.has_process)
+    assert sorted(path.name for path in tmp_path.glob("*.csv")) == ["second.csv", "third.csv"], "each in its turn"
+    assert "lost.csv could not be saved" in panel.notice.text.text()
 
 
 def write_small_run(folder, photos):

@@ -117,7 +117,6 @@ class DiagnosePanel(QWidget):
         model.busy.connect(self._on_busy)
         model.verdicts_changed.connect(self._on_verdicts)
         model.plants.changed.connect(self._on_plants)
-        self._writing.busy.connect(Slot(self, lambda _: self._on_rows()).call)
         self.detail.correct_asked.connect(self._on_correct)
         self.detail.large_asked.connect(self._on_large)
         self.detail.map_asked.connect(self._on_map)
@@ -167,7 +166,7 @@ class DiagnosePanel(QWidget):
         some = bool(self._model.rows.rows)
         self.stack.setCurrentIndex(2 if some else 1 if self._model.model_path else 0)
         for action in (self._actions.export_csv, self._actions.export_html, self._actions.export_pdf):
-            action.setEnabled(some and not self._writing.has_process)  # it would cancel the export
+            action.setEnabled(some)
         if some and not self.table.currentIndex().isValid():
             self.table.selectRow(0)
 
