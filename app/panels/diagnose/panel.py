@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, final
 
 from PySide6.QtCore import Qt, QTimer
-from PySide6.QtWidgets import QPushButton, QWidget
+from PySide6.QtWidgets import QHeaderView, QPushButton, QWidget
 
 from app.actions import Actions
 from app.mask import Mask
@@ -67,7 +67,7 @@ class DiagnosePanel(QWidget):
         self.search = SearchField(tr("Filter by name or diagnosis"), tr("Filter the results"))
         self.search.setMinimumWidth(100)
         self.search.setMaximumWidth(230)
-        self.bar = progress_bar(tr("Progress of the diagnoses"), 100)
+        self.bar = progress_bar(tr("Progress of the diagnoses"))
         self.state = label("", "muted", wrap=True)
         self.state.setMinimumWidth(140)  # two lines in a narrow window
         self.cancel = button(tr("Cancel"), model.cancel)
@@ -86,10 +86,10 @@ class DiagnosePanel(QWidget):
         exports = (actions.export_csv, actions.export_html, actions.export_pdf)
         clear = tr("Remove all results from the list; the photo files are kept")
         tools = row(
-            (self.search, 9), self.plants, (self.state, 1), self.bar, self.cancel, self.rest,
+            (self.search, 9), (self.plants, 9), (column(self.state, self.bar, spacing=4), 1), self.cancel, self.rest,
             Flow(*(action_button(action, theme, "export") for action in exports),
                  button(tr("Clear"), self._on_clear, "flat", clear)),
-        )  # the search field grows first, up to its maximum width  # fmt: skip
+        )  # the fields grow first, up to their maximum widths  # fmt: skip
         below = column(self.coverage, tools, (self.table, 1), spacing=8)
         self.stack = stack(*self._empty_places(theme), holding(column((self.detail, 5), (below, 4), spacing=GAP)))
         add = action_button(actions.diagnose_photos, theme, "add")
@@ -270,7 +270,10 @@ class DiagnosePanel(QWidget):
         self._show(selected(self.table))
 
     def _on_plants(self) -> None:
-        self.table.setColumnHidden(COLUMN, not self._model.plants.found)
+        found, head, modes = bool(self._model.plants.found), self.table.horizontalHeader(), QHeaderView.ResizeMode
+        self.table.setColumnHidden(COLUMN, not found)
+        head.setSectionResizeMode(0, modes.ResizeToContents if found else modes.Stretch)  # with plants none is left
+        head.setStretchLastSection(found)
         if self.detail.shown is not None:
             self._show_plant(self.detail.shown)
 

@@ -23,7 +23,8 @@ def plant_choice(plants: Plants, table: QTableView) -> ComboBox:
     choice = named(ComboBox(), tr("Plants"))
     choice.setToolTip(tr("One diagnosis of all photos of a plant: of a folder, or taken within a minute of one "
                          "another. To group photos by hand, select them in the table and press Ctrl+G."))  # fmt: skip
-    choice.setMinimumWidth(100)  # of a narrow window; else the width of its texts
+    choice.setMinimumWidth(100)  # of a narrow window
+    choice.setMaximumWidth(11 * choice.fontMetrics().height())
     kinds = {"": tr("Plants: none"), "folder": tr("Plants: by folder"), "time": tr("Plants: by time")}
     choice.fill([(text, kind) for kind, text in kinds.items()], plants.by)
     choice.currentIndexChanged.connect(lambda _: plants.set_grouping(choice.currentData()))
@@ -35,6 +36,5 @@ def plant_choice(plants: Plants, table: QTableView) -> ComboBox:
         table.addAction(action)
     table.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
     table.setSelectionMode(QTableView.SelectionMode.ExtendedSelection)
-    table.horizontalHeader().setMaximumSectionSize(420)  # pixels: a folder, a verdict and a number of photos
     table.horizontalHeader().moveSection(COLUMN, 1)
     return choice
