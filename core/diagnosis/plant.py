@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final, final
 
@@ -41,7 +42,7 @@ NOTHING: Final[Mapping[str, str]] = MappingProxyType({
 @dataclass(frozen=True, slots=True)
 class Plant:
     """The diagnosis of a plant. photos: how many it has; used: how many of them show a leaf that the model can know;
-    title: the last part of the name, with the folder above if another plant has the same."""
+    title: the last part of the name, with as many folders as tell it from the other plants."""
 
     name: str
     photos: int
@@ -114,10 +115,13 @@ def diagnose_plants(
         if diagnosis.prediction is not None:
             photos.setdefault(name, {})[os.path.realpath(diagnosis.path)] = diagnosis.prediction
     plants = [diagnose_plant(name, [*found.values()], thresholds, classes, coverage) for name, found in photos.items()]
-    same = Counter(os.path.basename(plant.name) for plant in plants)
-    return [replace(plant, title=_title(plant.name, same[os.path.basename(plant.name)] > 1)) for plant in plants]
+    titles = _titles([plant.name for plant in plants])
+    return [replace(plant, title=title) for plant, title in zip(plants, titles, strict=True)]
 
 
-def _title(name: str, shared: bool) -> str:
-    folder, last = os.path.split(name)
-    return os.path.join(os.path.basename(folder) * shared, last) or name
+def _titles(names: Sequence[str]) -> list[str]:
+    """The end of each path, with as many folders as tell it from the others."""
+    parts = [Path(name).parts for name in names]
+    many = Counter(one[at:] for one in parts for at in range(len(one)))
+    ends = [next((one[at:] for at in reversed(range(len(one))) if many[one[at:]] == 1), one) for one in parts]
+    return [os.path.join(*end) if end else name for end, name in zip(ends, names, strict=True)]

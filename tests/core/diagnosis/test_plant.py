@@ -55,8 +55,8 @@ def test_a_photo_counts_once_unreadable_ones_never_and_folders_of_one_name_are_t
     found += [Diagnosis("a/2", error="broken"), Diagnosis("b/1", error="broken")]
     (plant,) = diagnose_plants(found, list("aaaab"), THRESHOLDS, CLASSES, 1.0)
     assert (plant.name, plant.photos, plant.verdict.word) == ("a", 1, "apple/scab")
-    plants = diagnose_plants(found[:1] * 4, ["/x/a", "/y/a", "/x/b", "/"], THRESHOLDS, CLASSES, 1.0)
-    assert [plant.title for plant in plants] == ["x/a", "y/a", "b", "/"]
+    plants = diagnose_plants(found[:1] * 5, ["/v/x/a", "/w/x/a", "/y/a", "/x/b", "/"], THRESHOLDS, CLASSES, 1.0)
+    assert [plant.title for plant in plants] == ["v/x/a", "w/x/a", "y/a", "b", "/"]
 
 
 def test_the_folder_is_the_plant_or_photos_within_a_minute_of_the_one_before(tmp_path):
