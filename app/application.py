@@ -11,7 +11,7 @@ from typing import Any, Final, final
 
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QGuiApplication, QIcon
-from PySide6.QtWidgets import QApplication, QMessageBox, QWidget
+from PySide6.QtWidgets import QApplication, QMessageBox, QTabWidget, QWidget
 
 from app import paths, resources, translation
 from app.collector import Collector
@@ -35,6 +35,7 @@ from app.viewmodels.review import ReviewModel
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import TrainingModel
 from app.viewmodels.writing import Writing
+from app.widgets.fields import SearchField
 from core.config import to_dict
 from core.diagnosis.model_identity import SHIPPED_MODELS
 from core.errors import StorageError
@@ -111,7 +112,6 @@ class Application:
         self.review = ReviewModel(self.document, application)
         self.training = TrainingModel(command("training"), application)
         self.diagnosis = DiagnosisModel(application, early)
-        self.diagnosis.plants.changes = self.document.undo
         self.benchmark = KernelBenchmark(application)
         self.memory = MemoryEstimate(application)
         self.exports, self.prints = Writing(application), Writing(application)
@@ -153,9 +153,9 @@ class Application:
             self.window.page("train").setup.form.take_over(train.setup.form.values())
         if diagnose is not None:
             self.window.page("diagnose").table.selectRow(diagnose.table.currentIndex().row())
-        for name in ("dataset", "diagnose"):
+        for name in PAGES:
             if old.made(name) is not None:
-                self.window.page(name).search.setText(old.made(name).search.text())
+                _take_over(self.window.page(name), old.made(name))
         self.window.go(page)
         self.window.show()
         old.hide()
@@ -181,6 +181,14 @@ class Application:
         self.settings.sync()
         self.crash.remove()
         translation.remove(self.application)
+
+
+def _take_over(page: QWidget, before: QWidget) -> None:
+    """Open the tabs and search for the text of a page in another language."""
+    for tabs, shown in zip(page.findChildren(QTabWidget), before.findChildren(QTabWidget), strict=True):
+        tabs.setCurrentIndex(shown.currentIndex())
+    for field, text in zip(page.findChildren(SearchField), before.findChildren(SearchField), strict=True):
+        field.setText(text.text())
 
 
 def _dataset(program: Application) -> QWidget:

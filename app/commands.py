@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, final
 
 from PySide6.QtCore import QObject, Qt, QUrl, Signal
-from PySide6.QtGui import QDesktopServices
+from PySide6.QtGui import QDesktopServices, QUndoGroup
 from PySide6.QtWidgets import QFileDialog, QLineEdit, QMessageBox
 
 from app import paths
@@ -88,21 +88,29 @@ class WindowCommands(QObject):
         self.open(given)
 
     def _wire(self) -> None:
-        actions, settings, document = self._window.actions_, self._settings, self._document
+        actions, settings = self._window.actions_, self._settings
+        undo = self._undo = QUndoGroup(self)
+        for changes in (self._document.undo, self._diagnosis.plants.changes):
+            undo.addStack(changes)
         actions.connect(
             open_folder=self._on_open_folder, open_manifest=self._on_open_manifest, open_demo=self._leaves.open,
-            quit=self._window.close, undo=document.undo.undo, redo=document.undo.redo, find=self._on_find,
+            quit=self._window.close, undo=undo.undo, redo=undo.redo, find=self._on_find,
             open_log=self._on_open_log, about=self._on_about, storage=self._on_storage, guide=self._on_guide,
         )  # fmt: skip
-        document.undo.canUndoChanged.connect(actions.undo.setEnabled)
-        document.undo.canRedoChanged.connect(actions.redo.setEnabled)
-        actions.undo.setEnabled(document.undo.canUndo())
-        actions.redo.setEnabled(document.undo.canRedo())
+        undo.canUndoChanged.connect(actions.undo.setEnabled)
+        undo.canRedoChanged.connect(actions.redo.setEnabled)
+        self._window.stack.currentChanged.connect(self._choose_changes)
+        self._choose_changes()
         for kind, names in (("theme", ("system", "light", "dark")), ("language", ("system", "en", "vi"))):
             for name in names:
                 action = getattr(actions, f"{kind}_{name}")
                 action.setChecked(settings.text(kind, "system") == name)
                 action.triggered.connect(lambda _=False, kind=kind, name=name: self._on_choice(kind, name))
+
+    def _choose_changes(self, _page: int = 0) -> None:
+        """Undo what was changed on the page that is shown."""
+        plants = self._window.current == "diagnose"
+        self._undo.setActiveStack(self._diagnosis.plants.changes if plants else self._document.undo)
 
     def _on_choice(self, kind: str, name: str) -> None:
         self._settings.set(kind, name)

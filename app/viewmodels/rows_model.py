@@ -77,6 +77,7 @@ class RowsModel(QAbstractTableModel):
         """Replace the columns by the same ones in another language."""
         self.columns = tuple(columns)
         self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(self.columns) - 1)
+        self._on_changed(0, -1)  # other texts have another order
 
     def append(self, rows: Sequence[Any]) -> None:
         """Show new rows at the end at once, and in their place when the order is computed; selections stay."""
@@ -135,6 +136,11 @@ class RowsModel(QAbstractTableModel):
 
     def set_filter(self, text: str) -> None:
         self._change(replace(self._query, text=text.strip()), 0)
+
+    @property
+    def sorting(self) -> tuple[int, Qt.SortOrder]:
+        """The arguments of `sort`."""
+        return self._query.column, Qt.SortOrder(int(self._query.descending))
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
         self._change(replace(self._query, column=column, descending=order == Qt.SortOrder.DescendingOrder))

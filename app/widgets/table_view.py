@@ -23,14 +23,14 @@ class Table(QTableView):
 
 def sorted_view(rows: RowsModel, name: str, stretch: int = 0) -> QTableView:
     """A table view of the rows, sorted by a click on a header; column `stretch` takes the spare width."""
-    view = Table()
+    view, sorting = Table(), rows.sorting
     view.setModel(rows)
     KeptPlace(view, rows)
     view.setAccessibleName(name)
     view.setSortingEnabled(True)
     view.horizontalHeader().setSortIndicatorClearable(True)
     view.horizontalHeader().setSortIndicatorShown(False)  # needs space in every header; ours is text
-    view.sortByColumn(-1, Qt.SortOrder.AscendingOrder)
+    view.sortByColumn(*sorting)  # of a window in another language; else none
     view.setAlternatingRowColors(True)
     view.setShowGrid(False)
     view.setWordWrap(False)  # a long text is cut at the edge, not at a word

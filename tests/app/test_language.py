@@ -1,6 +1,7 @@
 """Language and colours change while the program runs; what is open, listed and running stays."""
 
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QPushButton
 
 from app.main_window import PAGES
@@ -23,7 +24,10 @@ def test_the_language_changes_at_once_and_nothing_is_lost(program, qtbot):
     program.diagnosis.rows.append([read_result(PhotoResult(n, f"/photos/{n}.jpg"), answer(0.9)) for n in (0, 1)])
     for place in PAGES:
         program.window.go(place)
-    program.window.page("diagnose").table.selectRow(1)
+    program.diagnosis.rows.sort(0, Qt.SortOrder.DescendingOrder)
+    program.window.page("diagnose").table.selectRow(0)
+    program.window.page("dataset").side.setCurrentIndex(3)
+    program.window.page("train").tabs.setCurrentIndex(2)
     program.window.page("diagnose").search.setText("1.jpg")
     program.window.page("dataset").search.setText("rust")
     program.benchmark.kernels = [BenchmarkedKernel("conv2d", "forward", "cpu", "naive", "")]
@@ -35,18 +39,18 @@ def test_the_language_changes_at_once_and_nothing_is_lost(program, qtbot):
     window = program.window
     assert (window is old, window.isVisible(), window.width(), window.height()) == (False, True, 780, 700)
     assert window.stack.currentWidget().objectName() == "page_train"
-    assert window.page("train").setup.form.values()["epochs"] == 7
+    train, tab = window.page("train"), window.page("dataset").side.currentIndex()
+    assert (train.setup.form.values()["epochs"], train.tabs.currentIndex(), tab) == (7, 2, 3)
     assert [window.actions_.undo.isEnabled(), window.actions_.language_vi.isChecked()] == [True, True]
     assert "Huấn luyện" in texts(window)
     for place in PAGES:
-        panel = window.go(place)
-        assert not {"Dataset", "Train", "Diagnose", "Kernels", "Start training"} & texts(panel)
+        assert not {"Dataset", "Train", "Diagnose", "Kernels", "Start training"} & texts(window.go(place))
     qtbot.waitUntil(lambda: len(window.page("dataset").photos.rows) == 3, timeout=5000)
     assert window.page("kernels").op.count()
     table = window.page("diagnose").table
     assert (table.model().rowCount(), table.model().place(table.currentIndex().row())) == (1, 1)
     assert window.page("diagnose").state.text() == "1 trong 2 kết quả"
-    assert table.model().headerData(1, table.horizontalHeader().orientation()) == "Chẩn đoán"
+    assert [table.model().headerData(at, Qt.Orientation.Horizontal) for at in (0, 1)] == ["Ảnh ↓", "Chẩn đoán"]
     program.theme.set("dark")  # reaches no widget of the window before, nor does this:
     for model in (one for one in vars(program).values() if hasattr(one, "failed") and one is not program.training):
         model.failed.emit("A sentence.", "")
