@@ -64,7 +64,7 @@ class WindowCommands(QObject):
     def open(self, given: list[str]) -> None:
         """Open what was chosen or dropped: a model is used for diagnosis, photos are diagnosed on the Diagnose page.
 
-        On other pages a folder is opened as a dataset.
+        On other pages one folder is opened as a dataset.
         """
         found = [str(Path(p).absolute()) for p in given]
         if not found:
@@ -78,6 +78,10 @@ class WindowCommands(QObject):
             self._window.go("dataset")
             self._settings.set("last_folder", str(Path(found[0]).parent))
             self._document.open(found[0])
+        elif self._window.current != "diagnose" and all(map(os.path.isdir, found)):
+            text = tr("Open the one folder that contains these folders: its subfolders are the classes.")
+            notice = self._window.go("dataset").notice
+            notice.alarm(text, "", tr("Diagnose photos"), lambda: self._photos.diagnose(found))
         else:
             self._photos.diagnose(found)
 

@@ -87,19 +87,22 @@ def test_demo_photos_are_drawn_not_found_and_can_be_given_up(start, qtbot, monke
     assert program.document.table is None
 
 
-@pytest.mark.parametrize(("folder", "words"), [("field", "one class"), ("field/visit", "are not in class folders")])
-def test_photos_without_classes_are_offered_a_diagnosis(folder, words, start, qtbot, tmp_path):
+@pytest.mark.parametrize(("folders", "words"), [
+    (["field"], "one class"), (["field/visit"], "are not in class folders"),
+    (["field/visit", "field"], "that contains these folders"),
+])  # fmt: skip
+def test_photos_without_classes_and_several_folders_are_offered_a_diagnosis(folders, words, start, qtbot, tmp_path):
     write_folder(tmp_path / "field", {"visit": 3})
-    program, source = start(), tmp_path / folder
+    program, sources = start(), [str(tmp_path / folder) for folder in folders]
     panel = program.window.page("dataset")
-    drop(program.window, [source])
+    drop(program.window, sources)
     qtbot.waitUntil(panel.notice.isVisible)
     assert words in panel.notice.text.text()
     asked = []
     program.diagnosis.model_path = "/a/model"
     program.diagnosis.add = asked.append
     qtbot.mouseClick(panel.notice.do, Qt.MouseButton.LeftButton)
-    assert (asked, program.window.stack.currentWidget().objectName()) == ([[str(source)]], "page_diagnose")
+    assert (asked, program.window.stack.currentWidget().objectName()) == ([sources], "page_diagnose")
 
 
 def test_a_start_that_waits_for_a_manifest_is_offered_again_when_other_photos_open(program):
