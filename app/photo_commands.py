@@ -14,7 +14,7 @@ from app import paths
 from app.main_window import MainWindow, dropped_paths
 from app.paths import Settings
 from app.theme import Theme
-from app.translation import tr
+from app.translation import count, tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
 from app.viewmodels.model_list import keep_import, list_models
@@ -73,6 +73,10 @@ class PhotoCommands(QObject):
             return
         keep_import(self._settings, path)
         self._diagnosis.load(path)
+        if many := len(self._diagnosis.outdated):
+            text = count(many, "{n} listed photo was diagnosed by another model.",
+                         "{n} listed photos were diagnosed by another model.")  # fmt: skip
+            panel.notice.show_message(text, tr("Diagnose again"), self._diagnosis.diagnose_outdated)
 
     def find_model(self) -> None:
         """The model used last, or the one that came with the program, or the newest one trained here."""

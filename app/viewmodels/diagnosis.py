@@ -153,6 +153,14 @@ class DiagnosisModel(ProcessModel):
     def diagnose_cancelled(self) -> None:
         self._wait([row.id for row in self.rows.rows if row.cancelled])
 
+    @property
+    def outdated(self) -> list[int]:
+        """The rows that another model diagnosed."""
+        return [row.id for row in self.rows.rows if row.probabilities and not self._is_current(row)]
+
+    def diagnose_outdated(self) -> None:
+        self._wait(self.outdated)
+
     def cancel(self) -> None:
         cancelled = set(self._waiting)
         self._waiting.clear()
@@ -162,15 +170,19 @@ class DiagnosisModel(ProcessModel):
         ])
         self.busy.emit(len(self._flying), self._total)
 
-    def clear(self) -> None:
-        """Clear the list; `restore` undoes it."""
-        self._cleared, flying = self.rows.rows, bool(self._flying)
-        self._waiting.clear()
+    def remove(self, rows: Iterable[PhotoResult]) -> None:
+        """Remove rows from the list; `restore` undoes it."""
+        gone, waiting, flying = {row.id for row in rows}, [*sorted(self._flying), *self._waiting], bool(self._flying)
+        self._cleared = [row for row in self.rows.rows if row.id in gone]
+        left = [row for row in self.rows.rows if row.id not in gone]
+        places = {row.id: at for at, row in enumerate(left)}
         self._flying.clear()
-        self.rows.show_rows([])
-        self.busy.emit(0, 0)
+        self._waiting = deque(places[at] for at in waiting if at in places)
+        self._total += len(self._waiting) - len(waiting)
+        self.rows.show_rows([replace(row, id=at) for at, row in enumerate(left)])
         if flying:
-            self.load(self.model_path)  # results in flight must not go to new rows
+            self.load(self.model_path)  # results in flight must not go to other rows
+        self.busy.emit(*self.progress)
 
     def restore(self) -> None:
         """Restore cleared results below newer ones, each photo once; those without a result count as cancelled."""
@@ -216,7 +228,7 @@ class DiagnosisModel(ProcessModel):
             return
         self.crop, self.leaves = crop, leaves
         self._cleared = [PhotoResult(row.id, row.path) for row in self._cleared]
-        if self._thread is not None and self.rows.rows:
+        if self.model_path and self.rows.rows:
             self.load(self.model_path)  # results in flight are of the other kind; their photos are queued again
         self._waiting.clear()
         self._wait(range(len(self.rows.rows)))

@@ -1,6 +1,7 @@
 """The list of diagnoses: photos that come again, cancelled ones, the filter's scope, Clear taken back, and plants."""
 
 import json
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -11,9 +12,11 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog
 
 from app.panels.diagnose.plants import COLUMN
+from app.photo_commands import PhotoCommands
 from app.processes.writing import render, write_csv
 from app.viewmodels import process_model
 from app.viewmodels.diagnosis import photo_files
+from app.viewmodels.model_list import shipped_model
 from app.viewmodels.plants import find_plants
 from app.viewmodels.result import PhotoResult, from_line, read_result, to_line
 from core.diagnosis.model_identity import ModelIdentity
@@ -114,12 +117,12 @@ def test_clear_is_taken_back_below_results_that_came_since(panel, model, qtbot):
     before = list(model.rows.rows)
     model._add(["/photos/a.jpg"])
     panel.search.setText("a filter that none passes")
-    panel._on_clear()
+    panel._remove(model.rows.rows)
     assert (panel.notice.text.text(), model.rows.rows) == ("4 results removed.", [])
     panel.notice.do.click()
     assert [row.verdict for row in model.rows.rows[:3]] == [row.verdict for row in before]
     assert (model.rows.rows[3].cancelled, panel.stack.currentIndex()) == (True, 2), "what had no answer is cancelled"
-    panel._on_clear()
+    panel._remove(model.rows.rows)
     model.set_view(crop=True, leaves=True)  # results of the other kind are not restored
     model._add(["/photos/new.jpg"])
     model._cleared.insert(0, PhotoResult(9, "/photos/new.jpg", done=True))  # added again meanwhile
@@ -130,14 +133,28 @@ def test_clear_is_taken_back_below_results_that_came_since(panel, model, qtbot):
     assert model.rows.rows[1].done
 
 
-@pytest.mark.parametrize("flying", [set(), {1}])
-def test_the_model_is_loaded_again_only_if_results_are_on_their_way(panel, model, monkeypatch, flying):  # noqa: F811
-    loaded = Mock()
-    monkeypatch.setattr(model, "load", loaded)
-    monkeypatch.setattr(model, "_thread", Mock())
-    model._flying = set(flying)
-    panel._on_clear()
-    assert loaded.called == bool(flying)
+@pytest.mark.parametrize("flying", [[], [3]])
+def test_del_and_undo_change_only_what_the_page_shows(start, flying, monkeypatch, qtbot, tmp_path):
+    program = start(write_folder(tmp_path / "photos", {"healthy": 3, "rust": 3}))
+    rows, diagnosis, window = program.diagnosis.rows, program.diagnosis, program.window
+    qtbot.waitUntil(lambda: len(window.page("dataset").photos.rows) == 6)
+    program.document.exclude([0], True)
+    window.page("dataset").grid.selectAll()
+    rows.append([PhotoResult(at, f"/photos/{at}.jpg", done=at < 3) for at in range(6)])
+    diagnosis._flying, diagnosis._waiting, diagnosis._total = set(flying), deque([3, 4, 5][len(flying) :]), 6
+    monkeypatch.setattr(diagnosis, "load", Mock())
+    table = window.go("diagnose").table
+    table.selectRow(1)
+    table.setFocus()
+    qtbot.keyClick(table, Qt.Key.Key_Down, Qt.KeyboardModifier.ShiftModifier)
+    qtbot.keyClick(table, Qt.Key.Key_Delete)
+    assert [(row.id, row.path[8]) for row in rows.rows] == [(0, "0"), (1, "3"), (2, "4"), (3, "5")]
+    assert (list(diagnosis._waiting), diagnosis.progress, table.currentIndex().row()) == ([1, 2, 3], (3, 6), 2)
+    assert diagnosis.load.called == bool(flying), "only results on their way could go to another row"
+    window.page("diagnose").notice.do.click()
+    assert [row.path[8] for row in rows.rows] == list("034512")
+    window.actions_.undo.trigger()
+    assert program.document.table.excluded.tolist() == [True] + [False] * 5
 
 
 def test_a_folder_without_rights_is_not_called_empty(panel, model, tmp_path, monkeypatch, qtbot):  # noqa: F811
@@ -170,6 +187,19 @@ def test_results_of_another_model_keep_their_verdicts_and_are_diagnosed_again_wh
     use("first.safetensors", "", "")
     model._add(paths_of(model)[1:])
     assert not model.working
+
+
+def test_listed_photos_are_offered_to_another_model_and_to_a_process_that_has_ended(panel, model, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(process_model, "ProcessThread", Mock())
+    for digit, text in (("", ""), ("1", "3 listed photos were diagnosed by another model.")):
+        model._hash = digit
+        panel.window().findChild(PhotoCommands).use_model(shipped_model("small"))
+        assert panel.notice.text.text() == text
+    panel.notice.do.click()
+    assert model.progress == (3, 3)
+    model._end_process()
+    panel.coverage.leaves.click()
+    assert (model.has_process, model.progress) == (True, (3, 3))
 
 
 def test_photos_of_a_plant_have_one_diagnosis_by_folder_by_time_or_by_hand(panel, model, qtbot, tmp_path):  # noqa: F811

@@ -154,6 +154,12 @@ class DatasetPanel(QWidget):
     def resizeEvent(self, event: object) -> None:  # noqa: N802 (Qt's name)
         self.side.setFixedWidth(side_width(self))
 
+    def showEvent(self, event: object) -> None:  # noqa: N802
+        self._on_selection()
+
+    def hideEvent(self, event: object) -> None:  # noqa: N802
+        self._on_selection()
+
     def selection(self) -> Array:
         return self.photos.rows[self.grid.selected_rows()]
 
@@ -279,7 +285,7 @@ class DatasetPanel(QWidget):
         self._on_changed()
 
     def _on_selection(self) -> None:
-        some = bool(self.grid.selectionModel().hasSelection())
+        some = self.isVisible() and self.grid.selectionModel().hasSelection()  # Del is a key of other pages, too
         self._move.setEnabled(some)
         self._actions.exclude.setEnabled(some)
         self._actions.include.setEnabled(some)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -63,7 +64,7 @@ class DiagnosePanel(QWidget):
         self.table.horizontalHeader().setMinimumSectionSize(100)
         self.table.setMinimumHeight(4 * self.table.verticalHeader().defaultSectionSize())  # header and two photos
         self.known_crop = crop_choice(model)
-        self.plants = plant_choice(model.plants, self.table)
+        self.plants = plant_choice(model.plants, self.table, self._remove)
         self.search = SearchField(tr("Filter by name or diagnosis"), tr("Filter the results"))
         self.search.setMinimumWidth(100)
         self.search.setMaximumWidth(230)
@@ -88,7 +89,7 @@ class DiagnosePanel(QWidget):
         tools = row(
             (self.search, 9), (self.plants, 9), (column(self.state, self.bar, spacing=4), 1), self.cancel, self.rest,
             Flow(*(action_button(action, theme, "export") for action in exports),
-                 button(tr("Clear"), self._on_clear, "flat", clear)),
+                 button(tr("Clear"), lambda: self._remove(self._model.rows.rows), "flat", clear)),
         )  # the fields grow first, up to their maximum widths  # fmt: skip
         below = column(self.coverage, tools, (self.table, 1), spacing=8)
         self.stack = stack(*self._empty_places(theme), holding(column((self.detail, 5), (below, 4), spacing=GAP)))
@@ -287,12 +288,13 @@ class DiagnosePanel(QWidget):
         if result is not None:
             self._show_plant(result)
 
-    def _on_clear(self) -> None:
-        many = len(self._model.rows.rows)
+    def _remove(self, rows: Sequence[PhotoResult]) -> None:
+        at = self.table.currentIndex().row()
         self._newest = -1
         self.detail.show_result(None)
-        self._model.clear()
-        removed = count(many, "{n} result removed.", "{n} results removed.")
+        self._model.remove(rows)
+        self.table.selectRow(min(at, self._model.rows.rowCount() - 1))
+        removed = count(len(rows), "{n} result removed.", "{n} results removed.")
         self.notice.show_message(removed, tr("Undo"), self._model.restore)
 
     def _export(self, kind: str, title: str, *_: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from PySide6.QtCore import Qt
@@ -10,6 +11,7 @@ from PySide6.QtWidgets import QTableView
 
 from app.translation import tr
 from app.viewmodels.plants import Plants
+from app.viewmodels.result import PhotoResult
 from app.viewmodels.rows_model import ROW
 from app.widgets.fields import ComboBox
 from app.widgets.parts import named
@@ -18,8 +20,10 @@ COLUMN: Final = 6
 """The plant's column of the results, shown as the second one while there are plants."""
 
 
-def plant_choice(plants: Plants, table: QTableView) -> ComboBox:
-    """The choice; `table` gets the commands, in a menu of its own, and its column."""
+def plant_choice(
+    plants: Plants, table: QTableView, remove: Callable[[Sequence[PhotoResult]], None]
+) -> ComboBox:  # fmt: skip
+    """The choice; `table` gets the commands, in a menu of its own with `remove`, and its column."""
     choice = named(ComboBox(), tr("Plants"))
     choice.setToolTip(tr("One diagnosis of all photos of a plant: of a folder, or taken within a minute of one "
                          "another. To group photos by hand, select them in the table and press Ctrl+G."))  # fmt: skip
@@ -29,7 +33,8 @@ def plant_choice(plants: Plants, table: QTableView) -> ComboBox:
     choice.fill([(text, kind) for kind, text in kinds.items()], plants.by)
     choice.currentIndexChanged.connect(lambda _: plants.set_grouping(choice.currentData()))
     together, apart = tr("Group selected photos as one plant"), tr("Ungroup")
-    for text, keys, change in ((together, "Ctrl+G", plants.group), (apart, "Ctrl+Shift+G", plants.ungroup)):
+    for text, keys, change in ((together, "Ctrl+G", plants.group), (apart, "Ctrl+Shift+G", plants.ungroup),
+                               (tr("Remove from the list"), "Del", remove)):  # fmt: skip
         action = QAction(text, table, shortcut=QKeySequence(keys), shortcutContext=Qt.ShortcutContext.WidgetShortcut)
         action.triggered.connect(lambda _=False, change=change: change(
             [index.data(ROW) for index in table.selectionModel().selectedRows()]))  # fmt: skip
