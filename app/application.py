@@ -153,9 +153,12 @@ class Application:
             self.window.page("train").setup.form.take_over(train.setup.form.values())
         if diagnose is not None:
             self.window.page("diagnose").table.selectRow(diagnose.table.currentIndex().row())
-        for name in PAGES:
-            if old.made(name) is not None:
-                _take_over(self.window.page(name), old.made(name))
+        for name in filter(old.made, PAGES):
+            now, before = self.window.page(name), old.made(name)
+            for tabs, shown in zip(now.findChildren(QTabWidget), before.findChildren(QTabWidget), strict=True):
+                tabs.setCurrentIndex(shown.currentIndex())
+            for field, text in zip(now.findChildren(SearchField), before.findChildren(SearchField), strict=True):
+                field.setText(text.text())
         self.window.go(page)
         self.window.show()
         old.hide()
@@ -181,14 +184,6 @@ class Application:
         self.settings.sync()
         self.crash.remove()
         translation.remove(self.application)
-
-
-def _take_over(page: QWidget, before: QWidget) -> None:
-    """Open the tabs and search for the text of a page in another language."""
-    for tabs, shown in zip(page.findChildren(QTabWidget), before.findChildren(QTabWidget), strict=True):
-        tabs.setCurrentIndex(shown.currentIndex())
-    for field, text in zip(page.findChildren(SearchField), before.findChildren(SearchField), strict=True):
-        field.setText(text.text())
 
 
 def _dataset(program: Application) -> QWidget:

@@ -17,7 +17,7 @@ from app.theme import Theme
 from app.translation import count, tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
-from app.viewmodels.model_list import keep_import, list_models
+from app.viewmodels.model_list import keep_import, shipped_model
 from app.viewmodels.writing import Writing
 from app.widgets.parts import Slot, ask_target
 from core.data.photo_format import EXTENSIONS
@@ -26,10 +26,6 @@ from core.errors import LeafClinicError
 from core.storage import unused
 
 PHOTO_FILTER: Final = "*" + " *".join(sorted(EXTENSIONS))
-
-
-def no_model() -> str:
-    return tr("There is no model yet. Train one, or import a model file.")
 
 
 @final
@@ -54,13 +50,9 @@ class PhotoCommands(QObject):
         diagnosis.model_ready.connect(Slot(self, lambda path: settings.set("model", path)).call)
 
     def diagnose(self, found: list[str]) -> None:
-        """Diagnose files and folders; without a model the page says how to get one."""
-        panel = self._window.go("diagnose")
-        if not self._diagnosis.model_path:
-            self.find_model()
-        if not self._diagnosis.model_path:
-            panel.notice.alarm(no_model())
-            return
+        """Diagnose files and folders."""
+        self._window.go("diagnose")
+        self.find_model()
         self._diagnosis.add(found)
 
     def use_model(self, path: str) -> None:
@@ -73,19 +65,16 @@ class PhotoCommands(QObject):
             return
         keep_import(self._settings, path)
         self._diagnosis.load(path)
-        if many := len(self._diagnosis.outdated):
-            text = count(many, "{n} listed photo was diagnosed by another model.",
+        if other := self._diagnosis.outdated():
+            text = count(len(other), "{n} listed photo was diagnosed by another model.",
                          "{n} listed photos were diagnosed by another model.")  # fmt: skip
-            panel.notice.show_message(text, tr("Diagnose again"), self._diagnosis.diagnose_outdated)
+            panel.notice.show_message(text, tr("Diagnose again"), lambda: self._diagnosis.add(other))
 
     def find_model(self) -> None:
-        """The model used last, or the one that came with the program, or the newest one trained here."""
-        if self._diagnosis.model_path:
-            return
-        last = self._settings.text("model")
-        known = [last] if os.path.isfile(last) else [model.path for model in list_models(self._settings)]
-        if known:
-            self._diagnosis.load(known[0])
+        """Load the model used last, or the one that came with the program, if none is in use."""
+        if not self._diagnosis.model_path:
+            last = self._settings.text("model")
+            self._diagnosis.load(last if os.path.isfile(last) else shipped_model())
 
     def _on_choose_model(self) -> None:
         from app.panels.diagnose.models import ModelsDialog
@@ -97,10 +86,8 @@ class PhotoCommands(QObject):
 
     def _on_export_model(self) -> None:
         self.find_model()
-        panel, model = self._window.go("diagnose"), self._diagnosis.model_path
-        if not model:
-            panel.notice.alarm(no_model())
-            return
+        self._window.go("diagnose")
+        model = self._diagnosis.model_path
         run, photos = photos_for(model, self._document.source)
         possible = bool(photos) or run != model
         about = tr("One ONNX file for other programs, with the network, class names, preprocessing, temperature and "

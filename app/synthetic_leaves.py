@@ -115,11 +115,11 @@ class SyntheticTour(QObject):
             return
         self._leave()
         self._window.page("train").notice.hide()
-        shipped = shipped_model()
         self._photos.use_model(finished.model_path)
         dataset = self._document.table.dataset
         self._photos.diagnose([dataset.path(row) for row in range(0, len(dataset), max(len(dataset) // SHOWN, 1))])
         text = tr("Step 3 of 3: this network was trained on synthetic leaves and knows only those. For real leaves, "
                   "use the model that came with the program.")  # fmt: skip
-        back = (lambda: self._photos.use_model(shipped)) if shipped else None
-        self._window.page("diagnose").notice.show_message(text, tr("Use that model"), back)
+        self._window.page("diagnose").notice.show_message(
+            text, tr("Use that model"), lambda: self._photos.use_model(shipped_model())
+        )

@@ -153,13 +153,9 @@ class DiagnosisModel(ProcessModel):
     def diagnose_cancelled(self) -> None:
         self._wait([row.id for row in self.rows.rows if row.cancelled])
 
-    @property
-    def outdated(self) -> list[int]:
-        """The rows that another model diagnosed."""
-        return [row.id for row in self.rows.rows if row.probabilities and not self._is_current(row)]
-
-    def diagnose_outdated(self) -> None:
-        self._wait(self.outdated)
+    def outdated(self) -> list[str]:
+        """The photos that another model diagnosed."""
+        return [row.path for row in self.rows.rows if row.probabilities and not self._is_current(row)]
 
     def cancel(self) -> None:
         cancelled = set(self._waiting)
@@ -180,6 +176,8 @@ class DiagnosisModel(ProcessModel):
         self._waiting = deque(places[at] for at in waiting if at in places)
         self._total += len(self._waiting) - len(waiting)
         self.rows.show_rows([replace(row, id=at) for at, row in enumerate(left)])
+        if self.verdict_update.active:
+            self.verdict_update.start(1.0, 0.0)  # from the first row again
         if flying:
             self.load(self.model_path)  # results in flight must not go to other rows
         self.busy.emit(*self.progress)

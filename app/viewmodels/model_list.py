@@ -41,9 +41,8 @@ class KnownModel:
 
 
 def shipped_model(name: str = next(iter(SHIPPED_MODELS))) -> str:
-    """The path of a model that came with the program, "" if it is not there."""
-    path = Path(resources.place("models")) / f"{name}.safetensors"
-    return str(path) if path.exists() else ""
+    """The path of a model that came with the program."""
+    return str(Path(resources.place("models")) / f"{name}.safetensors")
 
 
 def list_models(settings: Settings) -> list[KnownModel]:

@@ -19,7 +19,7 @@ from app.viewmodels.process_model import ProcessModel, ProcessThread
 from app.viewmodels.runs import RunView, read_run
 from core.config import RunConfig, to_dict
 from core.training import events
-from core.training.events import CheckpointSaved, RunFailed, RunFinished, RunStarted
+from core.training.events import CheckpointSaved, RunFailed, RunStarted
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,6 @@ class TrainingModel(ProcessModel):
         self.folder = self.dataset = ""
         self.view = RunView()
         self._command = list(command)
-        self._finished: RunFinished | None = None
         self._failure: RunFailed | None = None
         self._resumable = False
 
@@ -73,7 +72,7 @@ class TrainingModel(ProcessModel):
         self.view = read_run(Path(folder)) if folder else RunView()
         self.view.finished = None
         self.changed.emit([])
-        self._finished = self._failure = None
+        self._failure = None
         self._launch(ProcessThread(self._command, read_event, self, BUNDLE_MS), request)
         self._set(State.RUNNING)
 
@@ -109,8 +108,6 @@ class TrainingModel(ProcessModel):
                 self.folder = event.folder
             elif isinstance(event, CheckpointSaved):
                 self._resumable = True
-            elif isinstance(event, RunFinished):
-                self._finished = event
             elif isinstance(event, RunFailed):
                 self._failure = event
         self.view.read(answers)
@@ -118,7 +115,7 @@ class TrainingModel(ProcessModel):
 
     def _on_exit(self, code: int, errors: str) -> None:
         self._set(State.IDLE)
-        if self._failure is None and self._finished is None:
+        if self._failure is None and self.view.finished is None:
             self._failure = RunFailed(describe_exit(code, self._resumable), errors, code)
         if self._failure is not None:
             log.error("training failed: %s\n%s", self._failure.message, self._failure.details)

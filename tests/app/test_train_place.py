@@ -27,7 +27,6 @@ JUDGED = RunEvaluated(
 )  # fmt: skip
 
 
-@pytest.mark.skipif(not shipped_model(), reason="the shipped model is not in this checkout")
 def test_training_starts_from_the_pretrained_model_by_default(start):
     setup = start().window.go("train").setup
     values = setup.form.values()

@@ -16,7 +16,6 @@ from tests.helpers.window import drop, write_folder
 pytestmark = pytest.mark.gui
 
 PATIENCE = 250_000
-needs_model = pytest.mark.skipif(not shipped_model(), reason="the shipped model is not in this checkout")
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ def examine(program):
     program.commands.open([program.document.source])
 
 
-STATES = [draw_demo, ask_for_memory, run_a_ladder, examine, pytest.param(diagnose, marks=needs_model)]
+STATES = [draw_demo, ask_for_memory, run_a_ladder, examine, diagnose]
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -106,7 +105,6 @@ def test_a_full_disk_is_told_and_hinders_nobody_from_closing(opened, qtbot, monk
     opened.document.close()
 
 
-@needs_model
 def test_photos_dropped_while_it_trains_are_diagnosed_and_closing_saves_the_run(opened, qtbot, answers):
     photos = [opened.document.table.dataset.path(at) for at in (0, 20)]
     small_run(opened)

@@ -154,12 +154,6 @@ class DatasetPanel(QWidget):
     def resizeEvent(self, event: object) -> None:  # noqa: N802 (Qt's name)
         self.side.setFixedWidth(side_width(self))
 
-    def showEvent(self, event: object) -> None:  # noqa: N802
-        self._on_selection()
-
-    def hideEvent(self, event: object) -> None:  # noqa: N802
-        self._on_selection()
-
     def selection(self) -> Array:
         return self.photos.rows[self.grid.selected_rows()]
 
@@ -284,11 +278,13 @@ class DatasetPanel(QWidget):
         self._document.give_up()
         self._on_changed()
 
-    def _on_selection(self) -> None:
+    def _on_selection(self, _event: object = None) -> None:
         some = self.isVisible() and self.grid.selectionModel().hasSelection()  # Del is a key of other pages, too
         self._move.setEnabled(some)
         self._actions.exclude.setEnabled(some)
         self._actions.include.setEnabled(some)
+
+    showEvent = hideEvent = _on_selection  # noqa: N815 (Qt's names)
 
     def _on_move(self) -> None:
         table = self._document.table

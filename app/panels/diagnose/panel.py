@@ -29,7 +29,7 @@ from app.viewmodels.writing import Writing
 from app.widgets.fields import SearchField
 from app.widgets.layouts import GAP, PAGE, Flow, column, holding, row, stack
 from app.widgets.notice import Notice, PreparationBar, follow_writing
-from app.widgets.parts import EmptyPlace, Slot, action_button, ask_target, button, header, label, progress_bar
+from app.widgets.parts import Slot, action_button, ask_target, button, header, label, progress_bar
 from app.widgets.photo_view import PhotoDialog
 from app.widgets.table_view import selected, sorted_view
 from core.diagnosis.model_identity import unnamed
@@ -92,21 +92,12 @@ class DiagnosePanel(QWidget):
                  button(tr("Clear"), lambda: self._remove(self._model.rows.rows), "flat", clear)),
         )  # the fields grow first, up to their maximum widths  # fmt: skip
         below = column(self.coverage, tools, (self.table, 1), spacing=8)
-        self.stack = stack(*self._empty_places(theme), holding(column((self.detail, 5), (below, 4), spacing=GAP)))
+        self.start = StartPage(actions, theme)
+        self.start.show_classes(self._model.known)
+        self.stack = stack(self.start, holding(column((self.detail, 5), (below, 4), spacing=GAP)))
         add = action_button(actions.diagnose_photos, theme, "add")
         head = header(tr("Diagnose"), tr("What is wrong with these leaves?"), self.known_crop, self.model_button, add)
         self.setLayout(column(head, self.notice, self.preparation, (self.stack, 1), spacing=GAP, margins=PAGE))
-
-    def _empty_places(self, theme: Theme) -> tuple[QWidget, QWidget]:
-        actions = self._actions
-        no_model = EmptyPlace(
-            theme, "diagnose", tr("No model yet"),
-            tr("Train a model under Train, or import a model file (.safetensors)."),
-            action_button(actions.choose_model, theme, "folder", primary=True), action_button(actions.go_train, theme),
-        )  # fmt: skip
-        self.start = StartPage(actions, theme)
-        self.start.show_classes(self._model.known)
-        return no_model, self.start
 
     def _connect(self) -> None:
         model = self._model
@@ -165,7 +156,7 @@ class DiagnosePanel(QWidget):
 
     def _on_rows(self) -> None:
         some = bool(self._model.rows.rows)
-        self.stack.setCurrentIndex(2 if some else 1 if self._model.model_path else 0)
+        self.stack.setCurrentIndex(int(some))
         for action in (self._actions.export_csv, self._actions.export_html, self._actions.export_pdf):
             action.setEnabled(some)
         if some and not self.table.currentIndex().isValid():

@@ -20,9 +20,7 @@ COLUMN: Final = 6
 """The plant's column of the results, shown as the second one while there are plants."""
 
 
-def plant_choice(
-    plants: Plants, table: QTableView, remove: Callable[[Sequence[PhotoResult]], None]
-) -> ComboBox:  # fmt: skip
+def plant_choice(plants: Plants, table: QTableView, remove: Callable[[Sequence[PhotoResult]], None]) -> ComboBox:
     """The choice; `table` gets the commands, in a menu of its own with `remove`, and its column."""
     choice = named(ComboBox(), tr("Plants"))
     choice.setToolTip(tr("One diagnosis of all photos of a plant: of a folder, or taken within a minute of one "

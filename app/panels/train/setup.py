@@ -16,8 +16,8 @@ from app.viewmodels.model_list import shipped_model
 from app.widgets.layouts import Flow, column, holding, row
 from app.widgets.parts import label, scrolling, switch
 from app.widgets.run_form import RunForm
-from core.config import MODELS, RunConfig, from_dict
-from core.errors import ConfigError, LeafClinicError, Problem
+from core.config import RunConfig, from_dict
+from core.errors import ConfigError, Problem
 from core.training.presets import PRESETS
 
 TRANSFER: Final = "transfer"
@@ -26,25 +26,11 @@ SCRATCH: Final = {"cpu": "tomato-cpu", "cuda": "gpu"}
 """Preset for training from scratch on each device."""
 
 
-def presets(model: str) -> Mapping[str, Mapping[str, Any]]:
-    """The presets of the form: `transfer` with the pretrained model."""
+def presets() -> Mapping[str, Mapping[str, Any]]:
+    """The presets of the form: `transfer` starts from the shipped model."""
     values = {name: dict(preset.values) for name, preset in PRESETS.items()}
-    if model:
-        values[TRANSFER] |= {"start": model, **_of_file(model)}
-    else:
-        values.pop(TRANSFER)
+    values[TRANSFER]["start"] = shipped_model()
     return values
-
-
-def _of_file(model: str) -> dict[str, Any]:
-    """The network of a model file, which a run that starts from it uses, if the form lists it."""
-    from core.diagnosis.model_file import read_model
-
-    try:
-        name = read_model(Path(model)).graph.name
-    except LeafClinicError:
-        return {}
-    return {"model": name} if name in MODELS else {}
 
 
 @final
@@ -57,17 +43,13 @@ class SetupPane(QFrame):
         super().__init__()
         self.setProperty("role", "card")
         self._settings = settings
-        model = shipped_model()
-        self.form = RunForm(presets(model))
+        self.form = RunForm(presets())
+        self._device, self._demo = "cpu", False
         self.start, starts = switch((tr("Pretrained leaf model"), ""), (tr("From scratch"), ""))
-        self.start.idClicked.connect(lambda which: self.form.choose_preset(self._preset(which == 0)))
+        self.start.idClicked.connect(lambda at: self.form.choose_preset(SCRATCH[self._device] if at else TRANSFER))
         self.about_start = label("", "caption", wrap=True)
         self._starts = holding(column(Flow(*starts, spacing=0), self.about_start, spacing=6, margins=(0, 2, 8, 4)))
-        self._device, self._demo = "cpu", False
-        if model:
-            self.form.choose_preset(TRANSFER)
-        else:
-            self._starts.hide()
+        self.form.choose_preset(TRANSFER)
         self.form.changed.connect(self._on_edited)
         self.data = label("", "muted", wrap=True)
         self._data = self._running = ""
@@ -111,14 +93,11 @@ class SetupPane(QFrame):
         """Use the preset of the synthetic leaves; other photos use the usual preset."""
         if demo != self._demo:
             self._demo = demo
-            self.form.choose_preset(DEMO if demo else self._preset(bool(shipped_model())))
+            self.form.choose_preset(DEMO if demo else TRANSFER)
 
     def show_device(self, device: str) -> None:
         """Set the device that a run would use, once it is known: it decides the preset from scratch."""
         self._device = device
-
-    def _preset(self, learned: bool) -> str:
-        return TRANSFER if learned else SCRATCH[self._device]
 
     def config(self, data: str, out: str = "") -> RunConfig | None:
         """The configuration in the form, or None with the problems shown at their fields."""
