@@ -144,9 +144,11 @@ def test_del_and_undo_change_only_what_the_page_shows(start, flying, monkeypatch
     diagnosis._flying, diagnosis._waiting, diagnosis._total = set(flying), deque([3, 4, 5][len(flying) :]), 6
     monkeypatch.setattr(diagnosis, "load", Mock())
     table = window.go("diagnose").table
-    table.selectRow(1)
     table.setFocus()
-    qtbot.keyClick(table, Qt.Key.Key_Down, Qt.KeyboardModifier.ShiftModifier)
+    table.clearSelection()
+    table.setSelectionMode(table.SelectionMode.MultiSelection)
+    table.selectRow(1)
+    table.selectRow(2)
     qtbot.keyClick(table, Qt.Key.Key_Delete)
     assert [(row.id, row.path[8]) for row in rows.rows] == [(0, "0"), (1, "3"), (2, "4"), (3, "5")]
     assert (list(diagnosis._waiting), diagnosis.progress, table.currentIndex().row()) == ([1, 2, 3], (3, 6), 2)
