@@ -34,7 +34,7 @@ def open_photos(
     """The photos of a folder or manifest, of one class or more. Raises DataError or Cancelled."""
     if not data:
         raise DataError("No photos were given. Give a folder of photos or a CSV manifest with --data.")
-    path = Path(data).expanduser()
+    path = Path(data)
     try:
         is_folder, exists = path.is_dir(), path.exists()
     except OSError as error:

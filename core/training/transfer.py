@@ -89,7 +89,7 @@ def read_start(config: RunConfig) -> tuple[RunConfig, Origin | None]:
 
 
 def _read_origin(config: RunConfig) -> Origin:
-    path = find_model(Path(config.start).expanduser().absolute())
+    path = find_model(Path(config.start).absolute())
     notes: tuple[str, ...] = ()
     learned = None
     if path.suffix.lower() == ONNX:
