@@ -40,7 +40,7 @@ from core.diagnosis.model_identity import MODEL_HELP, SHIPPED_MODELS, find_model
 from core.diagnosis.plant import GROUPINGS, diagnose_plants, group_photos
 from core.diagnosis.prediction import Diagnosis, Predictor, choose_device, read_network
 from core.diagnosis.report_entry import make_entry, remarks
-from core.diagnosis.thresholds import COVERAGE, SECTION, describe_slider
+from core.diagnosis.thresholds import COVERAGE, describe_coverage
 from core.errors import EXIT_CODES, EXIT_DONE, EXIT_WRONG_INPUT, InputError, LeafClinicError, Problem
 from core.storage import inside_photos, write_file
 from core.training.run_folder import list_sources
@@ -80,7 +80,7 @@ def diagnose_here(file: Path, arguments: argparse.Namespace, config: RunConfig, 
     prepare()
     model, identity = read_network(file), read_identity(file)
     if arguments.coverage:
-        sys.stderr.write(describe_slider(model.sections.get(SECTION, {}), len(model.classes), coverage))
+        sys.stderr.write(describe_coverage(model.thresholds, coverage))
     engine: dict[str, Any] = {"device": choose_device(config.device), "threads": config.threads,
                               "known_crop": find_crop(model.classes, arguments.known_crop)}  # fmt: skip
     open_predictor = partial(Predictor, model, batch=min(BATCH, len(paths)), **engine)

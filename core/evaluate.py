@@ -14,7 +14,7 @@ from core.diagnosis.evaluation import Evaluation, Mistake, evaluate_model
 from core.diagnosis.metrics import describe_accuracy, describe_subsets, wilson_interval
 from core.diagnosis.model_identity import CONFIG, MODEL_HELP
 from core.diagnosis.prediction import read_network
-from core.diagnosis.thresholds import SECTION, describe_slider
+from core.diagnosis.thresholds import describe_coverage
 from core.errors import EXIT_CODES, EXIT_DONE, Problem
 from core.storage import write_file
 from core.text import align_columns, csv_text, json_line, printable
@@ -46,7 +46,7 @@ def evaluate(argv: Sequence[str]) -> int:
                          field=config.field or trained.field, cache=config.cache or trained.cache)
     model = read_network(run)
     if coverage is not None:
-        sys.stderr.write(describe_slider(model.sections.get(SECTION, {}), len(model.classes), coverage))
+        sys.stderr.write(describe_coverage(model.thresholds, coverage))
     evaluation, skipped = evaluate_model(model, config, split, coverage)
     for sentence in skipped:
         sys.stderr.write(printable(sentence) + "\n")
