@@ -20,6 +20,9 @@ from core.storage import write_file
 from core.text import align_columns, csv_text, json_line, printable
 from core.training.run_folder import SPLIT, list_sources, read_config
 
+COLUMNS = ("path", "label", "prediction", "probability")
+"""Of the table of misclassified photos."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     return command_line.run_command(evaluate, argv)
@@ -38,7 +41,7 @@ def evaluate(argv: Sequence[str]) -> int:
         found.append(Problem("split", f"{split!r} is not one of train, val, test."))
     coverage = command_line.read_coverage(arguments.coverage, found) if arguments.coverage else None
     command_line.check_folder("mistakes", arguments.mistakes, found,
-                              list_sources(arguments.model_file, vars(arguments)))
+                              list_sources(arguments.model_file, vars(arguments)), heading=csv_text([COLUMNS]))
     config = command_line.merge_settings(command_line.read_settings(arguments, found), {}, found)
     if own:
         trained = read_config(run)
@@ -63,7 +66,7 @@ def evaluate(argv: Sequence[str]) -> int:
 def write_mistakes(path: Path, mistakes: Sequence[Mistake]) -> None:
     """Write the misclassified photos as CSV, most confident first. Raises StorageError."""
     rows = [(m.path, m.label, m.predicted, f"{m.probability:.4f}") for m in mistakes]
-    write_file(path, csv_text([("path", "label", "prediction", "probability"), *rows]))
+    write_file(path, csv_text([COLUMNS, *rows]))
 
 
 def describe_json(evaluation: Evaluation) -> dict[str, object]:

@@ -26,7 +26,7 @@ from core.data.dataset import (
     never,
     reasons,
 )
-from core.data.manifest import open_manifest, write_manifest
+from core.data.manifest import HEADING, open_manifest, write_manifest
 from core.data.photo_reader import prepare
 from core.data.preparation import GroupedPhotos, group_photos
 from core.data.source import find_photos, open_dataset
@@ -37,6 +37,7 @@ from core.diagnosis.model_identity import MODEL_HELP, SHIPPED_MODELS, find_model
 from core.diagnosis.photo_features import read_features
 from core.errors import EXIT_CODES, EXIT_DONE, InputError, Problem
 from core.text import as_cell, csv_text, json_line, printable
+from core.training.run_folder import list_sources
 from core.training.terminal import print_progress
 
 COLUMNS = ("path", "label", "suggested", "probability", "label_probability", "agreeing", "reason")
@@ -62,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def review(argv: Sequence[str]) -> int:
     arguments, found = command_line.read_arguments(make_parser(), argv)
-    command_line.check_folder("out", arguments.out, found, [arguments.photos, arguments.corrections])
+    sources = [arguments.photos, arguments.corrections, *list_sources(arguments.model_file, {})]
+    command_line.check_folder("out", arguments.out, found, sources, heading=",".join(HEADING))
     if bool(arguments.corrections) != bool(arguments.out):
         found.append(Problem("out" if arguments.out else "corrections", "--corrections and --out need each other."))
     if arguments.json and arguments.csv:
