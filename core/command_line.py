@@ -13,7 +13,6 @@ import signal
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Final
 
@@ -317,7 +316,7 @@ def _convert(text: Any, default: Any) -> Any:
 
 
 def _default_text(default: Any) -> str:
-    if default is MISSING or default in ("", ()):
+    if default in ("", ()):
         return ""
     shown = {True: "yes", False: "no"}[default] if isinstance(default, bool) else default
     return f" (default: {shown})"
