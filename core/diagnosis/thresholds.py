@@ -130,13 +130,10 @@ def set_thresholds(
     """Set thresholds on validation photos: probabilities ``(N, classes)``, labels ``(N,)`` and familiarity ``(N,)``."""
     right = probabilities.argmax(axis=1) == labels
     index = next((i for i, name in enumerate(classes) if is_no_leaf(name)), -1)
-    no_leaf = 1.0
-    leaves = np.ones(len(labels), np.bool_)
+    leaves, no_leaf = labels != index, 1.0
     if index >= 0:
-        leaves = labels != index
         bare = probabilities[~leaves, index]
-        no_leaf = float(np.quantile(bare, 1 - NO_LEAF_FOUND)) if len(bare) else NO_LEAF_UNTESTED
-        no_leaf = max(no_leaf, 0.02)
+        no_leaf = max(float(np.quantile(bare, 1 - NO_LEAF_FOUND)), 0.02) if len(bare) else NO_LEAF_UNTESTED
     least = float(np.quantile(familiar[leaves], UNFAMILIAR_REJECTED)) if leaves.any() else NEVER
     return Thresholds(score, least, index, no_leaf, coverage_curve(probabilities.max(axis=1), right))
 
