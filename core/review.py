@@ -16,20 +16,11 @@ import numpy as np
 from core import command_line
 from core.config import RunConfig
 from core.data.cache import open_cache
-from core.data.dataset import (
-    UNSPLIT,
-    DatasetBuilder,
-    IsCancelled,
-    ReportStage,
-    describe_skipped,
-    ignore,
-    never,
-    reasons,
-)
+from core.data.dataset import IsCancelled, ReportStage, describe_skipped, ignore, never, reasons
 from core.data.manifest import HEADING, open_manifest, write_manifest
 from core.data.photo_reader import prepare
 from core.data.preparation import GroupedPhotos, group_photos
-from core.data.source import find_photos, open_dataset
+from core.data.source import open_dataset, open_unlabelled
 from core.diagnosis.head_fitting import Samples
 from core.diagnosis.label_review import FEWEST, Review, choose_photos, review_labels
 from core.diagnosis.model_file import read_model
@@ -135,12 +126,7 @@ def choose_unlabelled(
     """Photos of a folder that are worth labelling next, the most informative first. Raises InputError, Cancelled."""
     if not os.path.exists(folder):
         raise InputError(f"{folder} does not exist. Check the name, or connect the disk it is on.")
-    paths = [os.path.abspath(path) for path in find_photos([folder])]
-    root = os.path.commonpath([os.path.dirname(path) for path in paths])
-    builder = DatasetBuilder(root)
-    for path in paths:
-        builder.append(os.path.relpath(path, root).replace(os.sep, "/"), "unlabelled", UNSPLIT)
-    pool = builder.finish()
+    pool = open_unlabelled(folder)
     cache = open_cache(pool, photos.side, folder=config.cache, threads=config.threads,
                        progress=partial(report, "cache"), cancelled=cancelled)  # fmt: skip
     if not len(cache.kept):
