@@ -16,12 +16,12 @@ import numpy as np
 from core.diagnosis.features import FeatureNodes, NetworkOutputs, PrincipalSubspace, fit_subspace, read_statistics
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.spreads import SpreadStatistics, fit_spreads, read_spreads
-from core.diagnosis.thresholds import FAR_REFUSED
+from core.diagnosis.thresholds import UNFAMILIAR_REJECTED
 from core.ops.contract import Array
 
 WEIGHT: Final = 0.5
 """Weight of the score of spreads relative to ViM's. Each is divided by the distance from its median to its quantile
-`FAR_REFUSED` on validation leaves."""
+`UNFAMILIAR_REJECTED` on validation leaves."""
 
 
 @final
@@ -78,8 +78,9 @@ def fit_familiarity(known: NetworkOutputs, labels: Array, seen: NetworkOutputs, 
     if known.spreads is None or seen.spreads is None or not len(seen.logits):
         return vim
     spreads = fit_spreads(known.spreads, labels)
-    own, other = (float(np.median(x) - np.quantile(x, FAR_REFUSED)) for x in (vim.measure(seen), spreads.score(seen.spreads)))
-    factors = np.array([spreads.factors[0], WEIGHT * own / other if other > 0 else 0.0, 0.0])
-    both = Familiarity("vim_spreads", temperature, vim.subspace, replace(spreads, factors=factors))
-    threshold, of_vim = (np.quantile(one.measure(seen), FAR_REFUSED) for one in (both, vim))
-    return replace(both, spreads=replace(spreads, factors=factors + (0, 0, threshold - of_vim)))
+    scores = vim.measure(seen), spreads.score(seen.spreads)
+    own, other = (float(np.median(x) - np.quantile(x, UNFAMILIAR_REJECTED)) for x in scores)
+    weight = WEIGHT * own / other if other > 0 else 0.0
+    of_both, of_vim = (np.quantile(x, UNFAMILIAR_REJECTED) for x in (scores[0] + weight * scores[1], scores[0]))
+    factors = np.array([spreads.factors[0], weight, of_both - of_vim])
+    return replace(vim, score="vim_spreads", spreads=replace(spreads, factors=factors))

@@ -82,7 +82,7 @@ class RunEvaluation:
         if self.reading is not None:
             return self.reading.sentences(accuracy)
         if self.baseline is not None:
-            return describe_border(self.baseline.border, self.baseline.majority, accuracy)
+            return describe_border(self.baseline.border, self.baseline.commonest, accuracy)
         return ()
 
     def words(self) -> tuple[str, ...]:
@@ -96,7 +96,7 @@ class RunEvaluation:
             split=self.split,
             parts=tuple((p.name, p.photos, p.right) for p in (self._whole(self.split), *self.parts)),
             border=None if baseline is None else baseline.border,
-            commonest=None if baseline is None else baseline.majority,
+            commonest=None if baseline is None else baseline.commonest,
             **{name: getattr(reading, name, None) for name in ("plain", "blurred", "swapped")},
             words=self.words(),
         )

@@ -63,7 +63,7 @@ def test_every_kind_is_found_where_it_is_the_worst_first_and_in_sentences(sick):
     order = [list(KINDS).index(f.kind) for f in health.findings]
     assert order == sorted(order)
     assert all(f.message.endswith(".") for f in health.findings)
-    assert photo_faults(np.zeros((1, 3, 3), np.uint8))[0].startswith("The shorter side of the photo is 1 pixels")
+    assert photo_faults(np.zeros((1, 3, 3), np.uint8))[0].endswith("has 1 of 96 pixels that are needed.")
 
 
 def test_sharpness_does_not_count_the_rounding_to_whole_greys():
