@@ -152,7 +152,7 @@ class Study:
         return {
             "photos": len(rows), **right,
             "answered": float(np.mean([verdict.is_class for verdict in verdicts])),
-            "unfamiliar": float((near < model.thresholds.far).mean()),
+            "unfamiliar": float((near < model.thresholds.least_familiar).mean()),
         }  # fmt: skip
 
     def run(self, seed: int) -> dict[str, Any]:

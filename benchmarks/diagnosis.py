@@ -136,15 +136,15 @@ def rejection_figures(
     assert thresholds is not None
     out["non_leaves_found_at_threshold"] = float((p_bare >= thresholds.no_leaf).mean())
     known = found.measure(leaves)
-    out["good_leaves_refused_as_unlike"] = float((known < thresholds.far).mean())
+    out["good_leaves_refused_as_unlike"] = float((known < thresholds.least_familiar).mean())
     out["good_leaves_refused_as_unlike_by_crop"] = {
-        kind: float((known[kinds == kind] < thresholds.far).mean()) for kind in np.unique(kinds).tolist()
+        kind: float((known[kinds == kind] < thresholds.least_familiar).mean()) for kind in np.unique(kinds).tolist()
     }
     for name, seen in unknown.items():
         strange = found.measure(seen)
         out[f"unknown {name}, AUROC"] = auroc(known, strange)
         out[f"unknown {name}, FPR at 95 % TPR"] = float((strange >= np.quantile(known, 0.05)).mean())
-        out[f"unknown {name}, refused as unlike"] = float((strange < thresholds.far).mean())
+        out[f"unknown {name}, refused as unlike"] = float((strange < thresholds.least_familiar).mean())
     return out
 
 

@@ -115,7 +115,7 @@ def measure(model: ModelFile, rows: list[dict[str, str]], seen: dict[str, Array]
     assert thresholds is not None
     threshold = at_coverage(coverage_curve(top, right), COVERAGE).threshold
     leaves = np.array([row["crop"] != "background" for row in rows])
-    answered = leaves & (near >= thresholds.far) & (top >= threshold)
+    answered = leaves & (near >= thresholds.least_familiar) & (top >= threshold)
     outside, leaf, sharp, bright = seen["signals"].T.astype(np.float64)
     ordered, apart = np.sort(both, axis=1), np.abs(one - two).sum(axis=1) / 2
     signals = {

@@ -117,7 +117,7 @@ def words_of(predictor: Predictor, rgb: Array, found: Sequence[FoundLeaf]) -> tu
     if not found:
         return [], []
     photos = np.stack([cut_square(rgb, leaf.box, predictor.model.source_side)[0] for leaf in found])
-    predictions = list(predictor.predict_calibrated(photos))
+    predictions = predictor.predict_calibrated(photos, cut=len(found) > 1)
     return [predictor.decide(p).word for p in predictions], [int(p.probabilities.argmax()) for p in predictions]
 
 

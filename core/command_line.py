@@ -13,7 +13,6 @@ import signal
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,8 +58,8 @@ OPERAND: Final = "\0"
 """Starts an argument behind ``--`` while the arguments are parsed, so that it is not taken for an option."""
 
 WRITERS: Final = {**dict.fromkeys(EXTENSIONS, ("png",)), ".safetensors": ("out", "model_file"), ".onnx": ("onnx",),
-                  ".csv": ("out", "mistakes")}
-"""Endings of photos, models and tables, and the options that may write such files."""
+                  ".csv": ()}
+"""Endings of photos, models and tables, and the options that may write such files; tables have a heading instead."""
 
 TRUTHS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -120,10 +119,13 @@ def read_coverage(text: str, found: list[Problem]) -> float:
     return value
 
 
-def check_folder(name: str, file: str, found: list[Problem], photos: Iterable[str] = (), needed: bool = False) -> None:
+def check_folder(
+    name: str, file: str, found: list[Problem], photos: Iterable[str] = (), needed: bool = False, heading: str = ""
+) -> None:
     """Check before any work that a file can be written: its folder exists and is not inside a folder of `photos`, and
-    it replaces none of them, no photo and no model. A mistake is added to `found`."""
-    folder, suffix, real = Path(file).absolute().parent, Path(file).suffix.lower(), os.path.realpath
+    it replaces none of them, no photo, no model and no table of others. heading: how a table begins that the option
+    writes. A mistake is added to `found`."""
+    folder, real = Path(file).absolute().parent, os.path.realpath
     if not file:
         found += [Problem(name, "is missing. Give the name of the file to write.")] * needed
     elif not os.path.isdir(folder):
@@ -134,10 +136,22 @@ def check_folder(name: str, file: str, found: list[Problem], photos: Iterable[st
         found.append(Problem(name, f"The name {file} is too long. Give a shorter one."))
     elif os.path.exists(file) and not os.path.isfile(file):
         found.append(Problem(name, f"{file} is a folder or a device. Give the name of a file."))
-    elif real(file) in map(real, photos) or name not in WRITERS.get(suffix, (name,)):
+    elif real(file) in map(real, photos) or not _may_write(name, file, heading):
         found.append(Problem(name, f"{file} is a photo, table or model, which is not replaced. Give another name."))
     elif refusal := inside_photos(file, photos):
         found.append(Problem(name, refusal))
+
+
+def _may_write(name: str, file: str, heading: str) -> bool:
+    suffix = Path(file).suffix.lower()
+    if not heading:
+        return name in WRITERS.get(suffix, (name,))
+    if suffix != ".csv":
+        return suffix not in WRITERS
+    if not os.path.exists(file):
+        return True
+    with open(file, "rb") as table:
+        return table.read(len(heading)) == heading.encode()
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -302,7 +316,7 @@ def _convert(text: Any, default: Any) -> Any:
 
 
 def _default_text(default: Any) -> str:
-    if default is MISSING or default in ("", ()):
+    if default in ("", ()):
         return ""
     shown = {True: "yes", False: "no"}[default] if isinstance(default, bool) else default
     return f" (default: {shown})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import Field, asdict, dataclass, fields
 from dataclasses import field as make_field
@@ -227,7 +228,7 @@ def to_dict(config: RunConfig) -> dict[str, Any]:
 
 
 def from_dict(values: Mapping[str, Any]) -> RunConfig:
-    """A configuration from plain values, such as a TOML file's. Raises ConfigError with all problems."""
+    """A configuration from plain values, such as a TOML file's; expands ~. Raises ConfigError with all problems."""
     found = []
     known = settings()
     chosen: dict[str, Any] = {}
@@ -237,13 +238,13 @@ def from_dict(values: Mapping[str, Any]) -> RunConfig:
             continue
         default = known[name][0].default
         if isinstance(default, tuple) and isinstance(value, list | tuple):
-            value = tuple(str(v) for v in value)
+            value = tuple(os.path.expanduser(str(v)) for v in value)
         elif isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         elif type(value) is not type(default):
             found.append(Problem(name, f"{value!r} is not {KINDS[type(default)]}."))
             continue
-        chosen[name] = value
+        chosen[name] = os.path.expanduser(value) if isinstance(value, str) else value
     config = RunConfig(**chosen)
     found += problems(config)
     if found:

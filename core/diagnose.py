@@ -40,7 +40,7 @@ from core.diagnosis.model_identity import MODEL_HELP, SHIPPED_MODELS, find_model
 from core.diagnosis.plant import GROUPINGS, diagnose_plants, group_photos
 from core.diagnosis.prediction import Diagnosis, Predictor, choose_device, read_network
 from core.diagnosis.report_entry import make_entry, remarks
-from core.diagnosis.thresholds import COVERAGE, SECTION, describe_slider
+from core.diagnosis.thresholds import COVERAGE, describe_coverage
 from core.errors import EXIT_CODES, EXIT_DONE, EXIT_WRONG_INPUT, InputError, LeafClinicError, Problem
 from core.storage import inside_photos, write_file
 from core.training.run_folder import list_sources
@@ -80,7 +80,7 @@ def diagnose_here(file: Path, arguments: argparse.Namespace, config: RunConfig, 
     prepare()
     model, identity = read_network(file), read_identity(file)
     if arguments.coverage:
-        sys.stderr.write(describe_slider(model.sections.get(SECTION, {}), len(model.classes), coverage))
+        sys.stderr.write(describe_coverage(model.thresholds, coverage))
     engine: dict[str, Any] = {"device": choose_device(config.device), "threads": config.threads,
                               "known_crop": find_crop(model.classes, arguments.known_crop)}  # fmt: skip
     open_predictor = partial(Predictor, model, batch=min(BATCH, len(paths)), **engine)
@@ -184,34 +184,26 @@ def merge(folder: Path) -> int:
 
 def diagnose_many(arguments: argparse.Namespace, config: RunConfig, coverage: float, shard: tuple[int, int]) -> int:
     """Diagnose photos into a folder of parts, in this process or by workers; existing parts are kept."""
-    from core.diagnosis.many_photos import (
-        Job,
-        Part,
-        compute_by_workers,
-        compute_part,
-        cut_parts,
-        find_missing,
-        open_results,
-    )  # fmt: skip
+    from core.diagnosis import many_photos  # needs pyarrow, which is optional
 
     folder, workers = Path(arguments.out).absolute(), arguments.workers
     model = find_model(Path(arguments.model_file)).absolute()
     named = [os.path.abspath(name) for name in arguments.photos]
     crop = arguments.known_crop and find_crop(read_network(model).classes, arguments.known_crop)
     model_hash = read_identity(model).hash
-    open_results(folder, {"model": model_hash, "coverage": coverage, "part": arguments.part}
-                 | ({"known_crop": crop} if crop else {}))
+    settings = {"model": model_hash, "coverage": coverage, "part": arguments.part}
+    many_photos.open_results(folder, settings | ({"known_crop": crop} if crop else {}))
 
-    def missing() -> Iterator[Part]:
-        return find_missing(folder, cut_parts(find_photos(named), arguments.part), *shard)
+    def missing() -> Iterator[many_photos.Part]:
+        return many_photos.find_missing(folder, many_photos.cut_parts(find_photos(named), arguments.part), *shard)
 
     threads = config.threads or (max(usable_cores() // workers, 1) if workers else 0)
-    job = Job(str(model), model_hash, str(folder), config.device, threads, coverage, crop)
+    job = many_photos.Job(str(model), model_hash, str(folder), config.device, threads, coverage, crop)
     shown = Rate(lambda: sum(len(part.paths) for part in missing()))
     if workers or arguments.scheduler:
-        done = compute_by_workers(job, missing(), sys.stderr.write, workers, arguments.scheduler)
+        done = many_photos.compute_by_workers(job, missing(), sys.stderr.write, workers, arguments.scheduler)
     else:
-        done = (compute_part(job, part) for part in missing())
+        done = (many_photos.compute_part(job, part) for part in missing())
     for part in done:
         shown.add(*part)
     sys.stderr.write(f"{shown.describe()}\nResults: {folder}\n")

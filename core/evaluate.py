@@ -14,11 +14,14 @@ from core.diagnosis.evaluation import Evaluation, Mistake, evaluate_model
 from core.diagnosis.metrics import describe_accuracy, describe_subsets, wilson_interval
 from core.diagnosis.model_identity import CONFIG, MODEL_HELP
 from core.diagnosis.prediction import read_network
-from core.diagnosis.thresholds import SECTION, describe_slider
+from core.diagnosis.thresholds import describe_coverage
 from core.errors import EXIT_CODES, EXIT_DONE, Problem
 from core.storage import write_file
 from core.text import align_columns, csv_text, json_line, printable
 from core.training.run_folder import SPLIT, list_sources, read_config
+
+COLUMNS = ("path", "label", "prediction", "probability")
+"""Of the table of misclassified photos."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,7 +41,7 @@ def evaluate(argv: Sequence[str]) -> int:
         found.append(Problem("split", f"{split!r} is not one of train, val, test."))
     coverage = command_line.read_coverage(arguments.coverage, found) if arguments.coverage else None
     command_line.check_folder("mistakes", arguments.mistakes, found,
-                              list_sources(arguments.model_file, vars(arguments)))
+                              list_sources(arguments.model_file, vars(arguments)), heading=csv_text([COLUMNS]))
     config = command_line.merge_settings(command_line.read_settings(arguments, found), {}, found)
     if own:
         trained = read_config(run)
@@ -46,7 +49,7 @@ def evaluate(argv: Sequence[str]) -> int:
                          field=config.field or trained.field, cache=config.cache or trained.cache)
     model = read_network(run)
     if coverage is not None:
-        sys.stderr.write(describe_slider(model.sections.get(SECTION, {}), len(model.classes), coverage))
+        sys.stderr.write(describe_coverage(model.thresholds, coverage))
     evaluation, skipped = evaluate_model(model, config, split, coverage)
     for sentence in skipped:
         sys.stderr.write(printable(sentence) + "\n")
@@ -63,7 +66,7 @@ def evaluate(argv: Sequence[str]) -> int:
 def write_mistakes(path: Path, mistakes: Sequence[Mistake]) -> None:
     """Write the misclassified photos as CSV, most confident first. Raises StorageError."""
     rows = [(m.path, m.label, m.predicted, f"{m.probability:.4f}") for m in mistakes]
-    write_file(path, csv_text([("path", "label", "prediction", "probability"), *rows]))
+    write_file(path, csv_text([COLUMNS, *rows]))
 
 
 def describe_json(evaluation: Evaluation) -> dict[str, object]:

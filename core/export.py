@@ -15,17 +15,11 @@ from core.command_line import add_settings, check_folder, merge_settings, read_a
 from core.config import RunConfig
 from core.data.dataset import TRAIN, VALIDATION
 from core.data.preparation import PhotoSet, prepare_photos
+from core.diagnosis import int8_model
 from core.diagnosis.completion import LabelledPhotos
-from core.diagnosis.int8_model import (
-    QuantisationLoss,
-    agreement,
-    loss_metadata,
-    measure_quantisation_loss,
-    quantise_model,
-)
 from core.diagnosis.model_file import ModelFile, check_classes, read_model
 from core.diagnosis.model_identity import CONFIG, MODEL_HELP
-from core.diagnosis.onnx_model import OnnxCheck, check_onnx, metadata_of, to_onnx
+from core.diagnosis.onnx_model import check_onnx, metadata_of, to_onnx
 from core.errors import EXIT_CODES, EXIT_DONE, ModelFileError, Problem
 from core.onnx import write_quantised_onnx
 from core.storage import write_file
@@ -62,7 +56,9 @@ def export(argv: Sequence[str]) -> int:
         config = replace(trained, cache=config.cache or trained.cache, threads=config.threads, split=str(run / SPLIT))
     model, target = read_model(run), Path(arguments.onnx)
     data = to_onnx(model)
-    print(describe_check(check_onnx(data, model)))
+    check = check_onnx(data, model)
+    print(NOT_CHECKED if check is None else f"Checked: onnxruntime {check.version} computes the same output (largest "
+          f"difference {check.difference:.1g}).")
     if arguments.int8 and model.multilabel:
         raise ModelFileError("A model for several labels per photo cannot be exported in 8 bits. Remove --int8.")
     if arguments.int8:
@@ -79,15 +75,18 @@ def make_int8(model: ModelFile, config: RunConfig) -> bytes:
     for warning in photos.warnings:
         sys.stderr.write(printable(warning) + "\n")
     train, validation = (labelled(photos, split, model) for split in (TRAIN, VALIDATION))
-    quantised = quantise_model(model, train, seed=config.seed, threads=config.threads,
-                               report=partial(print_progress, "ranges"))
-    loss = measure_quantisation_loss(quantised, model, validation, threads=config.threads,
-                                     report=partial(print_progress, "loss"))
-    more = {**metadata_of(model), **loss_metadata(loss)}
+    quantised = int8_model.quantise_model(
+        model, train, seed=config.seed, threads=config.threads, report=partial(print_progress, "ranges")
+    )
+    loss = int8_model.measure_quantisation_loss(
+        quantised, model, validation, threads=config.threads, report=partial(print_progress, "loss")
+    )
+    more = {**metadata_of(model), **int8_model.loss_metadata(loss)}
     data = write_quantised_onnx(quantised, model.classes, model.temperature, more)
-    print(describe_loss(loss))
+    print(f"Validation accuracy ({loss.photos} photos): {100 * loss.int8:.2f} % in 8 bits, {100 * loss.float32:.2f} % "
+          f"in float32. {100 * (loss.float32 - loss.int8):.2f} points lost, {loss.changed} predictions changed.")
     some = validation.photos[:: max(1, len(validation.photos) // COMPARED)][:COMPARED]
-    same = agreement(data, quantised, np.asarray(some))
+    same = int8_model.agreement(data, quantised, np.asarray(some))
     print(NOT_CHECKED if same is None else
           f"Checked: onnxruntime {same[0]} predicts the same class as the 8-bit model on {same[1]} of {len(some)} "
           "photos.")
@@ -101,18 +100,6 @@ def labelled(photos: PhotoSet, split: int, model: ModelFile) -> LabelledPhotos:
     check_classes(model, [names[i] for i in np.unique(labels)])
     places = np.array([model.classes.index(name) if name in model.classes else -1 for name in names])
     return LabelledPhotos(photos.cache.gather(rows), places[labels])
-
-
-def describe_check(check: OnnxCheck | None) -> str:
-    if check is None:
-        return NOT_CHECKED
-    return f"Checked: onnxruntime {check.version} computes the same output (largest difference {check.difference:.1g})."
-
-
-def describe_loss(loss: QuantisationLoss) -> str:
-    lost = 100 * (loss.float32 - loss.int8)
-    return (f"Validation accuracy ({loss.photos} photos): {100 * loss.int8:.2f} % in 8 bits, {100 * loss.float32:.2f} "
-            f"% in float32. {lost:.2f} points lost, {loss.changed} predictions changed.")
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -6,7 +6,6 @@ back; shapes in a file are checked (`core.ops.builder.check`).
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -14,7 +13,6 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias, final
 
 from core.errors import ModelFileError
-from core.schema import parse_json
 
 Shape: TypeAlias = tuple[int, ...]
 Attribute: TypeAlias = int | float | bool | str | tuple[int, ...] | tuple[float, ...]
@@ -102,22 +100,21 @@ class Graph:
         return Graph(self.name, tuple(nodes), renamed.get(self.output, self.output))
 
 
-def to_json(graph: Graph) -> str:
-    """Return the graph as one JSON object, from which `from_json` makes an equal graph."""
+def to_dict(graph: Graph) -> dict[str, Any]:
+    """Return the graph as an object for JSON, from which `from_dict` makes an equal graph."""
     nodes = [
         {"name": n.name, "op": n.op, "inputs": n.inputs, "shape": n.shape, "attributes": dict(n.attributes),
          "parameters": [asdict(p) for p in n.parameters]}
         for n in graph.nodes
     ]  # fmt: skip
-    return json.dumps({"name": graph.name, "output": graph.output, "nodes": nodes})
+    return {"name": graph.name, "output": graph.output, "nodes": nodes}
 
 
-def from_json(text: str) -> Graph:
+def from_dict(raw: Mapping[str, Any]) -> Graph:
     """Read a graph. Raises ModelFileError where a field is missing or of the wrong kind."""
     try:
-        raw = parse_json(text)
         return Graph(str(raw["name"]), tuple(_read_node(n) for n in raw["nodes"]), str(raw["output"]))
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ModelFileError(f"The network description in this file cannot be read ({error}).") from error
 
 
@@ -133,7 +130,7 @@ def _read_node(raw: Mapping[str, Any]) -> Node:
 
 
 def _read_attribute(value: Any) -> Attribute:
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return tuple(value)
     if isinstance(value, bool | int | float | str):
         return value

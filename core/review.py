@@ -16,20 +16,11 @@ import numpy as np
 from core import command_line
 from core.config import RunConfig
 from core.data.cache import open_cache
-from core.data.dataset import (
-    UNSPLIT,
-    DatasetBuilder,
-    IsCancelled,
-    ReportStage,
-    describe_skipped,
-    ignore,
-    never,
-    reasons,
-)
-from core.data.manifest import open_manifest, write_manifest
+from core.data.dataset import IsCancelled, ReportStage, describe_skipped, ignore, never, reasons
+from core.data.manifest import HEADING, open_manifest, write_manifest
 from core.data.photo_reader import prepare
 from core.data.preparation import GroupedPhotos, group_photos
-from core.data.source import find_photos, open_dataset
+from core.data.source import open_dataset, open_unlabelled
 from core.diagnosis.head_fitting import Samples
 from core.diagnosis.label_review import FEWEST, Review, choose_photos, review_labels
 from core.diagnosis.model_file import read_model
@@ -37,6 +28,7 @@ from core.diagnosis.model_identity import MODEL_HELP, SHIPPED_MODELS, find_model
 from core.diagnosis.photo_features import read_features
 from core.errors import EXIT_CODES, EXIT_DONE, InputError, Problem
 from core.text import as_cell, csv_text, json_line, printable
+from core.training.run_folder import list_sources
 from core.training.terminal import print_progress
 
 COLUMNS = ("path", "label", "suggested", "probability", "label_probability", "agreeing", "reason")
@@ -62,7 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def review(argv: Sequence[str]) -> int:
     arguments, found = command_line.read_arguments(make_parser(), argv)
-    command_line.check_folder("out", arguments.out, found, [arguments.photos, arguments.corrections])
+    sources = [arguments.photos, arguments.corrections, *list_sources(arguments.model_file, {})]
+    command_line.check_folder("out", arguments.out, found, sources, heading=",".join(HEADING))
     if bool(arguments.corrections) != bool(arguments.out):
         found.append(Problem("out" if arguments.out else "corrections", "--corrections and --out need each other."))
     if arguments.json and arguments.csv:
@@ -133,12 +126,7 @@ def choose_unlabelled(
     """Photos of a folder that are worth labelling next, the most informative first. Raises InputError, Cancelled."""
     if not os.path.exists(folder):
         raise InputError(f"{folder} does not exist. Check the name, or connect the disk it is on.")
-    paths = [os.path.abspath(path) for path in find_photos([folder])]
-    root = os.path.commonpath([os.path.dirname(path) for path in paths])
-    builder = DatasetBuilder(root)
-    for path in paths:
-        builder.append(os.path.relpath(path, root).replace(os.sep, "/"), "unlabelled", UNSPLIT)
-    pool = builder.finish()
+    pool = open_unlabelled(folder)
     cache = open_cache(pool, photos.side, folder=config.cache, threads=config.threads,
                        progress=partial(report, "cache"), cancelled=cancelled)  # fmt: skip
     if not len(cache.kept):

@@ -119,7 +119,7 @@ def configure(arguments: argparse.Namespace, found: list[Problem]) -> RunConfig:
 def with_absolute_paths(config: RunConfig) -> RunConfig:
     """The settings as they mean the same in every folder; `start` and `teacher` become absolute when they are read."""
     paths = {name: getattr(config, name) for name in ("data", "field", "split", "cache", "out")}
-    return replace(config, **{n: os.path.abspath(os.path.expanduser(path)) for n, path in paths.items() if path})
+    return replace(config, **{n: os.path.abspath(path) for n, path in paths.items() if path})
 
 
 def make_demo(config: RunConfig, reader: Reader) -> Path:

@@ -112,7 +112,7 @@ def _locked_store(home: Path, side: int, dataset: Dataset, cancelled: IsCancelle
 def check_home(dataset: Dataset, folder: str) -> Path:
     """The folder of this dataset's caches, not created; each photo folder has its own. Raises InputError if they cannot
     be there."""
-    base = Path(folder).expanduser().absolute() if folder else user_cache_folder()
+    base = Path(folder).absolute() if folder else user_cache_folder()
     root = Path(dataset.root)
     if _lies_among(base, root, dataset):
         raise DataError(f"The cache folder {base} is inside the photo folder {root}. Choose a folder outside it with "

@@ -17,8 +17,6 @@ from core.ops.contract import Array
 VERSION: Final = 2
 """Version of the decoding: caches of another version are not used."""
 NO_PHOTO: Final = -1
-
-
 KEEPS_CHANGE_TIME: Final = os.name != "nt"
 """Whether ``st_ctime_ns`` is the time of the last change, which programs cannot set. On Windows it is the time of
 creation."""

@@ -37,7 +37,7 @@ def scan_field(source: str, label: str = "", cache: str = "") -> Dataset:
     """List the photos of a folder or manifest (`label`: the manifest's class column). Raises DataError, also for a
     cache folder among them, and InputError if caches cannot be there."""
     try:
-        dataset = open_photos(source, "" if Path(source).expanduser().is_dir() else label)
+        dataset = open_photos(source, "" if Path(source).is_dir() else label)
         check_home(dataset, cache)
         return dataset
     except DataError as error:

@@ -101,8 +101,8 @@ def find_faults(path: str, rgb: Array, width: int, height: int) -> list[Finding]
     """The findings on a photo, the worst first. rgb: its centred square; width, height: its own size."""
     found = []
     if min(width, height) < TINY:
-        found.append(Finding("tiny", (path,), f"{width} x {height} pixels are too few to show lesions; at least {TINY} "
-                                              "are needed on each side."))
+        found.append(Finding("tiny", (path,), "The photo is too small to show lesions: its shorter side has "
+                                              f"{min(width, height)} of {TINY} pixels that are needed."))
     grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
     if np.mean(grey > 255 * BRIGHT) < LIGHTEST:
         found.append(Finding("dark", (path,), "The photo is too dark. Take it again in better light."))

@@ -34,6 +34,8 @@ from core.storage import refuse_pipe, write_file
 PATH_COLUMNS: Final = ("path", "file", "filename", "image", "photo")
 LABEL_COLUMNS: Final = ("label", "class", "condition", "disease")
 """Searched in this order if there are no columns crop and condition."""
+HEADING: Final = ("path", "label", "split")
+"""First columns of a manifest that `write_manifest` writes."""
 SETTING: Final = "setting"
 """Optional column with where a photo was taken ("lab", "field"), for metrics by setting."""
 REPORT_EVERY: Final = 10_000
@@ -264,7 +266,7 @@ def write_manifest(path: Path, dataset: Dataset, classes: Sequence[str], labels:
     writer = csv.writer(text, lineterminator="\n")
     names = dataset.group_names if dataset.groups is not None else None
     root, folder = (os.path.realpath(place) for place in (dataset.root, path.parent))  # ".." leaves the real folder
-    writer.writerow(["path", "label", "split", *(["group"] if names is not None else []), *dataset.columns])
+    writer.writerow([*HEADING, *(["group"] if names is not None else []), *dataset.columns])
     for row in rows.tolist():
         split = int(dataset.splits[row])
         values = [_relative(os.path.join(root, dataset.paths[row]), folder), classes[int(labels[row])]]

@@ -42,6 +42,8 @@ megapixels takes 1.7."""
 TOO_LONG: Final = 71
 TOO_LARGE: Final = 72
 """Exit codes where a thread ends the process."""
+NO_SPACE: Final = 73
+"""Exit code where the pixels cannot be written."""
 POLL_SECONDS: Final = 0.02
 NAME: Final = "photos"
 """Of this process, where the program is a folder without Python (`app.processes.entry`)."""
@@ -167,7 +169,8 @@ class Decoder:
             reason = str(error)
         except MemoryError:
             reason = TOO_MUCH_MEMORY
-        self.room.write(pixels.data)
+        if self.room.write(pixels.data) < pixels.nbytes:
+            raise OSError("The disk is full, or file sizes are limited.")
         return [content, reason, *pixels.shape[:2], *facts]
 
     def _is_asked(self) -> bool:
@@ -193,8 +196,11 @@ def main() -> int:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in (1, 2):  # output of libraries
             os.dup2(nowhere, stream)
-        with room, contextlib.suppress(BrokenPipeError, ValueError):  # the reader is gone
-            Decoder(questions, answers, room, Limits()).serve()
+        try:
+            with room, contextlib.suppress(BrokenPipeError, ValueError):  # the reader is gone
+                Decoder(questions, answers, room, Limits()).serve()
+        except OSError:
+            return NO_SPACE
     return 0
 
 

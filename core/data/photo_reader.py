@@ -27,7 +27,7 @@ import numpy as np
 from core.child_process import close_child, start_child
 from core.cores import usable_cores
 from core.data.photo import DAMAGED, SQUARE, TOO_MUCH_MEMORY, PhotoError
-from core.data.photo_process import MODULE, MOST_SECONDS, NAME, NUMBER, TOO_LARGE, TOO_LONG
+from core.data.photo_process import MODULE, MOST_SECONDS, NAME, NO_SPACE, NUMBER, TOO_LARGE, TOO_LONG
 from core.errors import LeafClinicError
 from core.ops.contract import Array
 from core.storage import NO_ROOM, storage_error
@@ -159,6 +159,8 @@ class PhotoReader:
     def _restart(self) -> str:
         """Start another process and return why this one ended, as a sentence about the photo."""
         close_child(self._process)
+        if self._process.returncode == NO_SPACE:
+            raise _no_space("a file cannot be written")
         reason = _ENDS.get(self._process.returncode, DAMAGED)
         self._start()
         return reason
@@ -240,5 +242,9 @@ def _open_room() -> FileIO:
             return open(os.memfd_create("photos"), "r+b", buffering=0)
         return tempfile.TemporaryFile(buffering=0)
     except OSError as error:
-        raise LeafClinicError(f"There is no space to decode photos ({error}). Close other programs, or free disk space "
-                              f"in {tempfile.gettempdir()}, and try again.") from error
+        raise _no_space(str(error)) from error
+
+
+def _no_space(reason: str) -> LeafClinicError:
+    return LeafClinicError(f"There is no space for decoded photos ({reason}). Close other programs, free disk space in "
+                           f"{tempfile.gettempdir()}, or raise the limit of file sizes (ulimit -f), and try again.")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from core.config import RunConfig
-from core.data.dataset import Dataset, IsCancelled, ReportProgress, ignore, never
+from core.data.dataset import UNSPLIT, Dataset, DatasetBuilder, IsCancelled, ReportProgress, ignore, never
 from core.data.folder import open_folder
 from core.data.manifest import open_manifest, read_paths
 from core.data.photo_format import NAMED
@@ -34,7 +34,7 @@ def open_photos(
     """The photos of a folder or manifest, of one class or more. Raises DataError or Cancelled."""
     if not data:
         raise DataError("No photos were given. Give a folder of photos or a CSV manifest with --data.")
-    path = Path(data).expanduser()
+    path = Path(data)
     try:
         is_folder, exists = path.is_dir(), path.exists()
     except OSError as error:
@@ -48,6 +48,15 @@ def open_photos(
     if label:
         raise DataError("--label is the column of a manifest, but the photos are in a folder. Remove --label.")
     return open_folder(path, where=where, progress=progress, cancelled=cancelled)
+
+
+def open_unlabelled(folder: str) -> Dataset:
+    """The photos of a folder or manifest, all of one class. Raises DataError."""
+    paths = [os.path.abspath(path) for path in find_photos([folder])]
+    builder = DatasetBuilder(os.path.commonpath([os.path.dirname(path) for path in paths]))
+    for path in paths:
+        builder.append(os.path.relpath(path, builder.root).replace(os.sep, "/"), "unlabelled", UNSPLIT)
+    return builder.finish()
 
 
 def find_photos(named: Iterable[str], column: str = "") -> Iterator[str]:

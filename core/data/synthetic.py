@@ -6,7 +6,6 @@ A model trained on it knows nothing about real leaves; the README in the folder 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -58,7 +57,10 @@ def write_demo(
             (folder / condition).mkdir(parents=True, exist_ok=True)
         (folder / README).write_text(about, "utf-8")
         rows: list[tuple[str, ...]] = [("path", "label", "group", "split", "leaf_pixels", "lesion_pixels")]
-        for done, row in enumerate(_write_photos(folder, photos_per_class, side, seed), 1):
+        jobs = [(condition, number) for condition in CONDITIONS for number in range(photos_per_class)]
+        photos = map_ahead(  # in threads: OpenCV and NumPy release the interpreter lock
+            lambda job: _write_photo(folder, *job, photos_per_class, side, seed), jobs, usable_cores(), 64)
+        for done, row in enumerate(photos, 1):
             rows.append(row)
             if done % 16 == 0:
                 progress(done, photos_per_class * len(CONDITIONS))
@@ -76,12 +78,6 @@ def _is_there(folder: Path, about: str) -> bool:
     if not readme_text.startswith(_ABOUT.splitlines()[0]) or strangers:
         raise DataError(f"{folder} contains other files. Choose a new folder for the synthetic leaves.")
     return readme_text == about and (folder / MANIFEST).is_file()
-
-
-def _write_photos(folder: Path, each: int, side: int, seed: int) -> Iterator[tuple[str, ...]]:
-    """Draw in threads (OpenCV and NumPy release the interpreter lock) and yield the manifest's rows in order."""
-    numbers = [(condition, number) for condition in CONDITIONS for number in range(each)]
-    return map_ahead(lambda job: _write_photo(folder, *job, each, side, seed), numbers, usable_cores(), 64)
 
 
 def _write_photo(folder: Path, condition: str, number: int, each: int, side: int, seed: int) -> tuple[str, ...]:

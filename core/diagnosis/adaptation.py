@@ -322,6 +322,6 @@ def _with_familiarity(model: ModelFile, seen: NetworkOutputs, labels: Array, fol
     for fold in np.unique(folds):
         own = folds == fold
         familiar[own] = extend(~own).measure(seen.take(own))
-    far = float(np.quantile(familiar, PLACE_REJECTED, method="lower"))
-    sections = {**model.sections, SECTION: replace(thresholds, far=max(thresholds.far, far)).to_section()}
+    least = max(thresholds.least_familiar, float(np.quantile(familiar, PLACE_REJECTED, method="lower")))
+    sections = {**model.sections, SECTION: replace(thresholds, least_familiar=least).to_section()}
     return replace(model, extra={**model.extra, **extend(folds >= 0).to_arrays()}, sections=sections)

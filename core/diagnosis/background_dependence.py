@@ -39,10 +39,10 @@ AT_CHANCE: Final = "unknown, because the accuracy is not clearly above that of a
 @final
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """border: accuracy of the border baseline; majority: of always predicting the most frequent training class."""
+    """border: accuracy of the border baseline; commonest: of always predicting the most frequent training class."""
 
     border: float
-    majority: float
+    commonest: float
 
 
 def measure_baseline(cache: PhotoCache, labels: Array, train: Array, evaluated: Array, seed: int = 0) -> Baseline:

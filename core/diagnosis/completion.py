@@ -167,7 +167,7 @@ def measure_dependence(
 
     labels = tested.labels if tested.sets is None else tested.sets.merge_equal(tested.labels)
     plain, blurred, swapped = measure_backgrounds(tested.photos, masks, labels, predict, seed)
-    return BackgroundDependence(len(tested.photos), baseline.border, baseline.majority, plain, blurred, swapped)
+    return BackgroundDependence(len(tested.photos), baseline.border, baseline.commonest, plain, blurred, swapped)
 
 
 def _segment_leaves(photos: Array, rows: Array, communicator: Communicator) -> Array:

@@ -148,10 +148,7 @@ class Examiner:
         return self._examine_square(photo, severity, box, regions, prediction, coverage)
 
     def _examine_leaves(self, rgb: Array, coverage: float) -> Examination | None:
-        """The worst finding, with masks of all leaves; None if fewer than two are found.
-
-        Each leaf is predicted in one view: on composed photos the mirror image improved nothing.
-        """
+        """The worst finding, with masks of all leaves; None if fewer than two are found."""
         self._detector = self._detector or self._open_detector()
         found, side = choose_leaves(self._detector.find(rgb), rgb.shape), self.model.source_side
         if len(found) < 2:
@@ -159,7 +156,7 @@ class Examiner:
         photos, boxes = zip(*(cut_square(rgb, leaf.box, side) for leaf in found), strict=True)
         with ThreadPoolExecutor(2) as pool:  # segmentation uses one core, the network not always all
             masks = pool.map(segment, photos)
-            predictions = self.predictor.predict_calibrated(np.stack(photos), views=1)
+            predictions = self.predictor.predict_calibrated(np.stack(photos), cut=True)
         examined = [(leaf.box, self._examine_square(photo, mask, box, 1, prediction, coverage)) for
                     leaf, photo, mask, box, prediction in zip(found, photos, masks, boxes, predictions, strict=True)]
         examined = [(box, one) for box, one in examined if one.verdict.word != NO_LEAF]

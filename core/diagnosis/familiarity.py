@@ -16,12 +16,12 @@ import numpy as np
 from core.diagnosis.features import FeatureNodes, NetworkOutputs, PrincipalSubspace, fit_subspace, read_statistics
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.spreads import SpreadStatistics, fit_spreads, read_spreads
+from core.diagnosis.thresholds import UNFAMILIAR_REJECTED
 from core.ops.contract import Array
 
 WEIGHT: Final = 0.5
 """Weight of the score of spreads relative to ViM's. Each is divided by the distance from its median to its quantile
-`TAIL` on validation leaves."""
-TAIL: Final = 0.03
+`UNFAMILIAR_REJECTED` on validation leaves."""
 
 
 @final
@@ -38,8 +38,9 @@ class Familiarity:
         """Names of the nodes whose maps the score is computed from."""
         return {"energy": (), "vim": nodes.names[:1]}.get(self.score, nodes.names)
 
-    def measure(self, seen: NetworkOutputs) -> Array:
-        """Float64 ``(N,)``; higher is more familiar."""
+    def measure(self, seen: NetworkOutputs, cut: bool = False) -> Array:
+        """Float64 ``(N,)``; higher is more familiar. cut: the photos are leaves cut from photos of several. Spreads
+        show what is around such a leaf, so they count as they do at the threshold."""
         found = energy(np.asarray(seen.logits, np.float64) / self.temperature)
         if self.score != "energy":
             assert seen.features is not None  # a model file with this score has a feature map and statistics
@@ -48,7 +49,8 @@ class Familiarity:
         if self.score == "vim_spreads":
             assert seen.spreads is not None
             assert self.spreads is not None
-            found = found + self.spreads.factors[1] * self.spreads.score(seen.spreads)
+            _, weight, at_threshold = self.spreads.factors
+            found = found + (at_threshold if cut else weight * self.spreads.score(seen.spreads))
         return found
 
     def to_arrays(self) -> dict[str, Array]:
@@ -76,6 +78,9 @@ def fit_familiarity(known: NetworkOutputs, labels: Array, seen: NetworkOutputs, 
     if known.spreads is None or seen.spreads is None or not len(seen.logits):
         return vim
     spreads = fit_spreads(known.spreads, labels)
-    own, other = (float(np.median(x) - np.quantile(x, TAIL)) for x in (vim.measure(seen), spreads.score(seen.spreads)))
-    factors = np.array([spreads.factors[0], WEIGHT * own / other if other > 0 else 0.0])
+    scores = vim.measure(seen), spreads.score(seen.spreads)
+    own, other = (float(np.median(x) - np.quantile(x, UNFAMILIAR_REJECTED)) for x in scores)
+    weight = WEIGHT * own / other if other > 0 else 0.0
+    of_both, of_vim = (np.quantile(x, UNFAMILIAR_REJECTED) for x in (scores[0] + weight * scores[1], scores[0]))
+    factors = np.array([spreads.factors[0], weight, of_both - of_vim])
     return replace(vim, score="vim_spreads", spreads=replace(spreads, factors=factors))

@@ -61,11 +61,11 @@ class LeafDetector:
         self._networks = [Predictor(read_model(path), batch=2, device=device, threads=threads, outputs=(MAPS,))
                           for path in paths]  # fmt: skip
 
-    def find(self, rgb: Array, least: float = SCORE) -> list[FoundLeaf]:
+    def find(self, rgb: Array) -> list[FoundLeaf]:
         """Detect the leaves of a whole photo, uint8 RGB of any shape; the most confident first."""
         small = halve(rgb, max(network.model.source_side for network in self._networks))
         boxes, scores = reduce(fuse, (_look(network, small) for network in self._networks))
-        kept = [i for i in suppress(boxes, scores) if scores[i] >= least][:MOST]
+        kept = [i for i in suppress(boxes, scores) if scores[i] >= SCORE][:MOST]
         sides = np.array(rgb.shape[:2] * 2) / min(rgb.shape[:2])
         boxes = 0.5 + np.clip((boxes - 0.5) * sides.max(), -sides / 2, sides / 2)
         return [FoundLeaf(as_box(boxes[i]), float(scores[i])) for i in kept]

@@ -55,8 +55,6 @@ NAMED: Final = 10
 SCHEMA: Final = pyarrow.schema([
     (name, pyarrow.float64() if digits else pyarrow.string()) for name, digits in COLUMNS.items()
 ])  # fmt: skip
-
-
 HEADING: Final = csv_text([COLUMNS]).encode()
 
 

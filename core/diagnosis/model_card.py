@@ -12,7 +12,7 @@ from core.diagnosis.background_dependence import BackgroundDependence
 from core.diagnosis.calibration import describe_error, describe_temperatures
 from core.diagnosis.model_file import CALIBRATION, DATA, TEST, ModelFile
 from core.diagnosis.model_identity import ORIGIN
-from core.diagnosis.thresholds import COVERAGE, FAR_REFUSED, at_coverage, describe_label_thresholds
+from core.diagnosis.thresholds import COVERAGE, UNFAMILIAR_REJECTED, at_coverage, describe_label_thresholds
 from core.diagnosis.training_photos import MARK_BYTES
 from core.percent import percent, percents
 
@@ -111,5 +111,5 @@ def _trust(model: ModelFile) -> Chapter:
         points.append(f"By default {percent(point.coverage, 0)} of the validation photos have a high enough "
                       f"confidence; {percent(point.accuracy)} of these predictions are correct, and "
                       f"{percent(point.wrongly_refused)} of the correct predictions are rejected. Up to "
-                      f"{percent(FAR_REFUSED, 0)} more are rejected as unfamiliar.")
+                      f"{percent(UNFAMILIAR_REJECTED, 0)} more are rejected as unfamiliar.")
     return Chapter("Confidence and calibration", points=tuple(points))

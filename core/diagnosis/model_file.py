@@ -5,7 +5,6 @@ The header is checked against the weights; it is not trusted.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,7 @@ from core.diagnosis.stored_weights import Stored, from_tensors, round_to_eight_b
 from core.diagnosis.thresholds import SCORES, SECTION, Thresholds
 from core.diagnosis.training_photos import TrainingPhotos, checked_marks
 from core.errors import DataError, ModelFileError
-from core.graph import PHOTO, Graph, Node, from_json, to_json
+from core.graph import PHOTO, Graph, Node, from_dict, to_dict
 from core.ops.builder import check, make_node
 from core.ops.contract import Array, volume
 from core.program import fold_batch_norm, fold_weights
@@ -153,7 +152,7 @@ def write_model(path: Path, model: ModelFile) -> None:
     """Write atomically. Raises StorageError."""
     photo = model.graph.nodes[0]
     header = {
-        "graph": json.loads(to_json(model.graph)),
+        "graph": to_dict(model.graph),
         "classes": list(model.classes),
         "preprocessing": {
             "square": model.source_side, "size": list(model.size), "mean": list(floats(photo.attributes["mean"])),
@@ -228,7 +227,7 @@ def check_classes(model: ModelFile, names: Iterable[str]) -> None:
 def _checked(file: TensorFile) -> ModelFile:
     header = HEADER(file.header)
     SECTIONS(header["sections"])
-    graph = check(from_json(json.dumps(header["graph"])))
+    graph = check(from_dict(header["graph"]))
     classes = header["classes"]
     stored = from_tensors({n: a for n, a in file.tensors.items() if not n.startswith(EXTRA)})
     extra = {n.removeprefix(EXTRA): a for n, a in file.tensors.items() if n.startswith(EXTRA)}

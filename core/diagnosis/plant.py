@@ -95,7 +95,7 @@ def diagnose_plant(
     if thresholds is not None:
         bare, least = thresholds.no_leaf_class, thresholds.no_leaf
         leaves = [p for p in photos if bare < 0 or p.probabilities[bare] < least]
-        used = [p for p in leaves if p.familiar >= thresholds.far]
+        used = [p for p in leaves if p.familiar >= thresholds.least_familiar]
         refused = NOT_SURE if leaves else NO_LEAF
     if not used:
         return Plant(name, len(photos), 0, Verdict(refused, NOTHING[refused]))

@@ -32,7 +32,7 @@ STACK: Final = 16
 SMALLEST: Final = 0.01
 """Smallest area of the leaf, as a share of the photo."""
 LEAF_AREA: Final = 0.05
-LIKE_LARGEST: Final = 0.4
+LEAF_RATIO: Final = 0.4
 """Smallest area of a further leaf, as a share of the photo and of the largest region."""
 LARGEST_HOLE: Final = 0.02
 """Largest area of a hole in the leaf that is filled, as a share of the photo."""
@@ -119,14 +119,14 @@ def _layers() -> list[tuple[Array, Array]]:
 
 
 def _count_leaves(mask: Array) -> int:
-    """The number of regions as large as `LEAF_AREA` and `LIKE_LARGEST` require, at least 1.
+    """The number of regions as large as `LEAF_AREA` and `LEAF_RATIO` require, at least 1.
 
     It is 1 where plants cover most of the border, because leaves cannot be distinguished there.
     """
     if np.concatenate((mask[0], mask[-1], mask[:, 0], mask[:, -1])).mean() > 0.5:
         return 1
     areas = cv2.connectedComponentsWithStats(mask, connectivity=4)[2][1:, cv2.CC_STAT_AREA]
-    return max(int((areas >= max(LEAF_AREA * SIDE**2, LIKE_LARGEST * areas.max(initial=0))).sum()), 1)
+    return max(int((areas >= max(LEAF_AREA * SIDE**2, LEAF_RATIO * areas.max(initial=0))).sum()), 1)
 
 
 def _region_in_middle(mask: Array) -> Array:

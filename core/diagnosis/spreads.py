@@ -34,9 +34,10 @@ class SpreadStatistics:
     """Spreads of training photos.
 
     center ``(S,)``; directions ``(K, S)``: along them the covariance within classes is the identity, and the total one
-    is diagonal, with variances ``(K,)``; means ``(classes, K)`` of the classes; factors ``(2,)``: of the squared
-    distance from the span of the directions, and of the whole score in the familiarity; inverse ``(K, K)``: of the
-    products of the directions, which are not orthonormal.
+    is diagonal, with variances ``(K,)``; means ``(classes, K)`` of the classes; factors ``(3,)``: of the squared
+    distance from the span of the directions, and of the whole score in the familiarity, and what is added instead of
+    the score for a leaf cut from a photo; inverse ``(K, K)``: of the products of the directions, which are not
+    orthonormal.
     """
 
     center: Array
@@ -84,7 +85,7 @@ def fit_spreads(spreads: Array, labels: Array) -> SpreadStatistics:
     white = np.linalg.inv(np.linalg.cholesky(within))
     variances, turned = np.linalg.eigh(white @ total @ white.T)
     directions = turned.T @ white @ basis
-    factors = np.array([1 / outside - 1 / outside_within, 1.0])
+    factors = np.array([1 / outside - 1 / outside_within, 1.0, 0.0])
     found = read_spreads(SpreadStatistics(center, directions, variances, means @ directions.T, factors).to_arrays())
     assert found is not None
     return found
@@ -106,6 +107,6 @@ def read_spreads(arrays: Mapping[str, Array]) -> SpreadStatistics | None:
     if found.keys() != set(ARRAYS) or found["directions"].ndim != 2 or not found["means"].size:
         return None
     count, size = found["directions"].shape
-    wanted = {"center": (size,), "variances": (count,), "means": (len(found["means"]), count), "factors": (2,)}
+    wanted = {"center": (size,), "variances": (count,), "means": (len(found["means"]), count), "factors": (3,)}
     fits = all(found[name].shape == shape for name, shape in wanted.items()) and (found["variances"] > 0).all()
     return SpreadStatistics(**found) if fits else None

@@ -29,7 +29,7 @@ NO_LEAF_NAMES: Final = ("background/none", "background", "none", "no_leaf", "no 
 """Class names, in lower case, that mean a photo without a leaf."""
 COVERAGE: Final = 0.98
 """Default coverage: share of validation photos with a diagnosis."""
-FAR_REFUSED: Final = 0.03
+UNFAMILIAR_REJECTED: Final = 0.03
 """Share of validation photos that may be rejected as unfamiliar."""
 UNTESTED: Final = 0.5
 """Confidence threshold of a model without thresholds."""
@@ -83,14 +83,13 @@ def at_coverage(points: Sequence[CoveragePoint], coverage: float) -> CoveragePoi
 class Thresholds:
     """Rejection thresholds of a model.
 
-    score: one of `SCORES`; far: familiarity below which a photo is unfamiliar;
-    no_leaf_class: index or -1; no_leaf: probability of that class from which the verdict is "no leaf"; curve:
-    confidence thresholds by coverage; labels: where photos may have several labels, the probability from which a photo
-    has each.
+    score: one of `SCORES`; least_familiar: familiarity below which a photo is unfamiliar; no_leaf_class: index or -1;
+    no_leaf: probability of that class from which the verdict is "no leaf"; curve: confidence thresholds by coverage;
+    labels: where photos may have several labels, the probability from which a photo has each.
     """
 
     score: str
-    far: float
+    least_familiar: float
     no_leaf_class: int
     no_leaf: float
     curve: tuple[CoveragePoint, ...]
@@ -103,8 +102,8 @@ class Thresholds:
 
     def to_section(self) -> dict[str, Any]:
         curve = [[p.coverage, p.threshold, p.accuracy, p.wrongly_refused] for p in self.curve]
-        return {"score": self.score, "far": self.far, "no_leaf_class": self.no_leaf_class, "no_leaf": self.no_leaf,
-                "curve": curve, **({"labels": list(self.labels)} if self.labels else {})}
+        return {"score": self.score, "far": self.least_familiar, "no_leaf_class": self.no_leaf_class,
+                "no_leaf": self.no_leaf, "curve": curve, **({"labels": list(self.labels)} if self.labels else {})}
 
     @staticmethod
     def from_section(section: Mapping[str, Any], classes: int) -> Thresholds | None:
@@ -115,7 +114,7 @@ class Thresholds:
                                float(section["no_leaf"]), curve, tuple(map(float, section.get("labels", ()))))
         except (KeyError, TypeError, ValueError, OverflowError):
             return None
-        numbers = [found.far, found.no_leaf, *found.labels, *(v for p in curve for v in astuple(p))]
+        numbers = [found.least_familiar, found.no_leaf, *found.labels, *(v for p in curve for v in astuple(p))]
         sound = curve and -1 <= found.no_leaf_class < classes and len(found.labels) in (0, classes)
         return found if sound and all(math.isfinite(v) for v in numbers) else None
 
@@ -131,20 +130,16 @@ def set_thresholds(
     """Set thresholds on validation photos: probabilities ``(N, classes)``, labels ``(N,)`` and familiarity ``(N,)``."""
     right = probabilities.argmax(axis=1) == labels
     index = next((i for i, name in enumerate(classes) if is_no_leaf(name)), -1)
-    no_leaf = 1.0
-    leaves = np.ones(len(labels), np.bool_)
+    leaves, no_leaf = labels != index, 1.0
     if index >= 0:
-        leaves = labels != index
         bare = probabilities[~leaves, index]
-        no_leaf = float(np.quantile(bare, 1 - NO_LEAF_FOUND)) if len(bare) else NO_LEAF_UNTESTED
-        no_leaf = max(no_leaf, 0.02)
-    far = float(np.quantile(familiar[leaves], FAR_REFUSED)) if leaves.any() else NEVER
-    return Thresholds(score, far, index, no_leaf, coverage_curve(probabilities.max(axis=1), right))
+        no_leaf = max(float(np.quantile(bare, 1 - NO_LEAF_FOUND)), 0.02) if len(bare) else NO_LEAF_UNTESTED
+    least = float(np.quantile(familiar[leaves], UNFAMILIAR_REJECTED)) if leaves.any() else NEVER
+    return Thresholds(score, least, index, no_leaf, coverage_curve(probabilities.max(axis=1), right))
 
 
-def describe_slider(section: Mapping[str, Any], classes: int, coverage: float) -> str:
-    """A line about a coverage that the model file cannot provide; else empty."""
-    thresholds = Thresholds.from_section(section, classes)
+def describe_coverage(thresholds: Thresholds | None, coverage: float) -> str:
+    """A line about a coverage that a model cannot provide; else empty."""
     if thresholds is not None and thresholds.labels:
         return "This model has a threshold for each label. The coverage changes nothing.\n"
     if thresholds is None:
@@ -169,12 +164,12 @@ def set_label_thresholds(
     labels = tuple(best_threshold(stated, true) for stated, true in zip(probabilities.T, truth.T, strict=True))
     bare = next((i for i, name in enumerate(classes) if is_no_leaf(name)), -1)
     leaves = ~truth[:, bare] if bare >= 0 else np.ones(len(truth), np.bool_)
-    far = float(np.quantile(familiar[leaves], FAR_REFUSED)) if leaves.any() else NEVER
+    least = float(np.quantile(familiar[leaves], UNFAMILIAR_REJECTED)) if leaves.any() else NEVER
     found = probabilities >= labels
-    answered, right = found.any(axis=1) & (familiar >= far), (found == truth).all(axis=1)
+    answered, right = found.any(axis=1) & (familiar >= least), (found == truth).all(axis=1)
     point = CoveragePoint(float(answered.mean()), 0.0, float(right[answered].sum() / max(answered.sum(), 1)),
                           float((right & ~answered).sum() / max(right.sum(), 1)))  # fmt: skip
-    return Thresholds(score, far, bare, labels[bare] if bare >= 0 else 1.0, (point,), labels)
+    return Thresholds(score, least, bare, labels[bare] if bare >= 0 else 1.0, (point,), labels)
 
 
 def best_threshold(stated: Array, truth: Array) -> float:

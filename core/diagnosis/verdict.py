@@ -95,7 +95,7 @@ def decide_verdict(
     bare = thresholds.no_leaf_class
     if bare >= 0 and probabilities[bare] >= thresholds.no_leaf:
         return Verdict(NO_LEAF, "No leaf of a kind that the model knows was found in this photo.")
-    if familiar < thresholds.far:
+    if familiar < thresholds.least_familiar:
         return Verdict(NOT_SURE, UNFAMILIAR)
     if thresholds.labels:
         named = [name for at, name in enumerate(classes) if probabilities[at] >= thresholds.labels[at] and at != bare]

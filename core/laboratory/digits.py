@@ -50,7 +50,6 @@ class Lesson:
     learning_rate: float = 0.05
     examples: int = 2048
     padding: str = "same"
-    seed: int = 0
 
 
 @final
@@ -84,7 +83,7 @@ def run_lesson(
 ) -> Outcome:  # fmt: skip
     """Run the lesson on the CPU with one algorithm, kernel by kernel."""
     graph = lesson_graph(lesson)
-    network = UnfusedNetwork(graph, initial_weights(graph, lesson.seed), lesson.batch, LABORATORY, algorithm)
+    network = UnfusedNetwork(graph, initial_weights(graph, 0), lesson.batch, LABORATORY, algorithm)
 
     def step() -> float:
         network.step()
@@ -111,7 +110,7 @@ def run_plan(
         lesson_graph(lesson), device=device, batch=lesson.batch, training=True, algorithm=algorithm,
         optimizer=Optimizer("sgd", 0.0, False),
     )
-    plan.load(initial_weights(network, lesson.seed))
+    plan.load(initial_weights(network, 0))
     augmentation = identity_augmentation(lesson.batch, 28, 28)
 
     def prepare(photos: Array, labels: Array) -> Callable[[], float]:
@@ -140,9 +139,9 @@ def time_training(
 
 
 def batches(lesson: Lesson, photos: Array, labels: Array) -> Iterator[tuple[Array, Array]]:
-    """Whole batches of the first examples, shuffled by the seed."""
+    """Whole batches of the first examples, in a random order that is always the same."""
     count = min(lesson.examples, len(photos)) // lesson.batch * lesson.batch
-    order = np.random.default_rng(lesson.seed).permutation(count)
+    order = np.random.default_rng(0).permutation(count)
     for first in range(0, count, lesson.batch):
         rows = order[first : first + lesson.batch]
         yield photos[rows], labels[rows]

@@ -39,7 +39,7 @@ def run_torch(
     """Run the lesson in PyTorch: float32, plain SGD, all cores or the GPU. Check `problem` first."""
     torch: Any = import_module("torch")
     graph = lesson_network(lesson)
-    weights = parameters_of(graph, initial_weights(graph, lesson.seed), device)
+    weights = parameters_of(graph, initial_weights(graph, 0), device)
     net, optimizer = partial(run_graph, graph, weights), torch.optim.SGD(weights.values(), lesson.learning_rate)
 
     def step(x: Any, y: Any) -> float:

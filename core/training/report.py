@@ -96,7 +96,7 @@ def _leaf(evaluation: RunEvaluation) -> list[str]:
                  ("background swapped", reading.swapped, page.GREEN)]  # fmt: skip
     if baseline is not None:
         rows += [("border baseline", baseline.border, page.RED),
-                 ("always the most common class", baseline.majority, page.MUTED)]  # fmt: skip
+                 ("always the most common class", baseline.commonest, page.MUTED)]  # fmt: skip
     more = []
     if not evaluation.parts:
         more.append("It is not known where these photos were taken. Evaluate your own field photos with --field "

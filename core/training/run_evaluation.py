@@ -65,7 +65,7 @@ class RunEvaluation:
         return f"{describe_accuracy(self.figures, self.split)} {describe_subsets(self.parts)}".strip()
 
     @property
-    def commonest(self) -> float | None:
+    def guessing(self) -> float | None:
         """The share of the most common class, if the network is not clearly better; None for several labels too."""
         figures = self.figures
         share = max((sum(row) for row in figures.confusion), default=0) / max(figures.photos, 1)
@@ -73,16 +73,16 @@ class RunEvaluation:
 
     def cautions(self) -> tuple[str, ...]:
         """Sentences on what the accuracy does not show."""
-        guess = "" if self.commonest is None else GUESS_NOTE.format(percent=100 * self.commonest)
+        guess = "" if self.guessing is None else GUESS_NOTE.format(percent=100 * self.guessing)
         return tuple(filter(None, (guess, VALIDATION_NOTE if self.split == "validation" else "")))
 
     def doubts(self) -> tuple[str, ...]:
         """Sentences on the dependence on border and background."""
-        accuracy = self.figures.accuracy if self.commonest is None else None
+        accuracy = self.figures.accuracy if self.guessing is None else None
         if self.reading is not None:
             return self.reading.sentences(accuracy)
         if self.baseline is not None:
-            return describe_border(self.baseline.border, self.baseline.majority, accuracy)
+            return describe_border(self.baseline.border, self.baseline.commonest, accuracy)
         return ()
 
     def words(self) -> tuple[str, ...]:
@@ -96,7 +96,7 @@ class RunEvaluation:
             split=self.split,
             parts=tuple((p.name, p.photos, p.right) for p in (self._whole(self.split), *self.parts)),
             border=None if baseline is None else baseline.border,
-            commonest=None if baseline is None else baseline.majority,
+            commonest=None if baseline is None else baseline.commonest,
             **{name: getattr(reading, name, None) for name in ("plain", "blurred", "swapped")},
             words=self.words(),
         )

@@ -148,7 +148,7 @@ def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> Non
         raise InputError(f"The run folder {path} would be inside the photo folder. Choose another folder with --out.")
     check_writable(path, "another folder with --out")  # before photos are read and kernels compiled
     for name in filter(None, (config.start, config.split, config.data, config.field, *config.teacher)):
-        if os.path.realpath(find_model(Path(name).expanduser())) in (os.path.realpath(path / file) for file in FILES):
+        if os.path.realpath(find_model(Path(name))) in (os.path.realpath(path / file) for file in FILES):
             raise InputError(f"{name} would be replaced by the new run in {path}. Choose another folder with --out.")
     if path.is_dir():
         there_already = {e.name for e in path.iterdir() if e.name != LOCK and not e.name.endswith(TEMPORARY)}

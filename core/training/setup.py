@@ -262,10 +262,8 @@ def _training_loader(
 ) -> Loader:  # fmt: skip
     slots, labels = photos.training
     part = part_size(config, batch, communicator.size)
-    mixing = None
     targets = target_table(len(photos.classes), config.label_smoothing, photos.sets)
-    if config.mix:
-        mixing = Mixing(config.mix, part, targets, config.augment)
+    mixing = Mixing(config.mix, part, targets, config.augment) if config.mix else None
     return Loader(
         photos.cache.photos, slots, labels, batch=batch, size=config.image_size,
         training=True, augment=config.augment, sampling=config.sampling, seed=config.seed, resident=resident,

@@ -51,8 +51,10 @@ def take_step(plan: Plan, batch: PhotoBatch, learning_rate: float, following: Ph
 
 def shares_of_parts(plan: Plan, labels: Array, parts: int) -> list[float]:
     """The share of every part of a step with these labels; each rank has `parts` parts, the last may be empty."""
+    loss = plan.program.steps[-1].attributes
+    weights = read_numbers(loss, "class_weights") if "class_weights" in loss else ()  # all are equal
     firsts = range(0, plan.ranks * parts * plan.batch, plan.batch)
-    return share_out(class_weights_of(plan), [labels[first : first + plan.batch] for first in firsts])
+    return share_out(weights, [labels[first : first + plan.batch] for first in firsts])
 
 
 def share_out(weights: Sequence[float], labels: Sequence[Array]) -> list[float]:
@@ -62,12 +64,6 @@ def share_out(weights: Sequence[float], labels: Sequence[Array]) -> list[float]:
     sums = [float(table[part].sum()) if len(table) else float(len(part)) for part in known]
     total = sum(sums)
     return [len(sums) * s / total if total else 1.0 for s in sums]
-
-
-def class_weights_of(plan: Plan) -> tuple[float, ...]:
-    """The loss weight of each class; empty where all are equal."""
-    attributes = plan.program.steps[-1].attributes
-    return read_numbers(attributes, "class_weights") if "class_weights" in attributes else ()
 
 
 def pair_with_next(batches: Iterable[PhotoBatch]) -> Iterator[tuple[PhotoBatch, PhotoBatch | None]]:

@@ -50,7 +50,7 @@ class Teacher:
 
 def read_teachers(config: RunConfig) -> tuple[Teacher, ...]:
     """Read the files in `config.teacher`. Raises ModelFileError if one is not a model or does not take these photos."""
-    return tuple(_read(find_model(Path(name).expanduser().absolute()), config.image_size) for name in config.teacher)
+    return tuple(_read(find_model(Path(name).absolute()), config.image_size) for name in config.teacher)
 
 
 def _read(path: Path, side: int) -> Teacher:

@@ -8,6 +8,9 @@ import time
 from collections.abc import Sequence
 from typing import Final, TextIO, final
 
+import numpy as np
+
+from core.ops.contract import Array
 from core.text import printable
 from core.training import events
 from core.training.kernel_timing import KernelTable
@@ -15,7 +18,7 @@ from core.training.kernel_timing import KernelTable
 LOGGED_STAGES: Final = ("demo", "scan", "cache", "copies", "leaves", "compile", "tune")
 """Stages whose end is always printed."""
 SMOOTHING: Final = 0.95
-"""Loss and accuracy in the bar are running means over about 20 steps."""
+"""Loss, accuracy and rate in the bar are running means over about 20 steps."""
 REDRAW_SECONDS: Final = 0.1
 PLAIN_SECONDS: Final = 10.0
 """Intervals of the progress bar, and of lines where the output is no terminal."""
@@ -42,7 +45,7 @@ class TerminalReader:
         self._evaluation: events.RunEvaluated | None = None
         self._begin = 0.0
         self._ended = ""
-        self._loss = self._accuracy = self._rate = float("nan")
+        self._means: Array | None = None
         self._kernels = KernelTable()
 
     def show(self, event: events.Event) -> None:
@@ -73,23 +76,20 @@ class TerminalReader:
                 self._line(event.message)
 
     def _step(self, event: events.StepDone) -> None:
-        keep = SMOOTHING if self._loss == self._loss else 0.0
-        self._loss = keep * self._loss + (1 - keep) * event.loss if keep else event.loss
-        self._accuracy = keep * self._accuracy + (1 - keep) * event.accuracy if keep else event.accuracy
-        rate = event.photos / max(event.seconds, 1e-9)
-        self._rate = keep * self._rate + (1 - keep) * rate if keep else rate
+        now = np.array((event.loss, event.accuracy, event.photos / max(event.seconds, 1e-9)))
+        self._means = now if self._means is None else SMOOTHING * self._means + (1 - SMOOTHING) * now
         if self._started is not None:
-            self._passing(self._bar(event, self._started), False)
+            self._passing(self._bar(event, self._started, *self._means), False)
 
-    def _bar(self, event: events.StepDone, run: events.RunStarted) -> str:
+    def _bar(self, event: events.StepDone, run: events.RunStarted, loss: float, accuracy: float, rate: float) -> str:
         total = run.epochs * run.steps_per_epoch
         here = event.step - event.epoch * run.steps_per_epoch
         left = (time.monotonic() - self._begin) / max(event.step - run.step, 1) * (total - event.step)
         filled = round(20 * here / max(run.steps_per_epoch, 1))
         return (
             f"epoch {event.epoch + 1}/{run.epochs} [{'#' * filled}{'.' * (20 - filled)}] "
-            f"{here}/{run.steps_per_epoch} loss {self._loss:.3f} accuracy {100 * self._accuracy:.1f} % "
-            f"{self._rate:.0f} photos/s {describe_seconds(left)} left"
+            f"{here}/{run.steps_per_epoch} loss {loss:.3f} accuracy {100 * accuracy:.1f} % "
+            f"{rate:.0f} photos/s {describe_seconds(left)} left"
         )
 
     def _passing(self, text: str, final: bool) -> None:

@@ -27,6 +27,9 @@ AUTO_BATCH: Final = {"cpu": 32, "cuda": 256}
 
 AUTO_STEPS: Final = 20
 """Fewest steps of an epoch with an automatic batch."""
+TUNED_ALONE: Final = (
+    "--tune is skipped: several processes cannot measure kernels at once. Tune before, with leafclinic lab tune."
+)
 
 
 def compile_for_training(
@@ -47,11 +50,6 @@ def compile_for_training(
     for done, total in tune_training(whole, weights, images, config.precision):
         yield Progress("tune", done, total)
     return compile_training(config, graph, device, batch, of_classes, communicator), batch, ()
-
-
-TUNED_ALONE: Final = (
-    "--tune is skipped: several processes cannot measure kernels at once. Tune before, with leafclinic lab tune."
-)
 
 
 def compile_fitting(

@@ -89,7 +89,7 @@ def read_start(config: RunConfig) -> tuple[RunConfig, Origin | None]:
 
 
 def _read_origin(config: RunConfig) -> Origin:
-    path = find_model(Path(config.start).expanduser().absolute())
+    path = find_model(Path(config.start).absolute())
     notes: tuple[str, ...] = ()
     learned = None
     if path.suffix.lower() == ONNX:
@@ -119,15 +119,14 @@ def first_network(config: RunConfig, origin: Origin | None, classes: Sequence[st
 
     Classes that the file knows (matched by name) keep their weights in the head; other classes get new ones.
     """
-    if origin is None:
-        graph = build(config.model, len(classes), config.image_size, config.dropout)
-        graph = _without_last_relu(graph) if config.labels == "multi" else graph
-        return Network(graph, initial_weights(graph, config.seed))
-    same = sorted(origin.classes) == sorted(classes)
-    graph = _adapt(origin, len(classes), config.dropout, new_head=not same)
+    same = origin is not None and sorted(origin.classes) == sorted(classes)
+    graph = (build(config.model, len(classes), config.image_size, config.dropout) if origin is None
+             else _adapt(origin, len(classes), config.dropout, new_head=not same))
     graph = _without_last_relu(graph) if config.labels == "multi" else graph
-    head = head_parameters(graph)
-    weights = {**initial_weights(graph, config.seed), **{n: a for n, a in origin.weights.items() if n not in head}}
+    weights, head = initial_weights(graph, config.seed), head_parameters(graph)
+    if origin is None:
+        return Network(graph, weights)
+    weights |= {name: array for name, array in origin.weights.items() if name not in head}
     known = [name for name in classes if name in origin.classes]
     to, of = [classes.index(name) for name in known], [origin.classes.index(name) for name in known]
     for name in head:

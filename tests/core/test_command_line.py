@@ -126,9 +126,13 @@ def test_what_does_not_go_with_a_resumed_or_a_dry_run_is_refused(option, tmp_pat
     (evaluate, "m --data d --field t --mistakes t", "mistakes: t is a photo, table or model"),
     (evaluate, ". --mistakes split.csv", "mistakes: split.csv is a"), (train, "--data t --profile t", "profile: t is"),
     (adapt, "small --data d --out ", "out: is missing"), (adapt, "m --data d --out ./m", "out: ./m is a photo"),
+    (adapt, "small --data d --out n.csv", "out: n.csv is a"), (evaluate, "m --data d --mistakes n.csv", "mistakes: n"),
+    (review, "d --corrections t --out n.csv", "out: n.csv is"), (review, "d --corrections t --out m.onnx", "out: m.o"),
+    (review, "d --model ./best.safetensors --corrections t --out split.csv", "out: split.csv is a photo, table or"),
 ])  # fmt: skip
 def test_an_option_without_effect_is_refused(command, arguments, said, tmp_path, monkeypatch, capsys):
     (tmp_path / "config.json").write_text('{"data": "d"}')
+    (tmp_path / "n.csv").write_text("path,labels\n")
     monkeypatch.chdir(tmp_path)
     assert command.main(arguments.split(" ")) == EXIT_WRONG_INPUT
     assert f"--{said}" in capsys.readouterr().err
@@ -161,7 +165,7 @@ def test_the_first_ctrl_c_asks_and_the_second_ends_at_once(monkeypatch, capsys, 
 def test_paths_of_options_and_settings_files_mean_the_same_in_every_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", home := str(tmp_path / "me"))
-    (tmp_path / "s.toml").write_text('split = "~/s.csv"\nfield = "f"\n')
+    (tmp_path / "s.toml").write_text('split = "~/s.csv"\nfield = "f"\nteacher = ["~/t"]\n')
     (tmp_path / "config.json").write_text("{}")
     for given, wanted in (
         ("--config=s.toml --data d --cache ./c --out=~/r", {
@@ -170,6 +174,7 @@ def test_paths_of_options_and_settings_files_mean_the_same_in_every_folder(tmp_p
     ):  # fmt: skip
         config = train.configure(*read_arguments(train.make_parser(), given.split()))
         assert {name: getattr(config, name) for name in wanted} == {n: str(tmp_path / p) for n, p in wanted.items()}
+        assert set(config.teacher) <= {f"{home}/t"}
     assert read_arguments(diagnose.make_parser(), ["m", "--", "~/p", "q"])[0].photos == [f"{home}/p", "q"]
 
 

@@ -11,20 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from core.ops.flatten import to_torch
-from tests.helpers.golden import (
-    DRAWS,
-    FOLDER,
-    LOGITS,
-    OPTIMIZERS,
-    TEN_LOSSES,
-    TRAINING,
-    Golden,
-    digest,
-    graph_of,
-    labels_of,
-    photos_of,
-    weights_of,
-)
+from tests.helpers import golden
 
 STEPS = 10
 
@@ -220,8 +207,8 @@ def module(name, classes=10, image_size=224):
         made = Cnn(4 if name.endswith("full") else 2, image_size, classes)
     else:
         made = Mlp(image_size, classes, torch.sigmoid if name.endswith("sigmoid") else F.relu)
-    graph = graph_of(name, classes, **(TRAINING[name] if classes == 10 else {}))
-    weights = weights_of(graph, DRAWS.get(name, 0) if classes == 10 else 0)
+    graph = golden.graph_of(name, classes, **(golden.TRAINING[name] if classes == 10 else {}))
+    weights = golden.weights_of(graph, golden.DRAWS.get(name, 0) if classes == 10 else 0)
     shapes = {k: v.shape for k, v in made.state_dict().items()}
     state = {k: torch.tensor(v).reshape(shapes[k]) for k, v in to_torch(graph, weights).items()}
     missing = made.load_state_dict(state, strict=False)
@@ -232,21 +219,21 @@ def module(name, classes=10, image_size=224):
 
 def normalised(photos, graph):
     """The photos as our network sees them; that this is right is not the subject here."""
-    golden = Golden(graph, {}, photos, np.zeros(len(photos), np.int32), np.zeros(0))
-    return torch.tensor(golden.inputs(np.float64)).movedim(-1, 1)
+    network = golden.Golden(graph, {}, photos, np.zeros(len(photos), np.int32), np.zeros(0))
+    return torch.tensor(network.inputs(np.float64)).movedim(-1, 1)
 
 
 def make_logits(name):
     net, graph = module(name, 1000)
     with torch.no_grad():
-        logits = net.eval()(normalised(photos_of(2, 224), graph))
+        logits = net.eval()(normalised(golden.photos_of(2, 224), graph))
     return {f"{name}/logits224": logits.numpy().astype(np.float32)}
 
 
 def make_training(name):
-    size = TRAINING[name]["image_size"]
+    size = golden.TRAINING[name]["image_size"]
     net, graph = module(name, image_size=size)
-    x, labels = normalised(photos_of(4, size), graph), torch.tensor(labels_of(4, 10)).long()
+    x, labels = normalised(golden.photos_of(4, size), graph), torch.tensor(golden.labels_of(4, 10)).long()
     with torch.no_grad():
         made = {"logits": net.eval()(x).numpy()}
     loss = F.cross_entropy(net.train()(x), labels)
@@ -254,9 +241,9 @@ def make_training(name):
     made["loss"] = loss.detach().numpy()
     engine = {k: graph.parameters()[k].shape for k in graph.parameters()}
     for key, parameter in net.named_parameters():
-        made[f"gradient/{key}"] = digest(as_ours(graph, key, parameter.grad.numpy(), engine))
-    made |= {f"updated/{k}": digest(b.numpy()) for k, b in net.named_buffers() if "running" in k}
-    losses = make_losses(name, x, labels, size) if name in TEN_LOSSES else {}
+        made[f"gradient/{key}"] = golden.digest(as_ours(graph, key, parameter.grad.numpy(), engine))
+    made |= {f"updated/{k}": golden.digest(b.numpy()) for k, b in net.named_buffers() if "running" in k}
+    losses = make_losses(name, x, labels, size) if name in golden.TEN_LOSSES else {}
     return {f"{name}/{k}": v for k, v in made.items()} | losses
 
 
@@ -275,7 +262,7 @@ def as_ours(graph, key, array, shapes):
 
 def make_losses(name, x, labels, size):
     made = {}
-    for kind, (ours, rate) in OPTIMIZERS.items():
+    for kind, (ours, rate) in golden.OPTIMIZERS.items():
         net, graph = module(name, image_size=size)
         decays = {k: p.decay for k, p in graph.parameters().items()}
         groups = [
@@ -300,11 +287,11 @@ def make_losses(name, x, labels, size):
 
 def main():
     made = {}
-    for name in LOGITS:
+    for name in golden.LOGITS:
         made |= make_logits(name)
-    for name in TRAINING:
+    for name in golden.TRAINING:
         made |= make_training(name)
-    np.savez_compressed(FOLDER / "models.npz", **made)
+    np.savez_compressed(golden.FOLDER / "models.npz", **made)
 
 
 if __name__ == "__main__":

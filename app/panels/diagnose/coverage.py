@@ -16,7 +16,7 @@ from app.widgets.fields import ComboBox, Slider
 from app.widgets.layouts import column, row
 from app.widgets.parts import Slot, label, named
 from core.diagnosis.known_crop import list_crops
-from core.diagnosis.thresholds import FAR_REFUSED, CoveragePoint, at_coverage
+from core.diagnosis.thresholds import UNFAMILIAR_REJECTED, CoveragePoint, at_coverage
 from core.percent import percent
 
 
@@ -85,7 +85,7 @@ class CoverageBar(QWidget):
             "At this threshold the model diagnoses {coverage} of the validation photos, {accuracy} of them correctly. "
             "It rejects {refused} of the correct diagnoses as low confidence and up to {far} as unfamiliar.",
             coverage=percent(point.coverage, 0), accuracy=percent(point.accuracy),
-            refused=percent(point.wrongly_refused), far=percent(FAR_REFUSED, 0),
+            refused=percent(point.wrongly_refused), far=percent(UNFAMILIAR_REJECTED, 0),
         )  # fmt: skip
         self.caption.setText(text)
         self.slider.setAccessibleDescription(text)

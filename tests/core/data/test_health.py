@@ -7,7 +7,7 @@ import pytest
 from core.data.cache import open_cache
 from core.data.dataset import Cancelled
 from core.data.folder import open_folder
-from core.data.health import KINDS, examine, sharpness
+from core.data.health import KINDS, examine, photo_faults, sharpness
 from core.data.leaf_drawing import CONDITIONS, draw_leaf
 from tests.helpers.photo_files import encode
 
@@ -63,6 +63,7 @@ def test_every_kind_is_found_where_it_is_the_worst_first_and_in_sentences(sick):
     order = [list(KINDS).index(f.kind) for f in health.findings]
     assert order == sorted(order)
     assert all(f.message.endswith(".") for f in health.findings)
+    assert photo_faults(np.zeros((1, 3, 3), np.uint8))[0].endswith("has 1 of 96 pixels that are needed.")
 
 
 def test_sharpness_does_not_count_the_rounding_to_whole_greys():

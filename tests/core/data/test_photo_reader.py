@@ -57,6 +57,18 @@ def test_a_full_disk_under_the_shared_file_is_told(monkeypatch):
             reader.read(["a.jpg"], 8)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of another process")
+@pytest.mark.parametrize("size", [8, 100])
+def test_pixels_that_cannot_be_written_are_no_fault_of_the_photo(size, tmp_path):
+    import resource  # not on Windows
+
+    (tmp_path / "a.png").write_bytes(encode(corners(), ".png"))
+    with closing(PhotoReader()) as reader:
+        resource.prlimit(reader._process.pid, resource.RLIMIT_FSIZE, (size, size))
+        with pytest.raises(LeafClinicError, match="no space for decoded photos"):
+            reader.read([str(tmp_path / "a.png")], 8)
+
+
 @pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="kilobytes of ru_maxrss, and limits in the kernel")
 def test_a_hostile_photo_costs_little_memory_and_time_and_is_reported(tmp_path):

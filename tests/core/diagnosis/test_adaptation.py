@@ -67,7 +67,7 @@ def accuracy(model, samples):
 def rejected(model, samples):
     """Share of the photos that are unfamiliar to the model."""
     seen = NetworkOutputs(read_head(model).logits(samples.features), samples.features)
-    return (read_familiarity(model).measure(seen) < model.thresholds.far).mean()
+    return (read_familiarity(model).measure(seen) < model.thresholds.least_familiar).mean()
 
 
 @pytest.fixture(autouse=True, scope="module")

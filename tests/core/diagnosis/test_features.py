@@ -108,7 +108,10 @@ def test_the_familiarity_weighs_spreads_by_half_and_is_without_them_where_there_
     found = fit_familiarity(known, np.repeat(np.arange(3), 200), known, 1.0)
     scores, own = found.spreads.score(known.spreads), vim(logits, features, found.subspace)
     widths = [np.median(one) - np.quantile(one, 0.03) for one in (own, scores)]
-    assert found.measure(known) == pytest.approx(own + scores * widths[0] / widths[1] / 2)
+    both = found.measure(known)
+    assert both == pytest.approx(own + scores * widths[0] / widths[1] / 2)
+    at_threshold = np.quantile(both, 0.03) - np.quantile(own, 0.03)  # of leaves that are cut from a photo of several
+    assert found.measure(known, cut=True) == pytest.approx(own + at_threshold)
     assert fit_familiarity(NetworkOutputs(logits, features), known, known, 1.0).score == "vim"
 
 

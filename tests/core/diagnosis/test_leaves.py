@@ -40,10 +40,11 @@ def test_maps_become_boxes_at_the_maxima_of_the_heatmap_and_two_predictions_are_
     assert fuse((boxes[:0], scores[:0]), (boxes, scores))[1] == pytest.approx(scores / 2)
 
 
-def test_the_same_leaves_are_found_in_the_mirror_image():
+def test_the_same_leaves_are_found_in_the_mirror_image(monkeypatch):
+    monkeypatch.setattr("core.diagnosis.leaf_detector.SCORE", 0.05)  # of a drawn ellipse
     detector, photo = LeafDetector(threads=1), np.full((90, 120, 3), 200, np.uint8)
     cv2.ellipse(photo, (40, 50), (16, 28), 20, 0, 360, (40, 120, 40), -1)
-    found, mirrored = ([(*leaf.box, leaf.score) for leaf in detector.find(p, 0.05)] for p in (photo, photo[:, ::-1]))
+    found, mirrored = ([(*leaf.box, leaf.score) for leaf in detector.find(p)] for p in (photo, photo[:, ::-1]))
     detector.close()
     wanted = [(y0, 1 - x1, y1, 1 - x0, score) for y0, x0, y1, x1, score in found]
     assert found

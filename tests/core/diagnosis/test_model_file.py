@@ -1,6 +1,5 @@
 """Model files: what is written is read, what does not fit is refused; photos of another size."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from core.diagnosis import model_file
 from core.diagnosis.model_file import in_bits, read_model, with_photo_side, write_model
 from core.errors import ModelFileError
-from core.graph import to_json
+from core.graph import to_dict
 from core.models import build, initial_weights
 from core.tensor_file import write_tensor_file
 from tests.helpers.models import small_model
@@ -23,7 +22,7 @@ def model():
 
 def write_crafted(path, model, tensors=None, **changes):
     header = {
-        "graph": json.loads(to_json(model.graph)), "classes": list(model.classes), "preprocessing": {"square": 16},
+        "graph": to_dict(model.graph), "classes": list(model.classes), "preprocessing": {"square": 16},
         "temperature": 1.0, "data_hash": "", "licence": "", "figures": {}, "sections": {},
     }
     write_tensor_file(path, "model", model_file.VERSION, {**header, **changes}, tensors or model.weights)

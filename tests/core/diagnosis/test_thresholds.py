@@ -16,8 +16,8 @@ from core.diagnosis.thresholds import (
     at_coverage,
     best_threshold,
     coverage_curve,
+    describe_coverage,
     describe_label_thresholds,
-    describe_slider,
     set_label_thresholds,
     set_thresholds,
     untested_thresholds,
@@ -71,8 +71,8 @@ def thresholds():
 @pytest.mark.parametrize(("probabilities", "coverage", "changes", "word", "reason"), [
     ((0.0, 1.0, 0.0), 1.0, {}, NO_LEAF, ""), ((0.2, 0.5, 0.3), 1.0, {"no_leaf": 0.9}, NOT_SURE, "may be no leaf"),
     ((0.001, 0.0, 0.999), 1.0, {}, "tomato/healthy", ""), ((0.02, 0.0, 0.98), 1.0, {}, "tomato/healthy", ""),
-    ((0.02, 0.0, 0.98), 0.5, {}, NOT_SURE, ""), ((0.0, 0.0, 1.0), 1.0, {"far": 11.0}, NOT_SURE, "looks different"),
-    ((0.45, 0.0, 0.55), 0.9, {}, NOT_SURE, "tomato/healthy or apple/scab"),
+    ((0.02, 0.0, 0.98), 0.5, {}, NOT_SURE, ""), ((0.45, 0.0, 0.55), 0.9, {}, NOT_SURE, "tomato/healthy or apple/scab"),
+    ((0.0, 0.0, 1.0), 1.0, {"least_familiar": 11.0}, NOT_SURE, "looks different"),
     ((0.1, 0.3, 0.6), 0.9, {"no_leaf": 0.9}, NOT_SURE, "may be tomato/healthy, but this is not certain"),
 ])  # fmt: skip
 def test_thresholds_and_coverage_decide_the_verdict(thresholds, probabilities, coverage, changes, word, reason):
@@ -118,11 +118,11 @@ def test_folders_of_healthy_leaves_are_known_by_their_names(label, expected):
 
 def test_a_share_below_the_curve_is_told():
     curve = coverage_curve(np.linspace(0.1, 1, 10), np.ones(10, bool))
-    section = Thresholds("energy", 0.0, -1, 1.0, curve).to_section()
-    assert describe_slider(section, 3, 0.5) == ""
-    assert "50 % of the validation photos; it is used instead of 30 %." in describe_slider(section, 3, 0.3)
-    assert "has no confidence thresholds" in describe_slider({}, 3, 0.9)
-    assert "a threshold for each label" in describe_slider(untested_thresholds(3).to_section(), 3, 0.9)
+    thresholds = Thresholds("energy", 0.0, -1, 1.0, curve)
+    assert describe_coverage(thresholds, 0.5) == ""
+    assert "50 % of the validation photos; it is used instead of 30 %." in describe_coverage(thresholds, 0.3)
+    assert "has no confidence thresholds" in describe_coverage(None, 0.9)
+    assert "a threshold for each label" in describe_coverage(untested_thresholds(3), 0.9)
 
 
 LABELS = ("a/rust", "a/scab", "background/none")
@@ -169,7 +169,7 @@ def test_metrics_count_label_by_label_and_photo_by_photo():
 
 
 def test_the_verdict_is_all_labels_above_their_thresholds():
-    thresholds = replace(untested_thresholds(3), far=-1.0, no_leaf_class=2, no_leaf=0.9, labels=(0.2, 0.6, 0.9))
+    thresholds = Thresholds("energy", -1.0, 2, 0.9, untested_thresholds(3).curve, labels=(0.2, 0.6, 0.9))
     assert Thresholds.from_section(thresholds.to_section(), 3) == thresholds
     assert Thresholds.from_section(thresholds.to_section(), 4) is None
 
@@ -189,7 +189,7 @@ def test_thresholds_state_what_they_reach_on_validation_photos():
     truth = np.array([[1, 0], [1, 1], [0, 1], [0, 1]], bool)
     stated = np.array([[0.9, 0.1], [0.8, 0.7], [0.3, 0.6], [0.2, 0.3]])
     bare = set_label_thresholds(stated, truth, np.array([-9.0, -9, 1, 1]), "energy", ("background/none", "scab"))
-    assert (bare.no_leaf_class, bare.far) == (0, 1.0), "photos without a leaf do not decide what is unfamiliar"
+    assert (bare.no_leaf_class, bare.least_familiar) == (0, 1.0), "photos without a leaf do not decide it"
     found = set_label_thresholds(stated, truth, np.zeros(4), "energy", ("rust", "scab"))
     assert found.labels == (pytest.approx(0.55), pytest.approx(0.2))
     assert (found.curve[0].coverage, found.curve[0].accuracy) == (1.0, 1.0)
