@@ -18,6 +18,7 @@ import numpy as np
 from core.data.label_sets import LabelSets
 from core.diagnosis.metrics import binary_cross_entropy, cross_entropy, sigmoid, softmax
 from core.diagnosis.model_file import ModelFile
+from core.diagnosis.thresholds import is_no_leaf
 from core.ops.contract import Array
 
 PARTS: Final = re.compile(r"/|___")
@@ -26,7 +27,7 @@ COLDEST: Final = 0.05
 HOTTEST: Final = 20.0
 GOLDEN: Final = (5**0.5 - 1) / 2
 RIDGE: Final = 3.0
-"""Weight of ``(ln f)^2`` beside the summed cross entropy, in nats. 1 to 30 are alike on validation photos."""
+"""Weight of ``(ln T)^2`` beside the summed cross entropy, in nats. 1 to 30 are alike on validation photos."""
 FEWEST: Final = 10
 """Smallest number of photos predicted as classes of a crop for a temperature of its own."""
 FARTHEST: Final = 1.5
@@ -64,18 +65,18 @@ class Reliability:
     bins: tuple[Bin, ...]
 
 
-def fit_temperature(logits: Array, labels: Array) -> float:
-    """The temperature with the lowest mean cross entropy of ``logits / T``, by golden section over log T.
+def fit_temperature(logits: Array, labels: Array, ridge: float = RIDGE) -> float:
+    """The temperature with the lowest cross entropy of ``logits / T`` plus ``ridge * (ln T)^2``, by golden section.
 
-    labels: int ``(N,)``, or bool ``(N, classes)`` for binary cross entropy. The loss is convex in 1/T, so it has one
-    minimum. 1.0 without photos.
+    labels: int ``(N,)``, or bool ``(N, classes)`` for binary cross entropy. Without `ridge` it approaches 0, and all
+    probabilities 1, where all photos are classified correctly. 1.0 without photos.
     """
     if not len(labels):
         return 1.0
     entropy = cross_entropy if labels.ndim == 1 else binary_cross_entropy
 
-    def loss(log_t: float) -> float:
-        return float(entropy(logits.astype(np.float64) / np.exp(log_t), labels).mean())
+    def loss(log_t: float) -> float:  # summed over photos and labels
+        return float(entropy(logits / np.exp(log_t), labels).sum() * labels[0].size) + ridge * log_t**2
 
     return float(np.exp(find_least(loss, np.log(COLDEST), np.log(HOTTEST))))
 
@@ -166,7 +167,7 @@ def fit_temperatures(logits: Array, labels: Array, classes: Sequence[str]) -> tu
     logits ``(N, classes)``, labels ``(N,)`` of photos that the model was not trained on.
     """
     common, crops = fit_temperature(logits, labels), [crop_of(name) for name in classes]
-    several = len(set(crops) - {""}) > 1
+    several = len({crop for crop, name in zip(crops, classes, strict=True) if crop and not is_no_leaf(name)}) > 1
     return common, fit_class_temperatures(logits, labels, crops, common) if several else ()
 
 
