@@ -26,8 +26,10 @@ BINS: Final = 15
 COLDEST: Final = 0.05
 HOTTEST: Final = 20.0
 GOLDEN: Final = (5**0.5 - 1) / 2
+COMMON_RIDGE: Final = 1.0
+"""Weight of ``(ln T)^2`` beside the summed cross entropy. Temperatures of networks vary more than those of crops."""
 RIDGE: Final = 3.0
-"""Weight of ``(ln T)^2`` beside the summed cross entropy, in nats. 1 to 30 are alike on validation photos."""
+"""Weight of ``(ln f)^2`` beside the summed cross entropy, in nats. 1 to 30 are alike on validation photos."""
 FEWEST: Final = 10
 """Smallest number of photos predicted as classes of a crop for a temperature of its own."""
 FARTHEST: Final = 1.5
@@ -65,7 +67,7 @@ class Reliability:
     bins: tuple[Bin, ...]
 
 
-def fit_temperature(logits: Array, labels: Array, ridge: float = RIDGE) -> float:
+def fit_temperature(logits: Array, labels: Array, ridge: float = COMMON_RIDGE) -> float:
     """The temperature with the lowest cross entropy of ``logits / T`` plus ``ridge * (ln T)^2``, by golden section.
 
     labels: int ``(N,)``, or bool ``(N, classes)`` for binary cross entropy. Without `ridge` it approaches 0, and all
