@@ -23,8 +23,8 @@ from core.ops.contract import Array
 
 PARTS: Final = re.compile(r"/|___")
 BINS: Final = 15
-COLDEST: Final = 0.05
-HOTTEST: Final = 20.0
+FARTHEST: Final = 3.0
+"""Largest ``|ln T|``: 0.05 to 20."""
 GOLDEN: Final = (5**0.5 - 1) / 2
 COMMON_RIDGE: Final = 1.0
 """Weight of ``(ln T)^2`` beside the summed cross entropy. Temperatures of networks vary more than those of crops."""
@@ -32,7 +32,7 @@ RIDGE: Final = 3.0
 """Weight of ``(ln f)^2`` beside the summed cross entropy, in nats. 1 to 30 are alike on validation photos."""
 FEWEST: Final = 10
 """Smallest number of photos predicted as classes of a crop for a temperature of its own."""
-FARTHEST: Final = 1.5
+FARTHEST_FACTOR: Final = 1.5
 """Largest ``|ln f|``: the common temperature times 0.22 to 4.5."""
 NOTABLE: Final = 1.1
 """A crop is named in the model card if its factor is at least this, or at most its inverse."""
@@ -67,7 +67,7 @@ class Reliability:
     bins: tuple[Bin, ...]
 
 
-def fit_temperature(logits: Array, labels: Array, ridge: float = COMMON_RIDGE) -> float:
+def fit_temperature(logits: Array, labels: Array, ridge: float = COMMON_RIDGE, farthest: float = FARTHEST) -> float:
     """The temperature with the lowest cross entropy of ``logits / T`` plus ``ridge * (ln T)^2``, by golden section.
 
     labels: int ``(N,)``, or bool ``(N, classes)`` for binary cross entropy. Without `ridge` it approaches 0, and all
@@ -80,7 +80,7 @@ def fit_temperature(logits: Array, labels: Array, ridge: float = COMMON_RIDGE) -
     def loss(log_t: float) -> float:  # summed over photos and labels
         return float(entropy(logits / np.exp(log_t), labels).sum() * labels[0].size) + ridge * log_t**2
 
-    return float(np.exp(find_least(loss, np.log(COLDEST), np.log(HOTTEST))))
+    return float(np.exp(find_least(loss, -farthest, farthest)))
 
 
 def find_least(loss: Callable[[float], float], low: float, high: float) -> float:
@@ -188,15 +188,9 @@ def fit_class_temperatures(
     if not enough:
         return ()
     z = logits.astype(np.float64) / temperature
-    factors = {name: _fit_factor(z[answered == name], labels[answered == name], ridge) for name in enough}
+    own = {name: answered == name for name in enough}
+    factors = {name: fit_temperature(z[rows], labels[rows], ridge, FARTHEST_FACTOR) for name, rows in own.items()}
     return tuple(temperature * factors.get(name, 1.0) for name in groups)
-
-
-def _fit_factor(logits: Array, labels: Array, ridge: float) -> float:
-    def loss(log_f: float) -> float:
-        return float(cross_entropy(logits / np.exp(log_f), labels).sum()) + ridge * log_f**2
-
-    return float(np.exp(find_least(loss, -FARTHEST, FARTHEST)))
 
 
 def describe_temperatures(model: ModelFile) -> str:

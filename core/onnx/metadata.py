@@ -49,11 +49,8 @@ def to_metadata(graph: Graph, classes: tuple[str, ...], temperature: float) -> d
         "input": "photo", "layout": "NCHW", "colours": "RGB" if channels == 3 else "grey", "height": height,
         "width": width, "scale": 1 / 255, "mean": photo["mean"], "std": photo["std"],
     }  # fmt: skip
-    return {
-        PREPROCESSING: json.dumps(described),
-        CLASSES: json.dumps(classes, ensure_ascii=False),
-        TEMPERATURE: repr(float(temperature)),
-    }
+    return {PREPROCESSING: json.dumps(described), CLASSES: json.dumps(classes, ensure_ascii=False),
+            TEMPERATURE: repr(float(temperature))}  # fmt: skip
 
 
 def read_statistics(metadata: Mapping[str, str]) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
