@@ -125,7 +125,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="leafclinic adapt", allow_abbrev=False,
         description="Adapt a model to a place from 5 to 20 photos of each class that occurs there. The model keeps its "
-        "other classes. Before and after are measured on held-out photos of the place. This takes about two minutes.",
+        "other classes. Before and after are measured on held-out photos of the place. This takes a few minutes.",
         epilog=f"Class names are those of the model, such as apple/scab for photos in PLACE/apple/scab. {EXIT_CODES}.",
     )  # fmt: skip
     parser.add_argument("model_file", metavar="MODEL", help=MODEL_HELP)

@@ -66,7 +66,7 @@ def diagnose(argv: Sequence[str]) -> int:
     if arguments.merge:
         return merge(Path(arguments.model_file))
     file = Path(arguments.model_file)
-    if file.suffix.lower() == ".onnx":
+    if file.suffix.lower() == ".onnx" and not read_network(file).multilabel:  # labels have thresholds
         sys.stderr.write(f"{file.name} is an ONNX file: it has no thresholds. A photo whose most probable class is "
                          "below 50 % is \"not sure\".\n")
     if arguments.out:

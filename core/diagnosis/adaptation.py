@@ -263,7 +263,7 @@ def _fit(head: LinearHead, photos: Samples, drawn: Samples, advance: Callable[[]
 
 
 def _loss(logits: Array, labels: Array) -> float:
-    return float(cross_entropy(logits / fit_temperature(logits, labels), labels).mean())
+    return float(cross_entropy(logits / fit_temperature(logits, labels, ridge=0.0), labels).mean())
 
 
 def _describe(when: str, correct: Array) -> str:

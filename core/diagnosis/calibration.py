@@ -18,18 +18,21 @@ import numpy as np
 from core.data.label_sets import LabelSets
 from core.diagnosis.metrics import binary_cross_entropy, cross_entropy, sigmoid, softmax
 from core.diagnosis.model_file import ModelFile
+from core.diagnosis.thresholds import is_no_leaf
 from core.ops.contract import Array
 
 PARTS: Final = re.compile(r"/|___")
 BINS: Final = 15
-COLDEST: Final = 0.05
-HOTTEST: Final = 20.0
+FARTHEST: Final = 3.0
+"""Largest ``|ln T|``: 0.05 to 20."""
 GOLDEN: Final = (5**0.5 - 1) / 2
+COMMON_RIDGE: Final = 1.0
+"""Weight of ``(ln T)^2`` beside the summed cross entropy. Temperatures of networks vary more than those of crops."""
 RIDGE: Final = 3.0
 """Weight of ``(ln f)^2`` beside the summed cross entropy, in nats. 1 to 30 are alike on validation photos."""
 FEWEST: Final = 10
 """Smallest number of photos predicted as classes of a crop for a temperature of its own."""
-FARTHEST: Final = 1.5
+FARTHEST_FACTOR: Final = 1.5
 """Largest ``|ln f|``: the common temperature times 0.22 to 4.5."""
 NOTABLE: Final = 1.1
 """A crop is named in the model card if its factor is at least this, or at most its inverse."""
@@ -64,20 +67,20 @@ class Reliability:
     bins: tuple[Bin, ...]
 
 
-def fit_temperature(logits: Array, labels: Array) -> float:
-    """The temperature with the lowest mean cross entropy of ``logits / T``, by golden section over log T.
+def fit_temperature(logits: Array, labels: Array, ridge: float = COMMON_RIDGE, farthest: float = FARTHEST) -> float:
+    """The temperature with the lowest cross entropy of ``logits / T`` plus ``ridge * (ln T)^2``, by golden section.
 
-    labels: int ``(N,)``, or bool ``(N, classes)`` for binary cross entropy. The loss is convex in 1/T, so it has one
-    minimum. 1.0 without photos.
+    labels: int ``(N,)``, or bool ``(N, classes)`` for binary cross entropy. Without `ridge` it approaches 0, and all
+    probabilities 1, where all photos are classified correctly. 1.0 without photos.
     """
     if not len(labels):
         return 1.0
     entropy = cross_entropy if labels.ndim == 1 else binary_cross_entropy
 
-    def loss(log_t: float) -> float:
-        return float(entropy(logits.astype(np.float64) / np.exp(log_t), labels).mean())
+    def loss(log_t: float) -> float:  # summed over photos and labels
+        return float(entropy(logits / np.exp(log_t), labels).sum() * labels[0].size) + ridge * log_t**2
 
-    return float(np.exp(find_least(loss, np.log(COLDEST), np.log(HOTTEST))))
+    return float(np.exp(find_least(loss, -farthest, farthest)))
 
 
 def find_least(loss: Callable[[float], float], low: float, high: float) -> float:
@@ -166,7 +169,7 @@ def fit_temperatures(logits: Array, labels: Array, classes: Sequence[str]) -> tu
     logits ``(N, classes)``, labels ``(N,)`` of photos that the model was not trained on.
     """
     common, crops = fit_temperature(logits, labels), [crop_of(name) for name in classes]
-    several = len(set(crops) - {""}) > 1
+    several = len({crop for crop, name in zip(crops, classes, strict=True) if crop and not is_no_leaf(name)}) > 1
     return common, fit_class_temperatures(logits, labels, crops, common) if several else ()
 
 
@@ -185,15 +188,9 @@ def fit_class_temperatures(
     if not enough:
         return ()
     z = logits.astype(np.float64) / temperature
-    factors = {name: _fit_factor(z[answered == name], labels[answered == name], ridge) for name in enough}
+    own = {name: answered == name for name in enough}
+    factors = {name: fit_temperature(z[rows], labels[rows], ridge, FARTHEST_FACTOR) for name, rows in own.items()}
     return tuple(temperature * factors.get(name, 1.0) for name in groups)
-
-
-def _fit_factor(logits: Array, labels: Array, ridge: float) -> float:
-    def loss(log_f: float) -> float:
-        return float(cross_entropy(logits / np.exp(log_f), labels).sum()) + ridge * log_f**2
-
-    return float(np.exp(find_least(loss, -FARTHEST, FARTHEST)))
 
 
 def describe_temperatures(model: ModelFile) -> str:

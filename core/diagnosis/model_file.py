@@ -283,12 +283,10 @@ def _check_knowledge(graph: Graph, sections: Mapping[str, Any], extra: Mapping[s
 
 
 def _read_class_temperatures(header: Mapping[str, Any], classes: int) -> tuple[float, ...]:
-    if CLASS_TEMPERATURES not in header:
-        return ()
-    found: tuple[float, ...] = header[CLASS_TEMPERATURES]
-    if len(found) != classes:
+    found: tuple[float, ...] | None = header.get(CLASS_TEMPERATURES)
+    if found is not None and len(found) != classes:
         raise ModelFileError(f"The file has temperatures of {len(found)} classes and {classes} classes.")
-    return found
+    return found or ()
 
 
 def _read_learned(header: Mapping[str, Any], marks: Array | None) -> TrainingPhotos | None:

@@ -15,6 +15,8 @@ from core.schema import Reader, SchemaError, divisor, listing, number, parse_jso
 PREPROCESSING: Final = "preprocessing"
 CLASSES: Final = "class_names"
 TEMPERATURE: Final = "temperature"
+CLASS_TEMPERATURES: Final = "class_temperatures"
+VIEWS: Final = "views"
 LABELS: Final = "labels"
 """Key of the threshold of each label, if a photo may have several; the outputs are then probabilities."""
 
@@ -26,7 +28,7 @@ class Imported:
 
     graph ends with its logits; weights are float32 by full name; classes is empty and temperature 1 if the file does
     not state them; preprocessed: whether mean and deviation are the file's own; labels: the threshold of each label,
-    empty if a photo has one class.
+    empty if a photo has one class; class_temperatures, views: as in `core.diagnosis.model_file.ModelFile`.
     """
 
     graph: Graph
@@ -35,6 +37,8 @@ class Imported:
     temperature: float
     preprocessed: bool
     labels: tuple[float, ...] = ()
+    class_temperatures: tuple[float, ...] = ()
+    views: int = 1
 
 
 def to_metadata(graph: Graph, classes: tuple[str, ...], temperature: float) -> dict[str, str]:
@@ -45,11 +49,8 @@ def to_metadata(graph: Graph, classes: tuple[str, ...], temperature: float) -> d
         "input": "photo", "layout": "NCHW", "colours": "RGB" if channels == 3 else "grey", "height": height,
         "width": width, "scale": 1 / 255, "mean": photo["mean"], "std": photo["std"],
     }  # fmt: skip
-    return {
-        PREPROCESSING: json.dumps(described),
-        CLASSES: json.dumps(classes, ensure_ascii=False),
-        TEMPERATURE: repr(float(temperature)),
-    }
+    return {PREPROCESSING: json.dumps(described), CLASSES: json.dumps(classes, ensure_ascii=False),
+            TEMPERATURE: repr(float(temperature))}  # fmt: skip
 
 
 def read_statistics(metadata: Mapping[str, str]) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
@@ -58,7 +59,7 @@ def read_statistics(metadata: Mapping[str, str]) -> tuple[tuple[float, ...], tup
     return None if found is None else (found["mean"], found["std"])
 
 
-def read_classes(metadata: Mapping[str, str], count: int) -> tuple[str, ...]:
+def _read_classes(metadata: Mapping[str, str], count: int) -> tuple[str, ...]:
     """Return the class names, empty if the file does not state them."""
     names: tuple[str, ...] = _read(metadata, CLASSES, listing(text)) or ()
     if names and not len(set(names)) == len(names) == count:
@@ -66,17 +67,20 @@ def read_classes(metadata: Mapping[str, str], count: int) -> tuple[str, ...]:
     return names
 
 
-def read_temperature(metadata: Mapping[str, str]) -> float:
-    """Return the temperature of the calibrated softmax, 1 if the file does not state it."""
+def read_use(metadata: Mapping[str, str], count: int) -> dict[str, Any]:
+    """Return the fields of `Imported` that state how the outputs are used. Raises ModelFileError."""
     temperature = _read(metadata, TEMPERATURE, divisor)
-    return 1.0 if temperature is None else float(temperature)
+    return {
+        "classes": _read_classes(metadata, count), "temperature": 1.0 if temperature is None else temperature,
+        "labels": _read_numbers(metadata, LABELS, number, count), "views": 2 if metadata.get(VIEWS) == "2" else 1,
+        "class_temperatures": _read_numbers(metadata, CLASS_TEMPERATURES, divisor, count),
+    }  # fmt: skip
 
 
-def read_labels(metadata: Mapping[str, str], count: int) -> tuple[float, ...]:
-    """Return the threshold of each label, empty if a photo has one class."""
-    found: tuple[float, ...] | None = _read(metadata, LABELS, listing(number))
-    if found is not None and (len(found) != count or not all(0 <= value <= 1 for value in found)):
-        raise ModelFileError("The thresholds of the labels in this file are not valid.")
+def _read_numbers(metadata: Mapping[str, str], key: str, item: Reader, count: int) -> tuple[float, ...]:
+    found: tuple[float, ...] | None = _read(metadata, key, listing(item))
+    if found is not None and (len(found) != count or key == LABELS and not all(0 <= value <= 1 for value in found)):
+        raise ModelFileError(f"The metadata {key!r} in this file is not a valid number for each class.")
     return found or ()
 
 

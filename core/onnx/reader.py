@@ -16,7 +16,7 @@ from core.errors import ModelFileError
 from core.graph import PHOTO, Graph
 from core.onnx import layers, reshaping
 from core.onnx.importer import NCHW, Importer, OnnxValue, attributes_of, describe, to_array
-from core.onnx.metadata import LABELS, Imported, read_classes, read_labels, read_statistics, read_temperature
+from core.onnx.metadata import LABELS, Imported, read_statistics, read_use
 from core.ops.builder import MAX_NODES, check, photo_node
 from core.ops.contract import Array
 from core.program import fold_batch_norm, fold_weights
@@ -111,9 +111,7 @@ def _read(
     for key, array in weights.items():  # damaged or diverged, with which every prediction would be NaN
         if not np.isfinite(array).all():
             raise ModelFileError(f"The weights {key} hold numbers that are not finite. Export the model again.")
-    classes = read_classes(metadata, graph.classes)
-    labels = read_labels(metadata, graph.classes)
-    return Imported(graph, weights, classes, read_temperature(metadata), statistics is not None, labels)
+    return Imported(graph, weights, preprocessed=statistics is not None, **read_use(metadata, graph.classes))
 
 
 def _convert(importer: Importer, node: Any) -> None:

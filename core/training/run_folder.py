@@ -132,7 +132,7 @@ def create_run(path: Path, config: RunConfig, overwrite: bool = False) -> RunFol
     with saving(path):
         path.mkdir(parents=True, exist_ok=True)
         folder = RunFolder(path)
-        for name in FILES if overwrite else ():
+        for name in reversed(FILES) if overwrite else ():  # config.json last: without it this would be no run
             (path / name).unlink(missing_ok=True)
     try:
         folder.write_config(config)

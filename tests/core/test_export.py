@@ -18,7 +18,8 @@ from tests.helpers.tiny_photos import write_photos
 
 @pytest.fixture
 def model(tmp_path):
-    return write_small_model(tmp_path / "m.safetensors", ("brown", "green"), temperature=0.8)
+    own = {"temperature": 0.8, "class_temperatures": (0.5, 2.0), "views": 2}
+    return write_small_model(tmp_path / "m.safetensors", ("brown", "green"), **own)
 
 
 def test_float32_is_written_and_the_check_is_stated(model, tmp_path, capsys):

@@ -205,6 +205,7 @@ def test_what_is_not_read_is_refused_with_a_sentence(name, tmp_path):
     ("temperature", "1e-310", "is not a number from 1e-6"),
     ("temperature", "nan", "is not valid"),
     ("temperature", "warm", "is not valid"),
+    ("class_temperatures", "[1, 1]", "not a valid number for each"),
 ])  # fmt: skip
 def test_metadata_that_makes_no_sense_is_refused(key, value, sentence, tmp_path):
     made = onnx.load_model_from_string(model([node("Conv", "x w b", "last"), *HEAD], CONV))

@@ -142,6 +142,10 @@ def test_an_earlier_run_or_a_foreign_folder_is_not_touched(tiny, tmp_path):
     with pytest.raises(InputError, match="--resume"):
         train(config)
     assert train(config, overwrite=True)[-1].reason == "completed"
+    (skipped := Path(config.out) / "left_out.csv").mkdir()  # cannot be removed as a file
+    with pytest.raises(StorageError):
+        train(config, overwrite=True)
+    assert skipped.with_name("config.json").exists()
     for part in ({"start": config.out}, {"teacher": (config.out,)}, {"split": f"{config.out}/split.csv"}):
         with pytest.raises(InputError, match="would be replaced by the new run"):
             train(replace(config, **part), overwrite=True)
