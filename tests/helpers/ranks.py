@@ -170,8 +170,7 @@ def main(photos: str, out: str) -> None:
         "uneven": [take_uneven_steps(ranks, *case) for case in ((10, 10, 1), (7, 8, 2), (3, 16, 2), (2, 64, 1))],
         "synchronized": [take_uneven_steps(ranks, *case, 1, "squeezenet1_1_bn", 32, 1e-3)
                          for case in ((10, 10), (9, 32))],
-        "completed": complete_together(ranks),
-        **compare_runs(runs, ranks),
+        "completed": complete_together(ranks), **compare_runs(runs, ranks),
     }  # fmt: skip
     ranks.barrier()
     if ranks.rank == 0:

@@ -7,16 +7,10 @@ import numpy as np
 import pytest
 
 from core.config import RunConfig
+from core.data import photo_groups
 from core.data.folder import open_folder
 from core.data.photo_format import taken_at
-from core.data.photo_groups import (
-    LARGEST_BURST,
-    LEAF_MAP,
-    group_by_burst,
-    group_by_leaf_map,
-    group_by_name,
-    source_name,
-)
+from core.data.photo_groups import LARGEST_BURST, LEAF_MAP, group_by_burst, group_by_leaf_map, group_by_name
 from core.data.preparation import prepare_photos
 from tests.core.data.test_folder import plant
 from tests.helpers.photo_files import array, corners, jpeg, jpeg_with_exif, leaf_folder
@@ -33,7 +27,7 @@ from tests.helpers.photo_files import array, corners, jpeg, jpeg_with_exif, leaf
     ("parrot_12.jpg", "parrot_12"),
 ])  # fmt: skip
 def test_what_was_done_is_taken_off_the_name(path, source):
-    assert source_name(path) == source
+    assert photo_groups.source_name(path) == source
 
 
 def test_copies_join_their_source_across_folders_but_not_across_classes(tmp_path):

@@ -89,10 +89,8 @@ def with_tensor(tensor):
 
 
 REFUSED = {
-    "no ONNX": (b"", "which version of ONNX"),
-    "a text": (b"this is not a network", "not a valid ONNX file"),
-    "too old": (model(HEAD, opset=6), "opsets 7 to"),
-    "too new": (model(HEAD, opset=9999), "opsets 7 to"),
+    "no ONNX": (b"", "which version of ONNX"), "a text": (b"this is not a network", "not a valid ONNX file"),
+    "too old": (model(HEAD, opset=6), "opsets 7 to"), "too new": (model(HEAD, opset=9999), "opsets 7 to"),
     "unknown ops": (model([node("Einsum", "x", "a", equation="i"), node("LSTM", "a", "last"), *HEAD]),
         "not supported: Einsum, LSTM"),
     "foreign op": (model([helper.make_node("Gelu", ["x"], ["last"], domain="com.microsoft"), *HEAD]),
@@ -169,12 +167,9 @@ def test_what_is_not_read_is_refused_with_a_sentence(name, tmp_path):
     ("preprocessing", "{}", "is not valid"),
     ("preprocessing", '{"mean": [1, 2], "std": [1, 1]}', "photo of 3 channels"),
     ("class_names", '["a", "b"]', "names 2 classes"),
-    ("class_names", '["a", "a", "b", "c", "d", "e"]', "names 5 classes"),
-    ("class_names", "7", "class_names"),
-    ("temperature", "1e-310", "is not a number from 1e-6"),
-    ("temperature", "nan", "is not valid"),
-    ("temperature", "warm", "is not valid"),
-    ("class_temperatures", "[1, 1]", "not a valid number for each"),
+    ("class_names", '["a", "a", "b", "c", "d", "e"]', "names 5 classes"), ("class_names", "7", "class_names"),
+    ("temperature", "1e-310", "is not a number from 1e-6"), ("temperature", "nan", "is not valid"),
+    ("temperature", "warm", "is not valid"), ("class_temperatures", "[1, 1]", "not a valid number for each"),
 ])  # fmt: skip
 def test_metadata_that_makes_no_sense_is_refused(key, value, sentence, tmp_path):
     made = onnx.load_model_from_string(model([node("Conv", "x w b", "last"), *HEAD], CONV))

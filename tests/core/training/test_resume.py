@@ -30,8 +30,7 @@ pytestmark = pytest.mark.usefixtures("reference_plans")
 @pytest.mark.parametrize(("stop_after", "taught", "changes"), [
     (1, False, {"optimizer": "sgd", "average": 0.9}), (3, False, {"optimizer": "adamw", "average": 0.9}),
     (4, False, {"optimizer": "adamw", "average": 0.9}), (5, False, {"optimizer": "adam", "average": 0.9}),
-    (2, True, {"mix": 0.6}),
-    (2, True, {"epochs": 2, "average": 0.8, "model": "squeezenet1_1_bn", "image_size": 32}),
+    (2, True, {"mix": 0.6}), (2, True, {"epochs": 2, "average": 0.8, "model": "squeezenet1_1_bn", "image_size": 32}),
 ])  # fmt: skip
 def test_stopped_and_resumed_is_the_same_as_never_stopped(tiny, tmp_path, stop_after, taught, changes):
     model, side = changes.get("model", "cnn"), changes.get("image_size", 16)
@@ -117,13 +116,16 @@ def test_a_damaged_last_checkpoint_is_told_and_the_one_before_continues(tiny):
         train(hurt, resume=True)
 
 
-def test_a_full_disk_stops_with_a_sentence_and_leaves_the_checkpoint_before(tiny, monkeypatch):
-    config = tiny()
+def test_a_full_disk_stops_with_a_sentence_and_the_checkpoint_before_continues(tiny, monkeypatch):
+    whole, config = tiny("whole"), tiny()
+    train(whole)
     results = chain(repeat(None, 18), [OSError(28, "No space left on device")], repeat(None))
     monkeypatch.setattr("core.storage.os.fsync", Mock(side_effect=results))
     with pytest.raises(StorageError, match="No space left on device"):
         train(config)
     assert read_checkpoint(Path(config.out) / LAST).state.step > 0
+    train(config, resume=True)
+    same_bits(last_weights(whole), last_weights(config))
 
 
 def test_changed_photos_are_refused_on_resume(tiny, tmp_path):
