@@ -15,10 +15,8 @@ def node(op, inputs, output, **attributes):
 def model(nodes, constants=(), opset=13, shape=("N", 3, 9, 11), output="y", **more):
     """Bytes of a small model; constants: name to array."""
     tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in dict(constants).items()]
-    graph = helper.make_graph(
-        nodes, "small", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)], tensors,
-    )
+    graph = helper.make_graph(nodes, "small", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+                              [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)], tensors)  # fmt: skip
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     for key, value in more.items():
         setattr(made, key, value)

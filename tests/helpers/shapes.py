@@ -123,25 +123,21 @@ def _conv2d(inputs, filters, kernel, **more):
 
 def _spatial(op, **fixed):
     """Windows that pools and depthwise convolutions share."""
-    return (
-        case(op, (7, 11, 5), kernel=(3, 3), stride=(2, 2), **fixed),
-        case(op, (8, 8, 16), kernel=(3, 3), stride=(1, 1), padding=(1, 1, 1, 1), **fixed),
-        case(op, (13, 13, 17), kernel=(3, 3), stride=(2, 2), padding=(0, 0, 1, 1), batch=3, **fixed),
-        case(op, (9, 10, 3), kernel=(2, 5), stride=(3, 1), padding=(1, 2, 0, 4), **fixed),
-        case(op, (10, 7, 4), kernel=(1, 2), stride=(3, 4), **fixed),
-        case(op, (1, 1, 1), kernel=(1, 1), stride=(1, 1), batch=1, **fixed),
-        case(op, (1, 1, 3), kernel=(3, 3), stride=(2, 2), padding=(1, 1, 1, 1), batch=1, **fixed),
-        case(op, (5, 6, 33), kernel=(5, 6), stride=(1, 1), batch=1, **fixed),
-    )
+    return (case(op, (7, 11, 5), kernel=(3, 3), stride=(2, 2), **fixed),
+            case(op, (8, 8, 16), kernel=(3, 3), stride=(1, 1), padding=(1, 1, 1, 1), **fixed),
+            case(op, (13, 13, 17), kernel=(3, 3), stride=(2, 2), padding=(0, 0, 1, 1), batch=3, **fixed),
+            case(op, (9, 10, 3), kernel=(2, 5), stride=(3, 1), padding=(1, 2, 0, 4), **fixed),
+            case(op, (10, 7, 4), kernel=(1, 2), stride=(3, 4), **fixed),
+            case(op, (1, 1, 1), kernel=(1, 1), stride=(1, 1), batch=1, **fixed),
+            case(op, (1, 1, 3), kernel=(3, 3), stride=(2, 2), padding=(1, 1, 1, 1), batch=1, **fixed),
+            case(op, (5, 6, 33), kernel=(5, 6), stride=(1, 1), batch=1, **fixed))  # fmt: skip
 
 
 def _pools(op):
-    ceil = (
-        case(op, (14, 14, 6), kernel=(3, 3), stride=(2, 2), ceil_mode=True),
-        case(op, (13, 12, 8), kernel=(3, 3), stride=(2, 2), ceil_mode=True, batch=1),
-        case(op, (5, 7, 2), kernel=(2, 2), stride=(3, 3), padding=(1, 1, 1, 1), ceil_mode=True),
-        case(op, (11, 10, 7), kernel=(5, 4), stride=(4, 3), padding=(2, 1, 0, 3), ceil_mode=True, batch=3),
-    )
+    ceil = (case(op, (14, 14, 6), kernel=(3, 3), stride=(2, 2), ceil_mode=True),
+            case(op, (13, 12, 8), kernel=(3, 3), stride=(2, 2), ceil_mode=True, batch=1),
+            case(op, (5, 7, 2), kernel=(2, 2), stride=(3, 3), padding=(1, 1, 1, 1), ceil_mode=True),
+            case(op, (11, 10, 7), kernel=(5, 4), stride=(4, 3), padding=(2, 1, 0, 3), ceil_mode=True, batch=3))
     return (*_spatial(op), *ceil)
 
 

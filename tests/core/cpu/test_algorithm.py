@@ -14,10 +14,8 @@ from core.program import fold_batch_norm, fold_weights
 from tests.helpers.compare import assert_close
 from tests.helpers.golden import photos_of, weights_of
 
-NETWORKS = {
-    "squeezenet1_0": 48, "squeezenet1_1": 48, "squeezenet1_0_bn": 48, "squeezenet1_1_bn": 48, "mobilenetv2": 32,
-    "mobilenetv3_small": 32, "cnn": 20, "mlp": 20,
-}  # fmt: skip
+NETWORKS = {"squeezenet1_0": 48, "squeezenet1_1": 48, "squeezenet1_0_bn": 48, "squeezenet1_1_bn": 48, "mobilenetv2": 32,
+            "mobilenetv3_small": 32, "cnn": 20, "mlp": 20}  # fmt: skip
 """Network to its photos' size."""
 DEPTHWISE = [name for name in NETWORKS if name.startswith("mobilenet")]
 ASKED = [(name, algorithm) for algorithm in ("naive", "im2col") for name in NETWORKS]

@@ -110,9 +110,8 @@ def test_each_other_instruction_set_agrees_with_the_reference_on_the_odd_cases(n
     if problem(name, get_host_cpu_features()):
         pytest.skip(problem(name, get_host_cpu_features()))
     environment = {**os.environ, "LEAFCLINIC_CPU": name, "PYTHONPATH": os.getcwd()}
-    run = subprocess.run(
-        [sys.executable, "-c", CHECK], env=environment, capture_output=True, text=True, timeout=280, check=False
-    )
+    run = subprocess.run([sys.executable, "-c", CHECK], env=environment, capture_output=True, text=True, timeout=280,
+                         check=False)  # fmt: skip
     assert run.returncode == 0, run.stderr[-2000:]
     assert run.stdout.split()[0] == name
 

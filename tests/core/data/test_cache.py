@@ -113,11 +113,10 @@ def test_a_sample_of_a_file_sees_its_beginning_middle_and_end(tmp_path):
 
 def test_broken_photos_are_skipped_with_their_reasons(photos, tmp_path):
     good = jpeg(corners())
-    broken = {
-        "empty.jpg": (b"", "The file is empty"), "text.jpg": (b"no photo", "not a photo"),
-        "cut.jpg": (good[: len(good) // 2], "cut off"), "huge.png": (png_header_only(20_000, 15_000), "300 megapixels"),
-        "hollow.png": (png_header_only(10, 10), "damaged"),
-    }  # fmt: skip
+    broken = {"empty.jpg": (b"", "The file is empty"), "text.jpg": (b"no photo", "not a photo"),
+              "cut.jpg": (good[: len(good) // 2], "cut off"),
+              "huge.png": (png_header_only(20_000, 15_000), "300 megapixels"),
+              "hollow.png": (png_header_only(10, 10), "damaged")}  # fmt: skip
     for name, (data, _) in broken.items():
         (photos / "rust" / name).write_bytes(data)
     dataset = open_folder(photos)

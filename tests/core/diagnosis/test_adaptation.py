@@ -52,9 +52,8 @@ def model():
     graph = network()
     train, validation = draw(0), draw(1)
     head = fit_head(LinearHead(np.zeros((4, FEATURES)), np.zeros(4)), train, train, 1e-3)
-    weights = initial_weights(graph, 0) | {
-        "head.weight": head.weight.astype(np.float32), "head.bias": head.bias.astype(np.float32),
-    }  # fmt: skip
+    weights = initial_weights(graph, 0) | {"head.weight": head.weight.astype(np.float32),
+                                           "head.bias": head.bias.astype(np.float32)}  # fmt: skip
     bare = ModelFile(graph, weights, CLASSES, 32, name="tiny")
     parts = [NetworkOutputs(head.logits(part.features), part.features) for part in (train, validation)]
     return with_thresholds(bare, parts[0], train.labels, parts[1], validation.labels)

@@ -54,14 +54,11 @@ def examine(model, *photos, **how):
         return [examiner.examine(photo, **how) for photo in photos]
 
 
-def test_an_examination_says_word_place_and_amount(completed):
+def test_an_examination_says_word_place_and_amount_also_of_odd_shapes_and_no_amount_without_a_leaf(completed):
     (found,) = examine(completed, squares(1, 5).photos[0])
     assert found.verdict.word in (*completed.classes, NOT_SURE, NO_LEAF)
     assert sum(g.probability for g in found.top) == pytest.approx(1, abs=1e-6)
     assert found.severity.leaf.shape == found.photo.shape[:2] == (SIDE, SIDE)
-
-
-def test_odd_shapes_are_examined_and_without_a_leaf_no_diseased_area_is_measured(completed):
     found = examine(completed, *(np.zeros((h, w, 3), np.uint8) for h, w in ((1, 1), (3, 500), (97, 61))))
     assert all(each.verdict.word for each in found)
     (found,) = examine(refusing_from(completed, 0.0), squares(1, 5).photos[0])

@@ -28,10 +28,8 @@ ARRAYS = tracemalloc.DomainFilter(inclusive=True, domain=np.lib.tracemalloc_doma
 def configure(tmp_path):
     for name, count in COUNTS.items():
         write_photos(tmp_path / "photos", classes=(name,), each=count)
-    fields = {
-        "data": str(tmp_path / "photos"), "cache": str(tmp_path / "cache"),
-        "out": str(tmp_path / "run"), "epochs": 1, "device": "cpu", "threads": 2, "test": 0.1, "model": "squeezenet1_1",
-    }
+    fields = {"data": str(tmp_path / "photos"), "cache": str(tmp_path / "cache"), "out": str(tmp_path / "run"),
+              "epochs": 1, "device": "cpu", "threads": 2, "test": 0.1, "model": "squeezenet1_1"}  # fmt: skip
     return lambda **changes: RunConfig(**{**fields, **changes})
 
 

@@ -62,10 +62,9 @@ def data():
     )  # fmt: skip
     logits, labels = np.eye(2)[[0, 0, 0, 1, 1, 1, 1, 1]], np.array([0, 0, 0, 0, 1, 1, 1, 1])
     figures = compute_metrics(logits, labels, ("<rust>", "healthy"))
-    evaluation = RunEvaluation(
-        "test", figures, (Subset("lab photos", 4, 4), Subset("field photos", 4, 3)),
-        baseline=Baseline(0.6, 0.5), reading=BackgroundDependence(8, 0.6, 0.5, 0.9, 0.8, 0.7), calibration_error=0.02,
-    )  # fmt: skip
+    evaluation = RunEvaluation("test", figures, (Subset("lab photos", 4, 4), Subset("field photos", 4, 3)),
+                               baseline=Baseline(0.6, 0.5), reading=BackgroundDependence(8, 0.6, 0.5, 0.9, 0.8, 0.7),
+                               calibration_error=0.02)  # fmt: skip
     bins = [{"low": 0.0, "high": 1.0, "photos": 8, "stated": 0.8, "right": 0.9}]
     curve = [[1.0, 0.2, 0.9, 0.0], [0.5, 0.6, 1.0, 0.4]]
     model = small_model(figures.classes, sections={
@@ -209,10 +208,9 @@ def test_charts_label_shares_in_per_cent_cut_no_number_off_and_need_a_point():
     assert draw_lines("nothing", [ChartSeries("a", ((0.0, float("nan")),))], "x") == ""
 
 
-ODD = RunConfig(
-    data="/my photos/it's", where=("crop=rice", "crop=bean"), start="/w/leaves.safetensors", leaf_tests=False, seed=7,
-    learning_rate=2e-4, cache="/tmp/c", out="/runs/a b", epochs=3, model="cnn", nesterov=False,
-)  # fmt: skip
+ODD = RunConfig(data="/my photos/it's", where=("crop=rice", "crop=bean"), start="/w/leaves.safetensors",
+                leaf_tests=False, seed=7, learning_rate=2e-4, cache="/tmp/c", out="/runs/a b", epochs=3, model="cnn",
+                nesterov=False)  # fmt: skip
 
 
 @pytest.mark.parametrize("preset", ["", *PRESETS])

@@ -56,9 +56,7 @@ def test_the_watch_begins_where_the_warm_up_ends(monkeypatch):
     made = []
     monkeypatch.setattr(trainer, "StallWatch", lambda guessing, after: made.append(after))
 
-    setup = SimpleNamespace(
-        config=RunConfig(warmup=0.2, epochs=10), train=SimpleNamespace(labels=LABELS, steps=50, targets=None),
-        classes=("a", "b"),
-    )
+    setup = SimpleNamespace(config=RunConfig(warmup=0.2, epochs=10),
+                            train=SimpleNamespace(labels=LABELS, steps=50, targets=None), classes=("a", "b"))
     trainer.watch_for_stall(setup)
     assert made == [100]
