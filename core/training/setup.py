@@ -112,9 +112,7 @@ def set_up(
     config, origin = read_start(config)
     teacher_files = read_teachers(config)
     config = replace(config, teacher=tuple(str(teacher.path) for teacher in teacher_files))
-    scanned = scan_field(config.field, config.label, config.cache) if config.field else None
-    if config.split:
-        open_split(Path(config.split))
+    scanned = _scan_files(config)
     with one_on_each_machine_first(communicator):
         photos = yield from _prepare(config, device, commands, classes_check(scanned, teacher_files))
     field = None if scanned is None else (yield from _open_field(config, photos, scanned, commands))
@@ -176,6 +174,13 @@ def open_gpu() -> None:
     from core.gpu.driver.device import open_device  # in this thread, which a CUDA context belongs to
 
     open_device()
+
+
+def _scan_files(config: RunConfig) -> Dataset | None:
+    """The user's field photos, not decoded. Raises DataError where these or the split cannot be used."""
+    if config.split:
+        open_split(Path(config.split))
+    return scan_field(config.field, config.label, config.cache) if config.field else None
 
 
 def _open_field(

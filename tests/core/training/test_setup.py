@@ -72,9 +72,8 @@ def test_what_does_not_fit_is_halved_and_remembered(tiny, monkeypatch):
 def test_what_a_run_cannot_have_is_said_before_photos_are_decoded(tiny, monkeypatch):
     monkeypatch.setattr("core.training.setup.cuda_problem", lambda: "There is no GPU here.")
     monkeypatch.setattr("core.data.preparation.open_cache", Mock(side_effect=AssertionError))
-    wrong = {"There is no GPU here": {"device": "cuda"}, "The CPU computes in float32": {"precision": "mixed"},
-             "is not the split of a run": {"split": "missing.csv"}}  # fmt: skip
-    for said, settings in wrong.items():
+    for said, settings in (("There is no GPU here", {"device": "cuda"}), ("is not the split", {"split": "missing.csv"}),
+                           ("The CPU computes in float32", {"precision": "mixed"})):  # fmt: skip
         with pytest.raises(InputError, match=said):
             list(set_up(tiny(**settings), Commands()))
 
