@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, final
 
+from core.gpu.compilation.generations import MAP
 from core.gpu.parts.vectors import fast_divisor
 
 POINTER: Final = "uint64"
@@ -31,7 +32,8 @@ def arguments(kind: str, /, **meanings: str) -> tuple[Argument, ...]:
 
 pointers: Final = partial(arguments, POINTER)
 ints: Final = partial(arguments, INTEGER)
-"""`arguments` of the two most frequent types."""
+tensor_maps: Final = partial(arguments, MAP)
+"""`arguments` of the most frequent types, and of tensor maps (`core.gpu.driver.tensor_map`)."""
 
 
 def pitches(**tensors: str) -> tuple[Argument, ...]:

@@ -21,6 +21,9 @@ from core.gpu.ops.norm.launches import RANK_SUMS
 from core.gpu.ops.update.optimizer import GRADIENT_NORM
 from core.program import ParameterLayout
 
+Run: TypeAlias = Callable[[Launch, Any], None]
+"""Queues a launch on a stream."""
+
 
 @final
 class CapturedGraph:
@@ -69,7 +72,7 @@ class Event:
         check(driver.cuEventDestroy(self._handle))
 
 
-def record_streams(launches: Sequence[Launch], main: Any, side: Any, run: Callable[[Launch, Any], None]) -> list[Event]:
+def record_streams(launches: Sequence[Launch], main: Any, side: Any, run: Run) -> list[Event]:
     """Queue launches on two streams with the waits between them. Returns the events, to close after the capture."""
     events: list[Event] = []
 
@@ -102,9 +105,7 @@ def record_streams(launches: Sequence[Launch], main: Any, side: Any, run: Callab
     return events
 
 
-def capture_streams(
-    launches: Sequence[Launch], main: Any, side: Any, run: Callable[[Launch, Any], None]
-) -> CapturedGraph:
+def capture_streams(launches: Sequence[Launch], main: Any, side: Any, run: Run) -> CapturedGraph:
     """Launches on two streams as one graph."""
     events: list[Event] = []
     graph = CapturedGraph(main, lambda: events.extend(record_streams(launches, main, side, run)))
@@ -113,8 +114,6 @@ def capture_streams(
     return graph
 
 
-Run: TypeAlias = Callable[[Launch, Any], None]
-"""Queues a launch on a stream."""
 OVERLAPPED: Final = 2 / 3
 """Share of the launches that write gradients at which the first bucket is complete. It has most of the gradient of
 SqueezeNet and MobileNetV2 (benchmarks/results/scaling-buckets-nvidia-h200-x2.json: without and with it)."""

@@ -47,9 +47,27 @@ class Tensor:
         """Channels, rounded up to 16 bytes."""
         return -(-self.channels // self.vector) * self.vector
 
+    @property
+    def vectors(self) -> int:
+        """16-byte vectors per pixel."""
+        return self.padded // self.vector
+
     def first_of(self, slices: int) -> Tensor:
         """The first of equal slices of the channels."""
         return replace(self, channels=self.channels // slices)
+
+    def pixel_values(self, images: int) -> dict[str, int]:
+        """Values of `core.gpu.arguments.PIXELS`."""
+        area, vectors = self.height * self.width, self.vectors
+        return {
+            "total": images * area * vectors, "vectors": vectors, "by_vectors": vectors, "by_area": area,
+            "by_columns": self.width, "area": area, "columns": self.width,
+        }  # fmt: skip
+
+    def side_values(self, out: Tensor) -> dict[str, int]:
+        """Values of `core.gpu.arguments.SIDES` for windows of this tensor."""
+        sides = {"height": self.height, "width": self.width, "ho": out.height, "wo": out.width}
+        return {**sides, "ldx": self.pitch, "ldo": out.pitch}
 
 
 class Target(NamedTuple):
@@ -76,19 +94,6 @@ class Target(NamedTuple):
 
 PLAIN: Final = Target()
 """A result that is neither masked nor added, as in the forward pass."""
-
-
-def pixel_values(images: int, height: int, width: int, vectors: int) -> dict[str, int]:
-    """Values of `core.gpu.arguments.PIXELS`."""
-    return {
-        "total": images * height * width * vectors, "vectors": vectors, "by_vectors": vectors,
-        "by_area": height * width, "by_columns": width, "area": height * width, "columns": width,
-    }  # fmt: skip
-
-
-def side_values(x: Tensor, out: Tensor) -> dict[str, int]:
-    """Values of `core.gpu.arguments.SIDES`."""
-    return {"height": x.height, "width": x.width, "ho": out.height, "wo": out.width, "ldx": x.pitch, "ldo": out.pitch}
 
 
 @final
@@ -163,11 +168,6 @@ def three(sides: tuple[int, ...]) -> tuple[int, int, int]:
     """Sides along three axes, 1 along those that are missing."""
     x, y, z = (*sides, 1, 1)[:3]
     return x, y, z
-
-
-def vectors_of(t: Tensor) -> int:
-    """16-byte vectors per pixel."""
-    return t.padded // t.vector
 
 
 WIDEST: Final = 64

@@ -58,9 +58,10 @@ class CudaPlan(Plan):
         self.program = lower(graph, training, outputs, RELU)
         self.layout = lay_out_parameters(graph)
         self._step = self._parts = self._photos = 0  # steps so far; parts and photos of the present one
-        average = ("average",) if self._optimizer.average > 0 else ()
-        own = ("first", "second")[: len(moments(self._optimizer))]  # blocks; "first" has SGD's momentum too
-        self._moments: tuple[str, ...] = own + average if training else ()
+        names = moments(self._optimizer) if training else ()
+        self._state = dict(zip(names, ("first", "second"), strict=False))  # blocks; "first" has SGD's momentum too
+        if training and self._optimizer.average > 0:
+            self._state["average"] = "average"
         self._kept: Array | None = None  # the photos of `keep_photos` where they are on the device
         self._backgrounds: Backgrounds | None = None
         self._owner: CudaPlan = self  # the plan whose photos and backgrounds it reads
@@ -100,11 +101,11 @@ class CudaPlan(Plan):
         )  # fmt: skip
         write_launches(frame, self.training, self.training)
         arena = lay_out(frame.lifetimes())
-        return frame, arena, count_memory(frame, self._moments, arena.bytes)
+        return frame, arena, count_memory(frame, tuple(self._state.values()), arena.bytes)
 
     def _allocate(self, arena: int) -> None:
         try:
-            for name, size in block_sizes(self.frame, self._moments, arena).items():
+            for name, size in block_sizes(self.frame, tuple(self._state.values()), arena).items():
                 self._blocks[name] = Block(size)
         except OutOfMemory:
             for block in self._blocks.values():
@@ -125,27 +126,22 @@ class CudaPlan(Plan):
         self._device.activate()
         return name_parameters(self._blocks["weights"].get(self.layout.size, np.float32), self.layout)
 
-    def _state_blocks(self) -> dict[str, Block]:
-        names = moments(self._optimizer)
-        blocks = {name: self._blocks["first" if i == 0 else "second"] for i, name in enumerate(names)}
-        return blocks | ({"average": self._blocks["average"]} if "average" in self._blocks else {})
-
     def state(self) -> dict[str, Array]:
         self._device.activate()
-        arrays = {name: b.get(self.layout.trained, np.float32) for name, b in self._state_blocks().items()}
+        size = self.layout.trained
+        arrays = {name: self._blocks[block].get(size, np.float32) for name, block in self._state.items()}
         return {**arrays, "step": np.array(self._step, np.int64)}
 
     def load_state(self, state: Mapping[str, Array]) -> None:
         self._device.activate()
-        blocks = self._state_blocks()
-        for name in blocks:
+        for name in self._state:
             if name not in state or np.shape(state[name]) != (self.layout.trained,):
                 raise ModelFileError(
                     f"The optimizer state in this checkpoint does not fit: {name!r} is not there or not "
                     f"{self.layout.trained} numbers long. It belongs to other settings."
                 )
-        for name, block in blocks.items():
-            block.put(np.asarray(state[name], np.float32))
+        for name, block in self._state.items():
+            self._blocks[block].put(np.asarray(state[name], np.float32))
         self._step = int(state["step"])
 
     def predict(self, batch: PhotoBatch) -> dict[str, Array]:
@@ -289,8 +285,7 @@ class CudaPlan(Plan):
         for launch in launches:
             self._launch(launch, self._stream)
         self._synchronize()
-        run, arithmetic = (lambda launch: self._launch(launch, self._stream)), self.frame.arithmetic
-        times = time_launches(self._device, launches, self._stream, run, arithmetic)
+        times = time_launches(self._device, launches, self._stream, self._launch, self.frame.arithmetic)
         weights.put(before)  # batch norm's running statistics
         return times
 

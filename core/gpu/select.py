@@ -89,6 +89,10 @@ class Case:
             return frame.image(value), frame.image(output), PLAIN
         return frame.image(output, True), frame.image(value, True), self.backward.target(value)
 
+    def gradient_sides(self) -> tuple[Tensor, Tensor]:
+        """What a weight gradient reads: the first step's input, and the gradient of its output."""
+        return self.frame.image(self.step.inputs[0]), self.frame.image(self.step.output, True)
+
     @property
     def key(self) -> Key:
         """The case in a tuning table."""

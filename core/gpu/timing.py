@@ -17,7 +17,7 @@ from core.gpu.driver.device import Device, check
 from core.gpu.driver.memory import Block
 from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
-from core.gpu.graph_capture import CapturedGraph, Event
+from core.gpu.graph_capture import CapturedGraph, Event, Run
 from core.gpu.launch import Launch
 from core.gpu.lowering import chain, write_step
 from core.gpu.select import FORWARD, Choice
@@ -25,13 +25,13 @@ from core.gpu.sizes import block_sizes
 
 
 def time_launches(
-    device: Device, launches: Sequence[Launch], stream: Any, run: Callable[[Launch], None], arithmetic: str
+    device: Device, launches: Sequence[Launch], stream: Any, run: Run, arithmetic: str
 ) -> list[KernelTime]:
     """One timed run of each launch, in order."""
     events = [Event(timing=True) for _ in range(len(launches) + 1)]
     events[0].record(stream)
     for event, launch in zip(events[1:], launches, strict=True):
-        run(launch)
+        run(launch, stream)
         event.record(stream)
     times = []
     for before, after, launch in zip(events, events[1:], launches, strict=False):

@@ -125,7 +125,6 @@ def find_ways(case: Case, known: Table) -> Ways:
 
 def measure_case(case: Case, ways: Ways, used: Mapping[str, Measured], bench: Bench) -> dict[str, Measured]:
     """Each candidate's fastest configuration; those in use are measured as often as the fastest ones."""
-
     every = [
         Choice(replace(case, configuration=configuration), candidate, candidate.estimate(case))
         for candidate, configurations in ways.values() for configuration in configurations

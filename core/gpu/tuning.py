@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from math import log2
 from pathlib import Path
 from typing import Any, Final, final
@@ -102,8 +102,6 @@ EMPTY: Final = Table()
 
 def encode(configuration: Any) -> Any:
     """Encode a configuration for JSON as lists of numbers."""
-    if is_dataclass(configuration):
-        return [encode(value) for value in astuple(configuration)]  # type: ignore[arg-type]
     if isinstance(configuration, tuple):
         return [encode(value) for value in configuration]
     return configuration

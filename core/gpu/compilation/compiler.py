@@ -31,7 +31,6 @@ Argument: TypeAlias = str | int | bool | tuple[int, ...]
 ALONE: Final = 3
 """Most kernels that are compiled in this process: starting another costs a second."""
 
-
 FOLDERS: Final = ("parts", "ops", "sm90", "latency", "teaching")
 """Folders of `core.gpu` with device code."""
 

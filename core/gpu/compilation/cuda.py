@@ -6,8 +6,7 @@ numba-cuda is in maintenance mode; its replacement changes this module and `ptx`
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -47,7 +46,8 @@ def compile_to_ptx(
 
     bounds: threads per block, blocks per multiprocessor. `fast` arithmetic assumes finite numbers.
     """
-    with _pretend_device(capability):
+    device = SimpleNamespace(compute_capability=capability)  # device functions ask the current GPU for it
+    with patch("numba.cuda.dispatcher.get_current_device", lambda: device):
         ptx, _ = cuda.compile(
             function, signature, cc=capability, output="ptx", abi="numba", device=False, fastmath=fast,
             launch_bounds=bounds,
@@ -58,11 +58,3 @@ def compile_to_ptx(
     entry = re.search(r"\.visible \.entry (\w+)\(", ptx)
     assert entry is not None
     return ptx, entry.group(1)
-
-
-@contextmanager
-def _pretend_device(capability: tuple[int, int]) -> Iterator[None]:
-    """Provide the capability that device functions ask the current GPU for."""
-    device = SimpleNamespace(compute_capability=capability)
-    with patch("numba.cuda.dispatcher.get_current_device", lambda: device):
-        yield

@@ -49,20 +49,16 @@ def instruction(name: str, text: str, results: str, operands: str, volatile: boo
     return intrinsic(typed)
 
 
-mma_bf16 = instruction(
-    "mma_bf16",
-    "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-    "{$0,$1,$2,$3},{$4,$5,$6,$7},{$8,$9},{$10,$11,$12,$13};",
-    "ffff", "uuuuuuffff",
-)  # fmt: skip
+def _mma(depth: int, kind: str) -> Any:
+    text = f"mma.sync.aligned.m16n8k{depth}.row.col.f32.{kind}.{kind}.f32 "
+    text += "{$0,$1,$2,$3},{$4,$5,$6,$7},{$8,$9},{$10,$11,$12,$13};"
+    return instruction(f"mma_{kind}", text, "ffff", "uuuuuuffff")
+
+
+mma_bf16 = _mma(16, "bf16")
 """``mma_bf16(a0..a3, b0, b1, c0..c3)``: 16x8x16 product of bf16 pairs added to four float32 sums of this lane."""
 
-mma_tf32 = instruction(
-    "mma_tf32",
-    "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-    "{$0,$1,$2,$3},{$4,$5,$6,$7},{$8,$9},{$10,$11,$12,$13};",
-    "ffff", "uuuuuuffff",
-)  # fmt: skip
+mma_tf32 = _mma(8, "tf32")
 """16x8x8 product of float32 values read as tf32 (their low 13 bits are ignored), float32 sums."""
 
 to_tf32 = instruction("to_tf32", "cvt.rna.tf32.f32 $0, $1;", "u", "f")
@@ -75,8 +71,7 @@ float_to_bits = instruction("float_to_bits", "mov.b32 $0, $1;", "u", "f")
 """32 bits of a float32."""
 
 ldmatrix4 = instruction(
-    "ldmatrix4", "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0,$1,$2,$3},[$4];",
-    "uuuu", "u", volatile=True,
+    "ldmatrix4", "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0,$1,$2,$3},[$4];", "uuuu", "u", volatile=True,
 )  # fmt: skip
 """Four 8x8 tiles of 16-bit values from shared memory; lane i gives the address of row i."""
 
@@ -90,8 +85,7 @@ ldmatrix4_transposed = instruction(
 """`ldmatrix4`, each tile transposed on the way."""
 
 ldmatrix2_transposed = instruction(
-    "ldmatrix2_transposed", "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {$0,$1},[$2];",
-    "uu", "u", volatile=True,
+    "ldmatrix2_transposed", "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {$0,$1},[$2];", "uu", "u", volatile=True,
 )  # fmt: skip
 """`ldmatrix2`, each tile transposed on the way."""
 
@@ -99,17 +93,14 @@ copy_async16 = instruction("copy_async16", "cp.async.cg.shared.global [$0], [$1]
 """``(destination, source, real)``: 16 bytes from global to shared memory; those after the first `real` become zero."""
 
 copy_async16_cached = instruction(
-    "copy_async16_cached", "cp.async.ca.shared.global [$0], [$1], 16, $2;",
-    "", "ulu", memory=True,
+    "copy_async16_cached", "cp.async.ca.shared.global [$0], [$1], 16, $2;", "", "ulu", memory=True,
 )  # fmt: skip
 """`copy_async16` that also keeps the line in L1, for data this block reads again."""
 
 commit_copies = instruction("commit_copies", "cp.async.commit_group;", "", "", memory=True)
 """Close a group of asynchronous copies."""
 
-WAIT_COPIES = tuple(
-    instruction("wait", f"cp.async.wait_group {pending};", "", "", memory=True) for pending in range(6)
-)
+WAIT_COPIES = tuple(instruction("wait", f"cp.async.wait_group {pending};", "", "", memory=True) for pending in range(6))
 """`WAIT_COPIES[n]()` waits until at most n groups of copies are under way."""
 
 
@@ -202,8 +193,7 @@ of_lane = instruction("of_lane", "shfl.sync.idx.b32 $0, $1, $2, 31, 0xffffffff;"
 """``(bits, lane)``: the float32 that a lane of the warp holds."""
 
 divide_fast = instruction(
-    "divide_fast", "{.reg .u32 t; mul.hi.u32 t, $1, $2; add.u32 t, t, $1; shr.u32 $0, t, $3;}",
-    "u", "uuu",
+    "divide_fast", "{.reg .u32 t; mul.hi.u32 t, $1, $2; add.u32 t, t, $1; shr.u32 $0, t, $3;}", "u", "uuu",
 )  # fmt: skip
 """``(n, multiplier, shift)``: ``(high32(n * multiplier) + n) >> shift``. Numba takes 64 bits and 4 times as long."""
 
@@ -214,8 +204,7 @@ shift_pair = instruction("shift_pair", "shf.r.wrap.b32 $0, $1, $2, $3;", "u", "u
 """``(low, high, bits)``: the lower 32 of 64 bits, shifted right by up to 31."""
 
 byte_to_float = instruction(
-    "byte_to_float", "{.reg .b32 t; prmt.b32 t, $1, 0x4B000000, $2; add.f32 $0, t, 0fCB000000;}",
-    "f", "uu",
+    "byte_to_float", "{.reg .b32 t; prmt.b32 t, $1, 0x4B000000, $2; add.f32 $0, t, 0fCB000000;}", "f", "uu",
 )  # fmt: skip
 """Byte i of a word, by the selector ``0x7650 + i``: a float of 2^23 or more has its integer part in its low bits.
 

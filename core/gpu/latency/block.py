@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from core.gpu.compilation.cuda import device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.generations import LAUNCH_DEPENDENTS, WAIT
 from core.gpu.compilation.ptx import bits_to_float, float_to_bits, instruction, shared_load4, shared_store2, store4
-from core.gpu.parts.vectors import PACK, UNPACK, activate
+from core.gpu.parts.vectors import PACK, UNPACK, activate, put4
 
 wait_for_previous = instruction("wait_for_previous", f"{WAIT} {LAUNCH_DEPENDENTS}", "", "", memory=True)
 """Wait until the previous kernel has ended and its stores are visible; no wait in an ordinary launch."""
@@ -88,8 +88,11 @@ class BlockShape(NamedTuple):
     def fits(self, vectors: int) -> bool:
         """Whether the operands of such a sum fit into the registers and the sums into shared memory."""
         operands = self.chunks(vectors) * (8 * self.rows + 4 * self.columns) + 4 * self.rows * self.columns
-        used = operands + OTHER_REGISTERS
-        return used <= MAX_REGISTERS and used * self.threads <= REGISTERS and self.shared <= 48 << 10
+        return self.has_registers(operands + OTHER_REGISTERS) and self.shared <= 48 << 10
+
+    def has_registers(self, used: int) -> bool:
+        """Whether each thread of a block may use so many."""
+        return used <= MAX_REGISTERS and used * self.threads <= REGISTERS
 
 
 def make_filter_loads(shape: BlockShape, chunks: int) -> Any:
@@ -104,8 +107,7 @@ def make_filter_loads(shape: BlockShape, chunks: int) -> Any:
                 ok = column + n * 8 < limit and vector < vectors
                 at = u64(weight + u64((i64(column + n * 8) * i64(depth) + i64(vector) * 8) * 2))
                 v = load4_constant_where(at if ok else weight, u32(1) if ok else u32(0))
-                for i in range(4):
-                    registers[(c * TN + n) * 4 + i] = v[i]
+                put4(v, registers, (c * TN + n) * 4)
 
     return load_filters
 

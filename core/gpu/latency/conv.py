@@ -31,7 +31,7 @@ from core.gpu.latency.block import BlockShape, load4_where, make_epilogue, make_
 from core.gpu.ops.conv.geometry import WINDOWS
 from core.gpu.parts.epilogue import pixel_of_row
 from core.gpu.parts.tile import multiply_bf16
-from core.gpu.parts.vectors import clear, divide
+from core.gpu.parts.vectors import clear, divide, put4
 
 SIGNATURE: Final = KernelSignature((
     *pointers(x="activations (N, height, width, C), bf16", weight="packed filters (columns, depth), bf16",
@@ -82,8 +82,7 @@ def make_pixel_loads(shape: BlockShape, chunks: int, kernel_width: int) -> Any:
             for m in range(TM):
                 ok = u32(py[m] + ky) < u32(w.height) and u32(px[m] + kx) < u32(w.width) and vector < vectors
                 v = load4_where(u64(pa[m] + u64(offset)) if ok else x, u32(1) if ok else u32(0))
-                for i in range(4):
-                    registers[(c * TM + m) * 4 + i] = v[i]
+                put4(v, registers, (c * TM + m) * 4)
 
     return load_pixels
 

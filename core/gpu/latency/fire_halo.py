@@ -22,14 +22,7 @@ from typing import Any, Final
 from core.gpu.arguments import ACTIVATION, Group, KernelSignature, divisions, ints, pitches, pointers
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
-from core.gpu.latency.block import (
-    MAX_REGISTERS,
-    REGISTERS,
-    BlockShape,
-    make_epilogue,
-    make_filter_loads,
-    wait_for_previous,
-)
+from core.gpu.latency.block import BlockShape, make_epilogue, make_filter_loads, wait_for_previous
 from core.gpu.parts.epilogue import pixel_of_number
 from core.gpu.parts.tile import multiply_bf16
 from core.gpu.parts.vectors import clear, divide
@@ -60,8 +53,7 @@ OTHER_REGISTERS: Final = 80
 
 def fits(shape: BlockShape, vectors: int) -> bool:
     """Whether the filters for a sum of so many vectors, and the sums, fit into the registers."""
-    registers = 4 * shape.columns * (shape.chunks(vectors) + shape.rows) + OTHER_REGISTERS
-    return registers <= MAX_REGISTERS and registers * shape.threads <= REGISTERS
+    return shape.has_registers(4 * shape.columns * (shape.chunks(vectors) + shape.rows) + OTHER_REGISTERS)
 
 
 def vector_pitch_of(shape: BlockShape, width: int) -> int:

@@ -59,6 +59,11 @@ def make_store(element: int, channels: int) -> Any:
     return store
 
 
+def ceiling(norm: int) -> float:
+    """Upper bound of the activation after a batch norm, which `make_apply_norm` scales to 1; 1 without a bound."""
+    return 6.0 if norm == 2 else 1.0
+
+
 def make_apply_norm(norm: int) -> Any:
     """Device function ``activation(x scale + shift)``; norm: 0 none, 1 ReLU, 2 ReLU6 over six, -1 leaves x.
 

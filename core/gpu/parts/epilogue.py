@@ -6,7 +6,7 @@ from typing import Any
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
-from core.gpu.parts.vectors import ADD, KEEP, activate, divide
+from core.gpu.parts.vectors import ADD, KEEP, activate, divide, put4
 
 AT_ONCE = 8
 """Masks that a thread loads before its first store: one by one they cost a third of a 1x1 gradient's time."""
@@ -65,9 +65,7 @@ def make_writing(element: int, rows: int, columns: int, threads: int, place: Any
                 pixels[j] = place(r, geometry) if r < rows and column < limit else i32(-1)
                 if masking != 0:
                     at = u64(mask + u64((i64(pixels[j]) * i64(ldm) + i64(column)) * element))
-                    y = ptx.load4(at if pixels[j] >= 0 else mask)
-                    for z in range(4):
-                        masks[j * 4 + z] = y[z]
+                    put4(ptx.load4(at if pixels[j] >= 0 else mask), masks, j * 4)
             for j in range(GROUP):
                 i = i32(tid + (first + j) * threads)
                 r, part = i32(i // PARTS), i32(i % PARTS)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, u32
+from core.gpu.parts.vectors import put4
 
 ELEMENT: Final = {"bf16": 2, "tf32": 4, "float32": 4, "fma": 4}
 """Bytes of an element in memory by arithmetic."""
@@ -15,9 +15,7 @@ ONES: Final = {"bf16": 0x3F803F80, "tf32": 0x3F800000, "float32": 0x3F800000, "f
 """Bits of a fragment register of ones."""
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(NamedTuple):
     """A block's work: rows x columns of the product, depth of a stage, stages, warps along rows and columns.
 
     Depth is bytes of a stage's row, for a weight gradient pixels of a stage.
@@ -31,11 +29,6 @@ class Tile:
     warp_columns: int = 2
     blocks: int = 2
     """Blocks that must fit on a multiprocessor."""
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """The fields, for a recipe."""
-        return astuple(self)
 
     @property
     def threads(self) -> int:
@@ -122,9 +115,7 @@ def _multiply_fma(a, b, sums, at, tiles):
             sums[o + 3] = f32(f32(sums[o + 3] + f32(lower * right)) + f32(lower4 * right4))
 
 
-MULTIPLY: Final = {
-    "bf16": _multiply_bf16, "tf32": _multiply_tf32, "float32": _multiply_float32, "fma": _multiply_fma,
-}  # fmt: skip
+MULTIPLY: Final = {"bf16": _multiply_bf16, "tf32": _multiply_tf32, "float32": _multiply_float32, "fma": _multiply_fma}
 """``MULTIPLY[arithmetic](a, b, sums, at, tiles)``: one fragment of 16 rows times `tiles` fragments of 8 columns.
 
 a: 4 registers; b: 2 per tile; sums: 4 per tile from `at` on.
@@ -143,9 +134,7 @@ def make_filter_loader(tiles: int, row: int) -> Any:
         else:
             mine = u32(at + u32(((lane & 7) + ((lane >> 4) << 3)) * row + ((lane >> 3) & 1) * 16))
             for n in range(PAIRS):
-                four = ptx.ldmatrix4(u32(mine + u32(n * 16 * row)))
-                for i in range(4):
-                    out[n * 4 + i] = four[i]
+                put4(ptx.ldmatrix4(u32(mine + u32(n * 16 * row))), out, n * 4)
 
     return load
 

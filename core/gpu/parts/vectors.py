@@ -63,6 +63,13 @@ def clear(values):
 
 
 @device_function
+def put4(values, array, at):
+    """Four values, such as a load's, into a local array from `at` on. In some loops it keeps the array in memory."""
+    for i in range(4):
+        array[at + i] = values[i]
+
+
+@device_function
 def find_vector(at, vectors, by_vectors):
     """(pixel, vector of it) of thread `at`: one thread per vector, `vectors` per pixel, with their fast divisor."""
     pixel = divide(at, by_vectors)

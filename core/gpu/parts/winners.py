@@ -6,13 +6,11 @@ from typing import Any, Final, TypeAlias
 
 from core.gpu.compilation.cuda import cuda, device_function, u32
 from core.gpu.compilation.ptx import fma_bf16, permute, store1, store2
+from core.gpu.parts.tile import ONES
 from core.gpu.parts.vectors import in_turn
 
 STOPPED: Final = 127
 """Position of a maximum whose gradient is zero by the ReLU before the pool; windows have fewer positions."""
-
-ONES: Final = 0x3F803F80
-"""A pair of bf16 ones."""
 
 EVERY: Final = 0x01010101
 """Repeats a byte four times."""
@@ -47,7 +45,7 @@ def make_sharing(shape: Shape) -> tuple[list[Any], list[tuple[int, int]]]:
     windows = [(da, db) for da in range((KH - 1) // SY + 1) for db in range((KW - 1) // SX + 1)]
 
     def make_share(k: int, da: int, db: int, i: int, j: int) -> Any:
-        MINE, AT = ((i + da * SY) * KW + j + db * SX) * EVERY, (i * SX + j) * 4
+        MINE, AT, PAIR = ((i + da * SY) * KW + j + db * SX) * EVERY, (i * SX + j) * 4, ONES["bf16"]
 
         @device_function
         def share(v, positions, sums):
@@ -56,7 +54,7 @@ def make_sharing(shape: Shape) -> tuple[list[Any], list[tuple[int, int]]]:
                 o, q = AT + half * 2, k * 4 + half * 2
                 one = u32(v[q] & ~permute(other, u32(0), u32(0x9988)))
                 two = u32(v[q + 1] & ~permute(other, u32(0), u32(0xBBAA)))
-                sums[o], sums[o + 1] = fma_bf16(one, u32(ONES), sums[o]), fma_bf16(two, u32(ONES), sums[o + 1])
+                sums[o], sums[o + 1] = fma_bf16(one, u32(PAIR), sums[o]), fma_bf16(two, u32(PAIR), sums[o + 1])
 
         return share
 

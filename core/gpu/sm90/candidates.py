@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from itertools import product
 from types import ModuleType
 from typing import Final
@@ -40,8 +39,8 @@ the input gradients on the other stream."""
 def _stages(tile: Tile, module: ModuleType) -> Tile | None:
     """The tile with as many stages as shared memory has room for; None where not even two fit."""
     available = SHARED // tile.blocks - 1024
-    fits = [n for n in range(2, MAX_STAGES + 1) if module.shared_bytes(replace(tile, stages=n)) <= available]
-    return replace(tile, stages=fits[-1]) if fits else None
+    fits = [n for n in range(2, MAX_STAGES + 1) if module.shared_bytes(tile._replace(stages=n)) <= available]
+    return tile._replace(stages=fits[-1]) if fits else None
 
 
 def _fitting(tiles: Iterable[tuple[Tile, int]], module: ModuleType) -> Iterator[Tile]:
@@ -65,7 +64,7 @@ def pointwise_forward_tiles(case: Case) -> tuple[Tile, ...]:
 
 def pointwise_gradients_tiles(case: Case) -> tuple[Tile, ...]:
     """For both gradients of a 1x1 convolution: warpgroups of 64 channels each, by all filters."""
-    x, dy = case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output, True)
+    x, dy = case.gradient_sides()
     found = ((Tile(64, 64 * groups, 2 * dy.padded, 2, 4 * groups, 1, blocks), 32 + dy.padded // 2)
              for groups, blocks in product((1, 2, 3, 4), (4, 3, 2, 1)) if 64 * groups < x.padded + 64)  # fmt: skip
     return tuple(sorted(_fitting(found, pointwise_gradients), key=lambda tile: (-tile.columns, -tile.blocks)))
@@ -100,8 +99,7 @@ def fire_shapes(case: Case) -> tuple[HaloShape, ...]:
 
 def row_shapes(case: Case) -> tuple[RowShape, ...]:
     """For the weight gradient of a 3x3 convolution: rows of a k block, and as many stages as fit."""
-    frame = case.frame
-    x, dy = frame.image(case.step.inputs[0]), frame.image(case.step.output, True)
+    frame, (x, dy) = case.frame, case.gradient_sides()
     channels = next((channels for channels in (64, 32, 16) if x.padded % channels == 0), 0)
     if not channels or dy.padded % 64 or frame.batch < LARGE_BATCH:
         return ()

@@ -34,7 +34,7 @@ def write_resident(case: Case) -> None:
     }  # fmt: skip
     down = min(blocks_of(tiles, groups), max(1, tile.blocks * frame.processors // across))
     launch = make_launch(
-        step.node, "forward", "tensor_core", halo_resident.make_resident_halo, (tile.numbers,),
+        step.node, "forward", "tensor_core", halo_resident.make_resident_halo, (tile,),
         halo_resident.SIGNATURE, values, (down, across), (tile.threads,),
         halo_resident.shared_bytes(tile, x.width), 2 * rows * (x.padded + out.padded), tile.blocks,
         flops=2 * rows * out.padded * 9 * x.padded,
@@ -110,7 +110,7 @@ def write_fire(case: Case) -> None:
 def refuse_rows(case: Case) -> str:
     if reason := products.refuse_three(case):
         return reason
-    x, dy = case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output, True)
+    x, dy = case.gradient_sides()
     if x.channels != x.padded or dy.channels != dy.padded:
         return f"It takes multiples of {x.vector} channels and filters."
     return refuse_gaps(x, dy)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from core.gpu.arguments import MASKING, KernelSignature, arguments, divisions, ints, pitches, pointers
+from core.gpu.arguments import MASKING, KernelSignature, divisions, ints, pitches, pointers, tensor_maps
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.compilation.ptx import shared_address, shared_store4
 from core.gpu.parts.epilogue import make_staging, make_writing
@@ -37,7 +37,7 @@ STEPS: Final = 4
 """Stages of a block of channels: three rows of taps, and the tenth tap."""
 
 SIGNATURE: Final = KernelSignature((
-    *arguments(tma.TENSOR_MAP, map_x="gradient of the 3x3 half, a block's rows and one above and below",
+    *tensor_maps(map_x="gradient of the 3x3 half, a block's rows and one above and below",
                map_second="gradient of the 1x1 half, a block's rows"),
     *pointers(weight="filters of `pack_vectors`, backward", out="gradient of the input",
               mask="the input's activations, or 0"),
@@ -71,7 +71,7 @@ class HaloShape(NamedTuple):
 
     def suits(self, height: int, width: int) -> bool:
         """Whether a block's pixels fit, and little is computed that is padding."""
-        if not self.rows or max(self.pitch, self.rows + 2) > wgmma.MAX_TILE or self.shared > wgmma.SHARED:
+        if not self.rows or max(self.pitch, self.rows + 2) > wgmma.MAX_TILE:
             return False
         return -(-height // self.rows) * self.pixels <= wgmma.MAX_PADDING * height * width
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 from core.gpu.arguments import KernelSignature, divisions, ints, pointers
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
-from core.gpu.parts.vectors import clear, divide, in_turn
+from core.gpu.parts.vectors import clear, divide, in_turn, put4
 from core.gpu.parts.winners import EVERY, STOPPED, make_sharing
 from core.gpu.sm90.wgmma import fence_async_proxy, high_word, low_word, make_products, make_wait
 
@@ -128,11 +128,9 @@ def make_gather(filters: int, steps: int, threads: int) -> Any:
             ok = a >= da and a - da < hp and b >= db and b - db < wp
             row = own if da == 0 else above
             q = i32(b - db) if ok else i32(0)
-            gradient = ptx.shared_load4(u32(row + u32(q * (N * 2) + vector * 16)))
+            put4(ptx.shared_load4(u32(row + u32(q * (N * 2) + vector * 16))), v, k * 4)
             at = u32(row + u32(wp * (N * 2) + q * N + vector * 8))
             one, two = ptx.shared_load1(at), ptx.shared_load1(u32(at + u32(4)))
-            for i in range(4):
-                v[k * 4 + i] = gradient[i]
             positions[k * 2] = one if ok else u32(STOPPED * EVERY)
             positions[k * 2 + 1] = two if ok else u32(STOPPED * EVERY)
             share(v, positions, four)
@@ -159,8 +157,9 @@ def make_gather(filters: int, steps: int, threads: int) -> Any:
     return gather
 
 
-def make_bias_sums(filters: int, threads: int) -> Any:
-    """Device function: a row's gradients that pass the ReLU, added to the thread's eight sums for the bias."""
+def make_bias_sums(filters: int, threads: int) -> tuple[Any, Any]:
+    """Device functions: a row's gradients that pass the ReLU, added to the thread's eight sums for the bias; all
+    threads' sums of each filter, added in order."""
     N, EIGHTS, WORKERS = filters, filters // 8, workers(threads, filters)
 
     @device_function
@@ -186,13 +185,6 @@ def make_bias_sums(filters: int, threads: int) -> Any:
                     ptx.float_to_bits(sums[4 * j + 2]), ptx.float_to_bits(sums[4 * j + 3]),
                 )
 
-    return add_windows
-
-
-def make_bias_writer(filters: int, threads: int) -> Any:
-    """Device function: the threads' sums of each filter, added in order."""
-    N, EIGHTS, WORKERS = filters, filters // 8, workers(threads, filters)
-
     @device_function
     def add_biases(base, target, tid):
         cuda.syncthreads()  # the sums of all threads are stored
@@ -203,7 +195,7 @@ def make_bias_writer(filters: int, threads: int) -> Any:
                 total = f32(total + ptx.bits_to_float(ptx.shared_load1(at)))
             ptx.store_float(u64(target + u64(tid * 4)), total)
 
-    return add_biases
+    return add_windows, add_biases
 
 
 def make_store(kernel: int, filters: int) -> Any:
@@ -234,7 +226,7 @@ def make_image_gradient(kernel: int, vectors: int, steps: int, filters: int) -> 
                              (True, True))  # fmt: skip
     finish, wait_all, load_rows = make_wait(NACC, 0), ptx.WAIT_COPIES[0], make_row_loader(4 * vectors)
     (window_row, load_windows), gather = make_window_loader(N, TH), make_gather(N, steps, TH)
-    add_windows, add_biases, store = make_bias_sums(N, TH), make_bias_writer(N, TH), make_store(kernel, N)
+    (add_windows, add_biases), store = make_bias_sums(N, TH), make_store(kernel, N)
 
     def image_pool_gradient(
         x, dy, partial, positions, total, per_block, image_blocks, by_image_blocks, hp, wp, rows, row_vectors,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from core.gpu.arguments import KernelSignature, arguments, ints, pointers
+from core.gpu.arguments import KernelSignature, ints, pointers, tensor_maps
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, u8, u32, u64
 from core.gpu.compilation.ptx import pack_bf16, shared_address, shared_load4, shared_store1, store4
 from core.gpu.launch import blocks_of, make_launch
@@ -30,7 +30,7 @@ from core.gpu.sm90 import tma
 from core.gpu.sm90.wgmma import aligned, low_word, make_products, make_wait, swizzled_high_word
 
 SIGNATURE: Final = KernelSignature((
-    *arguments(tma.TENSOR_MAP, map_a="bf16 (m, k)", map_b="bf16 (k, n)"),
+    *tensor_maps(map_a="bf16 (m, k)", map_b="bf16 (k, n)"),
     *pointers(c="bf16 (m, n)"),
     *ints(m="rows of c", n="columns of c, a multiple of 8", k="depth, a multiple of 8", down="tiles down",
           across="tiles across"),

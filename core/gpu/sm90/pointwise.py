@@ -35,7 +35,7 @@ def forward_launch(
     down = min(blocks_of(tiles, tile.warp_rows // 4), max(1, tile.blocks * processors // across))
     return make_launch(
         layer, "forward", "tensor_core", pointwise_forward.make_pointwise_convolution,
-        (tile.numbers, RELU[activation]), pointwise_forward.SIGNATURE, values, (down, across),
+        (tile, RELU[activation]), pointwise_forward.SIGNATURE, values, (down, across),
         (pointwise_forward.threads_of(tile),), pointwise_forward.shared_bytes(tile),
         2 * pixels * (x.padded + out.padded), tile.blocks, flops=2 * pixels * out.padded * x.padded,
     )  # fmt: skip
@@ -56,7 +56,7 @@ def gradients_launch(
     }  # fmt: skip
     return make_launch(
         layer, "backward_input", "tensor_core", pointwise_gradients.make_pointwise_gradients,
-        (tile.numbers, RELU[masking]), pointwise_gradients.SIGNATURE, values, (splits, across),
+        (tile, RELU[masking]), pointwise_gradients.SIGNATURE, values, (splits, across),
         (pointwise_gradients.threads_of(tile),), pointwise_gradients.shared_bytes(tile),
         2 * pixels * (2 * x.padded + dy.padded) + 4 * splits * size, tile.blocks,
         flops=4 * pixels * x.padded * dy.padded,
@@ -67,10 +67,6 @@ def _refuse(case: Case, x: Tensor, y: Tensor) -> str:
     if read_window(case.step.attributes) != POINT:
         return "It computes 1x1 convolutions of stride 1."
     return products.refuse_groups(case) or refuse_gaps(x, y)
-
-
-def _gradient_sides(case: Case) -> tuple[Tensor, Tensor]:
-    return case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output, True)
 
 
 def refuse_forward(case: Case) -> str:
@@ -88,7 +84,7 @@ def write_forward(case: Case) -> None:
 
 
 def refuse_gradients(case: Case) -> str:
-    frame, step, (x, dy) = case.frame, case.step, _gradient_sides(case)
+    frame, step, (x, dy) = case.frame, case.step, case.gradient_sides()
     value = step.inputs[0]
     if not frame.wants(value) or not frame.trains(step, "weight") or frame.only_reader(value) is not step:
         return "It computes both gradients of a convolution that is the only reader of its input."
@@ -101,7 +97,7 @@ def write_gradients(case: Case) -> None:
     """One launch for the input's gradient, masked by the activation of the input, and the partial weight gradients."""
     frame, step, tile, value = case.frame, case.step, case.configuration, case.step.inputs[0]
     mask, activation, _ = case.backward.target(value)
-    (x, dy), dx = _gradient_sides(case), frame.image(value, True)
+    (x, dy), dx = case.gradient_sides(), frame.image(value, True)
     vectors, columns = pointwise_gradients.vectors_of(tile), blocks_of(x.padded, tile.columns) * tile.columns
     weight = frame.packed(
         f"tma backward:{step.node}", lambda: pack_vectors([frame.filters(step)], 16 * vectors, True, columns)

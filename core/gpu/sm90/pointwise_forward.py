@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import KernelSignature, arguments, ints, pointers
+from core.gpu.arguments import KernelSignature, ints, pointers, tensor_maps
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, u8, u32, u64
 from core.gpu.parts.tile import Tile
@@ -33,7 +33,7 @@ from core.gpu.sm90.filters import make_filter_loader
 from core.gpu.sm90.wgmma import TILE, row_bytes, swizzled_high_word, tile_bytes, tiles_of
 
 SIGNATURE: Final = KernelSignature((
-    *arguments(tma.TENSOR_MAP, map_x="input, pixels x channels", map_out="output, pixels x filters"),
+    *tensor_maps(map_x="input, pixels x channels", map_out="output, pixels x filters"),
     *pointers(weight="filters of `pack_vectors`, one tap", bias="float32, or 0"),
     *ints(tiles="tiles of 64 pixels", columns="filters in all"),
 ))  # fmt: skip

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import KernelSignature, arguments, ints, pointers
+from core.gpu.arguments import KernelSignature, ints, pointers, tensor_maps
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.parts.tile import Tile
@@ -29,10 +29,10 @@ from core.gpu.sm90.filters import make_filter_loader
 from core.gpu.sm90.wgmma import TILE, row_bytes, swizzled_high_word, tile_bytes
 
 SIGNATURE: Final = KernelSignature((
-    *arguments(tma.TENSOR_MAP, map_x="input and mask, pixels x channels",
+    *tensor_maps(map_x="input and mask, pixels x channels",
                map_dy="gradient of the output, pixels x filters"),
     *pointers(partial="partial weight and bias gradients, one of each block"),
-    *arguments(tma.TENSOR_MAP, map_dx="gradient of the input"),
+    *tensor_maps(map_dx="gradient of the input"),
     *pointers(weight="filters of `pack_vectors`, backward, one tap"),
     *ints(tiles="tiles of 64 pixels", columns="channels up to whole blocks", channels="channels",
           size="floats of a partial result"),

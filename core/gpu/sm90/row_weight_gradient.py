@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from core.gpu.arguments import KernelSignature, arguments, divisions, ints, pointers
+from core.gpu.arguments import KernelSignature, divisions, ints, pointers, tensor_maps
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.compilation.ptx import float_to_bits, shared_address, shared_store4, store2, store_float
 from core.gpu.parts.tile import ONES
@@ -40,7 +40,7 @@ FILTER_ROW: Final = 128
 """Bytes of 64 filters of a pixel's gradient."""
 
 SIGNATURE: Final = KernelSignature((
-    *arguments(tma.TENSOR_MAP, map_x="input, the rows of a k block and one above and below",
+    *tensor_maps(map_x="input, the rows of a k block and one above and below",
                map_dy="gradient of the output, the rows of a k block"),
     *pointers(partial="partial weight and bias gradients, one of each block"),
     *ints(total="k blocks in all", per_block="k blocks of a block", image_blocks="k blocks of an image"),
@@ -196,9 +196,7 @@ def make_row_weight_gradient(*shape_numbers: int) -> Any:
     produce, store, fill_gaps = make_producer(shape), make_store(shape), make_gap_filler(shape)
     advance, initialise_barriers = tma.make_advance(ST), tma.make_barriers(ST, WARPS)
 
-    def weight_gradient(
-        map_x, map_dy, partial, total, per_block, image_blocks, by_image_blocks, filters, size
-    ):
+    def weight_gradient(map_x, map_dy, partial, total, per_block, image_blocks, by_image_blocks, filters, size):
         base = wgmma.aligned(shared_address(cuda.shared.array(0, u8)))
         full = u32(base + u32(ST * STAGE))
         empty = u32(full + u32(8 * ST))

@@ -16,13 +16,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation.cuda import device_function, u32
-from core.gpu.compilation.generations import MAP
 from core.gpu.compilation.ptx import instruction
 from core.gpu.driver.tensor_map import TensorMap
 from core.gpu.launch import Tensor
-
-TENSOR_MAP: Final = MAP
-"""Type of a kernel's argument that is a tensor map."""
 
 TILE_COLUMNS: Final = 64
 """bf16 columns of a tile: a swizzled row of 128 bytes."""

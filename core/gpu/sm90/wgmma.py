@@ -8,7 +8,7 @@ matrix is 128 contiguous bytes, and the distance to the next, along the sum (K) 
     descriptor, high word   bytes from one core matrix to the next across the sum / 16 | swizzle << 30
 
 So the windows of a convolution need not be copied: the factor of a tap begins some pixels, of 16 bytes, further on. A
-factor's rows may run along the sum or across it (transposed). `core.gpu.compilation.compiler` writes the target sm_90a.
+factor's rows may run along the sum or across it (transposed). `core.gpu.compilation.generations` writes the target.
 
 **XOR swizzle** of TMA tiles. A tile has 64 rows, or as many as its part of a feature map has pixels. A row holds 16, 32
 or 64 channels of a pixel: 32, 64 or 128 bytes. TMA permutes the 16-byte chunks of a row so that neither `wgmma` nor the
@@ -33,8 +33,6 @@ TILE: Final = 64
 """Rows of a product, and of a TMA tile of a matrix."""
 PERIOD: Final = 1024
 """Bytes after which every swizzle repeats: alignment of a tile."""
-SHARED: Final = 227 << 10
-"""Bytes of shared memory that a block can have."""
 MAX_TILE: Final = 256
 """Pixels of a TMA tile of a feature map along each side, at most."""
 MAX_PADDING: Final = 1.6

@@ -24,9 +24,9 @@ Where: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
 """Blocks, threads of a block, bytes of dynamic shared memory."""
 
 
-def over(count: int) -> Where:
-    """One thread for each of `count` items."""
-    return at((blocks_of(count, THREADS),), (THREADS,))
+def over(count: int, threads: int = THREADS) -> Where:
+    """One thread for each of `count` items, `threads` a block."""
+    return at((blocks_of(count, threads),), (threads,))
 
 
 def at(grid: tuple[int, ...], block: tuple[int, ...], shared: int = 0) -> Where:
@@ -107,18 +107,14 @@ class TeachingKernel:
 
     def _launch(self, where: Where, *arguments: Any) -> None:
         arrays = [a for a in arguments if isinstance(a, DeviceArray)]
-        owner = arrays[0].owner
         values: list[Any] = []
-        for array in arrays:
-            if array.buffer:
-                owner.frame.use(array.buffer, 0)
         for kind, argument in zip(self.kinds, arguments, strict=True):
             several = argument.words if isinstance(argument, DeviceArray) else argument
             values += several if isinstance(several, tuple) else [several]
             dimensions = getattr(KINDS[kind], "ndim", 0)
             if dimensions != (len(argument.shape) if isinstance(argument, DeviceArray) else 0):
                 raise TypeError(f"{self.py_func.__name__}: {kind} has {dimensions} dimensions, not {argument}")
-        owner.add(self.recipe(prod(where[1])), where, tuple(values))
+        arrays[0].owner.add(self.recipe(prod(where[1])), where, tuple(values), arrays)
 
 
 def kernel(function: Callable[..., None]) -> TeachingKernel:

@@ -7,7 +7,7 @@ gradients are launches after those of the step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import prod
 from typing import Any, final
 
@@ -120,8 +120,11 @@ class StepArrays:
         values = np.ascontiguousarray(values, np.float32)
         return DeviceArray(self, self.frame.table(name, lambda: values.view(np.int32)), values.shape)
 
-    def add(self, recipe: Recipe, where: Where, values: tuple[Any, ...]) -> None:
-        """Add a launch of any kernel."""
+    def add(self, recipe: Recipe, where: Where, values: tuple[Any, ...], arrays: Iterable[DeviceArray]) -> None:
+        """Add a launch of any kernel; `arrays` are those that it reads and writes."""
+        for array in arrays:
+            if array.buffer:
+                self.frame.use(array.buffer, 0)
         (grid, block, shared), node = where, self.step.node
         launch = Launch(node, self.case.direction, self._name, recipe, three(grid), three(block), shared, values)
         self.frame.add(launch)

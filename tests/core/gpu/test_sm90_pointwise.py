@@ -196,7 +196,7 @@ def every_tile():
                 case = Case(frame, (step,), direction)
                 if row.name == "pointwise_tma" and not row.reason_against(case):
                     found |= {(direction, tile) for tile in row.configurations(case)}
-    return sorted(found, key=lambda one: (one[0], one[1].numbers))
+    return sorted(found, key=lambda one: (one[0], one[1]))
 
 
 @pytest.mark.parametrize("direction", sorted(KERNELS))
@@ -213,7 +213,7 @@ def test_every_tile_and_every_case_of_the_gpu_fits_into_shared_memory(direction)
 def check(direction, tile):
     factory, module, more, _ = KERNELS[direction]
     name = module.__name__.removeprefix("core.gpu.")
-    recipe = Recipe(name, factory, (tile.numbers, *more), module.SIGNATURE.kinds, module.threads_of(tile), tile.blocks)
+    recipe = Recipe(name, factory, (tile, *more), module.SIGNATURE.kinds, module.threads_of(tile), tile.blocks)
     ptx, _ = compile_kernel(recipe, (9, 0))
     check_overlapping(ptx)
 

@@ -94,9 +94,7 @@ def split_pixels(case: Case) -> None:
             **window_values(x, dy, window.stride, window.padding), "channels": taps.channels,
             "kernel_width": taps.kernel[1], "size": size,
         }  # fmt: skip
-        constants = (
-            frame.arithmetic, tile.numbers, window.padding != (0, 0, 0, 0), *((True,) if slices > 1 else ())
-        )  # fmt: skip
+        constants = (frame.arithmetic, tile, window.padding != (0, 0, 0, 0), *((True,) if slices > 1 else ()))
         return make_launch(
             case.step.node, "backward_weight", "tensor_core", weight_gradient.make_weight_gradient, constants,
             weight_gradient.SIGNATURE, values, (across, blocks_of(taps.total, tile.columns), splits),

@@ -7,7 +7,6 @@ a stage), stages, warps along rows and columns, blocks per multiprocessor.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from core.gpu.cost_model import rank_tiles
@@ -71,12 +70,12 @@ def _without_tensor_cores(tile: Tile) -> Tile:
 
     The ring then fits into Turing's 64 KiB, which has no asynchronous copies, and the sums into the registers.
     """
-    tile = replace(tile, stages=2, blocks=1)
+    tile = tile._replace(stages=2, blocks=1)
     while tile.fragments[0] * tile.fragments[1] > FMA_FRAGMENTS:
         if tile.fragments[0] % 2 == 0:
-            tile = replace(tile, warp_rows=2 * tile.warp_rows)
+            tile = tile._replace(warp_rows=2 * tile.warp_rows)
         else:
-            tile = replace(tile, warp_columns=2 * tile.warp_columns)
+            tile = tile._replace(warp_columns=2 * tile.warp_columns)
     return tile
 
 

@@ -60,9 +60,7 @@ def transform_line(memory: Any, twiddles: Any, size: Any, lane: Any, line: Any) 
 
 
 @kernel
-def transform_rows(
-    x: Batch, spectrum: Batch, twiddles: Vector, step: Int, down: Int, across: Int, pad: Pair
-) -> None:
+def transform_rows(x: Batch, spectrum: Batch, twiddles: Vector, step: Int, down: Int, across: Int, pad: Pair) -> None:
     """One block per row of a tile: its frequencies (tiles, rows, frequencies, real and imaginary channels)."""
     memory = cuda.shared.array(0, float32)
     lane, line = cuda.threadIdx.x, cuda.threadIdx.y

@@ -57,11 +57,6 @@ def refuse(case: KernelCase) -> str:
     return ""
 
 
-def _is_pointwise(case: KernelCase) -> bool:
-    """A 1x1 convolution without stride or padding, and a dense layer, already are matrix products."""
-    return window_of(case) == POINT
-
-
 def _filters_as_matrix(weight: Any) -> Any:
     """``(O, KH, KW, C)`` as ``(O, KH KW C)``."""
     return weight.reshape(weight.shape[0], weight.size // weight.shape[0])
@@ -70,7 +65,7 @@ def _filters_as_matrix(weight: Any) -> Any:
 def _unfolded(case: KernelCase, arrays: StepArrays) -> Any:
     """The windows of x as rows, ``(N rows across, kh kw C)``."""
     x = arrays["x"]
-    if _is_pointwise(case):
+    if window_of(case) == POINT:  # a 1x1 convolution and a dense layer are matrix products already
         return as_matrix(x)
     rows, across, _ = case.output
     height, width = read_window(case.attributes).kernel
@@ -88,7 +83,7 @@ def launch_im2col_forward(case: KernelCase, arrays: StepArrays) -> None:
 
 def launch_im2col_backward_input(case: KernelCase, arrays: StepArrays) -> None:
     dy, dx, weight = as_matrix(arrays["dy"]), arrays["dx"], _filters_as_matrix(arrays["weight"])
-    if _is_pointwise(case):
+    if window_of(case) == POINT:
         launch_product(product_nn, dy, weight, as_matrix(dx))
         return
     rows, across, _ = case.output

@@ -1,13 +1,7 @@
 """Convolution, naive: one thread per element of the result. NHWC images, OHWI filters, any kernel, stride and groups.
 
-The levels after it, each with three kernels (forward, gradients of input and filters):
-
-- shared:      `shared.py`. A block keeps its part of the input (with its border) and of the filters
-               in shared memory and uses each of them many times
-- im2col:      `im2col.py`. Windows unfolded into a matrix, then the tiled product of `ops/dense/product.py`
-- tensor_core: `implicit_gemm.py`. The same product without the unfolded matrix, on the tensor cores
-
-A depthwise convolution has as many groups as channels, and a dense layer is a 1x1 convolution of one pixel.
+The levels after it are in `shared.py`, `im2col.py` and `implicit_gemm.py`. A depthwise convolution has as many groups
+as channels, and a dense layer is a 1x1 convolution of one pixel.
 """
 
 from __future__ import annotations

@@ -111,9 +111,7 @@ class Operands:
 
     def pack_rows(self, frame: Frame, step: Step) -> int:
         """Address of the filters, row by row."""
-        return frame.packed(
-            f"{step.node}.weight", lambda: pack_forward(self.filters(), self.taps, frame.element)
-        )
+        return frame.packed(f"{step.node}.weight", lambda: pack_forward(self.filters(), self.taps, frame.element))
 
     def gradient_positions(self, element: int, bias: bool) -> Array:
         """Index in a partial result of each weight, then of each bias where it is trained.

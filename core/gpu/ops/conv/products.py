@@ -58,9 +58,7 @@ def write_input(case: Case) -> None:
     dx, (kh, kw), (sy, sx), (top, left, _, _) = of.x, of.window.kernel, of.window.stride, of.window.padding
     target, rows, total = case.backward.target(step.inputs[0]), frame.batch * dx.height * dx.width, kh * kw * dy.padded
     kind = "spread" if (sy, sx) != (1, 1) else "point" if (kh, kw) == (1, 1) else "window"
-    weight = frame.packed(
-        f"backward:{step.node}", lambda: pack_backward(of.filters(), frame.element, of.slices)
-    )
+    weight = frame.packed(f"backward:{step.node}", lambda: pack_backward(of.filters(), frame.element, of.slices))
     values = {
         "total": total, "channels": dy.padded, "kernel_width": kw, "bias": 0, "activation": 0,
         **window_values(dy, dx, (1, 1), (kh - 1 - top, kw - 1 - left)), **target.values,
@@ -84,7 +82,7 @@ def _product(
         "x": x.address, "weight": weight, "out": out.address, "rows": rows, "columns": columns,
         "depth": padded_depth(values["total"], x.element), "ldo": out.pitch,
     }  # fmt: skip
-    constants = (frame.arithmetic, tile.numbers, kind, *((True,) if slices > 1 else ()))
+    constants = (frame.arithmetic, tile, kind, *((True,) if slices > 1 else ()))
     return make_launch(
         case.step.node, case.direction, "tensor_core", implicit_gemm.make_convolution, constants,
         implicit_gemm.SIGNATURE, values, (blocks_of(rows, tile.rows), blocks_of(columns, tile.columns), slices),

@@ -15,7 +15,7 @@ from core.gpu.compilation.cuda import cuda
 from core.gpu.launch import blocks_of
 from core.gpu.teaching.candidates import geometry, groups
 from core.gpu.teaching.column_sums import launch_bias_gradient, sum_rows
-from core.gpu.teaching.kernel import SHARED_BYTES, DeviceArray, TeachingKernel, at, flat, kernel, over
+from core.gpu.teaching.kernel import SHARED_BYTES, at, flat, kernel, over
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 from core.ops.window import read_window
@@ -148,18 +148,11 @@ def refuse(case: KernelCase) -> str:
     return ""
 
 
-def launch_shared_forward(case: KernelCase, arrays: StepArrays) -> None:
-    _launch(case, arrays, shared_forward, arrays["x"], arrays["bias"], arrays["out"])
-
-
-def launch_shared_backward_input(case: KernelCase, arrays: StepArrays) -> None:
-    _launch(case, arrays, shared_backward_input, arrays["dy"], arrays.zeros(1), arrays["dx"])
-
-
-def _launch(
-    case: KernelCase, arrays: StepArrays, kernel: TeachingKernel, x: DeviceArray, bias: DeviceArray, out: DeviceArray
-) -> None:
-    chunk, size = _chunk(case, kernel is shared_forward)
+def launch_shared(forward: bool, case: KernelCase, arrays: StepArrays) -> None:
+    """The output from x, or the gradient of the input from dy."""
+    kernel, (chunk, size) = shared_forward if forward else shared_backward_input, _chunk(case, forward)
+    x, out = (arrays[role] for role in (("x", "out") if forward else ("dy", "dx")))
+    bias = arrays["bias"] if forward else arrays.zeros(1)
     images, height, width, channels = out.shape
     grid = (blocks_of(height, PATCH) * blocks_of(width, PATCH), blocks_of(channels, LANES), images)
     kernel[at(grid, (LANES, PATCH), size)](x, arrays["weight"], bias, out, *geometry(case), chunk)

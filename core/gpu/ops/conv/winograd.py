@@ -15,7 +15,7 @@ from core.gpu.compilation.cuda import cuda, device_function
 from core.gpu.launch import blocks_of
 from core.gpu.ops.conv import transformed
 from core.gpu.ops.dense.product import product_nn
-from core.gpu.teaching.kernel import DeviceArray, Where, at, kernel
+from core.gpu.teaching.kernel import DeviceArray, kernel, over
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 from core.ops.window import read_window
@@ -101,10 +101,6 @@ def transform_results(m: Cube, bias: Vector, out: Batch, matrix: Matrix, down: I
             out[tile // (down * across), y, z, o] = square[k, lane] + bias[o]
 
 
-def threads(count: int) -> Where:
-    return at((blocks_of(count, THREADS),), (THREADS,))
-
-
 def convolve(
     matrices: Any, arrays: StepArrays, x: DeviceArray, weight: DeviceArray, bias: DeviceArray, out: DeviceArray,
     pad: tuple[int, int],
@@ -117,10 +113,10 @@ def convolve(
     v = arrays.scratch("pixels", (tiles, elements * depth))
     u = arrays.scratch("filters", (elements * depth, filters))
     m = arrays.scratch("products", (elements, tiles, filters))
-    transform_pixels[threads(tiles * depth)](x, v, constants[0], down, across, pad)
-    transform_filters[threads(depth * filters)](weight, u, constants[1])
+    transform_pixels[over(tiles * depth, THREADS)](x, v, constants[0], down, across, pad)
+    transform_filters[over(depth * filters, THREADS)](weight, u, constants[1])
     transformed.multiply_elements(product_nn, v, u, m)
-    transform_results[threads(tiles * filters)](m, bias, out, constants[2], down, across)
+    transform_results[over(tiles * filters, THREADS)](m, bias, out, constants[2], down, across)
 
 
 def refuse(case: KernelCase) -> str:

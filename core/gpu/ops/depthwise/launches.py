@@ -13,19 +13,7 @@ import numpy as np
 
 from core.gpu.arguments import KernelSignature
 from core.gpu.frame import Frame, bias_of
-from core.gpu.launch import (
-    RELU,
-    RESIDENT,
-    SUM_BLOCKS,
-    THREADS,
-    Tensor,
-    blocks_of,
-    make_launch,
-    pixel_values,
-    side_values,
-    vectors_of,
-    vectors_per_row,
-)
+from core.gpu.launch import RELU, RESIDENT, SUM_BLOCKS, THREADS, Tensor, blocks_of, make_launch, vectors_per_row
 from core.gpu.ops.conv.backward_weight import add_sum
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
 from core.gpu.ops.norm.launches import place_sums, saved_of
@@ -163,11 +151,11 @@ def _add_sum(case: Case, splits: int, size: int) -> None:
 def write_direct(case: Case) -> None:
     """A convolution or an average forward, or the input's gradient, which reads dy."""
     frame, step, window, (x, out, target) = case.frame, case.step, read_window(case.step.attributes), case.sides()
-    forward, vectors, convolves = case.direction == FORWARD, vectors_of(out), step.op == "depthwise_conv2d"
+    forward, vectors, convolves = case.direction == FORWARD, out.vectors, step.op == "depthwise_conv2d"
     values = {
         "x": x.address, "weight": pack(frame, step, out.padded) if convolves else 0,
         "bias": bias_of(frame, step) if forward else 0, "out": out.address, **target.values,
-        **pixel_values(frame.batch, out.height, out.width, vectors), **side_values(x, out),
+        **out.pixel_values(frame.batch), **x.side_values(out),
         **dict(zip(("top", "left", "bottom", "right"), window.padding, strict=True)),
         "activation": RELU[step.activation] if forward else 0,
     }  # fmt: skip
@@ -185,8 +173,8 @@ def weights_direct(case: Case) -> None:
     frame, step, window = case.frame, case.step, read_window(case.step.attributes)
     if not frame.trains(step, "weight"):
         return
-    x, dy = frame.image(step.inputs[0]), frame.image(step.output, True)
-    (kh, kw), pixels, vectors = window.kernel, frame.batch * dy.height * dy.width, vectors_of(dy)
+    x, dy = case.gradient_sides()
+    (kh, kw), pixels, vectors = window.kernel, frame.batch * dy.height * dy.width, dy.vectors
     size, wide = (kh * kw + 1) * dy.padded, min(vectors, 32)
     across = blocks_of(vectors, wide) * kh
     split = max(64, blocks_of(pixels, max(1, 2 * SUM_BLOCKS * frame.processors // across)))
@@ -194,7 +182,7 @@ def weights_direct(case: Case) -> None:
     values = {
         "x": x.address, "dy": dy.address, "partial": frame.use(f"partial:{step.node}", 4 * size * splits),
         "split": split, "wide": wide, "top": window.padding[0], "left": window.padding[1],
-        **pixel_values(frame.batch, dy.height, dy.width, vectors), **side_values(x, dy),
+        **dy.pixel_values(frame.batch), **x.side_values(dy),
     }  # fmt: skip
     constants = (frame.element, (*window.kernel, *window.stride))
     frame.add(make_launch(

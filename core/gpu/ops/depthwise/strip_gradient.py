@@ -30,7 +30,7 @@ from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32,
 from core.gpu.compilation.ptx import load_float, prefetch
 from core.gpu.control import read_photos
 from core.gpu.ops.depthwise.strips import STRIPS, THREADS, find_columns, find_strip, make_row_loads
-from core.gpu.parts.channels import make_apply_norm, make_fold, make_load, make_store, make_unpack
+from core.gpu.parts.channels import ceiling, make_apply_norm, make_fold, make_load, make_store, make_unpack
 from core.gpu.parts.vectors import clear
 
 SIGNATURE: Final = KernelSignature((
@@ -291,13 +291,11 @@ def make_constant_loads(element: int, six: float) -> Any:
 
 def make_depthwise_gradient(element: int, stride: int, norm: int) -> Any:
     """The kernel. `norm`: the input's activation after its batch norm (0, 1, 2)."""
-    SIX, S, STORED = 6.0 if norm == 2 else 1.0, stride, THREADS * 2
+    SIX, S, STORED = ceiling(norm), stride, THREADS * 2
     execute = (make_dense if stride == 1 else make_strided)(element, norm)
     load_constants, fold = make_constant_loads(element, SIX), make_fold(2)
 
-    def depthwise_gradient(
-        x, y, g, weight, dx, before, after, partial, sums, control, strips, ldy, ldg, ldd
-    ):
+    def depthwise_gradient(x, y, g, weight, dx, before, after, partial, sums, control, strips, ldy, ldg, ldd):
         shared = cuda.shared.array(STORED, f32)
         t, wide = i32(cuda.threadIdx.x), strips.wide
         ty = i32(t // wide)

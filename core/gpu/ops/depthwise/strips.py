@@ -22,7 +22,7 @@ from core.gpu.arguments import ACTIVATION, CONTROL, SIZES, Group, KernelSignatur
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load_float
 from core.gpu.control import read_photos
-from core.gpu.parts.channels import make_apply_norm, make_fold, make_load, make_store, make_unpack
+from core.gpu.parts.channels import ceiling, make_apply_norm, make_fold, make_load, make_store, make_unpack
 from core.gpu.parts.vectors import activate, clear, divide
 
 STRIPS: Final = Group("strips", (
@@ -208,7 +208,7 @@ def make_depthwise_strips(element: int, stride: int, norm: int) -> Any:
     """The kernel. `norm`: -1 reads x as it is and adds bias and activation; 0, 1, 2 read it through batch norm and no
     activation, ReLU, ReLU6, and sum what they write."""
     WORDS, PX, S = element, columns_read(stride), stride
-    NORMAL, SIX = norm >= 0, 6.0 if norm == 2 else 1.0
+    NORMAL, SIX = norm >= 0, ceiling(norm)
     RAW, STORED = WORDS * PX, THREADS * CHANNELS
     load, unpack, fold = make_load(WORDS), make_unpack(element, CHANNELS), make_fold(CHANNELS)
     load_row, execute = make_row_loads(WORDS), (make_dense if stride == 1 else make_strided)(element, norm)

@@ -16,7 +16,7 @@ from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32,
 from core.gpu.compilation.ptx import load4, load4_ordered, load_float, store4, store_float
 from core.gpu.control import make_reader
 from core.gpu.frame import Frame
-from core.gpu.launch import PLAIN, RELU, THREADS, Launch, Target, Tensor, blocks_of, make_launch, vectors_of
+from core.gpu.launch import PLAIN, RELU, THREADS, Launch, Target, Tensor, blocks_of, make_launch
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
 from core.gpu.parts.vectors import PACK, UNPACK, activate, clear, divide, find_vector, make_deliver
 from core.gpu.select import FORWARD, Case
@@ -199,7 +199,7 @@ def combine_launch(
     activation: str = "", target: Target = PLAIN,
 ) -> Launch:  # fmt: skip
     """The launch of a kind of `combine.make_combine`."""
-    vectors, area = vectors_of(a), a.height * a.width
+    vectors, area = a.vectors, a.height * a.width
     total = frame.batch * area * vectors
     values = {
         "a": a.address, "b": b.address if b else 0, "out": out.address, "total": total, "vectors": vectors,
@@ -270,7 +270,7 @@ def dropout(case: Case) -> None:
         a, out, target = frame.shaped(value), frame.shaped(step.output), PLAIN
     else:
         a, out, target = frame.shaped(step.output, True), frame.shaped(value, True), case.backward.target(value)
-    vectors, area = vectors_of(a), a.height * a.width
+    vectors, area = a.vectors, a.height * a.width
     total, rate = frame.batch * area * vectors, float(step.attributes["rate"])  # type: ignore[arg-type]
     values = {
         "a": a.address, "out": out.address, "control": frame.block("control"), "total": total, "vectors": vectors,

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from core.gpu.arguments import MASK, MASKING, KernelSignature, arguments, ints, pitches, pointers
 from core.gpu.compilation.cuda import cuda, f32, i32, i64, u32, u64
-from core.gpu.launch import PLAIN, Launch, Target, Tensor, blocks_of, make_launch, vectors_of
+from core.gpu.launch import PLAIN, Launch, Target, Tensor, blocks_of, make_launch
 from core.gpu.ops.elementwise.combine import combine_launch
 from core.gpu.parts.channels import make_load, make_unpack
 from core.gpu.parts.vectors import PACK, clear, make_deliver
@@ -83,7 +83,7 @@ def make_image_sum(element: int, product: bool) -> Any:
 
 
 def _sum_launch(case: Case, a: Tensor, b: Tensor | None, out: Tensor, factor: float, target: Target = PLAIN) -> Launch:
-    frame, vectors, area = case.frame, vectors_of(a), a.height * a.width
+    frame, vectors, area = case.frame, a.vectors, a.height * a.width
     values = {
         "a": a.address, "b": b.address if b else 0, "out": out.address, "hw": area, "vectors": vectors, "lda": a.pitch,
         "ldb": b.pitch if b else 0, "ldo": out.pitch, **target.values, "factor": factor,

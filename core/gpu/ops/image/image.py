@@ -164,10 +164,7 @@ def make_photo(element: int, channels: int, pixel: int) -> Any:
     """The kernel for outputs of 3 channels or 1 (grey), with `pixel` elements per pixel; grid: pixels, photos."""
     HALF, GREY, EIGHT = element == 2, channels == 1, pixel == 8
 
-    def photo(
-        control, source, rows, index, out, total, height, width, by_width, ldr, ldn,
-        m0, m1, m2, s0, s1, s2,
-    ):
+    def photo(control, source, rows, index, out, total, height, width, by_width, ldr, ldn, m0, m1, m2, s0, s1, s2):
         row = cuda.shared.array(AUGMENTATION_SIZE, f32)
         t, n = i32(cuda.threadIdx.x), i32(cuda.blockIdx.y)
         if t < AUGMENTATION_SIZE:

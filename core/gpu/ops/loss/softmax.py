@@ -14,7 +14,7 @@ from typing import Any, Final
 from core.gpu.arguments import MASK, MASKING, KernelSignature, ints, pitches, pointers
 from core.gpu.compilation.cuda import cuda, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load4, shuffle_xor
-from core.gpu.launch import blocks_of, make_launch, vectors_of
+from core.gpu.launch import blocks_of, make_launch
 from core.gpu.parts.vectors import PACK, UNPACK, make_deliver
 from core.gpu.select import FORWARD, Case
 
@@ -87,7 +87,7 @@ def write_softmax(case: Case) -> None:
     frame, step, (x, out, target) = case.frame, case.step, case.sides()
     gradient = case.direction != FORWARD
     y = frame.image(step.output) if gradient else None
-    pixels, vectors = frame.batch * out.height * out.width, vectors_of(out)
+    pixels, vectors = frame.batch * out.height * out.width, out.vectors
     values = {
         "x": x.address, "ldx": x.pitch, "y": y.address if y else 0, "ldy": y.pitch if y else 0, "out": out.address,
         "ldo": out.pitch, "pixels": pixels, "channels": out.channels, "vectors": vectors, **target.values,

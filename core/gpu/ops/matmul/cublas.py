@@ -23,11 +23,8 @@ def multiply(
 ) -> None:  # fmt: skip
     """Note ``c = A B``, or ``c += A B``."""
     depth = a.shape[0 if a_transposed else 1]
-    for array in (a, b, c):
-        if array.buffer:
-            array.owner.frame.use(array.buffer, 0)
     values = (a_transposed, b_transposed, *c.shape, depth, a.address, b.address, c.address, float(add))
-    a.owner.add(SGEMM, at((1,), (1,)), values)
+    a.owner.add(SGEMM, at((1,), (1,)), values, (a, b, c))
 
 
 def refuse(case: KernelCase) -> str:

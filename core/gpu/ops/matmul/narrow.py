@@ -12,7 +12,7 @@ from typing import Final
 from core.gpu.compilation.arrays import Int, Vector, float32, index
 from core.gpu.compilation.cuda import cuda, device_function
 from core.gpu.launch import blocks_of
-from core.gpu.parts.vectors import clear
+from core.gpu.parts.vectors import clear, put4
 from core.gpu.teaching.kernel import DeviceArray, Where, as_matrix, at, kernel
 from core.gpu.teaching.vector import load4, store4
 from core.ops.registry import KernelCase
@@ -62,9 +62,7 @@ def narrow(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, depth: Int)
     for j in range(B_LOADS):
         deep = index(b_deep + index(j * B_STEP))
         if deep < k:
-            v = load4(b, index(deep * n + column))
-            for x in range(4):
-                from_b[j * 4 + x] = v[x]
+            put4(load4(b, index(deep * n + column)), from_b, j * 4)
     clear(total)
     for j in range(A_LOADS):
         a_tile[index(a_deep * index(PITCH) + a_row + index(j * THREADS // DEPTH))] = from_a[j]

@@ -138,9 +138,7 @@ def write(case: Case) -> None:
     """One block for each tile."""
     x, x2, out = product_of(case)
     tile = case.configuration or TILE
-    values = {
-        "a": x.address, "b": x2.address, "c": out.address, "m": out.width, "n": out.channels, "k": x.channels
-    }  # fmt: skip
+    values = {"a": x.address, "b": x2.address, "c": out.address, "m": out.width, "n": out.channels, "k": x.channels}
     grid = (blocks_of(out.width, tile[0]) * blocks_of(out.channels, tile[1]),)
     case.frame.add(make_launch(
         case.step.node, case.direction, "tensor_core", make_kernel, tile, SIGNATURE, values, grid,

@@ -20,7 +20,7 @@ from typing import Final
 from core.gpu.compilation.arrays import Int, Matrix, Vector, float32, index
 from core.gpu.compilation.cuda import cuda, device_function
 from core.gpu.launch import blocks_of
-from core.gpu.parts.vectors import clear, unrolled
+from core.gpu.parts.vectors import clear, put4, unrolled
 from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, Where, as_matrix, at, kernel
 from core.gpu.teaching.step_arrays import StepArrays
 from core.gpu.teaching.vector import load4, store4
@@ -126,11 +126,8 @@ def keep(tile, at, line, a):
 def multiply_column(a_tile, b_tile, at, total, left, top, tx, ty, k):
     """Column k of A's tile times row k of B's, both from float `at` on: the thread's rows and those 64 further."""
     for half in range(2):
-        u = load4(a_tile, at + ty * 4 + k * TILE + half * HALF)
-        v = load4(b_tile, at + tx * 4 + k * TILE + half * HALF)
-        for i in range(4):
-            left[half * 4 + i] = u[i]
-            top[half * 4 + i] = v[i]
+        put4(load4(a_tile, at + ty * 4 + k * TILE + half * HALF), left, half * 4)
+        put4(load4(b_tile, at + tx * 4 + k * TILE + half * HALF), top, half * 4)
     for i in range(EACH):
         for j in range(EACH):
             total[i * EACH + j] += left[i] * top[j]

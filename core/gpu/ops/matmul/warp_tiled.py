@@ -18,8 +18,8 @@ from core.gpu.compilation.arrays import Int, Vector, float32, index
 from core.gpu.compilation.cuda import cuda, device_function
 from core.gpu.launch import blocks_of
 from core.gpu.ops.matmul.tiled import matrices
-from core.gpu.parts.vectors import clear, unrolled
-from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, at, flat
+from core.gpu.parts.vectors import clear, put4, unrolled
+from core.gpu.teaching.kernel import TeachingKernel, at, flat
 from core.gpu.teaching.step_arrays import StepArrays
 from core.gpu.teaching.vector import load4, store4
 from core.ops.registry import KernelCase
@@ -45,13 +45,9 @@ def make_column(columns: int, down: int, across: int, pitch: int) -> Any:
     @device_function
     def column(a_tile, b_tile, a, b, total, left, top, k):
         for i in range(down // 4):
-            u = load4(a_tile, index(a + index(k * pitch + i * DOWN * 4)))
-            for x in range(4):
-                left[i * 4 + x] = u[x]
+            put4(load4(a_tile, index(a + index(k * pitch + i * DOWN * 4))), left, i * 4)
         for j in range(across // 4):
-            v = load4(b_tile, index(b + index(k * columns + j * ACROSS * 4)))
-            for x in range(4):
-                top[j * 4 + x] = v[x]
+            put4(load4(b_tile, index(b + index(k * columns + j * ACROSS * 4))), top, j * 4)
         for i in range(down):
             for j in range(across):
                 total[i * across + j] += left[i] * top[j]
@@ -66,29 +62,23 @@ def make_fetcher(slice_depth: int, a_loads: int, b_loads: int, b_step: int) -> A
     """
 
     @device_function
-    def take(matrix, at, kept, j):
-        v = load4(matrix, at)
-        for x in range(4):
-            kept[j * 4 + x] = v[x]
-
-    @device_function
     def fetch(a, b, a_first, b_first, first, moved, a_deep, b_deep, depth, from_a, from_b):
         if first + index(slice_depth) <= depth:  # no comparison per load: all but the last k blocks
             for j in range(a_loads):
-                take(a, index(a_first[j] + first), from_a, j)
+                put4(load4(a, index(a_first[j] + first)), from_a, j * 4)
             for j in range(b_loads):
-                take(b, index(b_first[j] + moved), from_b, j)
+                put4(load4(b, index(b_first[j] + moved)), from_b, j * 4)
         else:
             for j in range(a_loads):
                 for x in range(4):
                     from_a[j * 4 + x] = float32(0)
                 if first + a_deep < depth:
-                    take(a, index(a_first[j] + first), from_a, j)
+                    put4(load4(a, index(a_first[j] + first)), from_a, j * 4)
             for j in range(b_loads):
                 for x in range(4):
                     from_b[j * 4 + x] = float32(0)
                 if first + b_deep + index(j * b_step) < depth:
-                    take(b, index(b_first[j] + moved), from_b, j)
+                    put4(load4(b, index(b_first[j] + moved)), from_b, j * 4)
 
     return fetch
 
@@ -228,10 +218,6 @@ def choose(rows: int, columns: int) -> tuple[int, int, int, int, int]:
 
 def launch(case: KernelCase, arrays: StepArrays) -> None:
     a, b, out = matrices(arrays)
-    launch_tile(choose(*out.shape), a, b, out)
-
-
-def launch_tile(tile: tuple[int, int, int, int, int], a: DeviceArray, b: DeviceArray, out: DeviceArray) -> None:
-    """The product with one tile, whatever its size."""
+    tile = choose(*out.shape)
     grid = (blocks_of(out.shape[0], tile[0]), blocks_of(out.shape[1], tile[1]))
     KERNELS[tile][at(grid, (32 * tile[3] * tile[4],))](flat(a), flat(b), flat(out), *out.shape, a.shape[1])

@@ -31,9 +31,7 @@ AHEAD: Final = 4
 read_rank_photos: Final = make_reader("rank_photos")
 read_counted: Final = make_reader("counted")
 
-_SIDES: Final = pointers(
-    x="input of the batch norm (pixels, C)", dy="gradient of its output (pixels, C); 0 forward"
-)
+_SIDES: Final = pointers(x="input of the batch norm (pixels, C)", dy="gradient of its output (pixels, C); 0 forward")
 _SAVED: Final = pointers(saved="float32 (SAVED, padded C), see `make_finish`")
 _SHARE: Final = Group("share", (
     *ints(hw="pixels per image", pixels="pixels in all", split="pixels per block",
@@ -41,9 +39,7 @@ _SHARE: Final = Group("share", (
     *pitches(ldx="x", ldy="dy"),
 ))  # fmt: skip
 
-SUMS: Final = KernelSignature((
-    *_SIDES, *pointers(partial="float32 (blocks, 2, padded C)"), CONTROL, _SHARE,
-))  # fmt: skip
+SUMS: Final = KernelSignature((*_SIDES, *pointers(partial="float32 (blocks, 2, padded C)"), CONTROL, _SHARE))
 
 
 def make_sums(element: int, gradient: bool) -> Any:

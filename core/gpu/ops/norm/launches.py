@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from core.gpu.frame import Frame
-from core.gpu.launch import (
-    PLAIN,
-    RELU,
-    SUM_BLOCKS,
-    THREADS,
-    Target,
-    Tensor,
-    blocks_of,
-    make_launch,
-    vectors_of,
-    vectors_per_row,
-)
+from core.gpu.launch import PLAIN, RELU, SUM_BLOCKS, THREADS, Target, Tensor, blocks_of, make_launch, vectors_per_row
 from core.gpu.ops.norm import batch_norm
 from core.gpu.ops.norm.pairs import is_computed_by_producer, is_computed_by_reader
 from core.gpu.select import Case
@@ -106,7 +95,7 @@ def _finish(frame: Frame, step: Step, direction: str, name: str, dy: Tensor | No
 
 def _sums(frame: Frame, step: Step, direction: str, name: str, x: Tensor, dy: Tensor | None) -> int:
     """Add the launch of partial sums over pixels; returns their number."""
-    pixels, vectors = frame.batch * x.height * x.width, vectors_of(x)
+    pixels, vectors = frame.batch * x.height * x.width, x.vectors
     wide = vectors_per_row(vectors, THREADS)
     split = max(64, blocks_of(pixels, max(1, SUM_BLOCKS * frame.processors * wide // vectors)))
     blocks = blocks_of(pixels, split)
@@ -123,7 +112,7 @@ def _apply(frame: Frame, step: Step, centred: bool, target: Target | None) -> No
     value, gradient = step.inputs[0], target is not None
     x, out = frame.image(value), frame.image(value, True) if gradient else frame.image(step.output)
     dy, target = frame.image(step.output, True) if gradient else None, target or PLAIN
-    pixels, vectors = frame.batch * x.height * x.width, vectors_of(x)
+    pixels, vectors = frame.batch * x.height * x.width, x.vectors
     wide = vectors_per_row(vectors, THREADS)
     split = THREADS // wide * batch_norm.APPLIED
     values = {
@@ -141,6 +130,6 @@ def _share(frame: Frame, x: Tensor, dy: Tensor | None, split: int, wide: int) ->
     """Arguments shared by the kernels of `_sums` and `_apply`: both sides, and the share of a block."""
     return {
         "x": x.address, "dy": dy.address if dy else 0, "control": frame.block("control"), "hw": x.height * x.width,
-        "pixels": frame.batch * x.height * x.width, "split": split, "vectors": vectors_of(x), "wide": wide,
+        "pixels": frame.batch * x.height * x.width, "split": split, "vectors": x.vectors, "wide": wide,
         "ldx": x.pitch, "ldy": dy.pitch if dy else 0,
     }  # fmt: skip

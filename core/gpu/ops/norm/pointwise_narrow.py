@@ -16,24 +16,13 @@ Shared memory: `pointwise_tiles`. Bytes: the wide side once (backward x and g), 
 
 from __future__ import annotations
 
-from math import gcd
 from typing import Any
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.control import read_photos
-from core.gpu.ops.norm.pointwise_tiles import (
-    Shape,
-    ceiling,
-    make_coefficients,
-    make_copy_rows,
-    make_fetch,
-    make_gradient_product,
-    make_product,
-    make_transform,
-    make_write_sums,
-    shape_to_narrow,
-)
+from core.gpu.ops.norm import pointwise_tiles as common
+from core.gpu.ops.norm.pointwise_tiles import Shape
 from core.gpu.parts.vectors import clear
 
 
@@ -100,19 +89,18 @@ def make_narrow(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     """A 1x1 convolution from `wide` to `narrow` channels of ``activation(x scale + shift)``, norm as in
     `make_apply_norm`, with the sums of what it writes; or the gradients of input and filters of one from `narrow` to
     `wide` channels, with partial filter gradients ``(blocks, wide, narrow)``."""
-    shape = shape_to_narrow(wide, narrow)
-    C, P, BM, TH, CHUNKS = wide, narrow, shape.pixels, shape.threads, shape.chunks
-    WR, NR, FIRST, SIX = shape.wide_row, shape.narrow_row, 4 if gradient else 2, ceiling(norm)
-    PARTS, HIGH = C // 8, BM // 16
-    ROWS, ACROSS, CROWS = TH // PARTS, shape.warps // HIGH, gcd(shape.warps, C // 16)
-    NT, CT, GN = P // 8 // ACROSS, C // 16 // CROWS, P // 8 // (shape.warps // CROWS)
-    RAW, SUMS, KEPT = CHUNKS * 4, NT * 4, CT * GN * 4 if gradient else NT * 4
+    shape = common.shape_to_narrow(wide, narrow)
+    C, P, BM, TH = wide, narrow, shape.pixels, shape.threads
+    WR, NR, FIRST, PARTS, HIGH = shape.wide_row, shape.narrow_row, 4 if gradient else 2, shape.parts, BM // 16
+    NT, (CROWS, CT, GN) = P // 8 // (shape.warps // HIGH), shape.gradient_tiles
+    RAW, SUMS, KEPT = shape.chunks * 4, NT * 4, CT * GN * 4 if gradient else NT * 4
     TILE, NARROW = P * WR, (P + BM) * WR
-    wait_all, coefficients, fetch = ptx.WAIT_COPIES[0], make_coefficients(1.0 / SIX), make_fetch(CHUNKS, ROWS)
-    copy_filters, transform = make_copy_rows(P, PARTS, PARTS, WR, TH), make_transform(CHUNKS, ROWS, WR, gradient, norm)
-    copy_narrow = make_copy_rows(BM, shape.depth // 8, P // 8, NR, TH)
-    product, gradient_product = make_product(C // 16, NT, WR, WR), make_gradient_product(BM // 16, CT, GN, WR, NR)
-    write, add_up, write_sums = make_write(NT, gradient), make_add_up(P, NT, HIGH, TH), make_write_sums(CT, GN, P)
+    wait_all, coefficients, fetch = ptx.WAIT_COPIES[0], common.make_coefficients(norm), common.make_fetch(shape)
+    copy_filters = common.make_copy_rows(P, PARTS, PARTS, WR, TH)
+    copy_narrow = common.make_copy_rows(BM, shape.depth // 8, P // 8, NR, TH)
+    transform, product = common.make_transform(shape, gradient, norm), common.make_product(C // 16, NT, WR, WR)
+    gradient_product, write_sums = common.make_gradient_product(shape), common.make_write_sums(shape)
+    write, add_up = make_write(NT, gradient), make_add_up(P, NT, HIGH, TH)
 
     def pointwise_narrow(
         x, g, saved, weight, source, out, partial, sums, control, pixels, hw, depth, ldx, ldg, lds, ldo, accumulate

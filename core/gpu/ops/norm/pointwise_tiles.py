@@ -12,12 +12,13 @@ A thread's part of a wide tile is `chunks` vectors of 16 bytes, `rows` pixels ap
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 from typing import Any, Final, final
 
 from core.gpu.arguments import CONTROL, KernelSignature, ints, pitches, pointers
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
-from core.gpu.parts.channels import make_apply_norm, make_load, make_unpack
+from core.gpu.parts.channels import ceiling, make_apply_norm, make_load, make_unpack
 from core.gpu.parts.tile import multiply_bf16
 from core.gpu.parts.vectors import PACK
 
@@ -58,9 +59,25 @@ class Shape:
         return 32 * self.warps
 
     @property
+    def parts(self) -> int:
+        """Vectors (16 bytes) of a pixel of the wide side."""
+        return self.wide // 8
+
+    @property
+    def rows(self) -> int:
+        """Pixels that all threads have together, a vector each."""
+        return self.threads // self.parts
+
+    @property
     def chunks(self) -> int:
-        """Vectors (16 bytes) of the wide tile per thread."""
-        return self.pixels * self.wide // 8 // self.threads
+        """Vectors of the wide tile per thread."""
+        return self.pixels * self.parts // self.threads
+
+    @property
+    def gradient_tiles(self) -> tuple[int, int, int]:
+        """Of the filter gradients: rows of warps; a warp's tiles of 16 wide channels, and of 8 narrow ones."""
+        down = gcd(self.warps, self.wide // 16)
+        return down, self.wide // 16 // down, self.narrow // 8 // (self.warps // down)
 
     @property
     def depth(self) -> int:
@@ -101,8 +118,9 @@ def shape_to_narrow(wide: int, narrow: int) -> Shape:
     return Shape(wide, narrow, WARPS[wide], 16 * _warps_down(wide, narrow))
 
 
-def make_coefficients(factor: float) -> Any:
-    """Device function: eight floats of one row of `saved` (`batch_norm.make_finish`), times `factor`."""
+def make_coefficients(norm: int) -> Any:
+    """Device function: eight floats of one row of `saved` (`batch_norm.make_finish`), over `ceiling(norm)`."""
+    factor = 1.0 / ceiling(norm)
 
     @device_function
     def coefficients(at, out):
@@ -114,15 +132,9 @@ def make_coefficients(factor: float) -> Any:
     return coefficients
 
 
-def ceiling(norm: int) -> float:
-    """Upper bound of the activation after a batch norm, which `make_apply_norm` scales to 1; 1 without a bound."""
-    return 6.0 if norm == 2 else 1.0
-
-
-def make_fetch(chunks: int, rows: int) -> Any:
+def make_fetch(shape: Shape) -> Any:
     """Device function: loads a thread's vectors of a wide tile into registers; `x` points at its channels."""
-
-    load = make_load(4)
+    load, chunks, rows = make_load(4), shape.chunks, shape.rows
 
     @device_function
     def fetch(x, first, pixels, ldx, raw):
@@ -132,13 +144,14 @@ def make_fetch(chunks: int, rows: int) -> Any:
     return fetch
 
 
-def make_transform(chunks: int, rows: int, row: int, gradient: bool, norm: int) -> Any:
-    """Device function: stores a thread's vectors of the wide side to a tile in shared memory of `row` bytes per pixel.
+def make_transform(shape: Shape, gradient: bool, norm: int) -> Any:
+    """Device function: stores a thread's vectors of the wide side to a tile in shared memory.
 
     Forward ``activation(one x + two)``, with `norm` as in `make_apply_norm` and factors divided by `ceiling(norm)`;
     backward the batch norm's gradient ``one g + two x + three``, zeros for images that only fill the batch.
     """
     unpack, pack, apply_norm, end = make_unpack(2, 8), PACK[2], make_apply_norm(norm), ceiling(norm)
+    chunks, rows, row = shape.chunks, shape.rows, shape.wide_row
 
     @device_function
     def transform(raw_x, raw_g, first, real, one, two, three, to):
@@ -193,8 +206,9 @@ def make_product(steps: int, tiles: int, row_a: int, row_b: int) -> Any:
     return product
 
 
-def make_gradient_product(steps: int, high: int, tiles: int, row_a: int, row_b: int) -> Any:
-    """Device function: ``acc += a^T b`` over `steps` x 16 pixels, `high` x 16 columns of a and `tiles` x 8 of b."""
+def make_gradient_product(shape: Shape) -> Any:
+    """Device function: ``acc += a^T b`` over the pixels of a tile, for a warp's columns of a (wide) and b (narrow)."""
+    steps, row_a, row_b, (_, high, tiles) = shape.pixels // 16, shape.wide_row, shape.narrow_row, shape.gradient_tiles
 
     @device_function
     def product(a, b, lane, acc):
@@ -210,9 +224,10 @@ def make_gradient_product(steps: int, high: int, tiles: int, row_a: int, row_b: 
     return product
 
 
-def make_write_sums(high: int, tiles: int, narrow: int) -> Any:
+def make_write_sums(shape: Shape) -> Any:
     """Device function: stores the sums of `make_gradient_product` to the block's filter gradients ``(wide, narrow)`` at
     `mine`; `lower` and `right` are the row and column of the warp."""
+    narrow, (_, high, tiles) = shape.narrow, shape.gradient_tiles
 
     @device_function
     def write_sums(weight_sums, mine, lower, right, lane):

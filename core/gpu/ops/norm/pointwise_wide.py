@@ -16,24 +16,13 @@ Bytes: the wide side written once (backward also read once), the narrow side onc
 
 from __future__ import annotations
 
-from math import gcd
 from typing import Any
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.control import read_photos
-from core.gpu.ops.norm.pointwise_tiles import (
-    Shape,
-    ceiling,
-    make_coefficients,
-    make_copy_rows,
-    make_fetch,
-    make_gradient_product,
-    make_product,
-    make_transform,
-    make_write_sums,
-    shape_to_wide,
-)
+from core.gpu.ops.norm import pointwise_tiles as common
+from core.gpu.ops.norm.pointwise_tiles import Shape
 from core.gpu.parts.channels import make_apply_norm, make_fold, make_unpack
 from core.gpu.parts.vectors import PACK, UNPACK, clear
 
@@ -49,9 +38,10 @@ def gradient_shared(shape: Shape) -> int:
     return forward_shared(shape, 2)
 
 
-def make_multiply(pixels: int, depth: int, tiles: int, narrow_row: int, wide_row: int) -> Any:
-    """Device function: a warp's products of a tile, `tiles` x 8 channels wide, to shared memory, 16 rows at a time."""
-    product, SUMS = make_product(depth // 16, tiles, narrow_row, narrow_row), tiles * 4
+def make_multiply(shape: Shape) -> Any:
+    """Device function: a warp's products of a tile to shared memory, 16 rows at a time."""
+    pixels, tiles, wide_row, narrow_row = shape.pixels, shape.parts // shape.warps, shape.wide_row, shape.narrow_row
+    product, SUMS = common.make_product(shape.depth // 16, tiles, narrow_row, narrow_row), tiles * 4
 
     @device_function
     def multiply(source, filters, to, lane):
@@ -68,12 +58,13 @@ def make_multiply(pixels: int, depth: int, tiles: int, narrow_row: int, wide_row
     return multiply
 
 
-def make_write(chunks: int, rows: int, row: int, gradient: bool, norm: int) -> Any:
+def make_write(shape: Shape, gradient: bool, norm: int) -> Any:
     """Device function: stores a thread's vectors of the products, masked in the gradient, and adds them to its sums.
 
     totals: eight sums of the stored values, then eight of their products with themselves, or with x in the gradient.
     """
     unpack, unpack_x, pack, apply_norm = UNPACK[2], make_unpack(2, 8), PACK[2], make_apply_norm(norm)
+    chunks, rows, row = shape.chunks, shape.rows, shape.wide_row
 
     @device_function
     def write(tile, raw, scale, shift, out, first, pixels, real, ldo, totals):
@@ -103,21 +94,19 @@ def make_write(chunks: int, rows: int, row: int, gradient: bool, norm: int) -> A
 def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     """``out = source weight^T``, ``(pixels, narrow) x (wide, narrow)``, and sums of out and its square (forward), or of
     out and out times x (gradient). `norm`: x's activation, as in `make_apply_norm`."""
-    shape = shape_to_wide(wide, narrow)
-    C, P, BM, TH, CHUNKS = wide, narrow, shape.pixels, shape.threads, shape.chunks
-    WR, NR, PARTS, SIX = shape.wide_row, shape.narrow_row, wide // 8, ceiling(norm)
-    ROWS, NT, CROWS = TH // PARTS, C // 8 // shape.warps, gcd(shape.warps, C // 16)
-    CT, GN = C // 16 // CROWS, P // 8 // (shape.warps // CROWS)
-    RAW, WEIGHTS = CHUNKS * 4, CT * GN * 4 if gradient else 1
+    shape = common.shape_to_wide(wide, narrow)
+    C, P, BM, TH = wide, narrow, shape.pixels, shape.threads
+    WR, NR, PARTS, ROWS, NT = shape.wide_row, shape.narrow_row, shape.parts, shape.rows, shape.parts // shape.warps
+    CROWS, CT, GN = shape.gradient_tiles
+    RAW, WEIGHTS = shape.chunks * 4, CT * GN * 4 if gradient else 1
     OUT, INNER = C * NR, C * NR + BM * WR
     NARROW = INNER + (BM * WR if gradient else 0)
-    wait_all, coefficients, fetch = ptx.WAIT_COPIES[0], make_coefficients(1.0 / SIX), make_fetch(CHUNKS, ROWS)
-    transform = make_transform(CHUNKS, ROWS, WR, False, norm)
-    copy_filters = make_copy_rows(C, shape.depth // 8, shape.depth // 8, NR, TH)
-    copy_narrow = make_copy_rows(BM, shape.depth // 8, P // 8, NR, TH)
-    multiply = make_multiply(BM, shape.depth, NT, NR, WR)
-    write, fold = make_write(CHUNKS, ROWS, WR, gradient, norm), make_fold(8)
-    gradient_product, write_sums = make_gradient_product(BM // 16, CT, GN, WR, NR), make_write_sums(CT, GN, P)
+    wait_all, coefficients, fetch = ptx.WAIT_COPIES[0], common.make_coefficients(norm), common.make_fetch(shape)
+    copy_filters = common.make_copy_rows(C, shape.depth // 8, shape.depth // 8, NR, TH)
+    copy_narrow = common.make_copy_rows(BM, shape.depth // 8, P // 8, NR, TH)
+    transform, multiply = common.make_transform(shape, False, norm), make_multiply(shape)
+    write, fold = make_write(shape, gradient, norm), make_fold(8)
+    gradient_product, write_sums = common.make_gradient_product(shape), common.make_write_sums(shape)
 
     def pointwise_wide(
         x, g, saved, weight, source, out, partial, sums, control, pixels, hw, depth, ldx, ldg, lds, ldo, accumulate

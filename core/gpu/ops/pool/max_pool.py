@@ -13,6 +13,7 @@ out; backward dy, the bytes and dx.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from core.gpu.arguments import PADDING, PIXELS, SIDES, KernelSignature, ints, pointers
@@ -20,8 +21,8 @@ from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.frame import Frame
 from core.gpu.gradients import shared_activation
-from core.gpu.launch import RELU, THREADS, Tensor, blocks_of, make_launch, pixel_values, side_values, vectors_of
-from core.gpu.parts.vectors import ADD, PACK, UNPACK, clear, find_pixel, in_turn, make_take, passes
+from core.gpu.launch import RELU, THREADS, Tensor, blocks_of, make_launch
+from core.gpu.parts.vectors import ADD, PACK, UNPACK, clear, find_pixel, in_turn, make_take, passes, put4
 from core.gpu.parts.winners import EVERY, STOPPED, Shape, make_sharing, write_positions
 from core.gpu.select import Case
 from core.ops.window import read_window
@@ -179,10 +180,8 @@ def make_packed_gather(shape: Shape) -> tuple[Any, Any]:
         def load(dy, positions, n, a, b, sides, ldp, part, v, found):
             ok = a >= da and a - da < sides.ho and b >= db and b - db < sides.wo
             row = i64((i64(n) * sides.ho + a - da) * sides.wo + b - db) if ok else i64(0)
-            four = ptx.load4(u64(dy + u64((row * sides.ldo + part * 8) * 2)))
+            put4(ptx.load4(u64(dy + u64((row * sides.ldo + part * 8) * 2))), v, k * 4)
             two = ptx.load2(u64(positions + u64(row * ldp + part * 8)))
-            for i in range(4):
-                v[k * 4 + i] = four[i]
             for i in range(2):
                 found[k * 2 + i] = two[i] if ok else u32(STOPPED * EVERY)
 
@@ -240,7 +239,7 @@ def max_forward(case: Case) -> None:
     nonnegative, training = frame.element == 2 and activation in ("relu", "relu6"), frame.program.training
     values = {
         "x": x.address, "out": out.address, "positions": positions_of(frame, step, out) if training else 0,
-        **pixel_values(frame.batch, out.height, out.width, vectors_of(out)), "activation": RELU[activation],
+        **out.pixel_values(frame.batch), "activation": RELU[activation],
     }  # fmt: skip
     _add(case, "forward", x, out, values, nonnegative, 4)
 
@@ -256,7 +255,7 @@ def max_backward(case: Case) -> None:
     )
     values = {
         "dy": dy.address, "dx": dx.address, "positions": positions_of(frame, step, dy),
-        **pixel_values(frame.batch, rows, columns, vectors_of(dy)), "accumulate": int(accumulate),
+        **replace(dy, height=rows, width=columns).pixel_values(frame.batch), "accumulate": int(accumulate),
     }  # fmt: skip
     packed = frame.element == 2
     _add(case, "backward_input", dx, dy, values, packed, 3 if packed else 2)
@@ -269,7 +268,7 @@ def _add(
     frame, step, window = case.frame, case.step, read_window(case.step.attributes)
     pixels = x.height * x.width + out.height * out.width
     stored = out.height * out.width if frame.program.training else 0
-    values |= {**side_values(x, out), "ldp": out.padded, "top": window.padding[0], "left": window.padding[1]}
+    values |= {**x.side_values(out), "ldp": out.padded, "top": window.padding[0], "left": window.padding[1]}
     factory, signature = (make_max_pool, FORWARD) if direction == "forward" else (make_max_pool_gradient, GRADIENT)
     constants = (frame.element, (*window.kernel, *window.stride), special)
     frame.add(make_launch(
