@@ -127,10 +127,11 @@ def test_a_folder_of_the_program_that_cannot_be_made_is_told(qapp, tmp_path, mon
 
 def test_a_second_start_hands_its_paths_to_the_first(qapp, qtbot, home, nothing_left):
     assert not hand_over(["/nobody/listens"])
-    first = FirstInstance()
-    with qtbot.waitSignal(first.asked) as asked:
-        assert hand_over(["/a folder/with ümlaut"])
-    assert asked.args == [["/a folder/with ümlaut"]]
+    first, given = FirstInstance(), "['/a folder/with ümlaut', *map(str, range(200_000))]"  # more than a socket holds
+    code = f"from app.instance import hand_over; assert hand_over({given})"
+    second, asked = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT), qtbot.waitSignal(first.asked)
+    asked.wait()
+    assert (asked.args, second.wait()) == ([eval(given)], 0)
     for nonsense in (b"no json", b"5", b"[1, null]"):
         socket = QLocalSocket()
         socket.connectToServer(instance.server_name())
