@@ -311,6 +311,7 @@ class DiagnosisModel(ProcessModel):
             self.thresholds = Thresholds.from_section(answer.get("rejection", {}), len(answer["classes"]))
             self.known_crop = self.known_crop if self.known_crop in list_crops(answer["classes"]) else ""
             self.model_ready.emit(self.model_path)
+            self.verdict_update.start(0.0, math.inf)  # coverage or crop may have changed while it was not ready
         elif "label" in answer:
             self._read_map(answer)
         elif answer["id"] in self._flying:
