@@ -66,7 +66,7 @@ def test_only_visible_photos_are_wished_for(grid, qtbot):
 
 def test_a_thumbnail_comes_and_a_file_that_is_no_photo_is_marked(grid, qtbot, monkeypatch):
     path = grid.photos.data(grid.photos.index(0), Qt.ItemDataRole.UserRole)
-    for name, missing in ((path, False), (path.replace("0.png", "17.png"), True)):
+    for name, missing in ((path, False), (path.replace("0.png", "17.png"), True), ("no UTF-8 \udcff", True)):
         qtbot.waitUntil(lambda name=name: grid.thumbnails.get(name) is not None)
         assert grid.thumbnails.get(name).isNull() is missing
     monkeypatch.setattr(photo_reader, "read_file", Mock(side_effect=LeafClinicError("There is no memory.")))
