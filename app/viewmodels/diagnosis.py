@@ -148,6 +148,8 @@ class DiagnosisModel(ProcessModel):
             self.rows.replace_all([PhotoResult(r.id, r.path) if r.id in again else r for r in self.rows.rows])
         self._total = len(rows) + (self._total if self.working else 0)
         self._waiting += rows
+        if self._thread is None and self.model_path:  # it has ended unexpectedly
+            self.load(self.model_path)
         self._feed()
 
     def diagnose_cancelled(self) -> None:

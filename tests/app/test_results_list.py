@@ -205,9 +205,10 @@ def test_listed_photos_are_offered_to_another_model_and_to_a_process_that_has_en
         assert panel.notice.text.text() == text
     panel.notice.do.click()
     assert model.progress == (3, 3)
-    model._end_process()
-    panel.coverage.leaves.click()
-    assert (model.has_process, model.progress) == (True, (3, 3))
+    for act, many in ((panel.coverage.leaves.click, 3), (lambda: model._add(["/photos/new.jpg"]), 4)):
+        model._end_process()
+        act()
+        assert (model.has_process, model.progress) == (True, (many, many))
 
 
 def test_photos_of_a_plant_have_one_diagnosis_by_folder_by_time_or_by_hand(panel, model, qtbot, tmp_path):  # noqa: F811
