@@ -128,16 +128,11 @@ class FirstInstance(QObject):
             peer.abort()
             return
         peer.readyRead.connect(self._on_data)  # a lambda holding the peer would crash as Qt deletes it
-        if peer.bytesAvailable():
-            self._read(peer)
+        self._on_data(peer)
 
-    def _on_data(self) -> None:
-        sender = self.sender()
-        if isinstance(sender, QLocalSocket):
-            self._read(sender)
-
-    def _read(self, peer: QLocalSocket) -> None:
-        if peer.canReadLine():
+    def _on_data(self, new: QLocalSocket | None = None) -> None:
+        peer = self.sender() if new is None else new
+        if isinstance(peer, QLocalSocket) and peer.canReadLine():
             self.asked.emit(_paths(bytes(peer.readLine().data())))
 
 
