@@ -13,10 +13,8 @@ AVOIDED = re.findall(
     r"\*\*([^*]+)\*\*",
     "".join(line.rsplit("|", 2)[1] for line in GLOSSARY.read_text("utf-8").splitlines() if line.startswith("|")),
 )
-ONLY_IN = {
-    "boxes": ["core/gpu"], "few pixels": ["core/gpu"], "go on": ["core", "app", "resources"], "level": ["core/cpu"],
-    "slope": ["core/gpu", "core/cpu", "core/ops", "tests/core/gpu", "tests/core/ops"],
-}  # fmt: skip
+ONLY_IN = {"boxes": ["core/gpu"], "few pixels": ["core/gpu"], "go on": ["core", "app", "resources"],
+           "level": ["core/cpu"], "slope": ["core/gpu", "core/cpu", "core/ops", "tests/core/gpu", "tests/core/ops"]}
 """Words that are right elsewhere (bounding boxes, levels of grey): folders to search."""
 ALLOWED = {
     "": ["benchmarks/results", "docs/glossary.md", "docs/adr", "tests/test_language.py"],

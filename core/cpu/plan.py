@@ -49,8 +49,7 @@ class CpuPlan(Plan):
         seed: int = 0, threads: int = 0, verify: bool = False, communicator: Communicator | None = None,
         sync_batch_norm: bool = False,
     ) -> None:  # fmt: skip
-        if precision != "float32":
-            raise DeviceError(f"The CPU computes in float32; {precision} needs --device cuda.")
+        check_precision(precision)
         if algorithm not in ALGORITHMS:
             known = ", ".join(ALGORITHMS)
             raise KernelUnavailable(f"The CPU has no algorithm {algorithm!r} for whole networks; it has {known}.")
@@ -301,3 +300,9 @@ class CpuPlan(Plan):
             fields[ctx.STEP] = self._optimizer.step
             self._context.set_labels(labels, targets, self.program.steps[-1].attributes.get("class_weights", ()))
         return count
+
+
+def check_precision(precision: str) -> None:
+    """Raise DeviceError if it is not float32."""
+    if precision != "float32":
+        raise DeviceError(f"The CPU computes in float32; {precision} needs --device cuda.")

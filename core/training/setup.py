@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final, final
 
 from core.communicator import Communicator
@@ -18,6 +19,7 @@ from core.data.label_sets import target_table
 from core.data.loader import Loader
 from core.data.mixing import BackgroundReplacement, Mixing
 from core.data.preparation import PhotoSet, prepare_photos
+from core.data.split import open_split
 from core.device import Plan
 from core.diagnosis.backgrounds import prepare_replacement
 from core.diagnosis.model_file import with_photo_side
@@ -106,13 +108,13 @@ def set_up(
     """Connect the ranks, scan and decode the photos, compile the plans, load the first weights; yields progress."""
     device, note = choose_device(config.device)
     communicator = connect(environment, device)
+    precision, remarks = choose_precision(config.precision, device)  # errors come at once, here and below
     config, origin = read_start(config)
     teacher_files = read_teachers(config)
     config = replace(config, teacher=tuple(str(teacher.path) for teacher in teacher_files))
-    scanned = scan_field(config.field, config.label, config.cache) if config.field else None  # errors come at once
+    scanned = _scan_files(config)
     with one_on_each_machine_first(communicator):
         photos = yield from _prepare(config, device, commands, classes_check(scanned, teacher_files))
-    precision, remarks = choose_precision(config.precision, device)
     field = None if scanned is None else (yield from _open_field(config, photos, scanned, commands))
     classes = photos.classes
     config = config if photos.sets is None else replace(config, labels="multi")
@@ -172,6 +174,13 @@ def open_gpu() -> None:
     from core.gpu.driver.device import open_device  # in this thread, which a CUDA context belongs to
 
     open_device()
+
+
+def _scan_files(config: RunConfig) -> Dataset | None:
+    """The user's field photos, not decoded. Raises DataError where these or the split cannot be used."""
+    if config.split:
+        open_split(Path(config.split))
+    return scan_field(config.field, config.label, config.cache) if config.field else None
 
 
 def _open_field(
@@ -242,8 +251,13 @@ def check_gpus(config: RunConfig) -> None:
 
 
 def choose_precision(wanted: str, device: str) -> tuple[str, tuple[str, ...]]:
-    """The precision, with a sentence if an older GPU supports only float32; the GPU must be open."""
-    if device != "cuda" or wanted == "float32":
+    """The precision, with a sentence if an older GPU supports only float32; the GPU must be open. Raises DeviceError on
+    a CPU, which supports only float32."""
+    if device == "cpu":
+        from core.cpu.plan import check_precision
+
+        check_precision(wanted)
+    if wanted == "float32" or device == "cpu":
         return wanted, ()
     from core.gpu.driver.device import precision_problem
 

@@ -15,7 +15,7 @@ def lives(request):
     return [Lifetime(max(0, draw.randint(-500, 5000)), *times) for times in steps]
 
 
-def test_buffers_alive_together_never_overlap(lives):
+def test_buffers_alive_together_never_overlap_and_the_block_is_no_larger_than_all_side_by_side(lives):
     arena = lay_out({f"b{i}": life for i, life in enumerate(lives)})
     placed = [(arena.offsets[f"b{i}"], life) for i, life in enumerate(lives)]
     for i, (start, life) in enumerate(placed):
@@ -24,12 +24,9 @@ def test_buffers_alive_together_never_overlap(lives):
         for other, its in placed[:i]:
             together = life.first <= its.last and its.first <= life.last
             assert not (together and start < other + its.bytes and other < start + life.bytes)
-
-
-def test_the_block_is_no_larger_than_all_buffers_side_by_side(lives):
     rounded = [-(-life.bytes // LINE) * LINE for life in lives]
     needed = [sum(r for r, life in zip(rounded, lives, strict=True) if life.first <= s <= life.last) for s in range(13)]
-    assert max(needed, default=0) <= lay_out(dict(enumerate(lives))).bytes <= sum(rounded)
+    assert max(needed, default=0) <= arena.bytes <= sum(rounded)
 
 
 def test_buffers_that_follow_each_other_share_their_place_the_same_every_time():

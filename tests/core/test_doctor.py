@@ -20,13 +20,10 @@ def test_every_finding_is_a_sentence_and_every_trouble_has_a_remedy():
         assert finding.well or finding.remedy, finding
 
 
-def test_without_openmp_one_core_is_named(monkeypatch):
+def test_without_openmp_one_core_is_named_and_a_new_numpy_is_refused_with_the_command_that_helps(monkeypatch):
     monkeypatch.setattr("core.cpu.execution.has_openmp", lambda: False)
     found = doctor._threads()
     assert (found.well, "run on one core" in found.sentence) == (False, True)
-
-
-def test_a_new_numpy_is_refused_with_the_command_that_helps(monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda package: "2.5.0" if package == "numpy" else "1.0")
     found = next(f for f in doctor._software() if f.part == "NumPy")
     assert not found.well

@@ -53,7 +53,7 @@ def model_seed(request, tmp_path_factory):
     """A model with everything that a file can hold."""
     rng = np.random.default_rng(0)
     statistics = PrincipalSubspace(rng.random(512), rng.random((512, 4)), 0.5)
-    spreads = SpreadStatistics(rng.random(80), rng.random((4, 80)), rng.random(4), rng.random((3, 4)), rng.random(2))
+    spreads = SpreadStatistics(rng.random(80), rng.random((4, 80)), rng.random(4), rng.random((3, 4)), rng.random(3))
     rejection = {"score": "vim_spreads", "far": -1e9, "no_leaf_class": -1, "no_leaf": 1.0, "curve": [[1, 0, 0.9, 0]]}
     path, sections = tmp_path_factory.mktemp("seed") / "m.safetensors", {SECTION: rejection, "test": {"parts": []}}
     model = small_model(side=32, network="squeezenet1_1", sections=sections, figures={"test_accuracy": 0.5},

@@ -51,10 +51,9 @@ def leafclinic(scripts, tmp_path, cache):
     script.write_text(SCRIPT.format(module=module, function=function))
 
     def call(*arguments, **how):
-        return subprocess.run(
-            [sys.executable, script, *map(str, arguments)], env={**environment(cache), "PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, timeout=240, check=False, **how,
-        )
+        return subprocess.run([sys.executable, script, *map(str, arguments)],
+                              env={**environment(cache), "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+                              timeout=240, check=False, **how)  # fmt: skip
 
     return call
 
@@ -90,10 +89,8 @@ def test_a_training_in_a_folder_with_a_foreign_core(leafclinic, foreign, photos)
 
 
 def test_the_windows_training_process_beside_a_foreign_core(foreign, photos, cache, tmp_path):
-    config = RunConfig(
-        data=str(photos), out=str(tmp_path / "run"), model="cnn", image_size=16, batch_size=4, epochs=1, device="cpu",
-        threads=2, cache=str(cache), leaf_tests=False,
-    )
+    config = RunConfig(data=str(photos), out=str(tmp_path / "run"), model="cnn", image_size=16, batch_size=4, epochs=1,
+                       device="cpu", threads=2, cache=str(cache), leaf_tests=False)  # fmt: skip
     child = entry.open_child(entry.command("training"))
     child.process.stdin.write(json.dumps({"config": asdict(config)}).encode() + b"\n")
     child.process.stdin.flush()  # its end would stop the run

@@ -11,14 +11,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
-from core.data.source import find_photos
 from core.diagnosis.model_file import read_model, write_model
 from core.diagnosis.model_identity import read_identity
-from core.errors import EXIT_WRONG_INPUT, DataError
+from core.errors import EXIT_WRONG_INPUT
 from core.training.checkpoint import read_checkpoint
 from tests.helpers.commands import ROOT, SMALL, call, call_process, environment
 from tests.helpers.tiny_photos import write_photos
@@ -53,8 +51,9 @@ def test_training_tells_its_events_as_json_lines(trained):
     assert any("Border baseline" in text for text in judged["words"])
 
 
-def test_evaluate_prints_one_object(trained, photos, cache):
-    done = call_process("core.evaluate", trained[0], "--data", photos, "--json", cache=cache)
+def test_evaluate_prints_one_object_and_how_many_photos_the_model_has_learned_from(trained, photos, cache, tmp_path):
+    asked = ("core.evaluate", trained[0], "--data", photos, "--field", photos)
+    done = call_process(*asked, "--json", cache=cache)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert figures["photos"] == 36
@@ -64,15 +63,10 @@ def test_evaluate_prints_one_object(trained, photos, cache):
     assert {"label", "photos", "precision", "recall", "f1"} <= set(figures["per_class"][0])
     assert sum(map(sum, figures["confusion"])) == 36
     assert figures["macro_f1"] == pytest.approx(sum(c["f1"] for c in figures["per_class"]) / 3)
-
-
-def test_evaluate_says_how_many_photos_the_model_has_learned_from(trained, photos, cache, tmp_path):
     rows = read_rows((trained[0] / "split.csv").read_text("utf-8"))
     learned = sum(row["split"] == "train" for row in rows)
-    asked = ("core.evaluate", trained[0], "--data", photos, "--field", photos)
-    found = json.loads(call(*asked, "--json", cache=cache).stdout)
-    assert found["overlap"] == [{"kind": kind, "photos": 36, "learned": learned} for kind in ("judged", "field")]
-    assert found["not_learned"]["photos"] == 36 - learned
+    assert figures["overlap"] == [{"kind": kind, "photos": 36, "learned": learned} for kind in ("judged", "field")]
+    assert figures["not_learned"]["photos"] == 36 - learned
     text = call(*asked, cache=cache).stdout
     assert (
         f"Data leakage: The model was trained on {learned} of the 36 evaluated photos. The accuracy on them is "
@@ -297,33 +291,10 @@ def test_a_training_saves_and_ends_with_3_when_nobody_reads_its_output_any_more(
     assert read_checkpoint(tmp_path / "run" / "last.safetensors").state.step >= 12
 
 
-@pytest.mark.skipif(os.name == "nt", reason="there are no limits of this kind there")
-def test_a_full_disk_is_told_and_the_run_resumes(trained, photos, cache, tmp_path):
-    import resource
-
-    run = tmp_path / "run"
-    limit = 300_000  # bytes a file may have: less than a checkpoint, more than anything before it
-    full = call_process("core.train", "--data", photos, "--out", run, *SMALL, cache=cache,
-                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
-    assert full.returncode == 1, full.stderr
-    assert "could not be saved: File too large. Free disk space" in full.stderr
-    assert "Traceback" not in full.stderr
-    resumed = call_process("core.train", "--resume", run, cache=cache)
-    assert resumed.returncode == 0, resumed.stderr
-    want, got = (read_checkpoint(folder / "last.safetensors") for folder in (trained[0], run))
-    assert all(want.weights[name].tobytes() == got.weights[name].tobytes() for name in want.weights)
-
-
-def test_a_folder_that_may_not_be_read_is_not_called_empty(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "scandir", Mock(side_effect=PermissionError(13, "Permission denied", str(tmp_path))))
-    with pytest.raises(DataError, match="cannot be read: Permission denied. Change its permissions"):
-        list(find_photos([str(tmp_path)]))
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
 def test_a_full_disk_under_the_output_is_told_in_a_sentence(trained, photos, cache):
     diagnose = ["core.diagnose", str(trained[0]), str(photos / "green" / "000.png")]
-    for words in ([*diagnose, "--csv"], [*diagnose, "--json"], diagnose, ["app", "--print-completion", "bash"]):
+    for words in ([*diagnose, "--csv"], [*diagnose, "--json"], ["app", "--print-completion", "bash"]):
         command = [sys.executable, "-m", *words]
         with open("/dev/full", "w") as full:
             done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT,

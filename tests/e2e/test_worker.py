@@ -10,10 +10,8 @@ from tests.helpers.commands import ROOT, environment
 
 
 def start(cache, config, resume=False):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "core.training.worker"], cwd=ROOT, env=environment(cache), stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )
+    process = subprocess.Popen([sys.executable, "-m", "core.training.worker"], cwd=ROOT, env=environment(cache),
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     process.stdin.write(json.dumps({"config": to_dict(config), "resume": resume, "overwrite": False}) + "\n")
     process.stdin.flush()
     return process
@@ -27,10 +25,8 @@ def read_until_step(process, step):
 
 
 def test_it_stops_by_command_and_when_the_window_is_gone(photos, cache, tmp_path):
-    config = RunConfig(
-        data=str(photos), out=str(tmp_path / "run"), model="cnn", image_size=16, batch_size=4, epochs=2000,
-        validation=0.2, test=0.2, device="cpu", threads=2, cache=str(cache),
-    )
+    config = RunConfig(data=str(photos), out=str(tmp_path / "run"), model="cnn", image_size=16, batch_size=4,
+                       epochs=2000, validation=0.2, test=0.2, device="cpu", threads=2, cache=str(cache))  # fmt: skip
     with start(cache, config) as process:
         read_until_step(process, 3)
         process.stdin.write("pause\nresume\nstop\n")

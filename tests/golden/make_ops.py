@@ -77,26 +77,17 @@ def softmax_cross_entropy(case, x, labels, targets=None):
 
 
 TORCH = {
-    "conv2d": conv2d,
-    "depthwise_conv2d": conv2d,
-    "max_pool": max_pool,
-    "avg_pool": avg_pool,
+    "conv2d": conv2d, "depthwise_conv2d": conv2d, "max_pool": max_pool, "avg_pool": avg_pool,
     "global_avg_pool": lambda case, x: x.mean((1, 2)),
-    "dense": lambda case, x, weight, bias=None: F.linear(x, weight, bias),
-    "relu": lambda case, x: F.relu(x),
-    "relu6": lambda case, x: F.relu6(x),
-    "sigmoid": lambda case, x: torch.sigmoid(x),
+    "dense": lambda case, x, weight, bias=None: F.linear(x, weight, bias), "relu": lambda case, x: F.relu(x),
+    "relu6": lambda case, x: F.relu6(x), "sigmoid": lambda case, x: torch.sigmoid(x),
     "hard_sigmoid": lambda case, x: F.relu6(x + 3) / 6,  # F.hardsigmoid's gradient in float64 has 1 / 6 in float32
-    "hard_swish": lambda case, x: F.hardswish(x),
-    "silu": lambda case, x: F.silu(x),
-    "softmax": lambda case, x: F.softmax(x, -1),
-    "softmax_cross_entropy": softmax_cross_entropy,
-    "concat": lambda case, *x: torch.cat(x, -1),
-    "add": lambda case, x, y: x + y,
-    "multiply": lambda case, x, factor: x * factor[:, None, None],
-    "batch_norm": batch_norm,
+    "hard_swish": lambda case, x: F.hardswish(x), "silu": lambda case, x: F.silu(x),
+    "softmax": lambda case, x: F.softmax(x, -1), "softmax_cross_entropy": softmax_cross_entropy,
+    "concat": lambda case, *x: torch.cat(x, -1), "add": lambda case, x, y: x + y,
+    "multiply": lambda case, x, factor: x * factor[:, None, None], "batch_norm": batch_norm,
     "flatten": lambda case, x: x.flatten(1),
-}
+}  # fmt: skip
 """All ops but photo and dropout, whose random numbers are ours."""
 
 

@@ -14,12 +14,10 @@ def look_at(page: Path, home: Path, size: tuple[int, int] = (1100, 1600)) -> tup
     """The page as the browser understood it (HTML), and a screenshot. Errors of the page fail the test."""
     browser, shot = find_program(*NAMES), home / "page.png"
     command = [browser, *FLAGS, f"--user-data-dir={home / 'profile'}", f"--window-size={size[0]},{size[1]}"]
-    seen = subprocess.run(
-        [*command, f"--screenshot={shot}", page.as_uri()], capture_output=True, text=True, timeout=60, check=True
-    )
-    dom = subprocess.run(
-        [*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=60, check=True
-    )
+    seen = subprocess.run([*command, f"--screenshot={shot}", page.as_uri()], capture_output=True, text=True, timeout=60,
+                          check=True)  # fmt: skip
+    dom = subprocess.run([*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=60,
+                         check=True)  # fmt: skip
     for said in (seen.stderr, dom.stderr):
         assert "CONSOLE" not in said, said
     return dom.stdout, shot

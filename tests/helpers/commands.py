@@ -15,10 +15,8 @@ from tests.helpers.tiny_photos import write_photos
 
 ROOT = Path(__file__).parent.parent.parent
 
-SMALL = (
-    "--model", "cnn", "--image-size", "16", "--batch-size", "4", "--epochs", "3", "--learning-rate", "0.003",
-    "--validation", "0.2", "--test", "0.2", "--augment", "light", "--device", "cpu", "--threads", "2",
-)
+SMALL = ("--model", "cnn", "--image-size", "16", "--batch-size", "4", "--epochs", "3", "--learning-rate", "0.003",
+         "--validation", "0.2", "--test", "0.2", "--augment", "light", "--device", "cpu", "--threads", "2")  # fmt: skip
 
 
 def call(module, *arguments, cache):
@@ -34,10 +32,8 @@ def call(module, *arguments, cache):
 
 def call_process(module, *arguments, cache, **how):
     """Run a module of ours as a program; its result with text."""
-    return subprocess.run(
-        [sys.executable, "-m", module, *map(str, arguments)], cwd=ROOT, env=environment(cache), capture_output=True,
-        text=True, timeout=240, check=False, **how,
-    )
+    return subprocess.run([sys.executable, "-m", module, *map(str, arguments)], cwd=ROOT, env=environment(cache),
+                          capture_output=True, text=True, timeout=240, check=False, **how)  # fmt: skip
 
 
 def children_of(process):

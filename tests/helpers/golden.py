@@ -50,10 +50,9 @@ taken hung on the order of OpenBLAS' sums, with one thread or two, and moved gra
 SIDES = {"relu": [1.5, -1.5], "relu6": [2.5, 3.5, -2.5, 3.0, 8.5], "hard_swish": [0.3, -0.4, 5.5, -5.5]}
 """Means of channels in front of an activation, away from its bends."""
 
-OPTIMIZERS = {
-    "sgd": (Optimizer("sgd", momentum=0.9, nesterov=True, weight_decay=1e-3), 2e-5),
-    "adam": (Optimizer("adam", weight_decay=1e-3), 2e-5), "adamw": (Optimizer("adamw", weight_decay=1e-2), 1e-5),
-}  # fmt: skip
+OPTIMIZERS = {"sgd": (Optimizer("sgd", momentum=0.9, nesterov=True, weight_decay=1e-3), 2e-5),
+              "adam": (Optimizer("adam", weight_decay=1e-3), 2e-5),
+              "adamw": (Optimizer("adamw", weight_decay=1e-2), 1e-5)}  # fmt: skip
 """Optimizer and learning rate of the golden losses; torch is given the same, decaying only what we decay."""
 
 
@@ -162,14 +161,12 @@ def golden_training(name):
     graph = graph_of(name, **options)
     with np.load(FOLDER / "models.npz") as file:
         own = {key.removeprefix(f"{name}/"): file[key] for key in file.files if key.startswith(f"{name}/")}
-    return Golden(
-        graph, weights_of(graph, DRAWS.get(name, 0)), photos_of(4, options["image_size"]), labels_of(4, 10),
-        own["logits"], float(own["loss"]),
-        {key.removeprefix("gradient/"): a for key, a in own.items() if key.startswith("gradient/")},
-        {key.removeprefix("updated/"): a for key, a in own.items() if key.startswith("updated/")},
-        {key.removeprefix("losses/"): a for key, a in own.items() if key.startswith("losses/")},
-        1e-2 if name.startswith("mobilenet") else 1e-3,
-    )  # fmt: skip
+    return Golden(graph, weights_of(graph, DRAWS.get(name, 0)), photos_of(4, options["image_size"]), labels_of(4, 10),
+                  own["logits"], float(own["loss"]),
+                  {key.removeprefix("gradient/"): a for key, a in own.items() if key.startswith("gradient/")},
+                  {key.removeprefix("updated/"): a for key, a in own.items() if key.startswith("updated/")},
+                  {key.removeprefix("losses/"): a for key, a in own.items() if key.startswith("losses/")},
+                  1e-2 if name.startswith("mobilenet") else 1e-3)  # fmt: skip
 
 
 def digest(array):

@@ -54,11 +54,9 @@ def _png_of_chunks():
     return PNG + head + chunk(b"tEXt", b"") * 2_000_000
 
 
-BOMBS = {
-    "end.png": lambda: base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAABQAAAAYCAIAAAB1KUoh////8ElFTkSuQmCC"),
-    "clear8.png": lambda: large_png(10_000, 8, 6), "clear16.png": lambda: large_png(10_000, 16, 6), "frame.gif": _gif,
-    "scans.jpg": _jpeg_of_scans, "chunks.png": _png_of_chunks,
-}  # fmt: skip
+BOMBS = {"end.png": lambda: base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAABQAAAAYCAIAAAB1KUoh////8ElFTkSuQmCC"),
+         "clear8.png": lambda: large_png(10_000, 8, 6), "clear16.png": lambda: large_png(10_000, 16, 6),
+         "frame.gif": _gif, "scans.jpg": _jpeg_of_scans, "chunks.png": _png_of_chunks}  # fmt: skip
 """What was seen to cost gigabytes or many seconds where nothing limits it."""
 
 ODD_TIFFS = {f"{dtype}-{channels}.tiff": lambda dtype=dtype, channels=channels: tiff(dtype, channels)

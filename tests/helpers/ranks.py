@@ -37,12 +37,9 @@ def exchange(ranks: Communicator) -> dict[str, object]:
     own = bytes([ranks.rank]) * (3 * ranks.rank)
     mean = np.full(7, 2 * ranks.rank + 1, np.float32)
     ranks.average_gradients([(mean.ctypes.data, 5)])
-    return {
-        "gathered": [part.hex() for part in ranks.gather(own)],
-        "broadcast": ranks.broadcast(b"from 0" if ranks.rank == 0 else b"mine").decode(),
-        "mean": [part.hex() for part in ranks.gather(mean.tobytes())],
-        "nothing": ranks.broadcast(b"").decode(),
-    }
+    return {"gathered": [part.hex() for part in ranks.gather(own)],
+            "broadcast": ranks.broadcast(b"from 0" if ranks.rank == 0 else b"mine").decode(),
+            "mean": [part.hex() for part in ranks.gather(mean.tobytes())], "nothing": ranks.broadcast(b"").decode()}
 
 
 def take_uneven_steps(
@@ -54,17 +51,14 @@ def take_uneven_steps(
     weights = (0.2, 1.0, 1.8)
     graph = with_loss(build(name, 3, side, dropout=0.0), 0.1, weights)
     rng = np.random.default_rng(5)
-    whole = PhotoBatch(
-        rng.integers(0, 256, (photos, side, side, 3)).astype(np.uint8),
-        identity_augmentation(photos, side, side), rng.integers(0, 3, photos).astype(np.int32),
-    )  # fmt: skip
+    whole = PhotoBatch(rng.integers(0, 256, (photos, side, side, 3)).astype(np.uint8),
+                       identity_augmentation(photos, side, side), rng.integers(0, 3, photos).astype(np.int32))
     found = []
     part = -(-batch // (ranks.size * parts))
     for communicator, size in ((ranks, part), (None, batch)):
-        plan = compile_plan(
-            graph, device=device, batch=size, training=True, threads=1, optimizer=Optimizer("sgd", clip_norm=0.5),
-            communicator=communicator, sync_batch_norm=communicator is not None,
-        )  # fmt: skip
+        plan = compile_plan(graph, device=device, batch=size, training=True, threads=1,
+                            optimizer=Optimizer("sgd", clip_norm=0.5), communicator=communicator,
+                            sync_batch_norm=communicator is not None)  # fmt: skip
         plan.load(initial_weights(graph, 0))
         share = whole if communicator is None else share_of(whole, ranks.rank * part * parts, part * parts, parts)
         results = [take_step(plan, share, 0.1) for _ in range(steps)]
@@ -82,10 +76,8 @@ def complete_together(ranks: Communicator) -> dict[str, object]:
     model = small_model(("apple/scab", "background/none", "bean/rust"), squares.SIDE)
     photos = squares.squares(40, 0), squares.squares(41, 1)
     split, alone = (complete_model(model, *photos, threads=1, communicator=one) for one in (ranks, SingleProcess()))
-    return {
-        "sections": [split.sections, alone.sections], "temperatures": [split.temperature, alone.temperature],
-        "extra": max(float(np.abs(split.extra[name] - alone.extra[name]).max()) for name in alone.extra),
-    }  # fmt: skip
+    return {"sections": [split.sections, alone.sections], "temperatures": [split.temperature, alone.temperature],
+            "extra": max(float(np.abs(split.extra[name] - alone.extra[name]).max()) for name in alone.extra)}
 
 
 def share_of(whole: PhotoBatch, first: int, count: int, parts: int) -> PhotoBatch:
@@ -101,11 +93,10 @@ class Runs:
 
     def __init__(self, photos: str, out: Path) -> None:
         self.environment, self.out = find_rank(), out
-        self.config = RunConfig(
-            data=photos, cache=str(out / "cache"), model="cnn", image_size=SIDE, epochs=2, batch_size=12,
-            augment="light", mix=0.5, device="cpu", threads=1, dropout=0.2, learning_rate=3e-3, validation=0.2,
-            test=0.2, clip_norm=1.0, average=0.9, class_weights="balanced", leaf_tests=False, checkpoint_seconds=0.1,
-        )  # fmt: skip
+        self.config = RunConfig(data=photos, cache=str(out / "cache"), model="cnn", image_size=SIDE, epochs=2,
+                                batch_size=12, augment="light", mix=0.5, device="cpu", threads=1, dropout=0.2,
+                                learning_rate=3e-3, validation=0.2, test=0.2, clip_norm=1.0, average=0.9,
+                                class_weights="balanced", leaf_tests=False, checkpoint_seconds=0.1)  # fmt: skip
 
     def train(self, name: str, *, stop_after: int = 0, stops: int = 0, resume: bool = False, **changes: object) -> list:
         """All events; after so many steps the rank `stops` wants to stop."""
@@ -128,10 +119,8 @@ class Runs:
 
     def are_equal(self, one: str, other: str) -> bool:
         first, second = (read_checkpoint(self.out / name / LAST) for name in (one, other))
-        return all(
-            np.asarray(part[name]).tobytes() == np.asarray(twin[name]).tobytes()
-            for part, twin in ((first.weights, second.weights), (first.optimizer, second.optimizer)) for name in part
-        )  # fmt: skip
+        return all(np.asarray(part[name]).tobytes() == np.asarray(twin[name]).tobytes() for part,
+                   twin in ((first.weights, second.weights), (first.optimizer, second.optimizer)) for name in part)
 
 
 def compare_runs(runs: Runs, ranks: Communicator) -> dict[str, object]:
@@ -170,8 +159,7 @@ def main(photos: str, out: str) -> None:
         "uneven": [take_uneven_steps(ranks, *case) for case in ((10, 10, 1), (7, 8, 2), (3, 16, 2), (2, 64, 1))],
         "synchronized": [take_uneven_steps(ranks, *case, 1, "squeezenet1_1_bn", 32, 1e-3)
                          for case in ((10, 10), (9, 32))],
-        "completed": complete_together(ranks),
-        **compare_runs(runs, ranks),
+        "completed": complete_together(ranks), **compare_runs(runs, ranks),
     }  # fmt: skip
     ranks.barrier()
     if ranks.rank == 0:

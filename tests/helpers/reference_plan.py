@@ -99,9 +99,8 @@ class ReferencePlan(Plan):
     def update(self, learning_rate):
         self._step += 1
         weights, gradient = flatten_trained(self._weights, self.layout), self._gradient / np.float32(self._parts)
-        flat, self._state = optimizer_reference.update(
-            self._optimizer, weights, gradient, self._state, self._decayed, learning_rate, self._step
-        )
+        flat, self._state = optimizer_reference.update(self._optimizer, weights, gradient, self._state, self._decayed,
+                                                       learning_rate, self._step)  # fmt: skip
         self._weights |= {n: a for n, a in name_parameters(flat, self.layout).items() if n not in self._frozen}
 
     def average(self, result):

@@ -81,7 +81,5 @@ def _read(log: str) -> Resources:
         found = re.findall(pattern, log)
         return max((int(value) for value in found), default=0)
 
-    return Resources(
-        registers=number(r"Used (\d+) registers"), stack=number(r"(\d+) bytes stack frame"),
-        spills=number(r"(\d+) bytes spill stores"), shared=number(r"(\d+) bytes smem"),
-    )
+    return Resources(registers=number(r"Used (\d+) registers"), stack=number(r"(\d+) bytes stack frame"),
+                     spills=number(r"(\d+) bytes spill stores"), shared=number(r"(\d+) bytes smem"))  # fmt: skip

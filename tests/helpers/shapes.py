@@ -123,25 +123,21 @@ def _conv2d(inputs, filters, kernel, **more):
 
 def _spatial(op, **fixed):
     """Windows that pools and depthwise convolutions share."""
-    return (
-        case(op, (7, 11, 5), kernel=(3, 3), stride=(2, 2), **fixed),
-        case(op, (8, 8, 16), kernel=(3, 3), stride=(1, 1), padding=(1, 1, 1, 1), **fixed),
-        case(op, (13, 13, 17), kernel=(3, 3), stride=(2, 2), padding=(0, 0, 1, 1), batch=3, **fixed),
-        case(op, (9, 10, 3), kernel=(2, 5), stride=(3, 1), padding=(1, 2, 0, 4), **fixed),
-        case(op, (10, 7, 4), kernel=(1, 2), stride=(3, 4), **fixed),
-        case(op, (1, 1, 1), kernel=(1, 1), stride=(1, 1), batch=1, **fixed),
-        case(op, (1, 1, 3), kernel=(3, 3), stride=(2, 2), padding=(1, 1, 1, 1), batch=1, **fixed),
-        case(op, (5, 6, 33), kernel=(5, 6), stride=(1, 1), batch=1, **fixed),
-    )
+    return (case(op, (7, 11, 5), kernel=(3, 3), stride=(2, 2), **fixed),
+            case(op, (8, 8, 16), kernel=(3, 3), stride=(1, 1), padding=(1, 1, 1, 1), **fixed),
+            case(op, (13, 13, 17), kernel=(3, 3), stride=(2, 2), padding=(0, 0, 1, 1), batch=3, **fixed),
+            case(op, (9, 10, 3), kernel=(2, 5), stride=(3, 1), padding=(1, 2, 0, 4), **fixed),
+            case(op, (10, 7, 4), kernel=(1, 2), stride=(3, 4), **fixed),
+            case(op, (1, 1, 1), kernel=(1, 1), stride=(1, 1), batch=1, **fixed),
+            case(op, (1, 1, 3), kernel=(3, 3), stride=(2, 2), padding=(1, 1, 1, 1), batch=1, **fixed),
+            case(op, (5, 6, 33), kernel=(5, 6), stride=(1, 1), batch=1, **fixed))  # fmt: skip
 
 
 def _pools(op):
-    ceil = (
-        case(op, (14, 14, 6), kernel=(3, 3), stride=(2, 2), ceil_mode=True),
-        case(op, (13, 12, 8), kernel=(3, 3), stride=(2, 2), ceil_mode=True, batch=1),
-        case(op, (5, 7, 2), kernel=(2, 2), stride=(3, 3), padding=(1, 1, 1, 1), ceil_mode=True),
-        case(op, (11, 10, 7), kernel=(5, 4), stride=(4, 3), padding=(2, 1, 0, 3), ceil_mode=True, batch=3),
-    )
+    ceil = (case(op, (14, 14, 6), kernel=(3, 3), stride=(2, 2), ceil_mode=True),
+            case(op, (13, 12, 8), kernel=(3, 3), stride=(2, 2), ceil_mode=True, batch=1),
+            case(op, (5, 7, 2), kernel=(2, 2), stride=(3, 3), padding=(1, 1, 1, 1), ceil_mode=True),
+            case(op, (11, 10, 7), kernel=(5, 4), stride=(4, 3), padding=(2, 1, 0, 3), ceil_mode=True, batch=3))
     return (*_spatial(op), *ceil)
 
 
@@ -156,25 +152,18 @@ _CASES = {
         _conv2d((31, 29, 3), 24, (3, 3), stride=(2, 2), activation="relu", batch=3),
         _conv2d((13, 13, 16), 8, (1, 1), activation="relu"),
         _conv2d((14, 14, 16), 32, (3, 3), padding=(1, 1, 1, 1), activation="relu"),
-        _conv2d((14, 14, 16), 32, (3, 3), padding=(1, 1, 1, 1)),
-        _conv2d((7, 5, 13), 11, (1, 1)),
+        _conv2d((14, 14, 16), 32, (3, 3), padding=(1, 1, 1, 1)), _conv2d((7, 5, 13), 11, (1, 1)),
         _conv2d((7, 5, 13), 11, (3, 3), padding=(1, 1, 1, 1), activation="relu6"),
-        _conv2d((1, 1, 5), 7, (1, 1), batch=1),
-        _conv2d((1, 1, 3), 4, (3, 3), padding=(1, 1, 1, 1), batch=1),
+        _conv2d((1, 1, 5), 7, (1, 1), batch=1), _conv2d((1, 1, 3), 4, (3, 3), padding=(1, 1, 1, 1), batch=1),
         _conv2d((11, 13, 1), 1, (5, 5), batch=1),
         _conv2d((28, 28, 1), 8, (5, 5), padding=(4, 4, 4, 4), activation="relu"),
-        _conv2d((28, 28, 8), 8, (5, 5), padding=(2, 2, 2, 2), batch=1),
-        _conv2d((9, 11, 6), 10, (1, 1), stride=(2, 2)),
-        _conv2d((10, 11, 4), 5, (2, 2), stride=(3, 5)),
-        _conv2d((8, 8, 3), 4, (3, 3), stride=(4, 4), batch=5),
+        _conv2d((28, 28, 8), 8, (5, 5), padding=(2, 2, 2, 2), batch=1), _conv2d((9, 11, 6), 10, (1, 1), stride=(2, 2)),
+        _conv2d((10, 11, 4), 5, (2, 2), stride=(3, 5)), _conv2d((8, 8, 3), 4, (3, 3), stride=(4, 4), batch=5),
         _conv2d((13, 12, 3), 8, (3, 3), stride=(2, 2), padding=(0, 0, 1, 1), activation="relu6"),
-        _conv2d((6, 9, 5), 3, (4, 3), padding=(3, 0, 1, 2)),
-        _conv2d((9, 8, 4), 6, (1, 7), padding=(0, 3, 0, 3)),
-        _conv2d((9, 8, 4), 6, (7, 1), padding=(3, 0, 3, 0)),
-        _conv2d((6, 7, 3), 5, (6, 7), batch=3),
+        _conv2d((6, 9, 5), 3, (4, 3), padding=(3, 0, 1, 2)), _conv2d((9, 8, 4), 6, (1, 7), padding=(0, 3, 0, 3)),
+        _conv2d((9, 8, 4), 6, (7, 1), padding=(3, 0, 3, 0)), _conv2d((6, 7, 3), 5, (6, 7), batch=3),
         _conv2d((9, 9, 8), 12, (3, 3), padding=(1, 1, 1, 1), groups=4, activation="relu"),
-        _conv2d((8, 7, 6), 6, (3, 3), groups=6, stride=(2, 1)),
-        _conv2d((8, 8, 10), 4, (1, 1), groups=2, bias=False),
+        _conv2d((8, 7, 6), 6, (3, 3), groups=6, stride=(2, 1)), _conv2d((8, 8, 10), 4, (1, 1), groups=2, bias=False),
         _conv2d((7, 9, 48), 80, (3, 2), padding=(1, 0, 1, 1), stride=(2, 1), groups=2, activation="relu"),
         _conv2d((6, 5, 64), 64, (3, 3), padding=(1, 1, 1, 1), groups=16, bias=False),
         _conv2d((7, 7, 65), 130, (1, 1), bias=False),
@@ -205,16 +194,10 @@ _CASES = {
         case("dense", (1,), units=1, batch=1), case("dense", (500,), units=10, bias=False, batch=33),
         case("dense", (3,), units=131, batch=1, activation="relu6"),
     ),
-    "relu": _elementwise("relu"),
-    "relu6": _elementwise("relu6"),
-    "sigmoid": _elementwise("sigmoid"),
-    "hard_sigmoid": _elementwise("hard_sigmoid"),
-    "hard_swish": _elementwise("hard_swish"),
-    "silu": _elementwise("silu"),
+    **{op: _elementwise(op) for op in ("relu", "relu6", "sigmoid", "hard_sigmoid", "hard_swish", "silu")},
     "softmax": (*_elementwise("softmax"), case("softmax", (1000,), batch=3)),
     "softmax_cross_entropy": (
-        case("softmax_cross_entropy", (10,), batch=8),
-        case("softmax_cross_entropy", (1,), batch=1),
+        case("softmax_cross_entropy", (10,), batch=8), case("softmax_cross_entropy", (1,), batch=1),
         case("softmax_cross_entropy", (1000,), batch=2, label_smoothing=0.1),
         case("softmax_cross_entropy", (3,), batch=33, class_weights=(1.0, 0.25, 3.0)),
         case("softmax_cross_entropy", (5,), batch=7, label_smoothing=0.2, class_weights=(1.0, 2.0, 0.0, 0.5, 4.0)),
@@ -224,8 +207,7 @@ _CASES = {
         case("softmax_cross_entropy", (3,), batch=33, taught=True, class_weights=(1.0, 0.25, 3.0)),
     ),
     "sigmoid_cross_entropy": (
-        case("sigmoid_cross_entropy", (6,), batch=9),
-        case("sigmoid_cross_entropy", (1,), batch=1),
+        case("sigmoid_cross_entropy", (6,), batch=9), case("sigmoid_cross_entropy", (1,), batch=1),
         case("sigmoid_cross_entropy", (131,), batch=3),
     ),
     "concat": (
@@ -237,16 +219,13 @@ _CASES = {
         case("add", (8, 8, 24), (8, 8, 24), batch=3, activation="relu6"), case("add", (11,), (11,)),
     ),
     "multiply": (
-        case("multiply", (5, 7, 3), (3,)),
-        case("multiply", (1, 1, 1), (1,), batch=1),
+        case("multiply", (5, 7, 3), (3,)), case("multiply", (1, 1, 1), (1,), batch=1),
         case("multiply", (13, 13, 72), (72,), batch=3),
     ),
     "batch_norm": (
-        case("batch_norm", (7, 5, 13), batch=3),
-        case("batch_norm", (13, 13, 32), batch=4, activation="relu"),
+        case("batch_norm", (7, 5, 13), batch=3), case("batch_norm", (13, 13, 32), batch=4, activation="relu"),
         case("batch_norm", (8, 8, 6), activation="relu6", epsilon=1e-3, momentum=0.01),
-        case("batch_norm", (5, 5, 1), batch=1),
-        case("batch_norm", (6, 7, 9), frozen=True, activation="relu"),
+        case("batch_norm", (5, 5, 1), batch=1), case("batch_norm", (6, 7, 9), frozen=True, activation="relu"),
         case("batch_norm", (11,), batch=16),
     ),
     "dropout": (

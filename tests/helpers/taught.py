@@ -41,9 +41,8 @@ def distances_from_mix(labelled, taught, weights):
     batch = taught_batch(5, taught=False)
     said = [np.array(labels, np.int32) for labels in (batch.labels, *OTHERS)]
     counted = np.array(weights or (1.0,) * CLASSES)
-    factors = [
-        share * counted[labels].sum() / counted[said[0]].sum() for share, labels in zip(SHARES, said, strict=True)
-    ]
+    factors = [share * counted[labels].sum() / counted[said[0]].sum() for share,
+               labels in zip(SHARES, said, strict=True)]  # fmt: skip
     parts = [labelled(replace(batch, labels=labels)) for labels in said]
     targets = sum(share * np.eye(CLASSES)[labels] for share, labels in zip(SHARES, said, strict=True))
     targets = np.asarray(targets, np.float32)

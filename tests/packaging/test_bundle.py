@@ -10,10 +10,8 @@ from core.data.synthetic import write_demo
 
 PROGRAM = Path(__file__).parents[2] / "dist" / "leafclinic" / "leafclinic"
 
-pytestmark = [
-    pytest.mark.slow, pytest.mark.timeout(600),
-    pytest.mark.skipif(not PROGRAM.exists(), reason="there is no dist/leafclinic: run `make bundle` first"),
-]  # fmt: skip
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600),
+              pytest.mark.skipif(not PROGRAM.exists(), reason="there is no dist/leafclinic: run `make bundle` first")]
 
 
 def bare(home):

@@ -14,11 +14,9 @@ from core.program import TAKES_ACTIVATION, lower
 from tests.helpers.compare import assert_close, poisoned
 from tests.helpers.shapes import case, solve
 
-SHAPES = {
-    "conv2d": (((9, 8, 5),), {"filters": 70, "kernel": (3, 3), "padding": (1, 1, 1, 1)}),
-    "depthwise_conv2d": (((9, 8, 70),), {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
-    "dense": (((37,),), {"units": 70}), "batch_norm": (((9, 8, 19),), {}), "add": (((5, 7, 3), (5, 7, 3)), {}),
-}  # fmt: skip
+SHAPES = {"conv2d": (((9, 8, 5),), {"filters": 70, "kernel": (3, 3), "padding": (1, 1, 1, 1)}),
+          "depthwise_conv2d": (((9, 8, 70),), {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
+          "dense": (((37,),), {"units": 70}), "batch_norm": (((9, 8, 19),), {}), "add": (((5, 7, 3), (5, 7, 3)), {})}
 WIDER = ("depthwise_conv2d", ((9, 8, 19),), {"kernel": (5, 5), "stride": (2, 2), "padding": (2, 2, 2, 2)})
 CASES = [*((op, *rest) for op, rest in SHAPES.items()), WIDER]
 FUSED = [name for name, row in ACTIVATIONS.items() if row.fuses]

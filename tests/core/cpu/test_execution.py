@@ -26,10 +26,8 @@ ONES, BUSY = np.ones(512, np.float32), np.zeros((1, 512), np.float32)
 def _turn_and_add(x, y):
     """A record: rows of y are the rows of x in reverse order, plus one."""
     at = {name: Address(Space.SHARED, a.ctypes.data) for name, a in (("x", x[-1:]), ("y", y), ("ones", ONES))}
-    fields = {
-        ew.WIDTH: 1, ew.HEIGHT: len(x), ew.CHANNELS: x.shape[1], ew.OUT: at["y"], ew.A: at["x"],
-        ew.B: at["ones"], ew.OUT_ROW: y.strides[0], ew.A_ROW: -x.strides[0],
-    }  # fmt: skip
+    fields = {ew.WIDTH: 1, ew.HEIGHT: len(x), ew.CHANNELS: x.shape[1], ew.OUT: at["y"], ew.A: at["x"], ew.B: at["ones"],
+              ew.OUT_ROW: y.strides[0], ew.A_ROW: -x.strides[0]}  # fmt: skip
     return Record(ew.run_add, fields, len(x), "layer", "forward", "fused")
 
 

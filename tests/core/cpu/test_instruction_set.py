@@ -12,7 +12,7 @@ from llvmlite.binding import get_host_cpu_features
 from numba.core.caching import IndexDataCacheFile
 
 from core.cpu import instruction_set
-from core.cpu.instruction_set import INSTRUCTION_SETS, KERNEL_SOURCES, cached, choose_isa, problem
+from core.cpu.instruction_set import INSTRUCTION_SETS, KERNEL_SOURCES, cached, choose_isa, current_isa, problem
 from core.cpu.records import SIGNATURE
 from core.cpu.tiling import split_columns, split_rows
 from core.errors import DeviceError
@@ -104,25 +104,16 @@ print(current_isa().name, len(cases("conv2d")))
 """
 
 
-@pytest.mark.parametrize("name", INSTRUCTION_SETS)
-def test_each_level_agrees_with_the_reference_on_the_odd_cases(name):
+@pytest.mark.parametrize("name", [name for name in INSTRUCTION_SETS if name != current_isa().name])
+def test_each_other_instruction_set_agrees_with_the_reference_on_the_odd_cases(name):
+    """The processor's own has `test_kernel_entries`."""
     if problem(name, get_host_cpu_features()):
         pytest.skip(problem(name, get_host_cpu_features()))
     environment = {**os.environ, "LEAFCLINIC_CPU": name, "PYTHONPATH": os.getcwd()}
-    run = subprocess.run(
-        [sys.executable, "-c", CHECK], env=environment, capture_output=True, text=True, timeout=280, check=False
-    )
+    run = subprocess.run([sys.executable, "-c", CHECK], env=environment, capture_output=True, text=True, timeout=280,
+                         check=False)  # fmt: skip
     assert run.returncode == 0, run.stderr[-2000:]
     assert run.stdout.split()[0] == name
-
-
-def test_a_forced_level_that_does_not_exist_ends_with_its_sentence():
-    environment = {**os.environ, "LEAFCLINIC_CPU": "sse9", "PYTHONPATH": os.getcwd()}
-    run = subprocess.run(
-        [sys.executable, "-c", "import core.cpu.plan"], env=environment, capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 1
-    assert "LEAFCLINIC_CPU=sse9 is not one of" in run.stderr
 
 
 def run_alone(record, context, photo, low, high):

@@ -11,9 +11,8 @@ SIDE, COUNT = 32, 2000
 
 def swap(chance=0.3, count=COUNT):
     can = np.arange(count) % 4 != 0
-    return BackgroundReplacement(
-        Backgrounds(np.zeros((count, 4, 4), np.uint8), np.zeros((7, SIDE, SIDE, 3), np.uint8)), can, chance
-    )
+    return BackgroundReplacement(Backgrounds(np.zeros((count, 4, 4), np.uint8), np.zeros((7, SIDE, SIDE, 3), np.uint8)),
+                                 can, chance)  # fmt: skip
 
 
 def draw(photos, key=(1, 2), times=None, **options):
@@ -59,9 +58,7 @@ def test_a_background_is_seen_within_its_photo():
 def test_the_loader_sets_training_leaves_on_backgrounds_and_no_others():
     photos = np.zeros((40, SIDE, SIDE, 3), np.uint8)
     for training in (True, False):
-        loader = Loader(
-            photos, np.arange(40), np.zeros(40, int), batch=40, size=SIDE, training=training, augment="none",
-            replacement=swap(1.0, 40),
-        )  # fmt: skip
+        loader = Loader(photos, np.arange(40), np.zeros(40, int), batch=40, size=SIDE, training=training,
+                        augment="none", replacement=swap(1.0, 40))  # fmt: skip
         (batch,) = loader.batches(0)
         assert (batch.augmentation[:, BACKGROUND] > 0).sum() == (30 if training else 0)

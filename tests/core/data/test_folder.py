@@ -8,7 +8,7 @@ import pytest
 from core.config import RunConfig
 from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Cancelled
 from core.data.folder import open_folder
-from core.data.source import open_dataset
+from core.data.source import find_photos, open_dataset
 from core.errors import EXIT_WRONG_INPUT, DataError
 
 
@@ -162,6 +162,8 @@ def test_a_folder_that_cannot_be_read_is_named_and_not_skipped(tmp_path, monkeyp
     refuse_listing(monkeypatch, "secret")
     with pytest.raises(DataError, match=r"secret cannot be read: Permission denied. Change its permissions"):
         open_folder(tmp_path)
+    with pytest.raises(DataError, match="cannot be read: Permission denied. Change its permissions"):
+        list(find_photos([str(tmp_path)]))
 
 
 @pytest.mark.parametrize("data", ["", "no/such/place", "bad\0name"])

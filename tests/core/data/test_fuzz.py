@@ -15,11 +15,9 @@ from tests.helpers.hostile_photos import tiff
 from tests.helpers.photo_files import corners, encode, jpeg_with_orientation
 
 COUNTS = [300, pytest.param(30_000, marks=pytest.mark.slow)]
-PHOTOS = (
-    jpeg_with_orientation(corners(), 6), jpeg_taken(corners(), "2024:06:01 12:00:00"),
-    *(encode(corners(), ending) for ending in (".png", ".webp", ".bmp")),
-    tiff("u1", 3), b"GIF89a" + bytes([16, 0, 16, 0, 0x80, 0, 0]) + bytes(40),
-)  # fmt: skip
+PHOTOS = (jpeg_with_orientation(corners(), 6), jpeg_taken(corners(), "2024:06:01 12:00:00"),
+          *(encode(corners(), ending) for ending in (".png", ".webp", ".bmp")), tiff("u1", 3),
+          b"GIF89a" + bytes([16, 0, 16, 0, 0x80, 0, 0]) + bytes(40))  # fmt: skip
 MANIFEST = b'path,label,group,split\na.jpg,"leaf, rust",1,train\nb/c.png,healthy,2,test\n'
 
 

@@ -115,10 +115,8 @@ def test_the_photos_of_a_class_take_turns(sampling):
 
 
 def test_a_photo_that_comes_again_is_varied_anew():
-    loader = Loader(
-        np.zeros((10, SIDE, SIDE, 3), np.uint8), np.arange(10), np.array([0] * 9 + [1], np.int32),
-        batch=10, size=SIDE, training=True, augment="standard", sampling="balanced",
-    )  # fmt: skip
+    loader = Loader(np.zeros((10, SIDE, SIDE, 3), np.uint8), np.arange(10), np.array([0] * 9 + [1], np.int32), batch=10,
+                    size=SIDE, training=True, augment="standard", sampling="balanced")  # fmt: skip
     (batch,) = loader.batches(0)
     rare = batch.augmentation[batch.labels == 1]
     assert len(rare) == 5

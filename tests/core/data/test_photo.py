@@ -10,22 +10,9 @@ import pytest
 from core.data import photo
 from core.data.photo import PhotoError, decode, square
 from core.data.photo_reader import read_photo
+from tests.helpers import photo_files
 from tests.helpers.damage import damage
-from tests.helpers.photo_files import (
-    BLUE,
-    GREEN,
-    RED,
-    animation,
-    array,
-    cmyk_jpeg,
-    corners,
-    encode,
-    jpeg,
-    jpeg_header_only,
-    jpeg_with_exif,
-    jpeg_with_orientation,
-    png_header_only,
-)
+from tests.helpers.photo_files import BLUE, GREEN, RED, array, corners, encode, jpeg
 
 
 def quarters(rgb):
@@ -57,7 +44,7 @@ def test_every_format_gives_rgb_in_the_right_order(ending):
 ])  # fmt: skip
 @pytest.mark.parametrize("side", [0, 16])
 def test_a_photo_stands_as_the_camera_was_held(orientation, wanted, side):
-    data = array(jpeg_with_orientation(corners(160, 240), orientation))
+    data = array(photo_files.jpeg_with_orientation(corners(160, 240), orientation))
     rgb = decode(data, side)
     if not side:
         assert rgb.shape[:2] == ((160, 240) if orientation < 5 else (240, 160))
@@ -91,7 +78,7 @@ def test_grey_photos_have_three_equal_channels():
     ((255, 0, 255, 0), (0, 255, 0)),
 ])  # fmt: skip
 def test_printers_inks_become_light(inks, wanted):
-    rgb = decode(array(cmyk_jpeg(*inks)))
+    rgb = decode(array(photo_files.cmyk_jpeg(*inks)))
     assert rgb.shape == (16, 16, 3)
     assert np.abs(rgb.reshape(-1, 3).mean(0) - wanted).max() < 6
 
@@ -108,11 +95,11 @@ def test_white_paper_lies_under_transparent_pixels(ending):
 @pytest.mark.parametrize("ending", [".gif", ".webp", ".png"])
 def test_of_an_animation_the_first_frame_is_taken(ending):
     first, second = corners(32, 32), np.zeros((32, 32, 3), np.uint8)
-    rgb = decode(array(animation(ending, [first, second, second])))
+    rgb = decode(array(photo_files.animation(ending, [first, second, second])))
     assert_corners(rgb, UPRIGHT, tolerance=20)
 
 
-@pytest.mark.parametrize("make", [png_header_only, jpeg_header_only])
+@pytest.mark.parametrize("make", [photo_files.png_header_only, photo_files.jpeg_header_only])
 def test_a_photo_of_300_megapixels_is_refused_before_it_is_decoded(make, monkeypatch):
     monkeypatch.setattr(photo.cv2, "imdecode", lambda *a: pytest.fail("it was decoded"))
     with pytest.raises(PhotoError, match="300 megapixels"):
@@ -123,9 +110,9 @@ def test_a_phone_of_200_megapixels_is_read_because_its_jpeg_scales_while_it_is_d
     asked = []
     monkeypatch.setattr(photo.cv2, "imdecode", lambda data, flags: asked.append(flags))
     with pytest.raises(PhotoError, match="damaged"):
-        decode(array(jpeg_header_only(16_320, 12_240)), 224)
+        decode(array(photo_files.jpeg_header_only(16_320, 12_240)), 224)
     assert asked == [cv2.IMREAD_COLOR_RGB | cv2.IMREAD_REDUCED_GRAYSCALE_8]
-    for whole in (png_header_only(16_320, 12_240), jpeg_header_only(16_320, 12_240)):
+    for whole in (photo_files.png_header_only(16_320, 12_240), photo_files.jpeg_header_only(16_320, 12_240)):
         with pytest.raises(PhotoError, match="200 megapixels; at most 100"):
             decode(array(whole))
     assert len(asked) == 1
@@ -208,7 +195,7 @@ def test_a_large_jpeg_decoded_at_half_size_is_the_same_photo():
 def test_trailing_bytes_are_allowed_and_a_thumbnail_within_does_not_hide_that_the_photo_is_cut():
     assert decode(array(jpeg(corners()) + b"camera maker's own data" * 10)).shape == (48, 64, 3)
     noisy = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
-    with_thumbnail = jpeg_with_exif(noisy, jpeg(corners(16, 16)))
+    with_thumbnail = photo_files.jpeg_with_exif(noisy, jpeg(corners(16, 16)))
     assert decode(array(with_thumbnail)).shape == (64, 64, 3)
     with pytest.raises(PhotoError, match="cut off"):
         decode(array(with_thumbnail[:-500]))

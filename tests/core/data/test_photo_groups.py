@@ -7,16 +7,10 @@ import numpy as np
 import pytest
 
 from core.config import RunConfig
+from core.data import photo_groups
 from core.data.folder import open_folder
 from core.data.photo_format import taken_at
-from core.data.photo_groups import (
-    LARGEST_BURST,
-    LEAF_MAP,
-    group_by_burst,
-    group_by_leaf_map,
-    group_by_name,
-    source_name,
-)
+from core.data.photo_groups import LARGEST_BURST, LEAF_MAP, group_by_burst, group_by_leaf_map, group_by_name
 from core.data.preparation import prepare_photos
 from tests.core.data.test_folder import plant
 from tests.helpers.photo_files import array, corners, jpeg, jpeg_with_exif, leaf_folder
@@ -33,7 +27,7 @@ from tests.helpers.photo_files import array, corners, jpeg, jpeg_with_exif, leaf
     ("parrot_12.jpg", "parrot_12"),
 ])  # fmt: skip
 def test_what_was_done_is_taken_off_the_name(path, source):
-    assert source_name(path) == source
+    assert photo_groups.source_name(path) == source
 
 
 def test_copies_join_their_source_across_folders_but_not_across_classes(tmp_path):
@@ -56,20 +50,16 @@ def test_names_that_say_nothing_or_that_all_photos_share_make_no_groups(tmp_path
         assert len(np.unique(group_by_name(dataset))) == len(paths)
 
 
-PHOTOS = {
-    "Apple___scab/0a-1___JR_FrgE.S 2891.JPG": "Apple_scab:::13.0",
-    "Apple___scab/0a-2___JR_FrgE.S_2893.JPG": "Apple_scab:::13.0",
-    "Apple___scab/0a-2___JR_FrgE.S 2893_flipLR.JPG": "Apple_scab:::13.0",
-    "Apple___scab/0a-3___JR_FrgE.S 2894.JPG": "Apple_scab:::14.0",
-    "Apple___scab/0a-4___RS_HL 7.JPG": "Apple___scab:::1.0",
-    "Apple___healthy/0a-5___RS_HL 7.JPG": "Apple___healthy:::1.0",
-    "Apple___healthy/0a-6___RS_HL 8.JPG": "Apple___healthy:::1.0",
-}
-MAP = {
-    "jr_frge.s 2891": ["Apple_scab:::13.0"], "jr_frge.s 2893": ["Apple_scab:::13.0"],
-    "jr_frge.s 2894": ["Apple_scab:::14.0"], "rs_hl 7": ["Apple___scab:::1.0", "Apple___healthy:::1.0"],
-    "rs_hl 8": ["Apple___healthy:::1.0"], "rs_hl 9": ["Apple___scab:::2.0", "Grape___rot:::2.0"],
-}  # fmt: skip
+PHOTOS = {"Apple___scab/0a-1___JR_FrgE.S 2891.JPG": "Apple_scab:::13.0",
+          "Apple___scab/0a-2___JR_FrgE.S_2893.JPG": "Apple_scab:::13.0",
+          "Apple___scab/0a-2___JR_FrgE.S 2893_flipLR.JPG": "Apple_scab:::13.0",
+          "Apple___scab/0a-3___JR_FrgE.S 2894.JPG": "Apple_scab:::14.0",
+          "Apple___scab/0a-4___RS_HL 7.JPG": "Apple___scab:::1.0",
+          "Apple___healthy/0a-5___RS_HL 7.JPG": "Apple___healthy:::1.0",
+          "Apple___healthy/0a-6___RS_HL 8.JPG": "Apple___healthy:::1.0"}  # fmt: skip
+MAP = {"jr_frge.s 2891": ["Apple_scab:::13.0"], "jr_frge.s 2893": ["Apple_scab:::13.0"],
+       "jr_frge.s 2894": ["Apple_scab:::14.0"], "rs_hl 7": ["Apple___scab:::1.0", "Apple___healthy:::1.0"],
+       "rs_hl 8": ["Apple___healthy:::1.0"], "rs_hl 9": ["Apple___scab:::2.0", "Grape___rot:::2.0"]}  # fmt: skip
 
 
 def plant_all(root, *more):

@@ -52,9 +52,8 @@ def model():
     graph = network()
     train, validation = draw(0), draw(1)
     head = fit_head(LinearHead(np.zeros((4, FEATURES)), np.zeros(4)), train, train, 1e-3)
-    weights = initial_weights(graph, 0) | {
-        "head.weight": head.weight.astype(np.float32), "head.bias": head.bias.astype(np.float32),
-    }  # fmt: skip
+    weights = initial_weights(graph, 0) | {"head.weight": head.weight.astype(np.float32),
+                                           "head.bias": head.bias.astype(np.float32)}  # fmt: skip
     bare = ModelFile(graph, weights, CLASSES, 32, name="tiny")
     parts = [NetworkOutputs(head.logits(part.features), part.features) for part in (train, validation)]
     return with_thresholds(bare, parts[0], train.labels, parts[1], validation.labels)
@@ -137,16 +136,12 @@ def test_the_sign_test_is_exact():
     assert Adaptation(None, np.zeros(20, bool), np.ones(20, bool)).describe()[4] == "Sign test: p < 0.001."
 
 
-def test_too_few_photos_and_single_classes_are_refused(model):
+def test_too_few_photos_and_models_without_replay_or_with_another_head_are_refused(model):
     photos = draw(2, place=True, per_class=10)
     with pytest.raises(DataError, match=r"apple/scab \(3\)"):
         adapt(model, photos.take(np.arange(13)))
     with pytest.raises(DataError, match=r"different leaves.*apple/healthy \(1\), apple/scab \(1\)"):
         adapt(model, replace(photos, groups=photos.labels))
-
-
-def test_a_model_without_replay_or_with_another_head_is_refused(model):
-    photos = draw(2, place=True, per_class=10)
     bare = {name: array for name, array in model.extra.items() if not name.startswith("replay.")}
     with pytest.raises(InputError, match="no feature replay"):
         adapt(replace(model, extra=bare), photos)
@@ -160,7 +155,7 @@ def test_a_model_without_replay_or_with_another_head_is_refused(model):
         adapt_model(replace(model, graph=replace(model.graph, output="place.sum")), place)
 
 
-def test_replay_has_the_means_and_the_covariance_of_the_classes(model):
+def test_replay_has_the_means_and_the_covariance_of_the_classes_and_is_refused_where_it_is_cut(model, tmp_path):
     train, space = draw(0), read_statistics(model.extra)
     known = read_replay(fit_replay(train.features, train.labels, 4, space), space, 4)
     features, labels = known.draw(4000, 0)
@@ -171,9 +166,6 @@ def test_replay_has_the_means_and_the_covariance_of_the_classes(model):
     spread = inside - np.stack([inside[train.labels == i].mean(axis=0) for i in range(4)])[train.labels]
     assert np.cov(drawn.T) == pytest.approx(spread.T @ spread / len(spread), abs=0.15)
     assert not fit_replay(train.features[:10], train.labels[:10], 4, space), "classes without photos"
-
-
-def test_a_file_with_a_cut_replay_is_refused(model, tmp_path):
     path = tmp_path / "cut.safetensors"
     for cut in ({"replay.means": model.extra["replay.means"][:3]}, {"replay.factor": model.extra["replay.factor"][:1]}):
         write_model(path, replace(model, extra={**model.extra, **cut}))

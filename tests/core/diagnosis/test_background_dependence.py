@@ -17,7 +17,6 @@ from core.diagnosis.background_dependence import (
     border_features,
     describe_border,
     measure_baseline,
-    swap_background,
 )
 
 SIDE = 48
@@ -49,7 +48,7 @@ def test_an_answer_that_reads_the_background_fails_when_it_is_swapped():
 def test_the_leaf_itself_is_left_as_it_was():
     photos, masks, _ = scenes(2)
     inner = cv2.erode(masks[0].astype(np.uint8), np.ones((9, 9))) > 0
-    swapped = swap_background(photos[0], masks[0], photos[1], masks[1])
+    swapped = dependence.swap_background(photos[0], masks[0], photos[1], masks[1])
     for changed in (dependence.blur_background(photos[0], masks[0]), swapped):
         assert np.abs(changed[inner].astype(int) - photos[0][inner]).max() <= 1
     assert np.abs(swapped[:5].astype(int) - photos[1][:5]).max() <= 1

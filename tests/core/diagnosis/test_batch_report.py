@@ -38,10 +38,9 @@ def found():
     lesions = np.zeros_like(leaf)
     lesions[20:30, 20:30] = True
     guesses = (ClassProbability("bean/bean_rust", 0.9), ClassProbability("bean/healthy", 0.001))
-    return Examination(
-        Verdict("bean/bean_rust"), guesses, np.array([0.001, 0.9]), np.full((side, side, 3), 90, np.uint8),
-        (0.0, 0.0, 1.0, 1.0), Severity(leaf, lesions), 0.6, 1.0, 5.0,
-    )  # fmt: skip
+    return Examination(Verdict("bean/bean_rust"), guesses, np.array([0.001, 0.9]),
+                       np.full((side, side, 3), 90, np.uint8), (0.0, 0.0, 1.0, 1.0), Severity(leaf, lesions), 0.6, 1.0,
+                       5.0)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

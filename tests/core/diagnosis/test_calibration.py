@@ -141,11 +141,15 @@ def test_a_model_with_one_temperature_states_what_it_stated():
     assert np.array_equal(calibration.calibrate_logits(one, logits), logits.astype(np.float64) / 0.5)
 
 
-def test_temperatures_of_classes_come_back_and_a_file_without_them_has_one(tmp_path):
+def test_temperatures_of_classes_come_back_are_in_an_onnx_file_and_without_them_there_is_one(tmp_path):
     path = tmp_path / "m.safetensors"
     for temperatures in ((4.0, 4.0, 0.1, 0.1), ()):
         write_model(path, model(class_temperatures=temperatures))
         assert (read_model(path).class_temperatures, read_model(path).temperature) == (temperatures, 0.5)
+    found, without = ({entry.key: entry.value for entry in onnx.load_model_from_string(to_onnx(one)).metadata_props}
+                      for one in (model(), model(class_temperatures=())))  # fmt: skip
+    assert (json.loads(found["class_temperatures"]), found["temperature"]) == ([4.0, 4.0, 0.25, 0.25], "0.5")
+    assert "class_temperatures" not in without
 
 
 @pytest.mark.parametrize(("temperatures", "sentence"), [
@@ -157,13 +161,6 @@ def test_temperatures_without_sense_are_refused(tmp_path, temperatures, sentence
     write_model(tmp_path / "m.safetensors", model(class_temperatures=temperatures))
     with pytest.raises(ModelFileError, match=sentence):
         read_model(tmp_path / "m.safetensors")
-
-
-def test_an_onnx_file_carries_them():
-    found, without = ({entry.key: entry.value for entry in onnx.load_model_from_string(to_onnx(one)).metadata_props}
-                      for one in (model(), model(class_temperatures=())))  # fmt: skip
-    assert (json.loads(found["class_temperatures"]), found["temperature"]) == ([4.0, 4.0, 0.25, 0.25], "0.5")
-    assert "class_temperatures" not in without
 
 
 def test_words_name_the_crops_that_are_less_sure_and_the_surer():

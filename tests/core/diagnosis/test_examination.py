@@ -54,14 +54,11 @@ def examine(model, *photos, **how):
         return [examiner.examine(photo, **how) for photo in photos]
 
 
-def test_an_examination_says_word_place_and_amount(completed):
+def test_an_examination_says_word_place_and_amount_also_of_odd_shapes_and_no_amount_without_a_leaf(completed):
     (found,) = examine(completed, squares(1, 5).photos[0])
     assert found.verdict.word in (*completed.classes, NOT_SURE, NO_LEAF)
     assert sum(g.probability for g in found.top) == pytest.approx(1, abs=1e-6)
     assert found.severity.leaf.shape == found.photo.shape[:2] == (SIDE, SIDE)
-
-
-def test_odd_shapes_are_examined_and_without_a_leaf_no_diseased_area_is_measured(completed):
     found = examine(completed, *(np.zeros((h, w, 3), np.uint8) for h, w in ((1, 1), (3, 500), (97, 61))))
     assert all(each.verdict.word for each in found)
     (found,) = examine(refusing_from(completed, 0.0), squares(1, 5).photos[0])
@@ -69,14 +66,17 @@ def test_odd_shapes_are_examined_and_without_a_leaf_no_diseased_area_is_measured
     assert not found.severity.leaf.any()
 
 
-def test_a_predictor_decides_as_an_examination_and_reports_what_it_cannot_read(completed, tmp_path):
+def test_a_predictor_decides_as_an_examination_and_both_report_what_they_cannot_read(completed, tmp_path):
     photo, paths = squares(1, 5).photos[0], [str(tmp_path / "bad.png"), str(tmp_path / "leaf.png")]
     (tmp_path / "bad.png").touch()
     cv2.imwrite(paths[1], photo[..., ::-1])
-    with closing(Predictor(completed)) as predictor:
+    with closing(Predictor(completed)) as predictor, closing(Examiner(completed)) as examiner:
         bad, found = predictor.diagnose(paths)
+        unread, examined = (examiner.examine_file(path, coverage=1.0)[0] for path in paths)
     (wanted,) = examine(completed, photo, crop=False)
-    assert (bad.error, found.verdict) == ("The file is empty.", wanted.verdict.word)
+    assert (bad.error, unread.error, found.verdict) == ("The file is empty.", "The file is empty.", wanted.verdict.word)
+    assert examined.verdict
+    assert examined.grade is None or 0 <= examined.grade <= 11
     assert found.prediction.familiar == pytest.approx(wanted.familiarity)
 
 
@@ -118,18 +118,6 @@ def test_a_small_leaf_is_cut_out_first_and_not_when_switched_off(completed):
     assert y1 - y0 < 0.55 * 400
     assert cut.severity.leaf.mean() > 2 * whole.severity.leaf.mean()
     assert whole.box == (0, 0, 1, 1)
-
-
-def test_files_get_words_and_numbers_or_a_reason(completed, tmp_path):
-    photo = squares(1, 6).photos[0]
-    cv2.imwrite(str(tmp_path / "leaf.png"), photo)
-    (tmp_path / "broken.jpg").write_bytes(b"nothing")
-    examiner = Examiner(completed)
-    good, bad = (examiner.examine_file(str(tmp_path / name), coverage=1.0)[0] for name in ("leaf.png", "broken.jpg"))
-    examiner.close()
-    assert good.verdict
-    assert good.grade is None or 0 <= good.grade <= 11
-    assert bad.error.startswith("The file is not a photo")
 
 
 def test_observations_in_chunks_equal_those_of_single_photos(completed):

@@ -19,11 +19,12 @@ def photos():
     return Samples(centres[labels] + rng.normal(size=(len(labels), FEATURES)), labels, np.arange(len(labels)) // 2)
 
 
-def test_flipped_labels_are_the_suspects_and_the_true_ones_are_suggested(photos):
-    flipped = np.array([3, 47, 81, 130])
+def test_flipped_labels_are_the_suspects_the_true_ones_are_suggested_and_every_fold_is_reported_before(photos):
+    flipped, folds = np.array([3, 47, 81, 130]), []
     labels = photos.labels.copy()
     labels[flipped] = (labels[flipped] + 1) % CLASSES
-    review = review_labels(Samples(photos.features, labels, photos.groups), CLASSES)
+    review = review_labels(Samples(photos.features, labels, photos.groups), CLASSES, lambda *fold: folds.append(fold))
+    assert folds == [(fold, label_review.FOLDS) for fold in range(label_review.FOLDS)]
     assert {suspect.row for suspect in review.suspects} == set(flipped)
     for suspect in review.suspects:
         assert (suspect.label, suspect.suggested) == (labels[suspect.row], photos.labels[suspect.row])
@@ -57,12 +58,6 @@ def test_classes_with_few_groups_are_not_reviewed_and_too_few_groups_refused(pho
 def test_the_reason_names_label_suggestion_and_neighbours():
     told = label_review.Suspect(0, 0, 1, 0.01, 0.97, 5).describe(["scab", "black rot"])
     assert told == "labelled scab; 97.0 % black rot; 5 of its 5 nearest photos are labelled black rot"
-
-
-def test_a_review_can_be_cancelled_before_every_fold(photos):
-    asked = []
-    review_labels(photos, CLASSES, lambda fold, folds: asked.append((fold, folds)))
-    assert asked == [(fold, label_review.FOLDS) for fold in range(label_review.FOLDS)]
 
 
 def test_photos_of_clouds_without_labels_are_chosen_first_one_of_each(photos):

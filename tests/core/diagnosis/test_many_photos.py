@@ -246,7 +246,7 @@ def test_ctrl_c_while_the_workers_start_or_end_ends_with_the_same_sentence(model
     assert (process.returncode, errors) == (EXIT_INTERRUPTED, f"{shown}\nStopped.\n")
 
 
-def test_a_wrong_address_and_a_lost_scheduler_are_sentences(model, photos, tmp_path, monkeypatch, capsys):
+def test_a_wrong_address_a_lost_scheduler_and_no_dask_are_sentences(model, photos, tmp_path, monkeypatch, capsys):
     options = (model, photos, "--out", tmp_path / "out", "--scheduler", "nonsense")
     assert run(*options) == EXIT_WRONG_INPUT
     assert "There is no Dask scheduler at nonsense" in capsys.readouterr().err
@@ -258,9 +258,6 @@ def test_a_wrong_address_and_a_lost_scheduler_are_sentences(model, photos, tmp_p
     monkeypatch.setattr(distributed, "as_completed", queue)
     assert run(*options) == EXIT_FAILED
     assert "The connection to Dask's scheduler was lost. Start the same command again" in capsys.readouterr().err
-
-
-def test_without_dask_the_sentence_says_what_to_install(model, photos, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert run(model, photos, "--out", tmp_path / "out", "--workers", 2) == EXIT_WRONG_INPUT
     assert "pip install '.[cluster]'" in capsys.readouterr().err

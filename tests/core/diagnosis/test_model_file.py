@@ -21,10 +21,8 @@ def model():
 
 
 def write_crafted(path, model, tensors=None, **changes):
-    header = {
-        "graph": to_dict(model.graph), "classes": list(model.classes), "preprocessing": {"square": 16},
-        "temperature": 1.0, "data_hash": "", "licence": "", "figures": {}, "sections": {},
-    }
+    header = {"graph": to_dict(model.graph), "classes": list(model.classes), "preprocessing": {"square": 16},
+              "temperature": 1.0, "data_hash": "", "licence": "", "figures": {}, "sections": {}}  # fmt: skip
     write_tensor_file(path, "model", model_file.VERSION, {**header, **changes}, tensors or model.weights)
 
 

@@ -27,8 +27,8 @@ SIDE = 32
 def config(tmp_path):
     photos = write_photos(tmp_path / "photos", each=20, side=SIDE)
     return RunConfig(data=str(photos), cache=str(tmp_path / "cache"), out=str(tmp_path / "run"), image_size=SIDE,
-                     model="cnn", epochs=10, batch_size=8, learning_rate=0.003, test=0.0, device="cpu",
-                     pictures_without_leaf=0.3)  # fmt: skip
+                     model="cnn", epochs=6, batch_size=8, learning_rate=0.003, test=0.0, device="cpu",
+                     pictures_without_leaf=0.3, leaf_tests=False)  # fmt: skip
 
 
 def test_pictures_are_training_photos_of_a_class_that_follows_those_of_the_folder(config):
@@ -68,7 +68,8 @@ def test_runs_with_such_a_class_or_several_labels_or_teachers_get_none(config, c
     assert class_without_leaf(replace(config, **changes), classes, multi) == ()
 
 
-def test_their_number_is_a_share_of_the_photos_within_limits(config):
+def test_their_number_is_a_share_of_the_photos_within_limits_and_a_dry_run_counts_their_class(config):
+    assert "for 3 classes" in describe_run(config)
     assert [count_pictures(config, photos) for photos in (10, 1000, 10**6)] == [LEAST, 300, MOST]
 
 
@@ -90,7 +91,3 @@ def test_a_trained_network_names_no_disease_on_other_pictures_and_resumes_bit_by
     train(other, stop_after=2, pick=EpochDone)
     train(other, resume=True)
     same_bits(last_weights(config), last_weights(other))
-
-
-def test_a_dry_run_counts_their_class(config):
-    assert "for 3 classes" in describe_run(config)

@@ -62,14 +62,16 @@ def test_a_rounded_model_comes_back_with_the_same_bits(name, bits, tmp_path):
         np.testing.assert_array_equal(got.weights[key], array if array.ndim == 1 else array.astype(np.float16))
 
 
-def test_a_file_in_eight_bits_takes_half_of_one_in_half_precision(tmp_path):
-    sizes = {}
-    for bits in (8, 16, 32):
-        path = tmp_path / f"{bits}.safetensors"
+def test_a_file_in_eight_bits_takes_half_of_one_in_half_precision_and_they_take_turns(tmp_path):
+    sizes, one, path = {}, model(), tmp_path / "m.safetensors"
+    for bits in (8, 16, 32, 8):
+        one = in_bits(one, bits)
+        assert (bool(one.steps), one.half) == (bits == 8, bits != 32)
         write_model(path, in_bits(model(), bits))
         sizes[bits] = sum(array.nbytes for array in read_tensor_file(path, "model", 1).tensors.values())
     assert sizes[8] < 0.52 * sizes[16]
     assert sizes[16] < 0.56 * sizes[32]
+    assert in_bits(one, 16).steps == {}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -119,11 +121,3 @@ def test_crafted_steps_are_refused_with_a_sentence(tmp_path, change, sentence):
     write_tensor_file(path, "model", 1, file.header, tensors)
     with pytest.raises(ModelFileError, match=sentence):
         read_model(path)
-
-
-def test_half_precision_and_eight_bits_take_turns():
-    one = model()
-    for bits in (8, 16, 32, 8):
-        one = in_bits(one, bits)
-        assert (bool(one.steps), one.half) == (bits == 8, bits != 32)
-    assert in_bits(one, 16).steps == {}

@@ -7,21 +7,11 @@ import numpy as np
 import pytest
 
 from core.data.label_sets import read_label_sets
+from core.diagnosis import thresholds as rejection
 from core.diagnosis.evaluation import measure_coverage
 from core.diagnosis.metrics import average_precision, compute_metrics, describe_accuracy, sigmoid, softmax
 from core.diagnosis.plant import pool_probabilities
-from core.diagnosis.thresholds import (
-    STEPS,
-    Thresholds,
-    at_coverage,
-    best_threshold,
-    coverage_curve,
-    describe_coverage,
-    describe_label_thresholds,
-    set_label_thresholds,
-    set_thresholds,
-    untested_thresholds,
-)
+from core.diagnosis.thresholds import Thresholds, at_coverage, coverage_curve, describe_coverage, untested_thresholds
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, Verdict, decide_verdict, is_healthy, rank_classes
 
 CONFIDENCE = np.array([0.99, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1])
@@ -38,7 +28,7 @@ def test_points_count_what_is_answered_and_the_slider_takes_the_strictest_that_a
     points = coverage_curve(CONFIDENCE, RIGHT, (1.0, 0.8, 0.5))
     assert (at_coverage(points, 0.7).coverage, at_coverage(points, 0.5).coverage) == (0.8, 0.5)
     points = coverage_curve(np.linspace(0, 1, 333), np.ones(333, bool))
-    assert [at_coverage(points, step) for step in STEPS] == list(points), "each place of the slider is reached"
+    assert [at_coverage(points, step) for step in rejection.STEPS] == [*points], "each place of the slider is reached"
 
 
 def test_refusals_and_photos_without_a_leaf_are_counted():
@@ -65,7 +55,7 @@ def thresholds():
     logits = rng.normal(0, 1, (600, 3))
     logits[np.arange(600), labels] += 6
     familiar = rng.normal(10, 1, 600)
-    return set_thresholds(softmax(logits), labels, familiar, "energy", CLASSES)
+    return rejection.set_thresholds(softmax(logits), labels, familiar, "energy", CLASSES)
 
 
 @pytest.mark.parametrize(("probabilities", "coverage", "changes", "word", "reason"), [
@@ -97,7 +87,7 @@ def test_thresholds_go_through_json_and_crafted_ones_are_refused(thresholds):
     for wrong in ("x", "nan"):
         assert Thresholds.from_section({**section, "curve": [[wrong, 1, 1, 1]]}, 3) is None
     assert Thresholds.from_section({**section, "far": "nan"}, 3) is None
-    bare = set_thresholds(np.eye(3)[[1, 1]], np.ones(2, int), np.ones(2), "energy", CLASSES)
+    bare = rejection.set_thresholds(np.eye(3)[[1, 1]], np.ones(2, int), np.ones(2), "energy", CLASSES)
     assert Thresholds.from_section(bare.to_section(), 3) == bare, "of validation photos without any leaf"
 
 
@@ -142,9 +132,9 @@ def f1_at(stated, truth, threshold):
 @pytest.mark.parametrize("seed", range(5))
 def test_no_threshold_has_a_higher_f1(seed):
     stated, truth = draw(seed)
-    best = f1_at(stated, truth, best_threshold(stated, truth))
+    best = f1_at(stated, truth, rejection.best_threshold(stated, truth))
     assert best == max(f1_at(stated, truth, at) for at in np.arange(0, 1.01, 0.01))
-    assert best_threshold(stated, truth & False) == 0.5
+    assert rejection.best_threshold(stated, truth & False) == 0.5
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -188,12 +178,13 @@ def test_the_verdict_is_all_labels_above_their_thresholds():
 def test_thresholds_state_what_they_reach_on_validation_photos():
     truth = np.array([[1, 0], [1, 1], [0, 1], [0, 1]], bool)
     stated = np.array([[0.9, 0.1], [0.8, 0.7], [0.3, 0.6], [0.2, 0.3]])
-    bare = set_label_thresholds(stated, truth, np.array([-9.0, -9, 1, 1]), "energy", ("background/none", "scab"))
+    familiar, classes = np.array([-9.0, -9, 1, 1]), ("background/none", "scab")
+    bare = rejection.set_label_thresholds(stated, truth, familiar, "energy", classes)
     assert (bare.no_leaf_class, bare.least_familiar) == (0, 1.0), "photos without a leaf do not decide it"
-    found = set_label_thresholds(stated, truth, np.zeros(4), "energy", ("rust", "scab"))
+    found = rejection.set_label_thresholds(stated, truth, np.zeros(4), "energy", ("rust", "scab"))
     assert found.labels == (pytest.approx(0.55), pytest.approx(0.2))
     assert (found.curve[0].coverage, found.curve[0].accuracy) == (1.0, 1.0)
-    said = [describe_label_thresholds(one, ("rust", "scab")) for one in (found, untested_thresholds(2))]
+    said = [rejection.describe_label_thresholds(one, ("rust", "scab")) for one in (found, untested_thresholds(2))]
     assert ["exactly the right labels" in text for text in said] == [True, False], "nothing was measured"
 
 

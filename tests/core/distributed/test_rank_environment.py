@@ -20,8 +20,7 @@ SLURM = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1",
 
 
 @pytest.mark.parametrize(("variables", "wanted"), [
-    ({}, rank_environment.RankEnvironment()),
-    ({"RANK": "0", "WORLD_SIZE": "1"}, rank_environment.RankEnvironment()),
+    ({}, rank_environment.RankEnvironment()), ({"RANK": "0", "WORLD_SIZE": "1"}, rank_environment.RankEnvironment()),
     (TORCHRUN, rank_environment.RankEnvironment(5, 8, 1, address="gpu1:29501")),
     ({**TORCHRUN, "LEAFCLINIC_RENDEZVOUS": "/m"}, rank_environment.RankEnvironment(5, 8, 1, rendezvous="/m")),
     (SLURM, rank_environment.RankEnvironment(3, 4, 1, address="gpu007:20017")),

@@ -1,4 +1,4 @@
-"""Two and three ranks on the CPU, started by MPI, compute what one process computes, and resume with the same bits."""
+"""Three ranks on the CPU, started by MPI, compute what one process computes, and resume with the same bits."""
 
 import json
 
@@ -9,65 +9,61 @@ from tests.helpers.mpi import MPIRUN, start
 from tests.helpers.tiny_photos import write_photos
 
 pytestmark = pytest.mark.skipif(MPIRUN is None, reason="Open MPI is not installed")
+RANKS = 3
 
 
-@pytest.fixture(scope="module", params=[2, 3])
-def found(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
     out = tmp_path_factory.mktemp("ranks")
     photos = write_photos(out / "photos", classes=("green", "brown", "grey"), each=16)
-    with start(request.param, "-m", "tests.helpers.ranks", photos, out, cache=out / "home") as process:
+    with start(RANKS, "-m", "tests.helpers.ranks", photos, out, cache=out / "home") as process:
         said, errors = process.communicate(timeout=240)
     assert process.returncode == 0, said[-2000:] + errors[-4000:]
-    return request.param, json.loads((out / "found.json").read_text("utf-8"))
+    return json.loads((out / "found.json").read_text("utf-8"))
 
 
 def test_contents_of_any_length_reach_every_rank(found):
-    count, it = found
-    assert it["gathered"] == [(bytes([rank]) * (3 * rank)).hex() for rank in range(count)]
-    assert (it["broadcast"], it["nothing"]) == ("from 0", "")
+    assert found["gathered"] == [(bytes([rank]) * (3 * rank)).hex() for rank in range(RANKS)]
+    assert (found["broadcast"], found["nothing"]) == ("from 0", "")
 
 
 def test_the_mean_has_the_same_bits_on_every_rank_and_ends_where_it_should(found):
-    count, it = found
-    means = [np.frombuffer(bytes.fromhex(text), np.float32) for text in it["mean"]]
+    means = [np.frombuffer(bytes.fromhex(text), np.float32) for text in found["mean"]]
     for rank, mean in enumerate(means):
         assert mean[:5].tobytes() == means[0][:5].tobytes()
-        assert mean[:5] == pytest.approx(count)
+        assert mean[:5] == pytest.approx(RANKS)
         assert list(mean[5:]) == [2 * rank + 1] * 2  # behind the block
 
 
 def test_uneven_shares_and_synchronized_batch_norm_give_the_step_of_the_whole_batch(found):
-    assert max(found[1]["uneven"]) < 1e-6  # also of ranks without photos
-    assert max(found[1]["synchronized"]) < 1e-4  # float32 rounding of three steps
+    assert max(found["uneven"]) < 1e-6  # also of ranks without photos
+    assert max(found["synchronized"]) < 1e-4  # float32 rounding of three steps
 
 
 def test_ranks_complete_a_model_as_one_process_does(found):
-    completed = found[1]["completed"]
+    completed = found["completed"]
     assert completed["sections"][0] == completed["sections"][1]
     assert completed["temperatures"][0] == completed["temperatures"][1]
     assert completed["extra"] == 0
 
 
 def test_ranks_train_as_one_process_that_accumulates(found):
-    it = found[1]
-    assert it["difference"] < 1e-4
-    shared, alone = it["losses"]
+    assert found["difference"] < 1e-4
+    shared, alone = found["losses"]
     assert shared == pytest.approx(alone, rel=1e-4)
-    assert it["validated"][0] == [pytest.approx(figures, rel=1e-3) for figures in it["validated"][1]]
-    assert it["tested"][0] == it["tested"][1]
+    assert found["validated"][0] == [pytest.approx(figures, rel=1e-3) for figures in found["validated"][1]]
+    assert found["tested"][0] == found["tested"][1]
 
 
 def test_a_run_that_any_rank_stopped_resumes_with_the_same_bits(found):
-    it = found[1]
-    assert it["stopped"] == ["stopped"]
-    assert it["resumed equal"]
-    assert it["resumed losses"] == it["losses"][0]
+    assert found["stopped"] == ["stopped"]
+    assert found["resumed equal"]
+    assert found["resumed losses"] == found["losses"][0]
 
 
 def test_another_number_of_ranks_is_told_on_resume_and_ranks_with_other_settings_are_refused_by_name(found):
-    count, it = found
-    assert any(f"ranks 1 instead of {count}" in text for text in it["changed"]), it["changed"]
-    assert it["refused"].startswith(f"Rank {count - 1} has another value of 'learning_rate' than rank 0: 0.5")
+    assert any(f"ranks 1 instead of {RANKS}" in text for text in found["changed"]), found["changed"]
+    assert found["refused"].startswith(f"Rank {RANKS - 1} has another value of 'learning_rate' than rank 0: 0.5")
 
 
 BEGIN = """

@@ -10,6 +10,7 @@ import pytest
 from core.data.digits import CLASSES, SIDE, read_digits
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.errors import DataError
+from core.laboratory import mnist
 from core.laboratory.digit_photos import read_digit
 from core.laboratory.mnist import RECIPES, MnistRecipe, certainty, digit_graph, learn, predict, vary
 from core.ops.photo import AFFINE, identity_augmentation, transform
@@ -73,11 +74,12 @@ def test_patterns_are_learned_saved_and_read_again(name, tmp_path):
     assert share == pytest.approx(np.exp(logits[7] - logits[7].max()).sum() ** -1, rel=1e-5)
 
 
-def test_training_reports_every_200_steps_and_continues_from_weights():
-    recipe = MnistRecipe("mlp", batch=10, steps=400, rate=0.02)
+def test_training_reports_every_so_many_steps_and_continues_from_weights(monkeypatch):
+    monkeypatch.setattr(mnist, "REPORT_STEPS", 20)
+    recipe = MnistRecipe("mlp", batch=10, steps=40, rate=0.002)
     reports = []
     learned = learn(recipe, bars(100), bars(50), "cpu", report=lambda *row: reports.append(row))
-    assert [steps for steps, _, _ in reports] == [200, 400]
+    assert [steps for steps, _, _ in reports] == [20, 40]
     assert reports[1][1] < reports[0][1]
     assert 0.5 < reports[0][2] < reports[1][2] == 1.0
     frozen = learn(replace(recipe, steps=1, rate=1e-30), bars(100), bars(50), "cpu", start=learned.weights)

@@ -11,9 +11,8 @@ from core.ops.network import forward
 from core.ops.photo import identity_augmentation, transform
 
 FOLDER = Path(os.environ.get("LEAFCLINIC_DATA", "")) / "weights"
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("LEAFCLINIC_DATA") or not FOLDER.is_dir(), reason="LEAFCLINIC_DATA does not lead to the weights"
-)
+pytestmark = pytest.mark.skipif(not os.environ.get("LEAFCLINIC_DATA") or not FOLDER.is_dir(),
+                                reason="LEAFCLINIC_DATA does not lead to the weights")  # fmt: skip
 
 CASES = {
     "squeezenet": ("squeezenet_v1.0.onnx",

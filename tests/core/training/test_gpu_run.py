@@ -38,11 +38,9 @@ def test_a_killed_run_leaves_no_memory_behind(tiny, tmp_path):
 
     config, device = tiny(), open_device()
     free, _ = device.memory()
-    command = [
-        sys.executable, "-m", "core.train", "--data", config.data, "--out", str(tmp_path / "killed"),
-        "--model", "squeezenet1_0", "--image-size", "224", "--batch-size", "4", "--epochs", "1000",
-        "--device", "cuda", "--precision", "mixed", "--cache", config.cache,
-    ]  # fmt: skip
+    command = [sys.executable, "-m", "core.train", "--data", config.data, "--out", str(tmp_path / "killed"), "--model",
+               "squeezenet1_0", "--image-size", "224", "--batch-size", "4", "--epochs", "1000", "--device", "cuda",
+               "--precision", "mixed", "--cache", config.cache]  # fmt: skip
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
     events = tmp_path / "killed" / "events.jsonl"
     end = time.monotonic() + 120

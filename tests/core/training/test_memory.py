@@ -28,10 +28,8 @@ ARRAYS = tracemalloc.DomainFilter(inclusive=True, domain=np.lib.tracemalloc_doma
 def configure(tmp_path):
     for name, count in COUNTS.items():
         write_photos(tmp_path / "photos", classes=(name,), each=count)
-    fields = {
-        "data": str(tmp_path / "photos"), "cache": str(tmp_path / "cache"),
-        "out": str(tmp_path / "run"), "epochs": 1, "device": "cpu", "threads": 2, "test": 0.1, "model": "squeezenet1_1",
-    }
+    fields = {"data": str(tmp_path / "photos"), "cache": str(tmp_path / "cache"), "out": str(tmp_path / "run"),
+              "epochs": 1, "device": "cpu", "threads": 2, "test": 0.1, "model": "squeezenet1_1"}  # fmt: skip
     return lambda **changes: RunConfig(**{**fields, **changes})
 
 
@@ -74,9 +72,7 @@ def test_the_statistics_of_the_final_model_take_so_many_photos_of_each_class():
     assert (seen[1] - seen[0], seen[0] - seen[2]) == (photos_and_features, photos_and_features)
 
 
-@pytest.mark.parametrize(("model", "stream", "taught"), [
-    ("squeezenet1_1", True, 0), ("squeezenet1_1_bn", False, 0), ("squeezenet1_1", True, 2),
-])  # fmt: skip
+@pytest.mark.parametrize(("model", "stream", "taught"), [("squeezenet1_1_bn", False, 0), ("squeezenet1_1", True, 2)])
 def test_the_arrays_of_a_run_are_those_it_foretold(tmp_path, configure, traced, model, stream, taught):
     teacher = str(write_small_model(tmp_path / "t.safetensors", CLASSES, 96, "squeezenet1_1_bn"))
     config = configure(model=model, image_size=96, batch_size=16, stream_photos=stream, validation=0.4,

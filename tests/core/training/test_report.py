@@ -17,17 +17,12 @@ from core.diagnosis.background_dependence import BackgroundDependence, Baseline
 from core.diagnosis.metrics import Metrics, Subset, compute_metrics
 from core.percent import keep_percents
 from core.train import configure, make_parser
+from core.training import report
 from core.training.charts import MOST_POINTS, ChartSeries, draw_bars, draw_confusion, draw_interval, draw_lines
 from core.training.conditions import Conditions
 from core.training.events import EpochDone, History, KernelTimes, StepDone, from_line, read_history, to_line
 from core.training.presets import PRESETS
-from core.training.report import (
-    ReportData,
-    describe_reproducibility,
-    evaluation_command,
-    render_report,
-    training_command,
-)
+from core.training.report import ReportData, describe_reproducibility, render_report
 from core.training.run_evaluation import GUESS_NOTE, VALIDATION_NOTE, RunEvaluation
 from tests.helpers.browser import look_at
 from tests.helpers.models import small_model
@@ -67,10 +62,9 @@ def data():
     )  # fmt: skip
     logits, labels = np.eye(2)[[0, 0, 0, 1, 1, 1, 1, 1]], np.array([0, 0, 0, 0, 1, 1, 1, 1])
     figures = compute_metrics(logits, labels, ("<rust>", "healthy"))
-    evaluation = RunEvaluation(
-        "test", figures, (Subset("lab photos", 4, 4), Subset("field photos", 4, 3)),
-        baseline=Baseline(0.6, 0.5), reading=BackgroundDependence(8, 0.6, 0.5, 0.9, 0.8, 0.7), calibration_error=0.02,
-    )  # fmt: skip
+    evaluation = RunEvaluation("test", figures, (Subset("lab photos", 4, 4), Subset("field photos", 4, 3)),
+                               baseline=Baseline(0.6, 0.5), reading=BackgroundDependence(8, 0.6, 0.5, 0.9, 0.8, 0.7),
+                               calibration_error=0.02)  # fmt: skip
     bins = [{"low": 0.0, "high": 1.0, "photos": 8, "stated": 0.8, "right": 0.9}]
     curve = [[1.0, 0.2, 0.9, 0.0], [0.5, 0.6, 1.0, 0.4]]
     model = small_model(figures.classes, sections={
@@ -214,10 +208,9 @@ def test_charts_label_shares_in_per_cent_cut_no_number_off_and_need_a_point():
     assert draw_lines("nothing", [ChartSeries("a", ((0.0, float("nan")),))], "x") == ""
 
 
-ODD = RunConfig(
-    data="/my photos/it's", where=("crop=rice", "crop=bean"), start="/w/leaves.safetensors", leaf_tests=False, seed=7,
-    learning_rate=2e-4, cache="/tmp/c", out="/runs/a b", epochs=3, model="cnn", nesterov=False,
-)  # fmt: skip
+ODD = RunConfig(data="/my photos/it's", where=("crop=rice", "crop=bean"), start="/w/leaves.safetensors",
+                leaf_tests=False, seed=7, learning_rate=2e-4, cache="/tmp/c", out="/runs/a b", epochs=3, model="cnn",
+                nesterov=False)  # fmt: skip
 
 
 @pytest.mark.parametrize("preset", ["", *PRESETS])
@@ -226,16 +219,16 @@ def test_the_training_command_is_read_as_the_run_that_was(preset):
     recipe = PRESETS[preset].values if preset else {}
     wanted = replace(config, cache="", out="/runs/a b-again", split="/runs/a b/split.csv", device="cpu", threads=3)
     for start, model in (("", "cnn"), (ODD.start, recipe.get("model", RunConfig().model))):  # that of the file later
-        words = shlex.split(training_command(replace(config, start=start), CPU))
+        words = shlex.split(report.training_command(replace(config, start=start), CPU))
         assert words[:2] == ["leafclinic", "train"]
         assert configure(*read_arguments(make_parser(), words[2:])) == replace(wanted, start=start, model=model)
     plain = RunConfig(data="/p", preset=preset, out="/r", **recipe)
-    assert len(shlex.split(training_command(plain, GPU))) == (12 if preset else 10), "nothing but what differs"
+    assert len(shlex.split(report.training_command(plain, GPU))) == (12 if preset else 10), "nothing but what differs"
 
 
 def test_the_split_of_the_figure_and_what_the_bits_depend_on_are_said():
-    assert evaluation_command(ODD, "validation") == "leafclinic evaluate '/runs/a b' --split val"
-    assert evaluation_command(ODD, "test").endswith("--split test")
+    assert report.evaluation_command(ODD, "validation") == "leafclinic evaluate '/runs/a b' --split val"
+    assert report.evaluation_command(ODD, "test").endswith("--split test")
     assert describe_reproducibility(ODD, CPU).startswith(
         "Computed with seed 7 on LeafClinic 1.2, Numba 0.60, device cpu, processor avx2, threads 3. Under "
         "the same conditions"

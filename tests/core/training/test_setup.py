@@ -1,6 +1,5 @@
 """What a run starts from: weights of another file, layers that stay, weights of classes."""
 
-import threading
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -10,7 +9,7 @@ import pytest
 from benchmarks.model_card import render_card
 from core import train
 from core.config import RunConfig
-from core.errors import EXIT_WRONG_INPUT, DeviceError, InputError, OutOfMemory
+from core.errors import EXIT_WRONG_INPUT, InputError, OutOfMemory
 from core.training import training_plan
 from core.training.commands import Commands
 from core.training.dry_run import describe_run
@@ -70,16 +69,18 @@ def test_what_does_not_fit_is_halved_and_remembered(tiny, monkeypatch):
         finish(set_up(tiny(batch_size=8), Commands()))
 
 
-def test_without_a_gpu_the_photos_are_left_alone_and_a_sentence_says_why(tiny, monkeypatch):
+def test_what_a_run_cannot_have_is_said_before_photos_are_decoded(tiny, monkeypatch):
     monkeypatch.setattr("core.training.setup.cuda_problem", lambda: "There is no GPU here.")
-    with pytest.raises(DeviceError, match="There is no GPU here"):
-        list(set_up(tiny(device="cuda"), Commands()))
-    assert not any(thread.name.startswith("decode") for thread in threading.enumerate())
+    monkeypatch.setattr("core.data.preparation.open_cache", Mock(side_effect=AssertionError))
+    for said, settings in (("There is no GPU here", {"device": "cuda"}), ("is not the split", {"split": "missing.csv"}),
+                           ("The CPU computes in float32", {"precision": "mixed"})):  # fmt: skip
+        with pytest.raises(InputError, match=said):
+            list(set_up(tiny(**settings), Commands()))
 
 
 @pytest.mark.parametrize(("device", "wanted", "older", "taken"), [
     ("cuda", "mixed", True, "float32"), ("cuda", "tf32", True, "float32"), ("cuda", "float32", True, "float32"),
-    ("cuda", "mixed", False, "mixed"), ("cpu", "mixed", True, "mixed"),
+    ("cuda", "mixed", False, "mixed"), ("cpu", "float32", True, "float32"),
 ])  # fmt: skip
 def test_an_older_gpu_computes_in_float32_and_the_run_says_so(device, wanted, older, taken, monkeypatch):
     module = pytest.importorskip("core.gpu.driver.device")

@@ -16,15 +16,13 @@ from core.diagnosis.model_file import read_model, write_model
 from core.diagnosis.model_identity import BEST
 from core.errors import ModelFileError
 from core.ops.network import forward
-from core.tensor_file import read_tensor_file
-from core.training.checkpoint import LAST, VERSION
 from core.training.events import EpochDone, RunFinished, Warned
 from core.training.run_folder import read_config
 from core.training.teacher import Teachers, order_classes, read_teachers
 from tests.helpers.models import small_model
 from tests.helpers.noise import noise
 from tests.helpers.reference_plan import network_inputs
-from tests.helpers.runs import last_weights, only, train
+from tests.helpers.runs import only, train
 
 pytestmark = pytest.mark.usefixtures("reference_plans")
 
@@ -102,15 +100,6 @@ def test_a_run_says_who_taught_it_and_what_may_be_too_kind(tiny, tmp_path):
     page = (Path(config.out) / "report.html").read_text("utf-8")
     assert "Knowledge distillation from first, stranger.safetensors" in page
     assert (Path(tiny("first").out) / BEST).as_posix() in Path(config.out, "config.json").read_text("utf-8")
-
-
-def test_without_a_teacher_nothing_of_it_is_written(tiny):
-    config = tiny(epochs=1)
-    events = train(config)
-    assert not any("Teachers:" in event.message for event in only(events, Warned))
-    assert "teachers" not in read_tensor_file(Path(config.out) / LAST, "checkpoint", VERSION).header
-    assert last_weights(config).teachers == ()
-    assert "Knowledge distillation" not in (Path(config.out) / "report.html").read_text("utf-8")
 
 
 def test_another_teacher_is_refused_on_resume_and_a_moved_one_is_not(tiny, tmp_path):

@@ -11,12 +11,10 @@ from core.training.events import EpochDone, Progress, RunEvaluated, RunFinished,
 from core.training.terminal import JsonReader, TerminalReader, describe_seconds
 
 STARTED = RunStarted("runs/x", "cnn", "cpu", ("a", "b"), 100, 20, 20, 3, 10, 0, 5 << 20, ("tiled",))
-EVENTS = [
-    Progress("scan", 120, 120), STARTED, Warned("2 photos are left out."),
-    *(StepDone(i + 1, 0, 1.0 / (i + 1), 0.5, 1e-3, 10, 0.1, 0.0) for i in range(10)),
-    EpochDone(0, 10, 0.3, 0.8, 0.25, 0.9, True, ((9, 1), (1, 9)), 1.0, 100.0, 5 << 20),
-    RunFinished("completed", 30, 0, 0.9, 0.85, "runs/x/best.safetensors", "runs/x/report.html", 65.0),
-]
+EVENTS = [Progress("scan", 120, 120), STARTED, Warned("2 photos are left out."),
+          *(StepDone(i + 1, 0, 1.0 / (i + 1), 0.5, 1e-3, 10, 0.1, 0.0) for i in range(10)),
+          EpochDone(0, 10, 0.3, 0.8, 0.25, 0.9, True, ((9, 1), (1, 9)), 1.0, 100.0, 5 << 20),
+          RunFinished("completed", 30, 0, 0.9, 0.85, "runs/x/best.safetensors", "runs/x/report.html", 65.0)]
 
 
 def shown(moving, events=EVENTS):

@@ -15,23 +15,17 @@ from core.training.events import CheckpointSaved, EpochDone, KernelTimes, RunSta
 from core.training.kernel_timing import LEAST_STEPS, SHARE, KernelSampling, KernelTable
 from core.training.trace import TraceWriter
 
-TIMES = (
-    KernelTime("conv1", "forward", "tiled", 2.0, 8_000_000, 4_000_000, 0.5),
-    KernelTime("relu", "forward", "fused", 1.0, 0, 2_000_000, 0.5),
-    KernelTime("relu", "backward_input", "fused", 1.0, 0, 2_000_000, 0.25),
-    KernelTime("conv1", "backward_weight", "tiled", 3.0, 8_000_000, 4_000_000, 0.5),
-)
-EVENTS = [
-    RunStarted("runs/ü", "cnn", "cpu", ("a", "b"), 100, 20, 20, 1, 2, 0, 5 << 20, ("tiled",)),
-    StepDone(1, 0, 1.0, 0.5, 1e-3, 10, 0.1, 0.02), KernelTimes(1, TIMES, 0.01),
-    StepDone(2, 0, 0.9, 0.5, 1e-3, 10, 0.2, 0.0),
-    EpochDone(0, 2, 0.3, 0.8, 0.25, 0.9, True, ((9, 1), (1, 9)), 1.0, 100.0, 5 << 20),
-    CheckpointSaved(2, "runs/ü/last.safetensors", True),
-]  # fmt: skip
-FIELDS = {
-    "X": {"name", "cat", "ts", "dur", "pid", "tid", "args"}, "i": {"name", "cat", "ts", "pid", "tid", "s", "args"},
-    "M": {"name", "pid", "tid", "args"},
-}  # fmt: skip
+TIMES = (KernelTime("conv1", "forward", "tiled", 2.0, 8_000_000, 4_000_000, 0.5),
+         KernelTime("relu", "forward", "fused", 1.0, 0, 2_000_000, 0.5),
+         KernelTime("relu", "backward_input", "fused", 1.0, 0, 2_000_000, 0.25),
+         KernelTime("conv1", "backward_weight", "tiled", 3.0, 8_000_000, 4_000_000, 0.5))  # fmt: skip
+EVENTS = [RunStarted("runs/ü", "cnn", "cpu", ("a", "b"), 100, 20, 20, 1, 2, 0, 5 << 20, ("tiled",)),
+          StepDone(1, 0, 1.0, 0.5, 1e-3, 10, 0.1, 0.02), KernelTimes(1, TIMES, 0.01),
+          StepDone(2, 0, 0.9, 0.5, 1e-3, 10, 0.2, 0.0),
+          EpochDone(0, 2, 0.3, 0.8, 0.25, 0.9, True, ((9, 1), (1, 9)), 1.0, 100.0, 5 << 20),
+          CheckpointSaved(2, "runs/ü/last.safetensors", True)]  # fmt: skip
+FIELDS = {"X": {"name", "cat", "ts", "dur", "pid", "tid", "args"},
+          "i": {"name", "cat", "ts", "pid", "tid", "s", "args"}, "M": {"name", "pid", "tid", "args"}}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

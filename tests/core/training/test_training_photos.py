@@ -30,15 +30,6 @@ def split_of(config):
         return {row["sha256"]: row["split"] for row in csv.DictReader(file)}
 
 
-def test_a_model_file_knows_the_photos_of_training_alone(tiny):
-    config = tiny(epochs=1)
-    train(config)
-    learned = read_model(Path(config.out)).learned
-    trained = [photo for photo, split in split_of(config).items() if split == "train"]
-    assert [f"{mark:016x}" for mark in learned.marks.tolist()] == sorted(photo[:16] for photo in trained)
-    assert learned.whole
-
-
 def test_the_overlap_of_a_start_is_counted_in_notes_report_and_card(tiny, tmp_path):
     first = tiny("first", epochs=1)
     train(first)
@@ -63,9 +54,13 @@ def test_the_overlap_of_a_start_is_counted_in_notes_report_and_card(tiny, tmp_pa
     assert all(text in card and text in page for text in found)
 
 
-def test_the_same_split_leaves_nothing_to_doubt_and_what_came_before_is_handed_on(tiny):
+def test_a_file_knows_its_training_photos_the_same_split_leaves_no_doubt_and_what_came_before_is_handed_on(tiny):
     first = tiny("first", epochs=1)
     train(first)
+    learned = read_model(Path(first.out)).learned
+    trained = [photo for photo, place in split_of(first).items() if place == "train"]
+    assert [f"{mark:016x}" for mark in learned.marks.tolist()] == sorted(photo[:16] for photo in trained)
+    assert learned.whole
     split = str(Path(first.out) / SPLIT)
     assert doubts(tiny("second", epochs=1, start=first.out, split=split)) == [
         "No data leakage: first was trained on none of the 10 evaluated photos."

@@ -20,12 +20,11 @@ from core.ops.photo import identity_augmentation
 from core.plan import compile_plan
 from core.program import lower
 from core.training import transfer
-from core.training.events import EpochDone, RunStarted, Warned
+from core.training.events import RunStarted, Warned
 from core.training.run_folder import read_config
 from core.training.trainer import Trainer
 from tests.helpers.noise import integers, noise
 from tests.helpers.runs import only, train
-from tests.helpers.tiny_photos import write_photos
 
 WEIGHTS = Path(os.environ.get("LEAFCLINIC_DATA", "")) / "weights"
 
@@ -177,20 +176,6 @@ def test_training_the_head_leaves_every_other_bit(tiny, tmp_path, optimizer):
             train(change_settings(again, {"start": path}, []), resume=True)
     again = change_settings(again, {"start": str(moved)}, [])
     assert (again.image_size, train(again, resume=True)[-1].reason) == (16, "completed")
-
-
-@pytest.mark.usefixtures("reference_plans")
-def test_what_was_learned_helps_with_new_classes(tiny, tmp_path):
-    """Three colours learned first; then one short epoch on two of them, from scratch and from there."""
-    photos = write_photos(tmp_path / "three", ("green", "brown", "grey"), each=24)
-    first = tiny("first", data=str(photos), epochs=5)
-    train(first)
-
-    def loss(name, **more):
-        events = train(tiny(name, epochs=1, learning_rate=1e-3, schedule="constant", **more))
-        return only(events, EpochDone)[0].validation_loss
-
-    assert loss("transferred", start=first.out) < 0.7 * loss("scratch")
 
 
 def test_files_that_cannot_be_started_from_are_told_in_a_sentence(tmp_path):
