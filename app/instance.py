@@ -27,10 +27,9 @@ from core.user_cache import make_private_folder
 if sys.platform != "win32":
     import socket
 
-MAX_MESSAGE_BYTES: Final = 1_000_000
-"""Bytes that a second start may send."""
 WAIT_MS: Final = 1000
-
+BUSY_MS: Final = 20_000
+"""Longest time that the first window may be too busy to read on."""
 
 MAX_PATH_BYTES: Final = 103
 """Bytes of a Unix socket's path: the limit of macOS; Linux allows 107."""
@@ -91,7 +90,8 @@ def hand_over(given: Sequence[str], patience: float = 0.0) -> bool:
         peer.abort()
         return False
     peer.write(json.dumps(list(given)).encode() + b"\n")
-    peer.waitForBytesWritten(WAIT_MS)
+    while peer.bytesToWrite() and peer.waitForBytesWritten(BUSY_MS):
+        pass
     peer.disconnectFromServer()
     return True
 
@@ -128,18 +128,11 @@ class FirstInstance(QObject):
             peer.abort()
             return
         peer.readyRead.connect(self._on_data)  # a lambda holding the peer would crash as Qt deletes it
-        if peer.bytesAvailable():
-            self._read(peer)
+        self._on_data(peer)
 
-    def _on_data(self) -> None:
-        sender = self.sender()
-        if isinstance(sender, QLocalSocket):
-            self._read(sender)
-
-    def _read(self, peer: QLocalSocket) -> None:
-        if peer.bytesAvailable() > MAX_MESSAGE_BYTES:
-            peer.abort()
-        elif peer.canReadLine():
+    def _on_data(self, new: QLocalSocket | None = None) -> None:
+        peer = self.sender() if new is None else new
+        if isinstance(peer, QLocalSocket) and peer.canReadLine():
             self.asked.emit(_paths(bytes(peer.readLine().data())))
 
 

@@ -157,8 +157,7 @@ class MainWindow(QMainWindow):
             event.acceptProposedAction()
 
     def dropEvent(self, event: QDropEvent) -> None:  # noqa: N802
-        found = dropped_paths(event.mimeData())
-        if found:
+        if found := dropped_paths(event.mimeData()):
             event.acceptProposedAction()
             self.dropped.emit(found)
 

@@ -148,6 +148,8 @@ class DiagnosisModel(ProcessModel):
             self.rows.replace_all([PhotoResult(r.id, r.path) if r.id in again else r for r in self.rows.rows])
         self._total = len(rows) + (self._total if self.working else 0)
         self._waiting += rows
+        if self._thread is None and self.model_path:  # it has ended unexpectedly
+            self.load(self.model_path)
         self._feed()
 
     def diagnose_cancelled(self) -> None:
@@ -311,6 +313,7 @@ class DiagnosisModel(ProcessModel):
             self.thresholds = Thresholds.from_section(answer.get("rejection", {}), len(answer["classes"]))
             self.known_crop = self.known_crop if self.known_crop in list_crops(answer["classes"]) else ""
             self.model_ready.emit(self.model_path)
+            self.verdict_update.start(0.0, math.inf)  # coverage or crop may have changed while it was not ready
         elif "label" in answer:
             self._read_map(answer)
         elif answer["id"] in self._flying:

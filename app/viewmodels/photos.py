@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
@@ -49,7 +50,7 @@ class PhotoModel(QStringListModel):
             case Qt.ItemDataRole.ToolTipRole:
                 return f"{self.table.dataset.paths[row]}\n{self.table.label(row)}"
         if role == PATH:
-            return self.table.dataset.path(row)
+            return Path(self.table.dataset.path(row))  # Qt would change a text that is not UTF-8
         if role == EXCLUDED:
             return bool(self.table.excluded[row])
         return self._marks.get(row) if role == MARK else None

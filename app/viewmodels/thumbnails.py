@@ -28,8 +28,8 @@ class Thumbnails(QObject):
     side: longest side of a picture in pixels; cached: cache size; whole: photos, not their central squares.
     """
 
-    ready = Signal(str)
-    _decoded = Signal(str, QImage)
+    ready = Signal(object)
+    _decoded = Signal(object, QImage)
 
     def __init__(self, parent: QObject | None, side: int = SIDE, cached: int = CACHED, whole: bool = False) -> None:
         super().__init__(parent)

@@ -81,8 +81,7 @@ class StorageDialog(Dialog):
             self.notice.alarm(str(error))
 
     def _on_clear(self) -> None:
-        busy = clear_caches(self._base)
-        if busy:
+        if clear_caches(self._base):
             self.notice.alarm(tr("Photos that a training is using were kept. Clear again when it has ended."))
         self._show_use()
 

@@ -26,6 +26,10 @@ class _Wheelless:
 class SpinBox(_Wheelless, QSpinBox):
     """A number field, changed by keys and its arrows only."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.lineEdit().setTextMargins(7, 0, 0, 0)  # the style sheet's padding does not apply to it
+
 
 @final
 class ComboBox(_Wheelless, QComboBox):

@@ -112,7 +112,7 @@ class PhotoGrid(QListView):
         painter.save()
         painter.setClipPath(path)
         painter.fillRect(place, QColor(colours.raised))
-        picture = self._thumbnails.get(index.data(PATH))
+        picture = self._thumbnails.get(str(index.data(PATH)))
         if picture is not None and not picture.isNull():
             painter.setOpacity(0.25 if index.data(EXCLUDED) else 1.0)
             painter.drawPixmap(place, picture)

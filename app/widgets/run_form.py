@@ -212,7 +212,6 @@ def _editor(row: Setting, default: Any, choices: Sequence[str]) -> Editor:
         spin.setGroupSeparatorShown(True)
         spin.setSpecialValueText(tr(row.zero) if row.zero else "")
         spin.setMinimumWidth(MINIMUM_WIDTH)
-        spin.lineEdit().setTextMargins(7, 0, 0, 0)  # the style sheet's padding does not apply to it
         return spin, spin.value, spin.setValue, lambda slot: spin.valueChanged.connect(lambda _: slot())
     line = QLineEdit()
     line.setMinimumWidth(MINIMUM_WIDTH)

@@ -30,7 +30,7 @@ def grid(qtbot, qapp, tmp_path, nothing_left):
     made = PhotoGrid(Theme(qapp), thumbnails, "photos")
     made.photos, made.thumbnails = PhotoModel(), thumbnails
     made.setModel(made.photos)
-    paths = StringArray.of(f"a/{n}.png" for n in range(COUNT))  # most of the files need not be there
+    paths = StringArray.of([*(f"a/{n}.png" for n in range(COUNT - 1)), "\udcff.png"])  # most need not be there
     dataset = Dataset(str(tmp_path), paths, ("a", "b"), np.zeros(COUNT, np.int32), np.full(COUNT, -1, np.int8))
     made.photos.show(apply_edits(dataset, Edits()), np.arange(COUNT))
     made.resize(5 * CELL.width() + 30, 3 * CELL.height() + 10)
@@ -59,14 +59,14 @@ def test_only_visible_photos_are_wished_for(grid, qtbot):
     grid.verticalScrollBar().setValue(grid.verticalScrollBar().maximum())
     grid.viewport().repaint()
     assert 0 < len(set(asked)) <= 25
-    assert any(path.endswith("49999.png") for path in asked)
+    assert any(path.endswith("\udcff.png") for path in asked)
     grid.photos.show(grid.photos.table, np.arange(COUNT - 1))
     assert grid.verticalScrollBar().value() == 0, "other photos are shown from the first"
 
 
 def test_a_thumbnail_comes_and_a_file_that_is_no_photo_is_marked(grid, qtbot, monkeypatch):
-    path = grid.photos.data(grid.photos.index(0), Qt.ItemDataRole.UserRole)
-    for name, missing in ((path, False), (path.replace("0.png", "17.png"), True)):
+    path = str(grid.photos.data(grid.photos.index(0), Qt.ItemDataRole.UserRole))
+    for name, missing in ((path, False), (path.replace("0.png", "17.png"), True), ("no UTF-8 \udcff", True)):
         qtbot.waitUntil(lambda name=name: grid.thumbnails.get(name) is not None)
         assert grid.thumbnails.get(name).isNull() is missing
     monkeypatch.setattr(photo_reader, "read_file", Mock(side_effect=LeafClinicError("There is no memory.")))

@@ -71,6 +71,10 @@ def test_a_known_crop_excludes_other_classes_without_a_new_diagnosis(panel, mode
     assert [(row.verdict, row.top[0][1]) for row in model.rows.rows] == [("apple/scab", pytest.approx(1.0))] * 3
     choice.setCurrentIndex(0)
     assert model.rows.rows[1].top[0] == ("apple/scab", pytest.approx(0.8))
+    model.ready = {}  # the process starts again
+    choice.setCurrentIndex(2)
+    model._read({"ready": True, "classes": list(classes)})
+    assert [row.top[0][0] for row in model.rows.rows] == [CLASSES[1]] * 3
     model._read({"ready": True, "classes": list(CLASSES)})
     assert choice.isHidden(), "of one crop none can be excluded"
 
@@ -153,6 +157,8 @@ def test_del_and_undo_change_only_what_the_page_shows(start, flying, monkeypatch
     assert [(row.id, row.path[8]) for row in rows.rows] == [(0, "0"), (1, "3"), (2, "4"), (3, "5")]
     assert (list(diagnosis._waiting), diagnosis.progress, table.currentIndex().row()) == ([1, 2, 3], (3, 6), 2)
     assert diagnosis.load.called == bool(flying), "only results on their way could go to another row"
+    table.clearSelection()
+    qtbot.keyClick(table, Qt.Key.Key_Delete)  # removes nothing, and keeps the Undo of the first
     window.page("diagnose").notice.do.click()
     assert [row.path[8] for row in rows.rows] == list("034512")
     window.actions_.undo.trigger()
@@ -199,9 +205,10 @@ def test_listed_photos_are_offered_to_another_model_and_to_a_process_that_has_en
         assert panel.notice.text.text() == text
     panel.notice.do.click()
     assert model.progress == (3, 3)
-    model._end_process()
-    panel.coverage.leaves.click()
-    assert (model.has_process, model.progress) == (True, (3, 3))
+    for act, many in ((panel.coverage.leaves.click, 3), (lambda: model._add(["/photos/new.jpg"]), 4)):
+        model._end_process()
+        act()
+        assert (model.has_process, model.progress) == (True, (many, many))
 
 
 def test_photos_of_a_plant_have_one_diagnosis_by_folder_by_time_or_by_hand(panel, model, qtbot, tmp_path):  # noqa: F811

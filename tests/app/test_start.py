@@ -56,7 +56,7 @@ def test_ctrl_c_in_the_terminal_closes_the_window(tmp_path):
     assert (done.returncode, done.stderr.replace(OFFSCREEN, "")) == (0, "")
 
 
-def test_the_process_that_diagnoses_starts_before_qt_is_imported(tmp_path):
+def test_the_process_that_diagnoses_starts_before_qt_is_imported_but_not_for_another_page(tmp_path, monkeypatch):
     code = (
         "import sys; from app.processes import entry; start = entry.open_child; "
         "entry.open_child = lambda command: print(*{'PySide6', 'numpy'} & set(sys.modules)) or start(command); "
@@ -64,9 +64,6 @@ def test_the_process_that_diagnoses_starts_before_qt_is_imported(tmp_path):
     )
     done = python(code, env={**os.environ, "LEAFCLINIC_HOME": str(tmp_path)})
     assert done.stdout == "\nNone\n", done.stdout + done.stderr
-
-
-def test_the_process_that_diagnoses_does_not_stay_for_another_page(tmp_path, monkeypatch):
     monkeypatch.setenv("LEAFCLINIC_HOME", str(tmp_path))
     Settings(paths.settings_store()).set("page", "train")
     child = open_child([sys.executable, "-c", "input()"])
@@ -100,16 +97,13 @@ def test_twenty_thousand_signals_do_not_end_the_interpreter():
     assert done.stdout.strip() == "20000", done.stderr
 
 
-def test_without_a_display_a_sentence_says_so(tmp_path):
+def test_without_a_display_or_a_library_a_sentence_says_so(tmp_path, monkeypatch):
     hidden = {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"}
     bare = {name: value for name, value in os.environ.items() if name not in hidden}
     done = subprocess.run([sys.executable, "-m", "app"], cwd=ROOT, capture_output=True, text=True, timeout=60,
                           env=bare | {"LEAFCLINIC_HOME": str(tmp_path)})  # fmt: skip
     assert done.returncode == EXIT_WRONG_INPUT
     assert done.stderr.startswith("There is no display")
-
-
-def test_a_library_that_is_missing_is_named(monkeypatch):
     monkeypatch.setattr("app.__main__.CURSOR", "libnowhere.so.0")
     assert "libnowhere.so.0. As root" in no_display({"DISPLAY": ":0"})
     assert no_display({"WAYLAND_DISPLAY": "wayland-0"}) == no_display({"QT_QPA_PLATFORM": "offscreen"}) == ""
@@ -127,10 +121,11 @@ def test_a_folder_of_the_program_that_cannot_be_made_is_told(qapp, tmp_path, mon
 
 def test_a_second_start_hands_its_paths_to_the_first(qapp, qtbot, home, nothing_left):
     assert not hand_over(["/nobody/listens"])
-    first = FirstInstance()
-    with qtbot.waitSignal(first.asked) as asked:
-        assert hand_over(["/a folder/with ümlaut"])
-    assert asked.args == [["/a folder/with ümlaut"]]
+    first, given = FirstInstance(), "['/a folder/with ümlaut', *map(str, range(200_000))]"  # more than a socket holds
+    code = f"from app.instance import hand_over; assert hand_over({given})"
+    second, asked = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT), qtbot.waitSignal(first.asked)
+    asked.wait()
+    assert (asked.args, second.wait()) == ([eval(given)], 0)
     for nonsense in (b"no json", b"5", b"[1, null]"):
         socket = QLocalSocket()
         socket.connectToServer(instance.server_name())

@@ -98,11 +98,12 @@ def test_the_result_stands_in_its_place_with_what_to_do_next(start, qtbot, tmp_p
     with qtbot.waitSignal(panel.outcome.diagnose_asked) as asked:
         panel.outcome.use.click()
     assert asked.args == ["/runs/a/best.safetensors"]
+    panel._on_state(State.RUNNING)
+    assert panel.tabs.currentWidget() is panel.curves, "the next run has no result yet"
 
 
 def test_a_loss_that_does_not_fall_is_told_while_the_run_goes_on(start):
-    program = start()
-    panel = program.window.go("train")
+    panel = start().window.go("train")
     model = panel._model
     model.state = State.RUNNING
     model.view.read([Warned("1 photo is excluded: too small.")])

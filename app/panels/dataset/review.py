@@ -81,10 +81,8 @@ class ReviewPane(QWidget):
 
     def refresh(self) -> None:
         review = self._review
-        self.bar.setVisible(review.has_process)
-        self.stop.setVisible(review.has_process)
-        self.start.setVisible(not review.has_process)
-        self.next.setVisible(not review.has_process)
+        for widget, of_work in ((self.bar, True), (self.stop, True), (self.start, False), (self.next, False)):
+            widget.setVisible(review.has_process == of_work)
         left = len(review.suspects())
         self.undo.setVisible(bool(review.photos))
         self.save.setVisible(bool(review.photos))

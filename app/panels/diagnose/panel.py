@@ -223,7 +223,7 @@ class DiagnosePanel(QWidget):
         self.bar.setMaximum(max(total, 1))
         self.bar.setValue(total - waiting)
         if waiting:  # reported for every photo; the rows are counted once, at the end
-            self.state.setText(tr("{done} of {total} done", done=total - waiting, total=total))
+            self.state.setText(tr("{done} of {total} done", done=f"{total - waiting:,}", total=f"{total:,}"))
             return
         self._on_rows()  # a filter may not let restored rows pass
         kinds = Counter("failed" if row.error else "cancelled" if row.cancelled
@@ -280,6 +280,8 @@ class DiagnosePanel(QWidget):
             self._show_plant(result)
 
     def _remove(self, rows: Sequence[PhotoResult]) -> None:
+        if not rows:  # Del without a selection must not replace the Undo of an earlier one
+            return
         at = self.table.currentIndex().row()
         self._newest = -1
         self.detail.show_result(None)

@@ -197,6 +197,8 @@ class TrainPanel(QWidget):
         else:
             self._earlier = None
             self.notice.hide()
+            if self.tabs.currentWidget() is self.outcome:  # it has nothing to show until the end
+                self.tabs.setCurrentWidget(self.curves)
         self.redraw()
 
     def _tell_end(self) -> None:
