@@ -18,8 +18,9 @@ from core.program import ParameterLayout, Program
 
 STREAM_BUFFERS: Final = 2
 """Batches of streamed photos in a plan: one is computed while the other is copied."""
+FLOAT32_ONLY: Final = "The CPU computes in float32; {} needs --device cuda."
 
-__all__ = ["STREAM_BUFFERS", "KernelTime", "Memory", "Optimizer", "PhotoBatch", "Plan", "StepResult"]
+__all__ = ["FLOAT32_ONLY", "STREAM_BUFFERS", "KernelTime", "Memory", "Optimizer", "PhotoBatch", "Plan", "StepResult"]
 
 
 @final

@@ -26,7 +26,7 @@ from core.cpu.record_list import list_records, split_stages
 from core.cpu.records import Record, RecordTable, encode_records, entry
 from core.cpu.timing import time_records
 from core.cpu.verification import Slots, check_forward, check_gradients, read_value
-from core.device import KernelTime, Memory, Optimizer, PhotoBatch, Plan, StepResult
+from core.device import FLOAT32_ONLY, KernelTime, Memory, Optimizer, PhotoBatch, Plan, StepResult
 from core.errors import DeviceError, InputError, KernelUnavailable, OutOfMemory
 from core.graph import PHOTO, Graph
 from core.ops.contract import Array, Mode
@@ -49,7 +49,8 @@ class CpuPlan(Plan):
         seed: int = 0, threads: int = 0, verify: bool = False, communicator: Communicator | None = None,
         sync_batch_norm: bool = False,
     ) -> None:  # fmt: skip
-        check_precision(precision)
+        if precision != "float32":
+            raise DeviceError(FLOAT32_ONLY.format(precision))
         if algorithm not in ALGORITHMS:
             known = ", ".join(ALGORITHMS)
             raise KernelUnavailable(f"The CPU has no algorithm {algorithm!r} for whole networks; it has {known}.")
@@ -300,9 +301,3 @@ class CpuPlan(Plan):
             fields[ctx.STEP] = self._optimizer.step
             self._context.set_labels(labels, targets, self.program.steps[-1].attributes.get("class_weights", ()))
         return count
-
-
-def check_precision(precision: str) -> None:
-    """Raise DeviceError if it is not float32."""
-    if precision != "float32":
-        raise DeviceError(f"The CPU computes in float32; {precision} needs --device cuda.")

@@ -20,7 +20,7 @@ from core.data.loader import Loader
 from core.data.mixing import BackgroundReplacement, Mixing
 from core.data.preparation import PhotoSet, prepare_photos
 from core.data.split import open_split
-from core.device import Plan
+from core.device import FLOAT32_ONLY, Plan
 from core.diagnosis.backgrounds import prepare_replacement
 from core.diagnosis.model_file import with_photo_side
 from core.diagnosis.pictures_without_leaf import add_pictures
@@ -108,13 +108,13 @@ def set_up(
     """Connect the ranks, scan and decode the photos, compile the plans, load the first weights; yields progress."""
     device, note = choose_device(config.device)
     communicator = connect(environment, device)
-    precision, remarks = choose_precision(config.precision, device)  # errors come at once, here and below
     config, origin = read_start(config)
     teacher_files = read_teachers(config)
     config = replace(config, teacher=tuple(str(teacher.path) for teacher in teacher_files))
-    scanned = _scan_files(config)
+    scanned = _check_request(config, device)
     with one_on_each_machine_first(communicator):
         photos = yield from _prepare(config, device, commands, classes_check(scanned, teacher_files))
+    precision, remarks = choose_precision(config.precision, device)
     field = None if scanned is None else (yield from _open_field(config, photos, scanned, commands))
     classes = photos.classes
     config = config if photos.sets is None else replace(config, labels="multi")
@@ -176,8 +176,10 @@ def open_gpu() -> None:
     open_device()
 
 
-def _scan_files(config: RunConfig) -> Dataset | None:
-    """The user's field photos, not decoded. Raises DataError where these or the split cannot be used."""
+def _check_request(config: RunConfig, device: str) -> Dataset | None:
+    """The user's field photos, not decoded. Raises at once what would end the run after its photos are decoded."""
+    if device == "cpu" and config.precision != "float32":
+        raise DeviceError(FLOAT32_ONLY.format(config.precision))
     if config.split:
         open_split(Path(config.split))
     return scan_field(config.field, config.label, config.cache) if config.field else None
@@ -251,13 +253,8 @@ def check_gpus(config: RunConfig) -> None:
 
 
 def choose_precision(wanted: str, device: str) -> tuple[str, tuple[str, ...]]:
-    """The precision, with a sentence if an older GPU supports only float32; the GPU must be open. Raises DeviceError on
-    a CPU, which supports only float32."""
-    if device == "cpu":
-        from core.cpu.plan import check_precision
-
-        check_precision(wanted)
-    if wanted == "float32" or device == "cpu":
+    """The precision, with a sentence if an older GPU supports only float32; the GPU must be open."""
+    if device != "cuda" or wanted == "float32":
         return wanted, ()
     from core.gpu.driver.device import precision_problem
 
