@@ -111,8 +111,9 @@ def test_photos_dropped_while_it_trains_are_diagnosed_and_closing_saves_the_run(
     opened.window.actions_.start.trigger()
     qtbot.waitUntil(lambda: opened.training.view.step > 5, timeout=PATIENCE)
     drop(opened.window, [*photos, "/not/there.jpg"])
-    rows = opened.diagnosis.rows.rows
-    qtbot.waitUntil(lambda: len(rows) == 3 and all(r.done for r in rows), timeout=PATIENCE)
+    results = opened.diagnosis.rows
+    qtbot.waitUntil(lambda: [r.done for r in results.rows] == [True] * 3, timeout=PATIENCE)
+    rows = results.rows
     assert (bool(rows[0].top), len(rows[0].hash)) == (True, 64)  # by which corrections are kept
     assert rows[2].error
     assert opened.training.state is State.RUNNING

@@ -89,8 +89,9 @@ def diagnose_two_photos(program, train, qtbot, monkeypatch, tmp_path):
     press(qtbot, train, "Diagnose with this model")
     photos = [program.document.table.dataset.path(at) for at in (0, 1)]
     drop(window, photos)
-    results = program.diagnosis.rows.rows
-    qtbot.waitUntil(lambda: len(results) == 2 and all(r.done for r in results), timeout=PATIENCE)
+    listed = program.diagnosis.rows
+    qtbot.waitUntil(lambda: [r.done for r in listed.rows] == [True] * 2, timeout=PATIENCE)
+    results = listed.rows
     panel = window.stack.currentWidget()
     qtbot.waitUntil(lambda: panel.detail.shown is not None and panel.detail.shown.top == results[0].top)
     assert 0.99 < sum(p for _, p in results[0].top) + 0.5 < 1.51
@@ -155,11 +156,11 @@ def test_pause_kill_resume_and_close_while_training(start, qtbot, monkeypatch, a
     assert answers[0].startswith("A training is running.")
 
 
-def test_photos_without_a_model_are_told(start, tmp_path, monkeypatch):
+def test_photos_without_a_model_are_told(start, tmp_path, monkeypatch, qtbot):
     program, broken = start(), tmp_path / "broken.jpg"
     broken.write_bytes(b"\xff\xd8\xff\xe0 no photo")
     monkeypatch.setattr(resources, "place", lambda name: str(tmp_path / "no models"))
     drop(program.window, [broken])
     place = program.window.stack.currentWidget()
     assert place is program.window.page("diagnose")
-    assert "no model" in place.notice.text.text()
+    qtbot.waitUntil(lambda: "There is no file" in place.notice.text.text(), timeout=PATIENCE)
