@@ -6,18 +6,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
-from pathlib import Path
 from typing import Final, final
 
 from core.config import RunConfig
 from core.data.cache import check_home
 from core.data.dataset import TEST, TRAIN, VALIDATION
-from core.data.field_photos import check_field, scan_field
+from core.data.field_photos import check_field
 from core.data.label_sets import read_label_sets
 from core.data.loader import AHEAD
 from core.data.preparation import cache_side
 from core.data.source import open_dataset
-from core.data.split import open_split
 from core.device import STREAM_BUFFERS, Memory, Plan
 from core.diagnosis import context_features
 from core.diagnosis.backgrounds import count_bytes
@@ -28,7 +26,7 @@ from core.graph import Graph
 from core.text import align_columns
 from core.training.finish import LEAST_PHOTOS, MOST_BYTES
 from core.training.presets import fit_recipe
-from core.training.setup import VALIDATION_BATCH, choose_device, graph_in_use
+from core.training.setup import VALIDATION_BATCH, check_request, choose_device, graph_in_use
 from core.training.teacher import Teachers, read_teachers
 from core.training.training_plan import compile_fitting
 from core.training.transfer import first_network, read_start
@@ -46,15 +44,14 @@ def describe_run(config: RunConfig) -> str:
     config, origin = read_start(config)
     dataset = open_dataset(config)
     check_home(dataset, config.cache)
-    if config.split:
-        open_split(Path(config.split))
+    scanned = check_request(config, device)
     sets = read_label_sets(dataset.classes, config.labels)
     classes = dataset.classes if sets is None else sets.labels
     added = class_without_leaf(config, classes, sets is not None)
     counts = [*dataset.counts().values(), *(count_pictures(config, len(dataset)) for _ in added)]
     config = config if sets is None else replace(config, labels="multi")
-    if config.field:
-        check_field(scan_field(config.field, config.label, config.cache), classes, sets is not None)
+    if scanned is not None:
+        check_field(scanned, classes, sets is not None)
     classes = (*classes, *added)
     graph = first_network(config, origin, classes).graph
     forecast = forecast_memory(config, graph, classes, counts, device)

@@ -111,7 +111,7 @@ def set_up(
     config, origin = read_start(config)
     teacher_files = read_teachers(config)
     config = replace(config, teacher=tuple(str(teacher.path) for teacher in teacher_files))
-    scanned = _check_request(config, device)
+    scanned = check_request(config, device)
     with one_on_each_machine_first(communicator):
         photos = yield from _prepare(config, device, commands, classes_check(scanned, teacher_files))
     precision, remarks = choose_precision(config.precision, device)
@@ -176,7 +176,7 @@ def open_gpu() -> None:
     open_device()
 
 
-def _check_request(config: RunConfig, device: str) -> Dataset | None:
+def check_request(config: RunConfig, device: str) -> Dataset | None:
     """The user's field photos, not decoded. Raises at once what would end the run after its photos are decoded."""
     if device == "cpu" and config.precision != "float32":
         raise DeviceError(FLOAT32_ONLY.format(config.precision))
