@@ -1,8 +1,8 @@
 """Detects the leaves of a photo and crops them.
 
-Two small networks each predict a heatmap of leaf centres, and each leaf's size. Source: Zhou et al., "Objects as
-points", 2019 (CenterNet). Here sizes are logarithms of shares of the input's side, and offsets are in cells of the map.
-`benchmarks/ship_detector.py` trains them.
+Two small networks each predict a heatmap of leaf centres, and each leaf's size, the first of the photo and the second
+of its mirror image. Source: Zhou et al., "Objects as points", 2019 (CenterNet). Here sizes are logarithms of shares of
+the input's side, and offsets are in cells of the map. `benchmarks/ship_detector.py` trains them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ MAPS: Final = "maps"
 CHANNELS: Final = ("centre", "height", "width", "y", "x")
 GREY: Final = (124, 116, 104)
 """Padding of photos that are not square: the mean colour, which is 0 after normalization."""
-SCORE: Final = 0.23
+SCORE: Final = 0.26
 """Smallest confidence of a detection."""
 CANDIDATE: Final = 0.08
-"""Smallest score of a box in one view. The confidence is the mean over photo, mirror image and networks."""
+"""Smallest score of a box from one network. The confidence is the mean over the networks."""
 MOST: Final = 12
 """Leaves of a photo that are detected, the most confident."""
 MARGIN: Final = 0.03
@@ -58,13 +58,14 @@ class LeafDetector:
     """The shipped networks, loaded. Close it to free the memory."""
 
     def __init__(self, paths: Sequence[Path] = PATHS, *, device: str = "cpu", threads: int = 0) -> None:
-        self._networks = [Predictor(read_model(path), batch=2, device=device, threads=threads, outputs=(MAPS,))
+        self._networks = [Predictor(read_model(path), device=device, threads=threads, outputs=(MAPS,))
                           for path in paths]  # fmt: skip
 
     def find(self, rgb: Array) -> list[FoundLeaf]:
         """Detect the leaves of a whole photo, uint8 RGB of any shape; the most confident first."""
         small = halve(rgb, max(network.model.source_side for network in self._networks))
-        boxes, scores = reduce(fuse, (_look(network, small) for network in self._networks))
+        boxes, scores = reduce(fuse, (
+            _look(network, small, bool(i % 2)) for i, network in enumerate(self._networks)))
         kept = [i for i in suppress(boxes, scores) if scores[i] >= SCORE][:MOST]
         sides = np.array(rgb.shape[:2] * 2) / min(rgb.shape[:2])
         boxes = 0.5 + np.clip((boxes - 0.5) * sides.max(), -sides / 2, sides / 2)
@@ -75,12 +76,11 @@ class LeafDetector:
             network.close()
 
 
-def _look(network: Predictor, rgb: Array) -> tuple[Array, Array]:
-    """Boxes of the photo and of its mirror image, as shares of the input's side, and their scores."""
+def _look(network: Predictor, rgb: Array, mirrored: bool) -> tuple[Array, Array]:
+    """Boxes as shares of the input's side, and their scores. mirrored: the network sees the mirror image."""
     photo = letterbox(rgb, network.model.source_side)
-    maps, mirrored = network.predict(np.stack([photo, photo[:, ::-1]]))[MAPS]
-    back = mirrored[:, ::-1] * (1, 1, 1, 1, -1)  # the last channel is the offset in x
-    return fuse(decode_maps(maps, CANDIDATE), decode_maps(back, CANDIDATE))
+    (maps,) = network.predict(photo[None, :, ::-1] if mirrored else photo[None])[MAPS]
+    return decode_maps(maps[:, ::-1] * (1, 1, 1, 1, -1) if mirrored else maps, CANDIDATE)  # the last: the offset in x
 
 
 def letterbox(rgb: Array, side: int) -> Array:

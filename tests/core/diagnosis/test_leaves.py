@@ -14,7 +14,7 @@ from core.data.photo import place_in_square
 from core.diagnosis.boxes import decode_maps, fuse, overlaps, suppress
 from core.diagnosis.diagnosis_output import WITH_LEAVES, show_csv, show_json, show_text
 from core.diagnosis.examination import Examiner
-from core.diagnosis.leaf_detector import FoundLeaf, LeafDetector, choose_leaves, cut_square, letterbox
+from core.diagnosis.leaf_detector import PATHS, FoundLeaf, LeafDetector, choose_leaves, cut_square, letterbox
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.prediction import ClassProbability, Diagnosis, LeafDiagnosis, Prediction
 from core.diagnosis.severity import Severity
@@ -42,7 +42,7 @@ def test_maps_become_boxes_at_the_maxima_of_the_heatmap_and_two_predictions_are_
 
 def test_the_same_leaves_are_found_in_the_mirror_image(monkeypatch):
     monkeypatch.setattr("core.diagnosis.leaf_detector.SCORE", 0.05)  # of a drawn ellipse
-    detector, photo = LeafDetector(threads=1), np.full((90, 120, 3), 200, np.uint8)
+    detector, photo = LeafDetector(PATHS[:1] * 2, threads=1), np.full((90, 120, 3), 200, np.uint8)
     cv2.ellipse(photo, (40, 50), (16, 28), 20, 0, 360, (40, 120, 40), -1)
     found, mirrored = ([(*leaf.box, leaf.score) for leaf in detector.find(p)] for p in (photo, photo[:, ::-1]))
     detector.close()
@@ -57,8 +57,8 @@ def test_a_box_is_at_the_same_place_of_photos_of_any_shape(shape):
     detector = LeafDetector.__new__(LeafDetector)
     maps = np.full((20, 20, 5), -9.0, np.float32)
     maps[10, 10] = (4, np.log(0.2), np.log(0.2), -0.5, -0.5)  # in the middle, a fifth of the longer side
-    both = np.stack([maps, np.roll(maps[:, ::-1], 1, axis=1)])  # cells have their middle half a cell from their corner
-    detector._networks = [Mock(**{"predict.return_value": {"maps": both}, "model.source_side": 120})] * 2
+    both = maps, np.roll(maps[:, ::-1], 1, axis=1)  # cells have their middle half a cell from their corner
+    detector._networks = [Mock(**{"predict.return_value": {"maps": m[None]}, "model.source_side": 120}) for m in both]
     (leaf,) = detector.find(np.zeros((*shape, 3), np.uint8))
     half = 0.1 * max(shape) / min(shape)
     assert leaf.box == pytest.approx((0.5 - half, 0.5 - half, 0.5 + half, 0.5 + half), abs=1e-6)
