@@ -24,7 +24,7 @@ from core.diagnosis.head_fitting import Samples
 from core.diagnosis.model_file import CALIBRATION, DATA, TEST, ModelFile, check_classes, read_model, write_model
 from core.diagnosis.model_identity import MODEL_HELP, ORIGIN, adapted_name, read_identity, today
 from core.diagnosis.prediction import Predictor, choose_device
-from core.diagnosis.training_photos import record_photos
+from core.diagnosis.training_photos import describe_overlap, record_photos
 from core.errors import EXIT_CODES, EXIT_DONE, EXIT_FAILED, ModelFileError, Problem
 from core.text import printable
 from core.training.run_folder import list_sources
@@ -76,8 +76,9 @@ def adapt_to_place(
 ) -> tuple[Samples, Adaptation, list[str]]:
     """Adapt a model to the photos of `config.data`; written to `out`, outside their folder, only if it is better there.
 
-    Also returns the photos' features, labels and groups, and the sentences of the adaptation, the third on the photos
-    that are excluded, if any. Raises DataError, InputError, StorageError or Cancelled.
+    Also returns the photos' features, labels and groups, and the sentences of the adaptation, from the third on those
+    on photos that are excluded or that the model was trained on, if any. Raises DataError, InputError, StorageError or
+    Cancelled.
     """
 
     def advance(stage: str, done: int, total: int) -> None:
@@ -94,6 +95,9 @@ def adapt_to_place(
     if result.model is not None:
         write_model(out, describe_place(result.model, photos, name, origin))
     told = list(result.describe())
+    content = photos.cache.content[photos.cache.kept]
+    if model.learned is not None and model.learned.knows(content).any():
+        told[2:2] = describe_overlap("The model", model.learned, [("judged", content)])
     told[2:2] = filter(None, (describe_skipped(photos.cache.skipped),))
     return place.samples, result, told
 

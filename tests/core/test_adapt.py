@@ -86,6 +86,10 @@ def test_the_command_writes_a_model_for_the_place(place, known, capsys):
     assert not {"test", "calibration"} & set(own.sections)
     assert "20 photos of one place" in own.sections["data"]["sources"][-1]
     assert len(own.learned.marks) == 20
+    assert "leakage" not in said
+    (place / "own.safetensors").rename(place / "known.safetensors")
+    call(place)
+    assert "Data leakage: The model was trained on 20 of the 20 evaluated photos." in capsys.readouterr().out
 
 
 def test_classes_that_the_model_does_not_know_are_named(place, capsys):
