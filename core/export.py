@@ -13,7 +13,7 @@ import numpy as np
 
 from core.command_line import add_settings, check_folder, merge_settings, read_arguments, read_settings, run_command
 from core.config import RunConfig
-from core.data.dataset import TRAIN, VALIDATION
+from core.data.dataset import TRAIN, VALIDATION, ReportStage
 from core.data.preparation import PhotoSet, prepare_photos
 from core.diagnosis import int8_model
 from core.diagnosis.completion import LabelledPhotos
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_command(export, argv)
 
 
-def export(argv: Sequence[str]) -> int:
+def export(argv: Sequence[str], report: ReportStage = print_progress) -> int:
     arguments, found = read_arguments(make_parser(), argv)
     run = Path(arguments.model_file)
     own = "data" not in arguments and (run / CONFIG).is_file()
@@ -62,24 +62,24 @@ def export(argv: Sequence[str]) -> int:
     if arguments.int8 and model.multilabel:
         raise ModelFileError("A model for several labels per photo cannot be exported in 8 bits. Remove --int8.")
     if arguments.int8:
-        data = make_int8(model, config)
+        data = make_int8(model, config, report)
     write_file(target, data)
     print(f"Saved to {target}: {'eight bits' if arguments.int8 else 'float32'}, {len(data) / 2 ** 20:.2f} MB, "
           f"{len(model.classes)} classes, {model.size[0]} x {model.size[0]} pixels.")
     return EXIT_DONE
 
 
-def make_int8(model: ModelFile, config: RunConfig) -> bytes:
+def make_int8(model: ModelFile, config: RunConfig, report: ReportStage) -> bytes:
     """The 8-bit file; its loss of accuracy is printed and stored in its metadata."""
-    photos = prepare_photos(replace(config, image_size=model.source_side))
+    photos = prepare_photos(replace(config, image_size=model.source_side), report)
     for warning in photos.warnings:
         sys.stderr.write(printable(warning) + "\n")
     train, validation = (labelled(photos, split, model) for split in (TRAIN, VALIDATION))
     quantised = int8_model.quantise_model(
-        model, train, seed=config.seed, threads=config.threads, report=partial(print_progress, "ranges")
+        model, train, seed=config.seed, threads=config.threads, report=partial(report, "ranges")
     )
     loss = int8_model.measure_quantisation_loss(
-        quantised, model, validation, threads=config.threads, report=partial(print_progress, "loss")
+        quantised, model, validation, threads=config.threads, report=partial(report, "loss")
     )
     more = {**metadata_of(model), **int8_model.loss_metadata(loss)}
     data = write_quantised_onnx(quantised, model.classes, model.temperature, more)

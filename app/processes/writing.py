@@ -82,7 +82,8 @@ def _export(channel: Channel, asked: dict[str, Any]) -> list[str]:
     options = ["--int8"] if asked["eight"] else []
     options += ["--data", str(asked["data"])] if asked["eight"] and asked["data"] else []
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        export([str(asked["model"]), "--onnx", str(asked["target"]), *options])
+        export([str(asked["model"]), "--onnx", str(asked["target"]), *options],
+               lambda stage, done, total: channel.progress(done, total))
     return printed.getvalue().splitlines()[:-1]  # the last line names the file, as the window does
 
 

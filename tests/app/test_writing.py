@@ -141,11 +141,12 @@ def test_a_model_becomes_an_onnx_file_that_was_checked_and_eight_bits_say_what_t
 ):
     photos = write_folder(tmp_path / "photos", {"a": 12, "b": 12})
     model = write_small_run(tmp_path / "run", photos)
-    target = tmp_path / "model.onnx"
+    target, counts = tmp_path / "model.onnx", []
+    writing.progress.connect(lambda *count: counts.append(count))
     said = wait_for(qtbot, writing, kind="onnx", target=str(target), model=str(model), eight=eight, data=str(photos))
     assert target.stat().st_size > 1000
     assert said["notes"][-1].startswith(("Checked", "Not checked"))
-    assert any("in 8 bits" in text for text in said["notes"]) == eight
+    assert any("in 8 bits" in text for text in said["notes"]) == bool(counts) == eight
 
 
 def test_eight_bits_are_offered_where_photos_are(start, qtbot, tmp_path, monkeypatch):
