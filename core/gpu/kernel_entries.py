@@ -18,6 +18,7 @@ from core.gpu.ops.update.optimizer import update_launch
 from core.gpu.prepared import hosted
 from core.gpu.select import BF16, BY_NAME, FAST, WEIGHT, Candidate
 from core.gpu.single import UPDATE_WRITES, UPDATED, directions_of, reason_against, run_update, runner
+from core.gpu.teaching.kernel import TeachingKernel
 from core.ops.op_table import LOSSES
 from core.ops.registry import Kernel, Registry
 
@@ -57,7 +58,8 @@ def source_file(kernel: Kernel) -> Path:
     while not hasattr(write, "__code__"):  # the launcher of one or several teaching kernels
         inner = write.args[-1] if isinstance(write, partial) else write.py_func
         inner = inner[0] if isinstance(inner, tuple) else inner
-        write = inner if callable(inner) else write.func  # its last argument is a number or an array
+        known = isinstance(inner, TeachingKernel) or callable(inner)  # else it is a number or an array
+        write = inner if known else write.func
     return Path(write.__code__.co_filename)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from core.config import OPTIMIZERS
-from core.cpu.kernel_entries import PRODUCTS, results_of
+from core.cpu.kernel_entries import results_of
 from core.graph import LABEL, PHOTO, Node
 from core.laboratory.convolutions import LABORATORY
 from core.laboratory.timing import PRODUCT, bare_run, random_arrays, time_on_host
@@ -115,8 +115,8 @@ def compare_kernels(case: KernelCase, direction: str, device: str = "") -> Itera
     for kernel in list_kernels((case.op,)):
         if (kernel.op, kernel.direction) != (case.op, direction) or kernel.device != (device or kernel.device):
             continue
-        reason = missing if kernel.device == "cuda" and missing else kernel.refuses(case)
-        if reason is not None:
+        reason = (missing if kernel.device == "cuda" else "") or kernel.refuses(case)
+        if reason:
             yield KernelResult(kernel, reason=reason)
             continue
         arrays: dict[str, Any] = {**given, "mode": MODE}
@@ -161,42 +161,33 @@ def cost_of(case: KernelCase) -> tuple[int, int]:
 
 def source(kernel: Kernel) -> tuple[str, str]:
     """Return (path from the repository's root, text) of a kernel's source: one function or its whole file."""
-    place = _KERNEL_FILES.get((kernel.op, kernel.algorithm)) if kernel.device == "cpu" else None
-    if kernel.algorithm == "reference":
-        place = OPS[kernel.op].forward.__module__.replace(".", "/") + ".py"
-    if place is not None:
-        return place, (ROOT / place).read_text("utf-8")
     if kernel.device == "cuda":
         from core.gpu.kernel_entries import source_file
 
         file = source_file(kernel)
-        return str(file.relative_to(ROOT)).replace("\\", "/"), file.read_text("utf-8")
-    function = kernel.run
-    while True:
-        if isinstance(function, partial):
+    elif kernel.algorithm == "reference":
+        file = ROOT / (OPS[kernel.op].forward.__module__.replace(".", "/") + ".py")
+    elif kernel.writers is not None:
+        name = kernel.algorithm if kernel.algorithm in ("naive", "im2col") else _FAST_FILES[kernel.op]
+        file = ROOT / "core" / "cpu" / f"{name}.py"
+    else:
+        function = kernel.run
+        while isinstance(function, partial):
             function = next((a for a in function.args if callable(a)), function.func)
-            continue
-        inside = [c.cell_contents for c in getattr(function, "__closure__", None) or () if callable(c.cell_contents)]
-        if not inside:
-            break
-        function = inside[0]
-    function = inspect.unwrap(getattr(function, "py_func", function))
-    file = Path(inspect.getsourcefile(function) or __file__)
-    return str(file.relative_to(ROOT)).replace("\\", "/"), inspect.getsource(function)
+        function = inspect.unwrap(function)
+        return _relative(Path(inspect.getfile(function))), inspect.getsource(function)
+    return _relative(file), file.read_text("utf-8")
 
 
-_KERNEL_FILES: Final = {
-    **{(op, "naive"): "core/cpu/naive.py" for op in PRODUCTS},
-    ("dense", "im2col"): "core/cpu/im2col.py",
-    ("conv2d", "tiled"): "core/cpu/tiled.py",
-    ("dense", "tiled"): "core/cpu/tiled.py",
-    ("depthwise_conv2d", "fused"): "core/cpu/depthwise.py",
-    ("max_pool", "fused"): "core/cpu/pooling.py",
-    ("global_avg_pool", "fused"): "core/cpu/pooling.py",
-    ("batch_norm", "fused"): "core/cpu/batch_norm.py",
-    ("relu", "fused"): "core/cpu/elementwise.py",
-}
-"""Files of the compiled CPU kernels, whose entries share one function."""
+def _relative(file: Path) -> str:
+    return file.relative_to(ROOT).as_posix()
+
+
+_FAST_FILES: Final = {
+    "conv2d": "tiled", "dense": "tiled", "depthwise_conv2d": "depthwise", "max_pool": "pooling", LOSS: "loss",
+    "global_avg_pool": "pooling", "batch_norm": "batch_norm", "relu": "elementwise", "dropout": "elementwise",
+}  # fmt: skip
+"""Files of the fast CPU kernels of each op, whose entries share one function."""
 
 
 def _error(got: Array, want: Array) -> float:
