@@ -197,6 +197,9 @@ divide_fast = instruction(
 )  # fmt: skip
 """``(n, multiplier, shift)``: ``(high32(n * multiplier) + n) >> shift``. Numba takes 64 bits and 4 times as long."""
 
+divide_any = instruction("divide_any", "div.u32 $0, $1, $2;", "u", "uu")
+"""``(n, divisor)``: unsigned, by a divisor that is not prepared. Numba's own takes 64 bits and checks for zero."""
+
 permute = instruction("permute", "prmt.b32 $0, $1, $2, $3;", "u", "uuu")
 """``(a, b, selector)``: four of eight bytes. Digit i of the selector names byte i: 0 to 3 of `a`, 4 to 7 of `b`."""
 

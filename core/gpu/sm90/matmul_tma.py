@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from core.gpu.arguments import KernelSignature, ints, pointers, tensor_maps
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, u8, u32, u64
-from core.gpu.compilation.ptx import pack_bf16, shared_address, shared_load4, shared_store1, store4
+from core.gpu.compilation.ptx import divide_any, pack_bf16, shared_address, shared_load4, shared_store1, store4
 from core.gpu.launch import blocks_of, make_launch
 from core.gpu.ops.matmul.tensor_core import GROUP, product_of
 from core.gpu.parts.vectors import clear
@@ -96,10 +96,10 @@ WAVES: Final = 4
 @device_function
 def find_tile(tile, down, across):
     """(row, column) of a tile: groups of rows first, so that concurrent blocks share k blocks in the L2 cache."""
-    group = tma.divide(u32(tile), u32(u32(GROUP) * u32(across)))
+    group = divide_any(u32(tile), u32(u32(GROUP) * u32(across)))
     inside = u32(u32(tile) - group * u32(GROUP) * u32(across))
     tall = u32(min(u32(u32(down) - group * u32(GROUP)), u32(GROUP)))
-    column = tma.divide(inside, tall)
+    column = divide_any(inside, tall)
     return i32(group * u32(GROUP) + inside - column * tall), i32(column)
 
 

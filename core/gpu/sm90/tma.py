@@ -100,9 +100,6 @@ wait_for = instruction(
 )  # fmt: skip
 """``(barrier, parity)``: wait until the phase of this parity is over."""
 
-divide = instruction("divide", "div.u32 $0, $1, $2;", "u", "uu")
-"""Unsigned 32-bit division: Numba's own is 64 bits wide and checks for zero."""
-
 
 def make_barriers(stages: int, consumers: int) -> Any:
     """Device function of one thread: initialise the barriers of all stages, each emptied by so many arrivals."""

@@ -90,9 +90,9 @@ def split_pixels(case: Case) -> None:
     def make(partial: int) -> Launch:
         values = {
             "x": x.address, "dy": dy.address, "partial": partial, "pixels": pixels, "split": split,
-            "filters": dy.padded, "packed": dy.padded, "depth": taps.total, "used": taps.total, "ldy": dy.pitch,
+            "filters": dy.padded, "packed": dy.padded, "depth": taps.total, "ldy": dy.pitch, "size": size,
             **window_values(x, dy, window.stride, window.padding), "channels": taps.channels,
-            "kernel_width": taps.kernel[1], "size": size,
+            "kernel_width": taps.kernel[1],
         }  # fmt: skip
         constants = (frame.arithmetic, tile, window.padding != (0, 0, 0, 0), *((True,) if slices > 1 else ()))
         return make_launch(

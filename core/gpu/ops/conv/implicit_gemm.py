@@ -53,7 +53,7 @@ SIGNATURE: Final = KernelSignature((
 ))  # fmt: skip
 
 
-def make_window_finder(tile: Tile, element: int, spread: bool) -> Any:
+def make_window_finder(tile: Tile, element: int, fractional: bool) -> Any:
     """Device function: where the windows of this thread's pixels begin, as row, column and address."""
     AR, RS = tile.rows * (tile.depth // 16) // tile.threads, tile.threads // (tile.depth // 16)
 
@@ -68,7 +68,7 @@ def make_window_finder(tile: Tile, element: int, spread: bool) -> Any:
             # compiler would compute them again in every stage.
             py[j] = ptx.hold32(i32(i32(oy) * w.stride_y - w.top if i32(m) < rows else i32(-(1 << 20))))
             px[j] = ptx.hold32(i32(i32(ox) * w.stride_x - w.left))
-            start = i64(0) if spread else i64(i32(py[j]) * w.row_pitch) + i64(px[j] * w.pitch)
+            start = i64(0) if fractional else i64(i32(py[j]) * w.row_pitch) + i64(px[j] * w.pitch)
             pa[j] = ptx.hold64(u64(x + u64((i64(n) * i64(w.image_pitch) + start) * element)))
 
     return find_windows
@@ -77,7 +77,7 @@ def make_window_finder(tile: Tile, element: int, spread: bool) -> Any:
 def make_pixel_sender(tile: Tile, element: int, window: str) -> Any:
     """Device function that starts the copies of one tap of this thread's pixels, zeros outside the image."""
     AR, RS, ROW = tile.rows * (tile.depth // 16) // tile.threads, tile.threads // (tile.depth // 16), tile.depth + 16
-    POINT, SPREAD = window == "point", window == "spread"
+    POINT, FRACTIONAL = window == "point", window == "fractional"
 
     @device_function
     def send_pixels(slot, x, py, px, pa, ky, kx, channel, deep, w):
@@ -87,7 +87,7 @@ def make_pixel_sender(tile: Tile, element: int, window: str) -> Any:
             if POINT:
                 ok = py[j] >= 0 and deep
                 source = u64(pa[j] + u64(i64(offset) * element))
-            elif SPREAD:  # dy with the forward stride between its pixels: only every stride-th position exists
+            elif FRACTIONAL:  # dy with the forward stride between its pixels: only every stride-th position exists
                 y, xx = i32(py[j] + ky), i32(px[j] + kx)
                 ok = y >= 0 and xx >= 0 and deep
                 iy, ix = i32(y // i32(height >> 16)), i32(xx // i32(width >> 16))
@@ -132,9 +132,9 @@ def find_tap(ky, kx, c, channels, kernel_width):
 
 
 def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sliced: bool = False) -> Any:
-    """The kernel as a Python function. `window`: "point" (1x1, no border), "window", or "spread" (a strided
-    convolution's input gradient, which reads every stride-th position). `sliced`: x, weight, bias, out and mask are the
-    first of the slices of the groups, and the third axis of the grid has them all."""
+    """The kernel as a Python function. `window`: "point" (1x1, no border), "window", or "fractional" (the input
+    gradient of a strided convolution, which reads every stride-th position). `sliced`: x, weight, bias, out and mask
+    are the first of the slices of the groups, and the third axis of the grid has them all."""
     tile = Tile(*numbers)
     BM, BN, KB, ST, WM, WN = tile.rows, tile.columns, tile.depth, tile.stages, tile.warp_rows, tile.warp_columns
     E, TH, ROW, CH = ELEMENT[arithmetic], tile.threads, KB + 16, KB // 16
@@ -144,7 +144,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sli
     assert BM * CH % TH == 0
     assert TM > 0
     assert TN % 2 == 0 or TN == 1
-    find_windows, send_pixels = make_window_finder(tile, E, window == "spread"), make_pixel_sender(tile, E, window)
+    find_windows, send_pixels = make_window_finder(tile, E, window == "fractional"), make_pixel_sender(tile, E, window)
     send_filters, multiply = make_filter_sender(tile, E), make_multiplier(arithmetic, tile, ROW, ROW)
     stage_out, write_out = make_staging(E, (TM, TN), OROW), make_writing(E, BM, BN, TH, pixel_of_row)
     wait, wait_all = ptx.WAIT_COPIES[ST - 2], ptx.WAIT_COPIES[0]

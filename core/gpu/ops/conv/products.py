@@ -52,18 +52,18 @@ def write_forward(case: Case) -> None:
 
 
 def write_input(case: Case) -> None:
-    """dx from dy with rotated filters. A strided convolution's gradient reads every stride-th position ("spread")."""
+    """dx from dy with rotated filters. That of a strided convolution reads every stride-th position ("fractional")."""
     frame, step, of = case.frame, case.step, operands_of(case.frame, case.step, True)
     dy = frame.image(step.output, True).first_of(of.slices)
     dx, (kh, kw), (sy, sx), (top, left, _, _) = of.x, of.window.kernel, of.window.stride, of.window.padding
     target, rows, total = case.backward.target(step.inputs[0]), frame.batch * dx.height * dx.width, kh * kw * dy.padded
-    kind = "spread" if (sy, sx) != (1, 1) else "point" if (kh, kw) == (1, 1) else "window"
+    kind = "fractional" if (sy, sx) != (1, 1) else "point" if (kh, kw) == (1, 1) else "window"
     weight = frame.packed(f"backward:{step.node}", lambda: pack_backward(of.filters(), frame.element, of.slices))
     values = {
         "total": total, "channels": dy.padded, "kernel_width": kw, "bias": 0, "activation": 0,
         **window_values(dy, dx, (1, 1), (kh - 1 - top, kw - 1 - left)), **target.values,
     }  # fmt: skip
-    if kind == "spread":
+    if kind == "fractional":
         values |= {"height": sy << 16 | dy.height, "width": sx << 16 | dy.width}
     read = frame.batch * dy.height * dy.width * dy.padded
     frame.add(_product(

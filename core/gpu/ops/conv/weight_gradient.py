@@ -38,10 +38,10 @@ SIGNATURE: Final = KernelSignature((
     *pointers(x="activations (N, height, width, channels)", dy="gradient (pixels, filters)",
               partial="partial results (splits, size)"),
     *ints(pixels="pixels of dy", split="pixels of a partial result", filters="filters, up to 16 bytes",
-          packed="rows of a partial result: filters, up to 16 bytes",
+          packed="rows of a partial result: `filters` again, or the compiler copies the sums in every iteration",
           depth="columns of a partial result: taps x channels"),
     WINDOWS,
-    *ints(channels="channels of a tap", kernel_width="columns of the window", used="columns in use: taps x channels"),
+    *ints(channels="channels of a tap", kernel_width="columns of the window"),
     *pitches(ldy="dy"),
     *ints(size="floats of a partial result: weights, then biases"),
 ))  # fmt: skip
@@ -130,17 +130,17 @@ def make_window_sender(tile: Tile, element: int, border: bool) -> Any:
 
 
 def make_tap_finder(tile: Tile, element: int) -> Any:
-    """Device function: rows, columns and offsets of the taps of this thread's columns; none beyond those in use."""
+    """Device function: rows, columns and offsets of the taps of this thread's columns; none beyond the last one."""
     VEC, TH, BP = 16 // element, tile.threads, tile.depth
     CB = tile.columns // VEC
     BR = (BP * CB + TH - 1) // TH
 
     @device_function
-    def find_taps(bn, channels, kernel_width, used, row_pitch, pitch, tid, ky, kx, ko):
+    def find_taps(bn, channels, kernel_width, depth, row_pitch, pitch, tid, ky, kx, ko):
         for j in range(BR):
             column = i32(bn + ((tid + j * TH) % CB) * VEC)
             tap = i32(column // channels)
-            ky[j] = i32(tap // kernel_width) if column < used else i32(1 << 20)
+            ky[j] = i32(tap // kernel_width) if column < depth else i32(1 << 20)
             kx[j] = i32(tap % kernel_width)
             ko[j] = i32((tap // kernel_width) * row_pitch + kx[j] * pitch + column - tap * channels)
 
@@ -188,7 +188,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
     find_taps, write_partial, wait = make_tap_finder(tile, E), make_partial_writer(tile), ptx.WAIT_COPIES[ST - 2]
 
     def weight_gradient(
-        x, dy, partial, pixels, split, filters, packed, depth, windows, channels, kernel_width, used, ldy, size
+        x, dy, partial, pixels, split, filters, packed, depth, windows, channels, kernel_width, ldy, size
     ):
         base = ptx.shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
@@ -207,7 +207,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
         kx = cuda.local.array(BR, i32)
         ko = cuda.local.array(BR, i32)
         # A thread copies the same columns (taps and channels) of every stage: found once, only the pixels move on.
-        find_taps(bn, channels, kernel_width, used, windows.row_pitch, windows.pitch, tid, ky, kx, ko)
+        find_taps(bn, channels, kernel_width, depth, windows.row_pitch, windows.pitch, tid, ky, kx, ko)
         acc = cuda.local.array(NACC, f32)
         clear(acc)
         sums = cuda.local.array(NS, f32)

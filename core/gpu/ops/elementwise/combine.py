@@ -36,7 +36,7 @@ COMBINE: Final = KernelSignature((
     *arguments("float32", share="1 / pixels of an image"),
 ))  # fmt: skip
 
-PER_IMAGE: Final = ("product", "spread")
+PER_IMAGE: Final = ("product", "broadcast")
 """Kinds whose b has one pixel per image."""
 
 
@@ -63,12 +63,12 @@ def make_apply(kind: str) -> Any:
 def make_combine(element: int, kind: str) -> Any:
     """The kernel of a kind; what it computes is kept where the mask lets the gradient pass.
 
-    "sum": ``activation(a + b)``. "product": a times b, the factor of its image and channel. "spread": that factor's
+    "sum": ``activation(a + b)``. "product": a times b, the factor of its image and channel. "broadcast": that factor's
     share for each pixel, without a. "NAME": activation of a. "NAME_gradient": its gradient, from that of its output, a,
     and what it needs to see, b.
     """
     unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
-    apply, PER_PIXEL, SPREAD = make_apply(kind), kind not in PER_IMAGE, kind == "spread"
+    apply, PER_PIXEL, BROADCAST = make_apply(kind), kind not in PER_IMAGE, kind == "broadcast"
 
     def combine(
         a, b, mask, out, total, vectors, by_vectors, by_area, lda, ldb, ldm, ldo, activation, masking, accumulate,
@@ -81,7 +81,7 @@ def make_combine(element: int, kind: str) -> Any:
         row = i64(pixel)
         x = cuda.local.array(VEC, f32)
         y = cuda.local.array(VEC, f32)
-        if not SPREAD:
+        if not BROADCAST:
             unpack(load4_ordered(u64(a + u64((row * lda + part * VEC) * element))), x)
         if b != u64(0):
             other = row if PER_PIXEL else i64(divide(pixel, by_area))
@@ -89,7 +89,7 @@ def make_combine(element: int, kind: str) -> Any:
         else:
             clear(y)
         for i in range(VEC):
-            x[i] = f32(y[i] * share) if SPREAD else apply(x[i], y[i], activation)
+            x[i] = f32(y[i] * share) if BROADCAST else apply(x[i], y[i], activation)
         deliver(pack(x), mask, out, row, part, ldm, ldo, masking, accumulate)
 
     return combine
@@ -206,7 +206,7 @@ def combine_launch(
         "by_vectors": vectors, "by_area": area, "lda": a.pitch, "ldb": b.pitch if b else 0, "ldo": out.pitch,
         "activation": RELU[activation], **target.values, "share": 1 / area,
     }  # fmt: skip
-    read = (kind != "spread") + (b is not None and kind not in PER_IMAGE)
+    read = (kind != "broadcast") + (b is not None and kind not in PER_IMAGE)
     return make_launch(
         layer, direction, "fused", make_combine, (frame.element, kind), COMBINE, values, (blocks_of(total, THREADS),),
         moved=total * 16 * (read + target.passes),

@@ -100,7 +100,7 @@ def average(case: Case) -> None:
     if case.direction == FORWARD:
         frame.add(_sum_launch(case, x, None, out, 1 / (x.height * x.width)))
     else:
-        frame.add(combine_launch(frame, case.step.node, case.direction, "spread", out, x, out, "", target))
+        frame.add(combine_launch(frame, case.step.node, case.direction, "broadcast", out, x, out, "", target))
 
 
 def multiply_backward(case: Case) -> None:

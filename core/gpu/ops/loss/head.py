@@ -86,12 +86,12 @@ def make_mean(element: int) -> Any:
     return mean
 
 
-def make_spread(element: int) -> Any:
+def make_broadcast(element: int) -> Any:
     """Device function: the gradient of every class in `scores`, as the gradient of each pixel of the photo."""
     unpack, pack, VEC = UNPACK[element], PACK[element], 16 // element
 
     @device_function
-    def spread(scores, base, dx, hw, classes, ldx, ldd, activation):
+    def broadcast(scores, base, dx, hw, classes, ldx, ldd, activation):
         cuda.syncthreads()  # the gradients of all classes are there
         value, vectors = cuda.local.array(VEC, f32), i32((classes + VEC - 1) // VEC)
         for i in range(i32(cuda.threadIdx.x), hw * vectors, 128):
@@ -104,7 +104,7 @@ def make_spread(element: int) -> Any:
             row = i64(i64(cuda.blockIdx.x) * hw + p)
             store4(u64(dx + u64((row * ldd + part * VEC) * element)), v[0], v[1], v[2], v[3])
 
-    return spread
+    return broadcast
 
 
 @device_function
@@ -160,7 +160,7 @@ def make_head(element: int, kind: str = "") -> Any:
     exponential of ``-|score|`` cannot overflow.
     """
     wanted, LABELS = _taught_target if kind == "taught" else _target, kind == "labels"
-    mean, spread = make_mean(element), make_spread(element)
+    mean, broadcast = make_mean(element), make_broadcast(element)
 
     def head(
         x, logits, dx, labels, weights, targets, results, control, hw, classes, ldx, ldd, batch, activation, smoothing,
@@ -209,7 +209,7 @@ def make_head(element: int, kind: str = "") -> Any:
                 target = f32(wanted(c, label, classes, smoothing, weights, mine) * inverse)
                 p = cuda.libdevice.expf(f32(scores[c] - top - log_total))
                 scores[c] = f32(f32(p * mass - target) / f32(hw)) if inverse > f32(0.0) else f32(0.0)
-        spread(scores, base, dx, hw, classes, ldx, ldd, activation)
+        broadcast(scores, base, dx, hw, classes, ldx, ldd, activation)
 
     return head
 
