@@ -7,10 +7,11 @@ import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, final
 
 import numpy as np
 
+from core.diagnosis.boxes import WHOLE, Box, as_box
 from core.diagnosis.severity import Severity
 from core.errors import LeafClinicError
 from core.ops.contract import Array
@@ -19,8 +20,6 @@ from core.tensor_file import read_tensor_file, write_tensor_file
 BACKGROUND, LEAF, DISEASED = 0, 1, 2
 KIND: Final = "mask"
 VERSION: Final = 1
-
-Box: TypeAlias = tuple[float, float, float, float]
 
 
 @final
@@ -33,7 +32,7 @@ class Mask:
     """
 
     labels: Array
-    box: Box = (0.0, 0.0, 1.0, 1.0)
+    box: Box = WHOLE
     corrected: bool = False
 
     @property
@@ -76,8 +75,7 @@ def select_lesions(mask: Mask, leaves: Collection[int]) -> Mask:
 
 def decode_box(raw: Mapping[str, Any] | None) -> Box:
     """The box of the mask; the whole square if nothing was measured."""
-    y0, x0, y1, x1 = (float(v) for v in raw["box"]) if raw else (0.0, 0.0, 1.0, 1.0)
-    return y0, x0, y1, x1
+    return as_box(raw["box"]) if raw else WHOLE
 
 
 def mask_path(place: Path, photo: str) -> Path:

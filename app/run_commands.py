@@ -77,11 +77,13 @@ class RunCommands(QObject):
             panel.notice.alarm(tr("This run has no model yet. A model is saved after the first epoch."))
             return
         folder = Path(started.folder)
-        source = dataset_source(json.loads((folder / CONFIG).read_text("utf-8"))["data"])
+        data = json.loads((folder / CONFIG).read_text("utf-8"))["data"]
+        source = dataset_source(data)
         if Path(source) != Path(self._document.source):
             panel.notice.alarm(tr("Open {folder} to see its photos.", folder=source))
             return
-        dialog = GalleryDialog(self._window, self._theme, self._document, self._pictures, folder, truth, predicted)
+        run = folder, data, truth, predicted
+        dialog = GalleryDialog(self._window, self._theme, self._document, self._pictures, *run)
         dialog.train_asked.connect(self._on_start)
         dialog.open()
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from app.cards import disease_name
-from app.mask import Box, Mask, decode_mask, encode_mask, select_lesions
+from app.mask import Mask, decode_mask, encode_mask, select_lesions
 from app.translation import count, language, sentence, tr
 from app.viewmodels.row_order import Column
+from core.diagnosis.boxes import WHOLE, Box
 from core.diagnosis.known_crop import restrict
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.severity import grade
@@ -59,7 +60,7 @@ class PhotoResult:
     hash: str = ""
     measured: Mapping[str, Any] | None = None
     mask: Mask | None = None
-    box: Box = (0.0, 0.0, 1.0, 1.0)
+    box: Box = WHOLE
     leaves: tuple[PhotoResult, ...] = ()
     share: float = 0.0
     cancelled: bool = False

@@ -9,16 +9,15 @@ from PySide6.QtCore import QPointF, QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QFont, QImage, QMouseEvent, QPainter, QPainterPath, QPaintEvent, QPen, QPixmap
 from PySide6.QtWidgets import QDialogButtonBox, QWidget
 
-from app.mask import Box
 from app.translation import tr
 from app.viewmodels.thumbnails import Thumbnails, decode
 from app.widgets.layouts import column
 from app.widgets.overlays import coloured
 from app.widgets.parts import Dialog, label
+from core.diagnosis.boxes import WHOLE, Box
 from core.ops.contract import Array
 
 LARGE: Final = 1400
-WHOLE: Final[Box] = (0.0, 0.0, 1.0, 1.0)
 MAX_ZOOM: Final = 8.0
 """Largest magnification of the fitted photo."""
 STALE_MS: Final = 200

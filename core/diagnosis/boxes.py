@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-import cv2
 import numpy as np
 
 from core.ops.contract import Array
@@ -19,12 +18,11 @@ WHOLE: Final[Box] = (0.0, 0.0, 1.0, 1.0)
 """The box of the whole centred square."""
 SAME: Final = 0.5
 """Intersection over union from which boxes of two predictions become one."""
-CROSS: Final = np.array(((0, 1, 0), (1, 1, 1), (0, 1, 0)), np.uint8)
 DOUBLE: Final = 0.45
 """Intersection over union from which the less confident of two boxes is omitted."""
 
 
-def as_box(numbers: Array) -> Box:
+def as_box(numbers: Array | Sequence[float]) -> Box:
     y0, x0, y1, x1 = (float(v) for v in numbers)
     return y0, x0, y1, x1
 
@@ -37,8 +35,9 @@ def decode_maps(maps: Array, least: float) -> tuple[Array, Array]:
     """
     cells = maps.shape[0]
     centre = 1 / (1 + np.exp(-maps[..., 0].astype(np.float64)))
-    peaks = centre == cv2.dilate(centre, CROSS)
-    ys, xs = np.nonzero(peaks & (centre >= least))
+    around = np.pad(centre, 1)
+    beside = (around[1:-1, :-2], around[1:-1, 2:], around[:-2, 1:-1], around[2:, 1:-1])
+    ys, xs = np.nonzero((centre >= np.maximum.reduce(beside)) & (centre >= least))
     found = maps[ys, xs].astype(np.float64)
     half = np.exp(np.clip(found[:, 1:3], -5, 0)) / 2
     middle = (np.stack([ys, xs], axis=1) + 0.5 + found[:, 3:5]) / cells

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 from typing import final
 
@@ -26,7 +25,7 @@ from app.widgets.notice import Notice
 from app.widgets.parts import Dialog, button, label
 from app.widgets.photo_grid import PhotoGrid, ask_class
 from app.widgets.photo_view import PhotoView
-from core.diagnosis.model_identity import BEST, CONFIG
+from core.diagnosis.model_identity import BEST
 from core.percent import stated
 
 
@@ -42,7 +41,7 @@ class GalleryDialog(Dialog):
 
     def __init__(
         self, parent: QWidget, theme: Theme, document: Document,
-        pictures: tuple[Thumbnails, Thumbnails], folder: Path, truth: str, predicted: str,
+        pictures: tuple[Thumbnails, Thumbnails], folder: Path, data: str, truth: str, predicted: str,
     ) -> None:  # fmt: skip
         names = {"truth": disease_name(truth), "predicted": disease_name(predicted)}
         taken = tr("{truth}, predicted as {predicted}", **names)
@@ -52,7 +51,7 @@ class GalleryDialog(Dialog):
         self._document, self._predicted = document, predicted
         self._pictures = pictures[1]
         self._results: dict[int, PhotoResult] = {}
-        self._asked = held_out(folder, truth)
+        self._asked = held_out(folder, Path(data), truth)
         self._model = DiagnosisModel(self)
         self._model.crop = False  # the matrix counts predictions for whole photos
         self.photos = PhotoModel()
@@ -158,10 +157,8 @@ class GalleryDialog(Dialog):
         self.train_asked.emit()
 
 
-def held_out(folder: Path, truth: str) -> list[str]:
-    """Files of the validation photos of a class, from the run's split file and settings."""
-    settings = json.loads((folder / CONFIG).read_text("utf-8"))
-    data = Path(settings["data"])
+def held_out(folder: Path, data: Path, truth: str) -> list[str]:
+    """Files of the validation photos of a class, from the split file of the run, which was trained on `data`."""
     root = data if data.is_dir() else data.parent
     with (folder / "split.csv").open(encoding="utf-8", errors="surrogateescape", newline="") as file:
         return [str(root / line["path"]) for line in csv.DictReader(file)
