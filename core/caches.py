@@ -9,9 +9,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.command_line import run_command
+from core.command_line import read_arguments, run_command
 from core.data.cache_limit import empty_cache, list_caches, read_limit, write_limit
-from core.errors import EXIT_CODES, EXIT_DONE, InputError
+from core.errors import EXIT_CODES, EXIT_DONE, ConfigError, Problem
 from core.user_cache import kernel_bytes, remove_old_kernels, user_cache_folder
 
 
@@ -20,11 +20,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def manage(argv: Sequence[str]) -> int:
-    arguments = make_parser().parse_args(argv)
-    base = Path(arguments.folder).expanduser().absolute() if arguments.folder else user_cache_folder()
+    arguments, found = read_arguments(make_parser(), argv)
+    if arguments.limit is not None and not 0 <= arguments.limit < 1e6:
+        found.append(Problem("limit", "a number of gigabytes from 0 to 1,000,000 is needed."))
+    if found:
+        raise ConfigError(found)
+    base = Path(arguments.folder).absolute() if arguments.folder else user_cache_folder()
     if arguments.limit is not None:
-        if not 0 <= arguments.limit < 1e6:
-            raise InputError("--limit: a number of gigabytes from 0 to 1,000,000 is needed.")
         write_limit(base, int(arguments.limit * 1e9))
     busy = clear_caches(base) if arguments.clear else []
     print(describe_json(base) if arguments.json else describe_text(base))

@@ -155,7 +155,7 @@ def _may_write(name: str, file: str, heading: str) -> bool:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Settings from a TOML file, flat or in tables. Raises InputError."""
+    """Settings from a TOML file, flat or in tables; expands ~. Raises InputError."""
     try:
         refuse_pipe(path)
         raw = tomllib.loads(path.read_text("utf-8-sig"))
@@ -170,7 +170,7 @@ def read_toml(path: Path) -> dict[str, Any]:
             field = fields.get(name, name)
             if field in found:
                 raise InputError(f"The settings in {path} have {key} twice. Remove one of them.")
-            found[field] = value
+            found[field] = os.path.expanduser(value) if isinstance(value, str) else value
     return found
 
 

@@ -194,7 +194,7 @@ def list_sources(model: str, given: Mapping[str, Any]) -> list[str]:
     config = _find_run(file.parent)
     run = to_dict(config) if config is not None else {}
     named = (str(values.get(name) or "") for values in (given, run) for name in ("data", "field"))
-    return [str(file), *(str(file.with_name(name)) for name in FILES if run), *map(os.path.expanduser, named)]
+    return [str(file), *(str(file.with_name(name)) for name in FILES if run), *named]
 
 
 def read_config(path: Path) -> RunConfig:
