@@ -23,9 +23,10 @@ from core.diagnosis.features import find_nodes
 from core.diagnosis.head_fitting import Samples
 from core.diagnosis.model_file import CALIBRATION, DATA, TEST, ModelFile, check_classes, read_model, write_model
 from core.diagnosis.model_identity import MODEL_HELP, ORIGIN, adapted_name, read_identity, today
-from core.diagnosis.prediction import Predictor, choose_device
+from core.diagnosis.prediction import Predictor
 from core.diagnosis.training_photos import describe_overlap, record_photos
 from core.errors import EXIT_CODES, EXIT_DONE, EXIT_FAILED, ModelFileError, Problem
+from core.plan import choose_device
 from core.text import printable
 from core.training.run_folder import list_sources
 from core.training.terminal import print_progress

@@ -38,10 +38,11 @@ from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.model_identity import MODEL_HELP, SHIPPED_MODELS, find_model, read_identity
 from core.diagnosis.plant import GROUPINGS, diagnose_plants, group_photos
-from core.diagnosis.prediction import Diagnosis, Predictor, choose_device, read_network
+from core.diagnosis.prediction import Diagnosis, Predictor, read_network
 from core.diagnosis.report_entry import make_entry, remarks
 from core.diagnosis.thresholds import COVERAGE, describe_coverage
 from core.errors import EXIT_CODES, EXIT_DONE, EXIT_WRONG_INPUT, InputError, LeafClinicError, Problem
+from core.plan import choose_device
 from core.storage import inside_photos, write_file
 from core.training.run_folder import list_sources
 from core.training.terminal import describe_seconds
@@ -66,19 +67,19 @@ def diagnose(argv: Sequence[str]) -> int:
     if arguments.merge:
         return merge(Path(arguments.model_file))
     file = Path(arguments.model_file)
-    if file.suffix.lower() == ".onnx" and not read_network(file).multilabel:  # labels have thresholds
+    model = read_network(file)
+    if file.suffix.lower() == ".onnx" and not model.multilabel:  # labels have thresholds
         sys.stderr.write(f"{file.name} is an ONNX file: it has no thresholds. A photo whose most probable class is "
                          "below 50 % is \"not sure\".\n")
     if arguments.out:
-        return diagnose_many(arguments, config, coverage, shard)
-    return diagnose_here(file, arguments, config, coverage)
+        return diagnose_many(arguments, model, config, coverage, shard)
+    return diagnose_here(arguments, model, config, coverage)
 
 
-def diagnose_here(file: Path, arguments: argparse.Namespace, config: RunConfig, coverage: float) -> int:
+def diagnose_here(arguments: argparse.Namespace, model: ModelFile, config: RunConfig, coverage: float) -> int:
     """Diagnose photos in this process and print each when it is done, or plants."""
-    paths = list(find_photos(arguments.photos))
     prepare()
-    model, identity = read_network(file), read_identity(file)
+    paths, identity = list(find_photos(arguments.photos)), read_identity(Path(arguments.model_file))
     if arguments.coverage:
         sys.stderr.write(describe_coverage(model.thresholds, coverage))
     engine: dict[str, Any] = {"device": choose_device(config.device), "threads": config.threads,
@@ -182,15 +183,17 @@ def merge(folder: Path) -> int:
     return EXIT_DONE
 
 
-def diagnose_many(arguments: argparse.Namespace, config: RunConfig, coverage: float, shard: tuple[int, int]) -> int:
+def diagnose_many(
+    arguments: argparse.Namespace, model: ModelFile, config: RunConfig, coverage: float, shard: tuple[int, int]
+) -> int:
     """Diagnose photos into a folder of parts, in this process or by workers; existing parts are kept."""
     from core.diagnosis import many_photos  # needs pyarrow, which is optional
 
     folder, workers = Path(arguments.out).absolute(), arguments.workers
-    model = find_model(Path(arguments.model_file)).absolute()
+    model_file = find_model(Path(arguments.model_file)).absolute()
     named = [os.path.abspath(name) for name in arguments.photos]
-    crop = arguments.known_crop and find_crop(read_network(model).classes, arguments.known_crop)
-    model_hash = read_identity(model).hash
+    crop = arguments.known_crop and find_crop(model.classes, arguments.known_crop)
+    model_hash = read_identity(model_file).hash
     settings = {"model": model_hash, "coverage": coverage, "part": arguments.part}
     many_photos.open_results(folder, settings | ({"known_crop": crop} if crop else {}))
 
@@ -198,7 +201,7 @@ def diagnose_many(arguments: argparse.Namespace, config: RunConfig, coverage: fl
         return many_photos.find_missing(folder, many_photos.cut_parts(find_photos(named), arguments.part), *shard)
 
     threads = config.threads or (max(usable_cores() // workers, 1) if workers else 0)
-    job = many_photos.Job(str(model), model_hash, str(folder), config.device, threads, coverage, crop)
+    job = many_photos.Job(str(model_file), model_hash, str(folder), config.device, threads, coverage, crop)
     shown = Rate(lambda: sum(len(part.paths) for part in missing()))
     if workers or arguments.scheduler:
         done = many_photos.compute_by_workers(job, missing(), sys.stderr.write, workers, arguments.scheduler)

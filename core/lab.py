@@ -20,7 +20,6 @@ from core.data.digits import CLASSES, SIDE, generate_digits, read_digits
 from core.data.photo import PhotoError
 from core.data.photo_reader import read_photo
 from core.diagnosis.model_file import ModelFile, read_model, write_model
-from core.diagnosis.prediction import choose_device
 from core.errors import EXIT_DONE, ConfigError, DataError, DeviceError, InputError, ModelFileError, Problem
 from core.laboratory import pytorch_baseline, studies
 from core.laboratory.algorithms import algorithm_study
@@ -33,6 +32,7 @@ from core.laboratory.options import make_parser
 from core.laboratory.plot import draw_bars, draw_roofline, save_png
 from core.laboratory.timing import Timing
 from core.ops.contract import Arrays
+from core.plan import choose_device
 from core.storage import write_file
 from core.text import printable
 

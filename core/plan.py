@@ -32,21 +32,27 @@ def compile_plan(
     """
     if device not in DEVICES:
         raise DeviceError(f"There is no device {device!r}. Choose one of {', '.join(DEVICES)}.")
-    trouble = None if device == "cpu" else cuda_problem()
-    if device == "cuda" and trouble is not None:
-        raise DeviceError(trouble)
+    if device == "cuda" and (problem := cuda_problem()) is not None:
+        raise DeviceError(problem)
     wanted: dict[str, Any] = {
         "batch": batch, "training": training, "precision": precision, "algorithm": algorithm, "optimizer": optimizer,
         "outputs": outputs, "frozen": frozen, "seed": seed, "verify": verify, "communicator": communicator,
         "sync_batch_norm": sync_batch_norm,
     }  # fmt: skip
-    if device != "cpu" and trouble is None:
+    if choose_device(device) == "cuda":
         from core.gpu.plan import CudaPlan  # numba.cuda costs a second: only where it is used
 
         return CudaPlan(graph, **wanted)
     from core.cpu.plan import CpuPlan  # compiles kernels at import: only where it is used
 
     return CpuPlan(graph, threads=threads, **wanted)
+
+
+def choose_device(wanted: str) -> str:
+    """Resolve "auto" to "cuda" if a GPU can be opened, else "cpu"."""
+    if wanted != "auto":
+        return wanted
+    return "cuda" if cuda_problem() is None else "cpu"
 
 
 def count_gpus() -> int:

@@ -26,12 +26,13 @@ from core.diagnosis.features import feature_node
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.model_identity import read_identity
 from core.diagnosis.plant import read_time
-from core.diagnosis.prediction import ClassProbability, Prediction, choose_device, compile_ahead, load_engine
+from core.diagnosis.prediction import ClassProbability, Prediction, compile_ahead, load_engine
 from core.diagnosis.segmentation import segment_leaf
 from core.diagnosis.severity import Severity
 from core.diagnosis.thresholds import SECTION
 from core.diagnosis.verdict import Verdict
 from core.ops.contract import Array
+from core.plan import choose_device
 
 MAP_SIDE: Final = 64
 """Side of the class maps sent to the window."""

@@ -21,12 +21,13 @@ from core.data.split import read_split
 from core.diagnosis.calibration import label_thresholds
 from core.diagnosis.metrics import Metrics, Subset, compare_with_field, compute_metrics, subsets_by_setting
 from core.diagnosis.model_file import ModelFile, check_classes
-from core.diagnosis.prediction import Prediction, Predictor, choose_device
+from core.diagnosis.prediction import Prediction, Predictor
 from core.diagnosis.thresholds import is_no_leaf
 from core.diagnosis.training_photos import Overlap, describe_overlap, measure_overlap
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE
 from core.errors import DataError
 from core.ops.contract import Array
+from core.plan import choose_device
 
 BATCH: Final = 32
 

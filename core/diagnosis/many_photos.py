@@ -26,9 +26,10 @@ from typing import Any, Final, final
 from core.data.string_array import readable
 from core.diagnosis.diagnosis_output import COLUMNS, cells, make_row
 from core.diagnosis.model_identity import ModelIdentity, read_identity
-from core.diagnosis.prediction import Diagnosis, Predictor, choose_device, read_network
+from core.diagnosis.prediction import Diagnosis, Predictor, read_network
 from core.distributed.rank_environment import share_gpus
 from core.errors import InputError, LeafClinicError
+from core.plan import choose_device
 from core.schema import count, mapping, parse_json, record
 from core.storage import check_writable, create_folder, storage_error, write_file, writing
 from core.text import csv_text

@@ -15,9 +15,10 @@ from core.diagnosis.completion import compute_outputs
 from core.diagnosis.features import feature_node
 from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import read_identity
-from core.diagnosis.prediction import Predictor, choose_device
+from core.diagnosis.prediction import Predictor
 from core.errors import InputError
 from core.ops.contract import Array
+from core.plan import choose_device
 
 CHUNK: Final = 64
 """Photos between two progress reports."""

@@ -28,7 +28,7 @@ from core.diagnosis.verdict import Verdict, decide_verdict, rank_classes
 from core.errors import ModelFileError
 from core.ops.contract import Array
 from core.ops.photo import identity_augmentation
-from core.plan import compile_plan, cuda_problem
+from core.plan import compile_plan
 from core.program import fold_batch_norm, fold_weights
 
 
@@ -230,13 +230,6 @@ def read_network(path: Path) -> ModelFile:
     from core.diagnosis.onnx_model import read_onnx_model  # imports onnx
 
     return read_onnx_model(path)
-
-
-def choose_device(wanted: str) -> str:
-    """Resolve "auto" to "cuda" if a GPU can be opened, else "cpu"."""
-    if wanted != "auto":
-        return wanted
-    return "cuda" if cuda_problem() is None else "cpu"
 
 
 def load_engine() -> None:

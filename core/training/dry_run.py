@@ -23,10 +23,11 @@ from core.diagnosis.completion import BACKGROUND_PHOTOS, CHUNK, PER_CLASS
 from core.diagnosis.features import find_nodes
 from core.diagnosis.pictures_without_leaf import class_without_leaf, count_pictures
 from core.graph import Graph
+from core.plan import choose_device
 from core.text import align_columns
 from core.training.finish import LEAST_PHOTOS, MOST_BYTES
 from core.training.presets import fit_recipe
-from core.training.setup import VALIDATION_BATCH, check_request, choose_device, graph_in_use
+from core.training.setup import VALIDATION_BATCH, check_request, graph_in_use
 from core.training.teacher import Teachers, read_teachers
 from core.training.training_plan import compile_fitting
 from core.training.transfer import first_network, read_start
@@ -40,7 +41,7 @@ TRAINING: Final = ("training: ", "teachers")
 
 def describe_run(config: RunConfig) -> str:
     """Tables of the network and of the memory; photos are listed, not decoded. Raises what the run would, so far."""
-    device, _ = choose_device(config.device)
+    device = choose_device(config.device)
     config, origin = read_start(config)
     dataset = open_dataset(config)
     check_home(dataset, config.cache)

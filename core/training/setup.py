@@ -29,7 +29,7 @@ from core.distributed.rank_environment import RankEnvironment, connect
 from core.errors import DeviceError, ModelFileError
 from core.graph import Graph
 from core.ops.contract import Array
-from core.plan import count_gpus, cuda_problem
+from core.plan import choose_device, count_gpus, cuda_problem
 from core.training.commands import Commands, ThreadedJob
 from core.training.conditions import Conditions, present_conditions
 from core.training.events import Progress
@@ -106,23 +106,22 @@ def set_up(
     config: RunConfig, commands: Commands, environment: RankEnvironment = ALONE
 ) -> Generator[Progress, None, Setup]:
     """Connect the ranks, scan and decode the photos, compile the plans, load the first weights; yields progress."""
-    device, note = choose_device(config.device)
+    device = choose_device(config.device)
     communicator = connect(environment, device)
     config, origin = read_start(config)
-    teacher_files = read_teachers(config)
-    config = replace(config, teacher=tuple(str(teacher.path) for teacher in teacher_files))
+    files = read_teachers(config)
+    config = replace(config, teacher=tuple(str(teacher.path) for teacher in files))
     scanned = check_request(config, device)
     with one_on_each_machine_first(communicator):
-        photos = yield from _prepare(config, device, commands, classes_check(scanned, teacher_files))
-    precision, remarks = choose_precision(config.precision, device)
+        photos = yield from _prepare(config, device, commands, classes_check(scanned, files))
+    precision, older = choose_precision(config.precision, device)
     field = None if scanned is None else (yield from _open_field(config, photos, scanned, commands))
-    classes = photos.classes
     config = config if photos.sets is None else replace(config, labels="multi")
-    network = first_network(config, origin, classes)
+    network = first_network(config, origin, photos.classes)
     graph, used = network.graph, graph_in_use(config, network.graph)
     config, fitted = fit_recipe(replace(config, precision=precision), len(photos.rows(TRAIN)))
     plan, batch, untuned = yield from compile_for_training(config, graph, device, photos, network.weights, communicator)
-    teachers = Teachers(teacher_files, config, classes, device, plan.batch, photos.sets) if teacher_files else None
+    teachers = Teachers(files, config, photos.classes, device, plan.batch, photos.sets) if files else None
     validator = Validator(used, compile_inference(used, device, VALIDATION_BATCH[device], config.threads), communicator)
     plan.load(network.weights)
     replacement = yield from _prepare_replacement(config, photos, plan, commands)
@@ -131,8 +130,9 @@ def set_up(
     if teachers is not None:
         teachers.borrow_photos(plan)
     identity, evaluated = fingerprint(photos), evaluation_contents(photos, field)
-    remarks += (*untuned, *fitted, *describe_teachers(teacher_files, config.teacher_share, identity, evaluated))
-    remarks, origin_words = remarks + describe_prevented_leakage(photos), describe_origin(origin, evaluated)
+    notes = describe_teachers(files, config.teacher_share, identity, evaluated)
+    remarks = (*gpu_note(config.device, device), *older, *untuned, *fitted, *notes, *describe_prevented_leakage(photos))
+    origin_words = describe_origin(origin, evaluated)
     return Setup(
         config=replace(config, batch_size=batch), photos=photos, field_photos=field, fingerprint=identity,
         graph=graph, graph_in_use=used, device=device, communicator=communicator, plan=plan, teachers=teachers,
@@ -140,7 +140,7 @@ def set_up(
         learned=record_photos(photos.contents(TRAIN), (origin.learned,) if origin else ()),
         **_loaders_of_evaluation(config, photos, field, device, communicator), start_hash=origin.hash if origin else "",
         train=_training_loader(config, photos, batch, resident, replacement, communicator),
-        warnings=(*note, *remarks, *network.notes, *origin_words, *photos.warnings, *(field.warnings if field else ())),
+        warnings=(*remarks, *network.notes, *origin_words, *photos.warnings, *(field.warnings if field else ())),
     )  # fmt: skip
 
 
@@ -233,12 +233,9 @@ def compile_cpu_kernels(report: ReportStage, cancelled: IsCancelled) -> None:
     compile_kernels(all_kernels(), count)
 
 
-def choose_device(wanted: str) -> tuple[str, tuple[str, ...]]:
-    """The device, and for "auto" a sentence with the reason if the GPU cannot be used."""
-    if wanted != "auto":
-        return wanted, ()
-    problem = cuda_problem()
-    return ("cuda", ()) if problem is None else ("cpu", (f"Training on the CPU. {problem}",))
+def gpu_note(wanted: str, device: str) -> tuple[str, ...]:
+    """For "auto" a sentence with the reason if the GPU cannot be used."""
+    return (f"Training on the CPU. {cuda_problem()}",) if (wanted, device) == ("auto", "cpu") else ()
 
 
 def check_gpus(config: RunConfig) -> None:
