@@ -157,7 +157,7 @@ def our_ways(
               "out": cuda.as_cuda_array(out)}  # fmt: skip
     ways: dict[str, Callable[[], None]] = {}
     for row in TABLE.of(op, "forward"):
-        if row.tolerance is ROUNDED or row.refuses(case) is not None:
+        if row.tolerance is ROUNDED or row.refuses(case):
             continue
         out.fill_(float("nan"))
         torch.cuda.synchronize()

@@ -107,7 +107,7 @@ def time_convolution(
         wanted = next(w for w in wanted if w is not None) if isinstance(wanted, tuple) else wanted
         ways: dict[str, Callable[[], Any]] = {}
         for row in TABLE.of(case.op, direction):
-            if row.tolerance is ROUNDED or row.refuses(case) is not None:
+            if row.tolerance is ROUNDED or row.refuses(case):
                 continue
             row.run(case, arrays)
             got = torch_view(arrays[results_of(direction)]).permute(0, 3, 1, 2)
@@ -168,7 +168,7 @@ def time_products(clock: Clock, rows: list[Row], sizes: list[tuple[int, int, int
         wanted = a.double() @ b.double() if max(m, k, n) <= 4096 else a @ b
         ways: dict[str, Callable[[], Any]] = {}
         for row in TABLE.of("matmul", "forward"):
-            if row.tolerance is ROUNDED or row.refuses(case) is not None:
+            if row.tolerance is ROUNDED or row.refuses(case):
                 continue
             out.fill_(float("nan"))
             torch.cuda.synchronize()
@@ -193,7 +193,7 @@ def time_tensor_cores(clock: Clock, name: str, a: torch.Tensor, b: torch.Tensor,
     arrays = dict(zip(("x", "x2", "out"), bits, strict=True))
     ways = {
         row.algorithm: partial(row.run, case, arrays)
-        for row in TABLE.of("matmul", "forward") if row.tolerance is ROUNDED and row.refuses(case) is None
+        for row in TABLE.of("matmul", "forward") if row.tolerance is ROUNDED and not row.refuses(case)
     }  # fmt: skip
     for way, run in ways.items():
         out.fill_(float("nan"))
@@ -217,7 +217,7 @@ def time_dense(clock: Clock, rows: list[Row]) -> None:
         for direction, exact in wanted.items():
             ways: dict[str, Callable[[], Any]] = {}
             for row in TABLE.of("dense", direction):
-                if row.refuses(case) is None:
+                if not row.refuses(case):
                     torch_view(arrays[results_of(direction)]).fill_(float("nan"))
                     torch.cuda.synchronize()
                     row.run(case, arrays)
@@ -265,7 +265,7 @@ def time_small(clock: Clock, rows: list[Row]) -> None:
         size = x.numel() * 4 * passes / 1e6
         ways: dict[str, Callable[[], Any]] = {}
         for row in TABLE.of(op, "forward"):
-            if row.refuses(case) is None:
+            if not row.refuses(case):
                 ways[row.algorithm] = partial(row.run, case, arrays)
         nchw = x.permute(0, 3, 1, 2)
         peer = {

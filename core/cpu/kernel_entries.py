@@ -81,7 +81,7 @@ def _run_reference(case: KernelCase, arrays: dict[str, Any], direction: str) -> 
 
 
 def _kernels_of(
-    ops: Iterable[str], algorithm: str, writers: Writers, idea: str, refuses: Refusal = lambda case: None
+    ops: Iterable[str], algorithm: str, writers: Writers, idea: str, refuses: Refusal = lambda case: ""
 ) -> Iterator[Kernel]:
     for op in ops:
         for direction in _DIRECTIONS[op]:
@@ -97,7 +97,7 @@ CPU: Final = Registry((
              "plain NumPy, the reference") for op, directions in _DIRECTIONS.items() for direction in directions),
     *_kernels_of(PRODUCTS, "naive", _NAIVE, "the definition as plain loops, bounds checked at every tap"),
     *_kernels_of(("conv2d", "dense"), "im2col", _IM2COL, "windows unfolded into a matrix, one product",
-                  lambda case: "It has no groups." if case.attributes.get("groups", 1) != 1 else None),
+                  lambda case: "It has no groups." if case.attributes.get("groups", 1) != 1 else ""),
     *(replace(kernel, idea=_FAST.get((op, kernel.direction), "one pass over all channels of a pixel"))
       for op, writers in _FUSED.items()
       for kernel in _kernels_of([op], "tiled" if op in PRODUCTS else "fused", writers, "")),

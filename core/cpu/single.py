@@ -63,15 +63,14 @@ class Single:
         self, case: KernelCase, writers: Writers, threads: int, training: bool = True, direction: str = ""
     ) -> None:
         self.case, self.threads = case, threads
-        self.names = ["x", *(f"x{i + 1}" for i in range(1, len(case.inputs)))]
-        self.program = _program(case, self.names, training)
+        self.program = _program(case, training)
         layout = lay_out_parameters(self.program.graph)
         self.weights, self.gradient = aligned(layout.size), aligned(layout.trained)
         buffers = Buffers(self.program)
         self.lowering = Lowering(
             self.program, layout, case.batch, frozenset(), buffers, {"node": writers}, self.weights, self.gradient
         )
-        wanted = frozenset((*self.names, "out"))
+        wanted = frozenset((*case.names, "out"))
         place_arrays(self.lowering, wanted, frozenset(), share=False)
         goes_back = training and (direction != "forward" or case.op in LOSSES)
         self.forward = writers.forward(self.lowering, self.program.steps[0])
@@ -82,7 +81,7 @@ class Single:
 
     def read(self, arrays: dict[str, Any]) -> None:
         """Copy inputs and parameters in and fill the context."""
-        for name, value in zip(self.names, self.program.steps[0].inputs, strict=True):
+        for name, value in zip(self.case.names, self.program.steps[0].inputs, strict=True):
             self._copy_in(self.lowering.x(value), arrays[name])
         for name, (first, shape) in self.lowering.layout.offsets.items():
             self.weights[first : first + volume(shape)] = arrays[name.removeprefix("node.")].ravel()
@@ -120,7 +119,7 @@ class Single:
                 arrays[role][...] = array
 
     def write_inputs(self, arrays: dict[str, Any]) -> None:
-        for name, value in zip(self.names, self.program.steps[0].inputs, strict=True):
+        for name, value in zip(self.case.names, self.program.steps[0].inputs, strict=True):
             self._copy_out(self.lowering.d(value), arrays[f"d{name}"])
             if self.case.op in LOSSES:
                 arrays["dx"] *= arrays["dy"]
@@ -142,17 +141,14 @@ class Single:
             image[...] = source.reshape(image.shape)
 
 
-def _program(case: KernelCase, names: list[str], training: bool) -> Program:
-    shapes = dict(zip(names, case.inputs, strict=True))
-    rule = OPS[case.op]
-    parameters = rule.parameters(case.attributes, case.inputs)
-    inputs = (*names, LABEL) if case.op in LOSSES else tuple(names)
+def _program(case: KernelCase, training: bool) -> Program:
+    buffers = dict(zip(case.names, case.inputs, strict=True)) | {"out": case.output}
+    values = {name: Value(name, shape) for name, shape in buffers.items()}
+    parameters = OPS[case.op].parameters(case.attributes, case.inputs)
+    inputs = (*case.names, LABEL) if case.op in LOSSES else case.names
     node = Node("node", case.op, inputs, case.output, case.attributes, parameters)
-    values = {name: Value(name, shape) for name, shape in shapes.items()} | {"out": Value("out", case.output)}
     step = Step(
-        "node", case.op, case.attributes, tuple(values[n] for n in names), values["out"], case.activation,
+        "node", case.op, case.attributes, tuple(values[name] for name in case.names), values["out"], case.activation,
         parameters, Cost(0, 0),
     )  # fmt: skip
-    graph = Graph("case", (node,), "node")
-    buffers = {**shapes, "out": case.output}
-    return Program(graph, training, (step,), buffers, values, values["out"])
+    return Program(Graph("case", (node,), "node"), training, (step,), buffers, values, values["out"])

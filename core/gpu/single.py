@@ -46,7 +46,7 @@ def lower_case(case: KernelCase, mode: Mode) -> tuple[Program, ParameterLayout]:
     if case.op == "dropout" and not mode.training:
         case = replace(case, attributes={**case.attributes, "rate": 0.0})
     parameters = () if case.op == PRODUCT else OPS[case.op].parameters(case.attributes, case.inputs)
-    inputs = tuple(Value(f"x{i + 1}" if i else "x", shape) for i, shape in enumerate(case.inputs))
+    inputs = tuple(map(Value, case.names, case.inputs))
     step = Step(
         NODE, case.op, case.attributes, inputs, Value("out", case.output), case.activation, parameters,
         Cost(0, 0) if case.op == PRODUCT else OPS[case.op].cost(case.attributes, case.inputs, case.output),
@@ -69,8 +69,8 @@ def case_for(candidate: Candidate, case: KernelCase) -> KernelCase:
     return replace(case, precision="mixed") if candidate.arithmetics == BF16 else case
 
 
-def reason_against(candidate: Candidate, direction: str, case: KernelCase) -> str | None:
-    """Why the candidate cannot run the case by itself, or None."""
+def reason_against(candidate: Candidate, direction: str, case: KernelCase) -> str:
+    """Why the candidate cannot run the case by itself, or ""."""
     if case.activation and direction != FORWARD:
         return "An activation's gradient is folded into the next kernel of a plan, not into this one."
     if case.op == "batch_norm" and case.attributes["frozen"] and direction == WEIGHT:
@@ -84,7 +84,7 @@ def reason_against(candidate: Candidate, direction: str, case: KernelCase) -> st
             write(candidate, direction, frame)
     except KernelUnavailable as error:
         return str(error)
-    return reason or None
+    return reason
 
 
 def write(candidate: Candidate, direction: str, frame: Frame, configuration: Any = None) -> None:

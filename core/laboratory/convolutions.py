@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache, partial, wraps
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -30,21 +30,21 @@ TILE: Final = 16
 """Side of the outputs of one tile of the tiled FFT; with a 5x5 filter the transforms are 20 x 20."""
 
 
-def refuse_groups(case: KernelCase) -> str | None:
+def refuse_groups(case: KernelCase) -> str:
     if int(str(case.attributes.get("groups", 1))) > 1:
         return "It does not support groups."
     if case.activation:
         return f"It does not apply the {case.activation} after it."
-    return None
+    return ""
 
 
-def refuse_strides(case: KernelCase) -> str | None:
+def refuse_strides(case: KernelCase) -> str:
     if read_window(case.attributes).stride != (1, 1):
         return "It supports only stride 1."
     return refuse_groups(case)
 
 
-def refuse_all_but_3x3(case: KernelCase) -> str | None:
+def refuse_all_but_3x3(case: KernelCase) -> str:
     if read_window(case.attributes).kernel != (3, 3):
         return "Winograd's F(2,3) and F(4,3) are for 3x3 filters."
     return refuse_strides(case)
@@ -65,7 +65,8 @@ def _shares(count: int) -> list[slice]:
 def parallel(run: Run, sums: tuple[str, ...] = ()) -> Run:
     """Run on shares of the batch, one thread each; the arrays in `sums` are added in order."""
 
-    def spread(case: KernelCase, arrays: dict[str, Any]) -> None:
+    @wraps(run)
+    def shared(case: KernelCase, arrays: dict[str, Any]) -> None:
         shares = _shares(len(arrays["x" if "x" in arrays else "dy"]))
         parts = []
         for share in shares:
@@ -76,7 +77,7 @@ def parallel(run: Run, sums: tuple[str, ...] = ()) -> Run:
             if name in arrays:
                 np.sum([part[name] for part in parts], axis=0, out=arrays[name])
 
-    return spread
+    return shared
 
 
 def _tap(x: Array, window: Window, i: int, j: int, rows: int, columns: int) -> Array:
@@ -210,9 +211,9 @@ def _rows() -> tuple[Kernel, ...]:
         ("im2col", "backward_input", im2col_backward_input, unfolded),
         ("im2col", "backward_weight", im2col_backward_weight, unfolded),
     ):
-        spread = parallel(run, ("dweight", "dbias") if direction == "backward_weight" else ())
+        shared = parallel(run, ("dweight", "dbias") if direction == "backward_weight" else ())
         rows.append(Kernel("conv2d", direction, "cpu", name, run, idea, LOOSE, refuse_groups))
-        rows.append(Kernel("conv2d", direction, "cpu", f"{name}_parallel", spread, f"{idea}, threads share the batch",
+        rows.append(Kernel("conv2d", direction, "cpu", f"{name}_parallel", shared, f"{idea}, threads share the batch",
                            LOOSE, refuse_groups))
     for name, convolve, idea, refuse in (
         ("winograd", partial(winograd_convolve, tile=2), "F(2,3): 16 products for 4 outputs instead of 36",

@@ -64,7 +64,7 @@ def time_kernels(case: KernelCase, direction: str, device: str, flops: int) -> I
         arrays = {name: cuda.to_device(value) for name, value in arrays.items()}
     for kernel in table.of(case.op, direction):
         refusal = kernel.refuses(case)
-        if refusal is not None:
+        if refusal:
             yield Timing(kernel.algorithm, 0.0, 0.0, refusal)
             continue
         kernel.run(case, arrays)  # compiles, and fills the caches

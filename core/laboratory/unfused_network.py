@@ -13,7 +13,7 @@ import numpy as np
 
 from core.graph import LABEL, PHOTO, Graph, Node
 from core.ops.contract import Array, Mode
-from core.ops.registry import KernelCase, Registry
+from core.ops.registry import KernelCase, Registry, numbered
 
 TRAINING: Final = Mode(training=True)
 
@@ -55,7 +55,7 @@ class UnfusedNetwork:
             self.values[node.name] = inputs[0].reshape(self.batch, -1)
             return []
         out = self.values[node.name] = self._array(node)
-        arrays = {_numbered("x", i): value for i, value in enumerate(inputs)} | {"out": out, "mode": self._mode}
+        arrays = {numbered("x", i): value for i, value in enumerate(inputs)} | {"out": out, "mode": self._mode}
         arrays |= {p.role: self.parameters[f"{node.name}.{p.role}"] for p in node.parameters}
         arrays |= {"labels": self.labels} if LABEL in node.inputs else {}
         self._arrays[node.name] = arrays
@@ -77,7 +77,7 @@ class UnfusedNetwork:
                 self.backward.append(self._call(node, "backward_weight"))
             if names != [PHOTO]:
                 parts = [self._array(self.graph.node(name)) for name in names]
-                arrays |= {_numbered("dx", i): part for i, part in enumerate(parts)}
+                arrays |= {numbered("dx", i): part for i, part in enumerate(parts)}
                 self.backward.append(self._call(node, "backward_input"))
                 for name, part in zip(names, parts, strict=True):
                     self._add_up(arriving, name, part)
@@ -97,7 +97,3 @@ class UnfusedNetwork:
         kernel = self._table.choose(case, direction, self._algorithm)
         self.chosen.append((node.name, direction, kernel.algorithm))
         return partial(kernel.run, case, self._arrays[node.name])
-
-
-def _numbered(name: str, k: int) -> str:
-    return name if k == 0 else f"{name}{k + 1}"

@@ -111,7 +111,7 @@ def _owned(node: Node, weights: Arrays) -> dict[str, Array]:
 
 def compute_case(case: KernelCase, arrays: dict[str, Any], mode: Mode, backward: bool = True) -> dict[str, Array]:
     """Return all results of a case in the dtype of its arrays, by their names (`core.ops.registry.Kernel`)."""
-    rule, names = OPS[case.op], ["x", *(f"x{i + 1}" for i in range(1, len(case.inputs)))]
+    rule, names = OPS[case.op], case.names
     inputs = [arrays[name] for name in (*names, "labels", "targets") if name in arrays]
     parameters = {p.role: arrays[p.role] for p in rule.parameters(case.attributes, case.inputs)}
     result = rule.forward(case.attributes, inputs, parameters, mode)

@@ -45,8 +45,19 @@ class KernelCase:
     activation: str = ""
     precision: str = "float32"
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Roles of the inputs."""
+        return tuple(numbered("x", k) for k in range(len(self.inputs)))
 
-Refusal: TypeAlias = Callable[[KernelCase], str | None]
+
+def numbered(name: str, k: int) -> str:
+    """Role of the k-th input: x, x2, x3 ..."""
+    return name if k == 0 else f"{name}{k + 1}"
+
+
+Refusal: TypeAlias = Callable[[KernelCase], str]
+"""Returns the reason against a case as a sentence, or ""."""
 
 
 @final
@@ -67,7 +78,7 @@ class Kernel:
     run: Callable[[KernelCase, dict[str, Any]], None]
     idea: str
     tolerance: float = 1e-5
-    refuses: Refusal = lambda case: None
+    refuses: Refusal = lambda case: ""
     writers: Any = None
 
     @property
@@ -98,7 +109,7 @@ class Registry:
             if len(kernels) > 1 and rank(kernel.algorithm) > highest:
                 continue
             reason = kernel.refuses(case)
-            if reason is None:
+            if not reason:
                 return kernel
             reasons.append(f"{kernel.algorithm}: {reason}")
         raise KernelUnavailable(" ".join([f"No kernel up to {algorithm!r} runs {case.op} {direction}.", *reasons]))

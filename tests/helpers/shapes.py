@@ -16,7 +16,7 @@ from core.ops.builder import make_node
 from core.ops.contract import Array, Mode
 from core.ops.network import compute_case
 from core.ops.op_table import LOSSES, OPS
-from core.ops.registry import KernelCase
+from core.ops.registry import KernelCase, numbered
 from tests.helpers.noise import integers, noise
 
 MODE = Mode(training=True, seed=7, step=3, photo0=2)
@@ -91,7 +91,7 @@ def arrays(case, seed=0):
     for i, shape in enumerate(case.inputs):
         x = draw(f"x{i}", (case.batch, *shape), 5.0 if {case.op, case.activation} & WIDE else 1.0)
         # Pools see equal values side by side, as after a ReLU: the tie must go to the first.
-        given["x" if i == 0 else f"x{i + 1}"] = np.maximum(x, -0.5) if case.op == "max_pool" else x
+        given[numbered("x", i)] = np.maximum(x, -0.5) if case.op == "max_pool" else x
     for p in _node(case.op, case.inputs, case.attributes).parameters:
         drawn = draw(p.role, p.shape, max(p.fan_in, 1) ** -0.5)
         given[p.role] = 1 + drawn / 2 if p.role == "running_var" else drawn

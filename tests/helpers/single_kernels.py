@@ -69,7 +69,7 @@ def check(op, limit, run, chosen=lambda candidate: True):
         given, wanted = given_and_wanted(problem)
         for candidate, direction in entries(op):
             results = [name for name in wanted if name in WRITES[direction]]
-            if not chosen(candidate) or not results or reason_against(candidate, direction, problem) is not None:
+            if not chosen(candidate) or not results or reason_against(candidate, direction, problem):
                 continue
             arrays = {name: value.copy() for name, value in given.items()} | {"mode": MODE}
             if direction != "forward":

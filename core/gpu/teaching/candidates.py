@@ -14,7 +14,7 @@ from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, Where, as_matr
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.contract import volume
 from core.ops.dropout import threshold
-from core.ops.registry import KernelCase
+from core.ops.registry import KernelCase, Refusal
 from core.ops.window import POINT, Window, read_window
 
 Launcher: TypeAlias = Callable[[KernelCase, StepArrays], None]
@@ -121,7 +121,7 @@ FLOAT32: Final = frozenset(("float32", "fma"))
 
 def teach(
     name: str, op: str, direction: str, launch: Launcher, idea: str,
-    refuses: Callable[[KernelCase], str] = lambda problem: "", level: str = "",
+    refuses: Refusal = lambda problem: "", level: str = "",
 ) -> Candidate:  # fmt: skip
     """The candidate of a launcher; its implementation level is its name, unless `level` says otherwise."""
     return Candidate(

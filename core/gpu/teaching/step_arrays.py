@@ -24,6 +24,7 @@ from core.gpu.select import FORWARD, Case
 from core.gpu.teaching.kernel import DeviceArray, Where, flat, kernel, over
 from core.graph import PHOTO
 from core.ops.op_table import LOSSES
+from core.ops.registry import numbered
 from core.program import Value
 
 
@@ -39,7 +40,7 @@ def gather(padded: Vector, plain: Batch, image: Int, row: Int, pixel: Int) -> No
 
 
 @kernel
-def spread(
+def scatter(
     plain: Batch, padded: Vector, output: Vector, image: Int, row: Int, pixel: Int, channels: Int, activation: Int,
     masking: Int, accumulate: Int,
 ) -> None:  # fmt: skip
@@ -80,11 +81,6 @@ def is_plain(t: Tensor) -> bool:
 def pitches(t: Tensor) -> tuple[int, int, int]:
     """Floats between images, rows and pixels."""
     return t.image_pitch, t.row_pitch, t.pitch
-
-
-def numbered(name: str, k: int) -> str:
-    """Role of the k-th input: x, x2, x3 ..."""
-    return name if k == 0 else f"{name}{k + 1}"
 
 
 @final
@@ -200,7 +196,7 @@ class StepArrays:
         target = DeviceArray(self, t.address, size, buffer)
         output = DeviceArray(self, mask.address, size, value.buffer) if mask else target
         pixels = plain.reshape(shape[0], t.height, t.width, t.channels)
-        self._endings.append(lambda: spread[over(shape[0] * t.height * t.width * t.padded)](
+        self._endings.append(lambda: scatter[over(shape[0] * t.height * t.width * t.padded)](
             pixels, target, output, *pitches(t), t.padded, RELU[activation], to.values["masking"],
             to.values["accumulate"],
         ))  # fmt: skip

@@ -8,7 +8,7 @@ from core.ops.registry import Kernel, KernelCase, Registry
 CASE = KernelCase("relu", {}, ((3,),), (3,), 1)
 
 
-def kernel(algorithm, refusal=None, op="relu"):
+def kernel(algorithm, refusal="", op="relu"):
     return Kernel(op, "forward", "cpu", algorithm, lambda case, arrays: None, "an idea", refuses=lambda case: refusal)
 
 

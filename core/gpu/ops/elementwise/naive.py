@@ -11,9 +11,9 @@ from core.gpu.compilation.arrays import Cube, Float, Int, Integers, Matrix, Vect
 from core.gpu.compilation.cuda import cuda, device_function
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
 from core.gpu.teaching.kernel import TeachingKernel, as_matrix, kernel, over
-from core.gpu.teaching.step_arrays import StepArrays, numbered
+from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.dropout import GOLDEN, MASK
-from core.ops.registry import KernelCase
+from core.ops.registry import KernelCase, numbered
 
 
 def make_activation(op: str) -> TeachingKernel:
