@@ -203,12 +203,16 @@ class Plan(ABC):
     def average(self, result: StepResult) -> StepResult:
         """Replace the gradient by its mean over the ranks; returns loss and hits of all ranks."""
 
-    @abstractmethod
     def train_step(self, batch: PhotoBatch, learning_rate: float, share: float = 1.0) -> StepResult:
-        """`gradient`, `average` and `update` in one go, the same bits; on CUDA one replay of the captured graph.
+        """`gradient`, `average` and `update` in one go; on CUDA the same bits by one replay of the captured graph.
 
         Where the result is not finite, weights and optimizer state stay as they were.
         """
+        result = self.gradient(batch, share=share)
+        result = self.average(result) if self.ranks > 1 else result
+        if result.is_finite:
+            self.update(learning_rate)
+        return result
 
     @abstractmethod
     def fits(self, size: int) -> bool:

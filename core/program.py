@@ -231,6 +231,20 @@ class ParameterLayout:
     decayed: tuple[tuple[int, int], ...]
 
 
+IDLE, LEARNS, DECAYS = range(3)
+"""What an update does with a float: nothing, since it is padding or frozen; train it; also apply weight decay."""
+
+
+def list_roles(layout: ParameterLayout, frozen: frozenset[str]) -> Array:
+    """Return IDLE, LEARNS or DECAYS for each trained float, as uint8."""
+    roles = np.zeros(layout.trained, np.uint8)
+    decayed = {first for first, _ in layout.decayed}
+    for name, (first, shape) in layout.offsets.items():
+        if first < layout.trained and name not in frozen:
+            roles[first : first + volume(shape)] = DECAYS if first in decayed else LEARNS
+    return roles
+
+
 def flatten_parameters(weights: Mapping[str, Array], layout: ParameterLayout) -> Array:
     """All parameters in one flat float32 buffer, padded with zeros. Raises ModelFileError if they do not match."""
     check_weights(weights, layout)

@@ -15,9 +15,9 @@ from core.config import OPTIMIZERS
 from core.cpu.lowering import Lowering
 from core.cpu.memory import F32, aligned, bytes_at, doubles, floats, words
 from core.cpu.records import Address, Fields, Record, Space, address_of
-from core.errors import ModelFileError
 from core.ops.contract import Array
-from core.optim.optimizer import Optimizer, clip_factor, moments, scalars
+from core.optim.optimizer import Optimizer, check_state, clip_factor, moments, scalars
+from core.program import DECAYS, IDLE, list_roles
 
 CHUNK: int = 4096
 """Floats of one task. The norm sums each chunk first, so that it does not depend on the number of threads."""
@@ -26,8 +26,7 @@ CHUNK: int = 4096
 COUNT, WEIGHTS, GRADIENT, FIRST, SECOND, AVERAGE, ROLE, SETTINGS, RULE, SUMS = range(1, 11)
 """AVERAGE is 0 without a running average; FIRST is the momentum of SGD."""
 
-# Roles of a float, and rules, in the order of `core.config.OPTIMIZERS`.
-IDLE, LEARNS, DECAYS = range(3)
+# Rules, in the order of `core.config.OPTIMIZERS`.
 SGD, ADAM, ADAMW = range(3)
 
 # Settings, float32, as `core.optim.optimizer.scalars` and `Optimizer` give them.
@@ -169,7 +168,7 @@ class CpuOptimizer:
         self.arrays: dict[str, F32] = {name: aligned(count) for name in (*moments(optimizer), *averaged)}
         self._settings = lowering.memory(SETTING_COUNT)
         self._sums = np.zeros(max(1, -(-count // CHUNK)), np.float64)
-        self._roles = _make_roles(lowering)
+        self._roles = list_roles(lowering.layout, lowering.frozen)
         self.records = self._write_records(lowering)
 
     def _write_records(self, lowering: Lowering) -> list[Record]:
@@ -210,20 +209,7 @@ class CpuOptimizer:
 
     def load_state(self, state: Mapping[str, Array]) -> None:
         """Copy the arrays in. Raises ModelFileError if an array is missing or of another length."""
-        for name, array in self.arrays.items():
-            if name not in state or np.shape(state[name]) != array.shape:
-                raise ModelFileError(f"The optimizer state in this checkpoint does not fit: {name!r} is not there or "
-                                     f"not {array.size} numbers long. It belongs to other settings.")
+        check_state(state, self.arrays, len(self._roles))
         for name, array in self.arrays.items():
             array[:] = state[name]
         self.step = int(state["step"])
-
-
-def _make_roles(lowering: Lowering) -> Array:
-    """Return one byte per trained float: IDLE for padding and frozen parameters, LEARNS or DECAYS for others."""
-    roles = np.zeros(lowering.layout.trained, np.uint8)
-    decayed = {first for first, _ in lowering.layout.decayed}
-    for name, (first, shape) in lowering.layout.offsets.items():
-        if first < lowering.layout.trained and name not in lowering.frozen:
-            roles[first : first + int(np.prod(shape))] = DECAYS if first in decayed else LEARNS
-    return roles

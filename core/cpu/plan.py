@@ -173,14 +173,6 @@ class CpuPlan(Plan):
         norm = self._optimizer.norm(self._accumulated)
         return StepResult(float(scores[0]), round(scores[1] * self.ranks), result.photos, norm)
 
-    def train_step(self, batch: PhotoBatch, learning_rate: float, share: float = 1.0) -> StepResult:
-        result = self.gradient(batch, share=share)
-        if self.ranks > 1:
-            result = self.average(result)
-        if result.is_finite:
-            self.update(learning_rate)
-        return result
-
     def fits(self, size: int) -> bool:
         return True  # they are read in place
 

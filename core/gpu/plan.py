@@ -11,7 +11,7 @@ import numpy as np
 from core.arena import Arena, lay_out
 from core.communicator import Communicator, SingleProcess
 from core.device import KernelTime, Memory, Optimizer, PhotoBatch, Plan, StepResult
-from core.errors import InputError, KernelUnavailable, ModelFileError, OutOfMemory
+from core.errors import InputError, KernelUnavailable, OutOfMemory
 from core.gpu.compilation.cuda import driver
 from core.gpu.control import BACKGROUNDS
 from core.gpu.driver import device as gpu
@@ -20,7 +20,6 @@ from core.gpu.frame import Frame
 from core.gpu.graph_capture import CapturedGraph, GradientAverage, capture_streams
 from core.gpu.launch import RELU, Launch
 from core.gpu.lowering import write_launches, write_lists
-from core.gpu.ops.update.optimizer import roles_of
 from core.gpu.select import check_level
 from core.gpu.sizes import block_sizes, count_memory, fits, require_room
 from core.gpu.staging import Staging
@@ -31,8 +30,8 @@ from core.graph import PHOTO
 from core.graph import Graph as Network
 from core.ops.contract import Array, Mode
 from core.ops.photo import Backgrounds
-from core.optim.optimizer import moments, scalars
-from core.program import Value, flatten_parameters, lay_out_parameters, lower, name_parameters
+from core.optim.optimizer import check_state, moments, scalars
+from core.program import Value, flatten_parameters, lay_out_parameters, list_roles, lower, name_parameters
 
 AVERAGED: Final = ("step", "average")  # lists that average gradient, loss and hits over ranks
 
@@ -90,7 +89,7 @@ class CudaPlan(Plan):
         self._staging = Staging(self.batch, self.program.target_size, self._blocks["control"], self._stream, ahead)
         self._control = self._staging.control
         if self.training:
-            self._blocks["roles"].put(roles_of(self.layout, self._frozen))
+            self._blocks["roles"].put(list_roles(self.layout, self._frozen))
 
     def _lower(self, batch: int) -> tuple[Frame, Arena, Memory]:
         """The frame of a batch with its launches, the places of its arrays, and the plan's bytes."""
@@ -134,12 +133,7 @@ class CudaPlan(Plan):
 
     def load_state(self, state: Mapping[str, Array]) -> None:
         self._device.activate()
-        for name in self._state:
-            if name not in state or np.shape(state[name]) != (self.layout.trained,):
-                raise ModelFileError(
-                    f"The optimizer state in this checkpoint does not fit: {name!r} is not there or not "
-                    f"{self.layout.trained} numbers long. It belongs to other settings."
-                )
+        check_state(state, self._state, self.layout.trained)
         for name, block in self._state.items():
             self._blocks[block].put(np.asarray(state[name], np.float32))
         self._step = int(state["step"])
@@ -229,11 +223,7 @@ class CudaPlan(Plan):
 
     def train_step(self, batch: PhotoBatch, learning_rate: float, share: float = 1.0) -> StepResult:
         if self._verify:  # the reference must see the weights before the update
-            result = self.gradient(batch, share=share)
-            result = self.average(result) if self.ranks > 1 else result
-            if result.is_finite:
-                self.update(learning_rate)
-            return result
+            return super().train_step(batch, learning_rate, share)
         self._begin_part(batch, share, False)
         self._set_rates(learning_rate)
         result = self._step_result(batch, "step")

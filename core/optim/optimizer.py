@@ -6,13 +6,14 @@ Sources: Sutskever et al. 2013 (SGD with momentum), Kingma and Ba 2015 (Adam), L
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import final
 
 import numpy as np
 
 from core.config import RunConfig
+from core.errors import ModelFileError
 from core.ops.contract import Array, Arrays
 
 
@@ -75,6 +76,14 @@ def initial_state(optimizer: Optimizer, weights: Array) -> dict[str, Array]:
     """Return zero moments and, with a running average, "average", a copy of the weights."""
     state = {name: np.zeros_like(weights) for name in moments(optimizer)}
     return state | ({"average": weights.copy()} if optimizer.average > 0 else {})
+
+
+def check_state(state: Arrays, names: Iterable[str], size: int) -> None:
+    """Raise ModelFileError unless a state from a file has these arrays of `size` numbers."""
+    for name in names:
+        if name not in state or np.shape(state[name]) != (size,):
+            raise ModelFileError(f"The optimizer state in this checkpoint does not fit: {name!r} is not there or not "
+                                 f"{size} numbers long. It belongs to other settings.")
 
 
 def gradient_norm(gradient: Array) -> float:

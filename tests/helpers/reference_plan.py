@@ -106,12 +106,6 @@ class ReferencePlan(Plan):
     def average(self, result):
         return result
 
-    def train_step(self, batch, learning_rate, share=1.0):
-        result = self.gradient(batch, share=share)
-        if result.is_finite:
-            self.update(learning_rate)
-        return result
-
     def fits(self, size):
         return True
 

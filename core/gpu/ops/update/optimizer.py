@@ -17,8 +17,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-import numpy as np
-
 from core.gpu.arguments import CONTROL, KernelSignature, arguments, ints, pointers
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import float_to_bits, load1, load_byte, load_float, pack_bf16, store1, store_float
@@ -26,9 +24,8 @@ from core.gpu.control import make_reader, read_photos
 from core.gpu.frame import Frame
 from core.gpu.launch import THREADS, Launch, blocks_of, make_launch
 from core.gpu.parts.block import block_sum
-from core.ops.contract import Array, volume
 from core.optim.optimizer import Optimizer
-from core.program import ParameterLayout
+from core.program import DECAYS, IDLE
 
 NORM_BLOCKS: Final = 128
 """Partial sums of the squared norm, one per thread of `result`."""
@@ -95,7 +92,7 @@ UPDATE: Final = KernelSignature((
               first="float32 (count,): momentum, or Adam's first moment",
               second="float32 (count,): Adam's second moment; 0 for SGD",
               average="float32 (count,): running average of the weights; 0 for none",
-              roles="uint8 (count,): 0 is not changed, 1 is trained, 2 also decays"),
+              roles="uint8 (count,), of `core.program.list_roles`"),
     CONTROL,
     *pointers(result="what `result` wrote"),
     *ints(count="weights"),
@@ -112,7 +109,7 @@ def _is_finite(value):
 
 
 def make_update(rule: str, nesterov: bool) -> Any:
-    """The kernel of "sgd", "adam" or "adamw"; a role of 0 leaves the float alone, 2 means it decays.
+    """The kernel of "sgd", "adam" or "adamw".
 
     Nothing changes where the loss or the gradient's norm is not finite: the host sees both after the step.
     """
@@ -133,9 +130,9 @@ def make_update(rule: str, nesterov: bool) -> Any:
             at = u64(i64(i) * 4)
             role = load_byte(u64(roles + u64(i64(i))))
             w = load_float(u64(weights + at))
-            if role != u32(0):
+            if role != u32(IDLE):
                 g = f32(load_float(u64(gradient + at)) * factor)
-                if role == u32(2):
+                if role == u32(DECAYS):
                     if DECOUPLED:
                         w = f32(w * shrink)
                     else:
@@ -188,16 +185,6 @@ def make_pack(element: int) -> Any:
 
 GRADIENT_NORM: Final = "norm"
 """The launch that reads the whole gradient first: ranks average theirs before it."""
-
-
-def roles_of(layout: ParameterLayout, frozen: frozenset[str]) -> Array:
-    """uint8 per trained element: 0 is not changed, 1 is trained, 2 also decays."""
-    roles = np.zeros(layout.trained, np.uint8)
-    decayed = {first for first, _ in layout.decayed}
-    for name, (first, shape) in layout.offsets.items():
-        if first < layout.trained and name not in frozen:
-            roles[first : first + volume(shape)] = 2 if first in decayed else 1
-    return roles
 
 
 def norm_launch(at: Mapping[str, int], count: int) -> Launch:
