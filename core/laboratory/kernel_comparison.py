@@ -138,10 +138,10 @@ def solve(case: KernelCase) -> tuple[dict[str, Array], dict[str, Array]]:
     return given, {"out": exact["x"] @ exact["x2"]} if case.op == PRODUCT else compute_case(case, exact, MODE)
 
 
-def solve_update(case: KernelCase) -> tuple[dict[str, Any], dict[str, Array]]:
+def solve_update(case: KernelCase, optimizer: Optimizer | None = None) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return random weights, gradient and state of an optimizer's third step, and its results in float64."""
     random, size = np.random.Generator(np.random.Philox(0)), case.output[0]
-    optimizer = Optimizer(case.op, weight_decay=0.01, average=0.9)
+    optimizer = optimizer or Optimizer(case.op, weight_decay=0.01, average=0.9)
     weights, gradient = (random.standard_normal(size, np.float32) for _ in range(2))
     state = {k: np.abs(random.standard_normal(size, np.float32)) for k in initial_state(optimizer, weights)}
     decayed, exact = np.arange(size) % 9 > 0, {k: v.astype(np.float64) for k, v in state.items()}

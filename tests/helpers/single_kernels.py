@@ -9,8 +9,8 @@ from core.gpu.kernel_entries import UPDATES, WRITES, tolerance_of
 from core.gpu.prepared import Copy, hosted
 from core.gpu.select import FAST
 from core.gpu.single import directions_of, new_frame, prepare, reason_against, runner, write
+from core.laboratory.kernel_comparison import solve_update
 from core.ops.registry import KernelCase
-from core.optim.optimizer import initial_state, update
 from tests.helpers.compare import poisoned, relative_error
 from tests.helpers.emulated_gpu import Machine, Memory
 from tests.helpers.shapes import MODE, case, cases, label, solve
@@ -116,15 +116,9 @@ def run_work(memory, work):
 
 def check_updates(optimizer):
     """(entry, relative error) of the optimizer's update on a GPU."""
-    draw = np.random.default_rng(3)
-    weights, gradient = (draw.normal(size=97).astype(np.float32) for _ in range(2))
-    decayed = np.arange(97) < 50
-    state = {k: np.abs(draw.normal(size=97)).astype(np.float32) for k in initial_state(optimizer, weights)}
-    exact = {k: v.astype(np.float64) for k, v in state.items()}
-    wanted, moved = update(optimizer, weights.astype(np.float64), gradient.astype(np.float64), exact, decayed, 0.01, 3)
+    problem = KernelCase(optimizer.name, {}, ((97,),), (97,), 1)
+    given, wanted = solve_update(problem, optimizer)
     for row in (r for r in UPDATES if r.op == optimizer.name):
-        arrays = {"weights": weights.copy(), "gradient": gradient, "decayed": decayed.astype(np.float32)}
-        arrays |= {k: v.copy() for k, v in state.items()}
-        arrays |= {"optimizer": optimizer, "learning_rate": 0.01, "step": 3}
-        row.run(KernelCase(row.op, {}, ((97,),), (97,), 1), arrays)
-        yield row, max(relative_error(arrays[k], v) for k, v in {"weights": wanted, **moved}.items())
+        arrays = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in given.items()}
+        row.run(problem, arrays)
+        yield row, max(relative_error(arrays[k], v) for k, v in wanted.items())

@@ -9,11 +9,12 @@ import pytest
 
 from core.gpu.kernel_entries import TABLE, WRITES
 from core.gpu.single import prepare_update, reason_against
+from core.laboratory.kernel_comparison import solve_update
 from core.ops.activation import ACTIVATIONS
 from core.ops.contract import Mode
 from core.ops.op_table import LOSSES
-from core.ops.registry import VENDOR_LIBRARIES
-from core.optim.optimizer import initial_state, scalars, update
+from core.ops.registry import VENDOR_LIBRARIES, KernelCase
+from core.optim.optimizer import scalars
 from tests.golden.cases import ON_DEVICES
 from tests.helpers.compare import poisoned, relative_error
 from tests.helpers.emulated_gpu import Memory
@@ -104,15 +105,10 @@ def test_at_inference_dropout_keeps_all_and_a_batch_norm_its_statistics():
 
 @pytest.mark.parametrize("optimizer", ON_DEVICES[1:], ids=lambda optimizer: optimizer.name)  # 8 s each
 def test_an_update_run_as_plain_python_gives_the_references_weights(optimizer):
-    draw, memory = np.random.default_rng(0), Memory(1 << 18)
-    weights, gradient = (draw.normal(size=37).astype(np.float32) for _ in range(2))
-    decayed = np.arange(37) < 20
-    state = {k: np.abs(draw.normal(size=37)).astype(np.float32) for k in initial_state(optimizer, weights)}
-    exact = {k: v.astype(np.float64) for k, v in state.items()}
-    wanted, moved = update(optimizer, weights.astype(np.float64), gradient.astype(np.float64), exact, decayed, 0.01, 3)
-    given = {"weights": weights, "gradient": gradient, **state}
-    at = {role: memory.place(value) for role, value in given.items()}
-    now, make_room = scalars(optimizer, 0.01, 3), partial(allocate, memory)
-    run_work(memory, prepare_update(optimizer, now, at, decayed.astype(np.float32), 1, make_room))
-    for role, value in {"weights": wanted, **moved}.items():
+    memory = Memory(1 << 18)
+    given, wanted = solve_update(KernelCase(optimizer.name, {}, ((37,),), (37,), 1), optimizer)
+    at = {role: memory.place(given[role]) for role in ("gradient", *wanted)}
+    now, make_room = scalars(optimizer, given["learning_rate"], given["step"]), partial(allocate, memory)
+    run_work(memory, prepare_update(optimizer, now, at, given["decayed"], 1, make_room))
+    for role, value in wanted.items():
         assert relative_error(memory.get(at[role], 37, np.float32), value) < ERRORS["float32"], role
