@@ -138,15 +138,15 @@ def describe_skipped(skipped: tuple[Skipped, ...], kind: str = "photo") -> str:
     return f"{many} excluded: {reasons(skipped)}."
 
 
-def reasons(skipped: tuple[Skipped, ...], most: int = 3) -> str:
+def reasons(skipped: tuple[Skipped, ...]) -> str:
     """A sentence about skipped photos: the most frequent reasons, each with an example, and the number of others."""
     counts = Counter(s.reason for s in skipped)
-    parts = []
-    for reason, count in counts.most_common(most):
+    parts, rest = [], counts.total()
+    for reason, count in counts.most_common(3):
         example = OUTSIDE.sub("", next(s.path for s in skipped if s.reason == reason))
         shown = example if len(example) <= LONGEST else "..." + example[-LONGEST:]
         parts.append(f"{count} x {reason.rstrip('.')} (such as {shown})")
-    rest = counts.total() - sum(count for _, count in counts.most_common(most))
+        rest -= count
     return "; ".join(parts) + (f"; {rest} more for other reasons" if rest else "")
 
 

@@ -89,7 +89,7 @@ def run_onnx(data: bytes, inputs: Array) -> tuple[str, Array] | None:
 
 def check_onnx(data: bytes, model: ModelFile) -> OnnxCheck | None:
     """Compare logits of a view of noise with ours; None without onnxruntime. Raises LeafClinicError if they differ."""
-    squares = _noise(CHECKED, model.size[0])
+    squares = _noise(model.size[0])
     answer = run_onnx(data, prepare(model.graph, squares))
     if answer is None:
         return None
@@ -103,11 +103,11 @@ def check_onnx(data: bytes, model: ModelFile) -> OnnxCheck | None:
     return OnnxCheck(version, difference)
 
 
-def _noise(count: int, side: int) -> Array:
+def _noise(side: int) -> Array:
     """Squares of noise, from dark to bright, so that they activate different features."""
     rng = np.random.default_rng(0)
-    bright = np.linspace(40, 255, count).reshape(-1, 1, 1, 1)
-    return (rng.random((count, side, side, 3)) * bright).astype(np.uint8)
+    bright = np.linspace(40, 255, CHECKED).reshape(-1, 1, 1, 1)
+    return (rng.random((CHECKED, side, side, 3)) * bright).astype(np.uint8)
 
 
 def prepare(graph: Graph, squares: Array) -> Array:

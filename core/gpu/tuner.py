@@ -235,8 +235,8 @@ def accept(fresh: Entries, compare: Callable[[Entries], tuple[float, float]]) ->
     return accepted, times
 
 
-def compare_steps(target: TuningTarget, before: Table, after: Table, rounds: int = 7) -> tuple[float, float]:
-    """Milliseconds of the whole step with each table, medians of interleaved rounds.
+def compare_steps(target: TuningTarget, before: Table, after: Table) -> tuple[float, float]:
+    """Milliseconds of the whole step with each table, medians of seven interleaved rounds.
 
     Infinite for the new table if its results differ by more than rounding: a kernel is wrong then.
     """
@@ -244,7 +244,7 @@ def compare_steps(target: TuningTarget, before: Table, after: Table, rounds: int
     plans = one, two
     results = [_results(plan, batch) for plan in plans]
     replays = 50 if target.batch <= 2 else 5
-    times = [[plan.replay_milliseconds(batch, replays) for plan in plans] for _ in range(rounds)]
+    times = [[plan.replay_milliseconds(batch, replays) for plan in plans] for _ in range(7)]
     arithmetic = plans[0].frame.arithmetic
     for plan in plans:
         plan.close()

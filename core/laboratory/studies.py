@@ -51,7 +51,7 @@ def matmul_study(sizes: Sequence[tuple[int, int, int]]) -> Iterator[tuple[str, l
 
 def _time_product(m: int, k: int, n: int) -> Iterator[Timing]:
     case = KernelCase("matmul", MappingProxyType({}), ((m, k), (k, n)), (m, n), 1)
-    return time_kernels(case, "forward", "cuda", 2 * m * k * n)
+    return time_kernels(case, "cuda", 2 * m * k * n)
 
 
 def peaks() -> Mapping[bool, float]:
@@ -80,7 +80,7 @@ def depthwise_study(device: str, batch: int, channels: int, side: int) -> Iterat
         ("standard 3x3", "conv2d", {**wide, **dense}, 18 * pixels * channels * channels),
     ):
         case = KernelCase(op, MappingProxyType(attributes), (shape,), shape, batch)
-        yield f"{name} {batch}x{channels}x{side}x{side}", list(time_kernels(case, "forward", device, flops))
+        yield f"{name} {batch}x{channels}x{side}x{side}", list(time_kernels(case, device, flops))
 
 
 def bias_study(batch: int, channels: int, side: int) -> Iterator[tuple[str, list[Timing]]]:
@@ -134,7 +134,7 @@ def roof(device: str) -> tuple[float, float]:
         return peak.gflops, peak.gigabytes
     size = 1 << 26
     copy = KernelCase("relu", MappingProxyType({}), ((size,),), (size,), 1)
-    best = min(t.milliseconds for t in time_kernels(copy, "forward", "cuda", size))
+    best = min(t.milliseconds for t in time_kernels(copy, "cuda", size))
     return max(t.gflops for t in _time_product(4096, 4096, 4096)), 8 * size / best / 1e6
 
 

@@ -54,15 +54,15 @@ def table_of(device: str) -> Registry:
     return TABLE
 
 
-def time_kernels(case: KernelCase, direction: str, device: str, flops: int) -> Iterator[Timing]:
-    """Time every kernel of a case, simplest first; `flops` is the work of one run. Raises DeviceError."""
+def time_kernels(case: KernelCase, device: str, flops: int) -> Iterator[Timing]:
+    """Time every forward kernel of a case, simplest first; `flops` is the work of one run. Raises DeviceError."""
     table, given = table_of(device), random_arrays(case)
     arrays: dict[str, Any] = given | _poisoned_results(case, given)
     if device == "cuda":
         from core.gpu.compilation.cuda import cuda
 
         arrays = {name: cuda.to_device(value) for name, value in arrays.items()}
-    for kernel in table.of(case.op, direction):
+    for kernel in table.of(case.op, "forward"):
         refusal = kernel.refuses(case)
         if refusal:
             yield Timing(kernel.algorithm, 0.0, 0.0, refusal)

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from core.graph import Attributes, Shape
 
 
-def read_int(attributes: Attributes, name: str, low: int, high: int = 1 << 30) -> int:
-    value = attributes[name]
+def read_int(attributes: Attributes, name: str, low: int) -> int:
+    value, high = attributes[name], 1 << 30
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ValueError(f"{name} must be a whole number from {low} to {high}, not {value!r}.")
     return value
 
 
-def read_ints(attributes: Attributes, name: str, count: int, low: int, high: int = 1 << 15) -> tuple[int, ...]:
-    value = attributes[name]
+def read_ints(attributes: Attributes, name: str, count: int, low: int) -> tuple[int, ...]:
+    value, high = attributes[name], 1 << 15
     sound = isinstance(value, tuple) and len(value) == count
     if not sound or not all(type(v) is int and low <= v <= high for v in value):  # type: ignore[union-attr]
         raise ValueError(f"{name} must be {count} whole numbers from {low} to {high}, not {value!r}.")

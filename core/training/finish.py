@@ -114,7 +114,7 @@ def complete_trained_model(
     if len(setup.validation.labels) < LEAST_PHOTOS:
         return model
     seed, threads, device = setup.config.seed, setup.config.threads, setup.device
-    train, validation = _take_some(setup.photos, seed), _take(setup.photos, VALIDATION)
+    train, validation = _take_some(setup.photos, seed), _take_validation(setup.photos)
 
     def work(report: ReportStage, cancelled: IsCancelled) -> ModelFile:
         return complete_model(
@@ -134,9 +134,9 @@ def _take_some(photos: PhotoSet, seed: int) -> LabelledPhotos:
     return LabelledPhotos(np.take(photos.cache.photos, slots[chosen], axis=0), labels[chosen], photos.sets)
 
 
-def _take(photos: PhotoSet, split: int) -> LabelledPhotos:
-    """The photos of a split, sampled by class if they do not fit in MOST_BYTES."""
-    rows = photos.rows(split)
+def _take_validation(photos: PhotoSet) -> LabelledPhotos:
+    """The validation photos, sampled by class if they do not fit in MOST_BYTES."""
+    rows = photos.rows(VALIDATION)
     labels = photos.dataset.labels[rows]
     most = MOST_BYTES // photos.cache.side**2 // 3
     if len(rows) > most:

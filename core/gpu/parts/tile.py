@@ -139,14 +139,14 @@ def make_filter_loader(tiles: int, row: int) -> Any:
     return load
 
 
-def make_multiplier(arithmetic: str, tile: Tile, row: int, filter_row: int) -> Any:
+def make_multiplier(arithmetic: str, tile: Tile, row: int) -> Any:
     """Device function: one stage's product of a warp's pixels and filters, added to its sums.
 
-    Rows of both are in shared memory, `row` and `filter_row` bytes apart; `pixels` is the address of the warp's first
-    row, `filters` that of its first filter; `held` has two registers per column fragment.
+    Rows of both are in shared memory, `row` bytes apart; `pixels` is the address of the warp's first row, `filters`
+    that of its first filter; `held` has two registers per column fragment.
     """
     (TM, TN), KS = tile.fragments, tile.depth // 32
-    mma, load_filters = MULTIPLY[arithmetic], make_filter_loader(TN, filter_row)
+    mma, load_filters = MULTIPLY[arithmetic], make_filter_loader(TN, row)
 
     @device_function
     def multiply(pixels, filters, lane, acc, held):

@@ -145,7 +145,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sli
     assert TM > 0
     assert TN % 2 == 0 or TN == 1
     find_windows, send_pixels = make_window_finder(tile, E, window == "fractional"), make_pixel_sender(tile, E, window)
-    send_filters, multiply = make_filter_sender(tile, E), make_multiplier(arithmetic, tile, ROW, ROW)
+    send_filters, multiply = make_filter_sender(tile, E), make_multiplier(arithmetic, tile, ROW)
     stage_out, write_out = make_staging(E, (TM, TN), OROW), make_writing(E, BM, BN, TH, pixel_of_row)
     wait, wait_all = ptx.WAIT_COPIES[ST - 2], ptx.WAIT_COPIES[0]
 
