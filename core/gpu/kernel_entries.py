@@ -8,19 +8,20 @@ the device.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from core.config import OPTIMIZERS
+from core.gpu import single
 from core.gpu.candidates import CANDIDATES
-from core.gpu.ops.update.optimizer import update_launch
 from core.gpu.prepared import hosted
 from core.gpu.select import BF16, BY_NAME, FAST, WEIGHT, Candidate
 from core.gpu.single import UPDATE_WRITES, UPDATED, directions_of, reason_against, run_update, runner
 from core.gpu.teaching.kernel import TeachingKernel
 from core.ops.op_table import LOSSES
-from core.ops.registry import Kernel, Registry
+from core.ops.registry import Kernel, KernelCase, Registry
 
 SUMS: Final = 1e-4
 """Sums over all pixels of a batch in float32, and transformed convolutions, which lose a few bits."""
@@ -47,14 +48,19 @@ def tolerance_of(candidate: Candidate, direction: str) -> float:
     return PRODUCTS if op in WITH_PRODUCTS or candidate.level not in FAST else EXACT
 
 
-def source_file(kernel: Kernel) -> Path:
-    """The file of a teaching kernel, or of the launches that run an entry's kernel."""
-    if kernel.op in OPTIMIZERS:
-        return Path(update_launch.__code__.co_filename)
-    write: Any = next(
-        c.write for c in CANDIDATES.all
+def source_file(kernel: Kernel, cases: Iterable[KernelCase]) -> Path:
+    """The file of an entry's kernel, or of what launches it if it takes none of the cases."""
+    candidate = next(
+        c for c in CANDIDATES.all
         if c.pattern == (kernel.op,) and c.name == kernel.algorithm and kernel.direction in directions_of(c)
     )  # fmt: skip
+    case = next((case for case in cases if candidate.level in FAST and not kernel.refuses(case)), None)
+    if case is not None:
+        frame = single.new_frame(single.case_for(candidate, case))
+        single.write(candidate, kernel.direction, frame)
+        launches = [launch for launch in frame.launches if launch.direction == kernel.direction] or frame.launches
+        return Path(__file__).parent.joinpath(*launches[0].recipe.module.split(".")).with_suffix(".py")
+    write: Any = candidate.write
     while not hasattr(write, "__code__"):  # the launcher of one or several teaching kernels
         inner = write.args[-1] if isinstance(write, partial) else write.py_func
         inner = inner[0] if isinstance(inner, tuple) else inner

@@ -164,7 +164,7 @@ def source(kernel: Kernel) -> tuple[str, str]:
     if kernel.device == "cuda":
         from core.gpu.kernel_entries import source_file
 
-        file = source_file(kernel)
+        file = source_file(kernel, CASES[kernel.op].values())
     elif kernel.algorithm == "reference":
         file = ROOT / (OPS[kernel.op].forward.__module__.replace(".", "/") + ".py")
     elif kernel.writers is not None:

@@ -68,6 +68,7 @@ def test_every_kernel_has_a_source_and_cases_are_shapes_the_ops_accept():
         assert place.startswith("core/")
         assert "def " in text
         assert place not in ("core/cpu/single.py", "core/gpu/teaching/candidates.py"), f"{row.key}: it runs any kernel"
+        assert row.algorithm != "implicit_gemm" or place == "core/gpu/ops/conv/implicit_gemm.py"
     for op, cases in CASES.items():
         for case in cases.values():
             assert case.op == op
