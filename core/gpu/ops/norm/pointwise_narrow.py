@@ -98,7 +98,7 @@ def make_narrow(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     wait_all, coefficients, fetch = ptx.WAIT_COPIES[0], common.make_coefficients(norm), common.make_fetch(shape)
     copy_filters = common.make_copy_rows(P, PARTS, PARTS, WR, TH)
     copy_narrow = common.make_copy_rows(BM, shape.depth // 8, P // 8, NR, TH)
-    transform, product = common.make_transform(shape, gradient, norm), common.make_product(C // 16, NT, WR, WR)
+    transform, product = common.make_transform(shape, gradient, norm), common.make_product(C // 16, NT, WR)
     gradient_product, write_sums = common.make_gradient_product(shape), common.make_write_sums(shape)
     write, add_up = make_write(NT, gradient), make_add_up(P, NT, HIGH, TH)
 

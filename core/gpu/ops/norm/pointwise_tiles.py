@@ -190,17 +190,17 @@ def make_copy_rows(rows: int, parts: int, used: int, row: int, threads: int) -> 
     return copy_rows
 
 
-def make_product(steps: int, tiles: int, row_a: int, row_b: int) -> Any:
-    """Device function: ``acc += a b^T`` for 16 rows of a and `tiles` x 8 rows of b, over a depth of `steps` x 16."""
+def make_product(steps: int, tiles: int, row: int) -> Any:
+    """Device function: ``acc += a b^T`` for 16 rows of a and `tiles` x 8 of b, `row` bytes apart, over `steps` x 16."""
 
     @device_function
     def product(a, b, lane, acc):
-        at_a = u32(a + u32((lane & 15) * row_a + (lane >> 4) * 16))
-        at_b = u32(b + u32((lane & 7) * row_b + ((lane >> 3) & 1) * 16))
+        at_a = u32(a + u32((lane & 15) * row + (lane >> 4) * 16))
+        at_b = u32(b + u32((lane & 7) * row + ((lane >> 3) & 1) * 16))
         for k in range(steps):
             v = ptx.ldmatrix4(u32(at_a + u32(k * 32)))
             for n in range(tiles):
-                w = ptx.ldmatrix2(u32(at_b + u32(n * 8 * row_b + k * 32)))
+                w = ptx.ldmatrix2(u32(at_b + u32(n * 8 * row + k * 32)))
                 multiply_bf16(v, w[0], w[1], acc, n * 4)
 
     return product

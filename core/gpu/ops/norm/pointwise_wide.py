@@ -41,7 +41,7 @@ def gradient_shared(shape: Shape) -> int:
 def make_multiply(shape: Shape) -> Any:
     """Device function: a warp's products of a tile to shared memory, 16 rows at a time."""
     pixels, tiles, wide_row, narrow_row = shape.pixels, shape.parts // shape.warps, shape.wide_row, shape.narrow_row
-    product, SUMS = common.make_product(shape.depth // 16, tiles, narrow_row, narrow_row), tiles * 4
+    product, SUMS = common.make_product(shape.depth // 16, tiles, narrow_row), tiles * 4
 
     @device_function
     def multiply(source, filters, to, lane):
