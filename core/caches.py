@@ -9,9 +9,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.command_line import read_arguments, run_command
+from core.command_line import read_alone, run_command
 from core.data.cache_limit import empty_cache, list_caches, read_limit, write_limit
-from core.errors import EXIT_CODES, EXIT_DONE, ConfigError, Problem
+from core.errors import EXIT_CODES, EXIT_DONE, InputError
 from core.user_cache import kernel_bytes, remove_old_kernels, user_cache_folder
 
 
@@ -20,11 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def manage(argv: Sequence[str]) -> int:
-    arguments, found = read_arguments(make_parser(), argv)
+    arguments = read_alone(make_parser(), argv)
     if arguments.limit is not None and not 0 <= arguments.limit < 1e6:
-        found.append(Problem("limit", "a number of gigabytes from 0 to 1,000,000 is needed."))
-    if found:
-        raise ConfigError(found)
+        raise InputError("--limit: a number of gigabytes from 0 to 1,000,000 is needed.")
     base = Path(arguments.folder).absolute() if arguments.folder else user_cache_folder()
     if arguments.limit is not None:
         write_limit(base, int(arguments.limit * 1e9))

@@ -228,6 +228,14 @@ def read_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tupl
     return arguments, [Problem(text, "there is no such option.") for text in options]
 
 
+def read_alone(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """`read_arguments` of a command without settings. Raises InputError, also for unknown options."""
+    arguments, found = read_arguments(parser, argv)
+    if found:
+        raise ConfigError(found)
+    return arguments
+
+
 def print_json_error(message: str, exit_code: int) -> None:
     """Print the error as one JSON object, for the program that reads the output."""
     sys.stdout.write(json.dumps({"error": message, "exit_code": exit_code}, ensure_ascii=False) + "\n")

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Any, Final, final
 
-from core.command_line import run_command
+from core.command_line import read_alone, run_command
 from core.cores import usable_cores
 from core.errors import InputError
 from core.user_cache import REMEDY, find_writable, user_kernel_folder
@@ -197,7 +197,7 @@ def report(findings: list[Check]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return run_command(lambda given: print_findings(make_parser().parse_args(given).json), argv)
+    return run_command(lambda given: print_findings(read_alone(make_parser(), given).json), argv)
 
 
 def make_parser() -> argparse.ArgumentParser:
