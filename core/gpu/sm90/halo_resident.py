@@ -43,14 +43,14 @@ SIGNATURE: Final = KernelSignature((
     ACTIVATION,
 ))  # fmt: skip
 
-SPREAD: Final = {2: 4, 4: 2, 6: 5, 8: 1}
+REMAINDERS: Final = {2: 4, 4: 2, 6: 5, 8: 1}
 """Vector pitch modulo 8 by vectors of a pixel: the copies of a pixel's vectors then use different banks."""
 
 
 def vector_pitch_of(tile: Tile, width: int) -> int:
     """Pixels from one vector to the next: a warpgroup's tile with its halo, and some against bank conflicts."""
     pixels = tile.rows * 4 // tile.warp_rows + 2 * (width + 2)
-    return pixels + (SPREAD[tile.depth // 16] - pixels) % 8
+    return pixels + (REMAINDERS[tile.depth // 16] - pixels) % 8
 
 
 def shared_bytes(tile: Tile, width: int) -> int:
