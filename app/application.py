@@ -112,6 +112,7 @@ class Application:
         self.review = ReviewModel(self.document, application)
         self.training = TrainingModel(command("training"), application)
         self.diagnosis = DiagnosisModel(application, early)
+        self.diagnosis.replaced.connect(self.photos.forget)
         self.benchmark = KernelBenchmark(application)
         self.memory = MemoryEstimate(application)
         self.exports, self.prints = Writing(application), Writing(application)

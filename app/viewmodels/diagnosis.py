@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final, final
 
@@ -24,6 +24,7 @@ from app.viewmodels.plants import Plants
 from app.viewmodels.process_model import ProcessModel
 from app.viewmodels.result import PhotoResult, columns, decide, read_map, read_result
 from app.viewmodels.rows_model import RowsModel
+from core.data.cache_index import current_key
 from core.data.source import list_photos
 from core.diagnosis.known_crop import list_crops
 from core.diagnosis.model_identity import ModelIdentity
@@ -39,7 +40,7 @@ class DiagnosisModel(ProcessModel):
 
     Signals: `model_ready(name)`; `result(PhotoResult)`; `busy(waiting, total)`;
     `verdicts_changed()` after the coverage changed; `brought(row, known)` when photos were added: the row of the first
-    one, and how many already had results. Before a model is ready: `loading()` when it is requested and when its
+    one, and how many already had results; `replaced(path)`: the file of one of them has changed. Before a model is ready: `loading()` when it is requested and when its
     classes are known, `preparing(done, total)` while kernels are compiled.
     """
 
@@ -50,6 +51,7 @@ class DiagnosisModel(ProcessModel):
     result = Signal(object)
     busy = Signal(int, int)
     brought = Signal(int, int)
+    replaced = Signal(str)
 
     def __init__(self, parent: QObject | None = None, early: Child | None = None) -> None:
         """`early`: the process for the first model, if it runs already."""
@@ -113,30 +115,34 @@ class DiagnosisModel(ProcessModel):
 
     def add(self, paths: Sequence[str]) -> None:
         """Diagnose photos and all photos in folders, which are listed in the background."""
+        known = {row.path: row.key for row in self.rows.rows if row.done}
         if not any(map(os.path.isdir, paths)):
-            self._add(paths)
+            self._add(paths, changed_files(paths, known))
             return
         PHOTO_FOLDERS.update(paths)
-        self._listing.append(Task(lambda report, cancelled: photo_files(paths), self, done=self._on_listed))
+        self._listing.append(Task(lambda report, cancelled: photo_files(paths, known), self, done=self._on_listed))
 
-    def _on_listed(self, listed: tuple[list[str], list[str]]) -> None:
-        found, refused = listed
-        self._add(found)
+    def _on_listed(self, listed: tuple[list[str], list[str], set[str]]) -> None:
+        found, refused, changed = listed
+        self._add(found, changed)
         if refused:
             text = tr("{folder} cannot be read. Change its permissions, then add it again.", folder=refused[0])
             self.failed.emit(text, "\n".join(refused))
         elif not found:
             self.failed.emit(tr("There are no photos in this folder."), "")
 
-    def _add(self, found: Sequence[str]) -> None:
-        """Add photos. Those already in the list get no second row; they are diagnosed again if they have no result."""
+    def _add(self, found: Sequence[str], changed: Collection[str] = ()) -> None:
+        """Add photos. Those already in the list get no second row; they are diagnosed again if they have no result, or
+        one of an earlier file."""
         if not found:
             return
         added = set(found)
         places = {row.path: row.id for row in self.rows.rows if row.path in added}
         known = [places[path] for path in found if path in places]
         fresh = [path for path in dict.fromkeys(found) if path not in places]
-        again = [at for at in known if self._lacks_answer(self.rows.rows[at])]
+        again = [at for at in known if self.rows.rows[at].path in changed or self._lacks_answer(self.rows.rows[at])]
+        for path in changed:
+            self.replaced.emit(path)
         first = len(self.rows.rows)
         self.rows.append([PhotoResult(first + at, path) for at, path in enumerate(fresh)])
         self._wait([*again, *range(first, first + len(fresh))])
@@ -331,12 +337,19 @@ class DiagnosisModel(ProcessModel):
             self.failed.emit(text, errors)
 
 
-def photo_files(paths: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Files as they are, folders as the photos in them (`list_photos`), and the folders that cannot be read."""
+def photo_files(paths: Iterable[str], known: Mapping[str, str]) -> tuple[list[str], list[str], set[str]]:
+    """Files as they are, folders as the photos in them (`list_photos`); the folders that cannot be read; and
+    `changed_files`."""
     refused: list[str] = []
     listed = (list_photos(path, lambda folder, _: refused.append(folder)) if os.path.isdir(path) else [path]
               for path in paths)  # fmt: skip
-    return list(itertools.chain.from_iterable(listed)), refused
+    found = list(itertools.chain.from_iterable(listed))
+    return found, refused, changed_files(found, known)
+
+
+def changed_files(paths: Iterable[str], known: Mapping[str, str]) -> set[str]:
+    """The files that have another key than the known one."""
+    return {path for path in paths if path in known and current_key(path) != known[path]}
 
 
 PIECE: Final = 256
