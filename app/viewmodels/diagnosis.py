@@ -110,8 +110,9 @@ class DiagnosisModel(ProcessModel):
         if self.ready.get("model", {}).get("hash") == model.hash:
             self.ready["model"], self.model_name = asdict(model), model.name
             self.model_ready.emit(self.model_path)
-        rows = [replace(row, model=model) if row.model.hash == model.hash else row for row in self.rows.rows]
-        self.rows.replace_all(rows)
+        self.rows.replace_all([
+            replace(row, model=model, others={}) if row.model.hash == model.hash else row for row in self.rows.rows
+        ])
 
     def add(self, paths: Sequence[str]) -> None:
         """Diagnose photos and all photos in folders, which are listed in the background."""
@@ -229,15 +230,25 @@ class DiagnosisModel(ProcessModel):
         self.verdict_update.start(0.0, math.inf)
 
     def set_view(self, *, crop: bool, leaves: bool) -> None:
-        """Set whether small leaves are cropped, and whether each leaf is diagnosed; all photos are diagnosed again."""
-        if (crop, leaves) == (self.crop, self.leaves):
+        """Set whether small leaves are cropped, and whether each leaf is diagnosed; photos that the model in use has
+        not diagnosed so before are diagnosed again."""
+        before, now = (self.crop, self.leaves), (crop, leaves)
+        if before == now:
             return
-        self.crop, self.leaves = crop, leaves
-        self._cleared = [PhotoResult(row.id, row.path) for row in self._cleared]
-        if self.model_path and self.rows.rows:
+
+        def switch(row: PhotoResult) -> PhotoResult:
+            known = {**row.others, before: replace(row, others={})} if row.probabilities else row.others
+            others = {view: one for view, one in known.items() if self._is_current(one)}
+            return replace(others.pop(now, PhotoResult(row.id, row.path)), id=row.id, others=others)
+
+        self.crop, self.leaves = now
+        self._cleared = [switch(row) for row in self._cleared]
+        self.rows.replace_all([switch(row) for row in self.rows.rows])
+        if self._flying or self._maps_flying:
             self.load(self.model_path)  # results in flight are of the other kind; their photos are queued again
         self._waiting.clear()
-        self._wait(range(len(self.rows.rows)))
+        self._wait([row.id for row in self.rows.rows if not row.done])
+        self.verdict_update.start(0.0, math.inf)  # coverage or crop may have changed since
 
     def correct(self, result: PhotoResult, mask: Mask | None) -> None:
         """Store a user's correction of the diseased area; None restores the measured one. Raises StorageError."""
@@ -248,7 +259,7 @@ class DiagnosisModel(ProcessModel):
             write_mask(path, mask, result.hash)
         for row in self.rows.rows:
             if row.hash == result.hash and not row.leaves:  # the same photo may have been dropped twice
-                self._show(replace(row, mask=mask))
+                self._show(replace(row, mask=mask, others={}))
 
     def has_maps(self, row: PhotoResult) -> bool:
         """Whether the model in use diagnosed this photo and can compute class maps of it."""
@@ -324,10 +335,11 @@ class DiagnosisModel(ProcessModel):
             self._read_map(answer)
         elif answer["id"] in self._flying:
             self._flying.discard(answer["id"])
-            found = read_result(self.rows.rows[answer["id"]], {**answer, "model": self.ready.get("model", {})})
+            row = self.rows.rows[answer["id"]]
+            found = read_result(row, {**answer, "model": self.ready.get("model", {})})
             corrected = found.hash and not found.leaves  # a correction is of one leaf
             mask = read_mask(mask_path(paths.home() / "masks", found.hash)) if corrected else None
-            self._show(self._decide(replace(found, mask=mask)))
+            self._show(self._decide(replace(found, mask=mask, others=row.others)))
 
     def _on_exit(self, code: int, errors: str) -> None:
         reported = not self.ready and code > 0 and not errors

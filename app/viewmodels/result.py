@@ -40,6 +40,7 @@ class PhotoResult:
     made the prediction. leaves: results of the leaves of a photo that shows several, the worst first, each with its
     number as id, its box in the photo's central square, and share: its lesions in percent of the area of all leaves.
     taken: seconds since 1970 by the camera's clock, or 0; plant: what a file states of its plant (`plant_cells`).
+    others: results of the same file where leaves were cropped, or several leaves diagnosed, or not.
     """
 
     id: int
@@ -68,6 +69,7 @@ class PhotoResult:
     model: ModelIdentity = ModelIdentity()
     taken: int = 0
     plant: tuple[Any, ...] = ()
+    others: Mapping[tuple[bool, bool], PhotoResult] = field(default_factory=dict)
 
     @property
     def probability(self) -> float:
