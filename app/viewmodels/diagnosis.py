@@ -6,13 +6,12 @@ import itertools
 import json
 import math
 import os
-import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final, final
 
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QObject, Signal
 
 from app import paths
 from app.mask import Mask, decode_box, mask_path, read_mask, write_mask
@@ -24,6 +23,7 @@ from app.viewmodels.plants import Plants
 from app.viewmodels.process_model import ProcessModel
 from app.viewmodels.result import PhotoResult, columns, decide, read_map, read_result
 from app.viewmodels.rows_model import RowsModel
+from app.viewmodels.verdict_update import VerdictUpdate
 from core.data.cache_index import current_key
 from core.data.source import list_photos
 from core.diagnosis.known_crop import list_crops
@@ -40,8 +40,9 @@ class DiagnosisModel(ProcessModel):
 
     Signals: `model_ready(name)`; `result(PhotoResult)`; `busy(waiting, total)`;
     `verdicts_changed()` after the coverage changed; `brought(row, known)` when photos were added: the row of the first
-    one, and how many already had results; `replaced(path)`: the file of one of them has changed. Before a model is ready: `loading()` when it is requested and when its
-    classes are known, `preparing(done, total)` while kernels are compiled.
+    one, and how many already had results; `replaced(path)`: the file of one of them has changed. Before a model is
+    ready: `loading()` when it is requested and when its classes are known, `preparing(done, total)` while kernels are
+    compiled.
     """
 
     model_ready = Signal(str)
@@ -362,54 +363,3 @@ def photo_files(paths: Iterable[str], known: Mapping[str, str]) -> tuple[list[st
 def changed_files(paths: Iterable[str], known: Mapping[str, str]) -> set[str]:
     """The files that have another key than the known one."""
     return {path for path in paths if path in known and current_key(path) != known[path]}
-
-
-PIECE: Final = 256
-SLICE_S: Final = 0.008
-"""Seconds of work between two returns to the event loop."""
-
-
-@final
-class VerdictUpdate(QObject):
-    """Updates verdicts in slices. Photos of several leaves are all updated: each leaf has probabilities of its own.
-
-    Signal: `ended()`.
-    """
-
-    ended = Signal()
-
-    def __init__(self, rows: RowsModel, decide: Callable[[PhotoResult], PhotoResult], parent: QObject) -> None:
-        super().__init__(parent)
-        self._rows, self._decide = rows, decide
-        self._low, self._high = 1.0, 0.0
-        self._at = 0
-        self._timer = QTimer(self, singleShot=True)
-        self._timer.timeout.connect(self._run_slice)
-
-    @property
-    def active(self) -> bool:
-        return self._timer.isActive()
-
-    def start(self, low: float, high: float) -> None:
-        """Start for photos whose first class has a probability in [low, high), and those of an unfinished start."""
-        if self.active:
-            low, high = min(low, self._low), max(high, self._high)
-        self._low, self._high, self._at = low, high, 0
-        self._run_slice()
-
-    def stop(self) -> None:
-        self._timer.stop()
-
-    def _run_slice(self) -> None:
-        rows, end = self._rows.rows, time.perf_counter() + SLICE_S
-        while self._at < len(rows) and time.perf_counter() < end:
-            for at in range(self._at, min(self._at + PIECE, len(rows))):
-                row = rows[at]
-                if row.leaves or (row.top and self._low <= row.top[0][1] < self._high):
-                    rows[at] = self._decide(row)
-            self._at += PIECE
-        if self._at < len(rows):
-            self._timer.start(0)
-            return
-        self._rows.replace_all(rows)
-        self.ended.emit()

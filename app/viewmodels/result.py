@@ -36,9 +36,10 @@ class PhotoResult:
     limits: the threshold of each class of `top`, where a photo may have several; sure: the verdict is a class (else
     `reason` says why not); notes: further sentences; diseased: percent of the leaf area, or None; maps: requested
     class maps, uint8 ``(height, width)``; probabilities of all classes and familiarity: inputs of the verdict; hash:
-    SHA-256 of the photo file, and key, which changes when the file does; measured: leaf and diseased area as measured; mask: as corrected by a user; model: which
-    made the prediction. leaves: results of the leaves of a photo that shows several, the worst first, each with its
-    number as id, its box in the photo's central square, and share: its lesions in percent of the area of all leaves.
+    SHA-256 of the photo file; key: changes when the file does; measured: leaf and diseased area as measured; mask: as
+    corrected by a user; model: which made the prediction. leaves: results of the leaves of a photo that shows several,
+    the worst first, each with its number as id, its box in the photo's central square, and share: its lesions in
+    percent of the area of all leaves.
     taken: seconds since 1970 by the camera's clock, or 0; plant: what a file states of its plant (`plant_cells`).
     others: results of the same file where leaves were cropped, or several leaves diagnosed, or not.
     """

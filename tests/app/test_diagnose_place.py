@@ -245,8 +245,7 @@ def test_a_correction_belongs_to_the_photo_and_not_to_its_name(model):
     assert model.rows.rows[1].area() is None, "a correction is of one leaf"
 
 
-def test_cutting_out_can_be_switched_off_all_photos_wait_again_and_what_is_cut_out_is_framed(panel, model, qtbot):
-    before = list(model.rows.rows)
+def test_cutting_out_can_be_switched_off_all_photos_wait_again_and_what_is_cut_out_is_framed(panel, model):
     panel.coverage.crop.click()
     assert not model.crop
     assert model.progress == (3, 3)
@@ -256,19 +255,6 @@ def test_cutting_out_can_be_switched_off_all_photos_wait_again_and_what_is_cut_o
     cut = {**answer(0.9), "mask": encode_mask(Severity(leaf, ~leaf), (0.25, 0.25, 0.75, 0.75))}
     panel.detail.show_result(read_result(model.rows.rows[0], cut))
     assert panel.detail.photo._frame == (0.25, 0.25, 0.75, 0.75)
-    model._waiting.remove(1)
-    model._flying.add(1)
-    model._read_answers([answer(0.6) | {"id": 1}])
-    panel._remove([model.rows.rows[2]])
-    panel.coverage.slider.setValue(1)
-    for shown, waiting in (([0.95, 0.8], []), ([0, 0.6], [0])):  # each photo keeps both results, also a removed one
-        panel.coverage.crop.click()
-        assert ([row.probability for row in model.rows.rows], list(model._waiting)) == (shown, waiting)
-    panel.coverage.crop.click()
-    model.restore()
-    qtbot.waitUntil(lambda: [row.sure for row in model.rows.rows] == [True, True, False], timeout=9000)
-    assert [row.path for row in model.rows.rows] == [row.path for row in before]
-    assert not model.working
 
 
 def test_photos_added_during_a_diagnosis_continue_the_count_and_a_model_loaded_again_keeps_its_name(qapp, monkeypatch):

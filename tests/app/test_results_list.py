@@ -66,6 +66,22 @@ def test_a_photo_whose_file_was_replaced_is_diagnosed_and_shown_again(panel, mod
         model.rows.replace(0, read_result(model.rows.rows[0], answer(0.9) | {"key": current_key(first)}))
 
 
+def test_a_photo_keeps_its_results_with_and_without_the_crop_also_when_it_is_removed(panel, model, qtbot):  # noqa: F811
+    before = paths_of(model)
+    panel.coverage.crop.click()
+    model._waiting.remove(1)
+    model._flying.add(1)
+    model._read_answers([answer(0.6) | {"id": 1}])
+    panel._remove([model.rows.rows[2]])
+    panel.coverage.slider.setValue(1)
+    for shown, waiting in (([0.95, 0.8], []), ([0, 0.6], [0]), ([0.95, 0.8], [])):
+        panel.coverage.crop.click()
+        assert ([row.probability for row in model.rows.rows], list(model._waiting)) == (shown, waiting)
+    model.restore()
+    qtbot.waitUntil(lambda: [row.sure for row in model.rows.rows] == [True, True, False], timeout=9000)
+    assert (paths_of(model), model.working) == (before, False)
+
+
 def test_a_folder_that_is_being_listed_when_a_model_is_chosen_is_diagnosed(model, tmp_path, qtbot, monkeypatch):  # noqa: F811
     monkeypatch.setattr(process_model.ProcessModel, "_start_process", Mock())
     model.add([str(write_folder(tmp_path / "more", {"a": 4}))])
