@@ -19,6 +19,7 @@ from app.paths import PHOTO_FOLDERS
 from app.processes.entry import Child
 from app.task import Task
 from app.translation import tr
+from app.viewmodels.document import Edit
 from app.viewmodels.plants import Plants
 from app.viewmodels.process_model import ProcessModel
 from app.viewmodels.result import PhotoResult, columns, decide, read_map, read_result
@@ -80,7 +81,7 @@ class DiagnosisModel(ProcessModel):
         self._maps_flying: set[tuple[str, str]] = set()
         self._total = 0
         self._listing: list[Task] = []
-        self._cleared: list[PhotoResult] = []
+        self._cleared: list[list[PhotoResult]] = []
 
     @property
     def working(self) -> bool:
@@ -177,10 +178,14 @@ class DiagnosisModel(ProcessModel):
         self.busy.emit(len(self._flying), self._total)
 
     def remove(self, rows: Iterable[PhotoResult]) -> None:
-        """Remove rows from the list; `restore` undoes it."""
-        gone, waiting, flying = {row.id for row in rows}, [*sorted(self._flying), *self._waiting], bool(self._flying)
-        self._cleared = [row for row in self.rows.rows if row.id in gone]
-        left = [row for row in self.rows.rows if row.id not in gone]
+        """Remove rows from the list, as a change that can be undone."""
+        paths = {row.path for row in rows}
+        self.plants.changes.push(Edit(lambda: self._remove(paths), self.restore))
+
+    def _remove(self, paths: Collection[str]) -> None:
+        waiting, flying = [*sorted(self._flying), *self._waiting], bool(self._flying)
+        self._cleared.append([row for row in self.rows.rows if row.path in paths])
+        left = [row for row in self.rows.rows if row.path not in paths]
         places = {row.id: at for at, row in enumerate(left)}
         self._flying.clear()
         self._waiting = deque(places[at] for at in waiting if at in places)
@@ -193,9 +198,9 @@ class DiagnosisModel(ProcessModel):
         self.busy.emit(*self.progress)
 
     def restore(self) -> None:
-        """Restore cleared results below newer ones, each photo once; those without a result count as cancelled."""
+        """Restore removed results below newer ones, each photo once; those without a result count as cancelled."""
         again, first = {row.path for row in self.rows.rows}, len(self.rows.rows)
-        cleared, self._cleared = [row for row in self._cleared if row.path not in again], []
+        cleared = [row for row in self._cleared.pop() if row.path not in again]
         self.rows.append([
             self._decide(replace(row, id=first + at, cancelled=not row.done)) for at, row in enumerate(cleared)
         ])
@@ -243,7 +248,7 @@ class DiagnosisModel(ProcessModel):
             return replace(others.pop(now, PhotoResult(row.id, row.path)), id=row.id, others=others)
 
         self.crop, self.leaves = now
-        self._cleared = [switch(row) for row in self._cleared]
+        self._cleared = [[switch(row) for row in removed] for removed in self._cleared]
         self.rows.replace_all([switch(row) for row in self.rows.rows])
         if self._flying or self._maps_flying:
             self.load(self.model_path)  # results in flight are of the other kind; their photos are queued again

@@ -282,13 +282,14 @@ class DiagnosePanel(QWidget):
     def _remove(self, rows: Sequence[PhotoResult]) -> None:
         if not rows:  # Del without a selection must not replace the Undo of an earlier one
             return
-        at = self.table.currentIndex().row()
+        at, changes = self.table.currentIndex().row(), self._model.plants.changes
+        before = changes.index()
         self._newest = -1
         self.detail.show_result(None)
         self._model.remove(rows)
         self.table.selectRow(min(at, self._model.rows.rowCount() - 1))
         removed = count(len(rows), "{n} result removed.", "{n} results removed.")
-        self.notice.show_message(removed, tr("Undo"), self._model.restore)
+        self.notice.show_message(removed, tr("Undo"), lambda: changes.setIndex(before))
 
     def _export(self, kind: str, title: str, *_: object) -> None:
         kinds = f"{kind.upper()} (*.{kind})"
