@@ -199,6 +199,9 @@ def test_del_and_undo_change_only_what_the_page_shows(start, flying, monkeypatch
                       (window.actions_.undo.trigger, "034512")):  # fmt: skip
         act()
         assert [row.path[8] for row in rows.rows] == list(left)
+    window.page("diagnose")._remove(rows.rows[:1])
+    window.actions_.undo.trigger()
+    assert window.page("diagnose").notice.isHidden(), "its Undo has nothing left to undo"
     window.actions_.undo.trigger()
     assert program.document.table.excluded.tolist() == [True] + [False] * 5
 
