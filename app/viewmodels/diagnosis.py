@@ -143,7 +143,8 @@ class DiagnosisModel(ProcessModel):
         places = {row.path: row.id for row in self.rows.rows if row.path in added}
         known = [places[path] for path in found if path in places]
         fresh = [path for path in dict.fromkeys(found) if path not in places]
-        again = [at for at in known if self.rows.rows[at].path in changed or self._lacks_answer(self.rows.rows[at])]
+        again = [row.id for row in map(self.rows.rows.__getitem__, known)
+                 if self._lacks_answer(row) or row.done and row.path in changed]
         for path in changed:
             self.replaced.emit(path)
         first = len(self.rows.rows)

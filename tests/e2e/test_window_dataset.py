@@ -94,6 +94,11 @@ def test_the_examination_finds_what_is_wrong_and_measures_the_leak(panel, qtbot)
     assert (panel._examination.split["photos"], panel._examination.split["leaked"]) == (61, 0)
     assert len(panel.split.model.rows) == 2
     assert "0.0\u00a0% of the validation and test photos in this split" in panel.split.text.text()
+    panel.health.start()
+    panel._examination.cancel()
+    assert len(panel.split.model.rows) == 2, "a check that is cancelled discards nothing"
+    qtbot.waitUntil(lambda: not panel._examination.has_process)
+    assert {f.kind for f in panel._examination.found} == set(found)
 
 
 def test_the_preview_shows_other_draws_of_the_selected_photo(panel, qtbot):
