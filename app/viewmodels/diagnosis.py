@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import os
@@ -359,10 +358,9 @@ class DiagnosisModel(ProcessModel):
 def photo_files(paths: Iterable[str], known: Mapping[str, str]) -> tuple[list[str], list[str], set[str]]:
     """Files as they are, folders as the photos in them (`list_photos`); the folders that cannot be read; and
     `changed_files`."""
-    refused: list[str] = []
-    listed = (list_photos(path, lambda folder, _: refused.append(folder)) if os.path.isdir(path) else [path]
-              for path in paths)  # fmt: skip
-    found = list(itertools.chain.from_iterable(listed))
+    found, refused = list[str](), list[str]()
+    for path in paths:
+        found += list_photos(path, lambda folder, _: refused.append(folder)) if os.path.isdir(path) else [path]
     return found, refused, changed_files(found, known)
 
 
