@@ -36,6 +36,7 @@ from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import TrainingModel
 from app.viewmodels.writing import Writing
 from app.widgets.fields import SearchField
+from app.widgets.table_view import Table
 from core.config import to_dict
 from core.diagnosis.model_identity import SHIPPED_MODELS
 from core.errors import StorageError
@@ -112,6 +113,7 @@ class Application:
         self.review = ReviewModel(self.document, application)
         self.training = TrainingModel(command("training"), application)
         self.diagnosis = DiagnosisModel(application, early)
+        self.diagnosis.replaced.connect(self.photos.forget)
         self.benchmark = KernelBenchmark(application)
         self.memory = MemoryEstimate(application)
         self.exports, self.prints = Writing(application), Writing(application)
@@ -153,10 +155,14 @@ class Application:
             self.window.page("train").setup.form.take_over(train.setup.form.values())
         if diagnose is not None:
             self.window.page("diagnose").table.selectRow(diagnose.table.currentIndex().row())
+            if not diagnose.notice.isHidden():
+                self.photo_commands.offer_again()
         for name in filter(old.made, PAGES):
             now, before = self.window.page(name), old.made(name)
             for tabs, shown in zip(now.findChildren(QTabWidget), before.findChildren(QTabWidget), strict=True):
                 tabs.setCurrentIndex(shown.currentIndex())
+            for table, sorted_ in zip(now.findChildren(Table), before.findChildren(Table), strict=True):
+                table.sortByColumn(*sorted_.model().sorting)
             for field, text in zip(now.findChildren(SearchField), before.findChildren(SearchField), strict=True):
                 field.setText(text.text())
         self.window.go(page)

@@ -105,6 +105,8 @@ class WindowCommands(QObject):
         undo.canRedoChanged.connect(actions.redo.setEnabled)
         self._window.stack.currentChanged.connect(self._choose_changes)
         self._choose_changes()
+        for action in (actions.exclude, actions.include):  # Del is a key of the results, too
+            action.setEnabled(False)
         for kind, names in (("theme", ("system", "light", "dark")), ("language", ("system", "en", "vi"))):
             for name in names:
                 action = getattr(actions, f"{kind}_{name}")

@@ -65,10 +65,15 @@ class PhotoCommands(QObject):
             return
         keep_import(self._settings, path)
         self._diagnosis.load(path)
+        self.offer_again()
+
+    def offer_again(self) -> None:
+        """Offer to diagnose the photos again that another model has diagnosed."""
         if other := self._diagnosis.outdated():
             text = count(len(other), "{n} listed photo was diagnosed by another model.",
                          "{n} listed photos were diagnosed by another model.")  # fmt: skip
-            panel.notice.show_message(text, tr("Diagnose again"), lambda: self._diagnosis.add(other))
+            notice = self._window.page("diagnose").notice
+            notice.show_message(text, tr("Diagnose again"), lambda: self._diagnosis.add(other))
 
     def find_model(self) -> None:
         """Load the model used last, or the one that came with the program, if none is in use."""

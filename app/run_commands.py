@@ -123,7 +123,8 @@ class RunCommands(QObject):
     def _on_start(self) -> None:
         panel = self._window.go("train")
         if self._document.table is None:
-            panel.notice.alarm(tr("There are no photos yet. Open a folder under Dataset first."))
+            text = tr("There are no photos yet. Open a folder under Dataset first.")
+            panel.notice.alarm(text, "", tr("Open folder"), self._window.actions_.open_folder.trigger)
             return
         self._window.actions_.start.setEnabled(False)
         self._window.status.show_run(tr("Starting the training process…"))

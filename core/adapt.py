@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -25,7 +26,7 @@ from core.diagnosis.model_file import CALIBRATION, DATA, TEST, ModelFile, check_
 from core.diagnosis.model_identity import MODEL_HELP, ORIGIN, adapted_name, read_identity, today
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.training_photos import describe_overlap, record_photos
-from core.errors import EXIT_CODES, EXIT_DONE, EXIT_FAILED, ModelFileError, Problem
+from core.errors import EXIT_CODES, EXIT_DONE, EXIT_FAILED, DataError, ModelFileError, Problem
 from core.plan import choose_device
 from core.text import printable
 from core.training.run_folder import list_sources
@@ -65,9 +66,11 @@ def read_adaptable(path: Path) -> ModelFile:
 
 
 def count_photos(model: ModelFile, config: RunConfig, cancelled: IsCancelled = never) -> dict[str, int]:
-    """Photos of each class, before any is decoded. Raises DataError if the model cannot be adapted to them."""
+    """Photos of each class, for the window. Raises DataError if the model cannot be adapted to them."""
     dataset = open_dataset(config, cancelled=cancelled)
-    check_classes(model, dataset.classes)
+    if unknown := sorted(set(dataset.classes) - set(model.classes)):
+        raise DataError(f"The model does not know {textwrap.shorten(', '.join(unknown), 200)}. Give these folders "
+                        "names from the list, or remove them.")
     check_counts(dataset.classes, dataset.labels, np.arange(len(dataset)))
     return dataset.counts()
 

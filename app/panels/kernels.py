@@ -101,6 +101,7 @@ class KernelsPanel(QWidget):
         states = [f"{name}: {sentence(state) or tr('ready')}" for name, state in self._model.devices.items()]
         self.devices.setText("    ".join(states))
         self._on_op()
+        self._on_ended()
 
     def _on_op(self) -> None:
         op = self.op.currentData()
@@ -120,7 +121,7 @@ class KernelsPanel(QWidget):
             self._on_ended()
 
     def _on_ended(self) -> None:
-        self.run.setEnabled(not self._model.running)
+        self.run.setEnabled(bool(self._model.kernels) and not self._model.running)
         self.stop.setVisible(self._model.running)
 
     def _on_selected(self) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from app.mask import encode_mask
 from app.processes.entry import Channel
 from core.cores import usable_cores
+from core.data.cache_index import current_key
 from core.data.photo import MARGINS, SQUARE
 from core.data.photo_reader import prepare, read_file
 from core.diagnosis.examination import SEVERAL, Examination, Examiner
@@ -96,7 +97,7 @@ def _answer(
     examiner = examiners.get()
     try:
         examiner = examiner or Examiner(model, device=device, threads=1)
-        begin = time.perf_counter()  # excludes the wait for other photos
+        begin, key = time.perf_counter(), current_key(request["path"])  # excludes the wait for other photos
         leaves = bool(request.get("leaves"))
         photo = read_file(request["path"], SEVERAL, 2 * SEVERAL, MARGINS if leaves else SQUARE, hashed=True)
         if photo.pixels is None:
@@ -106,7 +107,7 @@ def _answer(
             answer["map"] = encode_map(found)
         else:
             answer |= _describe(examiner.examine(photo.pixels, crop=bool(request.get("crop", True)), leaves=leaves))
-            answer |= {"hash": photo.content.hex(), "taken": read_time(request["path"])}
+            answer |= {"hash": photo.content.hex(), "taken": read_time(request["path"]), "key": key}
     finally:
         examiners.put(examiner)
     return {**answer, "milliseconds": 1000 * (time.perf_counter() - begin)}

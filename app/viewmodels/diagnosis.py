@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import os
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final, final
 
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QObject, Signal
 
 from app import paths
 from app.mask import Mask, decode_box, mask_path, read_mask, write_mask
@@ -20,10 +18,13 @@ from app.paths import PHOTO_FOLDERS
 from app.processes.entry import Child
 from app.task import Task
 from app.translation import tr
+from app.viewmodels.document import Edit
 from app.viewmodels.plants import Plants
 from app.viewmodels.process_model import ProcessModel
 from app.viewmodels.result import PhotoResult, columns, decide, read_map, read_result
 from app.viewmodels.rows_model import RowsModel
+from app.viewmodels.verdict_update import VerdictUpdate
+from core.data.cache_index import current_key
 from core.data.source import list_photos
 from core.diagnosis.known_crop import list_crops
 from core.diagnosis.model_identity import ModelIdentity
@@ -39,8 +40,9 @@ class DiagnosisModel(ProcessModel):
 
     Signals: `model_ready(name)`; `result(PhotoResult)`; `busy(waiting, total)`;
     `verdicts_changed()` after the coverage changed; `brought(row, known)` when photos were added: the row of the first
-    one, and how many already had results. Before a model is ready: `loading()` when it is requested and when its
-    classes are known, `preparing(done, total)` while kernels are compiled.
+    one, and how many already had results; `replaced(path)`: the file of one of them has changed. Before a model is
+    ready: `loading()` when it is requested and when its classes are known, `preparing(done, total)` while kernels are
+    compiled.
     """
 
     model_ready = Signal(str)
@@ -50,6 +52,7 @@ class DiagnosisModel(ProcessModel):
     result = Signal(object)
     busy = Signal(int, int)
     brought = Signal(int, int)
+    replaced = Signal(str)
 
     def __init__(self, parent: QObject | None = None, early: Child | None = None) -> None:
         """`early`: the process for the first model, if it runs already."""
@@ -77,7 +80,7 @@ class DiagnosisModel(ProcessModel):
         self._maps_flying: set[tuple[str, str]] = set()
         self._total = 0
         self._listing: list[Task] = []
-        self._cleared: list[PhotoResult] = []
+        self._cleared: list[list[PhotoResult]] = []
 
     @property
     def working(self) -> bool:
@@ -108,35 +111,41 @@ class DiagnosisModel(ProcessModel):
         if self.ready.get("model", {}).get("hash") == model.hash:
             self.ready["model"], self.model_name = asdict(model), model.name
             self.model_ready.emit(self.model_path)
-        rows = [replace(row, model=model) if row.model.hash == model.hash else row for row in self.rows.rows]
-        self.rows.replace_all(rows)
+        self.rows.replace_all([
+            replace(row, model=model, others={}) if row.model.hash == model.hash else row for row in self.rows.rows
+        ])
 
     def add(self, paths: Sequence[str]) -> None:
         """Diagnose photos and all photos in folders, which are listed in the background."""
+        known = {row.path: row.key for row in self.rows.rows if row.done}
         if not any(map(os.path.isdir, paths)):
-            self._add(paths)
+            self._add(paths, changed_files(paths, known))
             return
         PHOTO_FOLDERS.update(paths)
-        self._listing.append(Task(lambda report, cancelled: photo_files(paths), self, done=self._on_listed))
+        self._listing.append(Task(lambda report, cancelled: photo_files(paths, known), self, done=self._on_listed))
 
-    def _on_listed(self, listed: tuple[list[str], list[str]]) -> None:
-        found, refused = listed
-        self._add(found)
+    def _on_listed(self, listed: tuple[list[str], list[str], set[str]]) -> None:
+        found, refused, changed = listed
+        self._add(found, changed)
         if refused:
             text = tr("{folder} cannot be read. Change its permissions, then add it again.", folder=refused[0])
             self.failed.emit(text, "\n".join(refused))
         elif not found:
             self.failed.emit(tr("There are no photos in this folder."), "")
 
-    def _add(self, found: Sequence[str]) -> None:
-        """Add photos. Those already in the list get no second row; they are diagnosed again if they have no result."""
+    def _add(self, found: Sequence[str], changed: Collection[str] = ()) -> None:
+        """Add photos. Those already in the list get no second row; they are diagnosed again if they have no result, or
+        one of an earlier file."""
         if not found:
             return
         added = set(found)
         places = {row.path: row.id for row in self.rows.rows if row.path in added}
         known = [places[path] for path in found if path in places]
         fresh = [path for path in dict.fromkeys(found) if path not in places]
-        again = [at for at in known if self._lacks_answer(self.rows.rows[at])]
+        again = [row.id for row in map(self.rows.rows.__getitem__, known)
+                 if self._lacks_answer(row) or row.done and row.path in changed]
+        for path in changed:
+            self.replaced.emit(path)
         first = len(self.rows.rows)
         self.rows.append([PhotoResult(first + at, path) for at, path in enumerate(fresh)])
         self._wait([*again, *range(first, first + len(fresh))])
@@ -169,10 +178,14 @@ class DiagnosisModel(ProcessModel):
         self.busy.emit(len(self._flying), self._total)
 
     def remove(self, rows: Iterable[PhotoResult]) -> None:
-        """Remove rows from the list; `restore` undoes it."""
-        gone, waiting, flying = {row.id for row in rows}, [*sorted(self._flying), *self._waiting], bool(self._flying)
-        self._cleared = [row for row in self.rows.rows if row.id in gone]
-        left = [row for row in self.rows.rows if row.id not in gone]
+        """Remove rows from the list, as a change that can be undone."""
+        paths = {row.path for row in rows}
+        self.plants.changes.push(Edit(lambda: self._remove(paths), self.restore))
+
+    def _remove(self, paths: Collection[str]) -> None:
+        waiting, flying = [*sorted(self._flying), *self._waiting], bool(self._flying)
+        self._cleared.append([row for row in self.rows.rows if row.path in paths])
+        left = [row for row in self.rows.rows if row.path not in paths]
         places = {row.id: at for at, row in enumerate(left)}
         self._flying.clear()
         self._waiting = deque(places[at] for at in waiting if at in places)
@@ -185,9 +198,9 @@ class DiagnosisModel(ProcessModel):
         self.busy.emit(*self.progress)
 
     def restore(self) -> None:
-        """Restore cleared results below newer ones, each photo once; those without a result count as cancelled."""
+        """Restore removed results below newer ones, each photo once; those without a result count as cancelled."""
         again, first = {row.path for row in self.rows.rows}, len(self.rows.rows)
-        cleared, self._cleared = [row for row in self._cleared if row.path not in again], []
+        cleared = [row for row in self._cleared.pop() if row.path not in again]
         self.rows.append([
             self._decide(replace(row, id=first + at, cancelled=not row.done)) for at, row in enumerate(cleared)
         ])
@@ -223,15 +236,25 @@ class DiagnosisModel(ProcessModel):
         self.verdict_update.start(0.0, math.inf)
 
     def set_view(self, *, crop: bool, leaves: bool) -> None:
-        """Set whether small leaves are cropped, and whether each leaf is diagnosed; all photos are diagnosed again."""
-        if (crop, leaves) == (self.crop, self.leaves):
+        """Set whether small leaves are cropped, and whether each leaf is diagnosed; photos that the model in use has
+        not diagnosed so before are diagnosed again."""
+        before, now = (self.crop, self.leaves), (crop, leaves)
+        if before == now:
             return
-        self.crop, self.leaves = crop, leaves
-        self._cleared = [PhotoResult(row.id, row.path) for row in self._cleared]
-        if self.model_path and self.rows.rows:
+
+        def switch(row: PhotoResult) -> PhotoResult:
+            known = {**row.others, before: replace(row, others={})} if row.probabilities else row.others
+            others = {view: one for view, one in known.items() if self._is_current(one)}
+            return replace(others.pop(now, PhotoResult(row.id, row.path)), id=row.id, others=others)
+
+        self.crop, self.leaves = now
+        self._cleared = [[switch(row) for row in removed] for removed in self._cleared]
+        self.rows.replace_all([switch(row) for row in self.rows.rows])
+        if self._flying or self._maps_flying:
             self.load(self.model_path)  # results in flight are of the other kind; their photos are queued again
         self._waiting.clear()
-        self._wait(range(len(self.rows.rows)))
+        self._wait([row.id for row in self.rows.rows if not row.done])
+        self.verdict_update.start(0.0, math.inf)  # coverage or crop may have changed since
 
     def correct(self, result: PhotoResult, mask: Mask | None) -> None:
         """Store a user's correction of the diseased area; None restores the measured one. Raises StorageError."""
@@ -242,7 +265,7 @@ class DiagnosisModel(ProcessModel):
             write_mask(path, mask, result.hash)
         for row in self.rows.rows:
             if row.hash == result.hash and not row.leaves:  # the same photo may have been dropped twice
-                self._show(replace(row, mask=mask))
+                self._show(replace(row, mask=mask, others={}))
 
     def has_maps(self, row: PhotoResult) -> bool:
         """Whether the model in use diagnosed this photo and can compute class maps of it."""
@@ -318,10 +341,11 @@ class DiagnosisModel(ProcessModel):
             self._read_map(answer)
         elif answer["id"] in self._flying:
             self._flying.discard(answer["id"])
-            found = read_result(self.rows.rows[answer["id"]], {**answer, "model": self.ready.get("model", {})})
+            row = self.rows.rows[answer["id"]]
+            found = read_result(row, {**answer, "model": self.ready.get("model", {})})
             corrected = found.hash and not found.leaves  # a correction is of one leaf
             mask = read_mask(mask_path(paths.home() / "masks", found.hash)) if corrected else None
-            self._show(self._decide(replace(found, mask=mask)))
+            self._show(self._decide(replace(found, mask=mask, others=row.others)))
 
     def _on_exit(self, code: int, errors: str) -> None:
         reported = not self.ready and code > 0 and not errors
@@ -331,60 +355,15 @@ class DiagnosisModel(ProcessModel):
             self.failed.emit(text, errors)
 
 
-def photo_files(paths: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Files as they are, folders as the photos in them (`list_photos`), and the folders that cannot be read."""
-    refused: list[str] = []
-    listed = (list_photos(path, lambda folder, _: refused.append(folder)) if os.path.isdir(path) else [path]
-              for path in paths)  # fmt: skip
-    return list(itertools.chain.from_iterable(listed)), refused
+def photo_files(paths: Iterable[str], known: Mapping[str, str]) -> tuple[list[str], list[str], set[str]]:
+    """Files as they are, folders as the photos in them (`list_photos`); the folders that cannot be read; and
+    `changed_files`."""
+    found, refused = list[str](), list[str]()
+    for path in paths:
+        found += list_photos(path, lambda folder, _: refused.append(folder)) if os.path.isdir(path) else [path]
+    return found, refused, changed_files(found, known)
 
 
-PIECE: Final = 256
-SLICE_S: Final = 0.008
-"""Seconds of work between two returns to the event loop."""
-
-
-@final
-class VerdictUpdate(QObject):
-    """Updates verdicts in slices. Photos of several leaves are all updated: each leaf has probabilities of its own.
-
-    Signal: `ended()`.
-    """
-
-    ended = Signal()
-
-    def __init__(self, rows: RowsModel, decide: Callable[[PhotoResult], PhotoResult], parent: QObject) -> None:
-        super().__init__(parent)
-        self._rows, self._decide = rows, decide
-        self._low, self._high = 1.0, 0.0
-        self._at = 0
-        self._timer = QTimer(self, singleShot=True)
-        self._timer.timeout.connect(self._run_slice)
-
-    @property
-    def active(self) -> bool:
-        return self._timer.isActive()
-
-    def start(self, low: float, high: float) -> None:
-        """Start for photos whose first class has a probability in [low, high), and those of an unfinished start."""
-        if self.active:
-            low, high = min(low, self._low), max(high, self._high)
-        self._low, self._high, self._at = low, high, 0
-        self._run_slice()
-
-    def stop(self) -> None:
-        self._timer.stop()
-
-    def _run_slice(self) -> None:
-        rows, end = self._rows.rows, time.perf_counter() + SLICE_S
-        while self._at < len(rows) and time.perf_counter() < end:
-            for at in range(self._at, min(self._at + PIECE, len(rows))):
-                row = rows[at]
-                if row.leaves or (row.top and self._low <= row.top[0][1] < self._high):
-                    rows[at] = self._decide(row)
-            self._at += PIECE
-        if self._at < len(rows):
-            self._timer.start(0)
-            return
-        self._rows.replace_all(rows)
-        self.ended.emit()
+def changed_files(paths: Iterable[str], known: Mapping[str, str]) -> set[str]:
+    """The files that have another key than the known one."""
+    return {path for path in paths if path in known and current_key(path) != known[path]}

@@ -34,15 +34,16 @@ class ExaminationModel(ProcessModel):
         self.found: list[Found] = []
         self.split: dict[str, Any] = {}
         self.kinds: dict[str, str] = {}
+        self._next: tuple[list[Found], dict[str, Any]] = [], {}  # of the check that runs; the last one stays until then
         document.opened.connect(self.forget)
 
     def start(self, settings: dict[str, Any]) -> None:
         """Check every photo; `settings` are those of a run (image size, seed, shares)."""
 
         def begin(data: str) -> None:
+            self._next = [], {}
             self._start_process("scan", {**settings, "data": data})
 
-        self.forget()
         self._document.with_manifest(begin, self.failed.emit)
 
     def forget(self) -> None:
@@ -56,7 +57,10 @@ class ExaminationModel(ProcessModel):
         self.changed.emit()  # once for all of them
 
     def _read(self, answer: dict[str, Any]) -> None:
-        self.split, self.kinds = answer.get("split", self.split), answer.get("kinds", self.kinds)
+        found, split = self._next
+        split |= answer.get("split", {})
         for raw in answer.get("findings", ()):
             rows = (self._document.row_of(path) for path in raw["paths"])
-            self.found.append(Found(raw["kind"], tuple(row for row in rows if row is not None), raw["message"]))
+            found.append(Found(raw["kind"], tuple(row for row in rows if row is not None), raw["message"]))
+        if "kinds" in answer:  # the end
+            self.found, self.split, self.kinds = found, split, answer["kinds"]

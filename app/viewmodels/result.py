@@ -36,10 +36,12 @@ class PhotoResult:
     limits: the threshold of each class of `top`, where a photo may have several; sure: the verdict is a class (else
     `reason` says why not); notes: further sentences; diseased: percent of the leaf area, or None; maps: requested
     class maps, uint8 ``(height, width)``; probabilities of all classes and familiarity: inputs of the verdict; hash:
-    SHA-256 of the photo file; measured: leaf and diseased area as measured; mask: as corrected by a user; model: which
-    made the prediction. leaves: results of the leaves of a photo that shows several, the worst first, each with its
-    number as id, its box in the photo's central square, and share: its lesions in percent of the area of all leaves.
+    SHA-256 of the photo file; key: changes when the file does; measured: leaf and diseased area as measured; mask: as
+    corrected by a user; model: which made the prediction. leaves: results of the leaves of a photo that shows several,
+    the worst first, each with its number as id, its box in the photo's central square, and share: its lesions in
+    percent of the area of all leaves.
     taken: seconds since 1970 by the camera's clock, or 0; plant: what a file states of its plant (`plant_cells`).
+    others: results of the same file where leaves were cropped, or several leaves diagnosed, or not.
     """
 
     id: int
@@ -58,6 +60,7 @@ class PhotoResult:
     probabilities: tuple[float, ...] = ()
     familiarity: float = 0.0
     hash: str = ""
+    key: str = ""
     measured: Mapping[str, Any] | None = None
     mask: Mask | None = None
     box: Box = WHOLE
@@ -67,6 +70,7 @@ class PhotoResult:
     model: ModelIdentity = ModelIdentity()
     taken: int = 0
     plant: tuple[Any, ...] = ()
+    others: Mapping[tuple[bool, bool], PhotoResult] = field(default_factory=dict)
 
     @property
     def probability(self) -> float:
@@ -109,7 +113,8 @@ class PhotoResult:
 
 
 def read_result(row: PhotoResult, answer: Mapping[str, Any]) -> PhotoResult:
-    same = ("verdict", "error", "milliseconds", "sure", "reason", "diseased", "familiarity", "hash", "share", "taken")
+    same = ("verdict", "error", "milliseconds", "sure", "reason", "diseased", "familiarity", "hash", "share", "taken",
+            "key")  # fmt: skip
     lists = ("limits", "notes", "probabilities", "box", "plant")
     found: dict[str, Any] = {name: answer[name] for name in same if name in answer}
     found |= {name: tuple(answer[name]) for name in lists if name in answer}

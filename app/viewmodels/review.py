@@ -56,7 +56,8 @@ class ReviewModel(ProcessModel):
         self.agreement = 0.0
         self.few: list[str] = []
         """Classes with too few groups to be reviewed."""
-        self._before: project.EditedDataset | None = None  # the table when the review began
+        self._reviewing: project.EditedDataset | None = None  # the table when the review began that is running
+        self._before: project.EditedDataset | None = None  # and when that began which found the suspects
         document.opened.connect(self.forget)
         document.changed.connect(self.changed)
 
@@ -66,13 +67,10 @@ class ReviewModel(ProcessModel):
 
         def begin(data: str) -> None:
             table = self._document.table
-            if not unlabelled:
-                self._before = None if table is None else replace(table, labels=table.labels.copy())
+            self._reviewing = None if table is None else replace(table, labels=table.labels.copy())
             self._start_process("review", {"data": data, "model": model, "unlabelled": unlabelled})
             self.changed.emit()  # it is busy now; a manifest of edits may have been written first
 
-        if not unlabelled:
-            self.forget()
         self._document.with_manifest(begin, self.failed.emit)
 
     def forget(self) -> None:
@@ -139,6 +137,7 @@ class ReviewModel(ProcessModel):
             self.chosen.emit(answer["chosen"])
         elif "suspects" in answer:
             rows = [(self._document.row_of(raw.pop("path")), raw) for raw in answer["suspects"]]
+            self._before = self._reviewing
             self._found = [SuspectPhoto(row, **raw) for row, raw in rows if row is not None]
             self.photos, self.agreement, self.few = answer["photos"], answer["agreement"], answer["few"]
             self.learned = answer["learned"]

@@ -58,6 +58,10 @@ class Thumbnails(QObject):
             self._pool.start(self._decode)
         return None
 
+    def forget(self, path: str) -> None:
+        """Decode this file again, which has changed."""
+        self._cache.pop(path, None)
+
     def close(self) -> None:
         with self._lock:
             self._requests.clear()

@@ -158,7 +158,7 @@ def start_request(config: RunConfig) -> str:
 
 def resume_request(folder: Path) -> str:
     """Resume the run in a folder from its last checkpoint. Raises DataError."""
-    from core.training.run_folder import read_config  # imports Numba, which slows down the start
+    from core.training.run_folder import read_config  # not at the start, which it would slow down
 
     return json.dumps({"config": {**to_dict(read_config(folder)), "out": str(folder)}, "resume": True,
                        "overwrite": False})  # fmt: skip

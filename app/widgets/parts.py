@@ -207,9 +207,9 @@ def header(title: str, subtitle: str, *widgets: QWidget) -> QWidget:
     under = label(subtitle, "subtitle")
     under.setObjectName("subtitle")
     under.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-    layout = row((column(label(title, "title"), under, spacing=2), 1), *widgets, spacing=-1)
-    for widget in widgets:
-        layout.setAlignment(widget, Qt.AlignmentFlag.AlignBottom)
+    tools = holding(row(*widgets, spacing=-1))
+    layout = row((column(label(title, "title"), under, spacing=2), 1), tools, spacing=-1)
+    layout.setAlignment(tools, Qt.AlignmentFlag.AlignBottom)
     return holding(layout)
 
 

@@ -31,6 +31,14 @@ def file_key(path: str, file: str, state: os.stat_result) -> bytes:
     return blake2b(facts.encode(errors="surrogateescape") + b"\0" + sample, digest_size=16).digest()
 
 
+def current_key(path: str) -> str:
+    """The key of a file as it is now; "" if it cannot be read."""
+    try:
+        return file_key(path, path, os.stat(path)).hex()
+    except OSError:
+        return ""
+
+
 def read_sample(file: str, size: int) -> bytes:
     """Three parts of a file. Raises OSError."""
     with open(file, "rb") as opened:

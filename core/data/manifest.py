@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 import os
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -218,9 +219,13 @@ def _list_columns(names: Sequence[str]) -> str:
 
 
 def _file_name(text: str, path: Path) -> str:
-    """The file that a manifest names, with "/" between folders; as written if, on POSIX, there is such a file."""
+    """The file that a manifest names, with "/" between folders; as written if, on POSIX, there is such a file.
+
+    Without "./", so that a photo has one name; ".." stays, as the folder before it may be a link.
+    """
     clean = text.strip().replace("\\", "/")
-    return text if clean != text and os.sep == "/" and os.path.isfile(path.parent / text) else clean
+    found = text if clean != text and os.sep == "/" and os.path.isfile(path.parent / text) else clean
+    return re.sub(r"(?<![^/])(?:\./+)+", "", found)
 
 
 def _append(table: DatasetBuilder, row: list[str], at: _Columns, line: int, path: Path) -> None:

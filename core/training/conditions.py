@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Final, final
 
-import numba
-
 from core import __version__
 from core.config import RunConfig
 from core.cores import usable_cores
@@ -42,6 +40,8 @@ class Conditions:
 
 def present_conditions(config: RunConfig, device: str, ranks: int = 1) -> Conditions:
     """The conditions of a run with these settings on this machine. Raises DeviceError if the device is missing."""
+    import numba  # takes a second; the window, which resumes runs, does not need it
+
     if device == "cuda":
         from core.gpu.driver.device import open_device  # numba-cuda is optional
         from core.gpu.tuning import load_table

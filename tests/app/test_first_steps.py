@@ -23,6 +23,7 @@ def test_the_first_start_opens_on_diagnose_and_says_what_the_model_knows_and_how
     assert "Early blight of tomato" in panel.start.known.text()
     assert "Healthy" not in panel.start.known.text()
     assert any("in focus" in text.text() for text in panel.start.findChildren(QLabel))
+    assert not program.window.actions_.exclude.isEnabled(), "Del removes results here"
     program.window.actions_.paste.trigger()  # nothing was copied
     assert panel.notice.isVisible()
 

@@ -3,7 +3,7 @@
 import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QAccessible, QWheelEvent
-from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QComboBox, QSlider
+from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QComboBox, QPushButton, QSlider
 
 from app.main_window import PAGES
 from app.viewmodels.training import State, TrainingModel
@@ -68,7 +68,7 @@ def test_space_after_pause_resumes_and_after_stop_presses_no_other_button(held, 
 def test_space_after_undo_presses_no_other_button(program, qtbot):
     qtbot.waitUntil(program.window.isActiveWindow)
     program.document.exclude([0], True)
-    undo = next(b for b in program.window.page("dataset").head.children() if getattr(b, "text", str)() == "Undo")
+    undo = next(b for b in program.window.page("dataset").head.findChildren(QPushButton) if b.text() == "Undo")
     focused_and_pressed(qtbot, undo)
     assert not program.document.table.excluded.any()
     space(qtbot)

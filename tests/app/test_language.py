@@ -60,6 +60,17 @@ def test_the_language_changes_at_once_and_nothing_is_lost(program, qtbot):
     assert "Start training" in texts(program.window.go("train"))
 
 
+def test_the_order_of_classes_and_the_offer_to_diagnose_again_stay(program, qtbot):
+    program.diagnosis.rows.append([read_result(PhotoResult(0, "/photos/0.jpg"), answer(0.9))])
+    program.diagnosis._hash = "another model"
+    program.photo_commands.offer_again()
+    program.window.page("dataset").classes.table.sortByColumn(1, Qt.SortOrder.DescendingOrder)
+    with qtbot.waitSignal(program.window.destroyed):
+        program.window.actions_.language_vi.trigger()
+    assert program.window.page("dataset").classes.model.sorting == (1, Qt.SortOrder.DescendingOrder)
+    assert program.window.page("diagnose").notice.do.text() == "Chẩn đoán lại"
+
+
 def test_a_run_goes_on_through_a_change_of_language(start, qtbot):
     program = start()
     session = program.training

@@ -149,9 +149,8 @@ def test_photos_of_a_farm_are_counted_and_what_cannot_work_is_refused(adapting, 
     assert [made.list.item(at).text().rpartition("   ")[2] for at in (0, 1)] == [f"5 {photos}", f"6 {photos}"]
     assert (made.adapt.isEnabled(), made.name.text()[:27]) == (True, "LeafClinic leaves, orchard ")
     adapting.choose(made, folder / "apple")
-    near = ", ".join(name for name in made._classes if name.endswith(("/healthy", "/scab")))
-    refusal = "The model does not know healthy, scab. Correct the class names, or remove these photos. It knows "
-    assert made.notice.text.text() == sentence(f"{refusal}{near}.")
+    refusal = "The model does not know healthy, scab. Give these folders names from the list, or remove them."
+    assert made.notice.text.text() == sentence(refusal), "its classes are listed below"
     assert not made.adapt.isEnabled()
     assert not adapting(shipped_model("small")).choose.isEnabled()
 

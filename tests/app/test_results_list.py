@@ -8,7 +8,8 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QFileDialog
 
 from app.panels.diagnose.plants import COLUMN
@@ -19,6 +20,7 @@ from app.viewmodels.diagnosis import photo_files
 from app.viewmodels.model_list import shipped_model
 from app.viewmodels.plants import find_plants
 from app.viewmodels.result import PhotoResult, from_line, read_result, to_line
+from core.data.cache_index import current_key
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.plant import diagnose_plants
 from core.diagnosis.prediction import Diagnosis, Prediction
@@ -45,6 +47,39 @@ def test_photos_brought_again_get_no_second_row_and_are_diagnosed_if_they_lack_a
     model.rows.replace(1, read_result(model.rows.rows[1], {"error": "The file is empty."}))
     model._add(paths_of(model))
     assert (list(model._waiting), model.rows.rows[0].cancelled) == ([3, 0, 1], False)
+
+
+def test_a_photo_whose_file_was_replaced_is_diagnosed_and_shown_again(panel, model, qtbot):  # noqa: F811
+    first, folder = model.rows.rows[0].path, str(Path(model.rows.rows[0].path).parent)
+    for row in model.rows.rows:
+        model.rows.replace(row.id, replace(row, key=current_key(row.path)))
+    model.add([first])
+    qtbot.waitUntil(lambda: panel.detail.photo._photo.size() == QSize(16, 16), timeout=9000)
+    assert not model.working
+    for side, given in ((40, first), (64, folder)):
+        QImage(side, side, QImage.Format.Format_RGB32).save(first)
+        model.add([given])
+        qtbot.waitUntil(lambda: list(model._waiting) == [0], timeout=9000)
+        assert (model.rows.rows[0].done, "2 of these" in panel.notice.text.text()) == (False, given == folder)
+        qtbot.waitUntil(lambda side=side: panel.detail.photo._photo.size() == QSize(side, side), timeout=9000)
+        model._waiting.clear()
+        model.rows.replace(0, read_result(model.rows.rows[0], answer(0.9) | {"key": current_key(first)}))
+
+
+def test_a_photo_keeps_its_results_with_and_without_the_crop_also_when_it_is_removed(panel, model, qtbot):  # noqa: F811
+    before = paths_of(model)
+    panel.coverage.crop.click()
+    model._waiting.remove(1)
+    model._flying.add(1)
+    model._read_answers([answer(0.6) | {"id": 1}])
+    panel._remove([model.rows.rows[2]])
+    panel.coverage.slider.setValue(1)
+    for shown, waiting in (([0.95, 0.8], []), ([0, 0.6], [0]), ([0.95, 0.8], [])):
+        panel.coverage.crop.click()
+        assert ([row.probability for row in model.rows.rows], list(model._waiting)) == (shown, waiting)
+    model.restore()
+    qtbot.waitUntil(lambda: [row.sure for row in model.rows.rows] == [True, True, False], timeout=9000)
+    assert (paths_of(model), model.working) == (before, False)
 
 
 def test_a_folder_that_is_being_listed_when_a_model_is_chosen_is_diagnosed(model, tmp_path, qtbot, monkeypatch):  # noqa: F811
@@ -129,7 +164,7 @@ def test_clear_is_taken_back_below_results_that_came_since(panel, model, qtbot):
     panel._remove(model.rows.rows)
     model.set_view(crop=True, leaves=True)  # results of the other kind are not restored
     model._add(["/photos/new.jpg"])
-    model._cleared.insert(0, PhotoResult(9, "/photos/new.jpg", done=True))  # added again meanwhile
+    model._cleared[-1].insert(0, PhotoResult(9, "/photos/new.jpg", done=True))  # added again meanwhile
     model.restore()
     assert [(row.id, row.cancelled) for row in model.rows.rows] == [(0, False), *((at, True) for at in range(1, 5))]
     assert list(model._waiting) == [0]
@@ -160,7 +195,13 @@ def test_del_and_undo_change_only_what_the_page_shows(start, flying, monkeypatch
     table.clearSelection()
     qtbot.keyClick(table, Qt.Key.Key_Delete)  # removes nothing, and keeps the Undo of the first
     window.page("diagnose").notice.do.click()
-    assert [row.path[8] for row in rows.rows] == list("034512")
+    for act, left in ((lambda: None, "034512"), (window.actions_.redo.trigger, "0345"),
+                      (window.actions_.undo.trigger, "034512")):  # fmt: skip
+        act()
+        assert [row.path[8] for row in rows.rows] == list(left)
+    window.page("diagnose")._remove(rows.rows[:1])
+    window.actions_.undo.trigger()
+    assert window.page("diagnose").notice.isHidden(), "its Undo has nothing left to undo"
     window.actions_.undo.trigger()
     assert program.document.table.excluded.tolist() == [True] + [False] * 5
 
@@ -168,7 +209,7 @@ def test_del_and_undo_change_only_what_the_page_shows(start, flying, monkeypatch
 def test_a_folder_without_rights_is_not_called_empty(panel, model, tmp_path, monkeypatch, qtbot):  # noqa: F811
     folder = write_folder(tmp_path / "x", {"a": 2, "secret": 1})
     refuse_listing(monkeypatch, "secret")
-    found, refused = photo_files([str(folder)])
+    found, refused, _ = photo_files([str(folder)], {})
     assert (len(found), refused) == (2, [str(folder / "secret")])
     model.add([str(folder / "secret")])
     qtbot.waitUntil(lambda: "secret cannot be read" in panel.notice.text.text())

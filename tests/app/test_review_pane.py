@@ -140,6 +140,12 @@ def test_a_review_of_edited_photos_shows_its_progress(panel, qtbot, monkeypatch)
     panel.review.start.click()
     qtbot.waitUntil(lambda: panel._review.has_process)
     assert (panel.review.stop.isHidden(), panel.review.start.isHidden()) == (False, True)
+    panel._document.move(panel.photos.rows[:1], "scab")
+    panel._review._thread = None  # cancelled: what was found before stays
+    panel._review.ended.emit()
+    assert listed(panel) == ["healthy/3.png"]
+    panel._document.undo.undo()
+    assert listed(panel) == ["rust/2.png", "healthy/3.png"]
 
 
 def test_suspects_follow_a_class_that_is_renamed(panel):

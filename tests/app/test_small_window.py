@@ -23,6 +23,7 @@ from tests.helpers.window import write_folder
 pytestmark = [pytest.mark.gui, pytest.mark.styled]
 
 
+WAYS = ("forward", "backward_input", "backward_weight")
 RUNNING = ("12 / 20", "0.302", "98.3 %", "104.7", "59 min")
 """Figures of a run."""
 
@@ -204,6 +205,8 @@ def test_the_window_fits_small_screens_and_what_has_no_room_scrolls(size, langua
     window.page("kernels").shape.addItem("a shape with many numbers " * 2)
     for figure, text in zip(window.page("train").figures.values(), RUNNING, strict=True):
         figure.show_value(text)
+    window.page("train").tabs.setCurrentIndex(1)
+    window.page("train").kernels.show_times([KernelTime("stem", way, "tiled", 1234.5, 1, 1, 1.0) for way in WAYS])
     program.theme.set("dark")  # drops the sizes that widgets have kept
     window.resize(900, first_size(QSize(960, 510)).height())
     qtbot.wait(50)

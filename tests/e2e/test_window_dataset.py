@@ -52,7 +52,9 @@ def test_a_search_is_made_beside_the_event_loop(panel, qtbot, monkeypatch):
 
 
 def test_the_chosen_class_stays_chosen_when_its_photos_change_or_it_is_renamed(panel, qtbot, monkeypatch):
+    assert not panel.classes._rename.isEnabled()
     panel.classes.table.selectRow(1)
+    assert (panel.classes._rename.isEnabled(), panel.classes._all.isEnabled()) == (True, True)
     panel.grid.setCurrentIndex(panel.photos.index(0))
     panel._actions.exclude.trigger()
     assert (panel.classes.selected(), panel.photos.rowCount()) == (["rust"], 32)
@@ -79,12 +81,24 @@ def test_the_examination_finds_what_is_wrong_and_measures_the_leak(panel, qtbot)
     found = {f.kind: f for f in panel._examination.found}
     assert "broken.png" in panel._document.table.dataset.paths[found["unreadable"].rows[0]]
     assert len(found["two_labels"].rows) == 2
+    panel.health.table.setFocus()
+    qtbot.waitUntil(lambda: panel.health.table.hasFocus())
+    assert panel.photos.rowCount() == 62, "no finding is chosen yet"
     panel.health.table.selectRow(0)
+    assert 0 < panel.photos.rowCount() < 62
+    panel.side.setCurrentWidget(panel.split)
+    assert panel.photos.rowCount() == 62
+    panel.side.setCurrentWidget(panel.health)
     assert 0 < panel.photos.rowCount() < 62
     panel.side.setCurrentWidget(panel.split)
     assert (panel._examination.split["photos"], panel._examination.split["leaked"]) == (61, 0)
     assert len(panel.split.model.rows) == 2
     assert "0.0\u00a0% of the validation and test photos in this split" in panel.split.text.text()
+    panel.health.start()
+    panel._examination.cancel()
+    assert len(panel.split.model.rows) == 2, "a check that is cancelled discards nothing"
+    qtbot.waitUntil(lambda: not panel._examination.has_process)
+    assert {f.kind for f in panel._examination.found} == set(found)
 
 
 def test_the_preview_shows_other_draws_of_the_selected_photo(panel, qtbot):

@@ -41,13 +41,20 @@ class ClassesPane(QWidget):
         self.table = sorted_view(self.model, tr("Classes"), stretch=0)
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self._bars = BarDelegate(theme, self.table, 1)
-        self.table.selectionModel().selectionChanged.connect(lambda *_: self.chosen.emit(self.selected()))
+        self.table.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
         self.table.doubleClicked.connect(lambda _: self._on_rename())
         QShortcut(QKeySequence("F2"), self.table, self._on_rename)
         self.balance = label("", "muted", wrap=True)
         self._rename = button(tr("Rename…"), self._on_rename, tip=tr("Rename the selected class (F2)"))
         self._all = button(tr("Show all"), self.table.clearSelection, "flat")
         self.setLayout(column(self.balance, (self.table, 1), row(self._rename, None, self._all), margins=TAB))
+        self._on_selection()
+
+    def _on_selection(self) -> None:
+        names = self.selected()
+        self._rename.setEnabled(len(names) == 1)
+        self._all.setEnabled(bool(names))
+        self.chosen.emit(names)
 
     def show_table(self, table: EditedDataset) -> None:
         """Show the counts of the photos in use, without classes that no photo has any more."""
@@ -60,7 +67,7 @@ class ClassesPane(QWidget):
             self._select(before)
         self.balance.setText(balance_text(rows))
         if before != self.selected():
-            self.chosen.emit(self.selected())
+            self._on_selection()
 
     def selected(self) -> list[str]:
         return [index.data(ROW)[0] for index in self.table.selectionModel().selectedRows()]

@@ -35,7 +35,8 @@ class HealthPane(QWidget):
             Column(tr("Photos"), lambda k: f"{k[1]:,}", lambda k: k[1], right=True),
         ], self)  # fmt: skip
         self.table = sorted_view(self.model, tr("Findings"), stretch=0)
-        self.table.selectionModel().currentRowChanged.connect(lambda *_: self._on_chosen())
+        self.table.selectionModel().selectionChanged.connect(lambda *_: self.show_chosen())
+        self.table.clicked.connect(lambda _: self.show_chosen())  # again, after a filter has shown others
         self.state = label("", "muted", wrap=True)
         self.bar = progress_bar(tr("Progress of the check"))
         self.check = button(tr("Check photos"), self.start, "primary")
@@ -79,11 +80,11 @@ class HealthPane(QWidget):
         else:
             self.state.setText(tr("No problems were found."))
 
-    def _on_chosen(self) -> None:
-        index = self.table.currentIndex()
-        if not index.isValid():
+    def show_chosen(self) -> None:
+        """Show the photos of the selected line. The current one may only have the keyboard focus."""
+        if not (chosen := self.table.selectionModel().selectedRows()):
             return
-        meaning, _, kind = index.data(ROW)
+        meaning, _, kind = chosen[0].data(ROW)
         found = [f for f in self._examination.found if f.kind == kind]
         rows = np.array(list(dict.fromkeys(row for f in found for row in f.rows)), np.int64)
         advice = sentence(found[0].message)

@@ -172,7 +172,7 @@ class DatasetPanel(QWidget):
         place, shown = self._place + skipped, self.side.currentWidget() is self.review
         suspects = self._review.suspects() if shown else []
         if not suspects:
-            if self._marks:
+            if self._marks or shown and self._listed is not None:
                 self._on_filter()
             self._on_current()
             return
@@ -196,8 +196,10 @@ class DatasetPanel(QWidget):
         tab = self.side.currentWidget()
         if tab is self.review:
             self._show_suspects()
-        elif self._marks or tab is self.classes and self._listed is not None:
+        elif self._marks or self._listed is not None and tab is not self.augmentation:
             self._on_filter()
+        if tab is self.health:
+            self.health.show_chosen()
 
     def _on_current(self) -> None:
         index = self.grid.currentIndex()

@@ -39,11 +39,10 @@ class CoverageBar(QWidget):
         self.caption.setToolTip(tr("Measured on this model's validation photos. Results on photos from other places "
                                    "are usually lower."))
         self.crop = QCheckBox(tr("Crop to small leaves"))
-        self.crop.setToolTip(tr("Crops the photo to the leaf if the leaf is small. The frame shows the crop. All "
-                                "photos are diagnosed again."))  # fmt: skip
+        self.crop.setToolTip(tr("Crops the photo to the leaf if the leaf is small. The frame shows the crop."))
         self.leaves = QCheckBox(tr("Several leaves"))
         self.leaves.setToolTip(tr("Finds the leaves in each photo and diagnoses them one by one. For photos of one "
-                                  "leaf this is less accurate. All photos are diagnosed again."))  # fmt: skip
+                                  "leaf this is less accurate."))
         for box, checked in ((self.crop, model.crop), (self.leaves, model.leaves)):
             box.setChecked(checked)
             box.toggled.connect(self._on_view)

@@ -112,7 +112,7 @@ class DetailPane(QWidget):
         before, self.shown = self.shown, result
         if result is None:
             return
-        if before is None or before.path != result.path:
+        if before is None or before.path != result.path or not result.done:  # the file may have been replaced
             self.photo.request(self._photos, result.path)
         self._threshold = threshold
         area = result.area()

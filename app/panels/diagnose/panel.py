@@ -57,6 +57,7 @@ class DiagnosePanel(QWidget):
         self._unready = False
         self._all = ""  # the summary of all results, filtered or not
         self._newest = -1  # row of a new photo that is not shown yet
+        self._before = -1  # the changes before the last removal
         self.detail = DetailPane(theme, photos)
         self.coverage = CoverageBar(model, settings)
         self.table = sorted_view(model.rows, tr("Results"))
@@ -109,6 +110,7 @@ class DiagnosePanel(QWidget):
         model.busy.connect(self._on_busy)
         model.verdicts_changed.connect(self._on_verdicts)
         model.plants.changed.connect(self._on_plants)
+        model.plants.changes.indexChanged.connect(self._on_change)
         self.detail.correct_asked.connect(self._on_correct)
         self.detail.large_asked.connect(self._on_large)
         self.detail.map_asked.connect(self._on_map)
@@ -282,13 +284,19 @@ class DiagnosePanel(QWidget):
     def _remove(self, rows: Sequence[PhotoResult]) -> None:
         if not rows:  # Del without a selection must not replace the Undo of an earlier one
             return
-        at = self.table.currentIndex().row()
+        at, changes = self.table.currentIndex().row(), self._model.plants.changes
+        self._before = changes.index()
         self._newest = -1
         self.detail.show_result(None)
         self._model.remove(rows)
         self.table.selectRow(min(at, self._model.rows.rowCount() - 1))
         removed = count(len(rows), "{n} result removed.", "{n} results removed.")
-        self.notice.show_message(removed, tr("Undo"), self._model.restore)
+        self.notice.show_message(removed, tr("Undo"), lambda: changes.setIndex(self._before))
+
+    def _on_change(self, index: int) -> None:
+        """Hide the offer to undo a removal that was undone by other means."""
+        if index <= self._before and self.notice.do.text() == tr("Undo"):
+            self.notice.hide()
 
     def _export(self, kind: str, title: str, *_: object) -> None:
         kinds = f"{kind.upper()} (*.{kind})"

@@ -124,11 +124,11 @@ class KernelTimesPane(QWidget):
         self.table = sorted_view(self.model, tr("Kernel times"), stretch=0)
         self.table.setTextElideMode(Qt.TextElideMode.ElideLeft)  # layers differ at their end
         self._bars = BarDelegate(theme, self.table, SHARE)
-        self._legend = label("")
+        self._legend = label("", wrap=True)  # else it would widen the page
         self._legend.setTextFormat(Qt.TextFormat.RichText)
         self._total = label("", "muted")
         self.roofline = Roofline(theme)
-        chart = card((self.roofline, 1), row(self._legend, None, self._total))
+        chart = card((self.roofline, 1), row((self._legend, 1), self._total))
         split = splitter(chart, self.table, sizes=(340, 220), upright=True)
         split.setChildrenCollapsible(False)
         empty = EmptyPlace(theme, "kernels", tr("No kernel has been timed yet"),

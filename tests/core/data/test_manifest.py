@@ -28,8 +28,9 @@ def test_classes_are_sorted_names_labels_follow_them_and_a_photo_that_is_there_t
     assert dataset.groups is None
     assert dataset.splits.tolist() == [UNSPLIT] * 3
     photo = tmp_path / "elsewhere" / "a.jpg"
-    dataset = open_manifest(write(tmp_path, f"{PLAIN}a.jpg,rust\n{photo.as_posix()},rust\n"))
-    assert list(dataset.paths) == ["a.jpg", "b.jpg", "c.jpg", photo.as_posix()]
+    (tmp_path / "a.jpg").touch()
+    dataset = open_manifest(write(tmp_path, f"{PLAIN}./a.jpg,rust\n{photo.as_posix()},rust\n../x/././a.jpg,rust\n"))
+    assert list(dataset.paths) == ["a.jpg", "b.jpg", "c.jpg", photo.as_posix(), "../x/a.jpg"]
     assert dataset.path(3) == str(photo)
 
 
