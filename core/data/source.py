@@ -84,8 +84,10 @@ def _require(found: Iterator[str], name: str) -> Iterator[str]:
 
 
 def list_photos(folder: str, refuse: Callable[[str, OSError], object]) -> Iterator[str]:
-    """The photos below a folder by path, also in unsupported formats, but neither hidden ones (telephones keep
-    .thumbnails, macOS leaves ._photo.jpg) nor linked folders. refuse: called for each folder that cannot be read."""
+    """The photos below a folder by path, also in unsupported formats, but not hidden ones (telephones keep
+    .thumbnails, macOS leaves ._photo.jpg). Each folder is listed once, even if links lead to it again. refuse: called
+    for each folder that cannot be read."""
+    seen: set[tuple[int, int]] = set()
     found = [(folder, True)]
     while found:
         path, is_folder = found.pop()
@@ -93,8 +95,13 @@ def list_photos(folder: str, refuse: Callable[[str, OSError], object]) -> Iterat
             yield path
             continue
         try:
+            state = os.stat(path)
+            if (state.st_dev, state.st_ino) in seen:
+                continue
+            seen.add((state.st_dev, state.st_ino))
             with os.scandir(path) as entries:
-                shown = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries if entry.name[0] != "."]
+                shown = [(e.path, e.is_dir(follow_symlinks=False) or e.is_symlink() and os.path.isdir(e))
+                         for e in entries if e.name[0] != "."]  # fmt: skip
         except OSError as error:
             refuse(path, error)
             continue

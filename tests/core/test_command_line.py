@@ -95,7 +95,13 @@ def test_hidden_folders_and_files_are_not_diagnosed(tmp_path):
     for name in (".thumbnails/a.jpg", "b/._c.jpg", "b/.d/e.jpg", "b/f.jpg", "g.PNG", "h.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
+    (tmp_path / "b" / "again").symlink_to(tmp_path)
+    (tmp_path / "self").symlink_to("self")
     assert list(find_photos([str(tmp_path)])) == [str(tmp_path / "b/f.jpg"), str(tmp_path / "g.PNG")]
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "linked").symlink_to(tmp_path / "b")
+    linked = tmp_path / "far" / "linked"
+    assert list(find_photos([str(tmp_path / "far")])) == [str(linked / "again" / "g.PNG"), str(linked / "f.jpg")]
     assert list(find_photos([str(tmp_path / "b/._c.jpg")])) == [str(tmp_path / "b/._c.jpg")], "named itself"
     (deep := tmp_path.joinpath(*"d" * 200)).mkdir(parents=True)
     (deep / "i.jpg").touch()
