@@ -113,14 +113,14 @@ class DiagnosisModel(ProcessModel):
 
     def add(self, paths: Sequence[str]) -> None:
         """Diagnose photos and all photos in folders, which are listed in the background."""
-        if not any(map(os.path.isdir, paths)):
+        if len(paths) <= IN_FLIGHT and not any(map(os.path.isdir, paths)):
             self._add(paths)
             return
-        PHOTO_FOLDERS.update(paths)
         self._listing.append(Task(lambda report, cancelled: photo_files(paths), self, done=self._on_listed))
 
-    def _on_listed(self, listed: tuple[list[str], list[str]]) -> None:
-        found, refused = listed
+    def _on_listed(self, listed: tuple[set[str], list[str], list[str]]) -> None:
+        folders, found, refused = listed
+        PHOTO_FOLDERS.update(folders)
         self._add(found)
         if refused:
             text = tr("{folder} cannot be read. Change its permissions, then add it again.", folder=refused[0])
@@ -164,7 +164,7 @@ class DiagnosisModel(ProcessModel):
         self._waiting.clear()
         self._total -= len(cancelled)
         self.rows.replace_all([  # at once: otherwise a sorted table is sorted 100,000 times
-            replace(row, cancelled=True) if row.id in cancelled else row for row in self.rows.rows
+            PhotoResult(row.id, row.path, cancelled=True) if row.id in cancelled else row for row in self.rows.rows
         ])
         self.busy.emit(len(self._flying), self._total)
 
@@ -177,7 +177,9 @@ class DiagnosisModel(ProcessModel):
         self._flying.clear()
         self._waiting = deque(places[at] for at in waiting if at in places)
         self._total += len(self._waiting) - len(waiting)
-        self.rows.show_rows([replace(row, id=at) for at, row in enumerate(left)])
+        for at, row in enumerate(left):
+            row.id = at
+        self.rows.show_rows(left)
         if self.verdict_update.active:
             self.verdict_update.start(1.0, 0.0)  # from the first row again
         if flying:
@@ -188,9 +190,10 @@ class DiagnosisModel(ProcessModel):
         """Restore cleared results below newer ones, each photo once; those without a result count as cancelled."""
         again, first = {row.path for row in self.rows.rows}, len(self.rows.rows)
         cleared, self._cleared = [row for row in self._cleared if row.path not in again], []
-        self.rows.append([
-            self._decide(replace(row, id=first + at, cancelled=not row.done)) for at, row in enumerate(cleared)
-        ])
+        for at, row in enumerate(cleared, first):
+            row.id, row.cancelled = at, not row.done
+        self.rows.append(cleared)
+        self.verdict_update.start(0.0, math.inf)  # coverage or crop may have changed
         self.busy.emit(*self.progress)
 
     def close(self) -> None:
@@ -331,12 +334,12 @@ class DiagnosisModel(ProcessModel):
             self.failed.emit(text, errors)
 
 
-def photo_files(paths: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Files as they are, folders as the photos in them (`list_photos`), and the folders that cannot be read."""
-    refused: list[str] = []
-    listed = (list_photos(path, lambda folder, _: refused.append(folder)) if os.path.isdir(path) else [path]
+def photo_files(paths: Sequence[str]) -> tuple[set[str], list[str], list[str]]:
+    """The folders among these; files as they are, with the photos in folders; and folders that cannot be read."""
+    folders, refused = set(filter(os.path.isdir, paths)), list[str]()
+    listed = (list_photos(path, lambda folder, _: refused.append(folder)) if path in folders else [path]
               for path in paths)  # fmt: skip
-    return list(itertools.chain.from_iterable(listed)), refused
+    return folders, list(itertools.chain.from_iterable(listed)), refused
 
 
 PIECE: Final = 256
