@@ -21,7 +21,7 @@ from pyarrow import parquet
 from core import diagnose
 from core.data.source import find_photos
 from core.diagnosis import prediction
-from core.diagnosis.many_photos import cut_parts, find_missing, open_results
+from core.diagnosis.many_photos import Job, Part, compute_part, cut_parts, find_missing, open_results
 from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import read_identity
 from core.diagnosis.prediction import Predictor
@@ -93,6 +93,13 @@ def test_what_is_done_is_kept_and_the_rest_is_computed(model, photos, tmp_path, 
         assert not (out / "results.csv").exists()
         parts[0].write_bytes(kept[0])
         tables[1].write_bytes(kept[1])
+
+
+def test_photos_whose_disk_is_gone_are_not_done(model, tmp_path):
+    job, part = Job(str(model), read_identity(model).hash, str(tmp_path), "cpu", 1, 1.0), Part(0, ("/gone/1.png",))
+    with pytest.raises(InputError, match="Connect the disk"):
+        compute_part(job, part)
+    assert not list(tmp_path.iterdir())
 
 
 def test_other_photos_or_another_model_are_refused(model, photos, tmp_path, capsys):
