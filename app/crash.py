@@ -34,9 +34,7 @@ class CrashReporter(QObject):
         super().__init__(parent)
         place = paths.folder("logs")
         with saving(place, paths.OTHER):
-            self._handler = RotatingFileHandler(
-                place / "leafclinic.log", maxBytes=LOG_BYTES, backupCount=2, encoding="utf-8"
-            )
+            self._handler = RotatingFileHandler(place / "leafclinic.log", "a", LOG_BYTES, 2, "utf-8")
             self._fault: IO[str] = open(place / "crash.log", "a", encoding="utf-8")  # noqa: SIM115 (lives as we do)
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logging.getLogger().addHandler(self._handler)

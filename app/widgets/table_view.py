@@ -55,9 +55,10 @@ def selected(view: QTableView) -> Any | None:
     return index.data(ROW) if index.isValid() else None
 
 
-def selected_rows(view: QTableView, rows: RowsModel) -> list[Any]:
+def selected_rows(view: QTableView) -> list[Any]:
     """All selected rows. Qt's own list makes an index of each, which takes half a second for 20,000."""
-    ranges = view.selectionModel().selection().toList()  # where a column was moved, one for each column
+    ranges, rows = view.selectionModel().selection().toList(), view.model()  # ranges overlap if a column was moved
+    assert isinstance(rows, RowsModel)
     chosen = {at for part in ranges for at in range(part.top(), part.bottom() + 1)}
     return [rows.rows[rows.place(at)] for at in sorted(chosen)]
 

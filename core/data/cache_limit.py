@@ -66,7 +66,7 @@ def keep_limit(base: Path, home: Path) -> None:
 
 
 def empty_cache(home: Path) -> bool:
-    """Remove the files of a cache; False, and nothing is removed, while a process fills it.
+    """Remove the files of a cache; False, and nothing is removed, while a process fills it, or if it is another user's.
 
     A process that has its photos mapped keeps them: the system removes the file when it is closed. Windows refuses to
     remove such a file, which then stays until the next time.
@@ -75,7 +75,7 @@ def empty_cache(home: Path) -> bool:
         try:
             for lock in home.glob("[0-9]*.lock"):
                 held.enter_context(locked(lock))
-        except BlockingIOError:
+        except (BlockingIOError, PermissionError):
             return False
         for file in _files(home):
             with contextlib.suppress(OSError):

@@ -191,10 +191,7 @@ LOADED: Final[dict[Job, tuple[Predictor, ModelIdentity]]] = {}
 
 
 def compute_part(job: Job, part: Part) -> tuple[int, int]:
-    """Diagnose the photos of a part and write its files; returns how many there are, and how many cannot be read.
-
-    Raises InputError if none exists any more.
-    """
+    """Diagnose and write a part; returns the numbers of all and of unreadable photos. InputError: all are gone."""
     with PREDICTING:
         predictor, identity = _load(job)
         diagnoses = list(predictor.diagnose(part.paths, coverage=job.coverage))

@@ -64,7 +64,7 @@ class DiagnosePanel(QWidget):
         self.table.horizontalHeader().setMinimumSectionSize(100)
         self.table.setMinimumHeight(4 * self.table.verticalHeader().defaultSectionSize())  # header and two photos
         self.known_crop = crop_choice(model)
-        self.plants = plant_choice(model.plants, self.table, model.rows, self._remove)
+        self.plants = plant_choice(model.plants, self.table, self._remove)
         self.search = SearchField(tr("Filter by name or diagnosis"), tr("Filter the results"))
         self.search.setMinimumWidth(100)
         self.search.setMaximumWidth(230)

@@ -12,7 +12,6 @@ from PySide6.QtWidgets import QTableView
 from app.translation import tr
 from app.viewmodels.plants import Plants
 from app.viewmodels.result import PhotoResult
-from app.viewmodels.rows_model import RowsModel
 from app.widgets.fields import ComboBox
 from app.widgets.parts import named
 from app.widgets.table_view import selected_rows
@@ -21,9 +20,7 @@ COLUMN: Final = 6
 """The plant's column of the results, shown as the second one while there are plants."""
 
 
-def plant_choice(
-    plants: Plants, table: QTableView, rows: RowsModel, remove: Callable[[Sequence[PhotoResult]], None]
-) -> ComboBox:
+def plant_choice(plants: Plants, table: QTableView, remove: Callable[[Sequence[PhotoResult]], None]) -> ComboBox:
     """The choice; `table` gets the commands, in a menu of its own with `remove`, and its column."""
     choice = named(ComboBox(), tr("Plants"))
     choice.setToolTip(tr("One diagnosis of all photos of a plant: of a folder, or taken within a minute of one "
@@ -37,7 +34,7 @@ def plant_choice(
     for text, keys, change in ((together, "Ctrl+G", plants.group), (apart, "Ctrl+Shift+G", plants.ungroup),
                                (tr("Remove from the list"), "Del", remove)):  # fmt: skip
         action = QAction(text, table, shortcut=QKeySequence(keys), shortcutContext=Qt.ShortcutContext.WidgetShortcut)
-        action.triggered.connect(lambda _=False, change=change: change(selected_rows(table, rows)))
+        action.triggered.connect(lambda _=False, change=change: change(selected_rows(table)))
         table.addAction(action)
     table.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
     table.setSelectionMode(QTableView.SelectionMode.ExtendedSelection)

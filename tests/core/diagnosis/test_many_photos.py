@@ -21,7 +21,7 @@ from pyarrow import parquet
 from core import diagnose
 from core.data.source import find_photos
 from core.diagnosis import prediction
-from core.diagnosis.many_photos import Job, Part, compute_part, cut_parts, find_missing, open_results
+from core.diagnosis.many_photos import cut_parts, find_missing, open_results
 from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import read_identity
 from core.diagnosis.prediction import Predictor
@@ -95,13 +95,6 @@ def test_what_is_done_is_kept_and_the_rest_is_computed(model, photos, tmp_path, 
         tables[1].write_bytes(kept[1])
 
 
-def test_photos_whose_disk_is_gone_are_not_done(model, tmp_path):
-    job, part = Job(str(model), read_identity(model).hash, str(tmp_path), "cpu", 1, 1.0), Part(0, ("/gone/1.png",))
-    with pytest.raises(InputError, match="Connect the disk"):
-        compute_part(job, part)
-    assert not list(tmp_path.iterdir())
-
-
 def test_other_photos_or_another_model_are_refused(model, photos, tmp_path, capsys):
     out = tmp_path / "out"
     assert run(model, photos, "--out", out, "--part", 6) == EXIT_DONE
@@ -156,12 +149,16 @@ def test_a_known_crop_restricts_the_parts_and_belongs_to_the_results(photos, tmp
     assert "another known_crop: apple instead of None" in capsys.readouterr().err
 
 
-def test_a_manifest_needs_paths_only(model, photos, tmp_path):
+def test_a_manifest_needs_paths_only_of_photos_whose_disk_is_there(model, photos, tmp_path, capsys):
     manifest = tmp_path / "list.csv"
     manifest.write_text("photo;note\nphotos/brown/001.png;x\nphotos\\green\\002.png;y\n", "utf-8")
     assert (found := [*find_photos([str(manifest)])]) == [str(photos / p) for p in ("brown/001.png", "green/002.png")]
     assert run(model, manifest, "--out", tmp_path / "out") == run("--merge", tmp_path / "out") == EXIT_DONE
     assert [row["path"] for row in merged_rows(tmp_path / "out")] == found
+    manifest.write_text("photo\ngone/001.png\n", "utf-8")
+    assert run(model, manifest, "--out", tmp_path / "not") == EXIT_WRONG_INPUT
+    assert "Connect the disk" in capsys.readouterr().err
+    assert not list((tmp_path / "not").glob("part-*"))
 
 
 def test_a_listing_of_any_length_is_read_part_by_part(tmp_path):
