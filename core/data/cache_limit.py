@@ -35,10 +35,9 @@ class CacheUse:
 
 def read_limit(base: Path) -> int:
     """The largest total size in bytes of the caches in `base`."""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         return max(int((base / LIMIT_FILE).read_text("ascii")), 0)
-    except (OSError, ValueError):
-        return LIMIT_BYTES
+    return LIMIT_BYTES
 
 
 def write_limit(base: Path, limit: int) -> None:
@@ -89,7 +88,6 @@ def _files(home: Path) -> Iterator[Path]:
 
 
 def _size(file: Path) -> int:
-    try:
+    with contextlib.suppress(OSError):  # removed meanwhile
         return file.stat().st_size
-    except OSError:  # removed meanwhile
-        return 0
+    return 0
