@@ -39,7 +39,8 @@ from app.widgets.fields import SearchField
 from app.widgets.table_view import Table
 from core.config import to_dict
 from core.diagnosis.model_identity import SHIPPED_MODELS
-from core.errors import StorageError
+from core.errors import EXIT_FAILED, LeafClinicError
+from core.storage import check_writable
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """Seconds after which a computing thread releases the interpreter lock (Python's default is ten times that). Drawing a
@@ -54,12 +55,12 @@ def run(given: Sequence[str], early: Child | None = None) -> int:
     assert isinstance(application, QApplication)
     try:
         for name in ("settings", "logs"):
-            paths.folder(name)
+            check_writable(paths.home() / name, paths.OTHER)
         program = start(application, given, early)
-    except StorageError as error:  # the program needs its own folder
+    except LeafClinicError as error:  # the program needs its own folder
         sys.stderr.write(f"{error}\n")
         QMessageBox(QMessageBox.Icon.Critical, "LeafClinic", str(error)).exec()
-        return error.exit_code
+        return EXIT_FAILED
     if program is None:
         return 0
     signal.signal(signal.SIGINT, lambda number, frame: QTimer.singleShot(0, program.window.close))

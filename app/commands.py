@@ -66,7 +66,7 @@ class WindowCommands(QObject):
 
         On other pages one folder is opened as a dataset.
         """
-        found = [str(Path(p).absolute()) for p in given]
+        found = list(map(os.path.abspath, given))
         if not found:
             return
         if len(found) == 1 and found[0].lower().endswith(MODEL_ENDING):

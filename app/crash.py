@@ -18,6 +18,7 @@ from PySide6.QtCore import QObject, Signal
 from app import paths
 from core import __version__
 from core.errors import LeafClinicError
+from core.storage import saving
 
 LOG_BYTES: Final = 1_000_000
 log = logging.getLogger("app")
@@ -32,12 +33,11 @@ class CrashReporter(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         place = paths.folder("logs")
-        self._handler = RotatingFileHandler(
-            place / "leafclinic.log", maxBytes=LOG_BYTES, backupCount=2, encoding="utf-8"
-        )
+        with saving(place, paths.OTHER):
+            self._handler = RotatingFileHandler(place / "leafclinic.log", "a", LOG_BYTES, 2, "utf-8")
+            self._fault: IO[str] = open(place / "crash.log", "a", encoding="utf-8")  # noqa: SIM115 (lives as we do)
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logging.getLogger().addHandler(self._handler)
-        self._fault: IO[str] = open(place / "crash.log", "a", encoding="utf-8")  # noqa: SIM115 (lives as long as we do)
         self._before = (sys.excepthook, threading.excepthook)
 
     def install(self) -> None:

@@ -10,6 +10,7 @@ from PySide6.QtCore import QByteArray, QSettings, QStandardPaths
 
 from core.storage import create_folder
 
+OTHER: Final = "another folder with the environment variable LEAFCLINIC_HOME"
 PHOTO_FOLDERS: Final[set[str]] = set()
 """Photos that were opened since the start of the program: nothing is written into these folders."""
 

@@ -29,8 +29,8 @@ def manage(argv: Sequence[str]) -> int:
     busy = clear_caches(base) if arguments.clear else []
     print(describe_json(base) if arguments.json else describe_text(base))
     if busy:
-        sys.stderr.write(f"Another process is writing to {', '.join(busy)}, so it was kept. Clear it when that process "
-                         "has ended.\n")
+        sys.stderr.write(f"{', '.join(busy)} was kept: another process is writing to it, or it is another user's. "
+                         "Clear it when that process has ended.\n")
     return EXIT_DONE
 
 

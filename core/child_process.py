@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final, TextIO
 
@@ -64,7 +65,5 @@ def close_child(process: subprocess.Popen[bytes]) -> None:
     process.wait()
     for pipe in (process.stdin, process.stdout):
         assert pipe is not None
-        try:
+        with suppress(OSError):  # a request that the process never read
             pipe.close()
-        except OSError:
-            continue  # a request that the process never read

@@ -6,6 +6,7 @@ import functools
 import math
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -70,10 +71,8 @@ def _read_quota(folder: Path) -> float | None:
     Version 1 has a file for each number, with -1 for no limit.
     """
     for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
-        try:
+        with suppress(OSError, ValueError):
             quota, period = " ".join((folder / name).read_text() for name in names).split()
             if quota != "max" and int(quota) > 0 and int(period) > 0:
                 return int(quota) / int(period)
-        except (OSError, ValueError):
-            continue
     return None

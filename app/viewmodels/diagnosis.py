@@ -118,14 +118,14 @@ class DiagnosisModel(ProcessModel):
     def add(self, paths: Sequence[str]) -> None:
         """Diagnose photos and all photos in folders, which are listed in the background."""
         known = {row.path: row.key for row in self.rows.rows if row.done}
-        if not any(map(os.path.isdir, paths)):
+        if len(paths) <= IN_FLIGHT and not any(map(os.path.isdir, paths)):
             self._add(paths, changed_files(paths, known))
             return
-        PHOTO_FOLDERS.update(paths)
         self._listing.append(Task(lambda report, cancelled: photo_files(paths, known), self, done=self._on_listed))
 
-    def _on_listed(self, listed: tuple[list[str], list[str], set[str]]) -> None:
-        found, refused, changed = listed
+    def _on_listed(self, listed: tuple[set[str], list[str], list[str], set[str]]) -> None:
+        folders, found, refused, changed = listed
+        PHOTO_FOLDERS.update(folders)
         self._add(found, changed)
         if refused:
             text = tr("{folder} cannot be read. Change its permissions, then add it again.", folder=refused[0])
@@ -172,9 +172,9 @@ class DiagnosisModel(ProcessModel):
         cancelled = set(self._waiting)
         self._waiting.clear()
         self._total -= len(cancelled)
-        self.rows.replace_all([  # at once: otherwise a sorted table is sorted 100,000 times
-            replace(row, cancelled=True) if row.id in cancelled else row for row in self.rows.rows
-        ])
+        for at in cancelled:
+            self.rows.rows[at].cancelled = True
+        self.rows.replace_all(self.rows.rows)  # at once: otherwise a sorted table is sorted 100,000 times
         self.busy.emit(len(self._flying), self._total)
 
     def remove(self, rows: Iterable[PhotoResult]) -> None:
@@ -190,7 +190,9 @@ class DiagnosisModel(ProcessModel):
         self._flying.clear()
         self._waiting = deque(places[at] for at in waiting if at in places)
         self._total += len(self._waiting) - len(waiting)
-        self.rows.show_rows([replace(row, id=at) for at, row in enumerate(left)])
+        for at, row in enumerate(left):
+            row.id = at
+        self.rows.show_rows(left)
         if self.verdict_update.active:
             self.verdict_update.start(1.0, 0.0)  # from the first row again
         if flying:
@@ -201,9 +203,10 @@ class DiagnosisModel(ProcessModel):
         """Restore removed results below newer ones, each photo once; those without a result count as cancelled."""
         again, first = {row.path for row in self.rows.rows}, len(self.rows.rows)
         cleared = [row for row in self._cleared.pop() if row.path not in again]
-        self.rows.append([
-            self._decide(replace(row, id=first + at, cancelled=not row.done)) for at, row in enumerate(cleared)
-        ])
+        for at, row in enumerate(cleared, first):
+            row.id, row.cancelled = at, not row.done
+        self.rows.append(cleared)
+        self.verdict_update.start(0.0, math.inf)  # coverage or crop may have changed
         self.busy.emit(*self.progress)
 
     def close(self) -> None:
@@ -355,13 +358,13 @@ class DiagnosisModel(ProcessModel):
             self.failed.emit(text, errors)
 
 
-def photo_files(paths: Iterable[str], known: Mapping[str, str]) -> tuple[list[str], list[str], set[str]]:
-    """Files as they are, folders as the photos in them (`list_photos`); the folders that cannot be read; and
+def photo_files(paths: Sequence[str], known: Mapping[str, str]) -> tuple[set[str], list[str], list[str], set[str]]:
+    """The folders among these; files as they are, with the photos in folders; the folders that cannot be read; and
     `changed_files`."""
-    found, refused = list[str](), list[str]()
+    folders, found, refused = set(filter(os.path.isdir, paths)), list[str](), list[str]()
     for path in paths:
-        found += list_photos(path, lambda folder, _: refused.append(folder)) if os.path.isdir(path) else [path]
-    return found, refused, changed_files(found, known)
+        found += list_photos(path, lambda folder, _: refused.append(folder)) if path in folders else [path]
+    return folders, found, refused, changed_files(found, known)
 
 
 def changed_files(paths: Iterable[str], known: Mapping[str, str]) -> set[str]:

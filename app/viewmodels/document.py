@@ -185,10 +185,6 @@ class Document(QObject):
         return first
 
     def row_of(self, path: str) -> int | None:
-        if self.table is None:
-            return None
-        if not self._rows:
-            self._rows = places(self.table.dataset)
         return self._rows.get(os.path.normpath(path))
 
     def save(self) -> None:
@@ -224,11 +220,11 @@ class Document(QObject):
         self._task = Task(lambda report, cancelled: _edited(dataset, folder), self,
                           done=self._on_edited, failed=self._on_failed)  # fmt: skip
 
-    def _on_edited(self, found: tuple[project.EditedDataset, project.Edits, str]) -> None:
+    def _on_edited(self, found: tuple[project.EditedDataset, project.Edits, str, dict[str, int]]) -> None:
         """Take over the scanned photos. The previous dataset is closed only now: edits until now belong to it."""
         assert self._next is not None
         self.loading = False
-        table, edits, problem = found
+        table, edits, problem, self._rows = found
         source, folder, lock = self._next
         if lock is not None:
             self.close()
@@ -239,7 +235,6 @@ class Document(QObject):
         self.source, self.table = source, table
         PHOTO_FOLDERS.add(source)
         self._names = dict(edits.names)
-        self._rows = {}
         self.undo.clear()
         self.opened.emit()
         self.changed.emit()
@@ -270,13 +265,14 @@ def _scan(source: str, report: ReportProgress, cancelled: IsCancelled) -> Datase
     return open_photos(source, progress=report, cancelled=cancelled)
 
 
-def _edited(dataset: Dataset, folder: Path) -> tuple[project.EditedDataset, project.Edits, str]:
-    """The photos with the stored edits, and what is wrong with their file. A million names take a second."""
+def _edited(dataset: Dataset, folder: Path) -> tuple[project.EditedDataset, project.Edits, str, dict[str, int]]:
+    """The photos with the stored edits, what is wrong with their file, and `places`. A million names take seconds."""
+    edits, problem = project.Edits(), ""
     try:
         edits = project.read_edits(folder)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return project.apply_edits(dataset, project.Edits()), project.Edits(), str(error)
-    return project.apply_edits(dataset, edits), edits, ""
+        problem = str(error)
+    return project.apply_edits(dataset, edits), edits, problem, places(dataset)
 
 
 @final

@@ -19,7 +19,7 @@ from app.project import dataset_name
 from core.device import KernelTime
 from core.diagnosis.model_identity import BEST, CONFIG
 from core.schema import mapping, parse_json
-from core.storage import storage_error, write_file
+from core.storage import saving, write_file
 from core.training import events
 
 RECENT: Final = 50
@@ -203,11 +203,9 @@ def list_runs(place: Path) -> list[RunSummary]:
     """Runs in a folder, newest first; unreadable ones are skipped."""
     found = []
     for folder in place.iterdir() if place.is_dir() else ():
-        try:
+        with suppress(OSError, ValueError, AttributeError):
             config = mapping(parse_json((folder / CONFIG).read_bytes()))
             found.append((folder.stat().st_mtime, _summary(folder, config)))
-        except (OSError, ValueError, AttributeError):
-            continue
     return [summary for _, summary in sorted(found, key=lambda pair: -pair[0])]
 
 
@@ -218,10 +216,8 @@ def rename_run(folder: Path, name: str) -> None:
 
 def delete_run(folder: Path) -> None:
     """Remove a run with everything in its folder. Raises StorageError."""
-    try:
+    with saving(folder):
         shutil.rmtree(folder)
-    except OSError as error:
-        raise storage_error(folder, error) from error
 
 
 def read_run(folder: Path) -> RunView:

@@ -35,10 +35,9 @@ class CacheUse:
 
 def read_limit(base: Path) -> int:
     """The largest total size in bytes of the caches in `base`."""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         return max(int((base / LIMIT_FILE).read_text("ascii")), 0)
-    except (OSError, ValueError):
-        return LIMIT_BYTES
+    return LIMIT_BYTES
 
 
 def write_limit(base: Path, limit: int) -> None:
@@ -66,7 +65,7 @@ def keep_limit(base: Path, home: Path) -> None:
 
 
 def empty_cache(home: Path) -> bool:
-    """Remove the files of a cache; False, and nothing is removed, while a process fills it.
+    """Remove the files of a cache; False, and nothing is removed, while a process fills it, or if it is another user's.
 
     A process that has its photos mapped keeps them: the system removes the file when it is closed. Windows refuses to
     remove such a file, which then stays until the next time.
@@ -75,7 +74,7 @@ def empty_cache(home: Path) -> bool:
         try:
             for lock in home.glob("[0-9]*.lock"):
                 held.enter_context(locked(lock))
-        except BlockingIOError:
+        except (BlockingIOError, PermissionError):
             return False
         for file in _files(home):
             with contextlib.suppress(OSError):
@@ -89,7 +88,6 @@ def _files(home: Path) -> Iterator[Path]:
 
 
 def _size(file: Path) -> int:
-    try:
+    with contextlib.suppress(OSError):  # removed meanwhile
         return file.stat().st_size
-    except OSError:  # removed meanwhile
-        return 0
+    return 0

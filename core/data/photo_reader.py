@@ -151,10 +151,9 @@ class PhotoReader:
 
     def _has_ended_idle(self) -> bool:
         """Whether the process has just ended because it was idle."""
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             return self._process.wait(END_SECONDS) == 0
-        except subprocess.TimeoutExpired:
-            return False
+        return False
 
     def _restart(self) -> str:
         """Start another process and return why this one ended, as a sentence about the photo."""

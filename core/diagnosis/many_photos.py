@@ -192,10 +192,13 @@ LOADED: Final[dict[Job, tuple[Predictor, ModelIdentity]]] = {}
 
 
 def compute_part(job: Job, part: Part) -> tuple[int, int]:
-    """Diagnose the photos of a part and write its files; returns how many there are, and how many cannot be read."""
+    """Diagnose and write a part; returns the numbers of all and of unreadable photos. InputError: all are gone."""
     with PREDICTING:
         predictor, identity = _load(job)
-        diagnoses = predictor.diagnose(part.paths, coverage=job.coverage)
+        diagnoses = list(predictor.diagnose(part.paths, coverage=job.coverage))
+        if not any(map(os.path.exists, part.paths)):  # written, they would count as done
+            raise InputError(f"{part.paths[0]} and all photos listed with it are gone. Connect the disk they are on, "
+                             "then start the same command again; it computes what is missing.")  # fmt: skip
         return len(part.paths), write_part(Path(job.folder), part, diagnoses, identity)
 
 

@@ -99,8 +99,9 @@ def test_what_was_just_changed_is_there_when_the_same_folder_is_opened_again(doc
 def test_what_is_changed_while_another_folder_opens_belongs_to_the_one_that_is_open(
     document, open_document, folder, qtbot, tmp_path, monkeypatch
 ):
-    """Earlier changes of a million photos take a second: they are looked up beside the event loop."""
+    """Earlier changes and the rows of a million photos take seconds: they are looked up beside the event loop."""
     threads, plain = [], project.apply_edits
+    monkeypatch.setattr("app.viewmodels.document.places", lambda of: {str(threading.current_thread()): 0} | places(of))
 
     def slow(*given):
         threads.append(threading.current_thread())
@@ -115,6 +116,7 @@ def test_what_is_changed_while_another_folder_opens_belongs_to_the_one_that_is_o
         assert document.loading
         document.exclude([4], True)
     assert threads[0] is not threading.main_thread()
+    assert str(threads[0]) in document._rows
     assert not document.table.excluded.any()
     assert open_document(folder).table.excluded.tolist() == [False] * 4 + [True]
 

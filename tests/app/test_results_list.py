@@ -1,6 +1,7 @@
 """The list of diagnoses: photos that come again, cancelled ones, the filter's scope, Clear taken back, and plants."""
 
 import json
+import threading
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from app.viewmodels.diagnosis import photo_files
 from app.viewmodels.model_list import shipped_model
 from app.viewmodels.plants import find_plants
 from app.viewmodels.result import PhotoResult, from_line, read_result, to_line
+from app.widgets.table_view import selected_rows
 from core.data.cache_index import current_key
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.plant import diagnose_plants
@@ -87,6 +89,23 @@ def test_a_folder_that_is_being_listed_when_a_model_is_chosen_is_diagnosed(model
     model.add([str(write_folder(tmp_path / "more", {"a": 4}))])
     model.load("other.safetensors")
     qtbot.waitUntil(lambda: len(model.rows.rows) == 7, timeout=5000)
+
+
+def test_thousands_of_files_and_of_selected_results_do_not_stop_the_window(panel, model, monkeypatch, qtbot):  # noqa: F811
+    """Files are looked at in a thread; Qt's header would ask the model about every selected cell."""
+    main, seen, asked = threading.main_thread(), [], []
+    monkeypatch.setattr("os.path.isdir", lambda path: seen.append(threading.current_thread()))
+    model.add([f"/photos/{number}.jpg" for number in range(2000)])
+    qtbot.waitUntil(lambda: len(model.rows.rows) == 2003)
+    assert main not in seen
+    panel.table.selectAll()
+    counting = type("Counting", (tuple,), {"__len__": lambda columns: asked.append(0) or tuple.__len__(columns)})
+    model.rows.columns = counting(model.rows.columns)
+    panel.table.horizontalHeader().grab()
+    assert len(selected_rows(panel.table)) == 2003 > len(asked)
+    left = model.rows.rows[5:]
+    panel._remove(model.rows.rows[:5])
+    assert all(row is same for row, same in zip(model.rows.rows, left, strict=True)), "20,000 copies take 0.2 s"
 
 
 def test_a_known_crop_excludes_other_classes_without_a_new_diagnosis(panel, model):  # noqa: F811
@@ -209,7 +228,7 @@ def test_del_and_undo_change_only_what_the_page_shows(start, flying, monkeypatch
 def test_a_folder_without_rights_is_not_called_empty(panel, model, tmp_path, monkeypatch, qtbot):  # noqa: F811
     folder = write_folder(tmp_path / "x", {"a": 2, "secret": 1})
     refuse_listing(monkeypatch, "secret")
-    found, refused, _ = photo_files([str(folder)], {})
+    _, found, refused, _ = photo_files([str(folder)], {})
     assert (len(found), refused) == (2, [str(folder / "secret")])
     model.add([str(folder / "secret")])
     qtbot.waitUntil(lambda: "secret cannot be read" in panel.notice.text.text())

@@ -110,13 +110,15 @@ def test_without_a_display_or_a_library_a_sentence_says_so(tmp_path, monkeypatch
     assert no_display({"WAYLAND_DISPLAY": "wayland-0"}) == no_display({"QT_QPA_PLATFORM": "offscreen"}) == ""
 
 
-@pytest.mark.parametrize(("file", "words"), [("home", "home is a file"), ("home/logs", "logs is a file")])
+@pytest.mark.parametrize(("file", "words"), [("home", "home is a file"), ("home/logs", "logs is a file"),
+                                             ("home/logs/leafclinic.log/x", "logs could not be saved: Is a dir")])
 def test_a_folder_of_the_program_that_cannot_be_made_is_told(qapp, tmp_path, monkeypatch, answers, capsys, file, words):
-    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).touch()
     monkeypatch.setenv("LEAFCLINIC_HOME", str(tmp_path / "home"))
     assert application.run([]) == EXIT_FAILED
     assert words in answers[0]
+    assert "LEAFCLINIC_HOME" in answers[0]
     assert answers[0].strip() == capsys.readouterr().err.strip()
 
 

@@ -201,7 +201,7 @@ def test_folders_are_searched_for_photos_and_files_taken_as_they_are(tmp_path):
     folder = write_folder(tmp_path / "x", {"a": 2, "b": 1, ".thumbnails": 1})
     for other in ("notes.txt", "phone.HEIC", "._0.png"):  # the last is what macOS leaves beside photos
         (folder / other).write_text("no photo")
-    found, refused, _ = photo_files([str(folder), "/not/there.jpg"], {})
+    _, found, refused, _ = photo_files([str(folder), "/not/there.jpg"], {})
     assert (refused, len(found), found[-1]) == ([], 5, "/not/there.jpg")
     assert str(folder / "phone.HEIC") in found, "a format that is not read gets an answer, which says so"
 

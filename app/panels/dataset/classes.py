@@ -17,7 +17,7 @@ from app.viewmodels.rows_model import ROW, RowsModel
 from app.widgets.bars import BarDelegate
 from app.widgets.layouts import TAB, column, row
 from app.widgets.parts import button, label
-from app.widgets.table_view import sorted_view
+from app.widgets.table_view import selected_rows, sorted_view
 
 FEW = 20
 """Photos below which a class can hardly be learned or measured."""
@@ -70,7 +70,7 @@ class ClassesPane(QWidget):
             self._on_selection()
 
     def selected(self) -> list[str]:
-        return [index.data(ROW)[0] for index in self.table.selectionModel().selectedRows()]
+        return [name for name, _ in selected_rows(self.table)]
 
     def _select(self, names: list[str]) -> None:
         """Select these classes, if they still exist, without a signal."""

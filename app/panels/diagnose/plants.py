@@ -12,9 +12,9 @@ from PySide6.QtWidgets import QTableView
 from app.translation import tr
 from app.viewmodels.plants import Plants
 from app.viewmodels.result import PhotoResult
-from app.viewmodels.rows_model import ROW
 from app.widgets.fields import ComboBox
 from app.widgets.parts import named
+from app.widgets.table_view import selected_rows
 
 COLUMN: Final = 6
 """The plant's column of the results, shown as the second one while there are plants."""
@@ -34,8 +34,7 @@ def plant_choice(plants: Plants, table: QTableView, remove: Callable[[Sequence[P
     for text, keys, change in ((together, "Ctrl+G", plants.group), (apart, "Ctrl+Shift+G", plants.ungroup),
                                (tr("Remove from the list"), "Del", remove)):  # fmt: skip
         action = QAction(text, table, shortcut=QKeySequence(keys), shortcutContext=Qt.ShortcutContext.WidgetShortcut)
-        action.triggered.connect(lambda _=False, change=change: change(
-            [index.data(ROW) for index in table.selectionModel().selectedRows()]))  # fmt: skip
+        action.triggered.connect(lambda _=False, change=change: change(selected_rows(table)))
         table.addAction(action)
     table.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
     table.setSelectionMode(QTableView.SelectionMode.ExtendedSelection)

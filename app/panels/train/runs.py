@@ -14,11 +14,11 @@ from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QPushButton, QWid
 from app.theme import Theme
 from app.translation import count, tr
 from app.viewmodels.row_order import Column
-from app.viewmodels.rows_model import ROW, RowsModel
+from app.viewmodels.rows_model import RowsModel
 from app.viewmodels.runs import RunSummary, delete_run, list_runs, rename_run
 from app.widgets.layouts import TAB, Flow, column, holding, stack
 from app.widgets.parts import EmptyPlace, button, confirm
-from app.widgets.table_view import sorted_view
+from app.widgets.table_view import selected_rows, sorted_view
 from core.errors import StorageError
 from core.percent import percent
 
@@ -69,7 +69,7 @@ class RunsPane(QWidget):
         self._on_selection()
 
     def selected_runs(self) -> list[RunSummary]:
-        return [index.data(ROW) for index in self.table.selectionModel().selectedRows()]
+        return selected_rows(self.table)
 
     def _present_runs(self) -> list[RunSummary]:
         """The selected runs; none, with a message, if another program moved or deleted one of them."""

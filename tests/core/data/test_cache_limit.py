@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -54,12 +55,14 @@ def test_a_cache_larger_than_the_limit_is_kept_while_it_is_the_one_in_use(three,
     assert names(tmp_path / "store") == ["c"]
 
 
-def test_a_cache_that_is_being_written_is_kept(three, tmp_path):
+def test_a_cache_that_is_being_written_or_of_another_user_is_kept(three, tmp_path, monkeypatch):
     home = list_caches(tmp_path / "store")[0].home
     with locked(home / f"{SIDE}.lock", lambda: None):
         assert not empty_cache(home)
         assert main(["--clear", "--folder", str(tmp_path / "store")]) == 0
     assert names(tmp_path / "store") == ["c"]
+    monkeypatch.setattr("core.data.cache_limit.locked", Mock(side_effect=PermissionError))
+    assert not empty_cache(home)
 
 
 def test_nothing_else_in_the_folder_is_touched(three, tmp_path):

@@ -149,12 +149,16 @@ def test_a_known_crop_restricts_the_parts_and_belongs_to_the_results(photos, tmp
     assert "another known_crop: apple instead of None" in capsys.readouterr().err
 
 
-def test_a_manifest_needs_paths_only(model, photos, tmp_path):
+def test_a_manifest_needs_paths_only_of_photos_whose_disk_is_there(model, photos, tmp_path, capsys):
     manifest = tmp_path / "list.csv"
     manifest.write_text("photo;note\nphotos/brown/001.png;x\nphotos\\green\\002.png;y\n", "utf-8")
     assert (found := [*find_photos([str(manifest)])]) == [str(photos / p) for p in ("brown/001.png", "green/002.png")]
     assert run(model, manifest, "--out", tmp_path / "out") == run("--merge", tmp_path / "out") == EXIT_DONE
     assert [row["path"] for row in merged_rows(tmp_path / "out")] == found
+    manifest.write_text("photo\ngone/001.png\n", "utf-8")
+    assert run(model, manifest, "--out", tmp_path / "not") == EXIT_WRONG_INPUT
+    assert "Connect the disk" in capsys.readouterr().err
+    assert not list((tmp_path / "not").glob("part-*"))
 
 
 def test_a_listing_of_any_length_is_read_part_by_part(tmp_path):
