@@ -172,9 +172,10 @@ class DiagnosisModel(ProcessModel):
         cancelled = set(self._waiting)
         self._waiting.clear()
         self._total -= len(cancelled)
-        for at in cancelled:
-            self.rows.rows[at].cancelled = True
-        self.rows.replace_all(self.rows.rows)  # at once: otherwise a sorted table is sorted 100,000 times
+        self.rows.replace_all([  # at once: otherwise a sorted table is sorted 100,000 times
+            PhotoResult(row.id, row.path, cancelled=True, others=row.others) if row.id in cancelled else row
+            for row in self.rows.rows
+        ])
         self.busy.emit(len(self._flying), self._total)
 
     def remove(self, rows: Iterable[PhotoResult]) -> None:
