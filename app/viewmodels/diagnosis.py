@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final, final
 
@@ -111,9 +111,14 @@ class DiagnosisModel(ProcessModel):
         if self.ready.get("model", {}).get("hash") == model.hash:
             self.ready["model"], self.model_name = asdict(model), model.name
             self.model_ready.emit(self.model_path)
-        self.rows.replace_all([
-            replace(row, model=model, others={}) if row.model.hash == model.hash else row for row in self.rows.rows
-        ])
+        self._change_all(
+            lambda row: replace(row, others={}, model=model if row.model.hash == model.hash else row.model)
+        )
+
+    def _change_all(self, change: Callable[[PhotoResult], PhotoResult]) -> None:
+        """Replace all rows, also those removed, which may come back."""
+        self._cleared = [list(map(change, removed)) for removed in self._cleared]
+        self.rows.replace_all(list(map(change, self.rows.rows)))
 
     def add(self, paths: Sequence[str]) -> None:
         """Diagnose photos and all photos in folders, which are listed in the background."""
@@ -138,10 +143,10 @@ class DiagnosisModel(ProcessModel):
         one of an earlier file."""
         if not found:
             return
-        added = set(found)
+        added = dict.fromkeys(found)
         places = {row.path: row.id for row in self.rows.rows if row.path in added}
-        known = [places[path] for path in found if path in places]
-        fresh = [path for path in dict.fromkeys(found) if path not in places]
+        known = [places[path] for path in added if path in places]
+        fresh = [path for path in added if path not in places]
         again = [row.id for row in map(self.rows.rows.__getitem__, known)
                  if self._lacks_answer(row) or row.done and row.path in changed]
         for path in changed:
@@ -154,7 +159,8 @@ class DiagnosisModel(ProcessModel):
     def _wait(self, rows: Sequence[int]) -> None:
         again = {at for at in rows if self.rows.rows[at].done or self.rows.rows[at].cancelled}
         if again:  # at once: one by one, a sorted table is sorted again for each
-            self.rows.replace_all([PhotoResult(r.id, r.path) if r.id in again else r for r in self.rows.rows])
+            self.rows.replace_all([PhotoResult(r.id, r.path, others={} if r.done else r.others) if r.id in again else r
+                                   for r in self.rows.rows])
         self._total = len(rows) + (self._total if self.working else 0)
         self._waiting += rows
         if self._thread is None and self.model_path:  # it has ended unexpectedly
@@ -252,8 +258,7 @@ class DiagnosisModel(ProcessModel):
             return replace(others.pop(now, PhotoResult(row.id, row.path)), id=row.id, others=others)
 
         self.crop, self.leaves = now
-        self._cleared = [[switch(row) for row in removed] for removed in self._cleared]
-        self.rows.replace_all([switch(row) for row in self.rows.rows])
+        self._change_all(switch)
         if self._flying or self._maps_flying:
             self.load(self.model_path)  # results in flight are of the other kind; their photos are queued again
         self._waiting.clear()
@@ -287,10 +292,10 @@ class DiagnosisModel(ProcessModel):
     def _read_map(self, answer: dict[str, Any]) -> None:
         path, label = answer["path"], answer["label"]
         self._maps_flying.discard((path, label))
-        row = self.rows.rows[answer["id"]] if answer["id"] < len(self.rows.rows) else None
         if "error" in answer:
             self.failed.emit(answer["error"], path)
-        elif row is not None and row.path == path and row.done:  # the list may have been cleared meanwhile
+            return
+        for row in [row for row in self.rows.rows if row.path == path and row.done]:  # at most one, wherever it is now
             self._show(replace(row, maps={**row.maps, label: read_map(answer["map"])}))
 
     def _decide(self, row: PhotoResult) -> PhotoResult:

@@ -120,7 +120,7 @@ def test_outlines_are_shown_first_and_class_maps_are_computed_when_asked_for(pan
     assert (asked["label"], asked["box"], asked["leaves"]) == (CLASSES[1], [0, 0, 1, 1], [])
     assert not detail.legend.isVisible()
     found = {name: asked[name] for name in ("id", "path", "label")}
-    model._read_answers([found | {"map": {"height": 1, "width": 2, "data": "AP8="}}])
+    model._read_answers([found | {"id": 2, "map": {"height": 1, "width": 2, "data": "AP8="}}])  # rows moved meanwhile
     assert detail.legend.isVisible()
     assert which.currentIndex() == 2
     panel.table.selectRow(1)

@@ -1,9 +1,11 @@
 """The list of diagnoses: photos that come again, cancelled ones, the filter's scope, Clear taken back, and plants."""
 
 import json
+import random
 import threading
 from collections import deque
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -40,14 +42,14 @@ def paths_of(diagnosis):
 
 def test_photos_brought_again_get_no_second_row_and_are_diagnosed_if_they_lack_an_answer(panel, model, qtbot):  # noqa: F811
     before = paths_of(model)
-    model._add([before[1], before[2], "/photos/new.jpg"])
+    model._add([before[1], before[2], before[2], "/photos/new.jpg"])
     assert paths_of(model) == [*before, "/photos/new.jpg"]
     assert list(model._waiting) == [3], "what has an answer keeps it"
     assert "2 of these photos" in panel.notice.text.text()
     qtbot.waitUntil(lambda: panel.table.currentIndex().row() == 1)
     model.rows.replace(0, replace(model.rows.rows[0], cancelled=True, done=False))
     model.rows.replace(1, read_result(model.rows.rows[1], {"error": "The file is empty."}))
-    model._add(paths_of(model))
+    model._add(2 * paths_of(model))
     assert (list(model._waiting), model.rows.rows[0].cancelled) == ([3, 0, 1], False)
 
 
@@ -74,6 +76,8 @@ def test_a_photo_keeps_its_results_with_and_without_the_crop_also_when_it_is_rem
     model._waiting.remove(1)
     model._flying.add(1)
     model._read_answers([answer(0.6) | {"id": 1}])
+    model.cancel()
+    model.diagnose_cancelled()
     panel._remove([model.rows.rows[2]])
     panel.coverage.slider.setValue(1)
     for shown, waiting in (([0.95, 0.8], []), ([0, 0.6], [0]), ([0.95, 0.8], [])):
@@ -311,3 +315,38 @@ def test_photos_of_a_plant_have_one_diagnosis_by_folder_by_time_or_by_hand(panel
         act()
         shows(*names)
     assert panel.detail.plant.isHidden()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_have_their_positions_and_results_after_any_sequence_of_actions(panel, model, monkeypatch, seed):  # noqa: F811
+    monkeypatch.setattr(process_model, "ProcessThread", lambda *_, **__: Mock())
+    chance, changes, known = random.Random(seed), model.plants.changes, {"name": "first", "hash": "h"}
+
+    def take_answer():
+        if not model.ready:
+            model._read_answers([{"ready": True, "classes": CLASSES, "model": known}])
+        for sent in model._thread.send.call_args_list[1:2]:
+            asked = json.loads(sent.args[0])
+            found = answer(chance.random()) if chance.random() < 0.8 else {"error": "The file is empty."}
+            model._read_answers([found | {"id": asked["id"], "key": str((asked["path"], asked["crop"]))}])
+            del model._thread.send.call_args_list[1]
+
+    def rename():
+        known["name"] += "+"
+        model.rename_model(ModelIdentity(**known))
+
+    rare = (model.cancel, model.diagnose_cancelled, changes.undo, changes.redo, rename,
+            lambda: model.set_view(crop=not model.crop, leaves=False),
+            lambda: panel._remove(chance.sample(model.rows.rows, min(4, len(model.rows.rows)))))  # fmt: skip
+    often = take_answer, take_answer, lambda: model.add([f"/photos/{chance.randrange(60)}.jpg" for _ in range(4)])
+    model.load("model.safetensors")
+    for _ in range(400):
+        chance.choice(rare if chance.random() < 0.2 else often)()
+        rows, queued = model.rows.rows, [*model._waiting, *model._flying]
+        assert ([row.id for row in rows], len(set(paths_of(model)))) == (list(range(len(rows))), len(rows))
+        assert sorted(queued) == [row.id for row in rows if not (row.done or row.cancelled)]
+        assert len(queued) == model.progress[0] <= model.progress[1]
+        for row in [*rows, *chain.from_iterable(model._cleared)]:
+            for crop, one in ((model.crop, row), *((crop, one) for (crop, _), one in row.others.items())):
+                assert one.key in ("", str((row.path, crop)))
+                assert one.model.name in ("", known["name"])
