@@ -71,8 +71,8 @@ class RunCommands(QObject):
     def open_cell(self, truth: str, predicted: str) -> None:
         from app.panels.train.gallery import GalleryDialog
 
-        started = self._training.view.started
         panel = self._window.go("train")
+        started = panel.evaluated.started
         if started is None or not (Path(started.folder) / BEST).is_file():
             panel.notice.alarm(tr("This run has no model yet. A model is saved after the first epoch."))
             return

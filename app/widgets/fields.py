@@ -57,7 +57,7 @@ class Slider(_Wheelless, QSlider):
 
 @final
 class SearchField(QLineEdit):
-    """A search field in which the window's shortcuts work.
+    """A search field that Esc clears, and in which the window's shortcuts work.
 
     Qt's text fields take some shortcuts from X11 (Ctrl+E moves to the end of the line); only those that edit text are
     kept.
@@ -74,6 +74,11 @@ class SearchField(QLineEdit):
             event.ignore()
             return False
         return super().event(event)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: N802 (Qt's name)
+        if event.key() == Qt.Key.Key_Escape:
+            self.clear()
+        super().keyPressEvent(event)
 
     def _is_of_window(self, event: QKeyEvent) -> bool:
         keys = QKeySequence(event.keyCombination())

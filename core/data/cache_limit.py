@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, final
 
 from core.data.file_lock import locked
-from core.storage import TEMPORARY, create_folder, write_file
+from core.storage import TEMPORARY, create_folder, refuse_pipe, write_file
 
 LIMIT_BYTES: Final = 20_000_000_000
 """Default limit: 130,000 photos of 224 pixels."""
@@ -34,7 +34,8 @@ class CacheUse:
 
 
 def read_limit(base: Path) -> int:
-    """The largest total size in bytes of the caches in `base`."""
+    """The largest total size in bytes of the caches in `base`. Raises DataError for a pipe instead of its file."""
+    refuse_pipe(base / LIMIT_FILE)
     with contextlib.suppress(OSError, ValueError):
         return max(int((base / LIMIT_FILE).read_text("ascii")), 0)
     return LIMIT_BYTES

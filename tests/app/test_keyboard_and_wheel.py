@@ -105,6 +105,9 @@ def test_shortcuts_of_the_window_work_in_a_search(program, qtbot, place):
     qtbot.keyClicks(search, "rust")
     qtbot.keyClick(search, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
     assert search.text() == "", "what edits text stays with the field"
+    qtbot.keyClicks(search, "rust")
+    qtbot.keyClick(search, Qt.Key.Key_Escape)
+    assert search.text() == ""
 
 
 def test_no_two_entries_of_a_menu_share_their_letter(start, qapp, language):

@@ -12,7 +12,7 @@ from app.panels.train.curves import CurvesPane
 from app.panels.train.runs import RunsPane
 from app.project import MANIFEST, Edits, dataset_name, write_edits
 from app.theme import Theme
-from app.viewmodels.runs import Curve, RunView, Series, list_runs, read_run
+from app.viewmodels.runs import LOG, Curve, RunView, Series, list_runs, read_run
 from app.viewmodels.training import State
 from app.widgets.curve_plot import CurvePlot, rounded_range
 from app.widgets.notice import Notice
@@ -150,7 +150,12 @@ def test_a_run_says_which_photos_it_learned_from_also_edited_ones_and_its_cells_
     write_edits(tmp_path, "/photos/tomatoes", Edits())
     assert dataset_name(str(tmp_path / MANIFEST)) == "tomatoes"
     assert dataset_name(str(tmp_path / "other" / MANIFEST)) == "other"
-    program.training.view.started = replace(STARTED, folder=str(runs / "one"))
+    ran = (replace(STARTED, folder=str(runs / "one"), classes=("c", "d")), epoch(0))
+    (runs / "one" / LOG).write_text("".join(f"{to_line(event)}\n" for event in ran))
+    panel = program.window.go("train")
+    panel.runs.result_asked.emit(str(runs / "one"))
+    panel.tabs.setCurrentWidget(panel.confusion)
+    assert tuple(panel.confusion.model.classes) == ("c", "d"), "the run whose result was asked for"
     for data, source in (("/photos/apples", "/photos/apples"), (str(tmp_path / MANIFEST), "/photos/tomatoes")):
         (runs / "one" / "config.json").write_text(json.dumps({"data": data}))
         program.run_commands.open_cell("a", "b")

@@ -118,6 +118,11 @@ class TrainPanel(QWidget):
         if self._parts <= 0:
             self._timer.stop()
 
+    @property
+    def evaluated(self) -> RunView:
+        """The run of the Confusion and Result tabs: the current one, or the one whose result was asked for."""
+        return self._earlier or self._model.view
+
     def redraw(self) -> None:
         view = self._model.view
         self._timer.stop()
@@ -131,9 +136,9 @@ class TrainPanel(QWidget):
         elif shown is self.kernels:
             self.kernels.show_times(view.kernels)
         elif shown is self.confusion:
-            self.confusion.show_run(view)
+            self.confusion.show_run(self.evaluated)
         elif shown is self.outcome:
-            self.outcome.show_run(self._earlier or view)
+            self.outcome.show_run(self.evaluated)
         elif shown is self.runs and self._listed is not (news := view.epoch or view.started):
             self._listed = news
             self.runs.refresh()

@@ -14,7 +14,7 @@ from core.data.cache_limit import empty_cache, list_caches, read_limit, write_li
 from core.data.file_lock import locked
 from core.data.folder import open_folder
 from core.data.near_duplicates import find_near_duplicates
-from core.errors import EXIT_FAILED
+from core.errors import EXIT_FAILED, EXIT_WRONG_INPUT
 from tests.helpers.photo_files import leaf_folder
 
 SIDE = 24
@@ -92,6 +92,14 @@ def test_the_command_shows_and_limits(three, tmp_path, capsys):
 def test_a_limit_that_is_no_number_is_the_usual_one(tmp_path, written):
     (tmp_path / "limit").write_bytes(written.encode("latin-1"))
     assert read_limit(tmp_path) == 20_000_000_000
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes there")
+def test_a_pipe_called_limit_is_refused_until_a_limit_is_set(tmp_path, capsys):
+    os.mkfifo(tmp_path / "limit")
+    given = ["--folder", str(tmp_path)]
+    assert (main(given), main([*given, "--limit", "1"]), main(given)) == (EXIT_WRONG_INPUT, 0, 0)
+    assert "limit is a pipe or a device." in capsys.readouterr().err
 
 
 def test_of_an_emptied_cache_only_the_lock_is_left(three, tmp_path):
