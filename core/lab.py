@@ -24,11 +24,11 @@ from core.errors import EXIT_DONE, ConfigError, DataError, DeviceError, InputErr
 from core.laboratory import pytorch_baseline, studies
 from core.laboratory.algorithms import algorithm_study
 from core.laboratory.digit_photos import read_digit, unpack
-from core.laboratory.digits import CPU_ALGORITHMS, GPU_ALGORITHMS, TITLES, Lesson, run_lesson, run_plan
+from core.laboratory.digits import TITLES, Lesson, run_lesson, run_plan
 from core.laboratory.gpu_plans import Planned, explain_plan, plans, tune_plans
 from core.laboratory.kernel_comparison import CASES, UPDATES, compare_kernels, list_kernels
 from core.laboratory.mnist import RECIPES, MnistRecipe, certainty, digit_graph, learn, predict
-from core.laboratory.options import make_parser
+from core.laboratory.options import COMPARED, make_parser
 from core.laboratory.plot import draw_bars, draw_roofline, save_png
 from core.laboratory.timing import Timing
 from core.ops.contract import Arrays
@@ -63,10 +63,9 @@ def run(argv: Sequence[str]) -> int:
 def run_conv(arguments: argparse.Namespace) -> None:
     device = choose_device(arguments.device)
     train, test = _digits(arguments.data)
-    known = (*(CPU_ALGORITHMS if device == "cpu" else GPU_ALGORITHMS), "plan", pytorch_baseline.NAME)
-    algorithms = arguments.algorithms or known
-    if not set(algorithms) <= set(known):
-        raise InputError(f"--algorithms: on {device} there are {', '.join(known)}.")
+    algorithms = arguments.algorithms or COMPARED[device]
+    if not set(algorithms) <= set(COMPARED[device]):
+        raise InputError(f"--algorithms: on {device} there are {', '.join(COMPARED[device])}.")
     if not max(arguments.batch) <= min(arguments.examples) <= max(arguments.examples) <= len(train[0]):
         raise InputError(f"--examples: there are {len(train[0])} training digits, and at least the batch size is "
                          f"needed (here {max(arguments.batch)}).")

@@ -20,9 +20,11 @@ from core.ops.activation import ACTIVATIONS
 from core.ops.attributes import read_number
 from core.ops.contract import Array, Cost, volume
 from core.ops.op_table import OPS
+from core.ops.registry import KernelCase
 
 FUSED_ACTIVATIONS: Final = tuple(one.name for one in ACTIVATIONS.values() if one.fuses)
 TAKES_ACTIVATION: Final = ("conv2d", "depthwise_conv2d", "dense", "batch_norm", "add")
+NODE: Final = "node"
 ALIGNMENT: Final = 16
 """Parameters start at multiples of 16 floats (64 bytes), a cache line."""
 
@@ -118,6 +120,19 @@ def lower(
                 Step(node.name, node.op, node.attributes, inputs, values[node.name], "", node.parameters, cost)
             )
     return Program(graph, training, tuple(steps), buffers, values, values[graph.output])
+
+
+def lower_case(case: KernelCase, training: bool) -> Program:
+    """A program of one step, `NODE`, that reads x (and x2) and writes out. It may be a matrix product, which is no op
+    of a network."""
+    inputs, output, op = tuple(map(Value, case.names, case.inputs)), Value("out", case.output), OPS.get(case.op)
+    parameters = op.parameters(case.attributes, case.inputs) if op else ()
+    cost = op.cost(case.attributes, case.inputs, case.output) if op else Cost(0, 0)
+    step = Step(NODE, case.op, case.attributes, inputs, output, case.activation, parameters, cost)
+    graph = Graph("case", (Node(NODE, case.op, case.names, case.output, case.attributes, parameters),), NODE)
+    values = {value.buffer: value for value in (*inputs, output)}
+    buffers = {name: value.shape for name, value in values.items()}
+    return Program(graph, training, (step,), buffers, values, output)
 
 
 def _value_of(graph: Graph, places: Mapping[str, tuple[str, int]], buffers: dict[str, Shape], node: Node) -> Value:

@@ -46,9 +46,6 @@ _DIRECTIONS: Final = {
     op: (FORWARD, INPUT, WEIGHT) if op in (*PRODUCTS, "batch_norm") else (FORWARD, INPUT) for op in _FUSED
 }
 
-ALGORITHMS: Final = ("auto", "naive", "im2col", "tiled")
-"""Algorithms that a plan accepts."""
-
 _FAST: Final = {
     ("conv2d", FORWARD): "register tiles of 6 x 64 floats; bias and ReLU in the epilogue",
     ("conv2d", INPUT): "the same tiles on the rotated filter, one plain convolution for each phase of the stride",
@@ -105,6 +102,9 @@ CPU: Final = Registry((
 
 PLANS: Final = Registry(kernel for kernel in CPU.kernels if kernel.writers is not None)
 """The kernels that a plan chooses from."""
+
+ALGORITHMS: Final = ("auto", *(kernel.algorithm for kernel in PLANS.of("conv2d", FORWARD)))
+"""Algorithms that a plan accepts."""
 
 
 def choose_writers(program: Program, batch: int, algorithm: str) -> dict[str, Writers]:

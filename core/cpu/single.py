@@ -18,11 +18,10 @@ from core.cpu.optimizer import sum_records
 from core.cpu.record_list import place_arrays
 from core.cpu.records import Record, encode_records
 from core.cpu.verification import Slots
-from core.graph import LABEL, Graph, Node
-from core.ops.contract import Array, Cost, Mode, volume
-from core.ops.op_table import LOSSES, OPS
+from core.ops.contract import Array, Mode, volume
+from core.ops.op_table import LOSSES
 from core.ops.registry import KernelCase
-from core.program import Program, Step, Value, lay_out_parameters, name_parameters
+from core.program import NODE, lay_out_parameters, lower_case, name_parameters
 
 
 def run_single(case: KernelCase, arrays: dict[str, Any], direction: str, writers: Writers, threads: int = 1) -> None:
@@ -63,12 +62,12 @@ class Single:
         self, case: KernelCase, writers: Writers, threads: int, training: bool = True, direction: str = ""
     ) -> None:
         self.case, self.threads = case, threads
-        self.program = _program(case, training)
+        self.program = lower_case(case, training)
         layout = lay_out_parameters(self.program.graph)
         self.weights, self.gradient = aligned(layout.size), aligned(layout.trained)
         buffers = Buffers(self.program)
         self.lowering = Lowering(
-            self.program, layout, case.batch, frozenset(), buffers, {"node": writers}, self.weights, self.gradient
+            self.program, layout, case.batch, frozenset(), buffers, {NODE: writers}, self.weights, self.gradient
         )
         wanted = frozenset((*case.names, "out"))
         place_arrays(self.lowering, wanted, frozenset(), share=False)
@@ -84,7 +83,7 @@ class Single:
         for name, value in zip(self.case.names, self.program.steps[0].inputs, strict=True):
             self._copy_in(self.lowering.x(value), arrays[name])
         for name, (first, shape) in self.lowering.layout.offsets.items():
-            self.weights[first : first + volume(shape)] = arrays[name.removeprefix("node.")].ravel()
+            self.weights[first : first + volume(shape)] = arrays[name.removeprefix(f"{NODE}.")].ravel()
         mode, fields = arrays.get("mode", Mode(training=True)), self.context.fields
         fields[ctx.SEED], fields[ctx.STEP], fields[ctx.PHOTO0] = mode.seed, mode.step, mode.photo0
         self.context.set_count(self.case.batch)
@@ -115,7 +114,7 @@ class Single:
             return
         self._copy_out(self.lowering.x(self.program.output), arrays["out"])
         for name, array in name_parameters(self.weights, self.lowering.layout).items():
-            if (role := name.removeprefix("node.")).startswith("running"):
+            if (role := name.removeprefix(f"{NODE}.")).startswith("running"):
                 arrays[role][...] = array
 
     def write_inputs(self, arrays: dict[str, Any]) -> None:
@@ -127,7 +126,7 @@ class Single:
     def write_parameters(self, arrays: dict[str, Any]) -> None:
         self.run(sum_records(self.lowering, False, self.threads))
         for name, array in name_parameters(self.gradient, self.lowering.layout).items():
-            arrays[f"d{name.removeprefix('node.')}"][...] = array
+            arrays[f"d{name.removeprefix(f'{NODE}.')}"][...] = array
 
     def _images(self, view: View) -> Iterator[Array]:
         return Slots(self.arena.ctypes.data, self.lowering.buffers.slot_bytes, self.case.batch).images(view)
@@ -139,16 +138,3 @@ class Single:
     def _copy_out(self, view: View, array: Array) -> None:
         for source, image in zip(self._images(view), array, strict=True):
             image[...] = source.reshape(image.shape)
-
-
-def _program(case: KernelCase, training: bool) -> Program:
-    buffers = dict(zip(case.names, case.inputs, strict=True)) | {"out": case.output}
-    values = {name: Value(name, shape) for name, shape in buffers.items()}
-    parameters = OPS[case.op].parameters(case.attributes, case.inputs)
-    inputs = (*case.names, LABEL) if case.op in LOSSES else case.names
-    node = Node("node", case.op, inputs, case.output, case.attributes, parameters)
-    step = Step(
-        "node", case.op, case.attributes, tuple(values[name] for name in case.names), values["out"], case.activation,
-        parameters, Cost(0, 0),
-    )  # fmt: skip
-    return Program(Graph("case", (node,), "node"), training, (step,), buffers, values, values["out"])

@@ -26,42 +26,30 @@ from core.gpu.ops.update.optimizer import NORM_BLOCKS, norm_launch, pack_launch,
 from core.gpu.prepared import Allocate, Arrays, Copy, Prepared, Run, Work, addresses_of
 from core.gpu.select import BACKWARD, BF16, FAST, FORWARD, INPUT, WEIGHT, Candidate, Case
 from core.gpu.sizes import block_sizes
-from core.graph import Graph, Node, Shape
-from core.ops.contract import Array, Cost, Mode, volume
-from core.ops.op_table import LOSSES, OPS
+from core.graph import Shape
+from core.ops.contract import Array, Mode, volume
+from core.ops.op_table import LOSSES
 from core.ops.registry import KernelCase
 from core.optim.optimizer import Optimizer, Scalars, moments, scalars
-from core.program import ParameterLayout, Program, Step, Value, lay_out_parameters
+from core.program import NODE, Value, lay_out_parameters, lower_case
 
-NODE: Final = "layer"
 TRAINING: Final = Mode(training=True)
-PRODUCT: Final = "matmul"
 
 UPDATED: Final = ("running_mean", "running_var")
 """Parameters that a forward pass in training moves."""
 
 
-def lower_case(case: KernelCase, mode: Mode) -> tuple[Program, ParameterLayout]:
-    """A program of one step that reads x (and x2) and writes out; a loss reads the program's own output."""
+def new_frame(case: KernelCase, device: Device | None = None, mode: Mode = TRAINING) -> Frame:
+    """The frame of a program of one step; without a GPU as if there were one that runs every kernel.
+
+    A loss reads the program's output; any other step is not the last of a network.
+    """
     if case.op == "dropout" and not mode.training:
         case = replace(case, attributes={**case.attributes, "rate": 0.0})
-    parameters = () if case.op == PRODUCT else OPS[case.op].parameters(case.attributes, case.inputs)
-    inputs = tuple(map(Value, case.names, case.inputs))
-    step = Step(
-        NODE, case.op, case.attributes, inputs, Value("out", case.output), case.activation, parameters,
-        Cost(0, 0) if case.op == PRODUCT else OPS[case.op].cost(case.attributes, case.inputs, case.output),
-    )  # fmt: skip
-    graph = Graph("step", (Node(NODE, case.op, (), case.output, case.attributes, parameters),), NODE)
-    buffers = {value.buffer: value.shape for value in (*inputs, step.output)}
-    training = mode.training or case.op != "batch_norm"
-    output = inputs[0] if case.op in LOSSES else Value("logits", (1,))
-    return Program(graph, training, (step,), buffers, {}, output), lay_out_parameters(graph)
-
-
-def new_frame(case: KernelCase, device: Device | None = None, mode: Mode = TRAINING) -> Frame:
-    """The frame of a program of one step; without a GPU as if there were one that runs every kernel."""
-    program, layout = lower_case(case, mode)
-    return Frame(program, layout, case.batch, case.precision, device.hardware if device else typical())
+    program = lower_case(case, mode.training or case.op != "batch_norm")
+    program = replace(program, output=program.steps[0].inputs[0] if case.op in LOSSES else Value("logits", (1,)))
+    layout, hardware = lay_out_parameters(program.graph), device.hardware if device else typical()
+    return Frame(program, layout, case.batch, case.precision, hardware)
 
 
 def case_for(candidate: Candidate, case: KernelCase) -> KernelCase:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from core.errors import EXIT_CODES
+from core.laboratory import pytorch_baseline
+from core.laboratory.digits import CPU_ALGORITHMS, GPU_ALGORITHMS
 from core.laboratory.kernel_comparison import CASES, UPDATES
 from core.laboratory.mnist import RECIPES
 from core.models.architectures import MODELS
@@ -16,6 +18,10 @@ from core.models.sequential import PADDINGS
 from core.plan import DEVICES, PRECISIONS
 
 AddCommand: TypeAlias = Callable[..., argparse.ArgumentParser]
+
+COMPARED: Final = {device: (*names, "plan", pytorch_baseline.NAME)
+                   for device, names in (("cpu", CPU_ALGORITHMS), ("cuda", GPU_ALGORITHMS))}  # fmt: skip
+"""The algorithms of ``lab conv`` on each device."""
 
 DESCRIPTION: Final = "Benchmarks of kernels and networks on this machine. See COMMAND --help."
 DIGITS: Final = "folder with the four MNIST files; without it, digits are generated"
@@ -80,9 +86,8 @@ def add_convolutions(command: AddCommand) -> None:
     conv.add_argument("--learning-rate", type=read_rate, nargs="+", default=[0.05], metavar="R", help="default: 0.05")
     conv.add_argument("--padding", choices=tuple(PADDINGS), default="same", help="padding of both convolutions; "
                                                                                   "default: same")
-    conv.add_argument("--algorithms", nargs="+", metavar="NAME", help="algorithms to compare: naive, vectorised, "
-                      "vectorised_parallel, im2col, im2col_parallel, plan, PyTorch (GPU: naive, shared, im2col, "
-                      "tensor_core, plan, PyTorch)")
+    conv.add_argument("--algorithms", nargs="+", metavar="NAME", help="algorithms to compare: "
+                      f"{', '.join(COMPARED['cpu'])} (GPU: {', '.join(COMPARED['cuda'])})")
 
 
 def add_kernels(command: AddCommand) -> None:
