@@ -139,16 +139,16 @@ class DiagnosisModel(ProcessModel):
             self.failed.emit(tr("There are no photos in this folder."), "")
 
     def _add(self, found: Sequence[str], changed: Collection[str] = ()) -> None:
-        """Add photos. Those already in the list get no second row; they are diagnosed again if they have no result, or
-        one of an earlier file."""
+        """Add photos. Those already in the list get no second row; they are diagnosed again if they were cancelled or
+        unreadable, or if their result is of an earlier file or of another model."""
         if not found:
             return
         added = dict.fromkeys(found)
         places = {row.path: row.id for row in self.rows.rows if row.path in added}
         known = [places[path] for path in added if path in places]
         fresh = [path for path in added if path not in places]
-        again = [row.id for row in map(self.rows.rows.__getitem__, known)
-                 if self._lacks_answer(row) or row.done and row.path in changed]
+        again = [row.id for row in map(self.rows.rows.__getitem__, known) if row.cancelled or row.done and (
+                 row.path in changed or not row.probabilities or not self._is_current(row))]  # fmt: skip
         for path in changed:
             self.replaced.emit(path)
         first = len(self.rows.rows)
@@ -312,10 +312,6 @@ class DiagnosisModel(ProcessModel):
     def _is_current(self, row: PhotoResult) -> bool:
         """Whether the model in use, or the one being loaded again, diagnosed this photo."""
         return bool(row.model.hash == self._hash)
-
-    def _lacks_answer(self, row: PhotoResult) -> bool:
-        """Whether a photo that is added again is diagnosed again: cancelled, unreadable, or of another model."""
-        return row.cancelled or (row.done and not (row.probabilities and self._is_current(row)))
 
     def _show(self, row: PhotoResult) -> None:
         self.rows.replace(row.id, row)
