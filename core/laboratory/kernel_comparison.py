@@ -113,7 +113,7 @@ def compare_kernels(case: KernelCase, direction: str, device: str = "") -> Itera
     names = list(wanted) if direction == "update" else results_of(direction, wanted)
     missing = cuda_problem()
     for kernel in list_kernels((case.op,)):
-        if (kernel.op, kernel.direction) != (case.op, direction) or kernel.device != (device or kernel.device):
+        if kernel.direction != direction or device not in ("", kernel.device):
             continue
         reason = (missing if kernel.device == "cuda" else "") or kernel.refuses(case)
         if reason:
