@@ -79,6 +79,8 @@ def describe_json(evaluation: Evaluation) -> dict[str, object]:
     }  # fmt: skip
     found |= ({"confusion": figures.confusion} if figures.several is None
               else {"mean_average_precision": figures.several.average_precision})
+    if evaluation.calibration_error is not None:
+        found["calibration_error"] = evaluation.calibration_error
     if evaluation.parts:
         found["by_place"] = [
             {"name": p.name, "photos": p.photos, "accuracy": p.accuracy, "accuracy_interval": p.interval}
@@ -108,6 +110,7 @@ def describe_text(evaluation: Evaluation, split: str) -> str:
     if evaluation.fresh is not None:
         lines.append(describe_accuracy(evaluation.fresh, "other"))
     lines.append(describe_subsets(evaluation.parts))
+    lines.append(f"Expected calibration error: {100 * (evaluation.calibration_error or 0):.1f} points.")
     if evaluation.answered is not None:
         lines.append(evaluation.answered.describe())
     return "\n".join(filter(None, lines)) + f"\n\n{align_columns(rows, (1, 2, 3, 4))}"
