@@ -51,10 +51,8 @@ def evaluate(argv: Sequence[str]) -> int:
     if coverage is not None:
         sys.stderr.write(describe_coverage(model.thresholds, coverage))
     evaluation, skipped = evaluate_model(model, config, split, coverage)
-    for sentence in skipped:
-        sys.stderr.write(printable(sentence) + "\n")
-    as_json = arguments.json
-    text = json_line(describe_json(evaluation)) if as_json else printable(describe_text(evaluation, split), "\n")
+    sys.stderr.writelines(printable(sentence) + "\n" for sentence in skipped)
+    text = json_line(describe_json(evaluation)) if arguments.json else printable(describe_text(evaluation, split), "\n")
     try:
         print(text)
     finally:  # a full disk does not hide the result, and a result that nobody reads not the table
@@ -82,10 +80,8 @@ def describe_json(evaluation: Evaluation) -> dict[str, object]:
     if evaluation.calibration_error is not None:
         found["calibration_error"] = evaluation.calibration_error
     if evaluation.parts:
-        found["by_place"] = [
-            {"name": p.name, "photos": p.photos, "accuracy": p.accuracy, "accuracy_interval": p.interval}
-            for p in evaluation.parts
-        ]
+        found["by_place"] = [{"name": p.name, "photos": p.photos, "accuracy": p.accuracy,
+                              "accuracy_interval": p.interval} for p in evaluation.parts]  # fmt: skip
     if evaluation.field is not None:
         found["field"] = describe_json(Evaluation(evaluation.field))
     if evaluation.answered is not None:
@@ -117,10 +113,8 @@ def describe_text(evaluation: Evaluation, split: str) -> str:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="leafclinic evaluate", allow_abbrev=False,
-        description="Evaluate a model on labelled photos.",
-    )
+    parser = argparse.ArgumentParser(prog="leafclinic evaluate", allow_abbrev=False,
+                                     description="Evaluate a model on labelled photos.")
     parser.add_argument("model_file", metavar="MODEL", help=f"{MODEL_HELP}, or ONNX file")
     parser.add_argument("--split", dest="split_name", default="", metavar="{train,val,test}",
                         help="evaluate only this split of the manifest or folder (default: all photos)")

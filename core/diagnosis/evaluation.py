@@ -39,7 +39,7 @@ class CoverageResult:
 
     wanted: the coverage on validation photos that sets the threshold; photos, answered, right: numbers of photos, of
     photos with a diagnosis, and of correct diagnoses; wrongly_refused: rejected share of the correct diagnoses;
-    measured: whether validation photos set it, not the fixed thresholds of a model without.
+    measured: whether validation photos set the threshold.
     """
 
     wanted: float
@@ -121,21 +121,20 @@ def evaluate_model(
     scanned = scan_field(config.field, config.label, config.cache) if config.field else None
     dataset, cache, kept = _open_split(config, split, model.source_side)
     labels, names, sets = _match_classes(model, dataset, kept)
-    own = None
-    if scanned is not None:
-        own = open_field(scanned, model.classes, model.source_side, multi=model.multilabel, folder=config.cache,
-                         threads=config.threads)  # fmt: skip
+    own = None if scanned is None else open_field(
+        scanned, model.classes, model.source_side, multi=model.multilabel, folder=config.cache, threads=config.threads
+    )  # fmt: skip
     settings = dataset.columns.get(SETTING) or [""] * len(dataset)
     skipped = (describe_skipped(cache.skipped),) if cache.skipped else ()
     with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:
-        predictions = _predict(made, cache.photos, cache.slots[kept])
-        figures, right = _evaluate(predictions, labels, model, sets)
+        predictions, stated = _predict(made, cache.photos, cache.slots[kept])
+        figures, right = _evaluate(stated, labels, model, sets)
         content = cache.content[kept]
-        evaluated, fresh = [("judged", content)], _evaluate_unseen(predictions, labels, content, model, sets)
+        evaluated, fresh = [("judged", content)], _evaluate_unseen(stated, labels, content, model, sets)
         parts = subsets_by_setting(right, labels, names, [settings[i] for i in kept])
         field = None
         if own is not None:
-            field, _ = _evaluate(_predict(made, own.cache.photos, own.slots), own.labels, model, own.sets)
+            field, _ = _evaluate(_predict(made, own.cache.photos, own.slots)[1], own.labels, model, own.sets)
             evaluated.append(("field", own.cache.content[own.cache.kept]))
         parts = compare_with_field(parts, "these photos", figures, field)
         answered = None
@@ -144,10 +143,9 @@ def evaluate_model(
             own_curve = model.thresholds is not None and not model.multilabel
             answered = replace(measure_coverage(words, labels, right, names, coverage), measured=own_curve)
     evaluation = Evaluation(
-        figures, parts, field, answered, _mistakes(predictions, dataset, kept[~right], np.flatnonzero(~right), model),
+        figures, parts, field, answered, _mistakes(stated, dataset, kept[~right], np.flatnonzero(~right), model),
         measure_overlap(model.learned, evaluated), describe_overlap("The model", model.learned, evaluated), fresh,
-        measure_reliability(np.stack([prediction.probabilities for prediction in predictions]),
-                            labels if sets is None else sets.members[labels]).error,
+        measure_reliability(stated, labels if sets is None else sets.members[labels]).error,
     )  # fmt: skip
     return evaluation, (*skipped, *(own.warnings if own else ()))
 
@@ -166,15 +164,11 @@ def _match_classes(model: ModelFile, dataset: Dataset, kept: Array) -> tuple[Arr
 
 
 def _evaluate_unseen(
-    predictions: Sequence[Prediction], labels: Array, content: Array, model: ModelFile, sets: LabelSets | None
+    stated: Array, labels: Array, content: Array, model: ModelFile, sets: LabelSets | None
 ) -> Metrics | None:
     """Metrics on the photos that the model was not trained on; None if that is all of them or none."""
-    if model.learned is None:
-        return None
-    rows = np.flatnonzero(~model.learned.knows(content)).tolist()
-    if not 0 < len(rows) < len(labels):
-        return None
-    return _evaluate([predictions[row] for row in rows], labels[rows], model, sets)[0]
+    rows = np.flatnonzero(~model.learned.knows(content)) if model.learned else ()
+    return _evaluate(stated[rows], labels[rows], model, sets)[0] if 0 < len(rows) < len(labels) else None
 
 
 def _open_split(config: RunConfig, split: str, side: int) -> tuple[Dataset, PhotoCache, Array]:
@@ -192,18 +186,17 @@ def _open_split(config: RunConfig, split: str, side: int) -> tuple[Dataset, Phot
     return dataset, cache, kept
 
 
-def _predict(predictor: Predictor, photos: Array, slots: Array) -> list[Prediction]:
-    return [prediction for first in range(0, len(slots), BATCH)
-            for prediction in predictor.predict_calibrated(photos[slots[first : first + BATCH]])]  # fmt: skip
+def _predict(predictor: Predictor, photos: Array, slots: Array) -> tuple[list[Prediction], Array]:
+    """The predictions, and their probabilities ``(N, classes)``."""
+    found = [prediction for first in range(0, len(slots), BATCH)
+             for prediction in predictor.predict_calibrated(photos[slots[first : first + BATCH]])]  # fmt: skip
+    return found, np.stack([prediction.probabilities for prediction in found])
 
 
-def _mistakes(
-    predictions: Sequence[Prediction], dataset: Dataset, rows: Array, places: Array, model: ModelFile
-) -> tuple[Mistake, ...]:
-    """List the misclassified photos; rows: in the dataset, places: in the predictions."""
+def _mistakes(table: Array, dataset: Dataset, rows: Array, places: Array, model: ModelFile) -> tuple[Mistake, ...]:
+    """List the misclassified photos; table: probabilities, rows: in the dataset, places: in `table`."""
     found = []
-    for row, place in zip(rows.tolist(), places.tolist(), strict=True):
-        stated = predictions[place].probabilities
+    for row, stated in zip(rows.tolist(), table[places], strict=True):
         predicted = [int(stated.argmax())]
         if model.multilabel:
             predicted = np.flatnonzero(stated >= label_thresholds(model)).tolist()
@@ -212,11 +205,11 @@ def _mistakes(
     return tuple(sorted(found, key=lambda mistake: -mistake.probability))
 
 
-def _evaluate(
-    predictions: Sequence[Prediction], labels: Array, model: ModelFile, sets: LabelSets | None
-) -> tuple[Metrics, Array]:
-    """The metrics, and which predictions are correct, bool ``(N,)``; labels: classes, or the numbers of label sets."""
-    stated = np.stack([prediction.probabilities for prediction in predictions])
+def _evaluate(stated: Array, labels: Array, model: ModelFile, sets: LabelSets | None) -> tuple[Metrics, Array]:
+    """The metrics of probabilities ``(N, classes)``, and which predictions are correct, bool ``(N,)``.
+
+    labels: classes, or the numbers of label sets.
+    """
     if sets is None:
         logits = np.log(stated + 1e-300)
         return compute_metrics(logits, labels, model.classes), np.asarray(logits.argmax(axis=1) == labels)

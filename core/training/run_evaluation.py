@@ -90,9 +90,9 @@ class RunEvaluation:
         return ()
 
     def words(self) -> tuple[str, ...]:
-        stated = () if self.calibration_error is None else (describe_error(self.calibration_error),)
-        places = tuple(filter(None, (describe_subsets(self.parts),)))
-        return (describe_accuracy(self.figures, self.split), *places, *self.cautions(), *self.doubts(), *stated)
+        stated = "" if self.calibration_error is None else describe_error(self.calibration_error)
+        reached = describe_accuracy(self.figures, self.split), describe_subsets(self.parts)
+        return tuple(filter(None, (*reached, *self.cautions(), *self.doubts(), stated)))
 
     def to_event(self) -> RunEvaluated:
         baseline, reading = self.baseline, self.reading
@@ -170,8 +170,6 @@ def _predict(setup: Setup, stage: str, model: ModelFile, loader: Loader) -> Gene
 
 
 def _places(setup: Setup, right: Array, labels: Array) -> tuple[Subset, ...]:
-    column = setup.photos.dataset.columns.get(SETTING)
-    if column is None:
-        return ()
-    settings = [column[row] for row in evaluated_rows(setup)]
-    return subsets_by_setting(right, labels, setup.photos.dataset.classes, settings)
+    dataset = setup.photos.dataset
+    settings = dataset.columns.get(SETTING) or [""] * len(dataset)
+    return subsets_by_setting(right, labels, dataset.classes, [settings[row] for row in evaluated_rows(setup)])
