@@ -69,8 +69,8 @@ def diagnose(argv: Sequence[str]) -> int:
     file = Path(arguments.model_file)
     model = read_network(file)
     if file.suffix.lower() == ".onnx" and not model.multilabel:  # labels have thresholds
-        sys.stderr.write(f"{file.name} is an ONNX file: it has no thresholds. A photo whose most probable class is "
-                         "below 50 % is \"not sure\".\n")
+        sys.stderr.write(f"{file.name} is an ONNX file, used without thresholds: a photo whose most probable class "
+                         "is below 50 % is \"not sure\".\n")
     if arguments.out:
         return diagnose_many(arguments, model, config, coverage, shard)
     return diagnose_here(arguments, model, config, coverage)

@@ -51,10 +51,8 @@ def evaluate(argv: Sequence[str]) -> int:
     if coverage is not None:
         sys.stderr.write(describe_coverage(model.thresholds, coverage))
     evaluation, skipped = evaluate_model(model, config, split, coverage)
-    for sentence in skipped:
-        sys.stderr.write(printable(sentence) + "\n")
-    as_json = arguments.json
-    text = json_line(describe_json(evaluation)) if as_json else printable(describe_text(evaluation, split), "\n")
+    sys.stderr.writelines(printable(sentence) + "\n" for sentence in skipped)
+    text = json_line(describe_json(evaluation)) if arguments.json else printable(describe_text(evaluation, split), "\n")
     try:
         print(text)
     finally:  # a full disk does not hide the result, and a result that nobody reads not the table
@@ -79,11 +77,11 @@ def describe_json(evaluation: Evaluation) -> dict[str, object]:
     }  # fmt: skip
     found |= ({"confusion": figures.confusion} if figures.several is None
               else {"mean_average_precision": figures.several.average_precision})
+    if evaluation.calibration_error is not None:
+        found["calibration_error"] = evaluation.calibration_error
     if evaluation.parts:
-        found["by_place"] = [
-            {"name": p.name, "photos": p.photos, "accuracy": p.accuracy, "accuracy_interval": p.interval}
-            for p in evaluation.parts
-        ]
+        found["by_place"] = [{"name": p.name, "photos": p.photos, "accuracy": p.accuracy,
+                              "accuracy_interval": p.interval} for p in evaluation.parts]  # fmt: skip
     if evaluation.field is not None:
         found["field"] = describe_json(Evaluation(evaluation.field))
     if evaluation.answered is not None:
@@ -108,16 +106,15 @@ def describe_text(evaluation: Evaluation, split: str) -> str:
     if evaluation.fresh is not None:
         lines.append(describe_accuracy(evaluation.fresh, "other"))
     lines.append(describe_subsets(evaluation.parts))
+    lines.append(f"Expected calibration error: {100 * (evaluation.calibration_error or 0):.1f} points.")
     if evaluation.answered is not None:
         lines.append(evaluation.answered.describe())
     return "\n".join(filter(None, lines)) + f"\n\n{align_columns(rows, (1, 2, 3, 4))}"
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="leafclinic evaluate", allow_abbrev=False,
-        description="Evaluate a model on labelled photos.",
-    )
+    parser = argparse.ArgumentParser(prog="leafclinic evaluate", allow_abbrev=False,
+                                     description="Evaluate a model on labelled photos.")
     parser.add_argument("model_file", metavar="MODEL", help=f"{MODEL_HELP}, or ONNX file")
     parser.add_argument("--split", dest="split_name", default="", metavar="{train,val,test}",
                         help="evaluate only this split of the manifest or folder (default: all photos)")

@@ -150,8 +150,8 @@ def measure_reliability(probabilities: Array, labels: Array) -> Reliability:
 
 def describe_error(error: float) -> str:
     """The expected calibration error in words. `error`: 0..1."""
-    return (f"Expected calibration error: {100 * error:.1f} points on validation photos. It can be much larger on "
-            "other kinds of photos.")  # fmt: skip
+    return (f"Expected calibration error: {100 * error:.1f} points on the validation photos that the temperature "
+            "was fitted to. It can be much larger on other photos.")  # fmt: skip
 
 
 def _bin(stated: Array, right: Array, rows: Array, low: float, high: float) -> Bin:

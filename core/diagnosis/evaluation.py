@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, final
 
@@ -18,7 +18,7 @@ from core.data.label_sets import LabelSets, join_labels, name_labels, read_label
 from core.data.manifest import SETTING
 from core.data.source import open_photos
 from core.data.split import read_split
-from core.diagnosis.calibration import label_thresholds
+from core.diagnosis.calibration import label_thresholds, measure_reliability
 from core.diagnosis.metrics import Metrics, Subset, compare_with_field, compute_metrics, subsets_by_setting
 from core.diagnosis.model_file import ModelFile, check_classes
 from core.diagnosis.prediction import Prediction, Predictor
@@ -38,7 +38,8 @@ class CoverageResult:
     """Diagnoses at one confidence threshold.
 
     wanted: the coverage on validation photos that sets the threshold; photos, answered, right: numbers of photos, of
-    photos with a diagnosis, and of correct diagnoses; wrongly_refused: rejected share of the correct diagnoses.
+    photos with a diagnosis, and of correct diagnoses; wrongly_refused: rejected share of the correct diagnoses;
+    measured: whether validation photos set the threshold.
     """
 
     wanted: float
@@ -46,12 +47,14 @@ class CoverageResult:
     answered: int
     right: int
     wrongly_refused: float
+    measured: bool = True
 
     def describe(self) -> str:
+        by = " (set on validation photos)" if self.measured else " (which changes nothing here)"
         right, share = 100 * self.right / max(self.answered, 1), 100 * self.answered / max(self.photos, 1)
         return (
-            f"At coverage {100 * self.wanted:g} % (set on validation photos), {self.answered} of {self.photos} photos "
-            f"are diagnosed ({share:.1f} %), {right:.1f} % of these diagnoses are correct, and "
+            f"At coverage {100 * self.wanted:g} %{by}, {self.answered} of {self.photos} photos are diagnosed "
+            f"({share:.1f} %), {right:.1f} % of these diagnoses are correct, and "
             f"{100 * self.wrongly_refused:.1f} % of the correct predictions are rejected."
         )
 
@@ -93,7 +96,7 @@ class Evaluation:
     parts: by setting, if known; field: on the user's own field photos; answered: at the coverage asked for; mistakes:
     most confident first; overlap: how many of these photos the model was trained on, None if its file does not contain
     its training photos; known: the same as sentences; fresh: metrics on the photos that it was not trained on, if it
-    was trained on others.
+    was trained on others; calibration_error: expected calibration error, 0..1.
     """
 
     figures: Metrics
@@ -104,6 +107,7 @@ class Evaluation:
     overlap: tuple[Overlap, ...] | None = None
     known: tuple[str, ...] = ()
     fresh: Metrics | None = None
+    calibration_error: float | None = None
 
 
 def evaluate_model(
@@ -117,32 +121,31 @@ def evaluate_model(
     scanned = scan_field(config.field, config.label, config.cache) if config.field else None
     dataset, cache, kept = _open_split(config, split, model.source_side)
     labels, names, sets = _match_classes(model, dataset, kept)
-    own = None
-    if scanned is not None:
-        own = open_field(scanned, model.classes, model.source_side, multi=model.multilabel, folder=config.cache,
-                         threads=config.threads)  # fmt: skip
-    settings = dataset.columns.get(SETTING)
+    own = None if scanned is None else open_field(
+        scanned, model.classes, model.source_side, multi=model.multilabel, folder=config.cache, threads=config.threads
+    )  # fmt: skip
+    settings = dataset.columns.get(SETTING) or [""] * len(dataset)
     skipped = (describe_skipped(cache.skipped),) if cache.skipped else ()
     with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:
-        predictions = _predict(made, cache.photos, cache.slots[kept])
-        figures, right = _evaluate(predictions, labels, model, sets)
+        predictions, stated = _predict(made, cache.photos, cache.slots[kept])
+        figures, right = _evaluate(stated, labels, model, sets)
         content = cache.content[kept]
-        evaluated, fresh = [("judged", content)], _evaluate_unseen(predictions, labels, content, model, sets)
-        setting_of_each = [""] * len(kept) if settings is None else [settings[i] for i in kept]
-        parts = subsets_by_setting(right, labels, names, setting_of_each)
+        evaluated, fresh = [("judged", content)], _evaluate_unseen(stated, labels, content, model, sets)
+        parts = subsets_by_setting(right, labels, names, [settings[i] for i in kept])
         field = None
         if own is not None:
-            field, _ = _evaluate(_predict(made, own.cache.photos, own.slots), own.labels, model, own.sets)
+            field, _ = _evaluate(_predict(made, own.cache.photos, own.slots)[1], own.labels, model, own.sets)
             evaluated.append(("field", own.cache.content[own.cache.kept]))
         parts = compare_with_field(parts, "these photos", figures, field)
         answered = None
         if coverage is not None:
             words = [made.decide(prediction, coverage).word for prediction in predictions]
-            answered = measure_coverage(words, labels, right, names, coverage)
-    mistakes = _mistakes(predictions, dataset, kept[~right], np.flatnonzero(~right), model)
+            own_curve = model.thresholds is not None and not model.multilabel
+            answered = replace(measure_coverage(words, labels, right, names, coverage), measured=own_curve)
     evaluation = Evaluation(
-        figures, parts, field, answered, mistakes, measure_overlap(model.learned, evaluated),
-        describe_overlap("The model", model.learned, evaluated), fresh,
+        figures, parts, field, answered, _mistakes(stated, dataset, kept[~right], np.flatnonzero(~right), model),
+        measure_overlap(model.learned, evaluated), describe_overlap("The model", model.learned, evaluated), fresh,
+        measure_reliability(stated, labels if sets is None else sets.members[labels]).error,
     )  # fmt: skip
     return evaluation, (*skipped, *(own.warnings if own else ()))
 
@@ -161,15 +164,11 @@ def _match_classes(model: ModelFile, dataset: Dataset, kept: Array) -> tuple[Arr
 
 
 def _evaluate_unseen(
-    predictions: Sequence[Prediction], labels: Array, content: Array, model: ModelFile, sets: LabelSets | None
+    stated: Array, labels: Array, content: Array, model: ModelFile, sets: LabelSets | None
 ) -> Metrics | None:
     """Metrics on the photos that the model was not trained on; None if that is all of them or none."""
-    if model.learned is None:
-        return None
-    rows = np.flatnonzero(~model.learned.knows(content)).tolist()
-    if not 0 < len(rows) < len(labels):
-        return None
-    return _evaluate([predictions[row] for row in rows], labels[rows], model, sets)[0]
+    rows = np.flatnonzero(~model.learned.knows(content)) if model.learned else ()
+    return _evaluate(stated[rows], labels[rows], model, sets)[0] if 0 < len(rows) < len(labels) else None
 
 
 def _open_split(config: RunConfig, split: str, side: int) -> tuple[Dataset, PhotoCache, Array]:
@@ -187,18 +186,17 @@ def _open_split(config: RunConfig, split: str, side: int) -> tuple[Dataset, Phot
     return dataset, cache, kept
 
 
-def _predict(predictor: Predictor, photos: Array, slots: Array) -> list[Prediction]:
-    return [prediction for first in range(0, len(slots), BATCH)
-            for prediction in predictor.predict_calibrated(photos[slots[first : first + BATCH]])]  # fmt: skip
+def _predict(predictor: Predictor, photos: Array, slots: Array) -> tuple[list[Prediction], Array]:
+    """The predictions, and their probabilities ``(N, classes)``."""
+    found = [prediction for first in range(0, len(slots), BATCH)
+             for prediction in predictor.predict_calibrated(photos[slots[first : first + BATCH]])]  # fmt: skip
+    return found, np.stack([prediction.probabilities for prediction in found])
 
 
-def _mistakes(
-    predictions: Sequence[Prediction], dataset: Dataset, rows: Array, places: Array, model: ModelFile
-) -> tuple[Mistake, ...]:
-    """List the misclassified photos; rows: in the dataset, places: in the predictions."""
+def _mistakes(table: Array, dataset: Dataset, rows: Array, places: Array, model: ModelFile) -> tuple[Mistake, ...]:
+    """List the misclassified photos; table: probabilities, rows: in the dataset, places: in `table`."""
     found = []
-    for row, place in zip(rows.tolist(), places.tolist(), strict=True):
-        stated = predictions[place].probabilities
+    for row, stated in zip(rows.tolist(), table[places], strict=True):
         predicted = [int(stated.argmax())]
         if model.multilabel:
             predicted = np.flatnonzero(stated >= label_thresholds(model)).tolist()
@@ -207,11 +205,11 @@ def _mistakes(
     return tuple(sorted(found, key=lambda mistake: -mistake.probability))
 
 
-def _evaluate(
-    predictions: Sequence[Prediction], labels: Array, model: ModelFile, sets: LabelSets | None
-) -> tuple[Metrics, Array]:
-    """The metrics, and which predictions are correct, bool ``(N,)``; labels: classes, or the numbers of label sets."""
-    stated = np.stack([prediction.probabilities for prediction in predictions])
+def _evaluate(stated: Array, labels: Array, model: ModelFile, sets: LabelSets | None) -> tuple[Metrics, Array]:
+    """The metrics of probabilities ``(N, classes)``, and which predictions are correct, bool ``(N,)``.
+
+    labels: classes, or the numbers of label sets.
+    """
     if sets is None:
         logits = np.log(stated + 1e-300)
         return compute_metrics(logits, labels, model.classes), np.asarray(logits.argmax(axis=1) == labels)

@@ -204,6 +204,11 @@ class Subset:
     def is_field(self) -> bool:
         return self.name == OWN_FIELD or self.name.split(" ")[0].lower() == FIELD
 
+    def describe(self) -> str:
+        low, high = self.interval
+        return (f"{self.name} {100 * self.accuracy:.1f} % ({self.right} of {self.photos}, 95 % interval "
+                f"{100 * low:.1f} to {100 * high:.1f} %)")  # fmt: skip
+
     def to_row(self) -> dict[str, Any]:
         """The subset as an entry of JSON output and of the model file."""
         return {"name": self.name, "photos": self.photos, "right": self.accuracy, "interval": list(self.interval)}
@@ -220,7 +225,7 @@ def subsets_by_setting(
     bare = np.array([is_no_leaf(name) for name in classes])
     places = np.array([place.strip() for place in settings], np.str_)
     leaves = ~bare[labels]
-    found = [Subset(f"{place} photos{' of leaves' if bare.any() else ''}", int(mask.sum()), int(right[mask].sum()))
+    found = [Subset(f"{place} photos{'' if leaves.all() else ' of leaves'}", int(mask.sum()), int(right[mask].sum()))
              for place in np.unique(places) if place and (mask := (places == place) & leaves).any()]  # fmt: skip
     return tuple(sorted(found, key=lambda part: -part.photos))
 
@@ -243,9 +248,7 @@ def describe_subsets(parts: Sequence[Subset]) -> str:
     """The accuracy by setting as a sentence with its meaning; empty if no setting is known."""
     if not parts:
         return ""
-    text = "By place: " + "; ".join(
-        f"{part.name} {100 * part.accuracy:.1f} % ({part.right} of {part.photos}, 95 % interval "
-        f"{100 * part.interval[0]:.1f} to {100 * part.interval[1]:.1f} %)" for part in parts) + ". "  # fmt: skip
+    text = f"By place: {'; '.join(part.describe() for part in parts)}. "
     field = [part for part in parts if part.is_field]
     if not field:
         return text + "No photo was taken in the field, so the accuracy in the field is unknown."

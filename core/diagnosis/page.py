@@ -39,7 +39,7 @@ table.rows td,table.rows th{{border-bottom:1px solid {LINE}}}
 table.rows td.n,table.rows th.n{{text-align:right;font-variant-numeric:tabular-nums}}
 table.rows tr:hover td{{background:#f4f8f5}}
 table.tiles{{border-collapse:separate;border-spacing:10px 0;margin-left:-10px}}
-.tile{{border-radius:10px;min-width:130px}}
+.tile{{border-radius:10px;min-width:100px}}
 .note{{border-left:4px solid #d59b00;border-radius:4px}}
 table.charts{{width:100%;table-layout:fixed}} table.charts svg{{width:100%}} table.charts td{{padding:6px 14px 6px 0}}
 code{{overflow-wrap:anywhere}}

@@ -42,7 +42,7 @@ def remarks(model: ModelFile) -> Iterator[str]:
     figures = [f"{row['name']} {percent(row['right'])} ({percents(*row['interval'])})" for row in parts
             if row["name"] == "all" or "photos" in row["name"]]  # fmt: skip
     if figures:
-        yield f"Accuracy of this model on photos it was not trained on: {'; '.join(figures)}."
+        yield f"Accuracy of this model, as measured after its training: {'; '.join(figures)}."
 
 
 def label_text(label: str) -> str:

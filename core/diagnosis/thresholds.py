@@ -143,8 +143,8 @@ def describe_coverage(thresholds: Thresholds | None, coverage: float) -> str:
     if thresholds is not None and thresholds.labels:
         return "This model has a threshold for each label. The coverage changes nothing.\n"
     if thresholds is None:
-        return ("The model file has no confidence thresholds, because there were too few validation photos. A class is "
-                "predicted if its probability is above 50 %, whatever the coverage.\n")  # fmt: skip
+        return ("This model has no confidence thresholds: it is an ONNX file, or had too few validation photos. A "
+                "class is predicted if its probability is above 50 %, whatever the coverage.\n")  # fmt: skip
     least = min(point.coverage for point in thresholds.curve)
     if coverage >= least - TIE:
         return ""

@@ -149,9 +149,11 @@ def describe_data(setup: Setup, model: ModelFile) -> ModelFile:
     """The model with the data sources for its card, unless it already has them."""
     photos = setup.photos
     learned, chosen, tested = (len(photos.rows(split)) for split in (TRAIN, VALIDATION, TEST))
+    drawn = f" and {len(photos.pictures)} generated pictures without a leaf" if len(photos.pictures) else ""
     sources = [
-        f"{learned} training photos of {len(setup.classes)} classes, {chosen} validation photos (to choose the epoch "
-        f"and to calibrate), {tested} test photos. Split by {len(np.unique(photos.groups))} groups of related photos.",
+        f"{learned} training photos of {len(setup.classes) - len(photos.added)} classes{drawn}, {chosen} validation "
+        f"photos (to choose the epoch and to calibrate), {tested} test photos. Split by "
+        f"{len(np.unique(photos.groups))} groups of related photos.",
         "The photos belong to the user; their licences are unknown.",
     ]
     if photos.leak.leaked:

@@ -78,7 +78,7 @@ def _summary(evaluation: RunEvaluation) -> list[str]:
     if figures.several:
         shown.append((f"{figures.several.average_precision:.3f}", "mean average precision", "mean over the labels"))
     if evaluation.baseline is not None:
-        shown.append((percent(evaluation.baseline.border), "from the border only", "photo border only"))
+        shown.append((percent(evaluation.baseline.border), "from the border only", "without the leaf"))
     if evaluation.reading is not None:
         plain = percent(evaluation.reading.plain)
         shown.append((percent(evaluation.reading.swapped), "on another background", f"instead of {plain}"))
@@ -170,8 +170,8 @@ def _trust(model: ModelFile) -> list[str]:
                                  [ideal, ChartSeries("measured", points, tuple(b["photos"] / most for b in bins))],
                                  "predicted probability", "accuracy", x=(0, 1), y=(0, 1.0), percent=True))
         texts.append(f"Expected calibration error on the validation photos: {100 * float(found['error']):.1f} %, with "
-                    f"the logits divided by the temperature {model.temperature:.3f}. Larger dots stand for more "
-                    "photos. On other kinds of photos the error can be much larger.")
+                    f"the logits divided by the temperature {model.temperature:.3f}, fitted to these photos. Larger "
+                    "dots stand for more photos. On other photos the error can be much larger.")
         texts += [describe_temperatures(model)] if model.class_temperatures else []
     thresholds = model.thresholds
     if thresholds is not None and thresholds.labels:

@@ -28,7 +28,7 @@ from core.training.commands import Commands
 from core.training.events import Progress, RunEvaluated
 from core.training.setup import Setup
 
-TEST_NOTE: Final = "On photos that were used neither for training nor for choosing the epoch."
+TEST_NOTE: Final = "On photos that this run used neither for training nor for choosing the epoch."
 VALIDATION_NOTE: Final = (
     "There is no test split. The epoch was chosen on these photos, so this accuracy is slightly too high."
 )
@@ -36,6 +36,8 @@ GUESS_NOTE: Final = (
     "The network is not clearly better than always predicting the most common class ({percent:.1f} %). Start again "
     "from a pretrained model (--from leaves --preset transfer), or add photos."
 )
+UNSEEN: Final = "photos unseen in training"
+"""Name of the subset of photos that neither the run nor the pretrained model was trained on."""
 
 
 @final
@@ -43,8 +45,8 @@ GUESS_NOTE: Final = (
 class RunEvaluation:
     """The evaluation of a run on its test split (else on validation) and on the user's own field photos.
 
-    places: by setting; baseline: border baseline; reading: background tests; calibration_error: 0..1. None if not
-    measured.
+    places: by setting; baseline: border baseline; reading: background tests; calibration_error: 0..1; unseen: the
+    photos that the model was not trained on, if it was trained on others. None if not measured.
     """
 
     split: str
@@ -54,6 +56,7 @@ class RunEvaluation:
     baseline: Baseline | None = None
     reading: BackgroundDependence | None = None
     calibration_error: float | None = None
+    unseen: Subset | None = None
 
     @property
     def parts(self) -> tuple[Subset, ...]:
@@ -74,7 +77,8 @@ class RunEvaluation:
     def cautions(self) -> tuple[str, ...]:
         """Sentences on what the accuracy does not show."""
         guess = "" if self.guessing is None else GUESS_NOTE.format(percent=100 * self.guessing)
-        return tuple(filter(None, (guess, VALIDATION_NOTE if self.split == "validation" else "")))
+        unseen = "" if self.unseen is None else f"Without data leakage: {self.unseen.describe()}."
+        return tuple(filter(None, (unseen, guess, VALIDATION_NOTE if self.split == "validation" else "")))
 
     def doubts(self) -> tuple[str, ...]:
         """Sentences on the dependence on border and background."""
@@ -86,9 +90,9 @@ class RunEvaluation:
         return ()
 
     def words(self) -> tuple[str, ...]:
-        stated = () if self.calibration_error is None else (describe_error(self.calibration_error),)
-        places = tuple(filter(None, (describe_subsets(self.parts),)))
-        return (describe_accuracy(self.figures, self.split), *places, *self.cautions(), *self.doubts(), *stated)
+        stated = "" if self.calibration_error is None else describe_error(self.calibration_error)
+        reached = describe_accuracy(self.figures, self.split), describe_subsets(self.parts)
+        return tuple(filter(None, (*reached, *self.cautions(), *self.doubts(), stated)))
 
     def to_event(self) -> RunEvaluated:
         baseline, reading = self.baseline, self.reading
@@ -112,7 +116,7 @@ class RunEvaluation:
             reached["border_accuracy"] = self.baseline.border
         section = {
             "note": TEST_NOTE if on == "test" else VALIDATION_NOTE,
-            "parts": [part.to_row() for part in (self._whole("all"), *self.parts)],
+            "parts": [part.to_row() for part in (self._whole("all"), self.unseen, *self.parts) if part],
             "macro_f1": figures.macro_f1,
             **({"average_precision": figures.several.average_precision} if figures.several else {}),
             "classes": [
@@ -140,6 +144,7 @@ def evaluate_run(setup: Setup, model: ModelFile, baseline: Baseline | None) -> G
     calibration, sets = model.sections.get(CALIBRATION), setup.photos.sets
     stated = replace(model, temperature=1.0, class_temperatures=())  # the logits are calibrated
     right = predict_labels(stated, logits, sets) == (loader.labels if sets is None else sets.merge_equal(loader.labels))
+    unseen = ~setup.learned.knows(setup.photos.cache.content[evaluated_rows(setup)])
     return RunEvaluation(
         split=split,
         figures=compute_metrics(logits, loader.labels, setup.classes, sets, label_thresholds(model)),
@@ -148,6 +153,7 @@ def evaluate_run(setup: Setup, model: ModelFile, baseline: Baseline | None) -> G
         baseline=baseline,
         reading=BackgroundDependence.from_section(model.sections.get(background_dependence.SECTION)),
         calibration_error=None if calibration is None else float(calibration["error"]),
+        unseen=Subset(UNSEEN, int(unseen.sum()), int(right[unseen].sum())) if 0 < unseen.sum() < len(right) else None,
     )
 
 
@@ -164,8 +170,6 @@ def _predict(setup: Setup, stage: str, model: ModelFile, loader: Loader) -> Gene
 
 
 def _places(setup: Setup, right: Array, labels: Array) -> tuple[Subset, ...]:
-    column = setup.photos.dataset.columns.get(SETTING)
-    if column is None:
-        return ()
-    settings = [column[row] for row in evaluated_rows(setup)]
-    return subsets_by_setting(right, labels, setup.photos.dataset.classes, settings)
+    dataset = setup.photos.dataset
+    settings = dataset.columns.get(SETTING) or [""] * len(dataset)
+    return subsets_by_setting(right, labels, dataset.classes, [settings[row] for row in evaluated_rows(setup)])

@@ -47,7 +47,7 @@ NOT_IN_ONE_PIECE = SYSTEM_ERRORS | {
 } | {
     f"{part} {{share}} % ({{right}} of {{photos}}, 95 % interval {{low}} to {{high}} %)" for part in (
         "lab photos", "field photos", "lab photos of leaves", "field photos of leaves", "own field photos",
-        "test photos", "validation photos")
+        "photos unseen in training", "test photos", "validation photos")
 }  # fmt: skip
 """Texts that the code puts together from parts, or that Qt asks for."""
 

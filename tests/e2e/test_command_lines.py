@@ -59,6 +59,7 @@ def test_evaluate_prints_one_object_and_how_many_photos_the_model_has_learned_fr
     assert figures["photos"] == 36
     assert figures["accuracy"] > 0.9
     assert figures["loss"] > 0
+    assert 0 < figures["calibration_error"] < 1
     assert [c["label"] for c in figures["per_class"]] == ["brown", "green", "grey"]
     assert {"label", "photos", "precision", "recall", "f1"} <= set(figures["per_class"][0])
     assert sum(map(sum, figures["confusion"])) == 36
@@ -172,7 +173,8 @@ def test_evaluate_tells_field_photos_and_the_slider_beside_the_figure(trained, p
     assert low < found["field"]["accuracy"] <= high
     assert found["coverage"]["photos"] == 36
     text = call(*asked, cache=cache).stdout
-    for words in ("By place: these photos", "own field photos", "At coverage 80 %", "are rejected"):
+    for words in ("By place: these photos", "own field photos", "At coverage 80 % (which changes nothing here)",
+                  "are rejected"):
         assert words in text
     wrong = call("core.evaluate", trained[0], "--data", photos, "--coverage", "lots", "--field", tmp_path / "no",
                  cache=cache)
@@ -188,7 +190,7 @@ def test_a_coverage_that_cannot_be_had_is_refused_or_told(trained, photos, cache
         assert "--coverage: 0 diagnoses no photo" in none.stderr
         told = call(*command, "--coverage", "0.3", cache=cache)
         assert told.returncode == 0
-        assert "no confidence thresholds, because there were too few validation photos" in told.stderr
+        assert "no confidence thresholds: it is an ONNX file, or had too few validation photos" in told.stderr
 
 
 def test_the_help_of_training_is_grouped_and_has_defaults(cache):

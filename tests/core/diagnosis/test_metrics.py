@@ -47,6 +47,8 @@ def test_photos_of_leaves_are_told_apart_by_place():
     assert (parts[0].accuracy, metrics.Subset("none", 0, 0).accuracy) == (0.5, 0.0)
     assert [part.is_field for part in parts] == [True, False]
     assert metrics.subsets_by_setting(right, labels, CLASSES, [""] * 6) == ()
+    (whole,) = metrics.subsets_by_setting(right[:2], labels[:2], CLASSES, ["lab", "lab"])
+    assert whole.name == "lab photos", "as in a run, whose photos have no class without a leaf"
 
 
 def test_the_words_say_what_the_places_mean():

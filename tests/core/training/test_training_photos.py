@@ -10,7 +10,9 @@ import pytest
 from benchmarks.model_card import render_card
 from core.diagnosis.model_file import read_model, write_model
 from core.diagnosis.model_identity import BEST
+from core.percent import keep_percents
 from core.training.events import Warned
+from core.training.run_evaluation import UNSEEN
 from core.training.run_folder import SPLIT
 from tests.helpers.runs import only, train
 
@@ -49,9 +51,13 @@ def test_the_overlap_of_a_start_is_counted_in_notes_report_and_card(tiny, tmp_pa
         f"Data leakage: first was trained on {trained} of the 12 field photos. The accuracy on them is too high."
     )
     assert len(found) == 3
-    card = render_card(read_model(Path(second.out)), "x")
+    model = read_model(Path(second.out))
+    (unseen,) = (part for part in model.sections["test"]["parts"] if part["name"] == UNSEEN)
+    assert unseen["photos"] == photos - n
+    card = render_card(model, "x")
     page = (Path(second.out) / "report.html").read_text("utf-8")
     assert all(text in card and text in page for text in found)
+    assert keep_percents(f"Without data leakage: {UNSEEN} {100 * unseen['right']:.1f} % (") in page
 
 
 def test_a_file_knows_its_training_photos_the_same_split_leaves_no_doubt_and_what_came_before_is_handed_on(tiny):
