@@ -73,10 +73,8 @@ def _traverse(root: Path, skipped: list[Skipped]) -> Iterator[_Found]:
         parts = stack.pop()
         folder = os.path.join(root, *parts)
         try:
-            state = os.stat(folder)
-            if (state.st_dev, state.st_ino) in seen:
+            if was_seen(folder, seen):
                 continue
-            seen.add((state.st_dev, state.st_ino))
             names, folders = _list(folder, parts, skipped)
         except OSError as error:
             raise DataError(f"The folder {folder} cannot be read: {error.strerror or error}. Change its permissions, "
@@ -84,6 +82,15 @@ def _traverse(root: Path, skipped: list[Skipped]) -> Iterator[_Found]:
         if names:
             yield parts, names
         stack.extend((*parts, name) for name in reversed(folders))
+
+
+def was_seen(folder: str, seen: set[tuple[int, int]]) -> bool:
+    """Whether `seen` has this folder, perhaps by another path; it has it afterwards. Raises OSError."""
+    state = os.stat(folder)
+    identity = state.st_dev, state.st_ino
+    known = identity in seen
+    seen.add(identity)
+    return known
 
 
 def _list(folder: str, parts: tuple[str, ...], skipped: list[Skipped]) -> tuple[list[str], list[str]]:

@@ -59,6 +59,12 @@ class _Columns:
     extra: tuple[int, ...]
 
 
+def list_settings(dataset: Dataset, rows: Array) -> list[str]:
+    """Where each of these photos was taken, "" if the manifest does not say."""
+    column = dataset.columns.get(SETTING) or [""] * len(dataset)
+    return [column[row] for row in rows]
+
+
 def open_manifest(
     path: Path, *, label: str = "", where: Sequence[str] = (), columns: Sequence[str] = (),
     progress: ReportProgress = ignore, cancelled: IsCancelled = never,

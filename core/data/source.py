@@ -10,7 +10,7 @@ from typing import Final
 
 from core.config import RunConfig
 from core.data.dataset import UNSPLIT, Dataset, DatasetBuilder, IsCancelled, ReportProgress, ignore, never
-from core.data.folder import open_folder
+from core.data.folder import open_folder, was_seen
 from core.data.manifest import open_manifest, read_paths
 from core.data.photo_format import NAMED
 from core.errors import DataError
@@ -95,10 +95,8 @@ def list_photos(folder: str, refuse: Callable[[str, OSError], object]) -> Iterat
             yield path
             continue
         try:
-            state = os.stat(path)
-            if (state.st_dev, state.st_ino) in seen:
+            if was_seen(path, seen):
                 continue
-            seen.add((state.st_dev, state.st_ino))
             with os.scandir(path) as entries:
                 shown = [(e.path, e.is_dir(follow_symlinks=False) or e.is_symlink() and os.path.isdir(e))
                          for e in entries if e.name[0] != "."]  # fmt: skip

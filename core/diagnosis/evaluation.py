@@ -15,7 +15,7 @@ from core.data.cache import PhotoCache, open_cache
 from core.data.dataset import SPLIT_NAMES, Dataset, describe_skipped, reasons
 from core.data.field_photos import open_field, scan_field
 from core.data.label_sets import LabelSets, join_labels, name_labels, read_label_sets
-from core.data.manifest import SETTING
+from core.data.manifest import list_settings
 from core.data.source import open_photos
 from core.data.split import read_split
 from core.diagnosis.calibration import label_thresholds, measure_reliability
@@ -124,14 +124,13 @@ def evaluate_model(
     own = None if scanned is None else open_field(
         scanned, model.classes, model.source_side, multi=model.multilabel, folder=config.cache, threads=config.threads
     )  # fmt: skip
-    settings = dataset.columns.get(SETTING) or [""] * len(dataset)
     skipped = (describe_skipped(cache.skipped),) if cache.skipped else ()
     with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:
         predictions, stated = _predict(made, cache.photos, cache.slots[kept])
         figures, right = _evaluate(stated, labels, model, sets)
         content = cache.content[kept]
         evaluated, fresh = [("judged", content)], _evaluate_unseen(stated, labels, content, model, sets)
-        parts = subsets_by_setting(right, labels, names, [settings[i] for i in kept])
+        parts = subsets_by_setting(right, labels, names, list_settings(dataset, kept))
         field = None
         if own is not None:
             field, _ = _evaluate(_predict(made, own.cache.photos, own.slots)[1], own.labels, model, own.sets)

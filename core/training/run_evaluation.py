@@ -8,7 +8,7 @@ from typing import Final, final
 
 from core.data.dataset import TEST, VALIDATION
 from core.data.loader import Loader
-from core.data.manifest import SETTING
+from core.data.manifest import list_settings
 from core.diagnosis import background_dependence, model_file
 from core.diagnosis.background_dependence import BackgroundDependence, Baseline, describe_border
 from core.diagnosis.calibration import calibrate_logits, describe_error, label_thresholds, predict_labels
@@ -171,5 +171,4 @@ def _predict(setup: Setup, stage: str, model: ModelFile, loader: Loader) -> Gene
 
 def _places(setup: Setup, right: Array, labels: Array) -> tuple[Subset, ...]:
     dataset = setup.photos.dataset
-    settings = dataset.columns.get(SETTING) or [""] * len(dataset)
-    return subsets_by_setting(right, labels, dataset.classes, [settings[row] for row in evaluated_rows(setup)])
+    return subsets_by_setting(right, labels, dataset.classes, list_settings(dataset, evaluated_rows(setup)))

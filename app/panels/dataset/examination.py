@@ -13,11 +13,11 @@ from app.cards import disease_name
 from app.translation import count, sentence, tr
 from app.viewmodels.examination import ExaminationModel
 from app.viewmodels.row_order import Column
-from app.viewmodels.rows_model import ROW, RowsModel
+from app.viewmodels.rows_model import RowsModel
 from app.widgets.layouts import TAB, column, row
 from app.widgets.notice import follow_stages
 from app.widgets.parts import button, label, progress_bar
-from app.widgets.table_view import sorted_view
+from app.widgets.table_view import selected_rows, sorted_view
 from core.percent import percent
 
 
@@ -82,9 +82,9 @@ class HealthPane(QWidget):
 
     def show_chosen(self) -> None:
         """Show the photos of the selected line. The current one may only have the keyboard focus."""
-        if not (chosen := self.table.selectionModel().selectedRows()):
+        if not (chosen := selected_rows(self.table)):
             return
-        meaning, _, kind = chosen[0].data(ROW)
+        meaning, _, kind = chosen[0]
         found = [f for f in self._examination.found if f.kind == kind]
         rows = np.array(list(dict.fromkeys(row for f in found for row in f.rows)), np.int64)
         advice = sentence(found[0].message)
