@@ -39,7 +39,7 @@ def test_the_pool_and_the_gradients_are_the_references(kernel, filters, side, mo
     network.run(True, ["stem"])
     network.run(False, ["stem"])
     assert [n.recipe.factory for n in network.frame.launches if n.layer in ("stem", "pool")] == [
-        "make_image_pool", "make_image_gradient", "reduction"
+        "make_image_pool", "make_image_gradient", "make_reduction"
     ]  # fmt: skip
 
     owned = {role: weights[f"stem.{role}"] for role in ("weight", "bias")}

@@ -1,23 +1,22 @@
 """Weight gradients: launches of partial results, and their sum in a fixed order: the same bits every time.
 
-    grid: parameters / 32      block: 32 parameters x 8 rows of threads; row r adds the splits r, r + 8, r + 16 ...
-
-Shared memory: the sums of 8 rows, (8, 32) float32; the first row adds them. One kernel serves every layout: a table has
-the index of each parameter in a partial result. Bytes: the partial results once, the gradient once.
+A block has 256 threads: one row of parameters for up to 8 partial results, each row in float32 in shared memory; the
+first row adds them. Row r of 8 adds the partial results r, r + 8, r + 16 ... One kernel serves every layout: a table
+has the index of each parameter in a partial result. Bytes: the partial results once, the gradient once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from core.gpu.arguments import KernelSignature, ints, pointers
 from core.gpu.compilation.cuda import cuda, f32, i32, i64, u64
 from core.gpu.compilation.ptx import load1, load_float, store_float
 from core.gpu.frame import has_bias
 from core.gpu.gradients import Backward
-from core.gpu.launch import Launch, Tensor, blocks_of, make_launch
+from core.gpu.launch import THREADS, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import weight_gradient
 from core.gpu.ops.conv.configurations import MINIMUM
 from core.gpu.ops.conv.geometry import window_values
@@ -36,25 +35,34 @@ SIGNATURE: Final = KernelSignature((
 ))  # fmt: skip
 
 
-def reduction(partial, table, weights, biases, splits, size, first, count, accumulate):
-    """Add the partial results of each parameter in order."""
-    sums = cuda.shared.array((8, 32), f32)
-    tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
-    i = i32(i32(cuda.blockIdx.x) * 32 + tx)
-    total = f32(0.0)
-    if i < count:
-        at = u64(partial + u64(i64(load1(u64(table + u64(i64(i) * 4)))) * 4))
-        for z in range(ty, splits, 8):
-            total = f32(total + load_float(u64(at + u64(i64(z) * i64(size) * 4))))
-    sums[ty, tx] = total
-    cuda.syncthreads()  # the sums of all rows are stored
-    if ty == 0 and i < count:
-        for other in range(1, 8):
-            total = f32(total + sums[other, tx])
-        target = u64(weights + u64(i64(i) * 4)) if i < first else u64(biases + u64(i64(i - first) * 4))
-        if accumulate != 0:
-            total = f32(total + load_float(target))
-        store_float(target, total)
+ROWS: Final = 8
+"""Most rows of a block of the sum: with few partial results more threads would have nothing to add."""
+
+
+def make_reduction(rows: int) -> Any:
+    """The kernel that adds the partial results of each parameter in order, with `rows` rows of threads."""
+    columns = THREADS // rows
+
+    def reduction(partial, table, weights, biases, splits, size, first, count, accumulate):
+        sums = cuda.shared.array((rows, columns), f32)
+        tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
+        i = i32(i32(cuda.blockIdx.x) * columns + tx)
+        total = f32(0.0)
+        if i < count:
+            at = u64(partial + u64(i64(load1(u64(table + u64(i64(i) * 4)))) * 4))
+            for z in range(ty, splits, rows):
+                total = f32(total + load_float(u64(at + u64(i64(z) * i64(size) * 4))))
+        sums[ty, tx] = total
+        cuda.syncthreads()  # the sums of all rows are stored
+        if ty == 0 and i < count:
+            for other in range(1, rows):
+                total = f32(total + sums[other, tx])
+            target = u64(weights + u64(i64(i) * 4)) if i < first else u64(biases + u64(i64(i - first) * 4))
+            if accumulate != 0:
+                total = f32(total + load_float(target))
+            store_float(target, total)
+
+    return reduction
 
 
 def add_sum(backward: Backward, step: Step, splits: int, size: int, positions: Callable[[bool], Array]) -> None:
@@ -71,8 +79,10 @@ def add_sum(backward: Backward, step: Step, splits: int, size: int, positions: C
         "biases": frame.gradient_of(f"{step.node}.bias") if bias else 0, "splits": splits, "size": size,
         "first": weights, "count": count, "accumulate": int(backward.accumulate),
     }  # fmt: skip
+    rows = min(ROWS, 1 << (splits - 1).bit_length())
     frame.add(make_launch(
-        step.node, "backward_weight", "reduction", reduction, (), SIGNATURE, values, (blocks_of(count, 32),), (32, 8),
+        step.node, "backward_weight", "reduction", make_reduction, (rows,), SIGNATURE, values,
+        (blocks_of(count * rows, THREADS),), (THREADS // rows, rows),
         moved=4 * (splits + 2) * count, resident=1, stream=1,
     ))  # fmt: skip
 

@@ -21,10 +21,10 @@ NARROWEST: Final = 16
 WINDOWS: Final = Group("windows", (
     *divisions(area="`area`", across="`across`"),
     *ints(area="windows per image: pixels of out, or of dy", across="windows per row",
-          height="rows of x; with fractional windows the stride in the upper 16 bits", width="columns of x, likewise"),
+          height="rows of x", width="columns of x"),
     *pitches(pitch="x"),
     *ints(row_pitch="elements from a row of x to the next", image_pitch="elements from an image of x to the next",
-          stride_y="rows of x from a window to the next", stride_x="columns of x from a window to the next"),
+          stride_y="rows of x from a window to the next; with phases those of out", stride_x="columns, likewise"),
     *PADDING,
 ))  # fmt: skip
 """Windows of x, one per pixel of out."""

@@ -2,7 +2,8 @@
 
 Computes ``out = activation(windows(x) filters^T + bias)``; the matrix of windows is never in memory (CUTLASS's
 "implicit GEMM convolution"). The input gradient is the same product over dy with rotated filters, masked by the
-activation of x's producer and, where asked, added to what is there.
+activation of x's producer and, where asked, added to what is there. With a stride it is several products ("phases"):
+pixels of dx with the same row and column modulo the stride take the same taps.
 
 ```
           columns: filters                   a block: BM x BN of the product, WM x WN warps
@@ -46,19 +47,49 @@ SIGNATURE: Final = KernelSignature((
     MASK,
     *ints(rows="pixels of out", columns="filters, up to 16 bytes", depth="packed row length", total="depth of the sum"),
     WINDOWS,
-    *ints(channels="channels of a tap", kernel_width="columns of the window"),
+    *ints(channels="channels of a tap", kernel_height="rows of the window", kernel_width="columns of the window",
+          out_height="rows of out", out_width="columns of out"),
     *pitches(ldo="out", ldm="mask"),
     ACTIVATION,
     *MASKING,
 ))  # fmt: skip
 
 
-def make_window_finder(tile: Tile, element: int, fractional: bool) -> Any:
+@device_function
+def find_phase(part, w, kernel_height, kernel_width):
+    """First row and column of out in the phase, rows and columns of its taps, and its padding above and on the left.
+
+    Pixel (y, x) of out takes tap (ky, kx) if y + top - ky and x + left - kx are multiples of the stride.
+    """
+    y, x = i32(i32(part // w.stride_x) % w.stride_y), i32(part % w.stride_x)
+    down, across = i32(y + w.top), i32(x + w.left)
+    tall = i32((kernel_height - down % w.stride_y + w.stride_y - 1) // w.stride_y)
+    wide = i32((kernel_width - across % w.stride_x + w.stride_x - 1) // w.stride_x)
+    return y, x, tall, wide, i32(tall - 1 - down // w.stride_y), i32(wide - 1 - across // w.stride_x)
+
+
+@device_function
+def pixel_of_phase(r, geometry):
+    """The pixel of out for a row of the product, or -1.
+
+    `geometry`: first row, rows, windows, (y, x) of the phase, height and width of out.
+    """
+    first, rows, w, at, height, width = geometry
+    m = u32(first + r)
+    n = divide(m, w.by_area)
+    rest = u32(m - n * u32(w.area))
+    row = divide(rest, w.by_across)
+    y, x = i32(i32(row) * w.stride_y + at[0]), i32(i32(rest - row * u32(w.across)) * w.stride_x + at[1])
+    return i32((i32(n) * height + y) * width + x) if i32(m) < rows and y < height and x < width else i32(-1)
+
+
+def make_window_finder(tile: Tile, element: int, phases: bool) -> Any:
     """Device function: where the windows of this thread's pixels begin, as row, column and address."""
     AR, RS = tile.rows * (tile.depth // 16) // tile.threads, tile.threads // (tile.depth // 16)
 
     @device_function
-    def find_windows(x, first, rows, w, py, px, pa):
+    def find_windows(x, first, rows, w, top, left, py, px, pa):
+        stride_y, stride_x = (i32(1), i32(1)) if phases else (w.stride_y, w.stride_x)
         for j in range(AR):
             m = u32(first + j * RS)
             n = divide(m, w.by_area)
@@ -66,37 +97,26 @@ def make_window_finder(tile: Tile, element: int, fractional: bool) -> Any:
             ox = u32(m - n * u32(w.area) - oy * u32(w.across))
             # Rows beyond the last pixel get a y far outside the image. `hold` keeps the values in registers: the
             # compiler would compute them again in every stage.
-            py[j] = ptx.hold32(i32(i32(oy) * w.stride_y - w.top if i32(m) < rows else i32(-(1 << 20))))
-            px[j] = ptx.hold32(i32(i32(ox) * w.stride_x - w.left))
-            start = i64(0) if fractional else i64(i32(py[j]) * w.row_pitch) + i64(px[j] * w.pitch)
+            py[j] = ptx.hold32(i32(i32(oy) * stride_y - top if i32(m) < rows else i32(-(1 << 20))))
+            px[j] = ptx.hold32(i32(i32(ox) * stride_x - left))
+            start = i64(i32(py[j]) * w.row_pitch) + i64(px[j] * w.pitch)
             pa[j] = ptx.hold64(u64(x + u64((i64(n) * i64(w.image_pitch) + start) * element)))
 
     return find_windows
 
 
-def make_pixel_sender(tile: Tile, element: int, window: str) -> Any:
+def make_pixel_sender(tile: Tile, element: int, point: bool) -> Any:
     """Device function that starts the copies of one tap of this thread's pixels, zeros outside the image."""
     AR, RS, ROW = tile.rows * (tile.depth // 16) // tile.threads, tile.threads // (tile.depth // 16), tile.depth + 16
-    POINT, FRACTIONAL = window == "point", window == "fractional"
 
     @device_function
     def send_pixels(slot, x, py, px, pa, ky, kx, channel, deep, w):
         height, width, row, pitch = w.height, w.width, w.row_pitch, w.pitch
         offset = i32(ky * row + kx * pitch + channel)
         for j in range(AR):
-            if POINT:
-                ok = py[j] >= 0 and deep
-                source = u64(pa[j] + u64(i64(offset) * element))
-            elif FRACTIONAL:  # dy with the forward stride between its pixels: only every stride-th position exists
-                y, xx = i32(py[j] + ky), i32(px[j] + kx)
-                ok = y >= 0 and xx >= 0 and deep
-                iy, ix = i32(y // i32(height >> 16)), i32(xx // i32(width >> 16))
-                ok = ok and iy * (height >> 16) == y and ix * (width >> 16) == xx
-                ok = ok and iy < (height & 65535) and ix < (width & 65535)
-                source = u64(pa[j] + u64(i64(iy * row + ix * pitch + channel) * element))
-            else:
-                ok = u32(py[j] + ky) < u32(height) and u32(px[j] + kx) < u32(width) and deep
-                source = u64(pa[j] + u64(i64(offset) * element))
+            inside = py[j] >= 0 if point else u32(py[j] + ky) < u32(height) and u32(px[j] + kx) < u32(width)
+            ok = inside and deep
+            source = u64(pa[j] + u64(i64(offset) * element))
             ptx.copy_async16_cached(u32(slot + u32(j * RS * ROW)), source if ok else x, u32(16) if ok else u32(0))
 
     return send_pixels
@@ -132,31 +152,38 @@ def find_tap(ky, kx, c, channels, kernel_width):
 
 
 def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sliced: bool = False) -> Any:
-    """The kernel as a Python function. `window`: "point" (1x1, no border), "window", or "fractional" (the input
-    gradient of a strided convolution, which reads every stride-th position). `sliced`: x, weight, bias, out and mask
-    are the first of the slices of the groups, and the third axis of the grid has them all."""
+    """The kernel as a Python function. `window`: "point" (1x1, no border), "window", or "phases" (the input
+    gradient of a strided convolution). `sliced`: x, weight, bias, out and mask are the first of the slices of the
+    groups. The third axis of the grid has the slices, and the phases of each."""
     tile = Tile(*numbers)
     BM, BN, KB, ST, WM, WN = tile.rows, tile.columns, tile.depth, tile.stages, tile.warp_rows, tile.warp_columns
     E, TH, ROW, CH = ELEMENT[arithmetic], tile.threads, KB + 16, KB // 16
     VEC, BK = 16 // E, KB // E
     (TM, TN), STG, AR, OROW = tile.fragments, (BM + BN) * ROW, BM * CH // TH, BN * E + 16
-    NACC, NB, LAST = TM * TN * 4, TN * 2, (ST - 1) * STG
+    NACC, NB, LAST, PHASES = TM * TN * 4, TN * 2, (ST - 1) * STG, window == "phases"
     assert BM * CH % TH == 0
     assert TM > 0
     assert TN % 2 == 0 or TN == 1
-    find_windows, send_pixels = make_window_finder(tile, E, window == "fractional"), make_pixel_sender(tile, E, window)
+    find_windows, send_pixels = make_window_finder(tile, E, PHASES), make_pixel_sender(tile, E, window == "point")
     send_filters, multiply = make_filter_sender(tile, E), make_multiplier(arithmetic, tile, ROW)
-    stage_out, write_out = make_staging(E, (TM, TN), OROW), make_writing(E, BM, BN, TH, pixel_of_row)
+    stage_out = make_staging(E, (TM, TN), OROW)
+    write_out = make_writing(E, BM, BN, TH, pixel_of_phase if PHASES else pixel_of_row)
     wait, wait_all = ptx.WAIT_COPIES[ST - 2], ptx.WAIT_COPIES[0]
 
     def convolution(
-        x, weight, bias, out, mask, rows, columns, depth, total, windows, channels, kernel_width,
-        ldo, ldm, activation, masking, accumulate,
+        x, weight, bias, out, mask, rows, columns, depth, total, windows, channels, kernel_height, kernel_width,
+        out_height, out_width, ldo, ldm, activation, masking, accumulate,
     ):
+        part, top, left, y, xx = i32(cuda.blockIdx.z), windows.top, windows.left, i32(0), i32(0)
+        if PHASES:
+            y, xx, tall, kernel_width, top, left = find_phase(part, windows, kernel_height, kernel_width)
+            total = i32(tall * kernel_width * channels)
+        if sliced or PHASES:
+            weight = u64(weight + u64(i64(part) * columns * depth * E))
         if sliced:
-            slice_of = i64(cuda.blockIdx.z)
+            slice_of = i64(part // (windows.stride_y * windows.stride_x) if PHASES else part)
             x, out = u64(x + u64(slice_of * channels * E)), u64(out + u64(slice_of * columns * E))
-            weight, mask = u64(weight + u64(slice_of * columns * depth * E)), u64(mask + u64(slice_of * columns * E))
+            mask = u64(mask + u64(slice_of * columns * E))
             bias = u64(bias + u64(slice_of * columns * 4)) if bias != u64(0) else bias
         base, tid = ptx.shared_address(cuda.shared.array(0, u8)), i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
@@ -167,7 +194,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sli
         py = cuda.local.array(AR, i32)
         px = cuda.local.array(AR, i32)
         pa = cuda.local.array(AR, u64)
-        find_windows(x, i32(bm + r0), rows, windows, py, px, pa)
+        find_windows(x, i32(bm + r0), rows, windows, top, left, py, px, pa)
         wa = u64(weight + u64((i64(bn + r0) * i64(depth) + i64(q * VEC)) * E))
         acc = cuda.local.array(NACC, f32)
         bf = cuda.local.array(NB, u32)
@@ -196,6 +223,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sli
         cuda.syncthreads()  # the ring is free for the sums
         stage_out(acc, base, wm, wn, lane, bias, bn, columns, activation)
         cuda.syncthreads()
-        write_out(base, tid, bn, columns, out, ldo, mask, ldm, masking, accumulate, (bm, rows))
+        place = (bm, rows, windows, (y, xx), out_height, out_width) if PHASES else (bm, rows)
+        write_out(base, tid, bn, columns, out, ldo, mask, ldm, masking, accumulate, place)
 
     return convolution

@@ -77,12 +77,22 @@ def pack_forward(weight: Array, taps: Taps, element: int) -> Array:
     return packed
 
 
-def pack_backward(weight: Array, element: int, slices: int = 1) -> Array:
-    """Rotated filters ``(channels, depth)`` for the input gradient; slices of the groups one after another."""
-    vector, sliced = 16 // element, weight.reshape(slices, -1, *weight.shape[1:])
-    rotated = sliced[:, :, ::-1, ::-1].transpose(0, 4, 2, 3, 1)
-    taps = Taps(weight.shape[1:3], -(-sliced.shape[1] // vector) * vector)
-    return pack_forward(rotated.reshape(-1, *rotated.shape[2:]), taps, element)
+def pack_backward(weight: Array, window: Window, element: int, slices: int = 1) -> Array:
+    """Rotated filters ``(channels, depth)`` for the input gradient, those of each slice and phase after another.
+
+    A phase (y, x) modulo the stride has the taps ``ky = y + top``, ``kx = x + left`` modulo the stride.
+    """
+    (kh, kw), (sy, sx), (top, left, _, _) = window.kernel, window.stride, window.padding
+    sliced, vector = weight.reshape(slices, -1, *weight.shape[1:]), 16 // element
+    depth = -(-sliced.shape[1] // vector) * vector
+    longest = padded_depth(-(-kh // sy) * -(-kw // sx) * depth, element)
+    packed = []
+    for slice_of in sliced:
+        for y, x in np.ndindex(sy, sx):
+            taps = slice_of[:, (y + top) % sy :: sy, (x + left) % sx :: sx][:, ::-1, ::-1].transpose(3, 1, 2, 0)
+            rows = pack_forward(taps, Taps(taps.shape[1:3], depth), element)
+            packed.append(np.pad(rows, ((0, 0), (0, longest - rows.shape[1])), constant_values=-1))
+    return np.concatenate(packed)
 
 
 def positions_of(packed: Array) -> Array:

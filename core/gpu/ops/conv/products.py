@@ -41,8 +41,9 @@ def write_forward(case: Case) -> None:
     rows = frame.batch * out.height * out.width
     kind = "point" if window.kernel == POINT.kernel and window.padding == POINT.padding else "window"
     values = {
-        "total": taps.total, "channels": taps.channels, "kernel_width": taps.kernel[1], "bias": bias_of(frame, step),
-        "activation": RELU[step.activation], **window_values(x, out, window.stride, window.padding), **PLAIN.values,
+        "total": taps.total, "channels": taps.channels, "kernel_height": taps.kernel[0], "kernel_width": taps.kernel[1],
+        "bias": bias_of(frame, step), "activation": RELU[step.activation],
+        **window_values(x, out, window.stride, window.padding), **PLAIN.values,
     }  # fmt: skip
     launch = _product(
         case, kind, x, out, of.pack_rows(frame, step), values, of.slices, flops=2 * rows * out.padded * taps.total,
@@ -52,40 +53,45 @@ def write_forward(case: Case) -> None:
 
 
 def write_input(case: Case) -> None:
-    """dx from dy with rotated filters. That of a strided convolution reads every stride-th position ("fractional")."""
+    """dx from dy with rotated filters; that of a strided convolution in as many phases as the stride has pixels."""
     frame, step, of = case.frame, case.step, operands_of(case.frame, case.step, True)
-    dy = frame.image(step.output, True).first_of(of.slices)
-    dx, (kh, kw), (sy, sx), (top, left, _, _) = of.x, of.window.kernel, of.window.stride, of.window.padding
-    target, rows, total = case.backward.target(step.inputs[0]), frame.batch * dx.height * dx.width, kh * kw * dy.padded
-    kind = "fractional" if (sy, sx) != (1, 1) else "point" if (kh, kw) == (1, 1) else "window"
-    weight = frame.packed(f"backward:{step.node}", lambda: pack_backward(of.filters(), frame.element, of.slices))
+    dy, dx, slices, window = frame.image(step.output, True).first_of(of.slices), of.x, of.slices, of.window
+    (kh, kw), (sy, sx), (top, left, _, _) = window.kernel, window.stride, window.padding
+    phases, target = sy * sx, case.backward.target(step.inputs[0])
+    if phases > 1:
+        across, area = blocks_of(dx.width, sx), blocks_of(dx.height, sy) * blocks_of(dx.width, sx)
+        windows = window_values(dy, dx, (sy, sx), (top, left))
+        windows |= {"by_area": area, "area": area, "by_across": across, "across": across}
+    else:
+        windows = window_values(dy, dx, (1, 1), (kh - 1 - top, kw - 1 - left))
     values = {
-        "total": total, "channels": dy.padded, "kernel_width": kw, "bias": 0, "activation": 0,
-        **window_values(dy, dx, (1, 1), (kh - 1 - top, kw - 1 - left)), **target.values,
+        "total": blocks_of(kh, sy) * blocks_of(kw, sx) * dy.padded, "channels": dy.padded, "kernel_height": kh,
+        "kernel_width": kw, "bias": 0, "activation": 0, **windows, **target.values,
     }  # fmt: skip
-    if kind == "fractional":
-        values |= {"height": sy << 16 | dy.height, "width": sx << 16 | dy.width}
-    read = frame.batch * dy.height * dy.width * dy.padded
+    pixels = frame.batch * dy.height * dy.width
     frame.add(_product(
-        case, kind, dy, dx, weight, values, of.slices, flops=2 * rows * dx.padded * total,
-        moved=dy.element * (read + rows * dx.padded * target.passes),
+        case, "phases" if phases > 1 else "point" if (kh, kw) == (1, 1) else "window", dy, dx,
+        frame.packed(f"backward:{step.node}", lambda: pack_backward(of.filters(), window, frame.element, slices)),
+        values, slices, phases, flops=2 * pixels * kh * kw * dy.padded * dx.padded,
+        moved=dy.element * (pixels * dy.padded + frame.batch * dx.height * dx.width * dx.padded * target.passes),
     ))  # fmt: skip
 
 
 def _product(
-    case: Case, kind: str, x: Tensor, out: Tensor, weight: int, values: dict[str, int], slices: int, *, flops: int,
-    moved: int,
+    case: Case, kind: str, x: Tensor, out: Tensor, weight: int, values: dict[str, int], slices: int, phases: int = 1,
+    *, flops: int, moved: int,
 ) -> Launch:  # fmt: skip
     """The implicit product; `kind`: how windows are read. `flops` and `moved`: of a slice."""
-    frame, tile, rows, columns = case.frame, case.configuration, case.frame.batch * out.height * out.width, out.padded
+    frame, tile, rows, columns = case.frame, case.configuration, case.frame.batch * values["area"], out.padded
     values |= {
         "x": x.address, "weight": weight, "out": out.address, "rows": rows, "columns": columns,
-        "depth": padded_depth(values["total"], x.element), "ldo": out.pitch,
+        "depth": padded_depth(values["total"], x.element), "ldo": out.pitch, "out_height": out.height,
+        "out_width": out.width,
     }  # fmt: skip
     constants = (frame.arithmetic, tile, kind, *((True,) if slices > 1 else ()))
+    grid = blocks_of(rows, tile.rows), blocks_of(columns, tile.columns), slices * phases
     return make_launch(
         case.step.node, case.direction, "tensor_core", implicit_gemm.make_convolution, constants,
-        implicit_gemm.SIGNATURE, values, (blocks_of(rows, tile.rows), blocks_of(columns, tile.columns), slices),
-        (tile.threads,), implicit_gemm.shared_bytes(tile, x.element), slices * moved, tile.blocks,
-        flops=slices * flops,
+        implicit_gemm.SIGNATURE, values, grid, (tile.threads,), implicit_gemm.shared_bytes(tile, x.element),
+        slices * moved, tile.blocks, flops=slices * flops,
     )  # fmt: skip

@@ -14,6 +14,7 @@ from core.gpu.ops.norm.launches import place_sums, saved_of
 from core.gpu.ops.norm.pairs import expands, norm_after, norm_before, projects
 from core.gpu.ops.norm.pointwise_tiles import MAX_FILTERS, SIGNATURE, shape_to_narrow, shape_to_wide
 from core.gpu.select import Case
+from core.ops.window import POINT
 from core.program import Step
 
 RESIDENT: Final = {
@@ -102,7 +103,7 @@ def _add(
     blocks = min(resident * frame.processors, blocks_of(pixels, shape.pixels))
     summed, indices = shape.wide if shape_of is shape_to_narrow else shape.narrow, frame.indices(name)
     weight = (
-        frame.packed(f"backward:{step.node}", lambda: pack_backward(indices, frame.element)) if backward else
+        frame.packed(f"backward:{step.node}", lambda: pack_backward(indices, POINT, frame.element)) if backward else
         frame.packed(name, lambda: pack_forward(indices, Taps((1, 1), summed), frame.element))
     )  # fmt: skip
     addresses = {name: sides[name].address if name in sides else 0 for name in ("x", "g", "source", "out")}
