@@ -40,25 +40,25 @@ LOADED: Final = 32
 """Products in the time of one element's copy to shared memory."""
 
 
-def rank_tiles(
-    tiles: Iterable[Tile], rows: int, columns: int, processors: int, waste: float = WASTE
-) -> tuple[Tile, ...]:
-    """Tiles for ``rows x columns`` outputs, the most promising first, without those that waste many columns.
+def time_of(tile: Tile, blocks: int, processors: int) -> float:
+    """Relative time of `blocks` blocks per unit of their depth: multiplications, and loads of rows and columns.
 
-    A multiprocessor's time is that of its blocks: multiplications, and loads of rows and columns. With fewer than
-    `FILLED` warps it is proportionally longer.
+    A multiprocessor's time is that of its blocks. With fewer than `FILLED` warps it is proportionally longer.
     """
+    each = -(-blocks // processors)
+    warps = min(tile.blocks, each) * tile.threads // 32
+    return each * (tile.rows * tile.columns + LOADED * (tile.rows + tile.columns)) / min(1.0, warps / FILLED)
+
+
+def rank_tiles(tiles: Iterable[Tile], rows: int, columns: int, processors: int) -> tuple[Tile, ...]:
+    """Tiles for ``rows x columns`` outputs, the most promising first, without those that waste many columns."""
 
     def padded(tile: Tile) -> int:
         return -(-columns // tile.columns) * tile.columns
 
-    def time_of(tile: Tile) -> float:
-        blocks = -(-rows // tile.rows) * -(-columns // tile.columns)
-        each = -(-blocks // processors)
-        warps = min(tile.blocks, each) * tile.threads // 32
-        work = tile.rows * tile.columns + LOADED * (tile.rows + tile.columns)
-        return each * work / min(1.0, warps / FILLED)
-
     known = list(tiles)
-    most = max(waste * columns, 16, min(map(padded, known), default=0))
-    return tuple(sorted((tile for tile in known if padded(tile) <= most), key=time_of))
+    most = max(WASTE * columns, 16, min(map(padded, known), default=0))
+    return tuple(sorted(
+        (tile for tile in known if padded(tile) <= most),
+        key=lambda tile: time_of(tile, -(-rows // tile.rows) * -(-columns // tile.columns), processors),
+    ))  # fmt: skip

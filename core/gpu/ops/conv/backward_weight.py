@@ -18,10 +18,9 @@ from core.gpu.frame import has_bias
 from core.gpu.gradients import Backward
 from core.gpu.launch import THREADS, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import weight_gradient
-from core.gpu.ops.conv.configurations import MINIMUM
+from core.gpu.ops.conv.configurations import split_of
 from core.gpu.ops.conv.geometry import window_values
 from core.gpu.ops.conv.operands import Operands, operands_of, partial_size
-from core.gpu.parts.tile import Tile
 from core.gpu.select import Case
 from core.ops.contract import Array, volume
 from core.program import Step
@@ -114,15 +113,6 @@ def split_pixels(case: Case) -> None:
         )  # fmt: skip
 
     add_partials(case, of, dy, splits, make)
-
-
-def split_of(tile: Tile, blocks: int, pixels: int, tiles: int, processors: int) -> int:
-    """Pixels per part for about `blocks` blocks per multiprocessor; whole stages, and `MINIMUM` pixels or more.
-
-    `tiles`: of the weights.
-    """
-    splits = max(1, min(blocks * processors // tiles, pixels // MINIMUM))
-    return blocks_of(blocks_of(pixels, splits), tile.depth) * tile.depth
 
 
 def add_partials(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from core.gpu.cost_model import rank_tiles
+from core.gpu.cost_model import rank_tiles, time_of
 from core.gpu.frame import Frame
 from core.gpu.launch import blocks_of
 from core.gpu.ops.conv import implicit_gemm, weight_gradient
@@ -52,12 +52,12 @@ WEIGHT: Final = {
 }  # fmt: skip
 """Tiles of the weight gradient."""
 
-BLOCKS: Final = (2, 1, 3, 4, 8)
+BLOCKS: Final = (1, 2, 3, 4, 8)
 """Blocks of a weight gradient per multiprocessor, into which its pixels are split."""
-TRIED: Final = 3
-"""Tiles to try before another number of blocks for the first tile."""
 MINIMUM: Final = 64
 """Fewest pixels per block of a weight gradient: with fewer, writing partial results costs more."""
+STARTING: Final = 2
+"""Stages in the time that a block of a weight gradient takes for its first loads and for writing its result."""
 
 FMA_FRAGMENTS: Final = 8
 """Most fragments of 16 x 8 sums per warp without tensor cores: more would spill."""
@@ -98,13 +98,25 @@ def product_tiles(case: Case) -> tuple[Tile, ...]:
     return rank_tiles(found, of.slices * frame.batch * out.height * out.width, out.padded, frame.processors)
 
 
+def split_of(tile: Tile, blocks: int, pixels: int, tiles: int, processors: int) -> int:
+    """Pixels per part for about `blocks` blocks per multiprocessor; whole stages, and `MINIMUM` pixels or more.
+
+    `tiles`: of the weights.
+    """
+    splits = max(1, min(blocks * processors // tiles, pixels // MINIMUM))
+    return blocks_of(blocks_of(pixels, splits), tile.depth) * tile.depth
+
+
 def weight_tiles(case: Case) -> tuple[tuple[Tile, int], ...]:
-    """Configurations of the weight gradient: a tile, and blocks per multiprocessor (`backward_weight.split_of`)."""
+    """Configurations of the weight gradient: a tile, and blocks per multiprocessor, the most promising first."""
     frame, of = case.frame, operands_of(case.frame, case.step)
-    dy, depth = frame.image(case.step.output, True).first_of(of.slices), of.taps.total
-    tiles = _tiles(WEIGHT, frame, lambda tile: weight_gradient.shared_bytes(tile, frame.element))
-    fewest = min(blocks_of(dy.padded, tile.rows) * tile.rows for tile in tiles)
-    fitting = [t for t in tiles if blocks_of(dy.padded, t.rows) * t.rows <= max(2 * dy.padded, 16, fewest)]
-    ranked = enumerate(rank_tiles(fitting, dy.padded, depth, 1, 2))
-    found = [(rank + TRIED * at, tile, blocks) for rank, tile in ranked for at, blocks in enumerate(BLOCKS)]
-    return tuple((tile, blocks) for _, tile, blocks in sorted(found, key=lambda one: one[0]))
+    dy = frame.image(case.step.output, True).first_of(of.slices)
+    pixels, found = frame.batch * dy.height * dy.width, []
+    for tile in _tiles(WEIGHT, frame, lambda tile: weight_gradient.shared_bytes(tile, frame.element)):
+        tiles = of.slices * blocks_of(dy.padded, tile.rows) * blocks_of(of.taps.total, tile.columns)
+        for blocks in BLOCKS:
+            split = split_of(tile, blocks, pixels, tiles, frame.processors)
+            stages = split // tile.depth + STARTING
+            time = stages * tile.depth * time_of(tile, tiles * blocks_of(pixels, split), frame.processors)
+            found.append((time, (tile, blocks)))
+    return tuple(configuration for _, configuration in sorted(found))
