@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from core.diagnosis.model_file import read_model, write_model
+from core.diagnosis.metrics import wilson_interval
+from core.diagnosis.model_file import TEST, read_model, write_model
 from core.diagnosis.model_identity import read_identity
 from core.errors import EXIT_WRONG_INPUT
 from core.training.checkpoint import read_checkpoint
@@ -151,11 +152,27 @@ def test_diagnose_searches_folders_and_writes_tables_text_and_reports(trained, p
     assert report.read_text("utf-8").count("data:image/jpeg;base64") == 1
 
 
+def test_evaluate_says_that_photos_of_a_group_count_as_fewer(trained, photos, cache, tmp_path):
+    manifest = tmp_path / "photos.csv"
+    rows = [f"{path},{path.parent.name},{path.parent.name}{int(path.stem) // 3}" for path in photos.glob("*/*.png")]
+    manifest.write_text("\n".join(["path,label,group", *rows]), "utf-8")
+    asked = ("core.evaluate", trained[0], "--data", manifest, "--label", "label", "--field", manifest)
+    found = json.loads(call(*asked, "--json", cache=cache).stdout)
+    right, effect = round(36 * found["accuracy"]), found["design_effect"]
+    assert found["groups"] == found["field"]["groups"] == 12
+    assert 1 < effect <= 3
+    assert found["accuracy_interval"] == list(wilson_interval(right, 36, effect)) != list(wilson_interval(right, 36))
+    assert found["by_place"][1]["accuracy_interval"] == found["accuracy_interval"]
+    said = f"The intervals take groups into account: 36 photos in 12 groups count as {36 / effect:.0f}."
+    assert call(*asked, cache=cache).stdout.count(said) == 2, "for these and the field photos"
+
+
 def test_evaluate_and_training_agree_on_the_test_photos(trained, photos, cache):
     run, said = trained
     finished = json.loads(said.splitlines()[-1])
     again = json.loads(call("core.evaluate", run, "--split", "test", "--json", cache=cache).stdout)
     assert again["accuracy"] == pytest.approx(finished["test_accuracy"])
+    assert again["accuracy_interval"] == read_model(run / "best.safetensors").sections[TEST]["parts"][0]["interval"]
     confusion = list(csv.reader(io.StringIO((run / "confusion.csv").read_text("utf-8"))))
     right = sum(int(confusion[i][i]) for i in range(1, len(confusion)))
     total = sum(int(n) for row in confusion[1:] for n in row[1:])
