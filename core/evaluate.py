@@ -16,9 +16,9 @@ from core.diagnosis.model_identity import CONFIG, MODEL_HELP
 from core.diagnosis.prediction import read_network
 from core.diagnosis.thresholds import describe_coverage
 from core.errors import EXIT_CODES, EXIT_DONE, Problem
-from core.storage import write_file
+from core.storage import inside_photos, write_file
 from core.text import align_columns, csv_text, json_line, printable
-from core.training.run_folder import SPLIT, list_sources, read_config
+from core.training.run_folder import READINGS, SPLIT, list_sources, log_reading, read_config
 
 COLUMNS = ("path", "label", "prediction", "probability")
 """Of the table of misclassified photos."""
@@ -51,6 +51,9 @@ def evaluate(argv: Sequence[str]) -> int:
     if coverage is not None:
         sys.stderr.write(describe_coverage(model.thresholds, coverage))
     evaluation, skipped = evaluate_model(model, config, split, coverage)
+    if own and split == "test":
+        inside = inside_photos(str(run / READINGS), (config.data, config.field))
+        skipped = tuple(filter(None, (*skipped, inside or log_reading(run, evaluation.figures.accuracy))))
     sys.stderr.writelines(printable(sentence) + "\n" for sentence in skipped)
     text = json_line(describe_json(evaluation)) if arguments.json else printable(describe_text(evaluation, split), "\n")
     try:

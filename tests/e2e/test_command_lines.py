@@ -179,6 +179,37 @@ def test_evaluate_and_training_agree_on_the_test_photos(trained, photos, cache):
     assert finished["test_accuracy"] == pytest.approx(right / total)
 
 
+def test_each_reading_of_the_test_split_is_logged_and_later_ones_are_told(trained, photos, cache, tmp_path):
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere.safetensors"
+    for name in ("config.json", "split.csv", "best.safetensors"):
+        run.mkdir(exist_ok=True)
+        shutil.copy(trained[0] / name, run)
+    shutil.copy(run / "best.safetensors", elsewhere)
+    log, asked = run / "test_readings.csv", ("core.evaluate", run, "--split", "test")
+    assert len(read_rows((trained[0] / log.name).read_text("utf-8"))) >= 1, "the end of training is the first reading"
+    call("core.evaluate", run, "--split", "val", cache=cache)
+    call("core.evaluate", elsewhere, "--data", photos, cache=cache)
+    assert not [*tmp_path.rglob(log.name), *photos.rglob(log.name)]
+    first, second = (call(*asked, "--json", cache=cache) for _ in range(2))
+    assert "reading" not in first.stderr
+    share, (row, _) = json.loads(first.stdout)["accuracy"], read_rows(log.read_text("utf-8"))
+    assert (float(row["accuracy"]), row["weights"]) == (share, read_identity(run).hash)
+    told = f"This is reading 2 of this test split by this run (first: {row['date']}, {100 * share:.1f} %)."
+    assert told in second.stderr
+    log.unlink()
+    log.mkdir()  # as a folder without permission to write, which the superuser has everywhere
+    refused = call(*asked, "--json", cache=cache)
+    assert (refused.returncode, refused.stdout) == (0, second.stdout)
+    assert f"is not logged: {log} cannot be written (Is a directory)." in refused.stderr
+    inside = photos / "run"
+    try:
+        shutil.copytree(run, inside, ignore=shutil.ignore_patterns(log.name))
+        assert "in which nothing is written" in call("core.evaluate", inside, "--split", "test", cache=cache).stderr
+        assert not (inside / log.name).exists()
+    finally:
+        shutil.rmtree(inside)
+
+
 def test_evaluate_tells_field_photos_and_the_slider_beside_the_figure(trained, photos, cache, tmp_path):
     field = write_photos(tmp_path / "field", classes=("green", "grey"), each=5, noise=60, seed=9)
     asked = ("core.evaluate", trained[0], "--data", photos, "--field", field, "--coverage", "0.8")
