@@ -11,14 +11,14 @@ from pathlib import Path
 from core import command_line
 from core.data.dataset import SPLIT_NAMES
 from core.diagnosis.evaluation import Evaluation, Mistake, evaluate_model
-from core.diagnosis.metrics import describe_accuracy, describe_subsets, wilson_interval
+from core.diagnosis.metrics import describe_accuracy, describe_groups, describe_subsets
 from core.diagnosis.model_identity import CONFIG, MODEL_HELP
 from core.diagnosis.prediction import read_network
 from core.diagnosis.thresholds import describe_coverage
 from core.errors import EXIT_CODES, EXIT_DONE, Problem
-from core.storage import write_file
+from core.storage import inside_photos, write_file
 from core.text import align_columns, csv_text, json_line, printable
-from core.training.run_folder import SPLIT, list_sources, read_config
+from core.training.run_folder import READINGS, SPLIT, list_sources, log_reading, read_config
 
 COLUMNS = ("path", "label", "prediction", "probability")
 """Of the table of misclassified photos."""
@@ -51,6 +51,9 @@ def evaluate(argv: Sequence[str]) -> int:
     if coverage is not None:
         sys.stderr.write(describe_coverage(model.thresholds, coverage))
     evaluation, skipped = evaluate_model(model, config, split, coverage)
+    if own and split == "test":
+        inside = inside_photos(str(run / READINGS), (config.data, config.field))
+        skipped = tuple(filter(None, (*skipped, inside or log_reading(run, evaluation.figures.accuracy))))
     sys.stderr.writelines(printable(sentence) + "\n" for sentence in skipped)
     text = json_line(describe_json(evaluation)) if arguments.json else printable(describe_text(evaluation, split), "\n")
     try:
@@ -72,11 +75,13 @@ def describe_json(evaluation: Evaluation) -> dict[str, object]:
     figures = evaluation.figures
     found: dict[str, object] = {
         "photos": figures.photos, "accuracy": figures.accuracy,
-        "accuracy_interval": wilson_interval(figures.right, figures.photos), "macro_f1": figures.macro_f1,
+        "accuracy_interval": figures.interval, "macro_f1": figures.macro_f1,
         "loss": figures.loss, "per_class": [asdict(c) for c in figures.per_class], "classes": figures.classes,
     }  # fmt: skip
     found |= ({"confusion": figures.confusion} if figures.several is None
               else {"mean_average_precision": figures.several.average_precision})
+    if figures.groups:
+        found |= {"groups": figures.groups, "design_effect": figures.effect}
     if evaluation.calibration_error is not None:
         found["calibration_error"] = evaluation.calibration_error
     if evaluation.parts:
@@ -105,7 +110,7 @@ def describe_text(evaluation: Evaluation, split: str) -> str:
     lines = [f"{describe_accuracy(figures, split)} Loss {figures.loss:.4f}.", *evaluation.known]
     if evaluation.fresh is not None:
         lines.append(describe_accuracy(evaluation.fresh, "other"))
-    lines.append(describe_subsets(evaluation.parts))
+    lines += [describe_subsets(evaluation.parts), *map(describe_groups, (figures, evaluation.field))]
     lines.append(f"Expected calibration error: {100 * (evaluation.calibration_error or 0):.1f} points.")
     if evaluation.answered is not None:
         lines.append(evaluation.answered.describe())

@@ -12,6 +12,7 @@ import numpy as np
 from core.data.cache import PhotoCache, check_home, open_cache
 from core.data.dataset import Dataset, IsCancelled, ReportProgress, describe_skipped, ignore, never, reasons
 from core.data.label_sets import LabelSets, name_labels, read_label_sets
+from core.data.photo_groups import find_groups
 from core.data.source import open_photos
 from core.errors import DataError
 from core.ops.contract import Array
@@ -23,12 +24,13 @@ class FieldPhotos:
     """Decoded field photos.
 
     slots: int64 ``(N,)``, the usable photos in `cache.photos`; labels: int32 ``(N,)``, class indices of the network, or
-    indices of `sets` where photos have several labels; warnings: sentences for the user.
+    indices of `sets` where photos have several labels; groups: int32 ``(N,)``; warnings: sentences for the user.
     """
 
     cache: PhotoCache
     slots: Array
     labels: Array
+    groups: Array
     warnings: tuple[str, ...] = ()
     sets: LabelSets | None = None
 
@@ -69,7 +71,9 @@ def open_field(
     named = range(len(dataset.classes)) if multi else map(list(classes).index, dataset.classes)
     places = np.array(list(named), np.int32)
     skipped = describe_skipped(cache.skipped, "field photo")
-    return FieldPhotos(cache, cache.slots[kept], places[dataset.labels[kept]], (skipped,) if skipped else (), sets)
+    groups, _ = find_groups(dataset, cache, cancelled=cancelled)
+    return FieldPhotos(cache, cache.slots[kept], places[dataset.labels[kept]], groups[kept],
+                       (skipped,) if skipped else (), sets)  # fmt: skip
 
 
 def count_common(one: PhotoCache, other: PhotoCache) -> int:

@@ -30,11 +30,8 @@ from core.data.near_duplicates import (
     Pair,
     describe_conflicts,
     find_conflicts,
-    find_near_duplicates,
-    join_groups,
-    join_pairs,
 )
-from core.data.photo_groups import group_by_burst, group_by_leaf_map, group_by_name
+from core.data.photo_groups import find_groups
 from core.data.source import open_dataset
 from core.data.split import Leak, complete_splits, measure_leak, random_split_leak, read_split
 from core.errors import ConfigError, DataError, Problem
@@ -126,14 +123,7 @@ def group_photos(
         cancelled=cancelled,
     )
     _require_photos(dataset, cache, sets)
-    groups, copies, free = dataset.groups, None, dataset.ungrouped
-    if groups is None or free.any():
-        by_source = join_groups(group_by_name(dataset), group_by_burst(cache.facts[:, 2], dataset.labels))
-        by_source = join_groups(by_source, group_by_leaf_map(dataset))
-        copies = find_near_duplicates(cache, partial(report, "copies"), cancelled)
-        named = by_source if groups is None else np.where(free, groups.max() + 1 + by_source, groups)
-        groups = join_pairs(len(dataset), [pair for pair in copies if free[pair.first] or free[pair.second]], named)
-    return GroupedPhotos(dataset, cache, groups, copies, sets)
+    return GroupedPhotos(dataset, cache, *find_groups(dataset, cache, partial(report, "copies"), cancelled), sets)
 
 
 def prepare_photos(

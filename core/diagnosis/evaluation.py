@@ -16,6 +16,7 @@ from core.data.dataset import SPLIT_NAMES, Dataset, describe_skipped, reasons
 from core.data.field_photos import open_field, scan_field
 from core.data.label_sets import LabelSets, join_labels, name_labels, read_label_sets
 from core.data.manifest import list_settings
+from core.data.photo_groups import find_groups
 from core.data.source import open_photos
 from core.data.split import read_split
 from core.diagnosis.calibration import label_thresholds, measure_reliability
@@ -127,13 +128,14 @@ def evaluate_model(
     skipped = (describe_skipped(cache.skipped),) if cache.skipped else ()
     with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:
         predictions, stated = _predict(made, cache.photos, cache.slots[kept])
-        figures, right = _evaluate(stated, labels, model, sets)
-        content = cache.content[kept]
-        evaluated, fresh = [("judged", content)], _evaluate_unseen(stated, labels, content, model, sets)
-        parts = subsets_by_setting(right, labels, names, list_settings(dataset, kept))
+        content, groups = cache.content[kept], find_groups(dataset, cache)[0][kept]
+        figures, right = _evaluate(stated, labels, model, sets, groups)
+        evaluated, fresh = [("judged", content)], _evaluate_unseen(stated, labels, content, model, sets, groups)
+        parts = subsets_by_setting(right, labels, names, list_settings(dataset, kept), groups)
         field = None
         if own is not None:
-            field, _ = _evaluate(_predict(made, own.cache.photos, own.slots)[1], own.labels, model, own.sets)
+            own_stated = _predict(made, own.cache.photos, own.slots)[1]
+            field, _ = _evaluate(own_stated, own.labels, model, own.sets, own.groups)
             evaluated.append(("field", own.cache.content[own.cache.kept]))
         parts = compare_with_field(parts, "these photos", figures, field)
         answered = None
@@ -163,11 +165,11 @@ def _match_classes(model: ModelFile, dataset: Dataset, kept: Array) -> tuple[Arr
 
 
 def _evaluate_unseen(
-    stated: Array, labels: Array, content: Array, model: ModelFile, sets: LabelSets | None
+    stated: Array, labels: Array, content: Array, model: ModelFile, sets: LabelSets | None, groups: Array
 ) -> Metrics | None:
     """Metrics on the photos that the model was not trained on; None if that is all of them or none."""
     rows = np.flatnonzero(~model.learned.knows(content)) if model.learned else ()
-    return _evaluate(stated[rows], labels[rows], model, sets)[0] if 0 < len(rows) < len(labels) else None
+    return _evaluate(stated[rows], labels[rows], model, sets, groups[rows])[0] if 0 < len(rows) < len(labels) else None
 
 
 def _open_split(config: RunConfig, split: str, side: int) -> tuple[Dataset, PhotoCache, Array]:
@@ -204,14 +206,17 @@ def _mistakes(table: Array, dataset: Dataset, rows: Array, places: Array, model:
     return tuple(sorted(found, key=lambda mistake: -mistake.probability))
 
 
-def _evaluate(stated: Array, labels: Array, model: ModelFile, sets: LabelSets | None) -> tuple[Metrics, Array]:
+def _evaluate(
+    stated: Array, labels: Array, model: ModelFile, sets: LabelSets | None, groups: Array
+) -> tuple[Metrics, Array]:
     """The metrics of probabilities ``(N, classes)``, and which predictions are correct, bool ``(N,)``.
 
     labels: classes, or the numbers of label sets.
     """
     if sets is None:
         logits = np.log(stated + 1e-300)
-        return compute_metrics(logits, labels, model.classes), np.asarray(logits.argmax(axis=1) == labels)
+        found = compute_metrics(logits, labels, model.classes, groups=groups)
+        return found, np.asarray(logits.argmax(axis=1) == labels)
     thresholds, logits = label_thresholds(model), np.log(stated + 1e-300) - np.log1p(1e-16 - stated)
-    found = compute_metrics(logits, labels, model.classes, sets, thresholds)
+    found = compute_metrics(logits, labels, model.classes, sets, thresholds, groups)
     return found, ((stated >= thresholds) == sets.members[labels]).all(axis=1)

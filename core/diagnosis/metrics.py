@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 import numpy as np
@@ -19,6 +19,8 @@ from core.ops.contract import Array
 
 Z_95: Final = 1.959964
 """Standard normal quantile of a two-sided 95 % interval."""
+DEPENDENT: Final = 2
+"""Weight, in photos, of the assumption that photos of a group are all right or all wrong."""
 FIELD: Final = "field"
 OWN_FIELD: Final = "own field photos"
 """Name of the subset of the user's own field photos."""
@@ -53,12 +55,19 @@ class LabelCounts:
 @final
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Metrics of a set of photos; `confusion` counts (true class, predicted class), or `several` has the counts."""
+    """Metrics of a set of photos; `confusion` counts (true class, predicted class), or `several` has the counts.
+
+    groups: number of groups, 0 if no group has several photos; effect: design effect of the accuracy; class_effects: of
+    the (precision, recall) of each class, empty without groups.
+    """
 
     classes: tuple[str, ...]
     confusion: tuple[tuple[int, ...], ...]
     loss: float
     several: LabelCounts | None = None
+    groups: int = 0
+    effect: float = 1.0
+    class_effects: tuple[tuple[float, float], ...] = ()
 
     @property
     def photos(self) -> int:
@@ -71,6 +80,11 @@ class Metrics:
     @property
     def accuracy(self) -> float:
         return self.right / self.photos if self.photos else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the accuracy."""
+        return wilson_interval(self.right, self.photos, self.effect)
 
     @property
     def score(self) -> float:
@@ -87,12 +101,13 @@ class Metrics:
     @property
     def per_class(self) -> tuple[ClassMetrics, ...]:
         rows = []
-        for label, (right, true, predicted) in zip(self.classes, self._counts(), strict=True):
+        effects = self.class_effects or ((1.0, 1.0),) * len(self.classes)
+        for label, (right, true, predicted), effect in zip(self.classes, self._counts(), effects, strict=True):
             f1 = 2 * right / (true + predicted) if true + predicted else 0.0
             rows.append(
                 ClassMetrics(
                     label, true, right / predicted if predicted else 0.0, right / true if true else 0.0, f1,
-                    wilson_interval(right, predicted), wilson_interval(right, true),
+                    wilson_interval(right, predicted, effect[0]), wilson_interval(right, true, effect[1]),
                 )
             )
         return tuple(rows)
@@ -107,11 +122,13 @@ class Metrics:
 
 
 def compute_metrics(
-    logits: Array, labels: Array, classes: Sequence[str], sets: LabelSets | None = None, thresholds: Array | float = 0.5
-) -> Metrics:
+    logits: Array, labels: Array, classes: Sequence[str], sets: LabelSets | None = None,
+    thresholds: Array | float = 0.5, groups: Array | None = None,
+) -> Metrics:  # fmt: skip
     """Compute the metrics of logits ``(N, classes)`` for labels ``(N,)``; the loss is the mean cross entropy.
 
-    sets: where photos have several labels, which `labels` then count; thresholds: of the probability of each label.
+    sets: where photos have several labels, which `labels` then count; thresholds: of the probability of each label;
+    groups: int ``(N,)``, which the intervals then take into account.
     """
     if sets is not None:
         truth, stated = sets.members[labels], sigmoid(logits)
@@ -122,15 +139,38 @@ def compute_metrics(
             len(truth), int((found == truth).all(axis=1).sum()), tuple((int(a), int(b), int(c)) for a, b, c in rows),
             float(np.mean(precisions)) if precisions else 0.0,
         )  # fmt: skip
-        return Metrics(tuple(classes), (), float(binary_cross_entropy(logits, truth).mean()), counts)
-    confusion = np.zeros((len(classes), len(classes)), np.int64)
-    np.add.at(confusion, (labels, logits.argmax(axis=1)), 1)
-    loss = float(cross_entropy(logits, labels).mean()) if len(labels) else 0.0
-    return Metrics(tuple(classes), tuple(tuple(int(n) for n in row) for row in confusion), loss)
+        figures = Metrics(tuple(classes), (), float(binary_cross_entropy(logits, truth).mean()), counts)
+    else:
+        predicted, only = logits.argmax(axis=1), np.eye(len(classes), dtype=bool)
+        found, truth = only[predicted], only[labels]
+        confusion = np.zeros((len(classes), len(classes)), np.int64)
+        np.add.at(confusion, (labels, predicted), 1)
+        loss = float(cross_entropy(logits, labels).mean()) if len(labels) else 0.0
+        figures = Metrics(tuple(classes), tuple(tuple(int(n) for n in row) for row in confusion), loss)
+    return figures if groups is None else _with_groups(figures, found, truth, groups)
+
+
+def _with_groups(figures: Metrics, found: Array, truth: Array, groups: Array) -> Metrics:
+    """The metrics with design effects; found, truth: bool ``(N, classes)``; groups: int ``(N,)``."""
+    count = len(np.unique(groups))
+    if count == len(groups):
+        return figures
+    effects = tuple((design_effect(true[stated], groups[stated]), design_effect(stated[true], groups[true]))
+                    for stated, true in zip(found.T, truth.T, strict=True))  # fmt: skip
+    effect = design_effect((found == truth).all(axis=1), groups)
+    return replace(figures, groups=count, effect=effect, class_effects=effects)
+
+
+def describe_groups(figures: Metrics | None) -> str:
+    """A sentence that the intervals are wider because of groups; empty without groups."""
+    if figures is None or not figures.groups:
+        return ""
+    return (f"The intervals take groups into account: {figures.photos} photos in {figures.groups} groups count as "
+            f"{figures.photos / figures.effect:.0f}.")  # fmt: skip
 
 
 def describe_accuracy(figures: Metrics, split: str) -> str:
-    low, high = wilson_interval(figures.right, figures.photos)
+    low, high = figures.interval
     interval = f"(95 % interval {100 * low:.1f} to {100 * high:.1f} %)"
     share = f"{100 * figures.accuracy:.1f} %: {figures.right} of {figures.photos} {split + ' ' if split else ''}photos"
     if figures.several:
@@ -172,24 +212,51 @@ def softmax(logits: Array, dtype: DTypeLike = np.float64) -> Array:
     return np.asarray(z / z.sum(axis=1, keepdims=True))
 
 
-def wilson_interval(right: int, total: int) -> tuple[float, float]:
-    """95 % interval of a share (Wilson, JASA 22:209, 1927); 0..1 for `total` 0."""
+def wilson_interval(right: int, total: int, effect: float = 1.0) -> tuple[float, float]:
+    """95 % interval of a share (Wilson, JASA 22:209, 1927); 0..1 for `total` 0. effect: `design_effect` of the photos,
+    of which ``total / effect`` count (Rao and Scott, Biometrics 48:577, 1992)."""
     if total == 0:
         return (0.0, 1.0)
-    share, z2 = right / total, Z_95**2
-    centre = (share + z2 / (2 * total)) / (1 + z2 / total)
-    half = Z_95 * math.sqrt(share * (1 - share) / total + z2 / (4 * total**2)) / (1 + z2 / total)
+    share, z2, count = right / total, Z_95**2, total / effect
+    centre = (share + z2 / (2 * count)) / (1 + z2 / count)
+    half = Z_95 * math.sqrt(share * (1 - share) / count + z2 / (4 * count**2)) / (1 + z2 / count)
     return (max(0.0, min(centre - half, share)), min(1.0, max(centre + half, share)))  # rounding must not exclude it
+
+
+def design_effect(right: Array, groups: Array) -> float:
+    """Variance of the share of correct photos, bool ``(N,)``, relative to photos without groups, int ``(N,)``.
+
+    It is 1 + (k - 1) rho, with k the mean group size over photos. rho is the correlation within groups, averaged with
+    1 that weighs `DEPENDENT` wrong photos: a few wrong photos do not show that photos of a group are independent.
+    """
+    numbers, sizes = np.unique(groups, return_inverse=True, return_counts=True)[1:]
+    excess = float((sizes**2).sum()) / max(len(groups), 1) - 1
+    if excess <= 0:
+        return 1.0
+    share, rare = float(right.mean()), min(int(right.sum()), int((~right).sum()))
+    spread = float((np.bincount(numbers, right - share) ** 2).sum())
+    rho = (spread / (len(right) * share * (1 - share)) - 1) / excess if rare else 1.0
+    return 1 + excess * max(0.0, rare * rho + DEPENDENT) / (rare + DEPENDENT)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Subset:
-    """A subset of the evaluated photos: numbers of photos and of correct predictions."""
+    """A subset of the evaluated photos: numbers of photos and of correct predictions, and its design effect."""
 
     name: str
     photos: int
     right: int
+    effect: float = 1.0
+
+    @classmethod
+    def count(cls, name: str, right: Array, groups: Array) -> Subset:
+        """The subset of these photos; right: bool ``(N,)``, groups: int ``(N,)``."""
+        return cls(name, len(right), int(right.sum()), design_effect(right, groups))
+
+    @classmethod
+    def whole(cls, name: str, figures: Metrics) -> Subset:
+        return cls(name, figures.photos, figures.right, figures.effect)
 
     @property
     def accuracy(self) -> float:
@@ -197,8 +264,8 @@ class Subset:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % interval of the accuracy (Wilson)."""
-        return wilson_interval(self.right, self.photos)
+        """95 % interval of the accuracy."""
+        return wilson_interval(self.right, self.photos, self.effect)
 
     @property
     def is_field(self) -> bool:
@@ -215,17 +282,17 @@ class Subset:
 
 
 def subsets_by_setting(
-    right: Array, labels: Array, classes: Sequence[str], settings: Sequence[str]
+    right: Array, labels: Array, classes: Sequence[str], settings: Sequence[str], groups: Array
 ) -> tuple[Subset, ...]:
     """One subset for each setting in which leaves were photographed, largest first; empty if no setting is known.
 
-    right: bool ``(N,)``; labels: int ``(N,)``; settings: of each photo, "" if unknown. Photos of classes without a leaf
-    are in no subset: they are easy and would inflate the accuracy in the field.
+    right: bool ``(N,)``; labels, groups: int ``(N,)``; settings: of each photo, "" if unknown. Photos of classes
+    without a leaf are in no subset: they are easy and would inflate the accuracy in the field.
     """
     bare = np.array([is_no_leaf(name) for name in classes])
     places = np.array([place.strip() for place in settings], np.str_)
     leaves = ~bare[labels]
-    found = [Subset(f"{place} photos{'' if leaves.all() else ' of leaves'}", int(mask.sum()), int(right[mask].sum()))
+    found = [Subset.count(f"{place} photos{'' if leaves.all() else ' of leaves'}", right[mask], groups[mask])
              for place in np.unique(places) if place and (mask := (places == place) & leaves).any()]  # fmt: skip
     return tuple(sorted(found, key=lambda part: -part.photos))
 
@@ -240,8 +307,7 @@ def compare_with_field(
     """
     if field is None:
         return tuple(places)
-    whole = Subset(all_name, figures.photos, figures.right)
-    return (*(places or (whole,)), Subset(OWN_FIELD, field.photos, field.right))
+    return (*(places or (Subset.whole(all_name, figures),)), Subset.whole(OWN_FIELD, field))
 
 
 def describe_subsets(parts: Sequence[Subset]) -> str:

@@ -24,7 +24,7 @@ from core.training.commands import Commands, ThreadedJob
 from core.training.events import Progress, RunEvaluated, read_history
 from core.training.report import ReportData, render_report
 from core.training.run_evaluation import RunEvaluation, evaluate_run, evaluated_rows
-from core.training.run_folder import EVENTS, REPORT, RunFolder
+from core.training.run_folder import EVENTS, REPORT, RunFolder, log_reading
 from core.training.setup import Setup, describe_prevented_leakage
 
 LEAST_PHOTOS: Final = 30
@@ -65,6 +65,8 @@ def finish_run(
     evaluation = yield from evaluate_run(setup, model, baseline)
     model = evaluation.write_into(describe_data(setup, model))
     write_model(path, model)
+    if evaluation.split == "test":
+        log_reading(folder.path, evaluation.figures.accuracy)
     folder.write_confusion(evaluation.figures)
     yield evaluation.to_event()
     folder.sync()

@@ -70,8 +70,7 @@ def render_report(data: ReportData) -> str:
 def _summary(evaluation: RunEvaluation) -> list[str]:
     """The main figures, lab beside field, and what they mean."""
     figures = evaluation.figures
-    parts = evaluation.parts if len(evaluation.parts) > 1 else (Subset(f"{evaluation.split} photos", figures.photos,
-                                                                   figures.right),)  # fmt: skip
+    parts = evaluation.parts if len(evaluation.parts) > 1 else (Subset.whole(f"{evaluation.split} photos", figures),)
     right = "all labels right" if figures.several else "right"
     shown = [(percent(p.accuracy), f"{right}, {p.name}", f"{percents(*p.interval)}, {p.photos} photos") for p in parts]
     shown.append((f"{figures.macro_f1:.3f}", "macro F1", "mean over the classes"))

@@ -18,9 +18,9 @@ from core.diagnosis.metrics import (
     compare_with_field,
     compute_metrics,
     describe_accuracy,
+    describe_groups,
     describe_subsets,
     subsets_by_setting,
-    wilson_interval,
 )
 from core.diagnosis.model_file import CALIBRATION, ModelFile
 from core.ops.contract import Array
@@ -65,14 +65,14 @@ class RunEvaluation:
 
     def verdict(self) -> str:
         """The accuracy, with the accuracy by setting, as sentences."""
-        return f"{describe_accuracy(self.figures, self.split)} {describe_subsets(self.parts)}".strip()
+        return " ".join(self._reached())
 
     @property
     def guessing(self) -> float | None:
         """The share of the most common class, if the network is not clearly better; None for several labels too."""
         figures = self.figures
         share = max((sum(row) for row in figures.confusion), default=0) / max(figures.photos, 1)
-        return share if figures.confusion and wilson_interval(figures.right, figures.photos)[0] <= share else None
+        return share if figures.confusion and figures.interval[0] <= share else None
 
     def cautions(self) -> tuple[str, ...]:
         """Sentences on what the accuracy does not show."""
@@ -91,14 +91,17 @@ class RunEvaluation:
 
     def words(self) -> tuple[str, ...]:
         stated = "" if self.calibration_error is None else describe_error(self.calibration_error)
-        reached = describe_accuracy(self.figures, self.split), describe_subsets(self.parts)
-        return tuple(filter(None, (*reached, *self.cautions(), *self.doubts(), stated)))
+        return tuple(filter(None, (*self._reached(), *self.cautions(), *self.doubts(), stated)))
+
+    def _reached(self) -> tuple[str, ...]:
+        groups = map(describe_groups, (self.figures, self.field))
+        return tuple(filter(None, (describe_accuracy(self.figures, self.split), describe_subsets(self.parts), *groups)))
 
     def to_event(self) -> RunEvaluated:
         baseline, reading = self.baseline, self.reading
         return RunEvaluated(
             split=self.split,
-            parts=tuple((p.name, p.photos, p.right) for p in (self._whole(self.split), *self.parts)),
+            parts=tuple((p.name, p.photos, p.right) for p in (Subset.whole(self.split, self.figures), *self.parts)),
             border=None if baseline is None else baseline.border,
             commonest=None if baseline is None else baseline.commonest,
             **{name: getattr(reading, name, None) for name in ("plain", "blurred", "swapped")},
@@ -115,8 +118,8 @@ class RunEvaluation:
         if self.baseline is not None:
             reached["border_accuracy"] = self.baseline.border
         section = {
-            "note": TEST_NOTE if on == "test" else VALIDATION_NOTE,
-            "parts": [part.to_row() for part in (self._whole("all"), self.unseen, *self.parts) if part],
+            "note": " ".join(filter(None, (TEST_NOTE if on == "test" else VALIDATION_NOTE, describe_groups(figures)))),
+            "parts": [part.to_row() for part in (Subset.whole("all", figures), self.unseen, *self.parts) if part],
             "macro_f1": figures.macro_f1,
             **({"average_precision": figures.several.average_precision} if figures.several else {}),
             "classes": [
@@ -128,33 +131,31 @@ class RunEvaluation:
         sections = {**model.sections, model_file.TEST: section}
         return replace(model, figures={**model.figures, **reached}, sections=sections)
 
-    def _whole(self, name: str) -> Subset:
-        return Subset(name, self.figures.photos, self.figures.right)
-
 
 def evaluate_run(setup: Setup, model: ModelFile, baseline: Baseline | None) -> Generator[Progress, None, RunEvaluation]:
     """Evaluate a completed model on the test split (else on validation) and on the user's own field photos."""
     loader, split = (setup.validation, "validation") if setup.test is None else (setup.test, "test")
     logits = yield from _predict(setup, split, model, loader)
-    field = None
-    if setup.field is not None:
+    thresholds, rows, field = label_thresholds(model), evaluated_rows(setup), None
+    if setup.field is not None and setup.field_photos is not None:
         field_logits = yield from _predict(setup, "field", model, setup.field)
-        sets = None if setup.field_photos is None else setup.field_photos.sets
-        field = compute_metrics(field_logits, setup.field.labels, setup.classes, sets, label_thresholds(model))
-    calibration, sets = model.sections.get(CALIBRATION), setup.photos.sets
+        sets, groups = setup.field_photos.sets, setup.field_photos.groups
+        field = compute_metrics(field_logits, setup.field.labels, setup.classes, sets, thresholds, groups)
+    calibration, sets, groups = model.sections.get(CALIBRATION), setup.photos.sets, setup.photos.groups[rows]
     stated = replace(model, temperature=1.0, class_temperatures=())  # the logits are calibrated
     right = predict_labels(stated, logits, sets) == (loader.labels if sets is None else sets.merge_equal(loader.labels))
-    unseen = ~setup.learned.knows(setup.photos.cache.content[evaluated_rows(setup)])
+    unseen = ~setup.learned.knows(setup.photos.cache.content[rows])
     return RunEvaluation(
         split=split,
-        figures=compute_metrics(logits, loader.labels, setup.classes, sets, label_thresholds(model)),
-        places=_places(setup, right, loader.labels),
+        figures=compute_metrics(logits, loader.labels, setup.classes, sets, thresholds, groups),
+        places=subsets_by_setting(right, loader.labels, setup.photos.dataset.classes,
+                                  list_settings(setup.photos.dataset, rows), groups),
         field=field,
         baseline=baseline,
         reading=BackgroundDependence.from_section(model.sections.get(background_dependence.SECTION)),
         calibration_error=None if calibration is None else float(calibration["error"]),
-        unseen=Subset(UNSEEN, int(unseen.sum()), int(right[unseen].sum())) if 0 < unseen.sum() < len(right) else None,
-    )
+        unseen=Subset.count(UNSEEN, right[unseen], groups[unseen]) if 0 < unseen.sum() < len(right) else None,
+    )  # fmt: skip
 
 
 def evaluated_rows(setup: Setup) -> Array:
@@ -168,7 +169,3 @@ def _predict(setup: Setup, stage: str, model: ModelFile, loader: Loader) -> Gene
     assert logits is not None
     return calibrate_logits(model, logits)
 
-
-def _places(setup: Setup, right: Array, labels: Array) -> tuple[Subset, ...]:
-    dataset = setup.photos.dataset
-    return subsets_by_setting(right, labels, dataset.classes, list_settings(dataset, evaluated_rows(setup)))

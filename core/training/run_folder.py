@@ -12,7 +12,7 @@ from core import __version__
 from core.config import RunConfig, from_dict, to_dict
 from core.data.file_lock import locked
 from core.diagnosis.metrics import Metrics
-from core.diagnosis.model_identity import BEST, CONFIG, find_model
+from core.diagnosis.model_identity import BEST, CONFIG, find_model, read_identity, today
 from core.errors import DataError, InputError, LeafClinicError, StorageError
 from core.schema import mapping, parse_json
 from core.storage import TEMPORARY, check_writable, inside_photos, saving, write_file
@@ -26,7 +26,8 @@ SPLIT: Final = "split.csv"
 SKIPPED: Final = "left_out.csv"
 CONFUSION: Final = "confusion.csv"
 REPORT: Final = "report.html"
-FILES: Final = (CONFIG, EVENTS, METRICS, SPLIT, SKIPPED, CONFUSION, REPORT, LAST, PREVIOUS, BEST)
+READINGS: Final = "test_readings.csv"
+FILES: Final = (CONFIG, EVENTS, METRICS, SPLIT, SKIPPED, CONFUSION, REPORT, READINGS, LAST, PREVIOUS, BEST)
 """All files that a run writes; overwriting a run removes only these."""
 COLUMNS: Final = (
     "epoch", "step", "train_loss", "train_accuracy", "validation_loss", "validation_accuracy",
@@ -195,6 +196,23 @@ def list_sources(model: str, given: Mapping[str, Any]) -> list[str]:
     run = to_dict(config) if config is not None else {}
     named = (str(values.get(name) or "") for values in (given, run) for name in ("data", "field"))
     return [str(file), *(str(file.with_name(name)) for name in FILES if run), *named]
+
+
+def log_reading(path: Path, accuracy: float) -> str:
+    """Log an evaluation of a run on its test split. Returns a sentence on earlier ones, or why it is not logged."""
+    log, row, told = path / READINGS, (today(), read_identity(path).hash, accuracy), ""
+    try:
+        earlier = log.read_text("utf-8").splitlines()[1:] if log.exists() else []
+        if earlier:
+            date, _, first = earlier[0].split(",")
+            told = (f"This is reading {len(earlier) + 1} of this test split by this run (first: {date}, "
+                    f"{100 * float(first):.1f} %).")  # fmt: skip
+        with log.open("a", encoding="utf-8") as file:
+            file.write(csv_text([row] if earlier else [("date", "weights", "accuracy"), row]))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        return f"This reading of the test split is not logged: {log} cannot be written ({reason})."
+    return told
 
 
 def read_config(path: Path) -> RunConfig:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from core.diagnosis.model_file import read_model, write_model
+from core.diagnosis.metrics import wilson_interval
+from core.diagnosis.model_file import TEST, read_model, write_model
 from core.diagnosis.model_identity import read_identity
 from core.errors import EXIT_WRONG_INPUT
 from core.training.checkpoint import read_checkpoint
@@ -151,15 +152,62 @@ def test_diagnose_searches_folders_and_writes_tables_text_and_reports(trained, p
     assert report.read_text("utf-8").count("data:image/jpeg;base64") == 1
 
 
+def test_evaluate_says_that_photos_of_a_group_count_as_fewer(trained, photos, cache, tmp_path):
+    manifest = tmp_path / "photos.csv"
+    rows = [f"{path},{path.parent.name},{path.parent.name}{int(path.stem) // 3}" for path in photos.glob("*/*.png")]
+    manifest.write_text("\n".join(["path,label,group", *rows]), "utf-8")
+    asked = ("core.evaluate", trained[0], "--data", manifest, "--label", "label", "--field", manifest)
+    found = json.loads(call(*asked, "--json", cache=cache).stdout)
+    right, effect = round(36 * found["accuracy"]), found["design_effect"]
+    assert found["groups"] == found["field"]["groups"] == 12
+    assert 1 < effect <= 3
+    assert found["accuracy_interval"] == list(wilson_interval(right, 36, effect)) != list(wilson_interval(right, 36))
+    assert found["by_place"][1]["accuracy_interval"] == found["accuracy_interval"]
+    said = f"The intervals take groups into account: 36 photos in 12 groups count as {36 / effect:.0f}."
+    assert call(*asked, cache=cache).stdout.count(said) == 2, "for these and the field photos"
+
+
 def test_evaluate_and_training_agree_on_the_test_photos(trained, photos, cache):
     run, said = trained
     finished = json.loads(said.splitlines()[-1])
     again = json.loads(call("core.evaluate", run, "--split", "test", "--json", cache=cache).stdout)
     assert again["accuracy"] == pytest.approx(finished["test_accuracy"])
+    assert again["accuracy_interval"] == read_model(run / "best.safetensors").sections[TEST]["parts"][0]["interval"]
     confusion = list(csv.reader(io.StringIO((run / "confusion.csv").read_text("utf-8"))))
     right = sum(int(confusion[i][i]) for i in range(1, len(confusion)))
     total = sum(int(n) for row in confusion[1:] for n in row[1:])
     assert finished["test_accuracy"] == pytest.approx(right / total)
+
+
+def test_each_reading_of_the_test_split_is_logged_and_later_ones_are_told(trained, photos, cache, tmp_path):
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere.safetensors"
+    for name in ("config.json", "split.csv", "best.safetensors"):
+        run.mkdir(exist_ok=True)
+        shutil.copy(trained[0] / name, run)
+    shutil.copy(run / "best.safetensors", elsewhere)
+    log, asked = run / "test_readings.csv", ("core.evaluate", run, "--split", "test")
+    assert len(read_rows((trained[0] / log.name).read_text("utf-8"))) >= 1, "the end of training is the first reading"
+    call("core.evaluate", run, "--split", "val", cache=cache)
+    call("core.evaluate", elsewhere, "--data", photos, cache=cache)
+    assert not [*tmp_path.rglob(log.name), *photos.rglob(log.name)]
+    first, second = (call(*asked, "--json", cache=cache) for _ in range(2))
+    assert "reading" not in first.stderr
+    share, (row, _) = json.loads(first.stdout)["accuracy"], read_rows(log.read_text("utf-8"))
+    assert (float(row["accuracy"]), row["weights"]) == (share, read_identity(run).hash)
+    told = f"This is reading 2 of this test split by this run (first: {row['date']}, {100 * share:.1f} %)."
+    assert told in second.stderr
+    log.unlink()
+    log.mkdir()  # as a folder without permission to write, which the superuser has everywhere
+    refused = call(*asked, "--json", cache=cache)
+    assert (refused.returncode, refused.stdout) == (0, second.stdout)
+    assert f"is not logged: {log} cannot be written (Is a directory)." in refused.stderr
+    inside = photos / "run"
+    try:
+        shutil.copytree(run, inside, ignore=shutil.ignore_patterns(log.name))
+        assert "in which nothing is written" in call("core.evaluate", inside, "--split", "test", cache=cache).stderr
+        assert not (inside / log.name).exists()
+    finally:
+        shutil.rmtree(inside)
 
 
 def test_evaluate_tells_field_photos_and_the_slider_beside_the_figure(trained, photos, cache, tmp_path):

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from core.data.label_sets import LabelSets
 from core.diagnosis import metrics
 
 
@@ -29,6 +30,42 @@ def test_intervals_of_wilson():
     assert low == pytest.approx(0.722467, abs=1e-6)
 
 
+@pytest.mark.parametrize(("size", "correlation"), [(1, 0), (3, 0), (3, 0.3), (3, 0.7), (6, 0), (6, 0.3), (6, 0.7)])
+@pytest.mark.parametrize("share", [0.8, 0.95])
+def test_the_interval_contains_the_true_share_of_correlated_photos_95_times_in_100(share, size, correlation):
+    rng, count, rounds = np.random.default_rng(0), 40, 1000
+    shares = np.full((rounds, count), share)
+    if correlation:  # beta-binomial
+        a = (1 - correlation) / correlation
+        shares = rng.beta(a * share, a * (1 - share), (rounds, count))
+    right = rng.random((rounds, count * size)) < shares.repeat(size, axis=1)
+    bounds = [metrics.Subset.count("", row, np.arange(count).repeat(size)).interval for row in right]
+    independent = [metrics.wilson_interval(int(row.sum()), len(row)) for row in right]
+    covered, alone = (np.mean([low <= share <= high for low, high in found]) for found in (bounds, independent))
+    assert bounds == independent if size == 1 else covered > 0.93
+    assert alone < 0.9 or not correlation, "as if photos were independent"
+
+
+def test_groups_widen_every_interval_and_groups_of_one_change_nothing():
+    rng, groups = np.random.default_rng(0), np.arange(30).repeat(4)
+    labels = rng.integers(0, 2, 30).repeat(4)
+    logits = np.eye(2)[labels ^ (rng.random(30) < 0.2).repeat(4)].astype(np.float32)
+    sets = LabelSets(("a", "b"), np.array([[True, False], [True, True]]))
+    for kind in (None, sets):
+        plain = metrics.compute_metrics(logits, labels, ("a", "b"), kind)
+        assert metrics.compute_metrics(logits, labels, ("a", "b"), kind, groups=np.arange(120)) == plain
+        found = metrics.compute_metrics(logits, labels, ("a", "b"), kind, groups=groups)
+        assert (found.right, found.confusion, found.groups) == (plain.right, plain.confusion, 30)
+        assert found.effect == pytest.approx(4.0), "photos of a group are all right or all wrong"
+        assert found.interval == pytest.approx(metrics.wilson_interval(found.right // 4, 30))
+        for one, other in zip(found.per_class, plain.per_class, strict=True):
+            for wide, narrow in ((one.recall_interval, other.recall_interval),
+                                 (one.precision_interval, other.precision_interval)):
+                assert wide[0] < narrow[0] <= narrow[1] <= wide[1]
+        assert metrics.describe_groups(found).endswith("120 photos in 30 groups count as 30.")
+        assert metrics.describe_groups(plain) == ""
+
+
 def test_large_logits_do_not_overflow():
     logits = np.array([[1000.0, 0.0], [0.0, 1000.0]], np.float32)
     assert metrics.cross_entropy(logits, np.array([0, 0])).tolist() == [0.0, 1000.0]
@@ -37,17 +74,18 @@ def test_large_logits_do_not_overflow():
 
 
 CLASSES = ("background/none", "bean/healthy", "bean/rust")
+ALONE = np.arange(6)
 
 
 def test_photos_of_leaves_are_told_apart_by_place():
     labels = np.array([1, 1, 2, 2, 0, 1])
     right = np.array([True, True, False, True, True, True])
-    parts = metrics.subsets_by_setting(right, labels, CLASSES, ["lab", "lab", "field", " field ", "field", ""])
+    parts = metrics.subsets_by_setting(right, labels, CLASSES, ["lab", "lab", "field", " field ", "field", ""], ALONE)
     assert parts == (metrics.Subset("field photos of leaves", 2, 1), metrics.Subset("lab photos of leaves", 2, 2))
     assert (parts[0].accuracy, metrics.Subset("none", 0, 0).accuracy) == (0.5, 0.0)
     assert [part.is_field for part in parts] == [True, False]
-    assert metrics.subsets_by_setting(right, labels, CLASSES, [""] * 6) == ()
-    (whole,) = metrics.subsets_by_setting(right[:2], labels[:2], CLASSES, ["lab", "lab"])
+    assert metrics.subsets_by_setting(right, labels, CLASSES, [""] * 6, ALONE) == ()
+    (whole,) = metrics.subsets_by_setting(right[:2], labels[:2], CLASSES, ["lab", "lab"], ALONE[:2])
     assert whole.name == "lab photos", "as in a run, whose photos have no class without a leaf"
 
 

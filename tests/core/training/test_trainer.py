@@ -47,7 +47,7 @@ def test_it_learns_to_tell_two_colours_says_so_in_order_and_its_folder_holds_all
     folder = Path(config.out)
     assert {p.name for p in folder.iterdir()} == {
         "config.json", "events.jsonl", "metrics.csv", "split.csv", "confusion.csv", "report.html", LAST, PREVIOUS,
-        "best.safetensors", ".lock",
+        "best.safetensors", ".lock", "test_readings.csv",
     }
     log, evaluated = folder / "events.jsonl", only(events, run_events.RunEvaluated)
     assert list(run_events.read_events(log)) == [e for e in events if not isinstance(e, Progress)]
