@@ -78,8 +78,8 @@ class CudaPlan(Plan):
         self._allocate(arena.bytes)
         at = {name: block.address for name, block in self._blocks.items()}
         arrays = {name: at["arena"] + offset for name, offset in arena.offsets.items()}
-        self._blocks["pack_indices"].put(frame.all_packs())
-        self._blocks["tables"].put(frame.all_tables())
+        self._blocks["pack_indices"].put(frame.packs.whole())
+        self._blocks["tables"].put(frame.tables.whole())
         self._lists = write_lists(frame, at, arrays, self._optimizer, self.ranks > 1)
         self._functions = self._device.load([n.recipe for launches in self._lists.values() for n in launches])
         self._streams = self._stream, self._side, ahead, bucket = [self._device.new_stream() for _ in range(4)]
