@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -57,8 +58,8 @@ def export(argv: Sequence[str], report: ReportStage = print_progress) -> int:
     model, target = read_model(run), Path(arguments.onnx)
     data = to_onnx(model)
     check = check_onnx(data, model)
-    print(NOT_CHECKED if check is None else f"Checked: onnxruntime {check.version} computes the same output (largest "
-          f"difference {check.difference:.1g}).")
+    print(NOT_CHECKED if check is None else f"Checked: onnxruntime {check[0]} computes the same output (largest "
+          f"difference {check[1]:.1g}).")
     if arguments.int8 and model.multilabel:
         raise ModelFileError("A model for several labels per photo cannot be exported in 8 bits. Remove --int8.")
     if arguments.int8:
@@ -81,7 +82,9 @@ def make_int8(model: ModelFile, config: RunConfig, report: ReportStage) -> bytes
     loss = int8_model.measure_quantisation_loss(
         quantised, model, validation, threads=config.threads, report=partial(report, "loss")
     )
-    more = {**metadata_of(model), **int8_model.loss_metadata(loss)}
+    lost = {"validation_photos": loss.photos, "float32_accuracy": loss.float32, "int8_accuracy": loss.int8,
+            "changed_answers": loss.changed}  # fmt: skip
+    more = {**metadata_of(model), "int8": json.dumps(lost)}
     data = write_quantised_onnx(quantised, model.classes, model.temperature, more)
     print(f"Validation accuracy ({loss.photos} photos): {100 * loss.int8:.2f} % in 8 bits, {100 * loss.float32:.2f} % "
           f"in float32. {100 * (loss.float32 - loss.int8):.2f} points lost, {loss.changed} predictions changed.")

@@ -19,6 +19,7 @@ from core.data.dataset import ReportStage, ignore
 from core.data.digits import CLASSES, SIDE, generate_digits, read_digits
 from core.data.photo import PhotoError
 from core.data.photo_reader import read_photo
+from core.diagnosis.metrics import softmax
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.errors import EXIT_DONE, ConfigError, DataError, DeviceError, InputError, ModelFileError, Problem
 from core.laboratory import pytorch_baseline, studies
@@ -27,7 +28,7 @@ from core.laboratory.digit_photos import read_digit, unpack
 from core.laboratory.digits import TITLES, Lesson, run_lesson, run_plan
 from core.laboratory.gpu_plans import Planned, explain_plan, plans, tune_plans
 from core.laboratory.kernel_comparison import CASES, UPDATES, compare_kernels, list_kernels
-from core.laboratory.mnist import RECIPES, MnistRecipe, certainty, digit_graph, learn, predict
+from core.laboratory.mnist import RECIPES, MnistRecipe, digit_graph, learn, predict
 from core.laboratory.options import COMPARED, make_parser
 from core.laboratory.plot import draw_bars, draw_roofline, save_png
 from core.laboratory.timing import Timing
@@ -233,9 +234,8 @@ def run_mnist(arguments: argparse.Namespace) -> None:
             raise DataError("Give photos of digits with --photos.")
         model = _read_digit_model(arguments.model_file)
         for path in arguments.photos:
-            logits = predict(model.graph, model.weights, read_digit(_read_photo(path))[None], device)
-            digit, share = certainty(logits[0])
-            print(printable(f"{path}: {model.classes[digit]} ({100 * share:.0f} %)"))
+            (stated,) = softmax(predict(model.graph, model.weights, read_digit(_read_photo(path))[None], device))
+            print(printable(f"{path}: {model.classes[stated.argmax()]} ({100 * stated.max():.0f} %)"))
         return
     if arguments.what == "unpack":
         print(f"Saved {unpack(_digits(arguments.data), arguments.out)} digits to {arguments.out}")

@@ -113,11 +113,6 @@ def named(reader: Reader) -> Reader:
     return lambda value: {name: _at(name, reader, entry) for name, entry in mapping(value).items()}
 
 
-def maybe(reader: Reader, missing: Any = None) -> Reader:
-    """Return a reader that gives `missing` for null."""
-    return lambda value: missing if value is None else reader(value)
-
-
 def record(required: Mapping[str, Reader], optional: Mapping[str, Reader] | None = None) -> Reader:
     """Return a reader of an object with these fields; others are ignored. Fields of `optional` may be missing."""
 

@@ -84,7 +84,7 @@ class Convolution:
 
 
 def convolution_of(lowering: Lowering, step: Step) -> Convolution:
-    source = lowering.image(step.inputs[0])
+    source = lowering.buffers.image(step.inputs[0])
     kernel, stride, padding = window_of(step, source)
     groups = int(step.attributes.get("groups", 1))  # type: ignore[arg-type]
     return Convolution(step.output.shape[-1], source[2], kernel, stride, padding, groups)

@@ -49,7 +49,7 @@ def pool_fields(step: Step, x: View, y: View) -> Fields:
 
 def pool_shares(lowering: Lowering, step: Step) -> Address:
     """Return 1 / window size of every window of an average pooling."""
-    height, width, _ = lowering.image(step.inputs[0])
+    height, width, _ = lowering.buffers.image(step.inputs[0])
     if step.op == "global_avg_pool":
         return lowering.constant([1 / (height * width)])
     return lowering.constant((1 / divisors(step.attributes, height, width)).astype(np.float32).ravel())

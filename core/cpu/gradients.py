@@ -57,7 +57,7 @@ def fill_unreached(
 def lone_clip(lowering: Lowering, step: Step) -> int:
     """Return the clip of the activation whose output only this step reads, so that it can apply the mask; else 0."""
     value, clips = step.inputs[0], set()
-    span = range(value.channel, value.channel + lowering.image(value)[2])
+    span = range(value.channel, value.channel + lowering.buffers.image(value)[2])
     for other in lowering.program.steps:
         if other is not step and any(_overlap(lowering, v, value.buffer, span) for v in other.inputs):
             return 0
@@ -67,7 +67,7 @@ def lone_clip(lowering: Lowering, step: Step) -> int:
 
 
 def _overlap(lowering: Lowering, value: Value, buffer: str, span: range) -> bool:
-    end = value.channel + lowering.image(value)[2]
+    end = value.channel + lowering.buffers.image(value)[2]
     return value.buffer == buffer and value.channel < span.stop and span.start < end
 
 
@@ -89,7 +89,7 @@ class Ledger:
                 self._reads[value.buffer][self._span(value)] += 1
 
     def _span(self, value: Value) -> slice:
-        return slice(value.channel, value.channel + self.lowering.image(value)[2])
+        return slice(value.channel, value.channel + self.lowering.buffers.image(value)[2])
 
     def give(self, value: Value) -> None:
         """Register that the caller writes a value's gradient, with a border of zeros."""
@@ -124,7 +124,7 @@ class Ledger:
         return tuple(border_records(self.lowering, f"d {name}", "backward_input"))
 
     def _zero_unwritten(self, step: Step, value: Value) -> tuple[Record, ...]:
-        span, shape = self._span(value), (*self.lowering.image(value)[:2], 1)
+        span, shape = self._span(value), (*self.lowering.buffers.image(value)[:2], 1)
         parts = (Value(value.buffer, shape, channel) for channel in range(span.start, span.stop))
         unwritten = [part for part in parts if not self._written[value.buffer][part.channel]]
         return tuple(zero_record(self.lowering, step.node, self.lowering.d(part)) for part in unwritten)

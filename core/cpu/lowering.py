@@ -97,9 +97,6 @@ class Lowering:
         self.arrays.append(array)
         return array
 
-    def image(self, value: Value) -> Shape:
-        return self.buffers.image(value)
-
 
 def map_record(
     layer: str, direction: str, mode: int, out: View, a: View, b: View | None = None, *,

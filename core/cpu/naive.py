@@ -113,7 +113,7 @@ def write_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[Recor
 
 
 def _fields(lowering: Lowering, step: Step, x: View, y: View) -> Fields:
-    (kh, kw), (sh, sw), (top, left, _, _) = window_of(step, lowering.image(step.inputs[0]))
+    (kh, kw), (sh, sw), (top, left, _, _) = window_of(step, lowering.buffers.image(step.inputs[0]))
     groups = count_groups(step)
     return {
         X: x.address, X_ROW: x.row, X_PIXEL: x.pixel, HEIGHT: x.height, WIDTH: x.width,

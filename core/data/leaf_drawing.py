@@ -28,12 +28,6 @@ class LeafPhoto:
     rgb: Array
     leaf: Array
     lesion: Array
-    condition: str
-
-    @property
-    def severity(self) -> float:
-        """Share of the leaf's area that is lesion."""
-        return float(self.lesion.sum() / max(int(self.leaf.sum()), 1))
 
 
 def draw_leaf(condition: str, seed: int, leaf: int, view: int = 0, side: int = 160) -> LeafPhoto:
@@ -50,7 +44,7 @@ def draw_leaf(condition: str, seed: int, leaf: int, view: int = 0, side: int = 1
     background *= 1 - 0.45 * _shadow(camera, surface.inside)[..., None]
     scene = background * (1 - shown[..., None]) + rgb * shown[..., None]
     leaf_area = surface.inside > 0.5
-    return LeafPhoto(_expose(camera, scene, side), leaf_area, (cover > 0.5) & leaf_area, condition)
+    return LeafPhoto(_expose(camera, scene, side), leaf_area, (cover > 0.5) & leaf_area)
 
 
 def _surface(plant: np.random.Generator, camera: np.random.Generator, side: int) -> Surface:

@@ -60,9 +60,8 @@ def complete_splits(splits: Array, labels: Array, groups: Array, seed: int, vali
 @final
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """Photos in total, held-out ones (validation and test), and those of them whose group is also in training."""
+    """Numbers of held-out photos (validation and test), and of those of them whose group is also in training."""
 
-    photos: int
     held_out: int
     leaked: int
 
@@ -72,7 +71,7 @@ def measure_leak(splits: Array, groups: Array) -> Leak:
     held_out = (splits == VALIDATION) | (splits == TEST)
     trained = np.zeros(int(groups.max(initial=-1)) + 1, bool)
     trained[groups[splits == TRAIN]] = True
-    return Leak(len(splits), int(held_out.sum()), int(trained[groups[held_out]].sum()))
+    return Leak(int(held_out.sum()), int(trained[groups[held_out]].sum()))
 
 
 def random_split_leak(splits: Array, labels: Array, groups: Array, seed: int) -> Leak:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, Final, final
+from typing import Final, final
 
 import numpy as np
 
@@ -100,10 +98,3 @@ def agreement(data: bytes, quantised: Quantised, squares: Array) -> tuple[str, i
     if answer is None:
         return None
     return answer[0], int((answer[1].argmax(axis=1) == simulate(quantised, inputs).argmax(axis=1)).sum())
-
-
-def loss_metadata(loss: QuantisationLoss) -> Mapping[str, str]:
-    """The measured loss, for the metadata of the file."""
-    figures: dict[str, Any] = {"validation_photos": loss.photos, "float32_accuracy": loss.float32,
-                               "int8_accuracy": loss.int8, "changed_answers": loss.changed}
-    return {"int8": json.dumps(figures)}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -28,15 +28,6 @@ TOLERANCE: Final = 1e-4
 """Largest difference from onnxruntime's outputs, relative to the largest output if that is above 1."""
 CHECKED: Final = 8
 """Noise photos in the check."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class OnnxCheck:
-    """The check by onnxruntime: its version, and the largest difference of an output."""
-
-    version: str
-    difference: float
 
 
 def read_onnx_model(path: Path) -> ModelFile:
@@ -87,8 +78,9 @@ def run_onnx(data: bytes, inputs: Array) -> tuple[str, Array] | None:
     return None if version is None else (version, runtime.compute_output(data, inputs))
 
 
-def check_onnx(data: bytes, model: ModelFile) -> OnnxCheck | None:
-    """Compare logits of a view of noise with ours; None without onnxruntime. Raises LeafClinicError if they differ."""
+def check_onnx(data: bytes, model: ModelFile) -> tuple[str, float] | None:
+    """onnxruntime's version, and the largest difference of its outputs for noise from ours; None if it is not
+    installed. Raises LeafClinicError if they differ by more than TOLERANCE."""
     squares = _noise(model.size[0])
     answer = run_onnx(data, prepare(model.graph, squares))
     if answer is None:
@@ -100,7 +92,7 @@ def check_onnx(data: bytes, model: ModelFile) -> OnnxCheck | None:
     if not difference <= TOLERANCE * max(1.0, float(np.abs(ours).max())):
         raise LeafClinicError(f"The outputs of onnxruntime {version} differ by {difference:.2g}; nothing was written. "
                               "This is a bug in LeafClinic. Please report it and attach the model.")
-    return OnnxCheck(version, difference)
+    return version, difference
 
 
 def _noise(side: int) -> Array:

@@ -33,7 +33,7 @@ SLACK: Final = 256
 
 
 @final
-class _Joined:
+class JoinedArrays:
     """int32 arrays by name that become one, each at a multiple of 64 elements; gaps have the value `gap`."""
 
     def __init__(self, gap: int) -> None:
@@ -94,7 +94,8 @@ class Frame:
         self.array_sizes: dict[str, int] = {}
         """Bytes of every array of the arena used since the last restart."""
         self._uses: dict[str, list[int]] = {}
-        self._packs, self._tables = _Joined(-1), _Joined(0)
+        self.packs, self.tables = JoinedArrays(-1), JoinedArrays(0)
+        """Indices of the elements of packed weights in the flat weights, and constant tables of kernels."""
 
     def restart(self, blocks: Mapping[str, int], arrays: Mapping[str, int]) -> None:
         """Begin again, with addresses of blocks and of the arena's arrays by name; others are at 0."""
@@ -152,23 +153,16 @@ class Frame:
 
     def packed(self, name: str, make: Callable[[], Array]) -> int:
         """Address of a packed copy of weights; `make` gives the index of each element in the flat weights, or -1."""
-        return self.block("packed") + self._packs.add(name, make) * self.element
+        return self.block("packed") + self.packs.add(name, make) * self.element
 
     @property
     def packed_count(self) -> int:
         """Elements of all packed copies."""
-        return self._packs.size
-
-    def all_packs(self) -> Array:
-        """Indices of all packed copies, one after another."""
-        return self._packs.whole()
+        return self.packs.size
 
     def table(self, name: str, make: Callable[[], Array]) -> int:
         """Address of a constant int32 table."""
-        return self.block("tables") + 4 * self._tables.add(name, make)
-
-    def all_tables(self) -> Array:
-        return self._tables.whole()
+        return self.block("tables") + 4 * self.tables.add(name, make)
 
     def image(self, value: Value, gradient: bool = False) -> Tensor:
         """A value, or its gradient, as pixels of channels; a flat value is one pixel, a matrix a row of them."""

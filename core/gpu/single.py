@@ -109,7 +109,7 @@ def prepare(
         seed=mode.seed & 0xFFFFFFFF,
     )  # fmt: skip
     sizes = block_sizes(frame, (), 0) | {n: size for n, size in sizes.items() if n not in direct}
-    contents = {"pack_indices": frame.all_packs(), "tables": frame.all_tables(), "control": settings}
+    contents = {"pack_indices": frame.packs.whole(), "tables": frame.tables.whole(), "control": settings}
     at = direct | allocate(sizes, contents)
     frame.restart(at, at)
     write(frame)

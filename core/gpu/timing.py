@@ -114,7 +114,7 @@ class Bench:
         self._device, self._frame = device, frame
         self._stream = device.new_stream()
         self._blocks = {name: Block(size + ROOM) for name, size in block_sizes(frame, (), 0).items()}
-        self._blocks["tables"].put(frame.all_tables())
+        self._blocks["tables"].put(frame.tables.whole())
         self._blocks["control"].put(make_block(frame.batch, frame.program.target_size, photos=frame.batch))
         for name in ("weights", "packed", "arena"):
             _fill(self._blocks[name])

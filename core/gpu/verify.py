@@ -20,7 +20,7 @@ Read = Callable[[Value, bool], Array]
 
 def verify_program(
     program: Program, weights: Mapping[str, Array], gradients: Mapping[str, Array], read: Read, precision: str,
-    labels: Array, mode: Mode, photos: int,
+    mode: Mode, photos: int,
 ) -> None:  # fmt: skip
     """Compare each step with its reference on the GPU's own inputs. Raises LeafClinicError at the first difference.
 

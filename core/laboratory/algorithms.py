@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias, cast, final
 import numpy as np
 
 from core.device import Optimizer, PhotoBatch, Plan
+from core.diagnosis.onnx_model import prepare
 from core.errors import DeviceError, KernelUnavailable
 from core.graph import Graph
 from core.laboratory import pytorch_baseline
@@ -19,7 +20,6 @@ from core.models.architectures import build
 from core.models.init import initial_weights
 from core.ops.builder import with_loss
 from core.ops.contract import Array
-from core.ops.photo import transform
 from core.plan import compile_plan
 
 ModuleTimes: TypeAlias = dict[str, tuple[float, float]]
@@ -77,14 +77,6 @@ def algorithm_study(
         yield Iteration(device, algorithm, precision, milliseconds, loss, modules=modules)
 
 
-def transform_photos(graph: Graph, given: PhotoBatch) -> Any:
-    """The input of the network, channels first."""
-    (height, width, _), attributes, photos = graph.photo_shape, graph.nodes[0].attributes, cast("Array", given.photos)
-    mean, std = (cast("tuple[float, ...]", attributes[name]) for name in ("mean", "std"))
-    seen = transform(photos, given.augmentation, (height, width), mean, std)
-    return np.ascontiguousarray(seen.transpose(0, 3, 1, 2))
-
-
 def _time_plan(
     graph: Graph, device: str, algorithm: str, precision: str, given: PhotoBatch, modules: ModuleTimes | None
 ) -> tuple[float, float]:
@@ -125,7 +117,8 @@ def _torch_iteration(graph: Graph, device: str, precision: str, given: PhotoBatc
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision != "float32"
     weights = pytorch_baseline.parameters_of(graph, initial_weights(graph, 0), device)
-    x = torch.from_numpy(transform_photos(graph, given)).to(device, memory_format=torch.channels_last)
+    photos = np.ascontiguousarray(prepare(graph, cast("Array", given.photos)).transpose(0, 3, 1, 2))
+    x = torch.from_numpy(photos).to(device, memory_format=torch.channels_last)
     y = torch.from_numpy(given.labels).long().to(device)
 
     def run() -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ from core.plan import compile_plan
 class MnistRecipe:
     """Settings of a training. turn (degrees), shift (pixels), zoom: bounds of the random variation of a digit.
 
-    steps: 0 for whole epochs; activation: of the perceptron; shuffled: every epoch has its own order.
+    steps: 0 for whole epochs; activation: of the perceptron.
     """
 
     model: str
@@ -46,7 +45,6 @@ class MnistRecipe:
     turn: float = 0.0
     shift: float = 0.0
     zoom: float = 0.0
-    shuffled: bool = True
 
 
 CLASSIC: Final = MnistRecipe("mlp", batch=256, steps=1600, rate=0.02, momentum=0.0, schedule="compounding", decay=5e-5,
@@ -131,9 +129,9 @@ def predict(graph: Graph, weights: Arrays, photos: Array, device: str) -> Array:
 
 
 def _batches(recipe: MnistRecipe, photos: Array, labels: Array, total: int, seed: int) -> Iterator[PhotoBatch]:
-    per_epoch, order = len(photos) // recipe.batch, np.arange(len(photos))
+    per_epoch = len(photos) // recipe.batch
     for step in range(total):
-        if step % per_epoch == 0 and recipe.shuffled:
+        if step % per_epoch == 0:
             order = np.random.default_rng([seed, step]).permutation(len(photos))
         chosen = order[step % per_epoch * recipe.batch :][: recipe.batch]
         augmentation = vary(recipe, len(chosen), np.random.default_rng([seed, step, 1]))
@@ -154,9 +152,3 @@ def vary(recipe: MnistRecipe, count: int, rng: np.random.Generator) -> Array:
         [cos, -sin, middle - middle * (cos - sin) + dx, sin, cos, middle - middle * (sin + cos) + dy], 1
     )
     return augmentation
-
-
-def certainty(logits: Array) -> tuple[int, float]:
-    """The most likely digit of one row of logits, and its softmax probability."""
-    best = int(logits.argmax())
-    return best, 1.0 / float(np.exp(logits - logits[best]).sum(dtype=np.float64) or math.inf)

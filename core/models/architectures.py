@@ -19,7 +19,7 @@ MODELS: Final[Mapping[str, Architecture]] = {
     "squeezenet1_1": squeezenet.squeezenet1_1,
     "squeezenet1_0_bn": partial(squeezenet.squeezenet1_0, norm=True),
     "squeezenet1_1_bn": partial(squeezenet.squeezenet1_1, norm=True),
-    "squeezenet1_1_wide_bn": squeezenet.squeezenet1_1_wide_bn,
+    "squeezenet1_1_wide_bn": partial(squeezenet.squeezenet1_1_wide, norm=True, bypass=squeezenet.SIMPLE),
     "squeezenet1_0_bypass": partial(squeezenet.squeezenet1_0, bypass=squeezenet.SIMPLE),
     "squeezenet1_0_complex_bypass": partial(squeezenet.squeezenet1_0, bypass=squeezenet.COMPLEX),
     "squeezenet1_1_bypass": partial(squeezenet.squeezenet1_1, bypass=squeezenet.SIMPLE),

@@ -11,6 +11,7 @@ right only, as weights trained there expect.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, final
 
 from core.graph import Graph
@@ -114,17 +115,7 @@ def _v2_block(b: Builder, name: str, x: str, options: Options, expansion: int, c
     return b.add("add", name, x, y) if stride == 1 and b.shape(x) == b.shape(y) else y
 
 
-def mobilenetv3_large(options: Options) -> Graph:
-    """15 blocks and 1280 hidden units."""
-    return _mobilenetv3("mobilenetv3_large", options, LARGE, 1280)
-
-
-def mobilenetv3_small(options: Options) -> Graph:
-    """11 blocks and 1024 hidden units: 3.8 times less work."""
-    return _mobilenetv3("mobilenetv3_small", options, SMALL, 1024)
-
-
-def _mobilenetv3(name: str, options: Options, rows: tuple[InvertedResidual, ...], hidden: int) -> Graph:
+def _mobilenetv3(options: Options, name: str, rows: tuple[InvertedResidual, ...], hidden: int) -> Graph:
     b = start(name, options)
     x = _convolve(b, "features.0", "photo", options, V3_FIRST, 3, 2, HS, V3_NORM)
     for index, row in enumerate(rows, start=1):
@@ -135,6 +126,12 @@ def _mobilenetv3(name: str, options: Options, rows: tuple[InvertedResidual, ...]
     x = b.add(HS, "classifier.1", x)
     x = b.add("dropout", "classifier.2", x, rate=options.dropout)
     return b.graph(b.add("dense", "classifier.3", x, units=options.classes, init="normal_0.01"))
+
+
+mobilenetv3_large = partial(_mobilenetv3, name="mobilenetv3_large", rows=LARGE, hidden=1280)
+"""15 blocks and 1280 hidden units."""
+mobilenetv3_small = partial(_mobilenetv3, name="mobilenetv3_small", rows=SMALL, hidden=1024)
+"""11 blocks and 1024 hidden units: 3.8 times less work."""
 
 
 def _v3_block(b: Builder, name: str, x: str, options: Options, row: InvertedResidual) -> str:

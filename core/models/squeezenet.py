@@ -7,6 +7,7 @@ the classifier's convolution keeps its bias and has none.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, TypeAlias
 
 from core.graph import Graph
@@ -37,25 +38,11 @@ COMPLEX: Final = "complex_bypass"
 """It is added everywhere, after a 1x1 convolution where shapes differ."""
 
 
-def squeezenet1_0(options: Options, norm: bool = False, bypass: str = "") -> Graph:
-    """Seven by seven filters first, pooling late: 1,248,424 parameters at 1000 classes."""
-    return _squeezenet("squeezenet1_0", options, 96, 7, SQUEEZENET_1_0, norm, bypass)
-
-
-def squeezenet1_1(options: Options, norm: bool = False, bypass: str = "") -> Graph:
-    """Three by three filters first, pooling early: 2.4 times less work, 1,235,496 parameters."""
-    return _squeezenet("squeezenet1_1", options, 64, 3, SQUEEZENET_1_1, norm, bypass)
-
-
-def squeezenet1_1_wide_bn(options: Options) -> Graph:
-    """SqueezeNet 1.1 a third wider, with batch norm and simple bypass: 1.29 million parameters at 34 classes."""
-    return _squeezenet("squeezenet1_1_wide_bn", options, 64, 3, SQUEEZENET_1_1_WIDE, norm=True, bypass=SIMPLE)
-
-
 def _squeezenet(
-    name: str, options: Options, filters: int, kernel: int, rows: tuple[Fire | str, ...], norm: bool,
+    options: Options, name: str, filters: int, kernel: int, rows: tuple[Fire | str, ...], norm: bool = False,
     bypass: str = "",
 ) -> Graph:  # fmt: skip
+    """filters, kernel: of the first convolution."""
     b = start(name, options)
     x = _convolve(b, "features.0", "features.1", "photo", options, norm, filters, kernel, stride=2, padding=0)
     for index, row in enumerate(rows, start=2):
@@ -94,3 +81,11 @@ def _convolve(
     if norm:
         x = b.add("batch_norm", f"{name}_bn", x, frozen=options.frozen)
     return b.add("relu", activation, x)
+
+
+squeezenet1_0 = partial(_squeezenet, name="squeezenet1_0", filters=96, kernel=7, rows=SQUEEZENET_1_0)
+"""Seven by seven filters first, pooling late: 1,248,424 parameters at 1000 classes."""
+squeezenet1_1 = partial(_squeezenet, name="squeezenet1_1", filters=64, kernel=3, rows=SQUEEZENET_1_1)
+"""Three by three filters first, pooling early: 2.4 times less work, 1,235,496 parameters."""
+squeezenet1_1_wide = partial(_squeezenet, name="squeezenet1_1_wide", filters=64, kernel=3, rows=SQUEEZENET_1_1_WIDE)
+"""SqueezeNet 1.1 a third wider: with batch norm and simple bypass 1.29 million parameters at 34 classes."""

@@ -18,7 +18,7 @@ from core.device import StepResult
 from core.diagnosis.metrics import Metrics
 from core.errors import ModelFileError
 from core.ops.contract import Array
-from core.schema import Reader, SchemaError, count, listing, mapping, maybe, named, number, record, text, whole
+from core.schema import Reader, SchemaError, count, listing, mapping, named, number, record, text, whole
 from core.storage import saving
 from core.tensor_file import read_tensor_file, write_tensor_file
 from core.training.conditions import Conditions
@@ -28,7 +28,7 @@ LAST: Final = "last.safetensors"
 PREVIOUS: Final = "previous.safetensors"
 WEIGHTS: Final = "weights/"
 OPTIMIZER: Final = "optimizer/"
-KINDS: Final = {"str": text, "int": whole, "float": maybe(number, math.inf)}
+KINDS: Final = {"str": text, "int": whole, "float": lambda value: math.inf if value is None else number(value)}
 """Readers by the type of a dataclass field; JSON has no infinity."""
 CLEARLY: Final = 0.999
 """Ratio of losses that counts as an improvement; with 1, patience would never end."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -33,14 +33,6 @@ MOST_BYTES: Final = 512 << 20
 """Most bytes of photos in memory; larger sets are sampled evenly from the classes."""
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class FinishedRun:
-    evaluation: RunEvaluation
-    model: Path
-    report: Path
-
-
 def save_best(setup: Setup, folder: RunFolder, weights: Mapping[str, Array], figures: Metrics, epoch: int) -> None:
     model = ModelFile(
         graph=setup.graph_in_use, weights=weights, classes=setup.classes, source_side=setup.photos.cache.side,
@@ -57,7 +49,7 @@ def save_best(setup: Setup, folder: RunFolder, weights: Mapping[str, Array], fig
 
 def finish_run(
     setup: Setup, folder: RunFolder, state: RunState
-) -> Generator[Progress | RunEvaluated, None, FinishedRun]:
+) -> Generator[Progress | RunEvaluated, None, RunEvaluation]:
     """Complete the best model, evaluate it on unseen photos, and write its file and the report."""
     path = folder.path / BEST
     baseline = yield from measure_border(setup)
@@ -75,7 +67,8 @@ def finish_run(
         config=setup.config, history=history, evaluation=evaluation, model=model, conditions=setup.conditions,
         seconds=state.seconds,
     )
-    return FinishedRun(evaluation, path, folder.write(REPORT, render_report(data)))
+    folder.write(REPORT, render_report(data))
+    return evaluation
 
 
 def assist_finish(setup: Setup) -> Generator[Progress, None, None]:

@@ -36,7 +36,7 @@ from core.training.conditions import keep_conditions
 from core.training.finish import assist_finish, finish_run, save_best
 from core.training.kernel_timing import KernelSampling
 from core.training.run_evaluation import RunEvaluation
-from core.training.run_folder import RunFolder, check_earlier_run, check_new_run
+from core.training.run_folder import REPORT, RunFolder, check_earlier_run, check_new_run
 from core.training.setup import ALONE, VALIDATE, Setup, set_up
 from core.training.stall import StallWatch, guessing_loss
 from core.training.start import Started, start_run
@@ -163,9 +163,9 @@ class _Run:
             yield from assist_finish(self.setup)
             yield self._finished(reason, "")
         else:
-            ended = yield from finish_run(self.setup, self.folder, self.state)
+            evaluation = yield from finish_run(self.setup, self.folder, self.state)
             self.setup.validator.dismiss()
-            yield self._finished(reason, str(ended.model), str(ended.report), ended.evaluation)
+            yield self._finished(reason, str(self.path / BEST), str(self.path / REPORT), evaluation)
 
     def _epochs(self) -> Generator[events.Event, None, str]:
         """Run the remaining epochs; returns "completed", "early" or "stopped"."""

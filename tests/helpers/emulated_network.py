@@ -55,7 +55,7 @@ class Lowered:
         self.addresses = at, own or {name: at["arena"] + offset for name, offset in shared.offsets.items()}
         self.write(False)
         m.put(at["control"], np.array([REAL], np.int32))
-        m.put(at["tables"], frame.all_tables())
+        m.put(at["tables"], frame.tables.whole())
         self.machine, self.steps = Machine(m), {s.node: s for s in self.program.steps}
 
     def write(self, accumulate):
@@ -65,7 +65,7 @@ class Lowered:
 
     def put_weights(self, weights, rounded=cut):
         """`rounded`: the bits of bf16 of float32 numbers."""
-        flat, places = flatten_parameters(weights, self.layout), self.frame.all_packs()
+        flat, places = flatten_parameters(weights, self.layout), self.frame.packs.whole()
         packed = np.where(places < 0, 0, flat[places.clip(0)]).astype(np.float32)
         self.memory.put(self.frame.block("weights"), flat)
         self.memory.put(self.frame.block("packed"), rounded(packed) if self.frame.element == 2 else packed)
