@@ -157,7 +157,7 @@ def measure(case: Case) -> tuple[Row, list[list[object]]]:
 
 
 def main() -> None:
-    """Measure all cases, or those whose name contains --only."""
+    """Measure all cases, or those whose name contains --only; other rows of the file are kept."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
     parser.add_argument("--out", default="", help="also write the rows to this file, as JSON")
@@ -177,7 +177,8 @@ def main() -> None:
     goals = {c.name: {"must": c.must, "aim": c.aim} for c in CASES if c.must}
     device = open_device()
     about = {"name": device.name, "processors": device.hardware.processors, "capability": list(device.capability)}
-    path = write_results("gpu-train-step", rows, name, gpu=about, goals=goals, slowest_kernels=slow)
+    order = [case.name for case in CASES]
+    path = write_results("gpu-train-step", rows, name, order, gpu=about, goals=goals, slowest_kernels=slow)
     if options.out:
         Path(options.out).write_text(json.dumps(json.loads(path.read_text()), indent=1))
 
