@@ -220,13 +220,13 @@ class DiagnosisModel(ProcessModel):
             if row.hash == result.hash and not row.leaves:  # the same photo may have been dropped twice
                 self._show(replace(row, mask=mask, others={}))
 
-    def has_maps(self, row: PhotoResult) -> bool:
+    def has_maps(self, row: PhotoResult | None) -> bool:
         """Whether the model in use diagnosed this photo and can compute class maps of it."""
-        return bool(row.top and self.ready.get("maps") and self._is_current(row))
+        return bool(row and row.top and self.ready.get("maps") and self._is_current(row))
 
-    def request_map(self, row: PhotoResult, label: str) -> None:
+    def request_map(self, row: PhotoResult | None, label: str) -> None:
         """Compute the class map of `label`; `result` is emitted with it."""
-        if self._thread is None or not self.has_maps(row) or (row.id, label) in self._maps_flying:
+        if row is None or not self._thread or not self.has_maps(row) or (row.id, label) in self._maps_flying:
             return
         self._maps_flying.add((row.id, label))
         boxes = {"box": decode_box(row.measured), "leaves": [leaf.box for leaf in row.leaves]}

@@ -34,8 +34,7 @@ class Verdicts(QObject):
         self._rows, self._classes_of = rows, classes_of
         self.thresholds: Thresholds | None = None
         self.coverage, self.known_crop = COVERAGE, ""
-        self._low, self._high = 1.0, 0.0
-        self._at = 0
+        self._low, self._high, self._at = 1.0, 0.0, 0
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._run_slice)
 

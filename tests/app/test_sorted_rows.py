@@ -193,3 +193,17 @@ def test_a_search_among_many_sorted_rows_computes_no_keys_again(qapp, qtbot):
     model.replace(3, ("photo 3", -1e9))
     qtbot.waitUntil(lambda: names(model)[0] == "photo 3")
     model.close()
+
+
+def test_a_stretched_column_shrinks_with_its_table_also_where_it_has_no_room_left(qtbot):
+    model = RowsModel(3 * COLUMNS)
+    model.show_rows(ROWS)
+    view = sorted_view(model, "rows")
+    qtbot.addWidget(view)
+    view.show()
+    for width in (900, 200):
+        view.resize(width, 300)
+        qtbot.wait(20)
+        room = view.viewport().width() - sum(view.columnWidth(at) for at in range(1, 6))
+        assert view.columnWidth(0) == max(room, view.horizontalHeader().minimumSectionSize())
+    assert room < 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, final
 
 from PySide6.QtCore import Qt, QTimer
-from PySide6.QtWidgets import QPushButton, QWidget
+from PySide6.QtWidgets import QHeaderView, QPushButton, QWidget
 
 from app.actions import Actions
 from app.mask import Mask
@@ -111,12 +111,11 @@ class DiagnosePanel(QWidget):
         model.plants.changes.indexChanged.connect(self._on_change)
         self.detail.correct_asked.connect(self._on_correct)
         self.detail.large_asked.connect(self._on_large)
-        self.detail.map_asked.connect(self._on_map)
+        self.detail.map_asked.connect(lambda label: model.request_map(self.detail.shown, label))
         self.table.activated.connect(lambda _: self._on_large())
-        model.rows.rowsInserted.connect(self._on_rows)
-        model.rows.modelReset.connect(self._on_rows)
         model.brought.connect(self._on_brought)
-        for counted in (model.rows.rowsInserted, model.rows.narrowed, model.rows.modelReset):
+        for counted in (model.rows.rowsInserted, model.rows.modelReset):
+            counted.connect(self._on_rows)
             counted.connect(self._on_scope)
         for reshown in (model.rows.rowsInserted, model.rows.narrowed, model.rows.layoutChanged):
             # after the table has restored its own position
@@ -177,10 +176,6 @@ class DiagnosePanel(QWidget):
     def _on_result(self, result: PhotoResult) -> None:
         if self.detail.shown is not None and self.detail.shown.id == result.id:
             self._show(result)
-
-    def _on_map(self, label: str) -> None:
-        if self.detail.shown is not None:
-            self._model.request_map(self.detail.shown, label)
 
     def _on_verdicts(self) -> None:
         self._show_selected()
@@ -258,7 +253,10 @@ class DiagnosePanel(QWidget):
         self._show(selected(self.table))
 
     def _on_plants(self) -> None:
-        self.table.setColumnHidden(COLUMN, not self._model.plants.found)
+        found, head, modes = bool(self._model.plants.found), self.table.horizontalHeader(), QHeaderView.ResizeMode
+        self.table.setColumnHidden(COLUMN, not found)
+        for at, wide in ((0, not found), (COLUMN, found)):  # a plant's text is the longest
+            head.setSectionResizeMode(at, modes.Stretch if wide else modes.ResizeToContents)
         if self.detail.shown is not None:
             self._show_plant(self.detail.shown)
 
@@ -268,8 +266,7 @@ class DiagnosePanel(QWidget):
         self.detail.plant.setVisible(plant is not None)
 
     def _show(self, result: PhotoResult | None) -> None:
-        maps = result is not None and self._model.has_maps(result)
-        self.detail.show_result(result, self._model.verdicts.threshold, maps)
+        self.detail.show_result(result, self._model.verdicts.threshold, self._model.has_maps(result))
         if result is not None:
             self._show_plant(result)
 
