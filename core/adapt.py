@@ -64,15 +64,8 @@ def read_adaptable(path: Path) -> ModelFile:
     return model
 
 
-def count_photos(model: ModelFile, config: RunConfig, cancelled: IsCancelled = never) -> dict[str, int]:
-    """Photos of each class, for the window. Raises DataError if the model cannot be adapted to them."""
-    dataset = open_place(model, config, cancelled)
-    check_counts(dataset.classes, dataset.labels, np.arange(len(dataset)))
-    return dataset.counts()
-
-
 def open_place(model: ModelFile, config: RunConfig, cancelled: IsCancelled) -> Dataset:
-    """The photos of a place, of classes that the model has. Raises DataError."""
+    """The photos of a place. Raises DataError if the model cannot be adapted to them, as far as known from a list."""
     try:
         dataset = open_dataset(config, cancelled=cancelled)
         check_classes(model, dataset.classes)
@@ -84,6 +77,7 @@ def open_place(model: ModelFile, config: RunConfig, cancelled: IsCancelled) -> D
                 raise DataError(f"The photos in {folder} are of one class or crop. Choose the folder that contains "
                                 f"it: {above}.") from None  # fmt: skip
         raise
+    check_counts(dataset.classes, dataset.labels, np.arange(len(dataset)))
     return dataset
 
 

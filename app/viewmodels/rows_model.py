@@ -124,8 +124,7 @@ class RowsModel(QAbstractTableModel):
     @property
     def present(self) -> list[Any]:
         """The rows without those removed."""
-        removed = self.removed
-        return [row for at, row in enumerate(self.rows) if at not in removed] if removed else self.rows
+        return [row for at, row in enumerate(self.rows) if at not in gone] if (gone := self.removed) else self.rows
 
     def remove(self, places: Collection[int]) -> None:
         """Hide the rows at these positions at once; all rows keep their positions."""

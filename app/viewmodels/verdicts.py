@@ -23,8 +23,7 @@ SLICE_S: Final = 0.008
 class Verdicts(QObject):
     """Updates verdicts in slices. Photos of several leaves are all updated: each leaf has probabilities of its own.
 
-    classes_of: returns the classes of the model in use, none for a photo that another model diagnosed. Signal:
-    `changed()`.
+    classes_of: the classes of the model in use, none for a photo of another model. Signal: `changed()`.
     """
 
     changed = Signal()
@@ -51,8 +50,7 @@ class Verdicts(QObject):
     def set_coverage(self, coverage: float) -> None:
         """Update all verdicts for the given coverage, 0..1. Nothing is computed again."""
         before, self.coverage = self.threshold, coverage
-        if self.thresholds is not None:
-            self.update(min(before, self.threshold), max(before, self.threshold))
+        self.update(min(before, self.threshold), max(before, self.threshold))
 
     def set_known_crop(self, crop: str) -> None:
         """Update all verdicts for photos of this crop, "" for any. Nothing is computed again."""

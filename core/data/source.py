@@ -109,8 +109,7 @@ def list_photos(folder: str, refuse: Callable[[str, OSError], object]) -> Iterat
 
 
 def photo_files(paths: Sequence[str], known: Mapping[str, str]) -> tuple[set[str], list[str], list[str], set[str]]:
-    """The folders among these; files as they are, with the photos in folders; the folders that cannot be read; and the
-    photos whose file has another key than the known one."""
+    """The folders among these; files, with photos in folders; unreadable folders; files with another key than known."""
     folders, found, refused = set(filter(os.path.isdir, paths)), list[str](), list[str]()
     for path in paths:
         found += list_photos(path, lambda folder, _: refused.append(folder)) if path in folders else [path]
