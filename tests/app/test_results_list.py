@@ -85,6 +85,10 @@ def test_a_photo_keeps_its_results_with_and_without_the_crop_also_when_it_is_rem
     model.plants.changes.undo()
     qtbot.waitUntil(lambda: [row.sure for row in model.rows.rows] == [True, True, False], timeout=9000)
     assert (paths_of(model), model.working) == (before, False)
+    model._flying.add(1)
+    model._read_answers([answer(0.7) | {"id": 1, "key": "of the file that replaced it"}])
+    panel.coverage.crop.click()
+    assert not model.rows.rows[1].done, "the other result is of the earlier file"
 
 
 def test_a_folder_that_is_being_listed_when_a_model_is_chosen_is_diagnosed(model, tmp_path, qtbot, monkeypatch):  # noqa: F811
