@@ -129,6 +129,7 @@ class DiagnosePanel(QWidget):
         self._on_plants()
 
     def _on_loading(self) -> None:
+        self.notice.hide_alarm()  # of the previous model
         self.start.show_classes(self._model.known)
         self._on_model(self._model.model_path)
         self.preparation.show_progress(0, 0)
@@ -138,8 +139,6 @@ class DiagnosePanel(QWidget):
         self.detail.show_waiting(done < total)
 
     def _on_model(self, path: str) -> None:
-        if self._model.ready:  # hides the error of the previous model
-            self.notice.hide_alarm()
         name = self._model.model.name or unnamed(Path(path))
         self.model_button.setText(tr("Model: {name}", name=name) if path else tr("Choose the model"))
         if self.detail.shown is not None:
