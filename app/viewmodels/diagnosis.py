@@ -287,8 +287,7 @@ class DiagnosisModel(ProcessModel):
             self._flying.discard(answer["id"])
             row = self.rows.rows[answer["id"]]
             found = replace(read_result(row, answer), model=self.model)
-            one = found.hash and not found.leaves  # a correction is of one leaf
-            mask = read_mask(mask_path(paths.home() / "masks", found.hash)) if one else None
+            mask = read_mask(mask_path(paths.home() / "masks", found.hash)) if found.hash and not found.leaves else None
             others = {view: one for view, one in row.others.items() if one.key == found.key}  # of the same file
             self._show(self.verdicts.decide(replace(found, mask=mask, others=others)))
 

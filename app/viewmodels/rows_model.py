@@ -131,8 +131,7 @@ class RowsModel(QAbstractTableModel):
         self._query = replace(self._query, removed=self.removed.union(places))
         shown = np.arange(len(self.rows)) if self._order is None else self._order
         self._take(shown[[at not in places for at in shown.tolist()]])
-        if self.arranging:
-            self._arrange()
+        self._arrange()  # what is being computed has them
 
     def restore(self, places: Collection[int]) -> None:
         self._change(replace(self._query, removed=self.removed.difference(places)), 0)

@@ -244,8 +244,7 @@ class DiagnosePanel(QWidget):
         total = sum(row.done and not row.cancelled for row in rows.present)
         if not self.search.text().strip():  # new rows are shown a moment later
             return count(total, "{n} result", "{n} results")
-        places = map(rows.place, range(rows.rowCount()))
-        shown = sum(rows.rows[at].done and not rows.rows[at].cancelled for at in places)
+        shown = sum(r.done and not r.cancelled for r in (rows.rows[rows.place(at)] for at in range(rows.rowCount())))
         return tr("{shown} of {total} results", shown=f"{shown:,}", total=f"{total:,}")
 
     def _show_selected(self) -> None:
