@@ -83,8 +83,11 @@ def mask_path(place: Path, photo: str) -> Path:
     return place / f"{photo[:32]}.safetensors"
 
 
-def write_mask(path: Path, mask: Mask, photo: str) -> None:
-    """Raises StorageError."""
+def write_mask(path: Path, mask: Mask | None, photo: str) -> None:
+    """Store the corrected mask; None removes it. Raises StorageError."""
+    if mask is None:
+        path.unlink(missing_ok=True)
+        return
     header = {"photo": photo, "box": list(mask.box), "percent": mask.severity.percent, "grade": mask.severity.grade}
     write_tensor_file(path, KIND, VERSION, header, {"labels": np.ascontiguousarray(mask.labels)})
 

@@ -172,7 +172,7 @@ def time_results(program: Application) -> list[Row]:
     model = ModelIdentity(**program.diagnosis.ready["model"])
     program.diagnosis.ready = {"classes": classes}
     curve = tuple(CoveragePoint(c, t, 0.99, 0.02) for c, t in ((1.0, 0.5), (0.95, 0.56), (0.5, 0.74)))
-    program.diagnosis.thresholds = Thresholds("energy", -10.0, -1, 1.0, curve)
+    program.diagnosis.verdicts.thresholds = Thresholds("energy", -10.0, -1, 1.0, curve)
     shares = random.dirichlet((8.0, 2.0, 1.0), RESULTS)
     order = np.argsort(-shares, axis=1)
     rows = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import textwrap
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -14,7 +13,7 @@ import numpy as np
 
 from core.command_line import add_settings, check_folder, merge_settings, read_arguments, read_settings, run_command
 from core.config import RunConfig
-from core.data.dataset import Cancelled, IsCancelled, ReportStage, describe_skipped, ignore, never
+from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportStage, describe_skipped, ignore, never
 from core.data.preparation import GroupedPhotos, group_photos
 from core.data.source import open_dataset
 from core.diagnosis import background_dependence
@@ -65,14 +64,21 @@ def read_adaptable(path: Path) -> ModelFile:
     return model
 
 
-def count_photos(model: ModelFile, config: RunConfig, cancelled: IsCancelled = never) -> dict[str, int]:
-    """Photos of each class, for the window. Raises DataError if the model cannot be adapted to them."""
-    dataset = open_dataset(config, cancelled=cancelled)
-    if unknown := sorted(set(dataset.classes) - set(model.classes)):
-        raise DataError(f"The model does not know {textwrap.shorten(', '.join(unknown), 200)}. Give these folders "
-                        "names from the list, or remove them.")
+def open_place(model: ModelFile, config: RunConfig, cancelled: IsCancelled) -> Dataset:
+    """The photos of a place. Raises DataError if the model cannot be adapted to them, as far as known from a list."""
+    try:
+        dataset = open_dataset(config, cancelled=cancelled)
+        check_classes(model, dataset.classes)
+    except DataError:
+        folder = Path(config.data).absolute()
+        for above in folder.parents[:2] if folder.is_dir() else ():
+            inside = folder.relative_to(above).as_posix()
+            if any(f"{name}/".startswith(f"{inside}/") for name in model.classes):
+                raise DataError(f"The photos in {folder} are of one class or crop. Choose the folder that contains "
+                                f"it: {above}.") from None  # fmt: skip
+        raise
     check_counts(dataset.classes, dataset.labels, np.arange(len(dataset)))
-    return dataset.counts()
+    return dataset
 
 
 def adapt_to_place(
@@ -93,7 +99,8 @@ def adapt_to_place(
     model, origin = read_adaptable(model_file), read_identity(model_file).name
     name = config.name or adapted_name(origin, config.data)
     config = replace(config, image_size=model.source_side, use_size=0, labels="single")
-    photos = group_photos(config, advance, cancelled, lambda classes, _: check_classes(model, classes))
+    open_place(model, config, cancelled)
+    photos = group_photos(config, advance, cancelled)
     place = read_place(model, photos, config, advance)
     result = adapt_model(model, place, device=choose_device(config.device), threads=config.threads, report=advance)
     if result.model is not None:

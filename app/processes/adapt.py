@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from app.processes.entry import Channel
-from core.adapt import adapt_to_place, count_photos, read_adaptable
+from core.adapt import adapt_to_place, open_place, read_adaptable
 from core.config import from_dict
 from core.errors import InputError
 from core.storage import inside_photos
@@ -20,7 +20,7 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
         model = read_adaptable(Path(asked["model"]))
         channel.send(classes=model.classes)
         if config.data:
-            channel.send(counts=count_photos(model, config, channel.ended))
+            channel.send(counts=open_place(model, config, channel.ended).counts())
         return
     if refusal := inside_photos(asked["out"], [config.data]):
         raise InputError(refusal)

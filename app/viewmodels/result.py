@@ -226,9 +226,14 @@ def severity_text(result: PhotoResult) -> str:
 
 
 def columns(plant_of: Callable[[PhotoResult], Plant | None]) -> list[Column]:
+    def plant_cell(row: PhotoResult) -> str:
+        return plant_text(plant) if (plant := plant_of(row)) else ""
+
     return [
-        Column(tr("Photo"), lambda r: os.path.basename(r.path), tip=lambda r: r.path, searched=True),
-        Column(tr("Diagnosis"), verdict_cell, tip=lambda r: sentence(r.error) if r.error else doubts(r), searched=True),
+        Column(tr("Photo"), lambda r: os.path.splitext(os.path.basename(r.path))[0], tip=lambda r: r.path,
+               searched=lambda r: os.path.basename(r.path)),  # a narrow column has room for the number, not the ending
+        Column(tr("Diagnosis"), verdict_cell, tip=lambda r: sentence(r.error) if r.error else doubts(r),
+               searched=verdict_cell),
         Column(tr("Probability"), lambda r: stated(r.probability) if r.top and not r.unfamiliar else "",
                lambda r: 0.0 if r.unfamiliar else r.probability, True,
                help=tr("How often diagnoses like this one are correct, measured on validation photos")),
@@ -236,7 +241,7 @@ def columns(plant_of: Callable[[PhotoResult], Plant | None]) -> list[Column]:
                help=tr("Diseased share of the leaf area")),
         Column(tr("Model"), lambda r: r.model.name, tip=lambda r: f"{r.model.date} {r.model.short_hash}"),
         Column(tr("Time"), lambda r: f"{r.milliseconds:.0f} ms" if r.top else "", lambda r: r.milliseconds, True),
-        Column(tr("Plant"), lambda r: plant_text(plant) if (plant := plant_of(r)) else "", searched=True,
+        Column(tr("Plant"), plant_cell, searched=plant_cell,
                tip=lambda r: " ".join((plant.name, sentence(plant.verdict.reason))) if (plant := plant_of(r)) else "",
                help=tr("One diagnosis of all photos of a plant")),
     ]  # fmt: skip

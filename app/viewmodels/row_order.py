@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 import numpy as np
@@ -22,7 +22,7 @@ class Column:
     """A column of a table.
 
     title, help: of the header; text: of a row; sort: the number to sort by (the text if None); right: right-aligned;
-    tip: tooltip of a row; searched: a search looks into this column.
+    tip: tooltip of a row; searched: the text that a search looks into.
     """
 
     title: str
@@ -30,18 +30,24 @@ class Column:
     sort: Callable[[Any], float] | None = None
     right: bool = False
     tip: Callable[[Any], str | None] | None = None
-    searched: bool = False
+    searched: Callable[[Any], str] | None = None
     help: str | None = None
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The column to sort by (-1: original order) and the text that shown rows contain, "" for all rows."""
+    """The column to sort by (-1: original order), the text that shown rows contain, and rows that are not shown."""
 
     column: int = -1
     descending: bool = False
     text: str = ""
+    removed: frozenset[int] = frozenset()
+
+    @property
+    def whole(self) -> Query:
+        """The same order of all rows."""
+        return replace(self, text="", removed=frozenset())
 
 
 def arrange(
@@ -50,6 +56,7 @@ def arrange(
 ) -> Array:  # fmt: skip
     """Positions of the rows to show, stably sorted; undefined once cancelled. ranking: that of all rows, if known."""
     shown = _holding(rows, columns, query.text.casefold(), cancelled)
+    shown[list(query.removed)] = False
     if ranking is not None:
         return ranking[shown[ranking]]
     chosen = np.flatnonzero(shown)
@@ -64,7 +71,7 @@ def arrange(
 def _holding(rows: Sequence[Any], columns: Sequence[Column], wanted: str, cancelled: Callable[[], bool]) -> Array:
     """Which rows contain a text, ignoring case, in one of the searched columns: bool ``(len(rows),)``."""
     found = np.full(len(rows), not wanted)
-    searched = [column.text for column in columns if column.searched]
+    searched = [column.searched for column in columns if column.searched]
     for first in range(0, len(rows) if wanted else 0, BATCH_ROWS):
         if cancelled():
             break

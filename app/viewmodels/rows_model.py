@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final, final
 
@@ -105,6 +105,10 @@ class RowsModel(QAbstractTableModel):
         self.rows = list(rows)
         self._on_changed(0, self.rowCount() - 1)
 
+    def change(self, places: Collection[int], change: Callable[[Any], Any]) -> None:
+        """Replace the rows at these positions at once: one by one, a sorted table is sorted again for each."""
+        self.replace_all([change(row) if at in places else row for at, row in enumerate(self.rows)])
+
     def _on_changed(self, first: int, last: int) -> None:
         """Report changed rows, and compute the order again, soon."""
         self._ranking = None
@@ -112,6 +116,25 @@ class RowsModel(QAbstractTableModel):
             self._resort_timer.start(0 if len(self.rows) <= MANY else self._resort_ms)
         if 0 <= first <= last:
             self.dataChanged.emit(self.index(first, 0), self.index(last, len(self.columns) - 1))
+
+    @property
+    def removed(self) -> frozenset[int]:
+        return self._query.removed
+
+    @property
+    def present(self) -> list[Any]:
+        """The rows without those removed."""
+        return [row for at, row in enumerate(self.rows) if at not in gone] if (gone := self.removed) else self.rows
+
+    def remove(self, places: Collection[int]) -> None:
+        """Hide the rows at these positions at once; all rows keep their positions."""
+        self._query = replace(self._query, removed=self.removed.union(places))
+        shown = np.arange(len(self.rows)) if self._order is None else self._order
+        self._take(shown[[at not in places for at in shown.tolist()]])
+        self._arrange()  # what is being computed has them
+
+    def restore(self, places: Collection[int]) -> None:
+        self._change(replace(self._query, removed=self.removed.difference(places)), 0)
 
     def shown_rows(self) -> list[Any]:
         """The rows to show, in order, also if the order is not computed yet."""
@@ -204,7 +227,7 @@ class RowsModel(QAbstractTableModel):
         if self._task is not None:
             self._again = True
             self._task.cancel()  # its end starts the next one; waiting would block the window
-        elif query.column < 0 and not query.text:
+        elif query == Query():
             self._take(None)
         elif len(rows) <= MANY:
             self._take(arrange(rows, columns, query))
@@ -215,14 +238,14 @@ class RowsModel(QAbstractTableModel):
         if self._task is None:
             query, columns = self._query, self.columns
             now, self._begun = list(self.rows), time.perf_counter()
-            known = self._ranking[1] if self._ranking and self._ranking[0] == replace(query, text="") else None
+            known = self._ranking[1] if self._ranking and self._ranking[0] == query.whole else None
             self._task = Task(lambda report, cancelled: (query, arrange(now, columns, query, cancelled, known)), self,
                               done=self._on_arranged, finished=self._on_finished)  # fmt: skip
 
     def _on_arranged(self, found: tuple[Query, Array]) -> None:
         if found[0] == self._query and not self._again:
             self._resort_ms = int(1000 * RESORT_FACTOR * (time.perf_counter() - self._begun))
-            if not found[0].text and not self._resort_timer.isActive():
+            if found[0] == found[0].whole and not self._resort_timer.isActive():
                 self._ranking = found
             self._take(found[1])
 

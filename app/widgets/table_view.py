@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, final
 
 from PySide6.QtCore import QItemSelectionModel, QObject, QSize, Qt
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
 from app.viewmodels.rows_model import ROW, RowsModel
@@ -19,6 +20,14 @@ class Table(QTableView):
 
     def sizeHint(self) -> QSize:  # noqa: N802 (Qt's name)
         return self.minimumSizeHint().expandedTo(self.minimumSize())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 (Qt's name)
+        """Qt would keep the width of a stretched column that has no room left."""
+        head = self.horizontalHeader()
+        for at in range(head.count()):
+            if head.sectionResizeMode(at) == QHeaderView.ResizeMode.Stretch:
+                head.resizeSection(at, head.minimumSectionSize())
+        super().resizeEvent(event)
 
 
 def sorted_view(rows: RowsModel, name: str, stretch: int = 0) -> QTableView:

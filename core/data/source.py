@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from core.config import RunConfig
+from core.data.cache_index import current_key
 from core.data.dataset import UNSPLIT, Dataset, DatasetBuilder, IsCancelled, ReportProgress, ignore, never
 from core.data.folder import open_folder, was_seen
 from core.data.manifest import open_manifest, read_paths
@@ -105,6 +106,14 @@ def list_photos(folder: str, refuse: Callable[[str, OSError], object]) -> Iterat
             continue
         named = [(name, deeper) for name, deeper in shown if deeper or name.lower().endswith(NAMED)]
         found += sorted(named, key=lambda entry: entry[0] + "/" * entry[1], reverse=True)
+
+
+def photo_files(paths: Sequence[str], known: Mapping[str, str]) -> tuple[set[str], list[str], list[str], set[str]]:
+    """The folders among these; files, with photos in folders; unreadable folders; files with another key than known."""
+    folders, found, refused = set(filter(os.path.isdir, paths)), list[str](), list[str]()
+    for path in paths:
+        found += list_photos(path, lambda folder, _: refused.append(folder)) if path in folders else [path]
+    return folders, found, refused, {path for path in found if path in known and current_key(path) != known[path]}
 
 
 def _refuse(folder: str, error: OSError) -> None:

@@ -6,6 +6,7 @@ The header is checked against the weights; it is not trusted.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -216,12 +217,12 @@ def with_photo_side(graph: Graph, side: int) -> Graph:
 
 def check_classes(model: ModelFile, names: Iterable[str]) -> None:
     """Raise DataError if photos have classes that the model does not have."""
-    unknown = [name for name in names if name not in model.classes]
-    if unknown:
+    if unknown := [name for name in names if name not in model.classes]:
         parts = {part for name in unknown for part in name.casefold().split("/")}  # a crop, or a condition without it
         near = [name for name in model.classes if not parts.isdisjoint(name.casefold().split("/"))] or model.classes
-        raise DataError(f"The model does not know {', '.join(unknown)}. Correct the class names, or remove these "
-                        f"photos. It knows {', '.join(near)}.")
+        shown, known = (textwrap.shorten(", ".join(some), 200) for some in (unknown, near))
+        raise DataError(f"The model does not know {shown}. Correct the class names, or remove these photos. It knows "
+                        f"{known}.")  # fmt: skip
 
 
 def _checked(file: TensorFile) -> ModelFile:

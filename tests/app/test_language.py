@@ -8,6 +8,7 @@ from app.main_window import PAGES
 from app.viewmodels.kernel_benchmark import BenchmarkedKernel
 from app.viewmodels.result import PhotoResult, read_result
 from app.viewmodels.training import State
+from core.diagnosis.model_identity import ModelIdentity
 from core.training.events import Progress
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
 
@@ -20,7 +21,7 @@ def texts(widget):
 
 def test_the_language_changes_at_once_and_nothing_is_lost(program, qtbot):
     program.document.exclude([0], True)
-    program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
+    program.diagnosis.ready, program.diagnosis.verdicts.thresholds = {"classes": CLASSES}, THRESHOLDS
     program.diagnosis.rows.append([read_result(PhotoResult(n, f"/photos/{n}.jpg"), answer(0.9)) for n in (0, 1)])
     for place in PAGES:
         program.window.go(place)
@@ -62,7 +63,7 @@ def test_the_language_changes_at_once_and_nothing_is_lost(program, qtbot):
 
 def test_the_order_of_classes_and_the_offer_to_diagnose_again_stay(program, qtbot):
     program.diagnosis.rows.append([read_result(PhotoResult(0, "/photos/0.jpg"), answer(0.9))])
-    program.diagnosis._hash = "another model"
+    program.diagnosis.model = ModelIdentity(hash="another model")
     program.photo_commands.offer_again()
     program.window.page("dataset").classes.table.sortByColumn(1, Qt.SortOrder.DescendingOrder)
     with qtbot.waitSignal(program.window.destroyed):

@@ -148,10 +148,11 @@ def test_photos_of_a_farm_are_counted_and_what_cannot_work_is_refused(adapting, 
     photos = {"en": "photos", "vi": "ảnh"}[language]
     assert [made.list.item(at).text().rpartition("   ")[2] for at in (0, 1)] == [f"5 {photos}", f"6 {photos}"]
     assert (made.adapt.isEnabled(), made.name.text()[:27]) == (True, "LeafClinic leaves, orchard ")
-    adapting.choose(made, folder / "apple")
-    refusal = "The model does not know healthy, scab. Give these folders names from the list, or remove them."
-    assert made.notice.text.text() == sentence(refusal), "its classes are listed below"
-    assert not made.adapt.isEnabled()
+    for inside in (folder / "apple", folder / "apple" / "scab"):
+        adapting.choose(made, inside)
+        refusal = f"The photos in {inside} are of one class or crop. Choose the folder that contains it: {folder}."
+        assert made.notice.text.text() == sentence(refusal)
+        assert not made.adapt.isEnabled()
     assert not adapting(shipped_model("small")).choose.isEnabled()
 
 
@@ -216,7 +217,7 @@ def test_rows_keep_the_model_that_diagnosed_them(qapp):
     model = DiagnosisModel()
     first, second = ModelIdentity("first", "1" * 64, "2026-11-21"), ModelIdentity("second", "2" * 64, "2026-11-22")
     model.rows.append([PhotoResult(0, "a.jpg", True, "rust", (("rust", 0.9),), model=first), PhotoResult(1, "b.jpg")])
-    model.ready = {"classes": ("rust",), "model": {"name": "second", "hash": "2" * 64, "date": "2026-11-22"}}
+    model.ready, model.model = {"classes": ("rust",)}, second
     model._flying.add(1)
     model._thread = sender = object()
     model.sender = lambda: sender
@@ -225,7 +226,7 @@ def test_rows_keep_the_model_that_diagnosed_them(qapp):
     assert [row.model for row in model.rows.rows] == [first, second]
     renamed = ModelIdentity("third", "2" * 64, "2026-11-22")
     model.rename_model(renamed)
-    assert (model.model_name, [row.model for row in model.rows.rows]) == ("third", [first, renamed])
+    assert (model.model.name, [row.model for row in model.rows.rows]) == ("third", [first, renamed])
     model.close()
 
 

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.gui, pytest.mark.styled]
 
 @pytest.fixture
 def full(program, tmp_path):
-    program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
+    program.diagnosis.ready, program.diagnosis.verdicts.thresholds = {"classes": CLASSES}, THRESHOLDS
     photos = sorted((tmp_path / "photos").rglob("*.png"))
     program.diagnosis.rows.append([read_result(PhotoResult(at, str(photo)), answer(0.9, str(at)))
                                    for at, photo in enumerate(photos)])  # fmt: skip

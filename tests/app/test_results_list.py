@@ -5,7 +5,6 @@ import random
 import threading
 from collections import deque
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -19,12 +18,12 @@ from app.panels.diagnose.plants import COLUMN
 from app.photo_commands import PhotoCommands
 from app.processes.writing import render, write_csv
 from app.viewmodels import process_model
-from app.viewmodels.diagnosis import photo_files
 from app.viewmodels.model_list import shipped_model
 from app.viewmodels.plants import find_plants
 from app.viewmodels.result import PhotoResult, from_line, read_result, to_line
 from app.widgets.table_view import selected_rows
 from core.data.cache_index import current_key
+from core.data.source import photo_files
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.plant import diagnose_plants
 from core.diagnosis.prediction import Diagnosis, Prediction
@@ -82,10 +81,14 @@ def test_a_photo_keeps_its_results_with_and_without_the_crop_also_when_it_is_rem
     panel.coverage.slider.setValue(1)
     for shown, waiting in (([0.95, 0.8], []), ([0, 0.6], [0]), ([0.95, 0.8], [])):
         panel.coverage.crop.click()
-        assert ([row.probability for row in model.rows.rows], list(model._waiting)) == (shown, waiting)
-    model.restore()
+        assert ([row.probability for row in model.rows.present], list(model._waiting)) == (shown, waiting)
+    model.plants.changes.undo()
     qtbot.waitUntil(lambda: [row.sure for row in model.rows.rows] == [True, True, False], timeout=9000)
     assert (paths_of(model), model.working) == (before, False)
+    model._flying.add(1)
+    model._read_answers([answer(0.7) | {"id": 1, "key": "of the file that replaced it"}])
+    panel.coverage.crop.click()
+    assert not model.rows.rows[1].done, "the other result is of the earlier file"
 
 
 def test_a_folder_that_is_being_listed_when_a_model_is_chosen_is_diagnosed(model, tmp_path, qtbot, monkeypatch):  # noqa: F811
@@ -109,7 +112,7 @@ def test_thousands_of_files_and_of_selected_results_do_not_stop_the_window(panel
     assert len(selected_rows(panel.table)) == 2003 > len(asked)
     left = model.rows.rows[5:]
     panel._remove(model.rows.rows[:5])
-    assert all(row is same for row, same in zip(model.rows.rows, left, strict=True)), "20,000 copies take 0.2 s"
+    assert all(row is same for row, same in zip(model.rows.present, left, strict=True)), "20,000 copies take 0.2 s"
 
 
 def test_a_known_crop_excludes_other_classes_without_a_new_diagnosis(panel, model):  # noqa: F811
@@ -175,24 +178,24 @@ def test_the_filter_says_how_many_are_shown_and_so_exported(panel, model, monkey
     assert actions.export_csv.toolTip() == "4 results as a table"
 
 
-def test_clear_is_taken_back_below_results_that_came_since(panel, model, qtbot):  # noqa: F811
+def test_clear_is_taken_back_to_the_old_places_except_photos_added_again(panel, model, qtbot):  # noqa: F811
     before = list(model.rows.rows)
     model._add(["/photos/a.jpg"])
     panel.search.setText("a filter that none passes")
-    panel._remove(model.rows.rows)
-    assert (panel.notice.text.text(), model.rows.rows) == ("4 results removed.", [])
+    panel._remove(model.rows.present)
+    assert (panel.notice.text.text(), model.rows.present) == ("4 results removed.", [])
     panel.notice.do.click()
-    assert [row.verdict for row in model.rows.rows[:3]] == [row.verdict for row in before]
+    assert [row.verdict for row in model.rows.present[:3]] == [row.verdict for row in before]
     assert (model.rows.rows[3].cancelled, panel.stack.currentIndex()) == (True, 1), "what had no answer is cancelled"
-    panel._remove(model.rows.rows)
+    panel._remove(model.rows.present)
     model.set_view(crop=True, leaves=True)  # results of the other kind are not restored
-    model._add(["/photos/new.jpg"])
-    model._cleared[-1].insert(0, PhotoResult(9, "/photos/new.jpg", done=True))  # added again meanwhile
-    model.restore()
-    assert [(row.id, row.cancelled) for row in model.rows.rows] == [(0, False), *((at, True) for at in range(1, 5))]
-    assert list(model._waiting) == [0]
-    model.rows.replace(1, read_result(model.rows.rows[1], answer(0.9)))
-    assert model.rows.rows[1].done
+    model._add(["/photos/new.jpg", before[2].path])
+    assert ([row.id for row in model.rows.present], list(model._waiting)) == ([2, 4], [2, 4])
+    model.plants.changes.undo()
+    assert [(row.id, row.cancelled) for row in model.rows.present] == [(at, at not in (2, 4)) for at in range(5)]
+    assert list(model._waiting) == [2, 4]
+    panel.search.clear()
+    qtbot.waitUntil(lambda: panel.table.currentIndex().row() == 0)
 
 
 @pytest.mark.parametrize("flying", [[], [3]])
@@ -204,24 +207,23 @@ def test_del_and_undo_change_only_what_the_page_shows(start, flying, monkeypatch
     window.page("dataset").grid.selectAll()
     rows.append([PhotoResult(at, f"/photos/{at}.jpg", done=at < 3) for at in range(6)])
     diagnosis._flying, diagnosis._waiting, diagnosis._total = set(flying), deque([3, 4, 5][len(flying) :]), 6
-    monkeypatch.setattr(diagnosis, "load", Mock())
     table = window.go("diagnose").table
     table.setFocus()
     table.clearSelection()
     table.setSelectionMode(table.SelectionMode.MultiSelection)
-    table.selectRow(1)
-    table.selectRow(2)
+    for at in (1, 3):
+        table.selectRow(at)
     qtbot.keyClick(table, Qt.Key.Key_Delete)
-    assert [(row.id, row.path[8]) for row in rows.rows] == [(0, "0"), (1, "3"), (2, "4"), (3, "5")]
-    assert (list(diagnosis._waiting), diagnosis.progress, table.currentIndex().row()) == ([1, 2, 3], (3, 6), 2)
-    assert diagnosis.load.called == bool(flying), "only results on their way could go to another row"
+    assert (list(diagnosis._waiting), diagnosis._flying, diagnosis.progress) == ([4, 5], set(), (2, 5))
+    diagnosis._read_answers([answer(0.9) | {"id": 3}])
+    assert (rows.rows[3].done, table.currentIndex().row()) == (False, 3), "removed while it was being diagnosed"
     table.clearSelection()
     qtbot.keyClick(table, Qt.Key.Key_Delete)  # removes nothing, and keeps the Undo of the first
     window.page("diagnose").notice.do.click()
-    for act, left in ((lambda: None, "034512"), (window.actions_.redo.trigger, "0345"),
-                      (window.actions_.undo.trigger, "034512")):  # fmt: skip
+    for act, left in ((lambda: None, "012345"), (window.actions_.redo.trigger, "0245"),
+                      (window.actions_.undo.trigger, "012345")):  # fmt: skip
         act()
-        assert [row.path[8] for row in rows.rows] == list(left)
+        assert [row.path[8] for row in rows.shown_rows()] == list(left)
     window.page("diagnose")._remove(rows.rows[:1])
     window.actions_.undo.trigger()
     assert window.page("diagnose").notice.isHidden(), "its Undo has nothing left to undo"
@@ -249,8 +251,8 @@ def test_results_of_another_model_keep_their_verdicts_and_are_diagnosed_again_wh
         model._on_bundle([{"ready": True, "classes": CLASSES, "model": {"name": name, "hash": digit, "date": ""}}])
 
     use("other.safetensors", "other", "1" * 64)
-    model.thresholds = THRESHOLDS
-    model.set_coverage(0.5)
+    model.verdicts.thresholds = THRESHOLDS
+    model.verdicts.set_coverage(0.5)
     assert model.rows.rows == before
     model._add(paths_of(model)[:1])
     assert list(model._flying) == [0]
@@ -264,7 +266,7 @@ def test_results_of_another_model_keep_their_verdicts_and_are_diagnosed_again_wh
 def test_listed_photos_are_offered_to_another_model_and_to_a_process_that_has_ended(panel, model, monkeypatch):  # noqa: F811
     monkeypatch.setattr(process_model, "ProcessThread", Mock())
     for digit, text in (("", ""), ("1", "3 listed photos were diagnosed by another model.")):
-        model._hash = digit
+        model.model = ModelIdentity(hash=digit)
         panel.window().findChild(PhotoCommands).use_model(shipped_model("small"))
         assert panel.notice.text.text() == text
     panel.notice.do.click()
@@ -284,7 +286,7 @@ def test_photos_of_a_plant_have_one_diagnosis_by_folder_by_time_or_by_hand(panel
         qtbot.waitUntil(lambda: [of(row) and Path(of(row).name).name for row in rows] == list(names))
         current = [row for row in model.rows.rows[:5] if of(row)]
         found = [Diagnosis(r.path, prediction=Prediction(np.array(r.probabilities), r.familiarity)) for r in current]
-        plants = diagnose_plants(found, [of(r).name for r in current], THRESHOLDS, CLASSES, model.coverage)
+        plants = diagnose_plants(found, [of(r).name for r in current], THRESHOLDS, CLASSES, model.verdicts.coverage)
         assert {plant.name: plant for plant in plants} == {of(row).name: of(row) for row in current}
 
     assert panel.table.isColumnHidden(COLUMN)
@@ -328,7 +330,7 @@ def test_rows_have_their_positions_and_results_after_any_sequence_of_actions(pan
         for sent in model._thread.send.call_args_list[1:2]:
             asked = json.loads(sent.args[0])
             found = answer(chance.random()) if chance.random() < 0.8 else {"error": "The file is empty."}
-            model._read_answers([found | {"id": asked["id"], "key": str((asked["path"], asked["crop"]))}])
+            model._read_answers([found | {"id": asked["id"], "key": asked["path"], "taken": asked["crop"]}])
             del model._thread.send.call_args_list[1]
 
     def rename():
@@ -337,16 +339,17 @@ def test_rows_have_their_positions_and_results_after_any_sequence_of_actions(pan
 
     rare = (model.cancel, model.diagnose_cancelled, changes.undo, changes.redo, rename,
             lambda: model.set_view(crop=not model.crop, leaves=False),
-            lambda: panel._remove(chance.sample(model.rows.rows, min(4, len(model.rows.rows)))))  # fmt: skip
+            lambda: panel._remove(chance.sample(model.rows.present, min(4, len(model.rows.present)))))  # fmt: skip
     often = take_answer, take_answer, lambda: model.add([f"/photos/{chance.randrange(60)}.jpg" for _ in range(4)])
     model.load("model.safetensors")
     for _ in range(400):
         chance.choice(rare if chance.random() < 0.2 else often)()
-        rows, queued = model.rows.rows, [*model._waiting, *model._flying]
+        rows, present, queued = model.rows.rows, model.rows.present, [*model._waiting, *model._flying]
         assert ([row.id for row in rows], len(set(paths_of(model)))) == (list(range(len(rows))), len(rows))
-        assert sorted(queued) == [row.id for row in rows if not (row.done or row.cancelled)]
+        assert sorted(queued) == [row.id for row in present if not (row.done or row.cancelled)]
+        assert sorted(row.id for row in model.rows.shown_rows()) == [row.id for row in present]
         assert len(queued) == model.progress[0] <= model.progress[1]
-        for row in [*rows, *chain.from_iterable(model._cleared)]:
+        for row in rows:
             for crop, one in ((model.crop, row), *((crop, one) for (crop, _), one in row.others.items())):
-                assert one.key in ("", str((row.path, crop)))
+                assert (one.key, one.taken) == (row.path, crop) or not one.key
                 assert one.model.name in ("", known["name"])

@@ -42,7 +42,7 @@ def in_sight(widget):
 def test_the_answer_and_its_correction_are_in_sight(language, start, qapp, qtbot, tmp_path):
     program = start()
     program.window.resize(1024, 640)
-    program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
+    program.diagnosis.ready, program.diagnosis.verdicts.thresholds = {"classes": CLASSES}, THRESHOLDS
     photo = next(write_folder(tmp_path / "photos", {"a": 1}).rglob("*.png")).rename(tmp_path / f"{'long ' * 20}.png")
     program.diagnosis.rows.append([read_result(PhotoResult(0, str(photo)), {**answer(0.9), "diseased": 45.0})])
     panel = program.window.go("diagnose")
@@ -142,7 +142,7 @@ def test_a_message_covers_nothing_and_squeezes_nothing(language, size, start, qa
     program = start()
     window = program.window
     window.resize(*size)
-    program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
+    program.diagnosis.ready, program.diagnosis.verdicts.thresholds = {"classes": CLASSES}, THRESHOLDS
     program.diagnosis.rows.append([read_result(PhotoResult(0, "/photos/a.jpg"), {**answer(0.9), "diseased": 45.0})])
     for place in ("dataset", "train", "diagnose"):
         panel = window.go(place)
@@ -199,7 +199,7 @@ def test_the_window_fits_small_screens_and_what_has_no_room_scrolls(size, langua
     font(size)
     for place in PAGES:
         window.go(place)
-    program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
+    program.diagnosis.ready, program.diagnosis.verdicts.thresholds = {"classes": CLASSES}, THRESHOLDS
     program.diagnosis.rows.append([read_result(PhotoResult(0, "/photos/a.jpg"), {**answer(0.9), "diseased": 45.0})])
     window.page("diagnose").coverage._on_model()
     window.page("kernels").shape.addItem("a shape with many numbers " * 2)

@@ -11,7 +11,8 @@ from app.widgets.table_view import sorted_view
 
 pytestmark = pytest.mark.gui
 
-COLUMNS = (Column("name", lambda r: r[0], searched=True), Column("number", lambda r: f"{r[1]:.1f}", lambda r: r[1]))
+NAME = Column("name", lambda r: r[0], searched=lambda r: r[0])
+COLUMNS = (NAME, Column("number", lambda r: f"{r[1]:.1f}", lambda r: r[1]))
 ROWS = [("b", 2.0), ("Á", 1.0), ("a", 2.0), ("B2", 3.0)]
 DOWN, UP = Qt.SortOrder.DescendingOrder, Qt.SortOrder.AscendingOrder
 
@@ -179,7 +180,7 @@ def test_new_rows_are_shown_at_once_below_many_sorted_ones(model, qtbot):
 def test_a_search_among_many_sorted_rows_computes_no_keys_again(qapp, qtbot):
     asked = list[float]()
     number = Column("number", COLUMNS[1].text, lambda r: asked.append(r[1]) or r[1])
-    verdict = Column("verdict", lambda r: asked.append(r[1]) or "scab", searched=True)
+    verdict = Column("verdict", lambda r: "scab", searched=lambda r: asked.append(r[1]) or "scab")
     model = RowsModel((COLUMNS[0], number, verdict))
     model.show_rows([(f"photo {n}", float(-n)) for n in range(2 * MANY)])
     model.sort(1)
@@ -192,3 +193,17 @@ def test_a_search_among_many_sorted_rows_computes_no_keys_again(qapp, qtbot):
     model.replace(3, ("photo 3", -1e9))
     qtbot.waitUntil(lambda: names(model)[0] == "photo 3")
     model.close()
+
+
+def test_a_stretched_column_shrinks_with_its_table_also_where_it_has_no_room_left(qtbot):
+    model = RowsModel(3 * COLUMNS)
+    model.show_rows(ROWS)
+    view = sorted_view(model, "rows")
+    qtbot.addWidget(view)
+    view.show()
+    for width in (900, 200):
+        view.resize(width, 300)
+        qtbot.wait(20)
+        room = view.viewport().width() - sum(view.columnWidth(at) for at in range(1, 6))
+        assert view.columnWidth(0) == max(room, view.horizontalHeader().minimumSectionSize())
+    assert room < 0

@@ -20,8 +20,8 @@ from app.panels.train.confusion import ConfusionModel
 from app.paths import RECENT, Settings
 from app.processes.writing import render, write_csv
 from app.theme import DARK, LIGHT, Theme, stylesheet
-from app.viewmodels.diagnosis import photo_files
 from app.viewmodels.result import PhotoResult
+from core.data.source import photo_files
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.severity import Severity
 from core.errors import EXIT_FAILED

@@ -16,7 +16,7 @@ from app.widgets.fields import ComboBox, Slider
 from app.widgets.layouts import column, row
 from app.widgets.parts import Slot, label, named
 from core.diagnosis.known_crop import list_crops
-from core.diagnosis.thresholds import UNFAMILIAR_REJECTED, CoveragePoint, at_coverage
+from core.diagnosis.thresholds import COVERAGE, UNFAMILIAR_REJECTED, CoveragePoint, at_coverage
 from core.percent import percent
 
 
@@ -29,7 +29,7 @@ class CoverageBar(QWidget):
         self._model, self._settings = model, settings
         self._points: list[CoveragePoint] = []
         with contextlib.suppress(ValueError):  # a hand-edited file may not contain a number
-            model.coverage = min(max(float(settings.text("coverage", str(model.coverage))), 0.0), 1.0)
+            model.verdicts.coverage = min(max(float(settings.text("coverage", str(COVERAGE))), 0.0), 1.0)
         self.slider = Slider(tr("Minimum confidence"))
         self.slider.setFixedWidth(150)
         self.slider.setPageStep(1)
@@ -55,11 +55,11 @@ class CoverageBar(QWidget):
         self._on_model()
 
     def _on_model(self) -> None:
-        thresholds = self._model.thresholds
+        thresholds = self._model.verdicts.thresholds
         known = {round(p.coverage, 4): p for p in thresholds.curve} if thresholds and thresholds.measured else {}
         self._points = [known[coverage] for coverage in sorted(known, reverse=True)]
         self.slider.setEnabled(len(self._points) > 1)  # several labels have thresholds of their own
-        now = at_coverage(self._points, self._model.coverage) if self._points else None
+        now = at_coverage(self._points, self._model.verdicts.coverage) if self._points else None
         with QSignalBlocker(self.slider):
             self.slider.setRange(0, max(len(self._points) - 1, 0))
             self.slider.setValue(self._points.index(now) if now else 0)
@@ -71,7 +71,7 @@ class CoverageBar(QWidget):
     def _on_moved(self, at: int) -> None:
         coverage = self._points[at].coverage
         self._settings.set("coverage", f"{coverage:.6f}")
-        self._model.set_coverage(coverage)
+        self._model.verdicts.set_coverage(coverage)
         self._say()
 
     def _say(self) -> None:
@@ -99,10 +99,10 @@ def crop_choice(model: DiagnosisModel) -> ComboBox:
     def fill(*_: object) -> None:
         crops = list_crops(model.ready.get("classes", ()))
         named_crops = [(tr("Crop: {name}", name=crop_name(crop)), crop) for crop in crops]
-        choice.fill([(tr("Crop: any"), ""), *named_crops], model.known_crop)
+        choice.fill([(tr("Crop: any"), ""), *named_crops], model.verdicts.known_crop)
         choice.setVisible(bool(crops))
 
-    choice.currentIndexChanged.connect(lambda _: model.set_known_crop(choice.currentData()))
+    choice.currentIndexChanged.connect(lambda _: model.verdicts.set_known_crop(choice.currentData()))
     model.model_ready.connect(Slot(choice, fill).call)
     fill()
     return choice

@@ -54,15 +54,13 @@ class DiagnosePanel(QWidget):
         self.notice = Notice(theme)
         self.preparation = PreparationBar()
         follow_writing(self.notice, writing)
-        self._unready = False
         self._all = ""  # the summary of all results, filtered or not
         self._newest = -1  # row of a new photo that is not shown yet
-        self._before = -1  # the changes before the last removal
         self.detail = DetailPane(theme, photos)
         self.coverage = CoverageBar(model, settings)
         self.table = sorted_view(model.rows, tr("Results"))
         self.table.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # names of photos differ at their ends
-        self.table.horizontalHeader().setMinimumSectionSize(100)
+        self.table.horizontalHeader().setMinimumSectionSize(120)
         self.table.setMinimumHeight(4 * self.table.verticalHeader().defaultSectionSize())  # header and two photos
         self.known_crop = crop_choice(model)
         self.plants = plant_choice(model.plants, self.table, self._remove)
@@ -90,7 +88,7 @@ class DiagnosePanel(QWidget):
         tools = row(
             (self.search, 9), (self.plants, 9), (column(self.state, self.bar, spacing=4), 1), self.cancel, self.rest,
             Flow(*(action_button(action, theme, "export") for action in exports),
-                 button(tr("Clear"), lambda: self._remove(self._model.rows.rows), "flat", clear)),
+                 button(tr("Clear"), lambda: self._remove(self._model.rows.present), "flat", clear)),
         )  # the fields grow first, up to their maximum widths  # fmt: skip
         below = column(self.coverage, tools, (self.table, 1), spacing=8)
         self.start = StartPage(actions, theme)
@@ -105,20 +103,19 @@ class DiagnosePanel(QWidget):
         model.model_ready.connect(self._on_model)
         model.loading.connect(self._on_loading)
         model.preparing.connect(self._on_preparing)
-        model.failed.connect(self._on_failed)
+        model.failed.connect(self.notice.alarm)
         model.result.connect(self._on_result)
         model.busy.connect(self._on_busy)
-        model.verdicts_changed.connect(self._on_verdicts)
+        model.verdicts.changed.connect(self._on_verdicts)
         model.plants.changed.connect(self._on_plants)
         model.plants.changes.indexChanged.connect(self._on_change)
         self.detail.correct_asked.connect(self._on_correct)
         self.detail.large_asked.connect(self._on_large)
-        self.detail.map_asked.connect(self._on_map)
+        self.detail.map_asked.connect(lambda label: model.request_map(self.detail.shown, label))
         self.table.activated.connect(lambda _: self._on_large())
-        model.rows.rowsInserted.connect(self._on_rows)
-        model.rows.modelReset.connect(self._on_rows)
         model.brought.connect(self._on_brought)
-        for counted in (model.rows.rowsInserted, model.rows.narrowed, model.rows.modelReset):
+        for counted in (model.rows.rowsInserted, model.rows.modelReset):
+            counted.connect(self._on_rows)
             counted.connect(self._on_scope)
         for reshown in (model.rows.rowsInserted, model.rows.narrowed, model.rows.layoutChanged):
             # after the table has restored its own position
@@ -132,6 +129,7 @@ class DiagnosePanel(QWidget):
         self._on_plants()
 
     def _on_loading(self) -> None:
+        self.notice.hide_alarm()  # of the previous model
         self.start.show_classes(self._model.known)
         self._on_model(self._model.model_path)
         self.preparation.show_progress(0, 0)
@@ -140,15 +138,8 @@ class DiagnosePanel(QWidget):
         self.preparation.show_progress(done, total)
         self.detail.show_waiting(done < total)
 
-    def _on_failed(self, message: str, details: str) -> None:
-        self._unready = not self._model.ready
-        self.notice.alarm(message, details)
-
     def _on_model(self, path: str) -> None:
-        if self._unready and self._model.ready:  # hides the error of the previous model
-            self._unready = False
-            self.notice.hide()
-        name = self._model.model_name or unnamed(Path(path))
+        name = self._model.model.name or unnamed(Path(path))
         self.model_button.setText(tr("Model: {name}", name=name) if path else tr("Choose the model"))
         if self.detail.shown is not None:
             self._show(self.detail.shown)  # class maps can be asked for only while the model is loaded
@@ -157,7 +148,7 @@ class DiagnosePanel(QWidget):
         self._on_rows()
 
     def _on_rows(self) -> None:
-        some = bool(self._model.rows.rows)
+        some = len(self._model.rows.rows) > len(self._model.rows.removed)
         self.stack.setCurrentIndex(int(some))
         for action in (self._actions.export_csv, self._actions.export_html, self._actions.export_pdf):
             action.setEnabled(some)
@@ -184,10 +175,6 @@ class DiagnosePanel(QWidget):
     def _on_result(self, result: PhotoResult) -> None:
         if self.detail.shown is not None and self.detail.shown.id == result.id:
             self._show(result)
-
-    def _on_map(self, label: str) -> None:
-        if self.detail.shown is not None:
-            self._model.request_map(self.detail.shown, label)
 
     def _on_verdicts(self) -> None:
         self._show_selected()
@@ -228,10 +215,11 @@ class DiagnosePanel(QWidget):
             self.state.setText(tr("{done} of {total} done", done=f"{total - waiting:,}", total=f"{total:,}"))
             return
         self._on_rows()  # a filter may not let restored rows pass
+        present = self._model.rows.present
         kinds = Counter("failed" if row.error else "cancelled" if row.cancelled
-                        else "unsure" if row.done and not row.sure else "" for row in rows)  # fmt: skip
+                        else "unsure" if row.done and not row.sure else "" for row in present)  # fmt: skip
         unsure, failed, cancelled = (kinds[kind] for kind in ("unsure", "failed", "cancelled"))
-        done = count(len(rows), "{n} photo", "{n} photos")
+        done = count(len(present), "{n} photo", "{n} photos")
         rest = ((unsure, tr("{n} not diagnosed", n=f"{unsure:,}")), (failed, tr("{n} unreadable", n=f"{failed:,}")),
                 (cancelled, tr("{n} cancelled", n=f"{cancelled:,}")))  # fmt: skip
         self.rest.setVisible(cancelled > 0)
@@ -253,11 +241,10 @@ class DiagnosePanel(QWidget):
     def _scope(self) -> str:
         """How many of the results pass the filter; photos that wait or were cancelled have none, and no export."""
         rows = self._model.rows
-        done = [row.done and not row.cancelled for row in rows.rows]
-        total = sum(done)
+        total = sum(row.done and not row.cancelled for row in rows.present)
         if not self.search.text().strip():  # new rows are shown a moment later
             return count(total, "{n} result", "{n} results")
-        shown = sum(done[rows.place(at)] for at in range(rows.rowCount()))
+        shown = sum(r.done and not r.cancelled for r in (rows.rows[rows.place(at)] for at in range(rows.rowCount())))
         return tr("{shown} of {total} results", shown=f"{shown:,}", total=f"{total:,}")
 
     def _show_selected(self) -> None:
@@ -266,8 +253,8 @@ class DiagnosePanel(QWidget):
     def _on_plants(self) -> None:
         found, head, modes = bool(self._model.plants.found), self.table.horizontalHeader(), QHeaderView.ResizeMode
         self.table.setColumnHidden(COLUMN, not found)
-        head.setSectionResizeMode(0, modes.ResizeToContents if found else modes.Stretch)  # with plants none is left
-        head.setStretchLastSection(found)
+        for at, wide in ((0, not found), (COLUMN, found)):  # a plant's text is the longest
+            head.setSectionResizeMode(at, modes.Stretch if wide else modes.ResizeToContents)
         if self.detail.shown is not None:
             self._show_plant(self.detail.shown)
 
@@ -277,7 +264,7 @@ class DiagnosePanel(QWidget):
         self.detail.plant.setVisible(plant is not None)
 
     def _show(self, result: PhotoResult | None) -> None:
-        self.detail.show_result(result, self._model.threshold, result is not None and self._model.has_maps(result))
+        self.detail.show_result(result, self._model.verdicts.threshold, self._model.has_maps(result))
         if result is not None:
             self._show_plant(result)
 
@@ -285,17 +272,16 @@ class DiagnosePanel(QWidget):
         if not rows:  # Del without a selection must not replace the Undo of an earlier one
             return
         at, changes = self.table.currentIndex().row(), self._model.plants.changes
-        self._before = changes.index()
         self._newest = -1
         self.detail.show_result(None)
         self._model.remove(rows)
         self.table.selectRow(min(at, self._model.rows.rowCount() - 1))
         removed = count(len(rows), "{n} result removed.", "{n} results removed.")
-        self.notice.show_message(removed, tr("Undo"), lambda: changes.setIndex(self._before))
+        self.notice.show_message(removed, tr("Undo"), changes.undo)
 
-    def _on_change(self, index: int) -> None:
-        """Hide the offer to undo a removal that was undone by other means."""
-        if index <= self._before and self.notice.do.text() == tr("Undo"):
+    def _on_change(self) -> None:
+        """Hide the offer to undo a removal that is not the last change any more."""
+        if self.notice.do.text() == tr("Undo"):
             self.notice.hide()
 
     def _export(self, kind: str, title: str, *_: object) -> None:
@@ -303,5 +289,5 @@ class DiagnosePanel(QWidget):
         chosen = ask_target(self, f"{title}: {self._scope()}", f"diagnoses.{kind}", kinds)
         if chosen:
             rows = self._model.plants.with_plants(self._model.rows.shown_rows())
-            crop = [self.known_crop.currentText()] if self._model.known_crop else []
+            crop = [self.known_crop.currentText()] if self._model.verdicts.known_crop else []
             self._writing.start(kind, chosen, rows, remarks=[*crop, self.coverage.caption.text()])
