@@ -115,6 +115,7 @@ def start(qapp, qtbot, home, nothing_left, monkeypatch, request):
         return program
 
     yield make
+    monkeypatch.setattr("app.commands.confirm", lambda *_: True)  # after a failure a training may still run
     for program in programs:
         program.window.hide()
         program.close()
