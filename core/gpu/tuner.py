@@ -166,7 +166,8 @@ def tune(
     frame = _frame(device, target)
     cases = find_cases(frame, before)
     todo = {key: ways for key, ways in cases.items() if key not in measured}
-    yield TuningProgress(target, len(cases) - len(todo), len(cases), "kernels are compiled")
+    text = "kernels are compiled" if todo else "all of them are in the table"
+    yield TuningProgress(target, len(cases) - len(todo), len(cases), text, not todo)
     _load(device, frame, todo)
     fresh: Entries = {}
     bench = Bench(device, frame)

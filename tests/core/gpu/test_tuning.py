@@ -242,6 +242,8 @@ def test_a_tuning_that_was_stopped_goes_on_where_it_was(bench, tmp_path):
     assert (again[0].done, again[-1].is_last, again[-1].done) == (3, True, again[-1].total)
     assert len(bench.asked) - asked == 2 * (again[-1].total - 3)
     assert len(tuning.read_table(path)[1]) == again[-1].total
+    (only,) = tuner.tune(H200, target(), tuning.EMPTY, tuning.read_table(path)[1], save, math.inf)
+    assert (only.is_last, only.text) == (True, "all of them are in the table")
 
 
 def test_every_way_is_launched_and_timed_and_both_steps_are_compared(monkeypatch, cache):
