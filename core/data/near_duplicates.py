@@ -190,7 +190,7 @@ def _meet(left: Array, right: Array, most: int) -> Iterator[tuple[Array, Array]]
     length = np.searchsorted(ordered, left, "right") - start
     length[length > most] = 0
     ends = np.cumsum(length)
-    block = 1 << 21
+    block = 1 << 15
     at = 0
     while at < len(left):
         stop = max(int(np.searchsorted(ends, (ends[at - 1] if at else 0) + block, "right")), at + 1)
