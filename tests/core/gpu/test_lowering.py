@@ -1,5 +1,7 @@
 """What the GPU plan does before there is a GPU: launches, memory, packed filters, and its sentence without one."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,8 @@ from core.gpu.hardware import typical
 from core.gpu.launch import RELU, Tensor, windows_of
 from core.gpu.lowering import write_backward, write_forward, write_launches
 from core.gpu.ops.conv.geometry import THREE, slices_of
-from core.gpu.ops.conv.operands import Operands, pack_forward, positions_of, taps_of
+from core.gpu.ops.conv.implicit_gemm import find_phase
+from core.gpu.ops.conv.operands import Operands, pack_backward, pack_forward, positions_of, taps_of
 from core.gpu.ops.loss.head import head_launch
 from core.gpu.parts.vectors import fast_divisor
 from core.gpu.sm90.filters import pack_vectors
@@ -23,6 +26,7 @@ from core.ops.window import Window
 from core.plan import compile_plan
 from core.program import fold_batch_norm, lay_out_parameters, lower
 from tests.helpers.gpu_network import AMPERE, rare_network
+from tests.helpers.shapes import case, solve
 
 NETWORKS = sorted(name for name in MODELS if name != "alexnet" and not name.endswith("_bypass")) + [
     "squeezenet1_1_complex_bypass"
@@ -174,6 +178,37 @@ def test_a_convolution_in_groups_has_zeros_only_for_other_groups_of_a_slice(name
     made = [n for n in frame.launches if n.layer == name and n.recipe.module == "ops.conv.implicit_gemm"]
     phases = np.prod(step.attributes["stride"])  # of the input gradient
     assert [launch.grid[2] for launch in made] == [slices, slices * phases]
+
+
+def test_phases_of_strided_convolutions_add_up_to_the_input_gradient_of_the_reference():
+    random, border = np.random.default_rng(0), 24
+    for _ in range(200):
+        kernel, (sy, sx), (top, left, bottom, right), more, (groups,) = (
+            random.integers(*bounds).tolist() for bounds in ((1, 8, 2), (1, 5, 2), (0, 10, 4), (0, 7, 2), (1, 4, 1)))
+        height, width = (max(k - p, 1) + m for k, p, m in zip(kernel, (top + bottom, left + right), more, strict=True))
+        window = Window(tuple(kernel), (sy, sx), (top, left, bottom, right))
+        problem = solve(case("conv2d", (height, width, 2 * groups), filters=3 * groups, groups=groups,
+                             kernel=window.kernel, stride=window.stride, padding=window.padding))  # fmt: skip
+        weight = problem.given["weight"].astype(np.float64)
+        packed = pack_backward(np.arange(weight.size).reshape(weight.shape), window, 2, groups)
+        dy = np.pad(problem.given["dy"], ((0, 0), (border, border), (border, border), (0, 0)))
+        at, dx = SimpleNamespace(stride_y=sy, stride_x=sx, top=top, left=left), np.zeros_like(problem.wanted["dx"])
+        for part, rows in enumerate(np.where(packed < 0, 0, weight.flat[packed]).reshape(groups * sy * sx, 8, -1)):
+            y, x, tall, wide, above, before = find_phase.py_func(part, at, *kernel)
+            group, filters = part // (sy * sx), rows[:2, : tall * wide * 8].reshape(2, tall, wide, 8)[..., :3]
+            phase = dx[:, y::sy, x::sx, 2 * group : 2 * group + 2]
+            for ky, kx in np.ndindex(tall, wide):
+                seen = dy[:, border - above + ky :, border - before + kx :, 3 * group : 3 * group + 3]
+                phase += seen[:, : phase.shape[1], : phase.shape[2]] @ filters[:, ky, kx].T
+        np.testing.assert_allclose(dx, problem.wanted["dx"], atol=1e-12)
+
+
+def test_a_convolution_with_more_phases_than_a_grid_has_blocks_is_refused():
+    b = Builder("far", (8, 8, 3), (0.5,) * 3, (0.5,) * 3)
+    x = b.add("conv2d", "first", "photo", filters=8, kernel=(1, 1))
+    x = b.add("conv2d", "second", x, filters=8, kernel=(1, 1), stride=(300, 300))
+    with pytest.raises(KernelUnavailable, match=r"backward_input \(second\).*at most 65,535 phases"):
+        lowered(b.graph(b.add("global_avg_pool", "pool", x)))
 
 
 def test_a_pool_of_the_photo_itself_is_refused_with_a_sentence():
