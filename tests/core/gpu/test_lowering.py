@@ -8,7 +8,6 @@ import pytest
 from core.arena import lay_out
 from core.errors import DeviceError, KernelUnavailable
 from core.gpu.compilation.arrays import words
-from core.gpu.compilation.compiler import Recipe
 from core.gpu.driver.device import problem
 from core.gpu.frame import Frame
 from core.gpu.hardware import typical
@@ -181,43 +180,36 @@ def test_a_convolution_in_groups_has_zeros_only_for_other_groups_of_a_slice(name
 
 
 def test_phases_of_strided_convolutions_add_up_to_the_input_gradient_of_the_reference():
-    random, border = np.random.default_rng(0), 24
+    random, low, high = np.random.default_rng(0), (1,) * 4 + (0,) * 4 + (1,) * 3, (8, 8, 5, 5, 10, 10, 10, 10, 8, 8, 4)
     for _ in range(200):
-        kernel, (sy, sx), (top, left, bottom, right), more, (groups,) = (
-            random.integers(*bounds).tolist() for bounds in ((1, 8, 2), (1, 5, 2), (0, 10, 4), (0, 7, 2), (1, 4, 1)))
-        height, width = (max(k - p, 1) + m for k, p, m in zip(kernel, (top + bottom, left + right), more, strict=True))
-        window = Window(tuple(kernel), (sy, sx), (top, left, bottom, right))
-        problem = solve(case("conv2d", (height, width, 2 * groups), filters=3 * groups, groups=groups,
-                             kernel=window.kernel, stride=window.stride, padding=window.padding))  # fmt: skip
-        weight = problem.given["weight"].astype(np.float64)
+        kh, kw, sy, sx, top, left, bottom, right, height, width, groups = random.integers(low, high).tolist()
+        window = Window((kh, kw), (sy, sx), (top, left, bottom, right))
+        side = max(kh - top - bottom, 0) + height, max(kw - left - right, 0) + width
+        problem = solve(case("conv2d", (*side, 2 * groups), filters=3 * groups, groups=groups, kernel=window.kernel,
+                             stride=window.stride, padding=window.padding))  # fmt: skip
+        weight, dx = problem.given["weight"].astype(np.float64), np.zeros_like(problem.wanted["dx"])
         packed = pack_backward(np.arange(weight.size).reshape(weight.shape), window, 2, groups)
-        dy = np.pad(problem.given["dy"], ((0, 0), (border, border), (border, border), (0, 0)))
-        at, dx = SimpleNamespace(stride_y=sy, stride_x=sx, top=top, left=left), np.zeros_like(problem.wanted["dx"])
+        dy = np.pad(problem.given["dy"], ((0, 0), (24, 24), (24, 24), (0, 0)))
+        at = SimpleNamespace(stride_y=sy, stride_x=sx, top=top, left=left)
         for part, rows in enumerate(np.where(packed < 0, 0, weight.flat[packed]).reshape(groups * sy * sx, 8, -1)):
-            y, x, tall, wide, above, before = find_phase.py_func(part, at, *kernel)
-            group, filters = part // (sy * sx), rows[:2, : tall * wide * 8].reshape(2, tall, wide, 8)[..., :3]
-            phase = dx[:, y::sy, x::sx, 2 * group : 2 * group + 2]
+            y, x, tall, wide, above, before = find_phase.py_func(part, at, kh, kw)
+            g, filters = part // (sy * sx), rows[:2, : tall * wide * 8].reshape(2, tall, wide, 8)[..., :3]
+            phase = dx[:, y::sy, x::sx, 2 * g : 2 * g + 2]
             for ky, kx in np.ndindex(tall, wide):
-                seen = dy[:, border - above + ky :, border - before + kx :, 3 * group : 3 * group + 3]
+                seen = dy[:, 24 - above + ky :, 24 - before + kx :, 3 * g : 3 * g + 3]
                 phase += seen[:, : phase.shape[1], : phase.shape[2]] @ filters[:, ky, kx].T
         np.testing.assert_allclose(dx, problem.wanted["dx"], atol=1e-12)
 
 
-def test_a_convolution_with_more_phases_than_a_grid_has_blocks_is_refused():
-    b = Builder("far", (8, 8, 3), (0.5,) * 3, (0.5,) * 3)
-    x = b.add("conv2d", "first", "photo", filters=8, kernel=(1, 1))
-    x = b.add("conv2d", "second", x, filters=8, kernel=(1, 1), stride=(300, 300))
-    with pytest.raises(KernelUnavailable, match=r"backward_input \(second\).*at most 65,535 phases"):
+@pytest.mark.parametrize(("first", "more", "reason"), [
+    ("avg_pool", {}, r"photo itself, not avg_pool \(first\)"),
+    ("conv2d", {"filters": 8, "kernel": (1, 1)}, r"backward_input \(last\).* at most 65,535 phases"),
+])  # fmt: skip
+def test_steps_that_no_kernel_computes_are_refused_with_a_sentence(first, more, reason):
+    b = Builder("refused", (8, 8, 3), (0.5,) * 3, (0.5,) * 3)
+    x = b.add("conv2d", "last", b.add(first, "first", "photo", **more), filters=8, kernel=(1, 1), stride=(256, 256))
+    with pytest.raises(KernelUnavailable, match=reason):
         lowered(b.graph(b.add("global_avg_pool", "pool", x)))
-
-
-def test_a_pool_of_the_photo_itself_is_refused_with_a_sentence():
-    b = Builder("pooled", (8, 8, 3), (0.5,) * 3, (0.5,) * 3)
-    x = b.add("avg_pool", "first", "photo")
-    graph = b.graph(b.add("dense", "logits", b.add("flatten", "flat", x), units=3))
-    frame = Frame(lower(graph, False), lay_out_parameters(graph), 2, "mixed", AMPERE)
-    with pytest.raises(KernelUnavailable, match=r"photo itself, not avg_pool \(first\)"):
-        write_forward(frame)
 
 
 def test_an_algorithm_that_does_not_exist_is_refused():
@@ -243,8 +235,3 @@ def test_without_a_gpu_the_device_is_refused_with_one_sentence():
     assert str(caught.value) == reason
     assert reason.endswith(".")
     assert compile_plan(build("cnn", 5, 28), device="auto").kernels()
-
-
-def test_a_recipe_makes_its_kernel():
-    recipe = Recipe("ops.update.optimizer", "norm", (), ("uint64", "uint64", "int32"), 128)
-    assert recipe.function().__name__ == "norm"
