@@ -48,7 +48,7 @@ def find_groups(
     dataset: Dataset, cache: PhotoCache, progress: ReportProgress = ignore, cancelled: IsCancelled = never
 ) -> tuple[Array, list[Pair] | None]:
     """Groups int32 ``(N,)``: those of the source, others by name, time, list of leaves and likeness; and the
-    near-duplicates, None if the source names all groups. Raises Cancelled, StorageError."""
+    near-duplicates, None if the source names all groups. Raises Cancelled."""
     groups, free = dataset.groups, dataset.ungrouped
     if groups is not None and not free.any():
         return groups, None

@@ -18,6 +18,7 @@ from core.gpu.ops.conv.implicit_gemm import find_phase
 from core.gpu.ops.conv.operands import Operands, pack_backward, pack_forward, positions_of, taps_of
 from core.gpu.ops.loss.head import head_launch
 from core.gpu.parts.vectors import fast_divisor
+from core.gpu.plan import CudaPlan
 from core.gpu.sm90.filters import pack_vectors
 from core.models.architectures import MODELS, build
 from core.ops.builder import Builder, with_loss
@@ -213,8 +214,6 @@ def test_steps_that_no_kernel_computes_are_refused_with_a_sentence(first, more, 
 
 
 def test_an_algorithm_that_does_not_exist_is_refused():
-    from core.gpu.plan import CudaPlan
-
     with pytest.raises(KernelUnavailable, match="no algorithm 'quick'. Choose one of naive"):
         CudaPlan(build("cnn", 5, 28), batch=1, training=False, algorithm="quick")
 
