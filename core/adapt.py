@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -70,7 +71,7 @@ def open_place(model: ModelFile, config: RunConfig, cancelled: IsCancelled) -> D
         dataset = open_dataset(config, cancelled=cancelled)
         check_classes(model, dataset.classes)
     except DataError:
-        folder = Path(config.data).absolute()
+        folder = Path(os.path.abspath(config.data))  # without ".."
         for above in folder.parents[:2] if folder.is_dir() else ():
             inside = folder.relative_to(above).as_posix()
             if any(f"{name}/".startswith(f"{inside}/") for name in model.classes):

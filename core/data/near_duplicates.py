@@ -7,6 +7,7 @@ in at most r bits agree in at least one of r + 1 bands. The result is stored wit
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +20,7 @@ from core.data.array_file import PageReleaser, read_arrays, write_arrays
 from core.data.cache import PhotoCache
 from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress, ignore, never
 from core.data.string_array import number_values, readable
+from core.errors import StorageError
 from core.ops.contract import Array
 
 RADII: Final = ((50_000, 7), (200_000, 5), (1 << 62, 3))
@@ -190,7 +192,7 @@ def _meet(left: Array, right: Array, most: int) -> Iterator[tuple[Array, Array]]
     length = np.searchsorted(ordered, left, "right") - start
     length[length > most] = 0
     ends = np.cumsum(length)
-    block = 1 << 21
+    block = 1 << 15
     at = 0
     while at < len(left):
         stop = max(int(np.searchsorted(ends, (ends[at - 1] if at else 0) + block, "right")), at + 1)
@@ -212,7 +214,7 @@ def _correlate(a: Array, b: Array) -> Array:
 def find_near_duplicates(
     cache: PhotoCache, progress: ReportProgress = ignore, cancelled: IsCancelled = never
 ) -> list[Pair]:
-    """Pairs of near-duplicates, from the stored result if no photo has changed. Raises Cancelled, StorageError."""
+    """Pairs of near-duplicates, from the stored result if no photo has changed. Raises Cancelled."""
     kept = cache.kept
     mark = sha256(f"{VERSION} {cache.side} ".encode() + cache.content[kept].tobytes()).digest()
     path = Path(cache.home) / f"{cache.side}.copies"
@@ -221,7 +223,8 @@ def find_near_duplicates(
         pairs = find_pairs(hash_photos(cache.photos, cache.slots[kept], progress, cancelled), cache.content[kept])
         table = np.array([(pair.first, pair.second, pair.likeness) for pair in pairs], np.float64).reshape(-1, 3)
         stored = {"mark": np.frombuffer(mark, np.uint8), "pairs": table}
-        write_arrays(path, stored)
+        with suppress(StorageError):  # it is searched for again
+            write_arrays(path, stored)
     return [Pair(int(kept[int(one)]), int(kept[int(other)]), likeness)
             for one, other, likeness in stored["pairs"].tolist()]  # fmt: skip
 

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -23,6 +22,7 @@ from core.data.dataset import Dataset, IsCancelled, ReportProgress, ignore, neve
 from core.data.near_duplicates import Pair, find_near_duplicates, join_groups, join_pairs
 from core.data.string_array import StringArrayBuilder, encode
 from core.ops.contract import Array
+from core.schema import parse_json
 
 _CHANGE: Final = re.compile(
     r"[ _-]+(?:new)?(?:"
@@ -48,7 +48,7 @@ def find_groups(
     dataset: Dataset, cache: PhotoCache, progress: ReportProgress = ignore, cancelled: IsCancelled = never
 ) -> tuple[Array, list[Pair] | None]:
     """Groups int32 ``(N,)``: those of the source, others by name, time, list of leaves and likeness; and the
-    near-duplicates, None if the source names all groups. Raises Cancelled, StorageError."""
+    near-duplicates, None if the source names all groups. Raises Cancelled."""
     groups, free = dataset.groups, dataset.ungrouped
     if groups is not None and not free.any():
         return groups, None
@@ -107,7 +107,7 @@ def _read_map(root: str) -> dict[str, tuple[str, ...]]:
     folder = Path(root)
     files = [place / LEAF_MAP for place in (folder, *folder.parents[: LEVELS - 1])]
     try:
-        raw: Any = json.loads(next(file for file in files if os.path.isfile(file)).read_text("utf-8"))
+        raw: Any = parse_json(next(file for file in files if os.path.isfile(file)).read_bytes())
     except (StopIteration, OSError, ValueError):
         return {}
     leaves = raw.items() if isinstance(raw, dict) else ()

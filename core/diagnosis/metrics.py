@@ -227,7 +227,8 @@ def design_effect(right: Array, groups: Array) -> float:
     """Variance of the share of correct photos, bool ``(N,)``, relative to photos without groups, int ``(N,)``.
 
     It is 1 + (k - 1) rho, with k the mean group size over photos. rho is the correlation within groups, averaged with
-    1 that weighs `DEPENDENT` wrong photos: a few wrong photos do not show that photos of a group are independent.
+    1 that weighs `DEPENDENT` wrong photos: a few wrong photos do not show that photos of a group are independent. It
+    is 1 for a single group, which shows nothing about others.
     """
     numbers, sizes = np.unique(groups, return_inverse=True, return_counts=True)[1:]
     excess = float((sizes**2).sum()) / max(len(groups), 1) - 1
@@ -235,7 +236,7 @@ def design_effect(right: Array, groups: Array) -> float:
         return 1.0
     share, rare = float(right.mean()), min(int(right.sum()), int((~right).sum()))
     spread = float((np.bincount(numbers, right - share) ** 2).sum())
-    rho = (spread / (len(right) * share * (1 - share)) - 1) / excess if rare else 1.0
+    rho = (spread / (len(right) * share * (1 - share)) - 1) / excess if rare and len(sizes) > 1 else 1.0
     return 1 + excess * max(0.0, rare * rho + DEPENDENT) / (rare + DEPENDENT)
 
 

@@ -68,7 +68,7 @@ CONV: Final = (
               "pixels times filters by mma.sync, windows read through a cp.async ring", efficiency=0.3,
               configurations=product_tiles),
     Candidate("implicit_gemm", ("conv2d",), INPUT, products.write_input, "the implicit product with rotated filters",
-              efficiency=0.3, configurations=product_tiles),
+              efficiency=0.3, configurations=product_tiles, refuses=products.refuse_phases),
     Candidate("split_pixels", ("conv2d",), WEIGHT, backward_weight.split_pixels,
               "sum over pixels split between blocks, parts added in order; the bias is one more product with ones",
               efficiency=0.3, configurations=weight_tiles),

@@ -200,17 +200,21 @@ def list_sources(model: str, given: Mapping[str, Any]) -> list[str]:
 
 def log_reading(path: Path, accuracy: float) -> str:
     """Log an evaluation of a run on its test split. Returns a sentence on earlier ones, or why it is not logged."""
-    log, row, told = path / READINGS, (today(), read_identity(path).hash, accuracy), ""
+    log, heading, told = path / READINGS, "date,weights,accuracy", ""
+    row = csv_text([(today(), read_identity(path).hash, accuracy)])
     try:
-        earlier = log.read_text("utf-8").splitlines()[1:] if log.exists() else []
-        if earlier:
-            date, _, first = earlier[0].split(",")
-            told = (f"This is reading {len(earlier) + 1} of this test split by this run (first: {date}, "
-                    f"{100 * float(first):.1f} %).")  # fmt: skip
-        with log.open("a", encoding="utf-8") as file:
-            file.write(csv_text([row] if earlier else [("date", "weights", "accuracy"), row]))
+        with log.open("a+", encoding="utf-8") as file:
+            file.seek(0)
+            text = file.read()
+            # Two processes that begin the log at the same time write two headings.
+            earlier = [line for line in text.splitlines() if line and not line.endswith(heading)]
+            if earlier:
+                date, _, first = earlier[0].split(",")
+                told = (f"This is reading {len(earlier) + 1} of this test split by this run (first: {date}, "
+                        f"{100 * float(first):.1f} %).")  # fmt: skip
+            file.write(("" if text.endswith("\n") else "\n" if text else f"{heading}\n") + row)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = getattr(error, "strerror", None) or "it is damaged: rename it"
         return f"This reading of the test split is not logged: {log} cannot be written ({reason})."
     return told
 

@@ -93,6 +93,7 @@ def test_the_command_writes_a_model_for_the_place(place, known, capsys):
 
 
 def test_classes_that_the_model_does_not_know_are_named(place, capsys):
+    assert (call(place, data="place/apple/scab/.."), f"it: {place / 'place'}." in capsys.readouterr().err) == (2, True)
     (place / "place" / "apple" / "scab").rename(place / "place" / "apple" / "canker")
     (place / "place" / "apple").rename(place / "place" / "Apple")
     assert call(place) == 2

@@ -196,6 +196,9 @@ def test_each_reading_of_the_test_split_is_logged_and_later_ones_are_told(traine
     assert (float(row["accuracy"]), row["weights"]) == (share, read_identity(run).hash)
     told = f"This is reading 2 of this test split by this run (first: {row['date']}, {100 * share:.1f} %)."
     assert told in second.stderr
+    for damage, said in (((log.read_text("utf-8") * 2).strip(), "reading 5 of"), ("\0\0", "it is damaged: rename it")):
+        log.write_text(damage, "utf-8")
+        assert said in call(*asked, cache=cache).stderr
     log.unlink()
     log.mkdir()  # as a folder without permission to write, which the superuser has everywhere
     refused = call(*asked, "--json", cache=cache)

@@ -79,7 +79,7 @@ def test_photos_of_one_leaf_are_one_group(tmp_path, place):
 
 
 @pytest.mark.parametrize(("name", "text"), [
-    *((LEAF_MAP, text) for text in ("", "[1, 2]", "{", '{"rs_hl 7": 3}', '"text"')),
+    *((LEAF_MAP, text) for text in ("", "[1, 2]", "{", '{"rs_hl 7": 3}', '"text"', "[" * 100_000)),
     ("../../../" + LEAF_MAP, json.dumps(MAP)), ("no map", ""),
 ])  # fmt: skip
 def test_without_a_valid_map_nearby_all_are_alone(tmp_path, name, text):

@@ -64,6 +64,7 @@ def test_groups_widen_every_interval_and_groups_of_one_change_nothing():
                 assert wide[0] < narrow[0] <= narrow[1] <= wide[1]
         assert metrics.describe_groups(found).endswith("120 photos in 30 groups count as 30.")
         assert metrics.describe_groups(plain) == ""
+    assert metrics.design_effect(np.arange(9) < 5, np.zeros(9)) == 9, "one group shows nothing about others"
 
 
 def test_large_logits_do_not_overflow():

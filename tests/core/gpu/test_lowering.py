@@ -1,21 +1,24 @@
 """What the GPU plan does before there is a GPU: launches, memory, packed filters, and its sentence without one."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from core.arena import lay_out
 from core.errors import DeviceError, KernelUnavailable
 from core.gpu.compilation.arrays import words
-from core.gpu.compilation.compiler import Recipe
 from core.gpu.driver.device import problem
 from core.gpu.frame import Frame
 from core.gpu.hardware import typical
 from core.gpu.launch import RELU, Tensor, windows_of
 from core.gpu.lowering import write_backward, write_forward, write_launches
 from core.gpu.ops.conv.geometry import THREE, slices_of
-from core.gpu.ops.conv.operands import Operands, pack_forward, positions_of, taps_of
+from core.gpu.ops.conv.implicit_gemm import find_phase
+from core.gpu.ops.conv.operands import Operands, pack_backward, pack_forward, positions_of, taps_of
 from core.gpu.ops.loss.head import head_launch
 from core.gpu.parts.vectors import fast_divisor
+from core.gpu.plan import CudaPlan
 from core.gpu.sm90.filters import pack_vectors
 from core.models.architectures import MODELS, build
 from core.ops.builder import Builder, with_loss
@@ -23,6 +26,7 @@ from core.ops.window import Window
 from core.plan import compile_plan
 from core.program import fold_batch_norm, lay_out_parameters, lower
 from tests.helpers.gpu_network import AMPERE, rare_network
+from tests.helpers.shapes import case, solve
 
 NETWORKS = sorted(name for name in MODELS if name != "alexnet" and not name.endswith("_bypass")) + [
     "squeezenet1_1_complex_bypass"
@@ -176,18 +180,40 @@ def test_a_convolution_in_groups_has_zeros_only_for_other_groups_of_a_slice(name
     assert [launch.grid[2] for launch in made] == [slices, slices * phases]
 
 
-def test_a_pool_of_the_photo_itself_is_refused_with_a_sentence():
-    b = Builder("pooled", (8, 8, 3), (0.5,) * 3, (0.5,) * 3)
-    x = b.add("avg_pool", "first", "photo")
-    graph = b.graph(b.add("dense", "logits", b.add("flatten", "flat", x), units=3))
-    frame = Frame(lower(graph, False), lay_out_parameters(graph), 2, "mixed", AMPERE)
-    with pytest.raises(KernelUnavailable, match=r"photo itself, not avg_pool \(first\)"):
-        write_forward(frame)
+def test_phases_of_strided_convolutions_add_up_to_the_input_gradient_of_the_reference():
+    random, low, high = np.random.default_rng(0), (1,) * 4 + (0,) * 4 + (1,) * 3, (8, 8, 5, 5, 10, 10, 10, 10, 8, 8, 4)
+    for _ in range(200):
+        kh, kw, sy, sx, top, left, bottom, right, height, width, groups = random.integers(low, high).tolist()
+        window = Window((kh, kw), (sy, sx), (top, left, bottom, right))
+        side = max(kh - top - bottom, 0) + height, max(kw - left - right, 0) + width
+        problem = solve(case("conv2d", (*side, 2 * groups), filters=3 * groups, groups=groups, kernel=window.kernel,
+                             stride=window.stride, padding=window.padding))  # fmt: skip
+        weight, dx = problem.given["weight"].astype(np.float64), np.zeros_like(problem.wanted["dx"])
+        packed = pack_backward(np.arange(weight.size).reshape(weight.shape), window, 2, groups)
+        dy = np.pad(problem.given["dy"], ((0, 0), (24, 24), (24, 24), (0, 0)))
+        at = SimpleNamespace(stride_y=sy, stride_x=sx, top=top, left=left)
+        for part, rows in enumerate(np.where(packed < 0, 0, weight.flat[packed]).reshape(groups * sy * sx, 8, -1)):
+            y, x, tall, wide, above, before = find_phase.py_func(part, at, kh, kw)
+            g, filters = part // (sy * sx), rows[:2, : tall * wide * 8].reshape(2, tall, wide, 8)[..., :3]
+            phase = dx[:, y::sy, x::sx, 2 * g : 2 * g + 2]
+            for ky, kx in np.ndindex(tall, wide):
+                seen = dy[:, 24 - above + ky :, 24 - before + kx :, 3 * g : 3 * g + 3]
+                phase += seen[:, : phase.shape[1], : phase.shape[2]] @ filters[:, ky, kx].T
+        np.testing.assert_allclose(dx, problem.wanted["dx"], atol=1e-12)
+
+
+@pytest.mark.parametrize(("first", "more", "reason"), [
+    ("avg_pool", {}, r"photo itself, not avg_pool \(first\)"),
+    ("conv2d", {"filters": 8, "kernel": (1, 1)}, r"backward_input \(last\).* at most 65,535 phases"),
+])  # fmt: skip
+def test_steps_that_no_kernel_computes_are_refused_with_a_sentence(first, more, reason):
+    b = Builder("refused", (8, 8, 3), (0.5,) * 3, (0.5,) * 3)
+    x = b.add("conv2d", "last", b.add(first, "first", "photo", **more), filters=8, kernel=(1, 1), stride=(256, 256))
+    with pytest.raises(KernelUnavailable, match=reason):
+        lowered(b.graph(b.add("global_avg_pool", "pool", x)))
 
 
 def test_an_algorithm_that_does_not_exist_is_refused():
-    from core.gpu.plan import CudaPlan
-
     with pytest.raises(KernelUnavailable, match="no algorithm 'quick'. Choose one of naive"):
         CudaPlan(build("cnn", 5, 28), batch=1, training=False, algorithm="quick")
 
@@ -208,8 +234,3 @@ def test_without_a_gpu_the_device_is_refused_with_one_sentence():
     assert str(caught.value) == reason
     assert reason.endswith(".")
     assert compile_plan(build("cnn", 5, 28), device="auto").kernels()
-
-
-def test_a_recipe_makes_its_kernel():
-    recipe = Recipe("ops.update.optimizer", "norm", (), ("uint64", "uint64", "int32"), 128)
-    assert recipe.function().__name__ == "norm"

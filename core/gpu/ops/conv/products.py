@@ -34,6 +34,12 @@ def refuse_three(case: Case) -> str:
     return refuse_groups(case)
 
 
+def refuse_phases(case: Case) -> str:
+    """Why the input gradient with a large stride refuses: the third axis of a grid has at most 65,535 blocks."""
+    (sy, sx), slices = read_window(case.step.attributes).stride, slices_of(case.frame, case.step)
+    return "It computes at most 65,535 phases." if slices * sy * sx > 65535 else ""
+
+
 def write_forward(case: Case) -> None:
     """x and out are the first of the slices."""
     frame, step, of = case.frame, case.step, operands_of(case.frame, case.step)
