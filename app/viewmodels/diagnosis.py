@@ -26,7 +26,7 @@ from app.viewmodels.verdicts import Verdicts
 from core.data.source import photo_files
 from core.diagnosis.model_identity import ModelIdentity
 
-IN_FLIGHT: Final = 24
+IN_FLIGHT: Final = 12
 """Photos sent to the process; the others wait here and can be cancelled."""
 
 
