@@ -26,7 +26,7 @@ from app.viewmodels.verdicts import Verdicts
 from core.data.source import photo_files
 from core.diagnosis.model_identity import ModelIdentity
 
-IN_FLIGHT: Final = 24
+IN_FLIGHT: Final = 12
 """Photos sent to the process; the others wait here and can be cancelled."""
 
 
@@ -135,8 +135,7 @@ class DiagnosisModel(ProcessModel):
 
     def _wait(self, rows: Sequence[int]) -> None:
         again = {at for at in rows if self.rows.rows[at].done or self.rows.rows[at].cancelled}
-        if again:
-            self.rows.change(again, lambda r: PhotoResult(r.id, r.path, others={} if r.done else r.others))
+        self.rows.change(again, lambda r: PhotoResult(r.id, r.path, others={} if r.done else r.others))
         self._total = len(rows) + (self._total if self.working else 0)
         self._waiting += rows
         if self._thread is None and self.model_path:  # it has ended unexpectedly
@@ -155,11 +154,11 @@ class DiagnosisModel(ProcessModel):
 
     def _cancel(self, photos: Iterable[int]) -> None:
         """Take photos out of the queue; those without a result count as cancelled."""
-        cancelled, before = set(photos), len(self._waiting) + len(self._flying)
+        cancelled, before = {at for at in photos if not self.rows.rows[at].done}, self.progress[0]
         self._waiting = deque(at for at in self._waiting if at not in cancelled)
         self._flying -= cancelled  # their results are ignored
-        self._total += len(self._waiting) + len(self._flying) - before
-        self.rows.change(cancelled, lambda row: row if row.done else replace(row, cancelled=True))
+        self._total += self.progress[0] - before
+        self.rows.change(cancelled, lambda row: replace(row, cancelled=True))
         self.busy.emit(*self.progress)
 
     def remove(self, rows: Iterable[PhotoResult]) -> None:
@@ -176,7 +175,7 @@ class DiagnosisModel(ProcessModel):
         if back := self.rows.removed.intersection(places):
             self.rows.restore(back)
             self._cancel(back)
-            self.brought.emit(min(back), 0)
+            self.brought.emit(min(back) if len(back) < len(self.rows.present) else -1, 0)  # -1: the row of before
 
     def close(self) -> None:
         if self._early is not None:

@@ -44,17 +44,16 @@ class Query:
     text: str = ""
     removed: frozenset[int] = frozenset()
 
-    @property
-    def whole(self) -> Query:
-        """The same order of all rows."""
-        return replace(self, text="", removed=frozenset())
+    def covers(self, other: Query) -> bool:
+        """Whether the order of this query has all rows of the other, in the same order."""
+        return self == replace(other, text="", removed=self.removed) and self.removed <= other.removed
 
 
 def arrange(
     rows: Sequence[Any], columns: Sequence[Column], query: Query, cancelled: Callable[[], bool] = lambda: False,
     ranking: Array | None = None,
 ) -> Array:  # fmt: skip
-    """Positions of the rows to show, stably sorted; undefined once cancelled. ranking: that of all rows, if known."""
+    """Positions of the rows to show, stably sorted; undefined once cancelled. ranking: of a query that covers this."""
     shown = _holding(rows, columns, query.text.casefold(), cancelled)
     shown[list(query.removed)] = False
     if ranking is not None:

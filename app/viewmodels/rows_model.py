@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import Any, Final, final
 
 import numpy as np
@@ -52,7 +53,7 @@ class RowsModel(QAbstractTableModel):
         self.rows: list[Any] = []
         self._query = Query()
         self._order: Array | None = None  # None: all, in original order
-        self._ranking: tuple[Query, Array] | None = None  # order of all rows, until they change
+        self._ranking: tuple[Query, Array] | None = None  # an order without a filter, until the rows change
         self._task: Task | None = None
         self._again = False
         self._begun, self._resort_ms = 0.0, 0
@@ -107,7 +108,10 @@ class RowsModel(QAbstractTableModel):
 
     def change(self, places: Collection[int], change: Callable[[Any], Any]) -> None:
         """Replace the rows at these positions at once: one by one, a sorted table is sorted again for each."""
-        self.replace_all([change(row) if at in places else row for at, row in enumerate(self.rows)])
+        for at in places:
+            self.rows[at] = change(self.rows[at])
+        if places:
+            self.replace_all(self.rows)
 
     def _on_changed(self, first: int, last: int) -> None:
         """Report changed rows, and compute the order again, soon."""
@@ -124,14 +128,17 @@ class RowsModel(QAbstractTableModel):
     @property
     def present(self) -> list[Any]:
         """The rows without those removed."""
-        return [row for at, row in enumerate(self.rows) if at not in gone] if (gone := self.removed) else self.rows
+        kept = np.ones(len(self.rows), bool)
+        kept[list(self.removed)] = False
+        return list(compress(self.rows, kept.tolist())) if self.removed else self.rows
 
     def remove(self, places: Collection[int]) -> None:
         """Hide the rows at these positions at once; all rows keep their positions."""
         self._query = replace(self._query, removed=self.removed.union(places))
         shown = np.arange(len(self.rows)) if self._order is None else self._order
-        self._take(shown[[at not in places for at in shown.tolist()]])
-        self._arrange()  # what is being computed has them
+        self._take(shown[~np.isin(shown, list(places))])
+        if self.arranging:  # what is being computed has them
+            self._arrange()
 
     def restore(self, places: Collection[int]) -> None:
         self._change(replace(self._query, removed=self.removed.difference(places)), 0)
@@ -152,9 +159,7 @@ class RowsModel(QAbstractTableModel):
 
     def row_of(self, place: int) -> int:
         """The shown row of a position in `rows`, -1 if it is not shown."""
-        if self._order is None:
-            return place
-        found = np.flatnonzero(self._order == place)
+        found = [place] if self._order is None else np.flatnonzero(self._order == place)
         return int(found[0]) if len(found) else -1
 
     def set_filter(self, text: str) -> None:
@@ -177,9 +182,7 @@ class RowsModel(QAbstractTableModel):
             self._task = None
 
     def rowCount(self, parent: QModelIndex = ROOT) -> int:  # noqa: N802 (Qt's names here and below)
-        if parent.isValid():
-            return 0
-        return len(self.rows) if self._order is None else len(self._order)
+        return 0 if parent.isValid() else len(self.rows if self._order is None else self._order)
 
     def columnCount(self, parent: QModelIndex = ROOT) -> int:  # noqa: N802
         return 0 if parent.isValid() else len(self.columns)
@@ -238,14 +241,14 @@ class RowsModel(QAbstractTableModel):
         if self._task is None:
             query, columns = self._query, self.columns
             now, self._begun = list(self.rows), time.perf_counter()
-            known = self._ranking[1] if self._ranking and self._ranking[0] == query.whole else None
+            known = self._ranking[1] if self._ranking and self._ranking[0].covers(query) else None
             self._task = Task(lambda report, cancelled: (query, arrange(now, columns, query, cancelled, known)), self,
                               done=self._on_arranged, finished=self._on_finished)  # fmt: skip
 
     def _on_arranged(self, found: tuple[Query, Array]) -> None:
         if found[0] == self._query and not self._again:
             self._resort_ms = int(1000 * RESORT_FACTOR * (time.perf_counter() - self._begun))
-            if found[0] == found[0].whole and not self._resort_timer.isActive():
+            if not found[0].text and not self._resort_timer.isActive():
                 self._ranking = found
             self._take(found[1])
 

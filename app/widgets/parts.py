@@ -20,7 +20,6 @@ from PySide6.QtWidgets import (
     QProgressBar,
     QPushButton,
     QScrollArea,
-    QSizePolicy,
     QSpinBox,
     QTabWidget,
     QVBoxLayout,
@@ -204,9 +203,9 @@ def ask_target(parent: QWidget, title: str, start: str, kinds: str) -> str:
 
 def header(title: str, subtitle: str, *widgets: QWidget) -> QWidget:
     """A page's header: its purpose on the left, its actions on the right."""
-    under = label(subtitle, "subtitle")
+    under = label(subtitle, "subtitle", wrap=True)
     under.setObjectName("subtitle")
-    under.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+    under.setMinimumWidth(1)  # else that of its longest words
     tools = holding(row(*widgets, spacing=-1))
     layout = row((column(label(title, "title"), under, spacing=2), 1), tools, spacing=-1)
     layout.setAlignment(tools, Qt.AlignmentFlag.AlignBottom)
@@ -263,7 +262,7 @@ class EmptyPlace(QWidget):
         layout.addWidget(self._title, 0, Qt.AlignmentFlag.AlignHCenter)
         self.text = label("", "muted", wrap=True)
         self.text.setAlignment(Qt.AlignmentFlag.AlignHCenter)
-        self.text.setFixedWidth(420)
+        self.text.setFixedWidth(336)
         self.show_text(title, text)
         layout.addWidget(self.text, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addSpacing(4)
@@ -277,5 +276,5 @@ class EmptyPlace(QWidget):
         self._draw()
 
     def _draw(self) -> None:
-        self.text.setMinimumHeight(max(self.text.heightForWidth(420), 0))  # -1 without a text
+        self.text.setMinimumHeight(max(self.text.heightForWidth(336), 0))  # -1 without a text
         self._drawing.setPixmap(resources.pixmap(self._icon, self._theme.colours.accent, 56, self.devicePixelRatioF()))

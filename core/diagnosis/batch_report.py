@@ -89,8 +89,8 @@ def render_batch(
     models = Counter(entry.model for entry in entries)
     about = say("{time}. Photos: {n}.").format(time=time.strftime("%Y-%m-%d %H:%M"), n=len(entries))
     used = [_describe(model, many, say) for model, many in models.most_common() if model.name]
-    caution = say("This diagnosis was made by a program from one photo. Before costly decisions, ask an expert who "
-                  "sees the plant.")
+    caution = say("These diagnoses were made by a program from photos. Before costly decisions, ask an expert who "
+                  "sees the plants.")
     head = [say("Photo"), say("Diagnosis"), say("Most probable classes")]
     shown = SHOWN[picture_side(len(entries))]
     rows = [_row(entry, shown, len(models) > 1) for entry in entries]

@@ -224,8 +224,12 @@ def test_del_and_undo_change_only_what_the_page_shows(start, flying, monkeypatch
                       (window.actions_.undo.trigger, "012345")):  # fmt: skip
         act()
         assert [row.path[8] for row in rows.shown_rows()] == list(left)
-    window.page("diagnose")._remove(rows.rows[:1])
-    window.actions_.undo.trigger()
+    table.sortByColumn(0, Qt.SortOrder.DescendingOrder)
+    table.selectRow(2)
+    for removed, current in ((6, 2), (1, 5)):  # Clear, then one row, which is shown by Undo
+        window.page("diagnose")._remove(rows.rows[:removed])
+        window.actions_.undo.trigger()
+        assert table.currentIndex().row() == current
     assert window.page("diagnose").notice.isHidden(), "its Undo has nothing left to undo"
     window.actions_.undo.trigger()
     assert program.document.table.excluded.tolist() == [True] + [False] * 5

@@ -25,7 +25,6 @@ def plant_choice(plants: Plants, table: QTableView, remove: Callable[[Sequence[P
     choice = named(ComboBox(), tr("Plants"))
     choice.setToolTip(tr("One diagnosis of all photos of a plant: of a folder, or taken within a minute of one "
                          "another. To group photos by hand, select them in the table and press Ctrl+G."))  # fmt: skip
-    choice.setMinimumWidth(122)  # of a narrow window: “Plants: none”
     choice.setMaximumWidth(11 * choice.fontMetrics().height())
     kinds = {"": tr("Plants: none"), "folder": tr("Plants: by folder"), "time": tr("Plants: by time")}
     choice.fill([(text, kind) for kind, text in kinds.items()], plants.by)

@@ -97,9 +97,8 @@ def peak_text(kernel: TimedKernel) -> str:
 
 
 def _peak_tip(kernel: TimedKernel) -> str | None:
-    if not kernel.from_cache:
-        return None
-    return tr("Faster than the memory bandwidth allows: the data were in the processor's cache.")  # fmt: skip
+    text = tr("Faster than the memory bandwidth allows: the data were in the processor's cache.")
+    return text if kernel.from_cache else None
 
 
 SMALLEST: Final = 6
@@ -122,6 +121,7 @@ class KernelTimesPane(QWidget):
         self._times: Sequence[KernelTime] = ()
         self.model = RowsModel(columns(), self)
         self.table = sorted_view(self.model, tr("Kernel times"), stretch=0)
+        self.table.horizontalHeader().setMinimumSectionSize(70)
         self.table.setTextElideMode(Qt.TextElideMode.ElideLeft)  # layers differ at their end
         self._bars = BarDelegate(theme, self.table, SHARE)
         self._legend = label("", wrap=True)  # else it would widen the page

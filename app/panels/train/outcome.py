@@ -54,10 +54,9 @@ class OutcomePane(QWidget):
         self._model = end.model_path
         self.use.setEnabled(bool(end.model_path))
         self.headline.setText(headline(end, evaluated))
-        chosen = choice_text(view)
         warned = [sentence(text) for text in dict.fromkeys(view.warnings)]  # a resumed run repeats them
         sentences = [sentence(text) for text in (evaluated.words[1:] if evaluated else ())]
-        self.words.setText("\n\n".join([*sentences, *chosen, *warned]))
+        self.words.setText("\n\n".join([*sentences, *choice_text(view), *warned]))
 
 
 def choice_text(view: RunView) -> list[str]:

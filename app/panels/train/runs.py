@@ -42,6 +42,7 @@ class RunsPane(QWidget):
         self._place, self._going = place, going
         self.model = RowsModel(_columns(going), self)
         self.table = sorted_view(self.model, tr("Runs"), stretch=6)
+        self.table.horizontalHeader().setMinimumSectionSize(70)
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.table.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
         self._resume = self._button(tr("Resume"), lambda run: self.resume_asked.emit(run.folder))
