@@ -7,15 +7,18 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import fmean, stdev
 
 from core import command_line
+from core.config import RunConfig
 from core.data.dataset import SPLIT_NAMES
 from core.diagnosis.evaluation import Evaluation, Mistake, evaluate_model
 from core.diagnosis.metrics import describe_accuracy, describe_groups, describe_subsets
 from core.diagnosis.model_identity import CONFIG, MODEL_HELP
 from core.diagnosis.prediction import read_network
 from core.diagnosis.thresholds import describe_coverage
-from core.errors import EXIT_CODES, EXIT_DONE, Problem
+from core.errors import EXIT_CODES, EXIT_DONE, DataError, Problem
+from core.percent import percents
 from core.storage import inside_photos, write_file
 from core.text import align_columns, csv_text, json_line, printable
 from core.training.run_folder import READINGS, SPLIT, list_sources, log_reading, read_config
@@ -30,19 +33,39 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def evaluate(argv: Sequence[str]) -> int:
     arguments, found = command_line.read_arguments(make_parser(), argv)
-    run = Path(arguments.model_file)
-    own = "data" not in arguments and (run / CONFIG).is_file()
+    runs, split = [Path(model) for model in arguments.models], arguments.split_name
+    own = "data" not in arguments and all((run / CONFIG).is_file() for run in runs)
     if "data" not in arguments and not own:
         found.append(Problem("data", "is missing. Give a folder of photos or a CSV manifest."))
     if own:
         found += [Problem(name, "needs --data.") for name in ("where", "label") if name in arguments.given]
-    split = arguments.split_name
     if split and split not in SPLIT_NAMES:
         found.append(Problem("split", f"{split!r} is not one of train, val, test."))
+    if arguments.mistakes and len(runs) > 1:
+        found.append(Problem("mistakes", "needs a single model."))
     coverage = command_line.read_coverage(arguments.coverage, found) if arguments.coverage else None
     command_line.check_folder("mistakes", arguments.mistakes, found,
-                              list_sources(arguments.model_file, vars(arguments)), heading=csv_text([COLUMNS]))
+                              list_sources(arguments.models[0], vars(arguments)), heading=csv_text([COLUMNS]))
     config = command_line.merge_settings(command_line.read_settings(arguments, found), {}, found)
+    if own and len({(run / SPLIT).read_bytes() for run in runs if (run / SPLIT).is_file()}) > 1:
+        raise DataError(f"These runs divide their photos differently. Train them with --split {runs[0] / SPLIT}, "
+                        "or evaluate them with --data.")  # fmt: skip
+    evaluations = [_evaluate_one(run, config, own, split, coverage) for run in runs]
+    if arguments.json:
+        text = json_line(describe_json(evaluations[0]) if len(runs) == 1 else compare_json(runs, evaluations))
+    else:
+        text = describe_text(evaluations[0], split) if len(runs) == 1 else compare_text(runs, evaluations, split)
+        text = printable(text, "\n")
+    try:
+        print(text)
+    finally:  # a full disk does not hide the result, and a result that nobody reads not the table
+        if arguments.mistakes:
+            write_mistakes(Path(arguments.mistakes), evaluations[0].mistakes)
+    return EXIT_DONE
+
+
+def _evaluate_one(run: Path, config: RunConfig, own: bool, split: str, coverage: float | None) -> Evaluation:
+    """The evaluation of a model; its warnings go to stderr. own: on a run's photos and split, which is logged."""
     if own:
         trained = read_config(run)
         config = replace(trained, device=config.device, threads=config.threads, split=str(run / SPLIT),
@@ -55,13 +78,30 @@ def evaluate(argv: Sequence[str]) -> int:
         inside = inside_photos(str(run / READINGS), (config.data, config.field))
         skipped = tuple(filter(None, (*skipped, inside or log_reading(run, evaluation.figures.accuracy))))
     sys.stderr.writelines(printable(sentence) + "\n" for sentence in skipped)
-    text = json_line(describe_json(evaluation)) if arguments.json else printable(describe_text(evaluation, split), "\n")
-    try:
-        print(text)
-    finally:  # a full disk does not hide the result, and a result that nobody reads not the table
-        if arguments.mistakes:
-            write_mistakes(Path(arguments.mistakes), evaluation.mistakes)
-    return EXIT_DONE
+    return evaluation
+
+
+def compare_json(runs: Sequence[Path], evaluations: Sequence[Evaluation]) -> dict[str, object]:
+    """Several evaluations as a JSON object, with mean and standard deviation over the models."""
+    figures = [evaluation.figures for evaluation in evaluations]
+    found: dict[str, object] = {"models": [{"model": str(run)} | describe_json(evaluation)
+                                           for run, evaluation in zip(runs, evaluations, strict=True)]}
+    for name in ("accuracy", "macro_f1"):
+        values = [getattr(one, name) for one in figures]
+        found |= {f"{name}_mean": fmean(values), f"{name}_deviation": stdev(values)}
+    return found
+
+
+def compare_text(runs: Sequence[Path], evaluations: Sequence[Evaluation], split: str) -> str:
+    """A table of several evaluations, with mean and standard deviation over the models."""
+    figures = [evaluation.figures for evaluation in evaluations]
+    rows = [("model", "photos", "accuracy", "95 % interval", "macro F1")]
+    rows += [(str(run), str(one.photos), f"{100 * one.accuracy:.1f} %", percents(*one.interval), f"{one.macro_f1:.3f}")
+             for run, one in zip(runs, figures, strict=True)]
+    right, f1 = [100 * one.accuracy for one in figures], [one.macro_f1 for one in figures]
+    return (f"Accuracy on {split + ' ' if split else ''}photos, mean and standard deviation over {len(runs)} models: "
+            f"{fmean(right):.1f} ± {stdev(right):.1f} %, macro F1 {fmean(f1):.3f} ± {stdev(f1):.3f}.\n\n"
+            f"{align_columns(rows, (1, 2, 3, 4))}")  # fmt: skip
 
 
 def write_mistakes(path: Path, mistakes: Sequence[Mistake]) -> None:
@@ -120,7 +160,8 @@ def describe_text(evaluation: Evaluation, split: str) -> str:
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="leafclinic evaluate", allow_abbrev=False,
                                      description="Evaluate a model on labelled photos.")
-    parser.add_argument("model_file", metavar="MODEL", help=f"{MODEL_HELP}, or ONNX file")
+    parser.add_argument("models", metavar="MODEL", nargs="+",
+                        help=f"{MODEL_HELP}, or ONNX file; of several, such as runs with other seeds, also the mean")
     parser.add_argument("--split", dest="split_name", default="", metavar="{train,val,test}",
                         help="evaluate only this split of the manifest or folder (default: all photos)")
     parser.epilog = f"Without --data, a run folder is evaluated on its own photos and split. {EXIT_CODES}."

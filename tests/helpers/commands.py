@@ -1,5 +1,6 @@
 """The command lines as programs, and one small training run with the real kernels that their tests share."""
 
+import csv
 import io
 import os
 import subprocess
@@ -34,6 +35,11 @@ def call_process(module, *arguments, cache, **how):
     """Run a module of ours as a program; its result with text."""
     return subprocess.run([sys.executable, "-m", module, *map(str, arguments)], cwd=ROOT, env=environment(cache),
                           capture_output=True, text=True, timeout=240, check=False, **how)  # fmt: skip
+
+
+def read_rows(text):
+    """The rows of a CSV file with a heading."""
+    return list(csv.DictReader(io.StringIO(text)))
 
 
 def children_of(process):
