@@ -147,8 +147,9 @@ def test_an_option_without_effect_is_refused(command, arguments, said, tmp_path,
 def test_photos_follow_options_and_words_that_no_option_takes_are_not_called_options(capsys):
     assert read_arguments(diagnose.make_parser(), ["m", "a", "--json", "b", "--csv"])[0].photos == ["a", "b"]
     assert read_arguments(diagnose.make_parser(), ["--", "m", "-b", "--csv"])[0].photos == ["-b", "--csv"]
-    assert (evaluate.main(["m", "--json", "b.csv"]), diagnose.main(["m", "--average", "a"])) == (EXIT_WRONG_INPUT,) * 2
-    assert capsys.readouterr().err == ("Unknown arguments: b.csv. leafclinic evaluate --help lists the arguments.\n"
+    codes = export.main(["m", "--onnx", "x", "b.csv"]), diagnose.main(["m", "--average", "a"])
+    assert codes == (EXIT_WRONG_INPUT,) * 2
+    assert capsys.readouterr().err == ("Unknown arguments: b.csv. leafclinic export --help lists the arguments.\n"
                                        "These options are not valid:\n--average: there is no such option.\n")
 
 
