@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -65,10 +66,12 @@ def read_adaptable(path: Path) -> ModelFile:
     return model
 
 
-def open_place(model: ModelFile, config: RunConfig, cancelled: IsCancelled) -> Dataset:
+def open_place(
+    model: ModelFile, config: RunConfig, report: ReportStage = ignore, cancelled: IsCancelled = never
+) -> Dataset:
     """The photos of a place. Raises DataError if the model cannot be adapted to them, as far as known from a list."""
     try:
-        dataset = open_dataset(config, cancelled=cancelled)
+        dataset = open_dataset(config, partial(report, "scan"), cancelled)
         check_classes(model, dataset.classes)
     except DataError:
         folder = Path(os.path.abspath(config.data))  # without ".."
@@ -100,8 +103,7 @@ def adapt_to_place(
     model, origin = read_adaptable(model_file), read_identity(model_file).name
     name = config.name or adapted_name(origin, config.data)
     config = replace(config, image_size=model.source_side, use_size=0, labels="single")
-    open_place(model, config, cancelled)
-    photos = group_photos(config, advance, cancelled)
+    photos = group_photos(open_place(model, config, advance, cancelled), config, advance, cancelled)
     place = read_place(model, photos, config, advance)
     result = adapt_model(model, place, device=choose_device(config.device), threads=config.threads, report=advance)
     if result.model is not None:

@@ -89,7 +89,8 @@ def read_photos(
     path = find_model(model)
     model_file = read_model(path)
     side = model_file.source_side
-    photos = group_photos(replace(config, image_size=side, use_size=0), report, cancelled)
+    dataset = open_dataset(config, partial(report, "scan"), cancelled)
+    photos = group_photos(dataset, replace(config, image_size=side, use_size=0), report, cancelled)
     rows = photos.cache.kept
     features = read_features(path, photos.cache, rows, config.device, config.threads, report, cancelled)
     samples = Samples(features, photos.labels[rows], photos.groups[rows])

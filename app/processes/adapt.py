@@ -20,7 +20,7 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
         model = read_adaptable(Path(asked["model"]))
         channel.send(classes=model.classes)
         if config.data:
-            channel.send(counts=open_place(model, config, channel.ended).counts())
+            channel.send(counts=open_place(model, config, cancelled=channel.ended).counts())
         return
     if refusal := inside_photos(asked["out"], [config.data]):
         raise InputError(refusal)

@@ -111,7 +111,7 @@ class RowsModel(QAbstractTableModel):
         for at in places:
             self.rows[at] = change(self.rows[at])
         if places:
-            self.replace_all(self.rows)
+            self._on_changed(0, self.rowCount() - 1)
 
     def _on_changed(self, first: int, last: int) -> None:
         """Report changed rows, and compute the order again, soon."""

@@ -108,11 +108,10 @@ class GroupedPhotos:
 
 
 def group_photos(
-    config: RunConfig, report: ReportStage = ignore, cancelled: IsCancelled = never,
+    dataset: Dataset, config: RunConfig, report: ReportStage = ignore, cancelled: IsCancelled = never,
     check: Callable[[Sequence[str], bool], None] | None = None,
 ) -> GroupedPhotos:  # fmt: skip
-    """Scan, decode and group the photos of `config`, as `prepare_photos` does."""
-    dataset = open_dataset(config, partial(report, "scan"), cancelled)
+    """Decode and group photos, as `prepare_photos` does."""
     sets = read_label_sets(dataset.classes, config.labels)
     if sets is not None and config.class_weights != "none":
         raise ConfigError([Problem("class_weights", "cannot be used for photos with several labels.")])
@@ -134,8 +133,9 @@ def prepare_photos(
 
     `check` is called before photos are decoded with the classes and whether photos have several; it may raise.
     """
-    photos = group_photos(config, report, cancelled, check)
-    dataset, cache, groups = photos.dataset, photos.cache, photos.groups
+    dataset = open_dataset(config, partial(report, "scan"), cancelled)
+    photos = group_photos(dataset, config, report, cancelled, check)
+    cache, groups = photos.cache, photos.groups
     conflicts = describe_conflicts(dataset, find_conflicts(photos.labels, cache, photos.copies))
     splits = _split(config, dataset, cache, groups, photos.sets)
     used = cache.kept

@@ -140,14 +140,13 @@ def compute_metrics(
             float(np.mean(precisions)) if precisions else 0.0,
         )  # fmt: skip
         figures = Metrics(tuple(classes), (), float(binary_cross_entropy(logits, truth).mean()), counts)
-    else:
-        predicted, only = logits.argmax(axis=1), np.eye(len(classes), dtype=bool)
-        found, truth = only[predicted], only[labels]
-        confusion = np.zeros((len(classes), len(classes)), np.int64)
-        np.add.at(confusion, (labels, predicted), 1)
-        loss = float(cross_entropy(logits, labels).mean()) if len(labels) else 0.0
-        figures = Metrics(tuple(classes), tuple(tuple(int(n) for n in row) for row in confusion), loss)
-    return figures if groups is None else _with_groups(figures, found, truth, groups)
+        return figures if groups is None else _with_groups(figures, found, truth, groups)
+    predicted, only = logits.argmax(axis=1), np.eye(len(classes), dtype=bool)
+    confusion = np.zeros((len(classes), len(classes)), np.int64)
+    np.add.at(confusion, (labels, predicted), 1)
+    loss = float(cross_entropy(logits, labels).mean()) if len(labels) else 0.0
+    figures = Metrics(tuple(classes), tuple(tuple(int(n) for n in row) for row in confusion), loss)
+    return figures if groups is None else _with_groups(figures, only[predicted], only[labels], groups)
 
 
 def _with_groups(figures: Metrics, found: Array, truth: Array, groups: Array) -> Metrics:

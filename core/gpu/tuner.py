@@ -168,6 +168,8 @@ def tune(
     todo = {key: ways for key, ways in cases.items() if key not in measured}
     text = "kernels are compiled" if todo else "all of them are in the table"
     yield TuningProgress(target, len(cases) - len(todo), len(cases), text, not todo)
+    if not todo:
+        return
     _load(device, frame, todo)
     fresh: Entries = {}
     bench = Bench(device, frame)
