@@ -1,10 +1,10 @@
 """Evaluate a model on photos never seen: accuracy, calibration, coverage, rejection, robustness, masks, time.
 
-    python -m benchmarks.diagnosis resources/models/leaves.safetensors /tmp/joined --split test --card
+    python -m benchmarks.diagnosis resources/models/leaves.safetensors joined --split test --card
 
-The photos are a folder of `benchmarks.join_photos`. Each reading of the test split is a line of docs/diagnosis.md.
-With `--card` the figures go into the model file and the card beside it. With `--split val` nothing of the test split
-is touched.
+The photos are a folder of `benchmarks.join_photos`. Each reading of the test split is logged in
+benchmarks/results/test_readings.json. Intervals take the manifest's groups into account. With `--card` the figures go
+into the model file and the card beside it. With `--split val` nothing of the test split is touched.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from core.data.photo_reader import read_photo
 from core.diagnosis.calibration import crop_of, measure_reliability, state_probabilities
 from core.diagnosis.completion import compute_outputs
 from core.diagnosis.familiarity import read_familiarity
-from core.diagnosis.metrics import compute_metrics, wilson_interval
+from core.diagnosis.metrics import Subset, compute_metrics, describe_groups
 from core.diagnosis.model_file import TEST, ModelFile, read_model, write_model
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.thresholds import coverage_curve, is_no_leaf
@@ -78,8 +78,8 @@ def accuracy_figures(logits: Array, labels: Array, rows: list[dict[str, str]], m
     """Accuracy over all, by crop and by setting, macro F1 with intervals, and the table of classes."""
     said = logits.argmax(axis=1)
     right = said == labels
-    figures = compute_metrics(logits, labels, model.classes)
-    groups = np.array([r["group"] for r in rows])
+    groups = np.unique([r["group"] for r in rows], return_inverse=True)[1]
+    figures = compute_metrics(logits, labels, model.classes, groups=groups)
     crops, settings = np.array([r["crop"] for r in rows]), np.array([r["setting"] for r in rows])
     named = {"all": np.ones(len(rows), np.bool_)}
     named |= {crop: crops == crop for crop in sorted(set(crops))}
@@ -89,18 +89,19 @@ def accuracy_figures(logits: Array, labels: Array, rows: list[dict[str, str]], m
               if len(set(settings[crops == crop])) > 1}  # fmt: skip
     named |= {f"{place} photos of leaves": (settings == place) & leaves for place in ("lab", "field")}
     named |= {"photos of the first pack": np.array([r.get("pack", "leaves") == "leaves" for r in rows])}
-    parts = [_part(name, right[mask]) for name, mask in named.items()]
+    parts = [Subset.count(name, right[mask], groups[mask]) for name, mask in named.items()]
     known_crop = np.array([crop_of(model.classes[i]) for i in said]) == crops
     sick = np.array([not is_healthy(model.classes[i]) for i in said])
     truly = np.array([not is_healthy(r["condition"]) for r in rows])
-    parts += [_part("crop named right", known_crop[leaves]), _part("healthy or not", (sick == truly)[leaves])]
+    parts += [Subset.count("crop named right", known_crop[leaves], groups[leaves]),
+              Subset.count("healthy or not", (sick == truly)[leaves], groups[leaves])]  # fmt: skip
 
     def macro(indices: Array) -> float:
         return compute_metrics(logits[indices], labels[indices], model.classes).macro_f1
 
     return {
-        "parts": parts,
-        "accuracy_interval_by_group": bootstrap_interval(lambda i: float(right[i].mean()), groups),
+        "parts": [part.to_row() for part in parts],
+        "groups": describe_groups(figures),
         "macro_f1": figures.macro_f1,
         "macro_f1_interval_by_group": bootstrap_interval(macro, groups, rounds=200),
         "classes": [
@@ -109,11 +110,6 @@ def accuracy_figures(logits: Array, labels: Array, rows: list[dict[str, str]], m
             for c in figures.per_class
         ],
     }  # fmt: skip
-
-
-def _part(name: str, right: Array) -> dict[str, Any]:
-    interval = wilson_interval(int(right.sum()), len(right))
-    return {"name": name, "photos": len(right), "right": float(right.mean()), "interval": list(interval)}
 
 
 def rejection_figures(
@@ -192,7 +188,7 @@ def by_crop(rows: list[dict[str, str]]) -> dict[str, list[dict[str, str]]]:
 def with_test(model: ModelFile, figures: dict[str, Any]) -> ModelFile:
     """The model with its test figures inside."""
     note = "On the test split: photos of leaves that were neither trained on nor chosen by. Lab and field stand apart."
-    section = {k: figures[k] for k in ("parts", "classes", "macro_f1")} | {"note": note}
+    section = {k: figures[k] for k in ("parts", "classes", "macro_f1")} | {"note": f"{note} {figures['groups']}"}
     numbers = {"test_accuracy": figures["parts"][0]["right"], "test_photos": float(figures["parts"][0]["photos"]),
                "test_macro_f1": figures["macro_f1"], "test_calibration_error": figures["calibration_error"]}
     return replace(model, sections={**model.sections, TEST: section}, figures={**model.figures, **numbers})
