@@ -22,7 +22,7 @@ from core.diagnosis.calibration import crop_of, divide_logits, fit_class_tempera
 from core.diagnosis.familiarity import Familiarity, read_familiarity
 from core.diagnosis.features import PER_DIMENSION, NetworkOutputs, PrincipalSubspace, head_node, read_statistics
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head, make_folds
-from core.diagnosis.metrics import cross_entropy, wilson_interval
+from core.diagnosis.metrics import Subset, cross_entropy
 from core.diagnosis.model_file import ModelFile, in_bits
 from core.diagnosis.place_branch import (
     FIRST,
@@ -66,26 +66,36 @@ the branch raises the energy of both (benchmarks/results/adaptation.json)."""
 @dataclass(frozen=True, slots=True, eq=False)
 class Adaptation:
     """model: None if no change helps; before, after: which held-out photos are classified correctly, bool ``(N,)``,
-    more after than before where there is a model."""
+    more after than before where there is a model; groups: of dependent photos, int ``(N,)``."""
 
     model: ModelFile | None
     before: Array
     after: Array
+    groups: Array
 
-    def describe(self) -> tuple[str, str, str, str, str]:
-        """Sentences: the accuracy before and after, what changed, whether it is significant, and the test of that."""
+    def describe(self) -> tuple[str, ...]:
+        """Sentences: the accuracy before and after, how photos in groups count, what changed, whether it is
+        significant, and the test of that, which counts groups by the sum of the changes of their photos."""
+        parts = [Subset.count("Before", self.before, self.groups), Subset.count("After", self.after, self.groups)]
+        sentences = [_describe(part) for part in parts]
         gained, lost = int((self.after & ~self.before).sum()), int((self.before & ~self.after).sum())
-        p = sign_test(gained, lost)
+        numbers = np.unique(self.groups, return_inverse=True)[1]
+        changes = np.bincount(numbers, self.after.astype(int) - self.before)
+        better, worse = int((changes > 0).sum()), int((changes < 0).sum())
+        p = sign_test(better, worse)
         if self.model is None:
             verdict = "No change of the model predicts held-out photos of this place better. Nothing was written."
-        elif p < SIGNIFICANCE_LEVEL:
+        elif better > worse and p < SIGNIFICANCE_LEVEL:
             verdict = "The adapted model is better here."
         else:
             verdict = "So few photos cannot show that the adapted model is better here."
         chance = f"= {p:.3f}" if p >= 0.001 else "< 0.001"
-        changes = f"{gained} became correct, {lost} became wrong."
-        return (_describe("Before", self.before), _describe("After", self.after), changes, verdict,
-                f"Sign test: p {chance}.")  # fmt: skip
+        if len(changes) < len(numbers):
+            before, after = (part.photos / part.effect for part in parts)
+            sentences.append(f"The intervals take groups into account: {len(numbers)} held-out photos in "
+                             f"{len(changes)} groups count as {before:.0f} before and {after:.0f} after.")  # fmt: skip
+        return (*sentences, f"{gained} became correct, {lost} became wrong.", verdict,
+                f"Sign test over groups: p {chance}.")  # fmt: skip
 
 
 @final
@@ -120,7 +130,7 @@ def adapt_model(
     chosen = _choose(candidates, labels)
     before, after = (z.argmax(axis=1) == labels for z in (place.logits, held_out))
     if (fitted is head and not chosen) or after.sum() <= before.sum():
-        return Adaptation(None, before, after)
+        return Adaptation(None, before, after, photos.groups)
     adapted = _with_head(model, fitted)
     if chosen:
         graph, weights = join_branch(adapted.graph, adapted.weights, finish_branch())
@@ -129,7 +139,7 @@ def adapt_model(
     adapted = _with_temperatures(adapted, candidates[chosen], labels)
     seen = NetworkOutputs(candidates[chosen], photos.features, place.spreads)
     adapted = _with_familiarity(adapted, seen, labels, folds)
-    return Adaptation(adapted, before, after)
+    return Adaptation(adapted, before, after, photos.groups)
 
 
 def _fit_head(
@@ -241,7 +251,7 @@ def check_counts(classes: Sequence[str], labels: Array, groups: Array) -> None:
 
 
 def sign_test(gained: int, lost: int) -> float:
-    """Two-sided p-value of the sign test (McNemar's exact test); gained, lost: photos that became correct and wrong."""
+    """Two-sided p-value of the sign test (McNemar's exact test); gained, lost: groups that became better and worse."""
     total = gained + lost
     tail = sum(math.comb(total, k) for k in range(max(gained, lost), total + 1))
     return min(1.0, float(2 * tail / 2**total))
@@ -266,9 +276,9 @@ def _loss(logits: Array, labels: Array) -> float:
     return float(cross_entropy(logits / fit_temperature(logits, labels, ridge=0.0), labels).mean())
 
 
-def _describe(when: str, correct: Array) -> str:
-    low, high = wilson_interval(int(correct.sum()), len(correct))
-    return (f"{when}: {correct.sum()} of {len(correct)} held-out photos correct ({100 * correct.mean():.1f} %, 95 % "
+def _describe(part: Subset) -> str:
+    low, high = part.interval
+    return (f"{part.name}: {part.right} of {part.photos} held-out photos correct ({100 * part.accuracy:.1f} %, 95 % "
             f"interval {100 * low:.1f} to {100 * high:.1f} %).")  # fmt: skip
 
 

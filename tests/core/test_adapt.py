@@ -68,10 +68,12 @@ def call(place, *more, data="place"):
 @pytest.mark.thorough
 def test_the_command_writes_a_model_for_the_place(place, known, capsys):
     (place / "place" / CLASSES[0] / "empty.png").touch()
+    (place / "place" / CLASSES[0] / "1.png").rename(place / "place" / CLASSES[0] / "0_flipLR.png")
     assert call(place) == 0
     said = capsys.readouterr().out
     assert " 1 photo is excluded: 1 x The file is empty" in said
-    assert "20 photos of 2 classes in 20 groups. Before: " in said
+    assert "20 photos of 2 classes in 19 groups. Before: " in said
+    assert "The intervals take groups into account: 20 held-out photos in 19 groups count as " in said
     assert f"Model: {place / 'own.safetensors'}" in said
     own, test = read_model(place / "own.safetensors"), take_photos(30, 3, light=60)
     right = []

@@ -133,7 +133,23 @@ def test_the_sign_test_is_exact():
     assert sign_test(5, 0) == pytest.approx(2 / 32)
     assert sign_test(1, 8) == pytest.approx(2 * 10 / 512)
     assert sign_test(2000, 0) == 0
-    assert Adaptation(None, np.zeros(20, bool), np.ones(20, bool)).describe()[4] == "Sign test: p < 0.001."
+    few = Adaptation(None, np.zeros(20, bool), np.ones(20, bool), np.arange(20))
+    assert few.describe()[4] == "Sign test over groups: p < 0.001."
+
+
+def test_photos_of_a_group_are_not_counted_as_independent():
+    model, right = ModelFile(network(), {}, CLASSES, 32), np.arange(40) < np.array([[12], [36]])
+    alone, grouped = (Adaptation(model, *right, np.arange(40) // size).describe() for size in (1, 10))
+    assert alone[1:] == ("After: 36 of 40 held-out photos correct (90.0 %, 95 % interval 76.9 to 96.0 %).",
+                         "24 became correct, 0 became wrong.", "The adapted model is better here.",
+                         "Sign test over groups: p < 0.001.")  # fmt: skip
+    assert grouped[1].endswith("(90.0 %, 95 % interval 53.6 to 98.6 %).")
+    assert grouped[2].endswith("groups into account: 40 held-out photos in 4 groups count as 5 before and 7 after.")
+    assert grouped[4:] == ("So few photos cannot show that the adapted model is better here.",
+                           "Sign test over groups: p = 0.250.")  # fmt: skip
+    gained = np.arange(20) < 12
+    worse = Adaptation(model, ~gained, gained, np.maximum(np.arange(20), 11)).describe()
+    assert (worse[-2], worse[-1]) == (grouped[-2], "Sign test over groups: p = 0.039."), "1 group better, 8 worse"
 
 
 def test_too_few_photos_and_models_without_replay_or_with_another_head_are_refused(model):
