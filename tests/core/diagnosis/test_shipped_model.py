@@ -36,6 +36,7 @@ def test_a_shipped_model_is_small_and_has_all_that_an_examination_needs(name, mo
     assert not any(name.startswith(("rice/", "soybean/", "wheat/")) for name in model.classes)
     assert {"rejection", "calibration", "reading_leaf", "test", "data"} <= set(model.sections)
     assert path.with_suffix(".md").read_text("utf-8") == render_card(model, model.name)
+    assert "intervals take groups into account" in model.sections["test"]["note"]
 
 
 def test_the_table_lists_the_models_that_are_there():
