@@ -18,12 +18,14 @@ from core.gpu.ops.conv.backward_weight import add_sum
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
 from core.gpu.ops.norm.launches import place_sums, saved_of
 from core.gpu.ops.norm.pairs import between_norms, suits_strips
-from core.gpu.select import FORWARD, Case
+from core.gpu.select import FORWARD, INPUT, Case
 from core.ops.window import read_window
 from core.program import Step
 
 HALO: Final = 2
 """Rows that a strip reads beside its own."""
+UNMASKED: Final = {"mask": 0, "masking": 0, "accumulate": 0}
+"""A result that is written as it is; its mask has the pitch of the result."""
 
 
 def refuse_norms(case: Case) -> str:
@@ -41,12 +43,19 @@ def refuse_strips(case: Case) -> str:
     return refuse_direct(case)
 
 
-def pack(frame: Frame, step: Step, channels: int) -> int:
-    """Address of the filters as ``(taps, channels up to 16 bytes)``."""
+def refuse_gradient_strips(case: Case) -> str:
+    if read_window(case.step.attributes).stride != (1, 1):
+        return "It computes the input gradient of stride 1."
+    return refuse_strips(case)
+
+
+def pack(frame: Frame, step: Step, channels: int, rotated: bool = False) -> int:
+    """Address of the filters as ``(taps, channels up to 16 bytes)``, the last tap first if `rotated`."""
     indices = frame.indices(f"{step.node}.weight")
-    taps = indices.reshape(len(indices), -1).T
+    taps = indices.reshape(len(indices), -1).T[:: -1 if rotated else 1]
     return frame.packed(
-        f"{step.node}.weight", lambda: np.pad(taps, ((0, 0), (0, channels - len(indices))), constant_values=-1)
+        f"{'rotated:' if rotated else ''}{step.node}.weight",
+        lambda: np.pad(taps, ((0, 0), (0, channels - len(indices))), constant_values=-1),
     )
 
 
@@ -78,7 +87,7 @@ def _add_strips(
     blocks = min(blocks, blocks_of(items, threads // wide))
     given = {name: value(blocks) if callable(value) else value for name, value in values.items()}
     given |= {
-        "weight": pack(frame, case.step, x.padded), "control": frame.block("control"), "x": x.address,
+        "control": frame.block("control"), "x": x.address,
         "ldx": x.pitch, "groups": groups, "wide": wide, "items": items, "pairs": pairs, "per_image": per_image,
         "rows": best, "by_pairs": pairs, "by_per_image": per_image,
         "height": x.height, "width": x.width, "ho": out.height, "wo": out.width,
@@ -96,11 +105,11 @@ def _add_strips(
 def forward_strips(case: Case) -> None:
     """The output; between batch norms also the sums of the one after."""
     frame, step, between = case.frame, case.step, between_norms(case.frame, case.step)
-    stride = read_window(step.attributes).stride[0]
-    x, out, norm = frame.image(between[0].inputs[0] if between else step.inputs[0]), frame.image(step.output), -1
+    stride, norm = read_window(step.attributes).stride[0], strips.PLAIN
+    x, out = frame.image(between[0].inputs[0] if between else step.inputs[0]), frame.image(step.output)
     values: dict[str, Any] = {
-        "bias": bias_of(frame, step), "out": out.address, "ldo": out.pitch, "activation": RELU[step.activation],
-        "saved": 0, "partial": 0,
+        "weight": pack(frame, step, x.padded), "bias": bias_of(frame, step), "out": out.address, "ldo": out.pitch,
+        "activation": RELU[step.activation], "saved": 0, "partial": 0, **UNMASKED,
     }  # fmt: skip
     if between:
         before, after = between
@@ -110,6 +119,19 @@ def forward_strips(case: Case) -> None:
     _add_strips(
         case, "forward", strips.make_depthwise_strips, (frame.element, stride, norm), strips.SIGNATURE, x, out,
         out.height, out.width, strips.CHANNELS, at_once, 1, values,
+    )  # fmt: skip
+
+
+def backward_strips(case: Case) -> None:
+    """The input's gradient: the forward kernel on dy, with rotated filters."""
+    frame, (dy, dx, target) = case.frame, case.sides()
+    values = {
+        "weight": pack(frame, case.step, dy.padded, True), "bias": 0, "out": dx.address, "ldo": dx.pitch,
+        "activation": 0, "saved": 0, "partial": 0, **{name: target.values[name] for name in UNMASKED},
+    }  # fmt: skip
+    _add_strips(
+        case, INPUT, strips.make_depthwise_strips, (frame.element, 1, strips.GRADIENT), strips.SIGNATURE, dy, dx,
+        dx.height, dx.width, strips.CHANNELS, strips.blocks(frame.element, 1, False), 1, values,
     )  # fmt: skip
 
 
@@ -124,7 +146,8 @@ def backward_norms(case: Case) -> None:
     size = 9 * x.padded
     values = {
         "partial": lambda blocks: frame.use(f"partial:{step.node}", 4 * size * blocks),
-        "y": y.address, "g": g.address, "dx": dx.address, "ldy": y.pitch, "ldg": g.pitch, "ldd": dx.pitch,
+        "weight": pack(frame, step, x.padded), "y": y.address, "g": g.address, "dx": dx.address,
+        "ldy": y.pitch, "ldg": g.pitch, "ldd": dx.pitch,
         "before": saved_of(frame, before), "after": saved_of(frame, after),
         "sums": lambda blocks: place_sums(frame, f"dsums:{before.node}", blocks, x),
     }  # fmt: skip
