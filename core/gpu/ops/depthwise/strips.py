@@ -192,13 +192,13 @@ def make_finish(element: int, norm: int) -> tuple[Any, Any]:
 
 def make_dense(element: int, norm: int) -> Any:
     """Device function for stride 1: rows row0 to last of the output; the row above is already in `raw`."""
-    add_three, (load_masks, finish), WORDS = make_row_products(element, 1, norm, 3), make_finish(element, norm), element
+    add_three, (load_masks, finish), MASKS = make_row_products(element, 1, norm, 3), make_finish(element, norm), 2 * element
 
     @device_function
     def run_dense(image, target, lines, row0, last, height, inside, ending, offsets, constants, raw, totals):
         line, target_line = lines
         taps, scale, shift = constants
-        masks = cuda.local.array(2 * WORDS, u32)
+        masks = cuda.local.array(MASKS, u32)
         first = cuda.local.array(8, f32)
         second = cuda.local.array(8, f32)
         third = cuda.local.array(8, f32)
