@@ -78,6 +78,8 @@ def reason_against(candidate: Candidate, direction: str, case: KernelCase) -> st
 def write(candidate: Candidate, direction: str, frame: Frame, configuration: Any = None) -> None:
     """Write the launches of one direction: those of the candidate, after what it reads of an earlier pass."""
     step, frame.algorithm = frame.program.steps[0], candidate.level
+    if candidate.level not in FAST:
+        frame.vector = 1  # teaching kernels read arrays without padding, so that none is copied
     case = Case(frame, (step,), candidate.direction, Backward(frame, False))
     with frame.comparing():
         case = replace(case, configuration=configuration or candidate.configurations(case)[0])

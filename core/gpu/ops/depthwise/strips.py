@@ -192,7 +192,8 @@ def make_finish(element: int, norm: int) -> tuple[Any, Any]:
 
 def make_dense(element: int, norm: int) -> Any:
     """Device function for stride 1: rows row0 to last of the output; the row above is already in `raw`."""
-    add_three, (load_masks, finish), MASKS = make_row_products(element, 1, norm, 3), make_finish(element, norm), 2 * element
+    add_three, (load_masks, finish) = make_row_products(element, 1, norm, 3), make_finish(element, norm)
+    MASKS = 2 * element
 
     @device_function
     def run_dense(image, target, lines, row0, last, height, inside, ending, offsets, constants, raw, totals):
