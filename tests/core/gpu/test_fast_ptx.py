@@ -87,6 +87,12 @@ def test_a_fast_kernel_fits_into_registers(name):
     assert ("mma.sync" in ptx) == (recipe.factory in MATRIX)
 
 
+def test_dense_layers_of_few_images_fit_into_registers():
+    recipes = {launch.recipe for launch in frame_of("mlp", "float32", batch=8, size=28).launches}
+    found = [check_registers(compile_kernel(one, (9, 0))[0], (9, 0)) for one in recipes if one.module.endswith("gemv")]
+    assert len(found) == 3  # one of each direction: the first layer reads photos with a border
+
+
 @SLOW
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
 @pytest.mark.parametrize("name", sorted(RECIPES))

@@ -19,6 +19,7 @@ from core.gpu.ops.depthwise import direct, strip_gradient, strips
 from core.gpu.ops.norm.launches import place_sums, saved_of
 from core.gpu.ops.norm.pairs import between_norms, suits_strips
 from core.gpu.select import FORWARD, INPUT, Case
+from core.ops.contract import Array
 from core.ops.window import read_window
 from core.program import Step
 
@@ -49,14 +50,19 @@ def refuse_gradient_strips(case: Case) -> str:
     return refuse_strips(case)
 
 
-def pack(frame: Frame, step: Step, channels: int, rotated: bool = False) -> int:
-    """Address of the filters as ``(taps, channels up to 16 bytes)``, the last tap first if `rotated`."""
+def pack_taps(frame: Frame, step: Step, channels: int) -> int:
+    """Address of the filters as ``(taps, channels up to 16 bytes)``."""
+    return frame.packed(f"taps:{step.node}.weight", lambda: _filters(frame, step, channels).T)
+
+
+def pack_filters(frame: Frame, step: Step, channels: int) -> int:
+    """Address of the filters as ``(channels up to 16 bytes, taps)``."""
+    return frame.packed(f"{step.node}.weight", lambda: _filters(frame, step, channels))
+
+
+def _filters(frame: Frame, step: Step, channels: int) -> Array:
     indices = frame.indices(f"{step.node}.weight")
-    taps = indices.reshape(len(indices), -1).T[:: -1 if rotated else 1]
-    return frame.packed(
-        f"{'rotated:' if rotated else ''}{step.node}.weight",
-        lambda: np.pad(taps, ((0, 0), (0, channels - len(indices))), constant_values=-1),
-    )
+    return np.pad(indices.reshape(len(indices), -1), ((0, channels - len(indices)), (0, 0)), constant_values=-1)
 
 
 def _best_rows(images: int, rows: int, pairs: int, at_once: int) -> int:
@@ -108,8 +114,8 @@ def forward_strips(case: Case) -> None:
     stride, norm = read_window(step.attributes).stride[0], strips.PLAIN
     x, out = frame.image(between[0].inputs[0] if between else step.inputs[0]), frame.image(step.output)
     values: dict[str, Any] = {
-        "weight": pack(frame, step, x.padded), "bias": bias_of(frame, step), "out": out.address, "ldo": out.pitch,
-        "activation": RELU[step.activation], "saved": 0, "partial": 0, **UNMASKED,
+        "weight": pack_filters(frame, step, x.padded), "bias": bias_of(frame, step), "out": out.address,
+        "ldo": out.pitch, "activation": RELU[step.activation], "saved": 0, "partial": 0, **UNMASKED,
     }  # fmt: skip
     if between:
         before, after = between
@@ -123,10 +129,10 @@ def forward_strips(case: Case) -> None:
 
 
 def backward_strips(case: Case) -> None:
-    """The input's gradient: the forward kernel on dy, with rotated filters."""
+    """The input's gradient: the forward kernel on dy, which rotates the filters."""
     frame, (dy, dx, target) = case.frame, case.sides()
     values = {
-        "weight": pack(frame, case.step, dy.padded, True), "bias": 0, "out": dx.address, "ldo": dx.pitch,
+        "weight": pack_filters(frame, case.step, dy.padded), "bias": 0, "out": dx.address, "ldo": dx.pitch,
         "activation": 0, "saved": 0, "partial": 0, **{name: target.values[name] for name in UNMASKED},
     }  # fmt: skip
     _add_strips(
@@ -146,7 +152,7 @@ def backward_norms(case: Case) -> None:
     size = 9 * x.padded
     values = {
         "partial": lambda blocks: frame.use(f"partial:{step.node}", 4 * size * blocks),
-        "weight": pack(frame, step, x.padded), "y": y.address, "g": g.address, "dx": dx.address,
+        "weight": pack_filters(frame, step, x.padded), "y": y.address, "g": g.address, "dx": dx.address,
         "ldy": y.pitch, "ldg": g.pitch, "ldd": dx.pitch,
         "before": saved_of(frame, before), "after": saved_of(frame, after),
         "sums": lambda blocks: place_sums(frame, f"dsums:{before.node}", blocks, x),
@@ -176,7 +182,7 @@ def write_direct(case: Case) -> None:
     frame, step, window, (x, out, target) = case.frame, case.step, read_window(case.step.attributes), case.sides()
     forward, vectors, convolves = case.direction == FORWARD, out.vectors, step.op == "depthwise_conv2d"
     values = {
-        "x": x.address, "weight": pack(frame, step, out.padded) if convolves else 0,
+        "x": x.address, "weight": pack_taps(frame, step, out.padded) if convolves else 0,
         "bias": bias_of(frame, step) if forward else 0, "out": out.address, **target.values,
         **out.pixel_values(frame.batch), **x.side_values(out),
         **dict(zip(("top", "left", "bottom", "right"), window.padding, strict=True)),

@@ -50,7 +50,7 @@ STRIPS: Final = Group("strips", (
 
 SIGNATURE: Final = KernelSignature((
     *pointers(x="activations (N, height, width, C); with norms the output of the convolution before",
-              weight="packed filters (9, C)", bias="float32 (C), or 0", out="activations (N, ho, wo, C)",
+              weight="filters (C, 9)", bias="float32 (C), or 0", out="activations (N, ho, wo, C)",
               saved="float32 (7, C) of the batch norm before: rows 2 and 3 are scale and shift",
               partial="float32 (blocks, 2, C): sums of out and of its squares"),
     MASK, CONTROL,
@@ -89,6 +89,28 @@ def find_columns(first, count, width, pitch, offsets):
         inside = i32(inside | (i32(1 << p) if z >= 0 and z < width else i32(0)))
         offsets[p] = i32(min(max(z, i32(0)), i32(width - 1)) * pitch)
     return inside
+
+
+def make_tap_loads(element: int, channels: int, rotated: bool = False) -> Any:
+    """Device function: filters of neighbouring channels as (9, channels) into registers; `rotated`: the last tap first.
+
+    Their elements are contiguous, and loaded as many at once as there are channels.
+    """
+    load, unpack = make_load(channels * element // 4), make_unpack(element, channels)
+    WORDS, COUNT = channels, 9 * channels
+
+    @device_function
+    def load_taps(weight, c, taps):
+        words = cuda.local.array(WORDS, u32)
+        loaded = cuda.local.array(COUNT, f32)
+        for k in range(9):
+            load(u64(weight + u64((i64(c) * 9 + k * channels) * element)), words, 0)
+            unpack(words, 0, loaded, k * channels)
+        for k in range(9):
+            for i in range(channels):
+                taps[k * channels + i] = loaded[i * 9 + (8 - k if rotated else k)]
+
+    return load_taps
 
 
 def make_row_loads(words: int) -> Any:
@@ -257,7 +279,7 @@ def make_depthwise_strips(element: int, stride: int, norm: int) -> Any:
     WORDS, PX, S = element, columns_read(stride), stride
     NORMAL, SIX = norm >= 0, ceiling(norm)
     RAW, STORED = WORDS * PX, THREADS * CHANNELS
-    load, unpack, fold = make_load(WORDS), make_unpack(element, CHANNELS), make_fold(CHANNELS)
+    load_taps, fold = make_tap_loads(element, CHANNELS, norm == GRADIENT), make_fold(CHANNELS)
     load_row, execute = make_row_loads(WORDS), (make_dense if stride == 1 else make_strided)(element, norm)
 
     def depthwise_strips(
@@ -270,13 +292,10 @@ def make_depthwise_strips(element: int, stride: int, norm: int) -> Any:
         c = i32((i32(cuda.blockIdx.y) * wide + t - ty * wide) * 4)
         channels = i32(strips.groups * 4)
         taps = cuda.local.array(36, f32)
-        words = cuda.local.array(4, u32)
         scale = cuda.local.array(4, f32)
         shift = cuda.local.array(4, f32)
         totals = cuda.local.array(8, f32)
-        for k in range(9):
-            load(u64(weight + u64((i64(k) * channels + c) * element)), words, 0)
-            unpack(words, 0, taps, k * 4)
+        load_taps(weight, c, taps)
         for i in range(4):
             totals[i], totals[4 + i] = f32(0.0), f32(0.0)
             if NORMAL:  # ReLU6 is computed over six (`make_apply_norm`), so the taps are six times as large
