@@ -315,7 +315,8 @@ def _check_weights(graph: Graph, weights: Mapping[str, Array]) -> None:
     check_weights(weights, {name: parameter.shape for name, parameter in graph.parameters().items()})
     wrong = [name for name, array in weights.items() if array.dtype != np.float32 or not np.isfinite(array).all()]
     if wrong:
-        raise ModelFileError(f"The array {wrong[0]} holds values that are not finite numbers of float32.")
+        raise ModelFileError(f"The weights do not fit the network: {wrong[0]} holds values that are not numbers, or is "
+                             "not float32.")  # fmt: skip
 
 
 def floats(value: Any) -> tuple[float, ...]:
