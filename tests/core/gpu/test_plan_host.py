@@ -168,7 +168,7 @@ def test_the_largest_batch_that_fits_is_taken_where_none_is_asked_for(monkeypatc
 def test_wrong_weights_states_and_batches_meet_sentences():
     graph, plan = training_plan()
     weights = random_weights(graph)
-    with pytest.raises(ModelFileError, match=r"missing conv1\.bias"):
+    with pytest.raises(ModelFileError, match=r"conv1\.bias is missing"):
         plan.load({k: v for k, v in weights.items() if k != "conv1.bias"})
     plan.load(weights)
     with pytest.raises(ModelFileError, match="'first'"):
