@@ -25,6 +25,8 @@ from core.program import Step
 
 HALO: Final = 2
 """Rows that a strip reads beside its own."""
+MOST_SUMS: Final = 36
+"""Sums of taps in the registers of a thread: those of 3x3 in float32."""
 UNMASKED: Final = {"mask": 0, "masking": 0, "accumulate": 0}
 """A result that is written as it is; its mask has the pitch of the result."""
 
@@ -121,7 +123,7 @@ def forward_strips(case: Case) -> None:
         before, after = between
         norm, values["saved"] = RELU[before.activation], saved_of(frame, before)
         values["partial"] = lambda blocks: place_sums(frame, f"sums:{after.node}", blocks, x)
-    at_once = strips.blocks(frame.element, stride, between is not None)
+    at_once = strips.blocks(frame.element, stride, norm)
     _add_strips(
         case, "forward", strips.make_depthwise_strips, (frame.element, stride, norm), strips.SIGNATURE, x, out,
         out.height, out.width, strips.CHANNELS, at_once, 1, values,
@@ -137,7 +139,7 @@ def backward_strips(case: Case) -> None:
     }  # fmt: skip
     _add_strips(
         case, INPUT, strips.make_depthwise_strips, (frame.element, 1, strips.GRADIENT), strips.SIGNATURE, dy, dx,
-        dx.height, dx.width, strips.CHANNELS, strips.blocks(frame.element, 1, False), 1, values,
+        dx.height, dx.width, strips.CHANNELS, strips.blocks(frame.element, 1, strips.GRADIENT), 1, values,
     )  # fmt: skip
 
 
@@ -204,8 +206,8 @@ def weights_direct(case: Case) -> None:
         return
     x, dy = case.gradient_sides()
     (kh, kw), pixels, vectors = window.kernel, frame.batch * dy.height * dy.width, dy.vectors
-    size, wide = (kh * kw + 1) * dy.padded, min(vectors, 32)
-    across = blocks_of(vectors, wide) * kh
+    size, wide, tap_rows = (kh * kw + 1) * dy.padded, min(vectors, 32), kh if kh * kw * dy.vector <= MOST_SUMS else 1
+    across = blocks_of(vectors, wide) * (kh // tap_rows)
     split = max(64, blocks_of(pixels, max(1, 2 * SUM_BLOCKS * frame.processors // across)))
     splits = blocks_of(pixels, split)
     values = {
@@ -213,10 +215,10 @@ def weights_direct(case: Case) -> None:
         "split": split, "wide": wide, "top": window.padding[0], "left": window.padding[1],
         **dy.pixel_values(frame.batch), **x.side_values(dy),
     }  # fmt: skip
-    constants = (frame.element, (*window.kernel, *window.stride))
+    constants = (frame.element, (*window.kernel, *window.stride), tap_rows)
     frame.add(make_launch(
         step.node, "backward_weight", "fused", direct.make_depthwise_weight, constants, direct.WEIGHT_SIGNATURE,
-        values, (blocks_of(vectors, wide), kh, splits), (THREADS,), stream=1,
+        values, (blocks_of(vectors, wide), kh // tap_rows, splits), (THREADS,), stream=1,
         resident=RESIDENT if kw <= 3 else 2,  # the sums of a longer row of taps need more registers
     ))  # fmt: skip
     _add_sum(case, splits, size)

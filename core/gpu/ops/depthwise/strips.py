@@ -66,9 +66,11 @@ CHANNELS: Final = 4
 THREADS: Final = 128
 
 
-def blocks(element: int, stride: int, normal: bool) -> int:
-    """Blocks per multiprocessor, limited by the registers. `normal`: between two batch norms."""
-    return 2 if element == 4 else 3 if stride == 2 and not normal else 4
+def blocks(element: int, stride: int, norm: int) -> int:
+    """Blocks per multiprocessor, limited by the registers."""
+    if element == 4:
+        return 4 if norm == PLAIN else 3
+    return 3 if stride == 2 and norm == PLAIN else 4
 
 
 @device_function
