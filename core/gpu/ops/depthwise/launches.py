@@ -73,7 +73,7 @@ def _best_rows(images: int, rows: int, pairs: int, at_once: int) -> int:
     def time_of(count: int) -> int:
         return blocks_of(images * pairs * blocks_of(rows, count), at_once) * (count + HALO)
 
-    return min(range(min(4, rows), rows + 1), key=lambda count: (time_of(count), -count))
+    return min(range(1, rows + 1), key=lambda count: (time_of(count), -count))
 
 
 def _add_strips(
