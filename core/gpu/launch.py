@@ -18,7 +18,10 @@ RELU: Final = {"": 0, "relu": 1, "relu6": 2}
 @final
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Activations ``(N, height, width, channels)`` on the device; pitches in elements, channels padded to 16 bytes."""
+    """Activations ``(N, height, width, channels)`` on the device; pitches in elements, channels padded to 16 bytes.
+
+    `pitch`: of a pixel. `given_row_pitch`, `given_image_pitch`: of a view into a larger image; 0: contiguous.
+    """
 
     address: int
     height: int
@@ -26,16 +29,16 @@ class Tensor:
     channels: int
     pitch: int
     element: int
-    row: int = 0
-    photo: int = 0
+    given_row_pitch: int = 0
+    given_image_pitch: int = 0
 
     @property
     def row_pitch(self) -> int:
-        return self.row or self.width * self.pitch
+        return self.given_row_pitch or self.width * self.pitch
 
     @property
     def image_pitch(self) -> int:
-        return self.photo or self.height * self.row_pitch
+        return self.given_image_pitch or self.height * self.row_pitch
 
     @property
     def vector(self) -> int:

@@ -19,7 +19,7 @@ from core.gpu.launch import RELU
 from core.gpu.lowering import choose_forward, write_backward, write_forward, write_launches, write_lists
 from core.gpu.ops.elementwise import combine
 from core.gpu.ops.matmul import tensor_core
-from core.gpu.select import FAST, FORWARD, INPUT, Case
+from core.gpu.select import FAST, FORWARD, INPUT, Candidates, Case
 from core.gpu.sm90 import matmul_tma
 from core.models.architectures import build
 from core.ops.builder import with_loss
@@ -51,8 +51,17 @@ def test_every_kernel_has_the_parameters_that_its_signature_declares(monkeypatch
         assert tuple(inspect.signature(recipe.function()).parameters) == signature.parameters, recipe
     everywhere = [value for name, module in list(sys.modules.items()) if name.startswith("core.gpu.")
                   for value in vars(module).values() if isinstance(value, KernelSignature)]  # fmt: skip
-    assert set(everywhere) - set(declared) == {combine.LAYOUT, matmul_tma.SIGNATURE, tensor_core.SIGNATURE}
+    unused = set(everywhere) - set(declared) - {combine.LAYOUT, matmul_tma.SIGNATURE, tensor_core.SIGNATURE}
+    assert not unused, "a network above must launch each kernel: add the op to `rare_network`"
     assert all(argument.meaning for signature in everywhere for argument in signature.flat)
+
+
+@pytest.mark.parametrize(("more", "said"), [((CANDIDATES.all[0],), "listed twice"), (
+    (replace(CANDIDATES.all[0], name="new", level="newest"),), r"level is not in LEVELS: \[\('new', 'newest'\)\]",
+)])  # fmt: skip
+def test_a_table_with_a_wrong_candidate_names_it(more, said):
+    with pytest.raises(ValueError, match=said):
+        Candidates((*CANDIDATES.all, *more))
 
 
 def test_arguments_are_packed_by_name_and_wrong_names_raise():
