@@ -154,14 +154,12 @@ def describe_text(evaluation: Evaluation, split: str) -> str:
 
 def describe_details(evaluation: Evaluation) -> list[str]:
     """Sentences beside the accuracy: data leakage, accuracy by place, groups, calibration, coverage."""
-    lines = [*evaluation.known]
-    if evaluation.fresh is not None:
-        lines.append(describe_accuracy(evaluation.fresh, "other"))
-    lines += [describe_subsets(evaluation.parts), *map(describe_groups, (evaluation.figures, evaluation.field))]
-    lines.append(f"Expected calibration error: {100 * (evaluation.calibration_error or 0):.1f} points.")
-    if evaluation.answered is not None:
-        lines.append(evaluation.answered.describe())
-    return [*filter(None, lines)]
+    return [*filter(None, (
+        *evaluation.known, describe_accuracy(evaluation.fresh, "other") if evaluation.fresh else "",
+        describe_subsets(evaluation.parts), *map(describe_groups, (evaluation.figures, evaluation.field)),
+        f"Expected calibration error: {100 * (evaluation.calibration_error or 0):.1f} points.",
+        evaluation.answered.describe() if evaluation.answered else "",
+    ))]  # fmt: skip
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -19,9 +19,7 @@ RELU: Final = {"": 0, "relu": 1, "relu6": 2}
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """Activations ``(N, height, width, channels)`` on the device; pitches in elements, channels padded to 16 bytes.
-
-    `pitch`: of a pixel. `given_row_pitch`, `given_image_pitch`: of a view into a larger image; 0: contiguous.
-    """
+    `given_row_pitch` and `given_image_pitch` are those of a view into a larger image, 0 where it is contiguous."""
 
     address: int
     height: int
@@ -102,8 +100,9 @@ PLAIN: Final = Target()
 @final
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A launch: kernel, grid, block, dynamic shared memory and arguments, and its names in timings.
+    """A launch: kernel, grid, block, dynamic shared memory and arguments (`values`), and its names in timings.
 
+    `kernel` is the kind of launch in timings, such as "fused", not the candidate; `recipe` says which function runs.
     Launches of `stream` 1 overlap those of stream 0; each starts after the stream-0 launches before it. `join` waits
     for all of stream 1.
     """

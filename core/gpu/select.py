@@ -224,8 +224,7 @@ class Candidates:
         keys = [(one.pattern, one.direction, one.name) for one in self.all]
         if len(set(keys)) != len(keys):
             raise ValueError(f"candidates listed twice: {sorted({k for k in keys if keys.count(k) > 1})}")
-        unknown = [(one.name, one.level) for one in self.all if one.level not in LEVELS]
-        if unknown:
+        if unknown := [(one.name, one.level) for one in self.all if one.level not in LEVELS]:
             raise ValueError(f"candidates whose level is not in LEVELS: {unknown}")
         self.longest = max(len(one.pattern) for one in self.all)
 
