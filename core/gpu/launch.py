@@ -8,8 +8,7 @@ from math import prod
 from typing import Any, Final, NamedTuple, final
 
 from core.gpu.arguments import KernelSignature
-from core.gpu.compilation.compiler import Argument as Constant
-from core.gpu.compilation.compiler import Recipe
+from core.gpu.compilation.compiler import Constant, Recipe
 
 RELU: Final = {"": 0, "relu": 1, "relu6": 2}
 """Activations by the number that kernels take as argument."""
@@ -159,7 +158,7 @@ def make_launch(
     Grid and block are 1 along the axes that they lack. `moved`: the fewest bytes moved.
     """
     module = factory.__module__.removeprefix("core.gpu.")
-    recipe = Recipe(module, factory.__name__, constants, signature.kinds, prod(block), resident)
+    recipe = Recipe(module, factory.__name__, constants, signature.types, prod(block), resident)
     return Launch(
         layer, direction, kernel, recipe, three(grid), three(block), shared, signature.pack(**values), bytes=moved,
         **more,
