@@ -91,19 +91,19 @@ def test_an_unknown_op_or_activation_raises_forward_and_backward_and_names_the_s
 
 def test_the_image_and_its_pool_are_one_segment_on_hopper_and_elsewhere_the_candidate_says_why_not():
     frame = frame_of("squeezenet1_1", training=True, capability=(8, 6))
-    rows = CANDIDATES.consider(Case(frame, frame.program.steps[:2], FORWARD))
-    assert {row.candidate.name: row.reason for row in rows}["image_pool"] == "It needs compute capability 9.0."
+    considered = CANDIDATES.consider(Case(frame, frame.program.steps[:2], FORWARD))
+    assert {one.candidate.name: one.reason for one in considered}["image_pool"] == "It needs compute capability 9.0."
     for capability, length in (((9, 0), 2), ((8, 6), 1)):
         first = choose_forward(frame_of("squeezenet1_1", training=True, capability=capability))[0]
         assert len(first.steps) == length
 
 
-@pytest.mark.parametrize("row", [r for r in CANDIDATES.all if r.pattern[-1] == "max_pool" and r.direction == FORWARD
-                                 and r.level in FAST], ids=lambda row: row.name)  # fmt: skip
-def test_every_fast_forward_candidate_of_a_max_pool_writes_the_positions_that_training_reads(row):
+@pytest.mark.parametrize("one", [c for c in CANDIDATES.all if c.pattern[-1] == "max_pool" and c.direction == FORWARD
+                                 and c.level in FAST], ids=lambda one: one.name)  # fmt: skip
+def test_every_fast_forward_candidate_of_a_max_pool_writes_the_positions_that_training_reads(one):
     frame = frame_of("squeezenet1_1", training=True)
-    case = Case(frame, frame.program.steps[2 - len(row.pattern) : 2], FORWARD)
-    row.write(replace(case, configuration=row.configurations(case)[0]))
+    case = Case(frame, frame.program.steps[2 - len(one.pattern) : 2], FORWARD)
+    one.write(replace(case, configuration=one.configurations(case)[0]))
     assert f"positions:{case.steps[-1].node}" in frame.array_sizes
 
 
@@ -114,6 +114,6 @@ def test_every_step_of_a_training_plan_is_explained_with_one_choice():
     assert sorted(chosen) == sorted(s.node for s in frame.program.steps if s.op not in (
         "softmax_cross_entropy", "global_avg_pool"))  # fmt: skip
     for one in explained:
-        assert all(row.reason or row.microseconds > 0 for row in one.considered)
+        assert all(candidate.reason or candidate.microseconds > 0 for candidate in one.considered)
     assert any(one.direction == INPUT and one.chosen.startswith("fire") for one in explained)
     assert not frame.launches

@@ -30,18 +30,18 @@ NO_SHARED_CASE = ("low_latency", "gemv")
 OURS = [r for r in TABLE.kernels if r.op in ANY and r.algorithm not in VENDOR_LIBRARIES]
 
 
-@pytest.mark.parametrize("row", OURS, ids=lambda row: "-".join(row.key))
-def test_an_entry_takes_a_case_or_says_why_not(row):
-    taken, fast = 0, {candidate.name for candidate, _ in entries(row.op) if not is_teaching(candidate)}
-    others = [one for one in OURS if one.key[:2] == row.key[:2] and {one.algorithm, row.algorithm} <= fast]
-    for problem in cases(row.op):
-        reason = row.refuses(problem)
+@pytest.mark.parametrize("entry", OURS, ids=lambda entry: "-".join(entry.key))
+def test_an_entry_takes_a_case_or_says_why_not(entry):
+    taken, fast = 0, {candidate.name for candidate, _ in entries(entry.op) if not is_teaching(candidate)}
+    others = [one for one in OURS if one.key[:2] == entry.key[:2] and {one.algorithm, entry.algorithm} <= fast]
+    for problem in cases(entry.op):
+        reason = entry.refuses(problem)
         taken += not reason
         assert not reason or reason.endswith("."), (label(problem), reason)
         if reason and all(other.refuses(problem) for other in others):
             assert problem.activation, (label(problem), reason)
-            assert row.direction != "forward"
-    assert taken or row.algorithm in NO_SHARED_CASE
+            assert entry.direction != "forward"
+    assert taken or entry.algorithm in NO_SHARED_CASE
 
 
 CASES = (
