@@ -71,6 +71,7 @@ def test_several_runs_of_one_split_are_evaluated_with_mean_and_deviation(trained
     assert (found["accuracy_deviation"], found["macro_f1_deviation"]) == (0, 0)
     done = call(*asked, cache=cache)
     assert "mean and standard deviation over 2 models: 100.0 ± 0.0 %, macro F1 1.000 ± 0.000." in done.stdout
+    assert done.stdout.count("Expected calibration error: ") == 2, "warnings and accuracy by place of each model too"
     assert done.stderr.count("This is reading ") == 2  # each run has a log of its own
     rows = (runs[1] / "split.csv").read_text("utf-8").splitlines()
     (runs[1] / "split.csv").write_text("\n".join(rows[:-1]) + "\n", "utf-8")

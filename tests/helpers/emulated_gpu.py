@@ -216,7 +216,7 @@ class Machine:
     def run(self, launch):
         kernel = self._adapt(launch.recipe.function())
         given = iter(launch.values)
-        values = [self._argument(kind, [next(given) for _ in words(kind)]) for kind in launch.recipe.kinds]
+        values = [self._argument(kind, [next(given) for _ in words(kind)]) for kind in launch.recipe.types]
         assert next(given, None) is None, "more values than arguments"
         self.block, self.grid, self.dynamic = launch.block, launch.grid, launch.shared
         for z, y, x in np.ndindex(*launch.grid[::-1]):

@@ -1,4 +1,4 @@
-"""Candidates for predictions of one or two images: their configurations, the most promising first, and launches."""
+"""Candidates for predictions of up to four images: their configurations, the most promising first, and launches."""
 
 from __future__ import annotations
 
