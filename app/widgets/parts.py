@@ -276,5 +276,5 @@ class EmptyPlace(QWidget):
         self._draw()
 
     def _draw(self) -> None:
-        self.text.setMinimumHeight(max(self.text.heightForWidth(336), 0))  # -1 without a text
+        self.text.setMinimumHeight(max(self.text.heightForWidth(self.text.width()), 0))  # -1 without a text
         self._drawing.setPixmap(resources.pixmap(self._icon, self._theme.colours.accent, 56, self.devicePixelRatioF()))

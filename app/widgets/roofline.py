@@ -65,14 +65,23 @@ class Roofline(QWidget):
         self.heading = label(tr("Roofline"), "heading")
         self.heading.setToolTip(tr("The limits set by memory bandwidth and arithmetic, with each kernel as a point"))
         self.caption = label("", "caption", wrap=True)
-        self.setLayout(column(self.heading, (self.plot, 1), self.caption))
+        self._column = column(self.heading, (self.plot, 1), self.caption)
+        self.setLayout(self._column)
         self._draw()  # pyqtgraph's default background is black
 
     def show_points(self, points: Sequence[Point], roofs: Sequence[Roof], caption: str) -> None:
         """Show these kernels; again with its colours after the theme has changed."""
         self._points, self._roofs = points, roofs
         self.caption.setText(caption)
+        self._fit()
         self._draw()
+
+    def resizeEvent(self, event: object) -> None:  # noqa: N802 (Qt's name)
+        self._fit()
+
+    def _fit(self) -> None:
+        """Make room for the lines of the caption: a splitter does not ask for the height at a width."""
+        self.setMinimumHeight(max(self._column.totalMinimumHeightForWidth(self.width()), 0))
 
     def _on_resized(self) -> None:
         """Place names and ticks again: they depend on the height."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, final
 
 from PySide6.QtCore import Qt, QTimer
-from PySide6.QtWidgets import QHeaderView, QPushButton, QWidget
+from PySide6.QtWidgets import QPushButton, QWidget
 
 from app.actions import Actions
 from app.mask import Mask
@@ -251,10 +251,7 @@ class DiagnosePanel(QWidget):
         self._show(selected(self.table))
 
     def _on_plants(self) -> None:
-        found, head, modes = bool(self._model.plants.found), self.table.horizontalHeader(), QHeaderView.ResizeMode
-        self.table.setColumnHidden(COLUMN, not found)
-        for at, wide in ((0, not found), (COLUMN, found)):  # a plant's text is the longest
-            head.setSectionResizeMode(at, modes.Stretch if wide else modes.ResizeToContents)
+        self.table.setColumnHidden(COLUMN, not self._model.plants.found)
         if self.detail.shown is not None:
             self._show_plant(self.detail.shown)
 

@@ -18,6 +18,8 @@ from app.widgets.table_view import selected_rows
 
 COLUMN: Final = 6
 """The plant's column of the results, shown as the second one while there are plants."""
+LONGEST: Final = 440
+"""Pixels of a plant with its diagnosis; longer ones are cut in the middle."""
 
 
 def plant_choice(plants: Plants, table: QTableView, remove: Callable[[Sequence[PhotoResult]], None]) -> ComboBox:
@@ -38,4 +40,5 @@ def plant_choice(plants: Plants, table: QTableView, remove: Callable[[Sequence[P
     table.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
     table.setSelectionMode(QTableView.SelectionMode.ExtendedSelection)
     table.horizontalHeader().moveSection(COLUMN, 1)
+    table.horizontalHeader().setMaximumSectionSize(LONGEST)
     return choice
