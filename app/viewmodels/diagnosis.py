@@ -14,7 +14,6 @@ from PySide6.QtCore import QObject, Signal
 from app import paths
 from app.mask import Mask, decode_box, mask_path, read_mask, write_mask
 from app.paths import PHOTO_FOLDERS
-from app.processes.entry import Child
 from app.task import Task
 from app.translation import tr
 from app.viewmodels.document import Edit
@@ -48,10 +47,8 @@ class DiagnosisModel(ProcessModel):
     brought = Signal(int, int)
     replaced = Signal(str)
 
-    def __init__(self, parent: QObject | None = None, early: Child | None = None) -> None:
-        """`early`: the process for the first model, if it runs already."""
+    def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._early = early
         self.plants = Plants(self._of_this_model, self)
         self.endings: dict[str, set[str]] = {}
         self.rows = RowsModel(columns(self.plants.of, self.endings), self)
@@ -89,8 +86,7 @@ class DiagnosisModel(ProcessModel):
             self.verdicts.thresholds, self.model = None, ModelIdentity()
         self.model_path, self.ready, self.known = model_path, {}, ()
         self.loading.emit()
-        early, self._early = self._early, None
-        self._start_process("diagnose", {"model": model_path}, child=early)
+        self._start_process("diagnose", {"model": model_path})
 
     def rename_model(self, model: ModelIdentity) -> None:
         """Use a model's new name, also in the rows that it diagnosed."""
@@ -183,8 +179,6 @@ class DiagnosisModel(ProcessModel):
             self.brought.emit(min(back) if len(back) < len(self.rows.present) else -1, 0)  # -1: the row of before
 
     def close(self) -> None:
-        if self._early is not None:
-            self._early.close()
         self._end_process()
         while self._listing:
             self._listing.pop().dispose()
