@@ -230,9 +230,7 @@ def split_name(path: str) -> tuple[str, str]:
     return os.path.splitext(os.path.basename(path))
 
 
-def columns(
-    plant_of: Callable[[PhotoResult], Plant | None], endings: Mapping[str, Collection[str]]
-) -> list[Column]:
+def columns(plant_of: Callable[[PhotoResult], Plant | None], endings: Mapping[str, Collection[str]]) -> list[Column]:
     """The columns of the list; endings: of each name in it, shown where a name has several."""
 
     def name_cell(row: PhotoResult) -> str:

@@ -11,10 +11,9 @@ from app.main_window import PAGES, first_size
 from app.theme import Theme
 from app.viewmodels.result import PhotoResult, read_result
 from app.viewmodels.runs import RunSummary
-from app.widgets.chart import TICK_HEIGHT, place_names, power_ticks
 from app.widgets.layouts import PageArea
 from app.widgets.parts import Dialog
-from app.widgets.roofline import NAME_HEIGHT, Point, Roof, Roofline
+from app.widgets.roofline import NAME_HEIGHT, TICK_HEIGHT, Point, Roof, Roofline, place_names, power_ticks
 from core.device import KernelTime
 from core.diagnosis.verdict import UNFAMILIAR
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
