@@ -50,8 +50,10 @@ class DiagnosisModel(ProcessModel):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.plants = Plants(self._of_this_model, self)
-        self.endings: dict[str, set[str]] = {}
-        self.rows = RowsModel(columns(self.plants.of, self.endings), self)
+        self._endings: dict[str, str] = {}
+        self.alike: set[str] = set()
+        """Names of photos with several endings."""
+        self.rows = RowsModel(columns(self.plants.of, self.alike), self)
         self.plants.changed.connect(lambda: self.rows.replace_all(self.rows.rows))
         self.busy.connect(self.plants.refresh)
         self.verdicts = Verdicts(self.rows, self._classes_of, self)
@@ -126,8 +128,8 @@ class DiagnosisModel(ProcessModel):
         for path in changed:
             self.replaced.emit(path)
         self.rows.restore(again)
-        for name, ending in map(split_name, fresh):
-            self.endings.setdefault(name, set()).add(ending)
+        self.alike |= {name for name, ending in map(split_name, fresh)
+                       if self._endings.setdefault(name, ending) != ending}  # fmt: skip
         first = len(self.rows.rows)
         self.rows.append([PhotoResult(at, path) for at, path in enumerate(fresh, first)])
         self._wait([*again, *range(first, first + len(fresh))])

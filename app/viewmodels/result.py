@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, final
@@ -230,12 +230,12 @@ def split_name(path: str) -> tuple[str, str]:
     return os.path.splitext(os.path.basename(path))
 
 
-def columns(plant_of: Callable[[PhotoResult], Plant | None], endings: Mapping[str, Collection[str]]) -> list[Column]:
-    """The columns of the list; endings: of each name in it, shown where a name has several."""
+def columns(plant_of: Callable[[PhotoResult], Plant | None], alike: Container[str]) -> list[Column]:
+    """The columns of the list; alike: names that are shown with their endings."""
 
     def name_cell(row: PhotoResult) -> str:
         name, ending = split_name(row.path)
-        return name + ending if len(endings.get(name, ())) > 1 else name
+        return name + ending if name in alike else name
 
     def plant_cell(row: PhotoResult) -> str:
         return plant_text(plant) if (plant := plant_of(row)) else ""
