@@ -14,7 +14,7 @@ from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QFileDialog
 
-from app.panels.diagnose.plants import COLUMN
+from app.panels.diagnose.coverage import COLUMN
 from app.photo_commands import PhotoCommands
 from app.processes.writing import render, write_csv
 from app.viewmodels import process_model
