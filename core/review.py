@@ -105,7 +105,7 @@ def show_suspects(photos: ReviewedPhotos, result: Review, arguments: argparse.Na
     excluded = describe_skipped(photos.photos.cache.skipped)
     learned = f" {photos.model.name} was trained on {photos.learned} of the photos: fewer wrong labels are found there."
     sys.stderr.write(printable(
-        f"{len(photos.rows)} photos of {several} classes in {len(np.unique(photos.samples.groups))} groups. "
+        f"{len(photos.rows)} photos of {several} classes (groups: {len(np.unique(photos.samples.groups))}). "
         f"{100 * result.agreement:.1f} % are predicted as labelled by last layers that were not fitted to them. "
         f"Suspicious labels: {len(result.suspects)}.{few if result.few else ''}{learned if photos.learned else ''} "
         f"{excluded}".rstrip())

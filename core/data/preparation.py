@@ -175,7 +175,7 @@ def _split(config: RunConfig, dataset: Dataset, cache: PhotoCache, groups: Array
         )
     for split, name in ((TRAIN, "training"), (VALIDATION, "validation")):
         if not np.any(splits == split):
-            raise DataError(f"None of the {len(used)} photos ({len(np.unique(groups[used]))} groups) is left for "
+            raise DataError(f"None of the {len(used)} photos (groups: {len(np.unique(groups[used]))}) is left for "
                             f"{name}. Add photos, or change the validation and test shares.")
     if missing := _find_missing(dataset, sets, splits == TRAIN):
         raise DataError(f"The training split has no photo of {', '.join(missing)}. Change the split, or add photos.")

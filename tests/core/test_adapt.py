@@ -71,7 +71,7 @@ def test_the_command_writes_a_model_for_the_place(place, known, capsys):
     assert call(place) == 0
     said = capsys.readouterr().out
     assert " 1 photo is excluded: 1 x The file is empty" in said
-    assert "20 photos of 2 classes in 20 groups. Before: " in said
+    assert "20 photos of 2 classes (groups: 20). Before: " in said
     assert f"Model: {place / 'own.safetensors'}" in said
     own, test = read_model(place / "own.safetensors"), take_photos(30, 3, light=60)
     right = []

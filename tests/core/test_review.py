@@ -44,7 +44,7 @@ def test_the_table_is_corrected_and_becomes_a_manifest_to_train_on(folder, capsy
     before = listing(folder)
     assert call(folder, "--csv") == 0
     out, told = capsys.readouterr()
-    assert told.startswith("48 photos of 4 classes in 48 groups. ")
+    assert told.startswith("48 photos of 4 classes (groups: 48). ")
     assert "1 photo is excluded: 1 x The file is empty" in told
     first = next(csv.DictReader(out.splitlines()))
     assert list(first.values())[:3] == [f"bean/ok;'-y/{WRONG}.png", "bean/ok;'-y", CLASSES[0]]

@@ -107,7 +107,7 @@ def test_evaluate_says_that_photos_of_a_group_count_as_fewer(trained, photos, ca
     assert 1 < effect <= 3
     assert found["accuracy_interval"] == list(wilson_interval(right, 36, effect)) != list(wilson_interval(right, 36))
     assert found["by_place"][1]["accuracy_interval"] == found["accuracy_interval"]
-    said = f"The intervals take groups into account: 36 photos in 12 groups count as {36 / effect:.0f}."
+    said = f"The intervals take groups into account: 36 photos (groups: 12) count as {36 / effect:.0f}."
     assert call(*asked, cache=cache).stdout.count(said) == 2, "for these and the field photos"
 
 
