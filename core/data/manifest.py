@@ -108,7 +108,7 @@ def read_paths(path: Path, column: str = "") -> Iterator[str]:
         if group == -1:
             raise DataError(f"--group: {path} has no column {column!r}; its columns are {_list_columns(names)}.")
         for line, row in rows:
-            if not (photo := _file_name(row[at], path)):
+            if not (photo := file_name(row[at], path)):
                 raise DataError(f"Line {line} of {path} has no path. Fill it in, or remove the line.")
             yield (row[group].strip() if group is not None else "") or os.path.join(path.parent, photo)
 
@@ -217,7 +217,7 @@ def _list_columns(names: Sequence[str]) -> str:
     return textwrap.shorten(", ".join(names), 1000)
 
 
-def _file_name(text: str, path: Path) -> str:
+def file_name(text: str, path: Path) -> str:
     """The file that a manifest names, with "/" between folders; as written if, on POSIX, there is such a file.
 
     Without "./", so that a photo has one name; ".." stays, as the folder before it may be a link.
@@ -228,7 +228,7 @@ def _file_name(text: str, path: Path) -> str:
 
 
 def _append(table: DatasetBuilder, row: list[str], at: _Columns, line: int, path: Path) -> None:
-    file = _file_name(row[at.path], path)
+    file = file_name(row[at.path], path)
     parts = [clean_name(row[column]) for column in at.labels]
     if any("\0" in text for text in (file, *parts)):
         raise DataError(f"Line {line} of {path} contains a zero byte, so this is not a text file. Save it again as CSV "
